@@ -1,0 +1,264 @@
+"""What can be done with this repository: `nox -l` lists it, `nox -s NAME` does it.
+
+Two environments in `.envs/` are made when first needed and shared by all sessions:
+`core` (torch, TensorFlow, pytest) and `site` (MkDocs, matplotlib; no framework).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import socket
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import nox
+from nox.command import CommandFailed
+
+ROOT = Path(__file__).parent.resolve()
+LOCKS = {name: ROOT / f"harness/environments/{name}.txt" for name in ("core", "site")}
+TORCH = "torch==2.13.0"
+# CPU builds of torch; set the variable to another index, or to nothing for none.
+TORCH_INDEX = os.environ.get(
+    "LOCKSTEP_TORCH_INDEX", "https://download.pytorch.org/whl/cpu"
+)
+UV = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+VARIABLES = {
+    "PYTHONPATH": os.pathsep.join([str(ROOT / "impls"), str(ROOT)]),
+    "PYTHONDONTWRITEBYTECODE": None,
+    # oneDNN changes last digits, and the log level alone does not silence TensorFlow.
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "TF_ENABLE_ONEDNN_OPTS": "0",
+    "NO_MKDOCS_2_WARNING": "1",
+}
+
+nox.needs_version = ">=2026.10"
+nox.options.default_venv_backend = "none"
+nox.options.error_on_external_run = False
+nox.options.sessions = ["tests"]
+
+
+# -- the two commands ----------------------------------------------------------------
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Everything that must hold: lint, unit, parity, strict site, browser (default)."""
+    if session.posargs:
+        session.error("tests takes no arguments; its parts do, e.g. nox -s unit -- -x")
+    for name in LOCKS:
+        python_of(session, name)
+    rows = [timed(session, part) for part in (lint, unit, parity, site, browser)]
+    failed = [name for name, passed, _ in rows if not passed]
+    for name, passed, seconds in rows:
+        print(f"  {name:<10}{'passed' if passed else 'FAILED'}{seconds:9.1f} s")
+    print(f"parts: {len(rows) - len(failed)} passed, {len(failed)} failed", flush=True)
+    if failed:
+        session.error(f"failed: {', '.join(failed)}; one alone: nox -s {failed[0]}")
+
+
+@nox.session
+def reproduce(session: nox.Session) -> None:
+    """Run the experiments, draw the plots, build the site; then say how to see it."""
+    run(session, "core", "harness", "run", "--scale", "quick", *session.posargs)
+    site(session)
+    session.log(f"The site is in {ROOT / 'site'}; to look at it: nox -s serve")
+
+
+# -- the parts -----------------------------------------------------------------------
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check format (ruff), rules (ruff) and types (mypy)."""
+    failed = []
+    for tool in ("ruff format --check .", "ruff check .", "mypy"):
+        try:
+            run(session, "core", *tool.split())
+        except CommandFailed:
+            failed.append(tool)
+    if failed:
+        raise CommandFailed(f"lint: failed: {', '.join(failed)}")
+
+
+@nox.session(name="format")
+def reformat(session: nox.Session) -> None:
+    """Let ruff mend what it can and format the code."""
+    run(session, "core", "ruff", "check", "--fix", "--exit-zero", "--quiet", ".")
+    run(session, "core", "ruff", "format", ".")
+
+
+@nox.session
+def unit(session: nox.Session) -> None:
+    """Run the tests that lie beside the code, e.g. nox -s unit -- -k multitask."""
+    run(session, "core", "pytest", "--ignore=harness/site_tests", *session.posargs)
+
+
+@nox.session
+def parity(session: nox.Session) -> None:
+    """Replay the recorded cases on every backend, e.g. -- --backend tf --all."""
+    run(session, "core", "harness", "parity", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure what the wrappers cost beside the bare optimizers."""
+    run(session, "core", "harness", "bench", *session.posargs)
+
+
+@nox.session
+def site(session: nox.Session) -> None:
+    """Build the site from recorded results: strict, offline, without a framework."""
+    run(session, "site", "harness", "pages")
+    run(session, "site", "mkdocs", "build", "--strict")
+
+
+@nox.session
+def serve(session: nox.Session) -> None:
+    """Show the built site on this machine, e.g. nox -s serve -- 8080."""
+    text = session.posargs[0] if session.posargs else "8000"
+    if not (text.isdecimal() and 0 < int(text) < 65536):
+        session.error(f"serve: expected a port from 1 to 65535, got {text!r}")
+    if not (ROOT / "site" / "index.html").exists():
+        site(session)
+    port = free_port(session, int(text))
+    session.log(f"The site is at http://127.0.0.1:{port}/ (stop with Ctrl-C).")
+    where = ["--bind", "127.0.0.1", "--directory", "site", str(port)]
+    with contextlib.suppress(KeyboardInterrupt):
+        run(session, "site", "http.server", *where)
+
+
+@nox.session
+def browser(session: nox.Session) -> None:
+    """Open the built site in a browser and check what a reader would see."""
+    run(session, "site", "pytest", "harness/site_tests", *session.posargs)
+
+
+@nox.session
+def properdocs(session: nox.Session) -> None:
+    """Show that the maintained fork of MkDocs 1 builds the same site unchanged."""
+    run(session, "site", "harness", "pages")
+    target = ["--config-file", "mkdocs.yml", "--site-dir", session.create_tmp()]
+    run(session, "site", "properdocs", "build", "--strict", *target)
+
+
+@nox.session
+def wheel(session: nox.Session) -> None:
+    """Build the wheel; check that it holds `lockstep` and nothing else."""
+    shutil.rmtree(ROOT / "dist", ignore_errors=True)
+    run(session, "site", "pip", "wheel", "-q", "--no-deps", "-w", "dist", ".")
+    (path,) = (ROOT / "dist").glob("*.whl")
+    names = zipfile.ZipFile(path).namelist()
+    wrong = [n for n in names if not n.startswith("lockstep") or "/tests/" in n]
+    if wrong or "lockstep/py.typed" not in names:
+        session.error(
+            f"{path.name}: expected lockstep/ with py.typed and without tests, got "
+            f"{wrong or 'no py.typed'}; mend [tool.hatch.build] in pyproject.toml"
+        )
+    session.log(f"dist/{path.name}: {len(names)} files, nothing foreign")
+
+
+@nox.session
+def environments(session: nox.Session) -> None:
+    """Make or repair the environments (other sessions do so when they need one)."""
+    for name in session.posargs or LOCKS:
+        python_of(session, name)
+
+
+@nox.session
+def lock(session: nox.Session) -> None:
+    """Write the hashed lock files anew; -- --upgrade takes the newest versions."""
+    if not UV:
+        session.error("lock: uv is missing; .venv/bin/pip install uv")
+    options = ["--universal", "--python-version", "3.11", "--generate-hashes"]
+    options += ["--no-emit-index-url", "--no-header", "--quiet", *session.posargs]
+    for name, path in LOCKS.items():
+        target = path.relative_to(ROOT).as_posix()
+        group = ["--group", name, "-o", target]
+        session.run(UV, "pip", "compile", *options, *group, silent=True)
+        session.log(f"{target} written")
+
+
+# -- what sessions share -------------------------------------------------------------
+
+
+def run(session: nox.Session, name: str, module: str, *args: str) -> None:
+    """Run a Python module in the environment `name`, made first if need be."""
+    session.run(str(python_of(session, name)), "-m", module, *args, env=VARIABLES)
+
+
+def timed(
+    session: nox.Session, part: Callable[[nox.Session], None]
+) -> tuple[str, bool, float]:
+    """Run one part of the tests; a failure is kept for the summary."""
+    session.log(f"---- {part.__name__} ----")
+    start, passed = time.perf_counter(), True
+    try:
+        part(session)
+    except CommandFailed:
+        passed = False
+    return part.__name__, passed, time.perf_counter() - start
+
+
+def free_port(session: nox.Session, wanted: int) -> int:
+    for port in range(wanted, min(wanted + 100, 65536)):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port
+        session.warn(f"Port {port} is taken; trying the next one.")
+    session.error(f"serve: no free port from {wanted} on; name another")
+
+
+def python_of(session: nox.Session, name: str) -> Path:
+    """The interpreter of the environment `name`, made unless its stamp is current."""
+    if not (3, 11) <= sys.version_info[:2] <= (3, 13):
+        session.error(
+            f"Python must be 3.11, 3.12 or 3.13, got {sys.version.split()[0]}; "
+            "make .venv anew with one of them, e.g. python3.13 -m venv --clear .venv"
+        )
+    if name not in LOCKS:
+        session.error(f"environments: expected {' or '.join(LOCKS)}, got {name!r}")
+    home = ROOT / ".envs" / name
+    python = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    recipe = f"{sys.version} {home} {TORCH}".encode() + LOCKS[name].read_bytes()
+    stamp, current = home / "stamp", hashlib.sha256(recipe).hexdigest()
+    if not (stamp.exists() and stamp.read_text() == current and python.exists()):
+        build(session, name, python)
+        # Written last: an install that was killed has no stamp and is made anew.
+        stamp.write_text(current)
+    return python
+
+
+def build(session: nox.Session, name: str, python: Path) -> None:
+    """Make the environment `name` from nothing: torch alone, then the hashed lock."""
+    home, start = ROOT / ".envs" / name, time.perf_counter()
+    session.log(f"Making .envs/{name}; this is done once and takes a few minutes.")
+    (home / "stamp").unlink(missing_ok=True)
+    pip = [str(python), "-m", "pip", "install", "--quiet"]
+    commands = [[sys.executable, "-m", "venv", "--clear", str(home)]]
+    if name == "core":
+        # pip asks every index for every name, so the extra index is given here only;
+        # without dependencies no resolver meets torch's CUDA packages.
+        index = ["--extra-index-url", TORCH_INDEX] if TORCH_INDEX else []
+        commands += [[*pip, "--no-deps", "--retries", "1", *index, TORCH]]
+    if UV:
+        pip = [UV, "pip", "install", "--quiet", "--python", str(python)]
+        pip += ["--compile-bytecode"]
+    commands += [[*pip, "--require-hashes", "-r", str(LOCKS[name])]]
+    if name == "core":
+        commands += [[str(python), "-c", "import torch"]]
+    try:
+        for command in commands:
+            session.run(*command, env=VARIABLES)
+    except CommandFailed:
+        session.error(
+            f".envs/{name} could not be made (the reason stands above); run the same "
+            "command again, downloads are kept. If torch does not import, pip found no "
+            "CPU build of it: set LOCKSTEP_TORCH_INDEX to an index that has one."
+        )
+    session.log(f".envs/{name} made in {time.perf_counter() - start:.0f} s.")
