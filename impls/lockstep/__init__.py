@@ -1,0 +1,20 @@
+"""Lockstep: the training tools of ``tf.contrib.opt`` and OpenSeq2Seq, alive again.
+
+Every backend exports the same names with the same arguments:
+
+``lockstep.reference``
+    NumPy, loops and ifs: the executable specification.
+``lockstep.tf``
+    ``tf.compat.v1.train.Optimizer`` classes: eager, ``tf.function``, graph + Session.
+``lockstep.pytorch``
+    ``torch.optim.Optimizer`` classes.
+``lockstep.<backend>.strict``
+    the same names bound to the originals' exact behaviour, quirks included.
+
+Importing ``lockstep`` imports no framework; :func:`lockstep.load` imports one by name.
+"""
+
+from lockstep._version import __version__
+from lockstep.registry import BACKENDS, load
+
+__all__ = ["BACKENDS", "__version__", "load"]

@@ -1,0 +1,185 @@
+"""The shared interface: the names of every backend, and what the harness drives.
+
+Two kinds of thing stand here. :data:`EXPORTS` and :class:`Wrapper` say what users find
+on every backend. :class:`Host` is the small protocol through which the harness makes
+variables, hands gradients over and reads state back as NumPy arrays; each backend
+implements it once, in its ``host`` module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy.typing as npt
+
+__all__ = [
+    "EXPORTS",
+    "GATE_GRAPH",
+    "GATE_NONE",
+    "GATE_OP",
+    "Array",
+    "Gradient",
+    "Host",
+    "Rows",
+    "StepReport",
+    "Wrapper",
+]
+
+GATE_NONE, GATE_OP, GATE_GRAPH = 0, 1, 2
+
+EXPORTS: tuple[str, ...] = (
+    "AdagradOptimizer",
+    "AdamOptimizer",
+    "AdamWOptimizer",
+    "FtrlOptimizer",
+    "GradientDescentOptimizer",
+    "MomentumOptimizer",
+    "MultitaskOptimizerWrapper",
+    "RMSPropOptimizer",
+    "clip_gradients_by_global_norm",
+)
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+class Rows(NamedTuple):
+    """A sparse gradient as data: row ``values[k]`` belongs to row ``indices[k]``."""
+
+    indices: Array
+    values: Array
+    dense_shape: tuple[int, ...] | None
+
+
+Gradient: TypeAlias = Array | Rows | None
+
+
+class StepReport(NamedTuple):
+    """What the last step did, kept as ``last_step`` by every eager wrapper.
+
+    Attributes:
+        applied: whether any variable was updated.
+        reason: one sentence that says why nothing or not everything was updated.
+        skipped: names of the variables that were left alone.
+    """
+
+    applied: bool
+    reason: str
+    skipped: tuple[str, ...]
+
+
+class Wrapper(Protocol):
+    """What every wrapper offers on every backend, beside its host's own interface."""
+
+    def compute_gradients(
+        self,
+        loss: Any,
+        var_list: Iterable[Any] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: Any = None,
+    ) -> list[tuple[Any, Any]]:
+        """Differentiate ``loss``: a list of (gradient or None, variable)."""
+        ...
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        global_step: Any = None,
+        name: str | None = None,
+    ) -> Any:
+        """Update the variables; ``global_step``, if given, is advanced by one."""
+        ...
+
+    def minimize(
+        self,
+        loss: Any,
+        global_step: Any = None,
+        var_list: Iterable[Any] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        name: str | None = None,
+        grad_loss: Any = None,
+    ) -> Any:
+        """Call ``compute_gradients`` and hand the result to ``apply_gradients``."""
+        ...
+
+    def get_name(self) -> str:
+        """Return the optimizer's name."""
+        ...
+
+    def get_slot(self, var: Any, name: str) -> Any:
+        """Return the state tensor ``name`` (a TF name) of ``var``, or None."""
+        ...
+
+    def get_slot_names(self) -> list[str]:
+        """Return the TF names of the state tensors that exist."""
+        ...
+
+    def variables(self) -> list[Any]:
+        """Return the optimizer's own state, as the host's variables or tensors."""
+        ...
+
+
+class Host(Protocol):
+    """A backend as the harness sees it: NumPy goes in, NumPy comes out.
+
+    Attributes:
+        backend: the backend's name, as in :data:`lockstep.registry.BACKENDS`.
+        face: how operations run, such as ``eager`` or ``graph``.
+        names: the module with the names under test (``lockstep.<backend>.strict``, or
+            ``lockstep.<backend>`` for the default behaviour).
+    """
+
+    backend: str
+    face: str
+    names: Any
+
+    def variable(self, name: str, value: Array, kind: str | None = None) -> Any:
+        """Make a trainable variable of ``kind`` ``ref``, ``resource`` or either."""
+        ...
+
+    def counter(self) -> Any:
+        """Make an int64 scalar that starts at 0, for use as ``global_step``."""
+        ...
+
+    def optimizer(
+        self, name: str, args: Mapping[str, Any], variables: Sequence[Any]
+    ) -> Any:
+        """Make the optimizer of TF1 rules with this name, for these variables."""
+        ...
+
+    def compile(
+        self, function: Callable[[list[Any]], Any]
+    ) -> Callable[[Sequence[Gradient]], Any]:
+        """Turn a function of host gradients into one of NumPy gradients.
+
+        ``function`` receives a list of the host's gradients (None where absent) and
+        returns None, a tensor, an operation, or a nested list of these; what it returns
+        comes back as the same nest of arrays (:class:`Rows` for a sparse one, None for
+        an operation, which is run). Faces with graphs build ``function`` once for every
+        pattern of gradients.
+        """
+        ...
+
+    def read(self, variable: Any) -> Array:
+        """Return the value of a variable, counter or tensor."""
+        ...
+
+    def slot(self, optimizer: Any, variable: Any, name: str) -> Array | None:
+        """Return a slot of the wrapped base optimizer; None if it is not made yet."""
+        ...
+
+    def shared(self, optimizer: Any) -> dict[str, Array]:
+        """Return the base optimizer's scalars shared by all variables, as float32."""
+        ...
+
+    def close(self) -> None:
+        """Give back what the host holds: a session, or nothing."""
+        ...
+
+    def expects(self, error: str) -> tuple[type[BaseException], ...]:
+        """Return the exception classes that stand for the recorded class name."""
+        ...

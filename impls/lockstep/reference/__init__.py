@@ -1,0 +1,36 @@
+"""The executable specification in NumPy: naive, slow and easy to check by eye.
+
+The wrappers and optimizers here work on :class:`Variable` boxes and on gradients that
+are arrays, :class:`~lockstep.interface.Rows` (sparse) or None (absent). The base rules
+are those of TensorFlow 1.15 to the bit.
+"""
+
+from lockstep.interface import Rows
+from lockstep.reference.multitask import (
+    MultitaskOptimizerWrapper,
+    clip_gradients_by_global_norm,
+)
+from lockstep.reference.optimizers import (
+    AdagradOptimizer,
+    AdamOptimizer,
+    AdamWOptimizer,
+    FtrlOptimizer,
+    GradientDescentOptimizer,
+    MomentumOptimizer,
+    RMSPropOptimizer,
+)
+from lockstep.reference.variable import Variable
+
+__all__ = [
+    "AdagradOptimizer",
+    "AdamOptimizer",
+    "AdamWOptimizer",
+    "FtrlOptimizer",
+    "GradientDescentOptimizer",
+    "MomentumOptimizer",
+    "MultitaskOptimizerWrapper",
+    "RMSPropOptimizer",
+    "Rows",
+    "Variable",
+    "clip_gradients_by_global_norm",
+]

@@ -1,0 +1,71 @@
+"""Clipping by the global norm over the gradients that are present and not all zero."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lockstep.interface import Array, Gradient, Rows
+from lockstep.reference.rows import sum_duplicates
+
+__all__ = ["clip_factor", "global_norm", "scale_gradients"]
+
+LANES = 8
+
+
+def global_norm(gradients: Sequence[Array | Rows], dtype: np.dtype[Any]) -> Array:
+    """Return sqrt(sum of squares) over all elements of all gradients, in ``dtype``.
+
+    Half the sum of squares is taken a tensor at a time, these are added and doubled, as
+    ``tf.linalg.global_norm`` does; no gradients give 0.
+    """
+    total = np.zeros((), dtype)
+    for gradient in gradients:
+        total = total + half_square_sum(gradient, dtype)
+    norm: Array = np.sqrt(total * dtype.type(2))
+    return norm
+
+
+def half_square_sum(gradient: Array | Rows, dtype: np.dtype[Any]) -> Array:
+    """Return sum(g^2 / 2) in ``dtype``, with duplicate rows summed first.
+
+    The order of the additions is that of the original's kernel: eight lanes side by
+    side, the lanes folded in halves, then what is left over.
+    """
+    if isinstance(gradient, Rows):
+        gradient = sum_duplicates(gradient).values
+    with np.errstate(over="ignore", invalid="ignore"):
+        halves = np.square(gradient.astype(dtype)).ravel() * dtype.type(0.5)
+        whole = halves.size - halves.size % LANES
+        lanes = np.add.reduce(halves[:whole].reshape(-1, LANES), axis=0)
+        while lanes.size > 1:
+            lanes = lanes[: lanes.size // 2] + lanes[lanes.size // 2 :]
+        rest = np.zeros((), dtype)
+        for half in halves[whole:]:
+            rest = rest + half
+        return np.asarray(lanes[0] + rest)
+
+
+def clip_factor(norm: Array, clip_norm: float) -> Array:
+    """Return s = clip_norm min(1 / norm, 1 / clip_norm), NaN for a non-finite norm."""
+    one, limit = norm.dtype.type(1), norm.dtype.type(clip_norm)
+    if not np.isfinite(norm):
+        return np.full((), np.nan, norm.dtype)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factor: Array = limit * np.minimum(one / norm, one / limit)
+        return factor
+
+
+def scale_gradients(gradients: Sequence[Gradient], factor: Array) -> list[Gradient]:
+    """Return each gradient times ``factor`` in its own dtype; None stays None."""
+    return [None if g is None else scale_gradient(g, factor) for g in gradients]
+
+
+def scale_gradient(gradient: Array | Rows, factor: Array) -> Array | Rows:
+    """Return one gradient, or the rows of a sparse one, times ``factor``."""
+    if isinstance(gradient, Rows):
+        scaled = gradient.values * factor.astype(gradient.values.dtype)
+        return gradient._replace(values=scaled)
+    return np.asarray(gradient * factor.astype(gradient.dtype))

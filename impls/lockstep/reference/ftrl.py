@@ -1,0 +1,68 @@
+"""FTRL-proximal, as ``tf.train.FtrlOptimizer`` computes it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from lockstep.interface import Array, Rows
+from lockstep.reference.rows import sum_duplicates
+from lockstep.reference.state import Shared, Slots
+
+__all__ = ["Policy", "update_dense", "update_rows"]
+
+
+class Policy(NamedTuple):
+    """Hyper-parameters, in the variable's dtype."""
+
+    learning_rate: Array
+    learning_rate_power: Array
+    initial_accumulator_value: Array
+    l1_regularization_strength: Array
+    l2_regularization_strength: Array
+    l2_shrinkage_regularization_strength: Array
+
+
+def update_dense(
+    policy: Policy, shared: Shared, variable: Array, slots: Slots, gradient: Array
+) -> tuple[Array, Slots]:
+    """G = g + 2 s w; n = accum + g^2; linear += G - (n^-p - accum^-p)/lr w; accum = n;
+
+    w = (sign(linear) l1 - linear) / (n^-p/lr + 2 l2) where abs(linear) > l1, else 0.
+    """
+    rate, l1 = policy.learning_rate, policy.l1_regularization_strength
+    two = variable.dtype.type(2)
+    shrinkage = two * policy.l2_shrinkage_regularization_strength
+    accum, linear = slots["accum"], slots["linear"]
+    new_accum = accum + gradient * gradient
+    old_root, new_root = root(policy, accum), root(policy, new_accum)
+    shrunk = gradient + shrinkage * variable
+    linear = linear + (shrunk - (new_root - old_root) / rate * variable)
+    pull = new_root / rate + two * policy.l2_regularization_strength
+    moved = (np.sign(linear) * l1 - linear) / pull
+    zero = np.zeros((), variable.dtype)
+    variable = np.where(np.abs(linear) > l1, moved, zero)
+    return variable, {"accum": new_accum, "linear": linear}
+
+
+def update_rows(
+    policy: Policy, shared: Shared, variable: Array, slots: Slots, gradient: Rows
+) -> tuple[Array, Slots]:
+    """Apply the rule to the named rows only."""
+    indices, rows, _ = sum_duplicates(gradient)
+    old = {name: values[indices] for name, values in slots.items()}
+    moved, changed = update_dense(policy, shared, variable[indices], old, rows)
+    variable, new = variable.copy(), {name: v.copy() for name, v in slots.items()}
+    variable[indices] = moved
+    for name, values in changed.items():
+        new[name][indices] = values
+    return variable, new
+
+
+def root(policy: Policy, accum: Array) -> Array:
+    """Return accum^-p; the power is taken in float64 and rounded once."""
+    if policy.learning_rate_power == -0.5:
+        return np.sqrt(accum)
+    power = -policy.learning_rate_power.astype(np.float64)
+    return np.power(accum.astype(np.float64), power).astype(accum.dtype)

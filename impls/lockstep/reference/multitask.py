@@ -1,0 +1,164 @@
+"""The multitask wrapper and its clipping function, over NumPy variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from lockstep.interface import Array, Gradient, Rows, StepReport
+from lockstep.reference.clip_gradients import clip_factor, global_norm, scale_gradients
+from lockstep.reference.optimizers import Optimizer, Pairs, advance, check_pairs
+from lockstep.reference.variable import Variable
+from lockstep.reference.zero_test import flush_subnormals, is_all_zero
+from lockstep.spec import multitask as words
+from lockstep.spec.pairs import as_pairs
+
+__all__ = ["MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"]
+
+
+class MultitaskOptimizerWrapper(Optimizer):
+    """Leave a variable and its optimizer state alone where its gradient is all zero.
+
+    For each (gradient g, variable w): if g has no nonzero element, neither w nor any
+    of its slots changes; otherwise ``opt`` updates them as usual.
+
+    Args:
+        opt: any optimizer or wrapper of the reference.
+        strict: reproduce ``tf.contrib.opt.MultitaskOptimizerWrapper`` (1.15) with its
+            quirks: ``opt`` is changed in place, its shared scalars advance on every
+            call, float32 subnormals count as zero, a wrapper as ``opt`` is refused.
+
+    Raises:
+        NotAnOptimizerError: ``opt`` is no optimizer of the reference.
+    """
+
+    def __init__(self, opt: Optimizer, strict: bool = False) -> None:
+        refused = strict and isinstance(opt, MultitaskOptimizerWrapper)
+        if refused or not isinstance(opt, Optimizer):
+            raise words.not_an_optimizer(opt, "lockstep.reference optimizer", strict)
+        self.inner_optimizer = opt
+        self.strict = strict
+        self.last_step: StepReport | None = None
+        if strict:
+            self.patch(opt)
+
+    def patch(self, opt: Optimizer) -> None:
+        """Replace the update of ``opt`` for good by one that leaves zeros out.
+
+        # Quirk: docs/differences.md#multitask-in-place. Around another wrapper this has
+        # no effect, for that one never calls its own update.
+        """
+        update = opt.update
+
+        def update_unless_zero(gradient: Array | Rows, variable: Variable) -> None:
+            if not is_all_zero(gradient, flush=True):
+                update(gradient, variable)
+
+        opt.update = update_unless_zero  # type: ignore[method-assign]
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Hand the gradients that are not all zero to the wrapped optimizer.
+
+        The global step advances in any case.
+        """
+        pairs = check_pairs(grads_and_vars, "MultitaskOptimizerWrapper")
+        zero = [g is not None and is_all_zero(g, self.strict) for g, _ in pairs]
+        self.last_step = words.report(
+            [v.name for _, v in pairs], zero, [g is None for g, _ in pairs]
+        )
+        if self.strict:
+            self.inner_optimizer.apply_gradients(pairs, global_step, name)
+            return
+        filtered: Pairs = [
+            (None if is_zero else gradient, variable)
+            for is_zero, (gradient, variable) in zip(zero, pairs, strict=True)
+        ]
+        if self.last_step.applied:
+            self.inner_optimizer.apply_gradients(filtered, global_step, name)
+        else:
+            advance(global_step)
+
+    def get_name(self) -> str:
+        """Return the wrapped optimizer's name."""
+        return self.inner_optimizer.get_name()
+
+    def get_slot(self, var: Variable, name: str) -> Array | None:
+        """Return a slot of the wrapped optimizer."""
+        return self.inner_optimizer.get_slot(var, name)
+
+    def get_slot_names(self) -> list[str]:
+        """Return the slot names of the wrapped optimizer."""
+        return self.inner_optimizer.get_slot_names()
+
+    def variables(self) -> list[Array]:
+        """Return the state of the wrapped optimizer; the wrapper has none."""
+        return self.inner_optimizer.variables()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "inner_optimizer":
+            raise AttributeError(name)
+        return getattr(self.inner_optimizer, name)
+
+
+def clip_gradients_by_global_norm(
+    gradients_variables: Iterable[tuple[Gradient, Any]],
+    clip_norm: float = 20.0,
+    error_if_nonfinite: bool = False,
+    strict: bool = False,
+) -> tuple[list[tuple[Gradient, Any]], Array]:
+    """Scale all gradients so that their global norm is at most ``clip_norm``.
+
+    norm = sqrt(sum g^2) over the gradients that are present and not all zero;
+    s = clip_norm min(1 / norm, 1 / clip_norm); each g becomes g s. A norm that is not
+    finite makes every gradient NaN.
+
+    Args:
+        gradients_variables: iterable of (gradient or None, variable).
+        clip_norm: the largest global norm that is left as it is, > 0 and finite.
+        error_if_nonfinite: raise instead of returning NaN.
+        strict: as the original: the norm has the gradients' dtype (in float16 it
+            overflows), sparse gradients and mixed dtypes are refused, ``clip_norm`` is
+            not checked.
+
+    Returns:
+        The pairs with clipped gradients, and the norm: 0-d, float32 by default.
+    """
+    pairs = as_pairs(gradients_variables, "clip_gradients_by_global_norm")
+    gradients = [gradient for gradient, _ in pairs]
+    present = [gradient for gradient in gradients if gradient is not None]
+    dtype = np.dtype(np.float32)
+    if strict:
+        is_rows = [isinstance(gradient, Rows) for gradient in present]
+        words.refuse_sparse(any(is_rows))
+        dtypes = [_values(gradient).dtype for gradient in present]
+        words.refuse_mixed_dtypes([str(dtype) for dtype in dtypes])
+        dtype = dtypes[0] if dtypes else dtype
+        gradients = [_flushed(gradient) for gradient in gradients]
+        present = [gradient for gradient in gradients if gradient is not None]
+    else:
+        words.check_clip_norm(clip_norm)
+    nonzero = [gradient for gradient in present if not is_all_zero(gradient)]
+    norm = global_norm(nonzero, dtype)
+    if error_if_nonfinite and not np.isfinite(norm):
+        raise words.nonfinite_norm(float(norm))
+    with np.errstate(all="ignore"):
+        clipped = scale_gradients(gradients, clip_factor(norm, clip_norm))
+    variables = [variable for _, variable in pairs]
+    return list(zip(clipped, variables, strict=True)), norm
+
+
+def _values(gradient: Array | Rows) -> Array:
+    return gradient.values if isinstance(gradient, Rows) else gradient
+
+
+def _flushed(gradient: Gradient) -> Gradient:
+    if gradient is None or isinstance(gradient, Rows):
+        return gradient
+    return flush_subnormals(gradient)

@@ -1,0 +1,280 @@
+"""The TF1 optimizers over NumPy variables: one class a rule, one loop for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP, Array, Gradient, Rows
+from lockstep.reference import (
+    adagrad,
+    adam,
+    adamw,
+    ftrl,
+    gradient_descent,
+    momentum,
+    rmsprop,
+)
+from lockstep.reference.state import Shared
+from lockstep.reference.variable import Variable
+from lockstep.spec.errors import MalformedPairsError, sentence
+from lockstep.spec.optimizers import OPTIMIZERS, OptimizerSpec
+from lockstep.spec.pairs import as_pairs, require_gradients, require_like
+
+__all__ = [
+    "AdagradOptimizer",
+    "AdamOptimizer",
+    "AdamWOptimizer",
+    "FtrlOptimizer",
+    "GradientDescentOptimizer",
+    "MomentumOptimizer",
+    "Optimizer",
+    "RMSPropOptimizer",
+]
+
+Pairs = list[tuple[Gradient, Variable]]
+
+
+class Optimizer:
+    """Base of every optimizer and wrapper of the reference."""
+
+    GATE_NONE, GATE_OP, GATE_GRAPH = GATE_NONE, GATE_OP, GATE_GRAPH
+
+    def compute_gradients(
+        self,
+        loss: Callable[[], Iterable[Gradient]],
+        var_list: Iterable[Variable] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: float | None = None,
+    ) -> Pairs:
+        """Pair the gradients that ``loss()`` returns with ``var_list``.
+
+        NumPy has no automatic differentiation, so ``loss`` is a callable that returns
+        the gradients themselves, one for each variable of ``var_list``; they are
+        multiplied by ``grad_loss`` if it is given.
+        """
+        if var_list is None:
+            expected = "var_list, because the reference cannot find variables itself"
+            text = sentence(self.get_name(), expected, "None", "pass the variables")
+            raise ValueError(text)
+        return list(zip(loss(), var_list, strict=True))
+
+    def minimize(
+        self,
+        loss: Callable[[], Iterable[Gradient]],
+        global_step: Variable | None = None,
+        var_list: Iterable[Variable] | None = None,
+        **options: Any,
+    ) -> None:
+        """Call ``compute_gradients`` and hand the result to ``apply_gradients``."""
+        self.apply_gradients(self.compute_gradients(loss, var_list), global_step)
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Update every variable whose gradient is present, then the global step."""
+        pairs = check_pairs(grads_and_vars, self.get_name())
+        for gradient, variable in pairs:
+            if gradient is not None:
+                self.update(gradient, variable)
+        self.advance_shared()
+        advance(global_step)
+
+    def update(self, gradient: Array | Rows, variable: Variable) -> None:
+        """Apply the rule to one variable."""
+        raise NotImplementedError
+
+    def advance_shared(self) -> None:
+        """Advance the scalars that all variables share, after all of them."""
+
+    def get_name(self) -> str:
+        """Return the optimizer's name."""
+        return type(self).__name__
+
+    def get_slot(self, var: Variable, name: str) -> Array | None:
+        """Return the state array ``name`` of ``var``; None before its first update."""
+        raise NotImplementedError
+
+    def get_slot_names(self) -> list[str]:
+        """Return the names of the slots that exist."""
+        raise NotImplementedError
+
+    def variables(self) -> list[Array]:
+        """Return every array of state: slots, then shared scalars."""
+        raise NotImplementedError
+
+
+class RuleOptimizer(Optimizer):
+    """An optimizer that owns slots and applies one rule of this folder.
+
+    Hyper-parameters are checked against :data:`lockstep.spec.optimizers.OPTIMIZERS` and
+    cast to each variable's dtype before any arithmetic.
+    """
+
+    spec: OptimizerSpec
+    rule: ModuleType
+
+    def __init__(
+        self, *args: Any, name: str | None = None, strict: bool = False, **kwargs: Any
+    ) -> None:
+        self.name = name or self.spec.name
+        self.strict = strict
+        self.arguments: Mapping[str, Any] = self.spec.bind(args, kwargs)
+        self.slots: dict[int, dict[str, Array]] = {}
+        self.shared: Shared = {
+            name: np.asarray(self.arguments[start], np.float32)
+            for name, start in (self.spec.shared or {}).items()
+        }
+
+    def update(self, gradient: Array | Rows, variable: Variable) -> None:
+        """Apply the rule; the slots of a variable are made at its first update."""
+        slots = self.slots.setdefault(id(variable), self.initial_slots(variable))
+        is_rows = isinstance(gradient, Rows)
+        rule = self.rule.update_rows if is_rows else self.rule.update_dense
+        policy = self.policy(variable.dtype)
+        with np.errstate(all="ignore"):
+            variable.value, self.slots[id(variable)] = rule(
+                policy, self.shared, variable.value, slots, gradient
+            )
+
+    def policy(self, dtype: np.dtype[Any]) -> Any:
+        """Return the rule's hyper-parameters, numbers cast to ``dtype``."""
+        cast = {
+            name: value if isinstance(value, bool) else dtype.type(value)
+            for name, value in self.arguments.items()
+        }
+        return self.rule.Policy(**cast)
+
+    def initial_slots(self, variable: Variable) -> dict[str, Array]:
+        """Return new slots for a variable, filled with their initial values."""
+        return {
+            slot.name: np.full(
+                variable.shape,
+                self.spec.initial_value(slot, self.arguments),
+                variable.dtype,
+            )
+            for slot in self.spec.active_slots(self.arguments)
+        }
+
+    def advance_shared(self) -> None:
+        """Multiply each shared power by its parameter, in float32."""
+        for name, factor in (self.spec.shared or {}).items():
+            self.shared[name] = self.shared[name] * np.float32(self.arguments[factor])
+
+    def get_name(self) -> str:
+        """Return the name given at construction, or the rule's."""
+        return self.name
+
+    def get_slot(self, var: Variable, name: str) -> Array | None:
+        """Return the state array ``name`` of ``var``; None before its first update."""
+        return self.slots.get(id(var), {}).get(name)
+
+    def get_slot_names(self) -> list[str]:
+        """Return the names of the slots that the arguments call for."""
+        return [slot.name for slot in self.spec.active_slots(self.arguments)]
+
+    def variables(self) -> list[Array]:
+        """Return every array of state: slots, then shared scalars."""
+        slots = [array for named in self.slots.values() for array in named.values()]
+        return [*slots, *self.shared.values()]
+
+
+class GradientDescentOptimizer(RuleOptimizer):
+    """w -= lr g."""
+
+    spec, rule = OPTIMIZERS["GradientDescent"], gradient_descent
+
+
+class MomentumOptimizer(RuleOptimizer):
+    """a = mu a + g; w -= lr a (Nesterov: w -= lr g + lr mu a)."""
+
+    spec, rule = OPTIMIZERS["Momentum"], momentum
+
+
+class AdamOptimizer(RuleOptimizer):
+    """Adam in its "epsilon hat" form; all variables share the powers of beta."""
+
+    spec, rule = OPTIMIZERS["Adam"], adam
+
+
+class AdamWOptimizer(RuleOptimizer):
+    """w -= weight_decay w, then Adam; the decay is not multiplied by the rate."""
+
+    spec, rule = OPTIMIZERS["AdamW"], adamw
+
+
+class AdagradOptimizer(RuleOptimizer):
+    """acc += g^2; w -= lr g / sqrt(acc), without an epsilon."""
+
+    spec, rule = OPTIMIZERS["Adagrad"], adagrad
+
+
+class RMSPropOptimizer(RuleOptimizer):
+    """RMSProp whose mean square starts at one; the rate is inside the momentum."""
+
+    spec, rule = OPTIMIZERS["RMSProp"], rmsprop
+
+
+class FtrlOptimizer(RuleOptimizer):
+    """FTRL-proximal with l1, l2 and l2 shrinkage.
+
+    # Quirk: docs/differences.md#ftrl-zero-rate. The original fails at rate 0 (the first
+    # step of a warm-up, say); by default the variable and its slots stay as they are.
+    """
+
+    spec, rule = OPTIMIZERS["Ftrl"], ftrl
+
+    def update(self, gradient: Array | Rows, variable: Variable) -> None:
+        """Apply the rule; at rate 0 nothing changes (strict: ValueError)."""
+        if self.arguments["learning_rate"] == 0:
+            if self.strict:
+                remedy = "the original fails at rate 0; leave strict off to skip it"
+                text = sentence("FtrlOptimizer", "learning_rate > 0", "0", remedy)
+                raise ValueError(text)
+            return
+        super().update(gradient, variable)
+
+
+def check_pairs(grads_and_vars: Iterable[Any], owner: str) -> Pairs:
+    """Return the checked pairs; nothing has changed when this raises."""
+    pairs = as_pairs(grads_and_vars, owner)
+    for gradient, variable in pairs:
+        if not isinstance(variable, Variable):
+            remedy = "put the gradient first and the variable second"
+            got = type(variable).__name__
+            text = sentence(owner, "pairs (gradient, Variable)", got, remedy)
+            raise MalformedPairsError(text)
+        check_gradient(gradient, variable, owner)
+    require_gradients(pairs, owner, [variable.name for _, variable in pairs])
+    return pairs
+
+
+def check_gradient(gradient: Any, variable: Variable, owner: str) -> None:
+    """Raise unless ``gradient`` is None, an array or rows that fit ``variable``."""
+    if gradient is None:
+        return
+    if isinstance(gradient, Rows):
+        values, shape = gradient.values, variable.shape[1:]
+        found = tuple(values.shape[1:]), str(values.dtype)
+        require_like(owner, variable.name, found, (shape, str(variable.dtype)))
+        return
+    if not isinstance(gradient, np.ndarray | np.generic):
+        got = f"{type(gradient).__name__} for {variable.name!r}"
+        text = sentence(owner, "an array, Rows or None", got, "convert it to NumPy")
+        raise MalformedPairsError(text)
+    found = tuple(gradient.shape), str(gradient.dtype)
+    require_like(owner, variable.name, found, (variable.shape, str(variable.dtype)))
+
+
+def advance(global_step: Variable | None) -> None:
+    """Add one to the step counter, if there is one."""
+    if global_step is not None:
+        global_step.value = global_step.value + global_step.dtype.type(1)

@@ -1,0 +1,45 @@
+"""The names of :mod:`lockstep.reference` bound to the originals' exact behaviour."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from lockstep import reference
+from lockstep.reference import (
+    AdagradOptimizer,
+    AdamOptimizer,
+    AdamWOptimizer,
+    GradientDescentOptimizer,
+    MomentumOptimizer,
+    RMSPropOptimizer,
+    Rows,
+    Variable,
+)
+from lockstep.reference.optimizers import Optimizer
+
+__all__ = [
+    "AdagradOptimizer",
+    "AdamOptimizer",
+    "AdamWOptimizer",
+    "FtrlOptimizer",
+    "GradientDescentOptimizer",
+    "MomentumOptimizer",
+    "MultitaskOptimizerWrapper",
+    "RMSPropOptimizer",
+    "Rows",
+    "Variable",
+    "clip_gradients_by_global_norm",
+]
+
+
+class MultitaskOptimizerWrapper(reference.MultitaskOptimizerWrapper):
+    """The wrapper with ``strict=True``."""
+
+    def __init__(self, opt: Optimizer) -> None:
+        super().__init__(opt, strict=True)
+
+
+FtrlOptimizer = partial(reference.FtrlOptimizer, strict=True)
+clip_gradients_by_global_norm = partial(
+    reference.clip_gradients_by_global_norm, strict=True
+)

@@ -1,0 +1,79 @@
+"""Backends by name, loaded when asked for."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from dataclasses import dataclass
+from types import ModuleType
+
+from lockstep.interface import Host
+from lockstep.spec.errors import MissingFrameworkError, unknown_name
+
+__all__ = ["BACKENDS", "Backend", "find", "host", "installed", "load"]
+
+
+@dataclass(frozen=True)
+class Backend:
+    """One backend: its module name, the framework that it needs and its faces.
+
+    ``faces`` are the ways in which its operations can run; the first is the one in
+    which parity replays a case unless asked for more.
+    """
+
+    name: str
+    framework: str | None
+    extra: str | None
+    faces: tuple[str, ...]
+
+
+BACKENDS: dict[str, Backend] = {
+    backend.name: backend
+    for backend in (
+        Backend("reference", None, None, ("numpy",)),
+        Backend("tf", "tensorflow", "tensorflow", ("eager", "function", "graph", "v1")),
+        Backend("pytorch", "torch", "torch", ("eager",)),
+    )
+}
+
+
+def find(name: str) -> Backend:
+    """Return the description of a backend; UnknownNameError if there is none."""
+    if name not in BACKENDS:
+        raise unknown_name("backend", name, BACKENDS)
+    return BACKENDS[name]
+
+
+def installed(name: str) -> bool:
+    """Say whether the framework of a backend can be imported, without importing it."""
+    framework = find(name).framework
+    return framework is None or importlib.util.find_spec(framework) is not None
+
+
+def load(name: str, strict: bool = False) -> ModuleType:
+    """Import the backend ``name``, or its ``strict`` module.
+
+    Raises:
+        UnknownNameError: there is no such backend (the nearest name is given).
+        MissingFrameworkError: its framework is not installed (the remedy is given).
+    """
+    backend = find(name)
+    if not installed(name):
+        raise MissingFrameworkError(
+            f"lockstep.{name}: expected {backend.framework} to be installed, found "
+            f"none; run pip install 'lockstep-optimizers[{backend.extra}]'."
+        )
+    module = f"lockstep.{name}.strict" if strict else f"lockstep.{name}"
+    return importlib.import_module(module)
+
+
+def host(name: str, face: str | None = None, strict: bool = True) -> Host:
+    """Return the backend ``name`` as the harness drives it, in one of its faces."""
+    backend = find(name)
+    names = load(name, strict)
+    chosen = face or backend.faces[0]
+    if chosen not in backend.faces:
+        raise unknown_name(f"face of {name}", chosen, backend.faces)
+    module = importlib.import_module(f"lockstep.{name}.host")
+    made: Host = module.make_host(chosen, names)
+    return made

@@ -1,0 +1,92 @@
+"""The exceptions that Lockstep raises, and the one shape of their sentences.
+
+Each class derives from the built-in exception that the original raised, so that old
+``except`` clauses keep working.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "DtypeError",
+    "LockstepError",
+    "MalformedPairsError",
+    "MissingFrameworkError",
+    "NoGradientsError",
+    "NonFiniteNormError",
+    "NotAnOptimizerError",
+    "OutOfRangeError",
+    "ShapeError",
+    "UnknownNameError",
+    "UnsupportedError",
+    "nearest",
+    "sentence",
+    "unknown_name",
+]
+
+
+class LockstepError(Exception):
+    """Base of every error that Lockstep raises on purpose."""
+
+
+class NotAnOptimizerError(LockstepError, TypeError):
+    """The wrapped object is not an optimizer of this backend."""
+
+
+class MalformedPairsError(LockstepError, TypeError):
+    """``grads_and_vars`` is not an iterable of (gradient, variable) pairs."""
+
+
+class DtypeError(LockstepError, TypeError):
+    """A tensor has a dtype that the operation cannot work with."""
+
+
+class NoGradientsError(LockstepError, ValueError):
+    """There is nothing to apply: an empty list, or every gradient absent."""
+
+
+class ShapeError(LockstepError, ValueError):
+    """A gradient does not have the shape of its variable."""
+
+
+class UnknownNameError(LockstepError, ValueError):
+    """A name is not one of those known; the sentence gives the nearest."""
+
+
+class OutOfRangeError(LockstepError, ValueError):
+    """A value lies outside of its admissible range."""
+
+
+class NonFiniteNormError(LockstepError, ValueError):
+    """A norm is NaN or infinite and the caller asked to be told."""
+
+
+class UnsupportedError(LockstepError, ValueError):
+    """The host or the mode cannot do what was asked for."""
+
+
+class MissingFrameworkError(LockstepError, ImportError):
+    """A backend was asked for whose framework is not installed."""
+
+
+def sentence(subject: str, expected: str, got: str, remedy: str) -> str:
+    """Say what was expected, what came and what to do, always in this order."""
+    return f"{subject}: expected {expected}, got {got}; {remedy}."
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name most like ``name``, or None if none is like it."""
+    by_folded = {candidate.casefold(): candidate for candidate in known}
+    matches = difflib.get_close_matches(str(name).casefold(), by_folded, 1, 0.5)
+    return by_folded[matches[0]] if matches else None
+
+
+def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
+    """Build the error for an unknown name, with the nearest known one."""
+    names = sorted(known)
+    close = nearest(str(name), names)
+    remedy = f"did you mean {close!r}?" if close else "choose one of them"
+    text = sentence(kind, f"one of {', '.join(names)}", repr(name), remedy)
+    return UnknownNameError(text.removesuffix(".") if close else text)

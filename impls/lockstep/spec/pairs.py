@@ -1,0 +1,80 @@
+"""What a list of (gradient, variable) pairs must look like, on every backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from lockstep.spec.errors import (
+    DtypeError,
+    MalformedPairsError,
+    NoGradientsError,
+    ShapeError,
+    sentence,
+)
+
+__all__ = ["as_pairs", "require_gradients", "require_like"]
+
+Pair = tuple[Any, Any]
+
+
+def as_pairs(grads_and_vars: Iterable[Any], owner: str) -> list[Pair]:
+    """Materialise ``grads_and_vars`` once and check that it consists of pairs.
+
+    Raises:
+        MalformedPairsError: not iterable, or an entry is not a pair.
+        NoGradientsError: the list is empty.
+    """
+    if not isinstance(grads_and_vars, Iterable):
+        raise MalformedPairsError(_not_pairs(owner, repr(grads_and_vars)))
+    pairs: list[Pair] = []
+    for position, entry in enumerate(grads_and_vars):
+        if not isinstance(entry, (tuple, list)) or len(entry) != 2:
+            got = f"{type(entry).__name__} at position {position}"
+            raise MalformedPairsError(_not_pairs(owner, got))
+        pairs.append((entry[0], entry[1]))
+    if not pairs:
+        raise NoGradientsError(
+            sentence(
+                owner,
+                "at least one (gradient, variable) pair",
+                "an empty list",
+                "pass what compute_gradients returned",
+            )
+        )
+    return pairs
+
+
+def require_gradients(pairs: Iterable[Pair], owner: str, names: Iterable[str]) -> None:
+    """Raise NoGradientsError when every gradient of ``pairs`` is absent (None)."""
+    if all(gradient is None for gradient, _ in pairs):
+        raise NoGradientsError(
+            sentence(
+                owner,
+                "a gradient for at least one variable",
+                f"None for every one of {', '.join(names)}",
+                "check that the loss depends on these variables",
+            )
+        )
+
+
+def require_like(
+    owner: str,
+    name: str,
+    gradient: tuple[tuple[int, ...], str],
+    variable: tuple[tuple[int, ...], str],
+) -> None:
+    """Raise unless the (shape, dtype) of a gradient are those of its variable."""
+    if gradient[0] != variable[0]:
+        expected = f"a gradient of shape {list(variable[0])} for {name!r}"
+        remedy = "pass the gradient of this very variable"
+        raise ShapeError(sentence(owner, expected, str(list(gradient[0])), remedy))
+    if gradient[1] != variable[1]:
+        expected = f"a gradient of dtype {variable[1]} for {name!r}"
+        remedy = "cast the gradient to the variable's dtype"
+        raise DtypeError(sentence(owner, expected, gradient[1], remedy))
+
+
+def _not_pairs(owner: str, got: str) -> str:
+    remedy = "pass a list such as [(gradient, variable), ...]"
+    return sentence(owner, "an iterable of (gradient, variable) pairs", got, remedy)

@@ -1,0 +1,130 @@
+"""The package as a whole: names, imports and the direction of its arrows."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import lockstep
+from lockstep import registry
+from lockstep.interface import EXPORTS
+from lockstep.spec.errors import MissingFrameworkError, UnknownNameError
+
+SOURCES = Path(lockstep.__file__).parent
+FRAMEWORKS = {"torch", "tensorflow", "keras", "jax"}
+BACKENDS = sorted(registry.BACKENDS)
+
+
+def modules_after(code: str) -> set[str]:
+    """Return the top-level modules that a fresh interpreter holds after ``code``."""
+    show = "import sys; print(*{name.partition('.')[0] for name in sys.modules})"
+    paths = f"import sys; sys.path[:0] = {[str(SOURCES.parent), *sys.path]!r}"
+    script = f"{paths}\n{code}\n{show}"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["import lockstep", "import lockstep.registry", "import lockstep.reference"],
+)
+def test_importing_imports_no_framework(code: str) -> None:
+    assert not modules_after(code) & FRAMEWORKS
+
+
+@pytest.mark.parametrize("strict", [False, True], ids=["default", "strict"])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_every_backend_exports_the_same_names(name: str, strict: bool) -> None:
+    if not registry.installed(name):
+        pytest.skip(f"{registry.find(name).framework} is not installed")
+    module = registry.load(name, strict)
+    missing = [export for export in EXPORTS if not hasattr(module, export)]
+    assert not missing
+    assert set(EXPORTS) <= set(module.__all__)
+
+
+def test_an_unknown_backend_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'pytorch'"):
+        registry.load("pytroch")
+
+
+def test_a_missing_framework_is_one_sentence_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registry, "installed", lambda name: False)
+    with pytest.raises(MissingFrameworkError, match=r"pip install 'lockstep-optim"):
+        registry.load("tf")
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def sources_of(folder: str) -> list[Path]:
+    found = [p for p in (SOURCES / folder).rglob("*.py") if "tests" not in p.parts]
+    assert found
+    return found
+
+
+FORBIDDEN = {
+    "spec": {"lockstep.reference", "lockstep.tf", "lockstep.pytorch", *FRAMEWORKS},
+    "reference": {"lockstep.tf", "lockstep.pytorch", *FRAMEWORKS},
+    "tf": {"lockstep.reference", "lockstep.pytorch", "torch"},
+    "pytorch": {"lockstep.reference", "lockstep.tf", "tensorflow", "keras"},
+    ".": {"harness"},
+}
+
+
+@pytest.mark.parametrize("folder", sorted(FORBIDDEN))
+def test_imports_point_one_way(folder: str) -> None:
+    for path in sources_of(folder):
+        for name in imports_of(path):
+            for forbidden in FORBIDDEN[folder]:
+                inside = name == forbidden or name.startswith(f"{forbidden}.")
+                assert not inside, f"{path} imports {name}"
+
+
+def signatures(path: Path) -> dict[str, list[str]]:
+    """Return the public functions of a file with the names of their arguments."""
+    tree = ast.parse(path.read_text("utf-8"))
+    return {
+        node.name: [argument.arg for argument in node.args.args]
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
+    }
+
+
+def parallel_files() -> list[tuple[str, Path]]:
+    found = (SOURCES / "reference").glob("*.py")
+    reference = {path.name for path in found if signatures(path)}
+    return [
+        (path.name, path)
+        for core in ("tf/core", "pytorch/core")
+        for path in sorted((SOURCES / core).glob("*.py"))
+        if path.name in reference
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "path"), parallel_files(), ids=lambda v: "/".join(Path(v).parts[-3:])
+)
+def test_cores_are_parallel_text_of_the_reference(name: str, path: Path) -> None:
+    ours, theirs = signatures(SOURCES / "reference" / name), signatures(path)
+    shared = set(ours) & set(theirs)
+    assert shared, f"{path} shares no function with reference/{name}"
+    for function in shared:
+        # A host that has no choice in a matter leaves the last arguments out.
+        start = ours[function][: len(theirs[function])]
+        assert theirs[function] == start, f"{path}: {function}"
