@@ -1,0 +1,180 @@
+"""Recorded cases: read from a folder of golden files and decoded to NumPy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.errors import HarnessError
+from lockstep.interface import Array, Gradient, Rows
+from lockstep.spec.errors import sentence, unknown_name
+
+__all__ = [
+    "FAMILIES",
+    "GOLDEN",
+    "CannotInterpretError",
+    "Case",
+    "NotBuiltError",
+    "Variable",
+    "array",
+    "gradient",
+    "read_cases",
+]
+
+GOLDEN = Path(__file__).parent / "golden"
+
+FAMILIES = (
+    "base_optimizers",
+    "multitask",
+    "multitask_clip",
+    "variable_clipping",
+    "loss_scale_fixed",
+    "loss_scale_dynamic",
+    "auto_loss_scaler_backoff",
+    "auto_loss_scaler_logmax",
+    "mixed_precision_wrapper",
+    "larc",
+    "clip_by_global_norm",
+    "optimize_loss",
+    "agn",
+    "lr_policies",
+    "regularization_loss",
+    "novograd",
+)
+
+
+class CannotInterpretError(Exception):
+    """A case holds something that this version does not know how to replay."""
+
+
+class NotBuiltError(Exception):
+    """A case needs a part of Lockstep that does not exist yet."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable of a case: its value has the recorded dtype and shape."""
+
+    name: str
+    value: Array
+    shape: tuple[int, ...]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the variable, and of its gradients and slots."""
+        return self.value.dtype
+
+
+@dataclass(frozen=True)
+class Case:
+    """One recorded case, as FORMAT.md describes it."""
+
+    family: str
+    id: str
+    kind: str
+    inputs: Mapping[str, Any]
+    expected: Mapping[str, Any]
+
+    @property
+    def optimizer(self) -> str:
+        """The name of the base optimizer, or an empty string."""
+        return str(self.inputs.get("optimizer", {}).get("name", ""))
+
+    @property
+    def sparse(self) -> bool:
+        """Whether any gradient of the case is sparse."""
+        return _holds_rows(self.inputs.get("gradients"))
+
+    @property
+    def variables(self) -> list[Variable]:
+        """The variables with their initial values."""
+        return [
+            Variable(
+                v["name"], array(v["value"], v["dtype"], v["shape"]), tuple(v["shape"])
+            )
+            for v in self.inputs["variables"]
+        ]
+
+    def require_known(self, inputs: Sequence[str], expected: Sequence[str]) -> None:
+        """Raise CannotInterpretError for a key that the replay would pass over."""
+        for found, known in ((self.inputs, inputs), (self.expected, expected)):
+            for key in found:
+                if key not in known:
+                    raise CannotInterpretError(f"the key {key!r}")
+
+
+def read_cases(folder: Path, families: Sequence[str] = ()) -> list[Case]:
+    """Read every golden file of ``folder``, or those of the given families."""
+    for family in families:
+        if family not in FAMILIES:
+            raise HarnessError(str(unknown_name("family", family, FAMILIES)))
+    if not folder.is_dir():
+        expected = "a folder of golden files (FAMILY.json)"
+        text = sentence("--golden", expected, str(folder), "check the path")
+        raise HarnessError(text)
+    cases = [case for path in sorted(folder.glob("*.json")) for case in _read(path)]
+    if not cases:
+        text = sentence("--golden", "*.json files", "none", f"look into {folder}")
+        raise HarnessError(text)
+    return [case for case in cases if not families or case.family in families]
+
+
+def array(value: Any, dtype: str, shape: Sequence[int] | None = None) -> Array:
+    """Decode a nested list: read as doubles, then round once to ``dtype``."""
+    decoded = np.array(_numbers(value), np.float64 if "float" in dtype else dtype)
+    with np.errstate(over="ignore"):
+        typed = decoded.astype(dtype)
+    return typed if shape is None else typed.reshape(tuple(shape))
+
+
+def gradient(value: Any, variable: Variable) -> Gradient:
+    """Decode one gradient: dense, sparse or absent, in its variable's dtype."""
+    dtype = str(variable.dtype)
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        return array(value, dtype, variable.shape)
+    indices = np.array(value["indices"], np.int64)
+    rows = array(value["values"], dtype, (len(indices), *variable.shape[1:]))
+    dense_shape = value.get("dense_shape")
+    return Rows(indices, rows, None if dense_shape is None else tuple(dense_shape))
+
+
+def _read(path: Path) -> Iterator[Case]:
+    remedy = "restore the file from its source"
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        got = f"{type(error).__name__} ({error})"
+        text = sentence(f"golden file {path.name}", "JSON", got, remedy)
+        raise HarnessError(text) from error
+    try:
+        if content["format"] != 1:
+            got = f"format {content['format']!r}"
+            text = sentence(f"golden file {path.name}", "format 1", got, remedy)
+            raise HarnessError(text)
+        for case in content["cases"]:
+            fields = (case["id"], case["kind"], case["inputs"], case["expected"])
+            yield Case(content["family"], *fields)
+    except (KeyError, TypeError, AttributeError) as error:
+        expected = "the keys of FORMAT.md"
+        got = f"{type(error).__name__} ({error})"
+        text = sentence(f"golden file {path.name}", expected, got, remedy)
+        raise HarnessError(text) from error
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_numbers(entry) for entry in value]
+    return float(value) if isinstance(value, str) else value
+
+
+def _holds_rows(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(_holds_rows(entry) for entry in value)
+    return isinstance(value, dict)

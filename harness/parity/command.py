@@ -1,0 +1,138 @@
+"""The parity run: plan, replay in child processes, collect the rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.errors import HarnessError
+from harness.parity.cases import GOLDEN, Case, read_cases
+from harness.parity.plan import plan_backend
+from harness.parity.row import Row
+from harness.processes import run_lines
+from lockstep import registry
+from lockstep.spec.errors import unknown_name
+
+__all__ = ["Request", "Result", "run_parity"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to replay: empty selections mean everything there is."""
+
+    backends: Sequence[str] = ()
+    faces: Sequence[str] = ()
+    golden: Path = GOLDEN
+    families: Sequence[str] = ()
+    case: str | None = None
+    explain: bool = False
+    everything: bool = False
+
+
+@dataclass
+class Result:
+    """The rows of a run, what was explained, and the backends that could not run."""
+
+    rows: list[Row] = field(default_factory=list)
+    explanations: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Job:
+    """The cases for one child process."""
+
+    backend: str
+    face: str
+    cases: Sequence[Case]
+
+
+def run_parity(request: Request, on_row: Callable[[Row], None]) -> Result:
+    """Replay what ``request`` selects; ``on_row`` sees each row as it comes."""
+    cases = _select(request)
+    result = Result()
+    jobs: list[Job] = []
+    for backend in _backends(request, result):
+        faces = [f for f in backend.faces if not request.faces or f in request.faces]
+        everything = request.everything or request.case is not None
+        plan, skipped = plan_backend(cases, backend, faces, everything)
+        result.rows += skipped
+        jobs += [Job(backend.name, f, plan[f]) for f in faces if plan[f]]
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        done = [pool.submit(_run_job, job, request, result, on_row) for job in jobs]
+        for future in done:
+            future.result()
+    result.rows.sort(key=lambda r: (r.backend, r.face, r.family, r.id))
+    return result
+
+
+def _select(request: Request) -> list[Case]:
+    cases = read_cases(request.golden, request.families)
+    if request.case is None:
+        return cases
+    chosen = [case for case in cases if case.id == request.case]
+    if not chosen:
+        known = [case.id for case in cases]
+        raise HarnessError(_shorten(str(unknown_name("case", request.case, known))))
+    return chosen
+
+
+def _shorten(text: str) -> str:
+    """Leave the long list of case ids out of the sentence about an unknown one."""
+    head, _, tail = text.partition(": expected one of ")
+    return (
+        f"{head}: expected the id of a recorded case, got{tail.rpartition(' got')[2]}"
+    )
+
+
+def _backends(request: Request, result: Result) -> list[registry.Backend]:
+    """Return the backends to run; one asked for by name must be there."""
+    chosen = [registry.find(name) for name in request.backends]
+    known = [f for b in chosen or registry.BACKENDS.values() for f in b.faces]
+    for face in request.faces:
+        if face not in known:
+            raise unknown_name("face", face, known)
+    able = []
+    for backend in chosen or registry.BACKENDS.values():
+        if request.faces and not set(request.faces) & set(backend.faces):
+            continue
+        if registry.installed(backend.name):
+            able.append(backend)
+        elif chosen:
+            registry.load(backend.name)
+        else:
+            result.missing.append(f"{backend.name}: {backend.framework} not installed")
+    return able
+
+
+def _run_job(
+    job: Job, request: Request, result: Result, on_row: Callable[[Row], None]
+) -> None:
+    arguments = [job.backend, job.face, str(request.golden.resolve())]
+    waiting = {case.id: case for case in job.cases}
+
+    def take(line: str) -> None:
+        content = json.loads(line)
+        lines = content.pop("explanation", None)
+        row = Row.from_json(content)
+        if lines is not None:
+            result.explanations[f"{job.backend}/{job.face}"] = lines
+        del waiting[row.id]
+        result.rows.append(row)
+        on_row(row)
+
+    options = ["--explain"] if request.explain else []
+    stdin = "\n".join(waiting)
+    module = "harness.parity.worker"
+    status, errors = run_lines(module, arguments + options, stdin, take)
+    for case in waiting.values():
+        last = (errors.strip().splitlines() or ["no error was printed"])[-1]
+        reason = f"the child process ended first, with status {status}: {last}"
+        fields = (case.id, case.family, case.kind, job.backend, job.face)
+        row = Row(*fields, "failed", reason)
+        result.rows.append(row)
+        on_row(row)

@@ -1,0 +1,73 @@
+"""Distances in ULPs between what a backend got and what was recorded."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lockstep.interface import Array
+
+__all__ = ["Distance", "distance"]
+
+
+class Distance(NamedTuple):
+    """How far a quantity is from its record.
+
+    Attributes:
+        ulp: |got - expected| / spacing(max |expected|), the largest over the elements.
+        raw: the number of representable values between the two, likewise.
+        where: the multi-index at which ``ulp`` is largest.
+    """
+
+    ulp: float
+    raw: float
+    where: tuple[int, ...]
+
+
+def distance(got: Array, expected: Array) -> Distance:
+    """Measure ``got`` against ``expected``, both in the dtype of ``expected``.
+
+    NaN equals NaN, infinities must be equal and the sign of zero is not significant. A
+    value that is finite on one side only, any difference between integers or flags, and
+    a difference of shape or dtype are infinitely far.
+    """
+    start = (0,) * expected.ndim
+    if got.shape != expected.shape or got.dtype != expected.dtype:
+        return Distance(np.inf, np.inf, start)
+    if not np.issubdtype(expected.dtype, np.floating):
+        return _worst(np.where(got == expected, 0.0, np.inf), None)
+    wide_got, wide = got.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(wide)
+    same = (wide_got == wide) | (np.isnan(wide_got) & np.isnan(wide))
+    comparable = finite & np.isfinite(wide_got)
+    with np.errstate(invalid="ignore"):
+        gap = np.abs(wide_got - wide) / _spacing(expected[finite])
+    ulp = np.where(same, 0.0, np.where(comparable, gap, np.inf))
+    steps = np.abs(_ordinal(got) - _ordinal(expected))
+    raw = np.where(same, 0.0, np.where(comparable, steps, np.inf))
+    return _worst(ulp, raw)
+
+
+def _spacing(values: Array) -> float:
+    """Return the spacing of the largest magnitude among finite values."""
+    largest = np.max(np.abs(values), initial=values.dtype.type(0))
+    return float(np.spacing(largest))
+
+
+def _ordinal(values: Array) -> Array:
+    """Number the representable values of a dtype in ascending order, as float64."""
+    bits = values.dtype.itemsize * 8
+    integers: Any = values.view(f"int{bits}").astype(np.int64)
+    lowest = -(2 ** (bits - 1))
+    ordinals: Array = np.where(integers < 0, lowest - integers, integers)
+    return ordinals.astype(np.float64)
+
+
+def _worst(ulp: Array, raw: Array | None) -> Distance:
+    if ulp.size == 0:
+        return Distance(0.0, 0.0, ())
+    position = np.unravel_index(int(np.argmax(ulp)), ulp.shape)
+    raw = ulp if raw is None else raw
+    where = tuple(int(i) for i in position)
+    return Distance(float(ulp[position]), float(np.max(raw)), where)

@@ -1,0 +1,38 @@
+"""One module a family: how its cases are replayed.
+
+Each module has ``KINDS``, the kinds that it knows, ``replay(case, host)``, which yields
+the state after each step as a flat mapping from the name of a quantity to an array, and
+``expectations(case)``, which yields the recorded states in the same form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from harness.parity.cases import Case
+from harness.parity.families import base_optimizers, multitask, multitask_clip
+from lockstep.interface import Array, Host
+
+__all__ = ["BUILT", "Family"]
+
+
+class Family(Protocol):
+    """What a module of this folder offers."""
+
+    KINDS: frozenset[str]
+
+    def replay(self, case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
+        """Yield what the backend got, state by state."""
+        ...
+
+    def expectations(self, case: Case) -> Iterator[Mapping[str, Array]]:
+        """Yield what was recorded, state by state."""
+        ...
+
+
+BUILT: Mapping[str, Family] = {
+    "base_optimizers": base_optimizers,
+    "multitask": multitask,
+    "multitask_clip": multitask_clip,
+}

@@ -1,0 +1,27 @@
+"""Family ``base_optimizers``: plain ``apply_gradients`` of the TF1 optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from harness.parity.cases import Case
+from harness.parity.trajectory import Training, recorded_trajectory
+from lockstep.interface import Array, Host
+
+__all__ = ["KINDS", "expectations", "replay"]
+
+KINDS = frozenset({"dense", "sparse", "float16", "defaults"})
+
+INPUTS = ("optimizer", "variables", "gradients", "variable_kind")
+
+
+def replay(case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
+    """Apply the gradients through the bare optimizer."""
+    case.require_known(INPUTS, ("initial", "steps"))
+    training = Training(case, host)
+    yield from training.run(training.base)
+
+
+def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
+    """Yield the recorded trajectory."""
+    yield from recorded_trajectory(case)

@@ -1,0 +1,104 @@
+"""Family ``multitask``: the multitask wrapper, alone and in chains."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from harness.parity.cases import CannotInterpretError, Case, NotBuiltError
+from harness.parity.trajectory import Training, recorded_trajectory
+from lockstep.interface import Array, Host
+
+__all__ = ["KINDS", "expectations", "replay"]
+
+KINDS = frozenset(
+    {
+        "zero_patterns",
+        "sparse",
+        "negative_zero",
+        "denormal",
+        "nonfinite",
+        "float16",
+        "chain_clip_over_multitask",
+        "chain_multitask_over_clip",
+        "side_effect_on_wrapped",
+        "not_an_optimizer",
+        "sparse_without_dense_shape",
+    }
+)
+
+INPUTS = (
+    "wrapper",
+    "optimizer",
+    "variables",
+    "gradients",
+    "variable_kind",
+    "vars_to_clip_dims",
+    "max_norm",
+    "argument",
+)
+
+NOT_OPTIMIZERS: Mapping[str, Any] = {
+    "int": 3,
+    "float": 0.1,
+    "string": "Momentum",
+    "None": None,
+    "list": [],
+    "class": object,
+}
+
+
+def replay(case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
+    """Build the construction that ``wrapper`` spells and apply the gradients to it."""
+    case.require_known(INPUTS, ("initial", "steps", "raises"))
+    if "argument" in case.inputs:
+        host.names.MultitaskOptimizerWrapper(_argument(case.inputs["argument"], host))
+        return
+    training = Training(case, host)
+    spelled = case.inputs.get("wrapper", "MultitaskOptimizerWrapper")
+    construction, _, rest = spelled.partition(" built, then ")
+    if rest not in ("", "'optimizer' itself applied"):
+        raise CannotInterpretError(f"the wrapper {spelled!r}")
+    wrapper = _construct(construction, case, training)
+    yield from training.run(training.base if rest else wrapper)
+
+
+def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
+    """Yield the recorded trajectory."""
+    yield from recorded_trajectory(case)
+
+
+def _construct(spelled: str, case: Case, training: Training) -> Any:
+    """Build the nest of wrappers that ``spelled`` names, around the optimizer."""
+    if spelled == "optimizer":
+        return training.base
+    name, _, inside = spelled.removesuffix(")").partition("(")
+    inner = _construct(inside or "optimizer", case, training)
+    names = training.host.names
+    if name == "MultitaskOptimizerWrapper":
+        return names.MultitaskOptimizerWrapper(inner)
+    if name != "VariableClippingOptimizer":
+        raise CannotInterpretError(f"the wrapper {spelled!r}")
+    if not hasattr(names, name):
+        raise NotBuiltError(f"{name} does not exist yet")
+    by_name = dict(
+        zip((v.name for v in training.recorded), training.variables, strict=True)
+    )
+    dims = {
+        by_name[v]: axes for v, axes in case.inputs.get("vars_to_clip_dims", {}).items()
+    }
+    return names.VariableClippingOptimizer(inner, dims, case.inputs["max_norm"])
+
+
+def _argument(spelled: str, host: Host) -> Any:
+    """Make what is wrapped in a case of kind ``not_an_optimizer``."""
+    if spelled in NOT_OPTIMIZERS:
+        return NOT_OPTIMIZERS[spelled]
+    match = re.fullmatch(r"MultitaskOptimizerWrapper(?:\((\w+)\))?", spelled)
+    if match is None:
+        raise CannotInterpretError(f"the argument {spelled!r}")
+    name = match[1] or "Momentum"
+    args = {"Adam": {}, "Momentum": {"learning_rate": 0.1, "momentum": 0.9}}
+    base = host.optimizer(name, args.get(name, {"learning_rate": 0.1}), [])
+    return host.names.MultitaskOptimizerWrapper(base)

@@ -1,0 +1,136 @@
+"""Family ``multitask_clip``: ``clip_gradients_by_global_norm``, alone and applied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.parity.cases import CannotInterpretError, Case, Variable, array, gradient
+from harness.parity.trajectory import Training, recorded_trajectory
+from lockstep.interface import Array, Gradient, Host, Rows
+
+__all__ = ["KINDS", "expectations", "replay"]
+
+KINDS = frozenset(
+    {
+        "dense",
+        "below_norm",
+        "with_none",
+        "default_clip_norm",
+        "all_zero",
+        "all_none",
+        "scalar",
+        "exactly_at_norm",
+        "nonfinite",
+        "norm_overflow",
+        "clip_norm_zero",
+        "clip_norm_negative",
+        "float16",
+        "mixed_dtypes",
+        "denormal",
+        "sparse",
+        "empty_list",
+        "clip_then_apply",
+    }
+)
+
+INPUTS = (
+    "dtype",
+    "dtypes",
+    "gradients",
+    "clip_norm",
+    "clip_norm_omitted",
+    "wrapper",
+    "optimizer",
+    "variables",
+    "variable_kind",
+)
+
+EXPECTED = (
+    "clipped",
+    "global_norm",
+    "global_norm_dtype",
+    "raises",
+    "steps",
+    "initial",
+)
+
+
+def replay(case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
+    """Clip once, or clip and apply through the wrapper at every step."""
+    case.require_known(INPUTS, EXPECTED)
+    if "optimizer" in case.inputs:
+        yield from _clip_then_apply(case, host)
+    else:
+        yield _clip(case, host)
+
+
+def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
+    """Yield the recorded trajectory, or the one result of the function."""
+    if "steps" in case.expected:
+        yield from recorded_trajectory(case)
+        return
+    norm_dtype = case.expected["global_norm_dtype"]
+    result = {"global_norm": array(case.expected["global_norm"], norm_dtype)}
+    for position, value in enumerate(case.expected["clipped"]):
+        dtype = _dtype(case, position)
+        result[f"clipped/{position}"] = ABSENT if value is None else array(value, dtype)
+    yield result
+
+
+ABSENT = np.array("absent")
+
+
+def _clip(case: Case, host: Host) -> Mapping[str, Array]:
+    given = case.inputs["gradients"]
+    gradients = [_gradient(case, position) for position in range(len(given))]
+    options = {} if "clip_norm_omitted" in case.inputs else {"clip_norm": _limit(case)}
+
+    def function(gradients: list[Any]) -> Any:
+        pairs = [(g, f"variable {k}") for k, g in enumerate(gradients)]
+        clipped, norm = host.names.clip_gradients_by_global_norm(pairs, **options)
+        return [[g for g, _ in clipped], norm]
+
+    clipped, norm = host.compile(function)(gradients)
+    result = {"global_norm": norm}
+    for position, value in enumerate(clipped):
+        result[f"clipped/{position}"] = ABSENT if value is None else value
+    return result
+
+
+def _clip_then_apply(case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
+    if case.inputs.get("wrapper") != "MultitaskOptimizerWrapper":
+        raise CannotInterpretError(f"the wrapper {case.inputs.get('wrapper')!r}")
+    training = Training(case, host)
+    wrapper = host.names.MultitaskOptimizerWrapper(training.base)
+
+    def function(gradients: list[Any]) -> Mapping[str, Any]:
+        pairs = zip(gradients, training.variables, strict=True)
+        clipped, norm = host.names.clip_gradients_by_global_norm(pairs, _limit(case))
+        applied = wrapper.apply_gradients(clipped, global_step=training.counter)
+        return {"global_norm": norm, "": applied}
+
+    yield from training.run_function(wrapper, function)
+
+
+def _limit(case: Case) -> float:
+    return float(case.inputs["clip_norm"])
+
+
+def _dtype(case: Case, position: int) -> str:
+    dtypes = case.inputs.get("dtypes")
+    return str(dtypes[position] if dtypes else case.inputs.get("dtype", "float32"))
+
+
+def _gradient(case: Case, position: int) -> Gradient:
+    """Decode a gradient that has no variable: its shape is its own."""
+    value, dtype = case.inputs["gradients"][position], _dtype(case, position)
+    if isinstance(value, dict):
+        dense_shape = value["dense_shape"]
+        empty = Variable("", np.empty(dense_shape, dtype), tuple(dense_shape))
+        decoded = gradient(value, empty)
+        assert isinstance(decoded, Rows)
+        return decoded
+    return None if value is None else array(value, dtype)

@@ -1,0 +1,60 @@
+"""The parity matrix of the README: families by backends, from the published report."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.errors import HarnessError
+from harness.parity.row import Row
+from harness.processes import ROOT
+from lockstep.spec.errors import sentence
+
+__all__ = ["README", "REPORT", "matrix", "write_matrix"]
+
+README = ROOT / "README.md"
+REPORT = ROOT / "results" / "parity" / "report.json"
+START, END = "<!-- parity matrix:", "<!-- end of the parity matrix -->"
+
+
+def matrix(report: Path = REPORT) -> str:
+    """Return the matrix as a Markdown table; all faces of a backend count together."""
+    rows = [Row.from_json(row) for row in json.loads(report.read_text("utf-8"))]
+    built = [row for row in rows if row.status != "not_implemented"]
+    backends = list(dict.fromkeys(row.backend for row in built))
+    lines = [["family", *backends], ["---"] * (len(backends) + 1)]
+    for family in sorted({row.family for row in built}):
+        cells = [
+            [r for r in rows if (r.family, r.backend) == (family, backend)]
+            for backend in backends
+        ]
+        lines.append([f"`{family}`", *map(_cell, cells)])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def write_matrix(readme: Path = README, report: Path = REPORT) -> None:
+    """Put the matrix between the two marks of the README."""
+    text = readme.read_text("utf-8")
+    head, start, rest = text.partition(START)
+    mark, _, rest = rest.partition("\n")
+    _, end, tail = rest.partition(END)
+    if not (start and end):
+        expected = f"the marks {START!r} and {END!r}"
+        text = sentence(str(readme), expected, "none", "put them where the table goes")
+        raise HarnessError(text)
+    body = f"{head}{start}{mark}\n\n{matrix(report)}\n\n{end}{tail}"
+    readme.write_text(body, "utf-8")
+
+
+def _cell(rows: Sequence[Row]) -> str:
+    """Say how many replays passed, how far off the worst was, and what was left out."""
+    counts: Counter[str] = Counter(row.status for row in rows)
+    worst = max((row.max_ulp or 0.0 for row in rows), default=0.0)
+    parts = [f"{counts['passed']} passed", f"max {worst:.3g} ULP"]
+    left = {"failed": "failed", "skipped": "skipped", "not_implemented": "not built"}
+    parts += [
+        f"{counts[status]} {word}" for status, word in left.items() if counts[status]
+    ]
+    return ", ".join(parts)

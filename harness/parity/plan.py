@@ -1,0 +1,52 @@
+"""Which case is replayed where: each in one face, a stratified tenth in others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+
+from harness.parity.cases import Case
+from harness.parity.row import Row
+from harness.parity.tables import excuse
+from lockstep.registry import Backend
+
+__all__ = ["Plan", "plan_backend"]
+
+Plan = Mapping[str, list[Case]]
+"""Face -> the cases to replay in it."""
+
+
+def plan_backend(
+    cases: Sequence[Case], backend: Backend, faces: Sequence[str], everything: bool
+) -> tuple[Plan, list[Row]]:
+    """Distribute ``cases`` over ``faces`` of a backend.
+
+    The first face that can express a case replays it; every other one that can replays
+    a tenth of the cases of each kind (at least one), or all with ``everything``.
+    Cases that no face can express come back as skipped rows with the reason.
+    """
+    plan: dict[str, list[Case]] = {face: [] for face in faces}
+    skipped = []
+    for _, group in groupby(sorted(cases, key=_kind), key=_kind):
+        kind = list(group)
+        able = [f for f in faces if not excuse(kind[0], backend.name, f)]
+        if not able:
+            skipped += [_skipped(case, backend.name, faces[0]) for case in kind]
+        for position, face in enumerate(able):
+            whole = everything or position == 0
+            plan[face] += kind if whole else _tenth(kind, position)
+    return plan, skipped
+
+
+def _kind(case: Case) -> tuple[str, str]:
+    return case.family, case.kind
+
+
+def _tenth(cases: Sequence[Case], offset: int) -> Iterable[Case]:
+    """Take every tenth case from ``offset`` on, or the last if there are too few."""
+    return cases[offset::10] or cases[-1:]
+
+
+def _skipped(case: Case, backend: str, face: str) -> Row:
+    reason = excuse(case, backend, face) or ""
+    return Row(case.id, case.family, case.kind, backend, face, "skipped", reason)

@@ -1,0 +1,151 @@
+"""Replay one case on one host and compare every quantity after every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.parity.cases import FAMILIES, CannotInterpretError, Case, NotBuiltError
+from harness.parity.distance import Distance, distance
+from harness.parity.families import BUILT
+from harness.parity.row import Divergence, Row, Status
+from harness.parity.tables import excuse, tolerance
+from lockstep.interface import Array, Host
+
+__all__ = ["Comparison", "compare", "element", "replay"]
+
+
+class Comparison(NamedTuple):
+    """One quantity after one step: both values and how far they are apart."""
+
+    step: int
+    quantity: str
+    got: Array | None
+    expected: Array
+    distance: Distance
+
+
+def replay(case: Case, host: Host) -> Row:
+    """Replay ``case`` on ``host`` and judge it; an error of the case is a failure."""
+    status, reason = _settled_before(case, host)
+    if status is not None:
+        return _row(case, host, status, reason)
+    try:
+        if "raises" in case.expected:
+            return _replay_error(case, host)
+        return _judge(case, host, list(compare(case, host)))
+    except NotBuiltError as missing:
+        return _row(case, host, "not_implemented", str(missing))
+    except CannotInterpretError as unknown:
+        return _row(case, host, "failed", f"cannot interpret {unknown}")
+    except Exception as error:
+        return _row(case, host, "failed", f"{type(error).__name__}: {error}")
+
+
+def compare(case: Case, host: Host) -> Iterator[Comparison]:
+    """Yield a comparison for every recorded quantity, step by step."""
+    family = BUILT[case.family]
+    states = family.replay(case, host)
+    for step, expected in enumerate(family.expectations(case)):
+        got = next(states)
+        for quantity, value in expected.items():
+            found = got.get(quantity)
+            measured = (
+                Distance(np.inf, np.inf, (0,) * value.ndim)
+                if found is None
+                else distance(np.asarray(found), value)
+            )
+            yield Comparison(step, quantity, found, value, measured)
+
+
+def element(values: Array | None, index: tuple[int, ...]) -> str:
+    """Write one element so that it can be compared to the bit."""
+    if values is None:
+        return "nothing"
+    values = np.asarray(values)
+    if values.ndim != len(index) or not values.size:
+        return f"an array of shape {list(values.shape)}"
+    value = values[index]
+    if isinstance(value, np.floating):
+        return f"{value!s} ({float(value).hex()}, {value.dtype})"
+    return str(value)
+
+
+def _settled_before(case: Case, host: Host) -> tuple[Status | None, str]:
+    """Return the status of a case that is not replayed at all."""
+    if case.family not in FAMILIES:
+        return "failed", f"cannot interpret the family {case.family!r}"
+    if case.family not in BUILT:
+        return "not_implemented", "this family is not built yet"
+    if case.kind not in BUILT[case.family].KINDS:
+        return "failed", f"cannot interpret the kind {case.kind!r}"
+    reason = excuse(case, host.backend, host.face)
+    return ("skipped", reason) if reason else (None, "")
+
+
+def _replay_error(case: Case, host: Host) -> Row:
+    """Expect the recorded exception class, or one derived from it."""
+    wanted = case.expected["raises"]
+    try:
+        for _ in BUILT[case.family].replay(case, host):
+            pass
+    except (NotBuiltError, CannotInterpretError):
+        raise
+    except host.expects(wanted):
+        return _row(case, host, "passed")
+    except Exception as error:
+        reason = f"expected {wanted}, got {type(error).__name__}: {error}"
+        return _row(case, host, "failed", reason)
+    return _row(case, host, "failed", f"expected {wanted}, nothing was raised")
+
+
+def _judge(case: Case, host: Host, comparisons: list[Comparison]) -> Row:
+    allowed = tolerance(case, host.backend)
+    worst = max((c.distance.ulp for c in comparisons), default=np.inf)
+    raw = max((c.distance.raw for c in comparisons), default=np.inf)
+    first = next((c for c in comparisons if c.distance.ulp > 0), None)
+    beyond = next((c for c in comparisons if c.distance.ulp > allowed.ulp), None)
+    reason = ""
+    if not comparisons:
+        reason = "nothing was recorded that could be compared"
+    elif beyond is not None:
+        reason = _explain(beyond, allowed.ulp, allowed.reason)
+    return Row(
+        case.id,
+        case.family,
+        case.kind,
+        host.backend,
+        host.face,
+        "failed" if reason else "passed",
+        reason,
+        float(worst),
+        float(raw),
+        None if first is None else _divergence(first),
+    )
+
+
+def _explain(beyond: Comparison, allowed: float, why: str) -> str:
+    where = _divergence(beyond)
+    return (
+        f"{beyond.quantity} after step {beyond.step + 1}, element {where.index}: got "
+        f"{where.got}, expected {where.expected}; {beyond.distance.ulp:g} ULP, allowed "
+        f"{allowed:g} ({why})"
+    )
+
+
+def _divergence(comparison: Comparison) -> Divergence:
+    index = comparison.distance.where
+    return Divergence(
+        comparison.step,
+        comparison.quantity,
+        list(index),
+        element(comparison.got, index),
+        element(comparison.expected, index),
+    )
+
+
+def _row(case: Case, host: Host, status: Status, reason: str = "") -> Row:
+    fields = (case.id, case.family, case.kind, host.backend, host.face)
+    return Row(*fields, status, reason)

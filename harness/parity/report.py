@@ -1,0 +1,163 @@
+"""The rows of a parity run as JSON and as text for the terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from harness.environment import version
+from harness.errors import HarnessError
+from harness.parity.command import Result
+from harness.parity.row import Row
+from lockstep import __version__, registry
+from lockstep.spec.errors import sentence
+
+__all__ = ["check_writable", "print_explanation", "print_rows", "write_report"]
+
+
+def check_writable(report: Path) -> None:
+    """Raise before any work if the report could not be written in the end."""
+    try:
+        report.parent.mkdir(parents=True, exist_ok=True)
+        folder_open = os.access(report.parent, os.W_OK)
+        writable = os.access(report, os.W_OK) if report.exists() else folder_open
+        got = "no write permission"
+    except OSError as error:
+        writable, got = False, str(error.strerror)
+    if not writable or report.is_dir():
+        expected = "a file that can be written"
+        got = f"{report} (a folder)" if report.is_dir() else f"{report} ({got})"
+        raise HarnessError(sentence("--report", expected, got, "choose another place"))
+
+
+def write_report(rows: Sequence[Row], report: Path) -> None:
+    """Write the rows as a JSON list, a row a line; whole or not at all.
+
+    Beside ``NAME.json`` stands ``NAME.environment.json``: what the rows depend on.
+    """
+    lines = ",\n".join(json.dumps(row.as_json(), ensure_ascii=False) for row in rows)
+    _write_whole(report, f"[\n{lines}\n]\n")
+    about = json.dumps(_environment(rows), indent=2)
+    _write_whole(report.with_suffix(".environment.json"), f"{about}\n")
+
+
+def print_rows(result: Result, console: Console) -> None:
+    """Print one line a family and host, then every failure and the reasons to skip."""
+    table = _table("backend", "face", "family")
+    for title in ("cases", "passed", "failed", "skipped", "not built", "max ULP"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("worst case: first diverging step and quantity", no_wrap=True)
+    rows = sorted(result.rows, key=_family_key)
+    for (backend, face, family), group in groupby(rows, key=_family_key):
+        table.add_row(backend, face, family, *_summary(list(group)))
+    console.print(table)
+    _print_reasons("failed", rows, console)
+    _print_reasons("skipped", rows, console)
+    _print_reasons("not_implemented", rows, console)
+    for missing in result.missing:
+        _say(console, f"not run    {missing}")
+    _print_total(rows, console)
+
+
+def print_explanation(result: Result, console: Console) -> None:
+    """Print every compared quantity of the explained case, in hexadecimal too."""
+    for host, lines in result.explanations.items():
+        titles = ("step", "quantity", "index", "got", "expected", "ULP", "raw")
+        table = _table(*titles, title=host)
+        for line in lines:
+            cells = [line[k] for k in ("quantity", "index", "got", "expected")]
+            step = int(line["step"]) + 1
+            texts = [str(cell) for cell in (step, *cells, line["ulp"], line["raw"])]
+            table.add_row(*(Text(text) for text in texts))
+        console.print(table)
+
+
+def _write_whole(path: Path, text: str) -> None:
+    unfinished = path.with_name(path.name + ".part")
+    unfinished.write_text(text, "utf-8")
+    unfinished.replace(path)
+
+
+def _environment(rows: Sequence[Row]) -> dict[str, str]:
+    """Return the versions behind the rows, without what would identify the machine."""
+    backends = sorted({row.backend for row in rows})
+    frameworks = filter(None, (registry.find(name).framework for name in backends))
+    packages = {name: str(version(name)) for name in ("numpy", *frameworks)}
+    python, system = platform.python_version(), platform.system()
+    facts = {"lockstep": __version__, "python": python, "system": system}
+    return {**facts, "machine": platform.machine(), **packages}
+
+
+def _family_key(row: Row) -> tuple[str, str, str]:
+    return row.backend, row.face, row.family
+
+
+def _summary(rows: Sequence[Row]) -> Iterable[str | Text]:
+    counts = Counter(row.status for row in rows)
+    compared = [row for row in rows if row.max_ulp is not None]
+    worst = max(compared, key=_distance, default=None)
+    yield str(len(rows))
+    yield str(counts["passed"])
+    yield Text(str(counts["failed"]), style="bold red" if counts["failed"] else "")
+    yield str(counts["skipped"])
+    yield str(counts["not_implemented"])
+    yield "-" if worst is None else f"{_distance(worst):.3g}"
+    yield Text(_where(worst))
+
+
+def _distance(row: Row) -> float:
+    return row.max_ulp or 0.0
+
+
+def _where(row: Row | None) -> str:
+    if row is None or row.first_divergence is None:
+        return ""
+    first = row.first_divergence
+    return f"{row.id}: step {first.step + 1}, {first.quantity}"
+
+
+def _print_reasons(status: str, rows: Sequence[Row], console: Console) -> None:
+    """Print each reason once, with the hosts and the number of cases it concerns."""
+    label = status.replace("_implemented", " built")
+    chosen = sorted((r for r in rows if r.status == status), key=_reason)
+    for reason, group in groupby(chosen, key=_reason):
+        members = list(group)
+        hosts = ", ".join(sorted({f"{row.backend}/{row.face}" for row in members}))
+        ids = sorted({row.id for row in members})
+        shown = ids[0] if len(ids) == 1 else f"{len(ids)} cases"
+        _say(console, f"{label:10} {shown} on {hosts}: {reason}")
+
+
+def _reason(row: Row) -> str:
+    return row.reason
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(Text(text), soft_wrap=True)
+
+
+def _table(*titles: str, title: str | None = None) -> Table:
+    """Make a table whose rows stay on one line however narrow the terminal is."""
+    table = Table(box=None, pad_edge=False, title=title, title_justify="left")
+    for column in titles:
+        table.add_column(column, no_wrap=True)
+    return table
+
+
+def _print_total(rows: Sequence[Row], console: Console) -> None:
+    counts = Counter(row.status for row in rows)
+    not_built = counts["not_implemented"]
+    _say(
+        console,
+        f"{counts['passed']} passed, {counts['failed']} failed, "
+        f"{counts['skipped']} skipped, {not_built} not built",
+    )

@@ -1,0 +1,57 @@
+"""One row of the parity report: what became of one case on one host."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+__all__ = ["Divergence", "Row", "Status"]
+
+Status = Literal["passed", "failed", "skipped", "not_implemented"]
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The first place where a trajectory left its record (indices count from 0)."""
+
+    step: int
+    quantity: str
+    index: list[int]
+    got: str
+    expected: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case on a backend and face; distances are None where nothing was compared."""
+
+    id: str
+    family: str
+    kind: str
+    backend: str
+    face: str
+    status: Status
+    reason: str = ""
+    max_ulp: float | None = None
+    max_ulp_raw: float | None = None
+    first_divergence: Divergence | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the row for JSON, which has no infinity: it becomes a string."""
+        content = asdict(self)
+        for key in ("max_ulp", "max_ulp_raw"):
+            if content[key] is not None and math.isinf(content[key]):
+                content[key] = "inf"
+        return content
+
+    @classmethod
+    def from_json(cls, content: dict[str, Any]) -> Row:
+        """Read a row back."""
+        fields = dict(content)
+        for key in ("max_ulp", "max_ulp_raw"):
+            if fields[key] is not None:
+                fields[key] = float(fields[key])
+        if fields["first_divergence"] is not None:
+            fields["first_divergence"] = Divergence(**fields["first_divergence"])
+        return cls(**fields)

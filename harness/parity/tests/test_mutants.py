@@ -1,0 +1,45 @@
+"""Can the recorded cases fail? Every mutant is caught, and every case catches one."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from harness.parity.cases import GOLDEN, Case, read_cases
+from harness.parity.mutants import MUTANTS, Mutant, planted
+from harness.parity.replay import replay
+from lockstep import registry
+
+FAMILIES = sorted({family for mutant in MUTANTS for family in mutant.families})
+
+
+@cache
+def passing(family: str) -> tuple[Case, ...]:
+    """The cases of a family that the unspoilt reference passes."""
+    return tuple(c for c in read_cases(GOLDEN, [family]) if status(c) == "passed")
+
+
+def status(case: Case) -> str:
+    return replay(case, registry.host("reference")).status
+
+
+@cache
+def caught_by(mutant: Mutant, family: str) -> frozenset[str]:
+    """The ids of the cases that fail once the mistake is planted."""
+    cases = passing(family)
+    with planted(mutant):
+        return frozenset(case.id for case in cases if status(case) != "passed")
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_every_family_that_claims_to_notice_a_mistake_does(mutant: Mutant) -> None:
+    for family in mutant.families:
+        assert caught_by(mutant, family), f"no case of {family} notices: {mutant}"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_case_notices_some_mistake(family: str) -> None:
+    noticed = set().union(*(caught_by(m, family) for m in MUTANTS))
+    silent = [case.id for case in passing(family) if case.id not in noticed]
+    assert not silent, f"no mutant fails {silent}: they ask for another one"

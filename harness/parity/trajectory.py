@@ -1,0 +1,123 @@
+"""What the families share: apply gradients step by step, read the whole state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.parity.cases import CannotInterpretError, Case, Variable, array, gradient
+from lockstep.interface import Array, Host
+from lockstep.spec.optimizers import OPTIMIZERS
+
+__all__ = ["Training", "recorded_state", "recorded_trajectory"]
+
+State = Mapping[str, Array]
+
+
+class Training:
+    """The variables, the base optimizer and the counter of one case on one host."""
+
+    def __init__(self, case: Case, host: Host) -> None:
+        name, args = case.optimizer, case.inputs["optimizer"].get("args", {})
+        if name not in OPTIMIZERS:
+            raise CannotInterpretError(f"the optimizer {name!r}")
+        kind = case.inputs.get("variable_kind")
+        self.host = host
+        self.spec = OPTIMIZERS[name]
+        self.recorded: Sequence[Variable] = case.variables
+        self.variables = [host.variable(v.name, v.value, kind) for v in self.recorded]
+        self.counter = host.counter()
+        self.base = host.optimizer(name, args, self.variables)
+        self.bound = self.spec.bind((), args)
+        self.steps = [
+            [gradient(g, v) for g, v in zip(step, self.recorded, strict=True)]
+            for step in case.inputs["gradients"]
+        ]
+
+    def run(self, optimizer: Any) -> Iterator[State]:
+        """Apply the recorded gradients through ``optimizer``, yielding each state."""
+
+        def apply(gradients: list[Any]) -> Mapping[str, Any]:
+            pairs = list(zip(gradients, self.variables, strict=True))
+            return {"": optimizer.apply_gradients(pairs, global_step=self.counter)}
+
+        yield from self.run_function(optimizer, apply)
+
+    def run_function(
+        self, optimizer: Any, function: Callable[[list[Any]], Mapping[str, Any]]
+    ) -> Iterator[State]:
+        """Call ``function`` with the gradients of each step, yielding each state.
+
+        The tensors that ``function`` returns are added to the state under their names;
+        the operation that trains, if the host has such a thing, goes without a name.
+        """
+        names: list[str] = []
+
+        def results(gradients: list[Any]) -> list[Any]:
+            named = function(gradients)
+            names[:] = list(named)
+            return list(named.values())
+
+        step = self.host.compile(results)
+        for gradients in self.steps:
+            arrays = step(gradients)
+            named = dict(zip(names, arrays, strict=True))
+            named.pop("")
+            yield {**self.state(optimizer), **named}
+
+    def state(self, optimizer: Any) -> State:
+        """Read everything: variables, slots, shared scalars and the step counter."""
+        state = {"global_step": self.host.read(self.counter)}
+        for recorded, variable in zip(self.recorded, self.variables, strict=True):
+            state[f"variables/{recorded.name}"] = self.host.read(variable)
+            for slot in self.spec.active_slots(self.bound):
+                made = self.host.slot(optimizer, variable, slot.name)
+                initial = self.spec.initial_value(slot, self.bound)
+                filled = np.full(recorded.shape, initial, recorded.dtype)
+                key = f"slots/{slot.name}/{recorded.name}"
+                state[key] = filled if made is None else made
+        for name, scalar in self.host.shared(optimizer).items():
+            state[f"non_slots/{name}"] = np.asarray(scalar, np.float32)
+        return state
+
+
+def recorded_trajectory(case: Case) -> Iterator[State]:
+    """Yield the recorded state after each step of a case with ``steps``."""
+    variables = {v.name: v for v in case.variables}
+    for step in case.expected["steps"]:
+        yield recorded_state(step, variables)
+
+
+def recorded_state(step: Mapping[str, Any], variables: Mapping[str, Variable]) -> State:
+    """Flatten one recorded state, each quantity in its own dtype."""
+    state: dict[str, Array] = {}
+    for key, value in step.items():
+        if key == "variables":
+            state |= _of_variables(key, value, variables)
+        elif key == "slots":
+            for slot, named in value.items():
+                state |= _of_variables(f"slots/{slot}", named, variables)
+        elif key == "non_slots":
+            for name, scalar in value.items():
+                state[f"non_slots/{name}"] = array(scalar, "float32")
+        elif key == "global_step":
+            state[key] = array(value, "int64")
+        elif key == "global_norm":
+            dtype = str(next(iter(variables.values())).dtype)
+            state[key] = array(value, dtype)
+        else:
+            raise CannotInterpretError(f"the recorded quantity {key!r}")
+    return state
+
+
+def _of_variables(
+    prefix: str, named: Mapping[str, Any], variables: Mapping[str, Variable]
+) -> State:
+    return {
+        f"{prefix}/{name}": array(
+            value, str(variables[name].dtype), variables[name].shape
+        )
+        for name, value in named.items()
+    }

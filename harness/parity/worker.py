@@ -1,0 +1,56 @@
+"""The child process of a parity run: one backend, one face, many cases.
+
+``python -m harness.parity.worker BACKEND FACE GOLDEN [--explain]`` reads case ids from
+standard input, a line each, and writes one JSON row a line to standard output.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from harness.parity.cases import Case, read_cases
+from harness.parity.replay import compare, element, replay
+from lockstep import registry
+from lockstep.interface import Host
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str]) -> None:
+    """Replay the cases named on standard input in their order."""
+    backend, face, golden = arguments[:3]
+    cases = {case.id: case for case in read_cases(Path(golden))}
+    for identifier in filter(None, sys.stdin.read().split("\n")):
+        case = cases[identifier]
+        # A host of its own for every replay: no state crosses from one to the next.
+        with closing(registry.host(backend, face)) as host:
+            row = replay(case, host).as_json()
+        if "--explain" in arguments:
+            with closing(registry.host(backend, face)) as host:
+                row["explanation"] = explain(case, host)
+        print(json.dumps(row), flush=True)
+
+
+def explain(case: Case, host: Host) -> list[dict[str, object]]:
+    """Return every compared quantity at its worst element, in hexadecimal too."""
+    if "raises" in case.expected:
+        return []
+    return [
+        {
+            "step": step,
+            "quantity": quantity,
+            "index": list(distance.where),
+            "got": element(got, distance.where),
+            "expected": element(expected, distance.where),
+            "ulp": str(distance.ulp),
+            "raw": str(distance.raw),
+        }
+        for step, quantity, got, expected, distance in compare(case, host)
+    ]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,65 @@
+"""Child processes of this Python, and their output line by line."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO
+
+from harness.environment import child_variables
+
+__all__ = ["ROOT", "run_lines"]
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run_lines(
+    module: str, arguments: Sequence[str], stdin: str, on_line: Callable[[str], None]
+) -> tuple[int, str]:
+    """Run ``python -m module``, call ``on_line`` for each line that it prints.
+
+    Returns its exit status and the end of what it wrote to standard error. The child is
+    ended when the caller is interrupted.
+    """
+    command = [sys.executable, "-m", module, *arguments]
+    errors: list[str] = []
+    with _started(command) as child:
+        assert child.stdin and child.stdout and child.stderr
+        reading = threading.Thread(target=_drain, args=(child.stderr, errors))
+        reading.start()
+        try:
+            # A child that died before it read everything says why on standard error.
+            with contextlib.suppress(BrokenPipeError):
+                child.stdin.write(stdin)
+            with contextlib.suppress(BrokenPipeError):
+                child.stdin.close()
+            for line in child.stdout:
+                on_line(line)
+        except BaseException:
+            child.terminate()
+            raise
+        finally:
+            status = child.wait()
+            reading.join()
+    return status, "".join(errors)[-2000:]
+
+
+def _started(command: Sequence[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=child_variables(),
+    )
+
+
+def _drain(stream: IO[str], lines: list[str]) -> None:
+    """Read a stream to its end, so that the child never waits for a full pipe."""
+    lines.extend(stream)
