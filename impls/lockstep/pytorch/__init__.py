@@ -1,0 +1,34 @@
+"""Lockstep for PyTorch: every class here is a :class:`torch.optim.Optimizer`.
+
+``step``, ``zero_grad``, ``param_groups``, ``state_dict``, hooks, ``deepcopy``, learning
+rate schedulers and ``GradScaler`` work as with any other optimizer; the methods of
+``tf.compat.v1.train.Optimizer`` (``compute_gradients``, ``apply_gradients``,
+``minimize``, ``get_slot``, ...) work besides. :mod:`lockstep.pytorch.strict` has the
+same names with the originals' exact behaviour.
+"""
+
+from lockstep.pytorch.multitask import (
+    MultitaskOptimizerWrapper,
+    clip_gradients_by_global_norm,
+)
+from lockstep.pytorch.optimizers import (
+    AdagradOptimizer,
+    AdamOptimizer,
+    AdamWOptimizer,
+    FtrlOptimizer,
+    GradientDescentOptimizer,
+    MomentumOptimizer,
+    RMSPropOptimizer,
+)
+
+__all__ = [
+    "AdagradOptimizer",
+    "AdamOptimizer",
+    "AdamWOptimizer",
+    "FtrlOptimizer",
+    "GradientDescentOptimizer",
+    "MomentumOptimizer",
+    "MultitaskOptimizerWrapper",
+    "RMSPropOptimizer",
+    "clip_gradients_by_global_norm",
+]

@@ -1,0 +1,45 @@
+"""AdamW as ``tf.contrib.opt.AdamWOptimizer``: a decay not multiplied by the rate."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from lockstep.pytorch.core import adam
+from lockstep.pytorch.core.rows import sum_duplicates
+from lockstep.pytorch.core.state import Shared, Slots
+
+__all__ = ["Policy", "update_dense", "update_rows"]
+
+
+class Policy(NamedTuple):
+    """Hyper-parameters, in the variable's dtype."""
+
+    weight_decay: Tensor
+    learning_rate: Tensor
+    beta1: Tensor
+    beta2: Tensor
+    epsilon: Tensor
+
+    @property
+    def adam(self) -> adam.Policy:
+        """The hyper-parameters of the Adam step that follows the decay."""
+        return adam.Policy(*self[1:])
+
+
+def update_dense(
+    policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
+) -> None:
+    """w -= weight_decay w, then Adam."""
+    variable -= policy.weight_decay * variable
+    adam.update_dense(policy.adam, shared, variable, slots, gradient)
+
+
+def update_rows(
+    policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
+) -> None:
+    """w[i] -= weight_decay w[i] for the named rows, once each; then sparse Adam."""
+    indices = sum_duplicates(gradient).indices
+    variable[indices] -= policy.weight_decay * variable[indices]
+    adam.update_rows(policy.adam, shared, variable, slots, gradient)

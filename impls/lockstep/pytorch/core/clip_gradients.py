@@ -1,0 +1,77 @@
+"""Clipping by the global norm over the gradients that are present."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+from lockstep.pytorch.core import foreach
+from lockstep.pytorch.core.numbers import rounded
+from lockstep.pytorch.core.roots import sqrt
+
+__all__ = ["clip_factor", "global_norm", "scale_gradients"]
+
+LANES, LEAF = 8, 1 << 10
+
+
+def global_norm(gradients: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """Return sqrt(sum of squares) over all elements of all gradients, in ``dtype``.
+
+    Half the sum of squares is taken a tensor at a time, these are added and doubled, as
+    ``tf.linalg.global_norm`` does; no gradients give 0.
+    """
+    device = gradients[0].device if gradients else None
+    total = torch.zeros((), dtype=dtype, device=device)
+    for gradient in gradients:
+        total = total + half_square_sum(gradient, dtype).to(device)
+    return sqrt(total * 2)
+
+
+def half_square_sum(gradient: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return sum(g^2 / 2) in ``dtype``.
+
+    The order of the additions is that of the original's kernel: eight lanes side by
+    side, the lanes folded in halves, then what is left over. Large tensors, which that
+    kernel cuts up first, are left to torch.
+    """
+    halves = gradient.to(dtype).square().reshape(-1) * 0.5
+    if halves.numel() > LEAF:
+        return halves.sum()
+    whole = halves.numel() // LANES * LANES
+    lanes = reduce(torch.add, halves[:whole].view(-1, LANES), halves.new_zeros(LANES))
+    while lanes.numel() > 1:
+        lanes = torch.add(*lanes.chunk(2))
+    return lanes[0] + reduce(torch.add, halves[whole:], halves.new_zeros(()))
+
+
+def clip_factor(norm: Tensor, clip_norm: float) -> Tensor:
+    """Return s = clip_norm min(1 / norm, 1 / clip_norm), NaN for a non-finite norm."""
+    limit = torch.full_like(norm, rounded(clip_norm, norm.dtype))
+    factor = limit * torch.minimum(1 / norm, 1 / limit)
+    return torch.where(norm.isfinite(), factor, torch.nan)
+
+
+def scale_gradients(
+    gradients: Sequence[Tensor | None], factor: Tensor
+) -> list[Tensor | None]:
+    """Return each gradient times ``factor`` in its own dtype; None stays None."""
+    present = [gradient for gradient in gradients if gradient is not None]
+    values = [g._values() if g.is_sparse else g for g in present]
+    scaled = map(with_values, present, foreach.scale(values, factor))
+    return [None if gradient is None else next(scaled) for gradient in gradients]
+
+
+def with_values(gradient: Tensor, values: Tensor) -> Tensor:
+    """Return ``values``, as the rows of a sparse tensor if ``gradient`` is one."""
+    if not gradient.is_sparse:
+        return values
+    return torch.sparse_coo_tensor(
+        gradient._indices(),
+        values,
+        gradient.shape,
+        is_coalesced=gradient.is_coalesced(),
+        check_invariants=False,
+    )

@@ -1,0 +1,43 @@
+"""Lists of tensors in few launches: all that Lockstep uses of ``torch._foreach_*``.
+
+These names begin with an underscore (torch 2.13 has no public ones), so they stay here.
+A list may mix devices and dtypes: it is cut into parts that one launch can take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = ["scale", "square_sums"]
+
+
+def scale(tensors: Sequence[Tensor], factor: Tensor) -> list[Tensor]:
+    """Return each tensor times the 0-d ``factor``, which is cast to its dtype first."""
+    scaled: dict[int, Tensor] = {}
+    for positions in alike(tensors):
+        part = [tensors[k] for k in positions]
+        products = torch._foreach_mul(part, factor.to(part[0]))
+        scaled.update(zip(positions, products, strict=True))
+    return [scaled[k] for k in range(len(tensors))]
+
+
+def square_sums(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """Return each tensor's sum of squares: squared in ``dtype``, added in float64."""
+    sums: dict[int, Tensor] = {}
+    for positions in alike(tensors):
+        part = [tensors[k].to(dtype) for k in positions]
+        squares = torch._foreach_mul(part, part)
+        totals = torch._foreach_norm(squares, 1, dtype=torch.float64)
+        sums.update(zip(positions, totals, strict=True))
+    return [sums[k] for k in range(len(tensors))]
+
+
+def alike(tensors: Sequence[Tensor]) -> list[list[int]]:
+    """Group the positions of tensors by device and dtype."""
+    groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+    for position, tensor in enumerate(tensors):
+        groups.setdefault((tensor.device, tensor.dtype), []).append(position)
+    return list(groups.values())

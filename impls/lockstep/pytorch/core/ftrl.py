@@ -1,0 +1,64 @@
+"""FTRL-proximal, as ``tf.train.FtrlOptimizer`` computes it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lockstep.pytorch.core.roots import sqrt
+from lockstep.pytorch.core.rows import sum_duplicates
+from lockstep.pytorch.core.state import Shared, Slots
+
+__all__ = ["Policy", "update_dense", "update_rows"]
+
+
+class Policy(NamedTuple):
+    """Hyper-parameters, in the variable's dtype."""
+
+    learning_rate: Tensor
+    learning_rate_power: Tensor
+    initial_accumulator_value: Tensor
+    l1_regularization_strength: Tensor
+    l2_regularization_strength: Tensor
+    l2_shrinkage_regularization_strength: Tensor
+
+
+def update_dense(
+    policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
+) -> None:
+    """G = g + 2 s w; n = accum + g^2; linear += G - (n^-p - accum^-p)/lr w; accum = n;
+
+    w = (sign(linear) l1 - linear) / (n^-p/lr + 2 l2) where abs(linear) > l1, else 0.
+    """
+    rate, l1 = policy.learning_rate, policy.l1_regularization_strength
+    accum, linear = slots["accum"], slots["linear"]
+    old_root = root(policy, accum)
+    accum += gradient * gradient
+    new_root = root(policy, accum)
+    shrunk = gradient + 2 * policy.l2_shrinkage_regularization_strength * variable
+    linear += shrunk - (new_root - old_root) / rate * variable
+    pull = new_root / rate + 2 * policy.l2_regularization_strength
+    moved = (linear.sign() * l1 - linear) / pull
+    variable.copy_(torch.where(linear.abs() > l1, moved, 0))
+
+
+def update_rows(
+    policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
+) -> None:
+    """Apply the rule to the named rows only."""
+    indices, rows = sum_duplicates(gradient)
+    moved = variable[indices]
+    changed = {name: values[indices] for name, values in slots.items()}
+    update_dense(policy, shared, moved, changed, rows)
+    variable[indices] = moved
+    for name, values in changed.items():
+        slots[name][indices] = values
+
+
+def root(policy: Policy, accum: Tensor) -> Tensor:
+    """Return accum^-p; the power is taken in float64 and rounded once."""
+    if policy.learning_rate_power == -0.5:
+        return sqrt(accum)
+    return accum.double().pow(-policy.learning_rate_power.double()).to(accum.dtype)

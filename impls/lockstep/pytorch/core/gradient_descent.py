@@ -1,0 +1,33 @@
+"""Gradient descent, as ``tf.train.GradientDescentOptimizer`` computes it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from lockstep.pytorch.core.rows import as_rows
+from lockstep.pytorch.core.state import Shared, Slots
+
+__all__ = ["Policy", "update_dense", "update_rows"]
+
+
+class Policy(NamedTuple):
+    """Hyper-parameters, in the variable's dtype."""
+
+    learning_rate: Tensor
+
+
+def update_dense(
+    policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
+) -> None:
+    """w -= lr g."""
+    variable -= policy.learning_rate * gradient
+
+
+def update_rows(
+    policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
+) -> None:
+    """w[i] -= lr g[k] for each occurrence k in turn: duplicates are not summed."""
+    indices, rows = as_rows(gradient)
+    variable.index_add_(0, indices, policy.learning_rate * rows, alpha=-1)

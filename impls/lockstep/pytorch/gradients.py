@@ -1,0 +1,96 @@
+"""The parameters of an optimizer, and what is in their ``.grad`` for one step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lockstep.spec import torch_host as words
+from lockstep.spec.pairs import as_pairs, require_gradients, require_like
+
+__all__ = [
+    "Pairs",
+    "check_pairs",
+    "dtype_name",
+    "gradients_set_to",
+    "named_parameters",
+    "require_tensor",
+]
+
+Pairs = list[tuple[Tensor | None, Tensor]]
+
+
+def named_parameters(optimizer: Optimizer) -> dict[Tensor, str]:
+    """Return every parameter of every group with its name, each parameter once.
+
+    The names are those of ``named_parameters`` where the optimizer was given them, else
+    the place: ``param_groups[0]['params'][3]``.
+    """
+    return {
+        parameter: group["param_names"][position]
+        if "param_names" in group
+        else f"param_groups[{number}]['params'][{position}]"
+        for number, group in enumerate(optimizer.param_groups)
+        for position, parameter in enumerate(group["params"])
+    }
+
+
+@contextmanager
+def gradients_set_to(
+    parameters: Iterable[Tensor], gradients: Iterable[Tensor | None]
+) -> Iterator[None]:
+    """Replace ``.grad`` for the time of the block, then put back what was there."""
+    before = [(parameter, parameter.grad) for parameter in parameters]
+    try:
+        for (parameter, _), gradient in zip(before, gradients, strict=True):
+            parameter.grad = gradient
+        yield
+    finally:
+        for parameter, gradient in before:
+            parameter.grad = gradient
+
+
+def check_pairs(
+    grads_and_vars: Iterable[Any], names: dict[Tensor, str], owner: str
+) -> Pairs:
+    """Return the checked pairs; nothing has changed when this raises."""
+    pairs = as_pairs(grads_and_vars, owner)
+    seen: set[Tensor] = set()
+    for gradient, parameter in pairs:
+        if not isinstance(parameter, Tensor):
+            raise words.not_a_parameter(owner, type(parameter).__name__)
+        if parameter not in names:
+            raise words.unknown_parameter(owner, tuple(parameter.shape))
+        if parameter in seen:
+            raise words.repeated(owner, names[parameter])
+        seen.add(parameter)
+        check_gradient(gradient, parameter, names[parameter], owner)
+    require_gradients(pairs, owner, [names[parameter] for _, parameter in pairs])
+    return pairs
+
+
+def check_gradient(gradient: Any, parameter: Tensor, name: str, owner: str) -> None:
+    """Raise unless ``gradient`` is None or a tensor that fits ``parameter``."""
+    require_tensor(gradient, owner, name)
+    if gradient is None:
+        return
+    found = tuple(gradient.shape), dtype_name(gradient)
+    require_like(owner, name, found, (tuple(parameter.shape), dtype_name(parameter)))
+    if gradient.device != parameter.device:
+        got, expected = str(gradient.device), str(parameter.device)
+        raise words.other_device(owner, name, got, expected)
+
+
+def require_tensor(gradient: Any, owner: str, name: str) -> None:
+    """Raise unless ``gradient`` is None or a tensor."""
+    if gradient is not None and not isinstance(gradient, Tensor):
+        raise words.not_a_gradient(owner, type(gradient).__name__, name)
+
+
+def dtype_name(tensor: Tensor) -> str:
+    """Return the name of a tensor's dtype, such as ``float32``."""
+    return str(tensor.dtype).removeprefix("torch.")

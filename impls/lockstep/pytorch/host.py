@@ -1,0 +1,124 @@
+"""PyTorch as the harness drives it (see :class:`lockstep.interface.Host`)."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+from lockstep.interface import Array, Gradient, Rows
+from lockstep.pytorch.rule_optimizer import RuleOptimizer
+
+__all__ = ["TorchHost", "make_host"]
+
+
+class TorchHost:
+    """Arrays become tensors on ``device`` on the way in, and arrays on the way out."""
+
+    backend = "pytorch"
+
+    def __init__(self, face: str, names: ModuleType, device: str) -> None:
+        self.face = face
+        self.names = names
+        self.device = device
+        self.made: dict[Parameter, str] = {}
+
+    def variable(self, name: str, value: Array, kind: str | None = None) -> Parameter:
+        """Make a parameter; there is only one kind of them here."""
+        parameter = Parameter(self.tensor(value))
+        self.made[parameter] = name
+        return parameter
+
+    def counter(self) -> Tensor:
+        """Make a step counter."""
+        return torch.zeros((), dtype=torch.int64, device=self.device)
+
+    def optimizer(
+        self, name: str, args: Mapping[str, Any], variables: Sequence[Parameter]
+    ) -> Optimizer:
+        """Make an optimizer by name, its parameters named as the variables were."""
+        named = [(self.made[variable], variable) for variable in variables]
+        named = named or [("nothing", Parameter(torch.zeros(())))]
+        return getattr(self.names, f"{name}Optimizer")(named, **args)
+
+    def compile(
+        self, function: Callable[[list[Any]], Any]
+    ) -> Callable[[Sequence[Gradient]], Any]:
+        """Return ``function`` with tensors in place of arrays, both ways."""
+
+        def run(gradients: Sequence[Gradient]) -> Any:
+            shapes = [tuple(p.shape) for p in self.made][: len(gradients)]
+            shapes += [()] * (len(gradients) - len(shapes))
+            pairs = zip(gradients, shapes, strict=True)
+            return arrays(function([self.gradient(g, shape) for g, shape in pairs]))
+
+        return run
+
+    def read(self, variable: Tensor) -> Array:
+        """Return the value of a tensor."""
+        return np.asarray(variable.detach().cpu())
+
+    def slot(self, optimizer: Any, variable: Tensor, name: str) -> Array | None:
+        """Return a slot of the base optimizer."""
+        slot = base_of(optimizer).get_slot(variable, name)
+        return None if slot is None else self.read(slot)
+
+    def shared(self, optimizer: Any) -> dict[str, Array]:
+        """Return the shared scalars of the base optimizer."""
+        base = base_of(optimizer)
+        shared = base.shared(base.param_groups[0])
+        return {name: np.asarray(value, np.float32) for name, value in shared.items()}
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to give back."""
+
+    def expects(self, error: str) -> tuple[type[BaseException], ...]:
+        """Return the built-in exception of this name: ours derive from it."""
+        return (getattr(builtins, error, Exception),)
+
+    def gradient(self, gradient: Gradient, shape: tuple[int, ...]) -> Tensor | None:
+        """Return a gradient as a tensor; ``shape`` is for rows that have none."""
+        if not isinstance(gradient, Rows):
+            return None if gradient is None else self.tensor(gradient)
+        return torch.sparse_coo_tensor(
+            self.tensor(gradient.indices)[None],
+            self.tensor(gradient.values),
+            gradient.dense_shape or shape,
+            check_invariants=True,
+        )
+
+    def tensor(self, value: Array) -> Tensor:
+        """Return a copy of an array as a tensor."""
+        return torch.tensor(value, device=self.device)
+
+
+def arrays(nest: Any) -> Any:
+    """Return a nest of tensors as the same nest of arrays."""
+    if isinstance(nest, list | tuple):
+        return [arrays(entry) for entry in nest]
+    if nest is None:
+        return None
+    tensor = nest.detach().cpu()
+    if tensor.is_sparse:
+        indices, values = tensor._indices()[0].numpy(), tensor._values().numpy()
+        return Rows(indices, values, tuple(tensor.shape))
+    return tensor.numpy()
+
+
+def base_of(optimizer: Any) -> RuleOptimizer:
+    """Return the innermost optimizer: the one that owns the slots."""
+    while not isinstance(optimizer, RuleOptimizer):
+        optimizer = optimizer.inner_optimizer
+    return optimizer
+
+
+def make_host(face: str, names: ModuleType, device: str = "cpu") -> TorchHost:
+    """Return the host for the only face, the names under test and a torch device."""
+    return TorchHost(face, names, device)

@@ -1,0 +1,235 @@
+"""The multitask wrapper and its clipping function, for PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import wraps
+from itertools import compress
+from operator import or_
+from types import MethodType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lockstep.interface import StepReport
+from lockstep.pytorch.core.clip_gradients import (
+    clip_factor,
+    global_norm,
+    scale_gradients,
+)
+from lockstep.pytorch.core.norms import accurate_norm
+from lockstep.pytorch.core.zero_test import all_zero_flags, flush_subnormals
+from lockstep.pytorch.gradients import (
+    Pairs,
+    dtype_name,
+    gradients_set_to,
+    named_parameters,
+    require_tensor,
+)
+from lockstep.pytorch.rule_optimizer import RuleOptimizer
+from lockstep.pytorch.train_v1 import evaluate
+from lockstep.pytorch.wrapper import OptimizerWrapper
+from lockstep.spec import multitask as words
+from lockstep.spec.pairs import as_pairs
+
+__all__ = ["MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"]
+
+
+class MultitaskOptimizerWrapper(OptimizerWrapper):
+    """Leave a parameter and its optimizer state alone where its gradient is all zero.
+
+    For each (gradient g, parameter w): if g has no nonzero element, neither w nor any
+    of its state changes, as if g were absent; otherwise ``opt`` updates them as usual.
+
+    ``opt`` sees ``None`` in ``.grad`` in place of such a gradient while it takes its
+    step; afterwards the gradient is back. Per-parameter step counts stand still too. A
+    step in which nothing is left to apply is no step for ``opt``. What a step did is in
+    ``last_step``.
+
+    Args:
+        opt: any optimizer of torch, a wrapper included.
+        strict: reproduce ``tf.contrib.opt.MultitaskOptimizerWrapper`` (1.15) with its
+            quirks: ``opt`` is changed in place, so that its own ``step`` leaves zeros
+            out as well (around a wrapper this has no effect); the powers of beta of a
+            TF1 optimizer advance also when every gradient was zero; float32
+            subnormals count as zero; a multitask wrapper as ``opt`` is refused.
+
+    Raises:
+        TypeError: ``opt`` is no optimizer.
+        ValueError: ``opt`` needs its closure several times a step (LBFGS).
+
+    Cost: one element of each gradient is read, in one host sync; only gradients that
+    begin with a zero are looked at further.
+
+    Origin: TensorFlow 1.15, ``tf.contrib.opt.MultitaskOptimizerWrapper``.
+
+    Example:
+        >>> body, head = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+        >>> sgd = torch.optim.SGD([body, head], lr=0.25, momentum=0.5)
+        >>> optimizer = MultitaskOptimizerWrapper(sgd)
+        >>> (body.sum() + 0 * head.sum()).backward()
+        >>> optimizer.step()
+        >>> body.tolist(), head.tolist(), head in sgd.state
+        ([0.75, 0.75], [1.0, 1.0], False)
+        >>> optimizer.last_step.reason
+        'of 2 gradients 1 all zero'
+    """
+
+    _seen: tuple[list[Tensor], list[bool], list[bool]] | None = None
+
+    def __init__(self, opt: Optimizer, strict: bool = False) -> None:
+        refused = strict and isinstance(opt, MultitaskOptimizerWrapper)
+        if refused or not isinstance(opt, Optimizer):
+            raise words.not_an_optimizer(opt, "torch.optim.Optimizer", strict)
+        super().__init__(opt)
+        self.strict = strict
+        if strict:
+            leave_zeros_out(opt)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if state.get("strict"):
+            leave_zeros_out(self.inner_optimizer)
+
+    def step_inner(self) -> None:
+        """Hand the gradients that are not all zero to the wrapped optimizer."""
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        gradients = [parameter.grad for parameter in parameters]
+        zero = zero_flags(gradients, self.strict)
+        absent = [gradient is None for gradient in gradients]
+        self._seen = parameters, zero, absent
+        idle = all(map(or_, zero, absent))
+        if self.strict or (idle and self.only_wants_state()):
+            self.inner_optimizer.step()
+        elif not idle:
+            zeros = list(compress(parameters, zero))
+            with gradients_set_to(zeros, [None] * len(zeros)):
+                self.inner_optimizer.step()
+
+    @property
+    def last_step(self) -> StepReport | None:
+        """What the last step did; None before the first one."""
+        if self._seen is None:
+            return None
+        names = named_parameters(self)
+        parameters, zero, absent = self._seen
+        # A frozen parameter has no gradient to miss.
+        told = [
+            p.requires_grad or not gone
+            for p, gone in zip(parameters, absent, strict=True)
+        ]
+        seen = [names[p] for p in parameters], zero, absent
+        return words.report(*(list(compress(column, told)) for column in seen))
+
+    def only_wants_state(self) -> bool:
+        """Recognise the step that ``torch.distributed.checkpoint`` takes by itself.
+
+        It makes the state that is then loaded into: zero gradients at rate 0 under
+        ``no_grad``. Were it left out, the checkpoint would be ignored in silence.
+        """
+        fresh = not self.state and not torch.is_grad_enabled()
+        return fresh and all(group.get("lr") == 0 for group in self.param_groups)
+
+
+@torch.no_grad()
+def zero_flags(gradients: Sequence[Tensor | None], flush: bool) -> list[bool]:
+    """Say which gradients are there, but all zero."""
+    present = [gradient for gradient in gradients if gradient is not None]
+    flags = iter(all_zero_flags(present, flush))
+    return [gradient is not None and next(flags) for gradient in gradients]
+
+
+def leave_zeros_out(opt: Optimizer) -> None:
+    """Change ``opt`` for good, so that its step leaves all-zero gradients out.
+
+    # Quirk: docs/differences.md#multitask-in-place. The original replaced the method of
+    ``opt`` that updates one variable; a wrapper never calls its own.
+    """
+    if isinstance(opt, RuleOptimizer):
+        opt.ignores_zeros = True
+    elif not isinstance(opt, OptimizerWrapper):
+        step = opt.step
+
+        @wraps(step)
+        def step_without_zeros(self: Optimizer, closure: Any = None) -> Any:
+            loss = evaluate(closure)
+            parameters = list(named_parameters(opt))
+            zero = zero_flags([parameter.grad for parameter in parameters], True)
+            zeros = list(compress(parameters, zero))
+            with gradients_set_to(zeros, [None] * len(zeros)):
+                step()
+            return loss
+
+        opt.step = MethodType(step_without_zeros, opt)
+
+
+def clip_gradients_by_global_norm(
+    gradients_variables: Iterable[tuple[Tensor | None, Any]],
+    clip_norm: float = 20.0,
+    error_if_nonfinite: bool = False,
+    strict: bool = False,
+) -> tuple[Pairs, Tensor]:
+    """Scale all gradients so that their global norm is at most ``clip_norm``.
+
+    norm = sqrt(sum g^2) over the gradients that are present;
+    s = clip_norm min(1 / norm, 1 / clip_norm); each g becomes g s. A norm that is not
+    finite makes every gradient NaN.
+
+    Args:
+        gradients_variables: iterable of (gradient or None, parameter); dense or sparse.
+        clip_norm: the largest global norm that is left as it is, > 0 and finite.
+        error_if_nonfinite: raise instead of returning NaN; costs a host sync.
+        strict: as the original: the norm has the gradients' dtype (in float16 it
+            overflows), sparse gradients and mixed dtypes are refused, float32
+            subnormals count as zero, ``clip_norm`` is not checked.
+
+    Returns:
+        The pairs with clipped gradients (new tensors; None stays None), and the norm:
+        0-d, float32 by default.
+
+    Raises:
+        TypeError: malformed pairs; under ``strict``, gradients of several dtypes.
+        ValueError: no pairs; ``clip_norm`` out of range; a norm that is not finite, if
+            that is to be an error; under ``strict``, a sparse gradient.
+
+    Origin: TensorFlow 1.15, ``tf.contrib.opt.clip_gradients_by_global_norm``. Unlike
+    ``torch.nn.utils.clip_grad_norm_`` it works on pairs, adds no 1e-6 to the norm, and
+    its norm is right to 1e-6 at 100M elements.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.zeros(2))
+        >>> pairs, norm = clip_gradients_by_global_norm(
+        ...     [(torch.tensor([3.0, 4.0]), weight)], clip_norm=2.5
+        ... )
+        >>> pairs[0][0].tolist(), norm.item()
+        ([1.5, 2.0], 5.0)
+    """
+    owner = "clip_gradients_by_global_norm"
+    pairs = as_pairs(gradients_variables, owner)
+    for position, (gradient, _) in enumerate(pairs):
+        require_tensor(gradient, owner, f"pair {position}")
+    gradients = [gradient for gradient, _ in pairs]
+    if strict:
+        gradients = strictly_clippable(gradients)
+    else:
+        words.check_clip_norm(clip_norm)
+    present = [gradient for gradient in gradients if gradient is not None]
+    if strict:
+        dtype = present[0].dtype if present else torch.float32
+        norm = global_norm(present, dtype)
+    else:
+        norm = accurate_norm(present)
+    if error_if_nonfinite and not norm.isfinite():
+        raise words.nonfinite_norm(norm.item())
+    clipped = scale_gradients(gradients, clip_factor(norm, clip_norm))
+    return list(zip(clipped, [v for _, v in pairs], strict=True)), norm
+
+
+def strictly_clippable(gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Refuse what the original could not clip; return what its kernels saw."""
+    present = [gradient for gradient in gradients if gradient is not None]
+    words.refuse_sparse(any(gradient.is_sparse for gradient in present))
+    words.refuse_mixed_dtypes([dtype_name(gradient) for gradient in present])
+    return [None if g is None else flush_subnormals(g) for g in gradients]

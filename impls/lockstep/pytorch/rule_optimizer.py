@@ -1,0 +1,181 @@
+"""The base of the TF1 optimizers: a :class:`torch.optim.Optimizer` around one rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.optimizer import ParamsT
+
+from lockstep.pytorch.core.numbers import rounded
+from lockstep.pytorch.core.state import Slots
+from lockstep.pytorch.core.zero_test import is_all_zero
+from lockstep.pytorch.gradients import named_parameters
+from lockstep.pytorch.train_v1 import TrainV1, evaluate
+from lockstep.pytorch.untraced import untraced
+from lockstep.spec import torch_host as words
+from lockstep.spec.optimizers import OptimizerSpec
+
+__all__ = ["RuleOptimizer"]
+
+Group = dict[str, Any]
+
+
+class RuleOptimizer(TrainV1, Optimizer):
+    """An optimizer that owns slots and applies one rule of ``core``.
+
+    The rate is ``lr`` in the groups, as torch's schedulers expect; the other
+    hyper-parameters keep their TF names, and each group may have its own. All are cast
+    to the parameter's dtype before any arithmetic. As in TF1, slots are made before the
+    first step (those of a frozen parameter when it is first updated), and the powers of
+    beta, numbers in the groups, advance together, once a step that had gradients.
+    """
+
+    spec: ClassVar[OptimizerSpec]
+    rule: ClassVar[ModuleType]
+
+    def __init__(
+        self,
+        params: ParamsT,
+        arguments: dict[str, Any],
+        name: str | None = None,
+        strict: bool = False,
+    ) -> None:
+        if name == "":
+            raise words.empty_name(self.spec.class_name)
+        self.name = name or self.spec.name
+        self.strict = strict
+        self.ignores_zeros = False
+        super().__init__(params, with_torch_names(arguments))
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = {key: getattr(self, key) for key in ("name", "strict", "ignores_zeros")}
+        return {**super().__getstate__(), **own}
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Add a group; its hyper-parameters are checked and its slots made.
+
+        Raises:
+            ValueError: a hyper-parameter is out of range.
+        """
+        group = with_torch_names(param_group)
+        bound = self.arguments({**self.defaults, **group})
+        self.spec.bind((), {name: as_number(value) for name, value in bound.items()})
+        super().add_param_group(group)
+        for power, beta in (self.spec.shared or {}).items():
+            group.setdefault(power, rounded(bound[beta], torch.float32))
+        for parameter in group["params"]:
+            if parameter.requires_grad:
+                self.state[parameter] = self.initial_slots(group, parameter)
+
+    @untraced
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update every parameter whose ``.grad`` is present, then the shared powers.
+
+        Args:
+            closure: computes the loss and its gradients anew, before anything else.
+
+        Returns:
+            What ``closure``, if there is one, returned.
+        """
+        loss = evaluate(closure)
+        ready = [
+            (group, parameter)
+            for group in self.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None
+        ]
+        for group, parameter in ready:
+            self.check(group, parameter)
+        for group, parameter in ready:
+            if not (self.ignores_zeros and is_all_zero(parameter.grad, flush=True)):
+                self.update(group, parameter)
+        if ready:
+            self.advance_shared()
+        return loss
+
+    def check(self, group: Group, parameter: Tensor) -> None:
+        """Raise if the rule cannot be applied; nothing has changed then."""
+        gradient = parameter.grad
+        if not parameter.is_floating_point():
+            raise words.unsupported_dtype(self.spec.class_name, str(parameter.dtype))
+        if gradient.is_sparse and gradient.sparse_dim() != 1:
+            name = named_parameters(self)[parameter]
+            raise words.rows_only(self.spec.class_name, name, gradient.sparse_dim())
+
+    def update(self, group: Group, parameter: Tensor) -> None:
+        """Apply the rule to one parameter, in place."""
+        if parameter not in self.state:
+            self.state[parameter] = self.initial_slots(group, parameter)
+        gradient = parameter.grad
+        rule = self.rule.update_rows if gradient.is_sparse else self.rule.update_dense
+        policy, shared = self.policy(group, parameter.dtype), self.shared(group)
+        rule(policy, shared, parameter, self.state[parameter], gradient)
+
+    def policy(self, group: Group, dtype: torch.dtype) -> Any:
+        """Return the rule's hyper-parameters, numbers as 0-d tensors of ``dtype``."""
+        arguments = self.arguments(group)
+        for name, value in arguments.items():
+            if isinstance(value, Tensor):
+                arguments[name] = value.to(dtype)
+            elif not isinstance(value, bool):
+                arguments[name] = torch.tensor(rounded(value, dtype), dtype=dtype)
+        return self.rule.Policy(**arguments)
+
+    def arguments(self, group: Group) -> dict[str, Any]:
+        """Return the hyper-parameters of a group under their TF names."""
+        return {
+            parameter.name: group[TORCH_NAMES.get(parameter.name, parameter.name)]
+            for parameter in self.spec.parameters
+        }
+
+    def initial_slots(self, group: Group, parameter: Tensor) -> Slots:
+        """Return new slots for a parameter, filled with their initial values."""
+        arguments = self.arguments(group)
+        return {
+            slot.name: torch.full_like(
+                parameter,
+                rounded(self.spec.initial_value(slot, arguments), parameter.dtype),
+                memory_format=torch.preserve_format,
+                requires_grad=False,
+            )
+            for slot in self.spec.active_slots(arguments)
+        }
+
+    def shared(self, group: Group) -> dict[str, float]:
+        """Return the powers of beta of a group."""
+        return {name: group[name] for name in self.spec.shared or {}}
+
+    def advance_shared(self) -> None:
+        """Multiply each shared power by its beta, in float32."""
+        for group in self.param_groups:
+            for name, beta in (self.spec.shared or {}).items():
+                factor = rounded(group[beta], torch.float32)
+                group[name] = rounded(group[name] * factor, torch.float32)
+
+    def get_name(self) -> str:
+        """Return the name given at construction, or the rule's."""
+        return self.name
+
+    def variables(self) -> list[Tensor]:
+        """Return the slots, then the shared powers as 0-d float32 tensors."""
+        shared = self.shared(self.param_groups[0]).values()
+        return [*super().variables(), *map(torch.tensor, shared)]
+
+
+TORCH_NAMES = {"learning_rate": "lr"}
+
+
+def with_torch_names(arguments: dict[str, Any]) -> Group:
+    """Return a copy in which the rate is called ``lr``."""
+    return {TORCH_NAMES.get(name, name): value for name, value in arguments.items()}
+
+
+def as_number(value: Any) -> Any:
+    """Return the number in a 0-d tensor, and anything else as it is."""
+    return value.item() if isinstance(value, Tensor) and value.dim() == 0 else value

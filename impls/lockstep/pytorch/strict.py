@@ -1,0 +1,44 @@
+"""The names of :mod:`lockstep.pytorch` bound to the originals' exact behaviour."""
+
+from __future__ import annotations
+
+from functools import partial, partialmethod
+
+from lockstep import pytorch
+from lockstep.pytorch import (
+    AdagradOptimizer,
+    AdamOptimizer,
+    AdamWOptimizer,
+    GradientDescentOptimizer,
+    MomentumOptimizer,
+    RMSPropOptimizer,
+)
+
+__all__ = [
+    "AdagradOptimizer",
+    "AdamOptimizer",
+    "AdamWOptimizer",
+    "FtrlOptimizer",
+    "GradientDescentOptimizer",
+    "MomentumOptimizer",
+    "MultitaskOptimizerWrapper",
+    "RMSPropOptimizer",
+    "clip_gradients_by_global_norm",
+]
+
+
+class FtrlOptimizer(pytorch.FtrlOptimizer):
+    """The optimizer with ``strict=True``."""
+
+    __init__ = partialmethod(pytorch.FtrlOptimizer.__init__, strict=True)
+
+
+class MultitaskOptimizerWrapper(pytorch.MultitaskOptimizerWrapper):
+    """The wrapper with ``strict=True``."""
+
+    __init__ = partialmethod(pytorch.MultitaskOptimizerWrapper.__init__, strict=True)
+
+
+clip_gradients_by_global_norm = partial(
+    pytorch.clip_gradients_by_global_norm, strict=True
+)

@@ -1,0 +1,100 @@
+"""What the package exports, and that its text is parallel to the reference's."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import inspect
+from pathlib import Path
+
+import pytest
+import torch
+
+from lockstep import pytorch
+from lockstep.interface import EXPORTS, Wrapper
+from lockstep.pytorch import strict
+from lockstep.spec.optimizers import OPTIMIZERS
+
+CORE = Path(pytorch.__file__).parent / "core"
+REFERENCE = Path(pytorch.__file__).parents[1] / "reference"
+SHARED = sorted(
+    path.name
+    for path in CORE.glob("*.py")
+    if path.name != "__init__.py" and (REFERENCE / path.name).exists()
+)
+METHODS = [name for name in vars(Wrapper) if not name.startswith("_")]
+
+
+def signatures(path: Path) -> dict[str, list[str]]:
+    """Return the argument names of every function at the top of a file."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef))
+    return {
+        function.name: [a.arg for a in function.args.args] for function in functions
+    }
+
+
+@pytest.mark.parametrize("module", [pytorch, strict])
+def test_the_names_are_those_of_every_backend(module):
+    assert sorted(module.__all__) == sorted(EXPORTS)
+    assert all(hasattr(module, name) for name in EXPORTS)
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_a_core_file_has_the_reference_functions_with_the_same_arguments(name):
+    ours, theirs = signatures(CORE / name), signatures(REFERENCE / name)
+    common = ours.keys() & theirs.keys()
+    public = {n for n in theirs if n in ast.literal_eval(_all_of(REFERENCE / name))}
+    assert public - {"densify"} <= common | {"rsqrt"}
+    assert {n: ours[n] for n in common} == {n: theirs[n] for n in common}
+
+
+def _all_of(path: Path) -> ast.expr:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return next(
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and node.targets[0].id == "__all__"
+    )
+
+
+def test_every_rule_has_its_file():
+    rules = {f"{spec.name}Optimizer" for spec in OPTIMIZERS.values()}
+    assert rules <= set(EXPORTS)
+    assert len(SHARED) >= 9
+
+
+@pytest.mark.parametrize("spec", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_a_constructor_takes_the_arguments_of_tf_in_their_order(spec):
+    signature = inspect.signature(getattr(pytorch, spec.class_name))
+    found = list(signature.parameters.values())
+    assert found[0].name == "params"
+    for parameter, argument in zip(spec.parameters, found[1:], strict=False):
+        assert argument.name == parameter.name
+        if argument.default is not inspect.Parameter.empty:
+            assert argument.default == parameter.default
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_take_the_arguments_of_every_wrapper(name):
+    expected = inspect.signature(getattr(Wrapper, name)).parameters
+    found = inspect.signature(
+        getattr(pytorch.MultitaskOptimizerWrapper, name)
+    ).parameters
+    assert [(p.name, p.default) for p in found.values()] == [
+        (p.name, p.default) for p in expected.values()
+    ]
+
+
+@pytest.mark.parametrize("module", ["multitask", "optimizers"])
+def test_the_examples_run(module):
+    module = importlib.import_module(f"lockstep.pytorch.{module}")
+    result = doctest.testmod(module, extraglobs={"torch": torch})
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def test_strict_classes_are_subclasses():
+    for name in ("MultitaskOptimizerWrapper", "FtrlOptimizer"):
+        assert issubclass(getattr(strict, name), getattr(pytorch, name))

@@ -1,0 +1,52 @@
+"""What only a GPU can show: how often a step waits for it."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch.nn import Parameter
+
+from lockstep.pytorch import MultitaskOptimizerWrapper, clip_gradients_by_global_norm
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
+]
+
+
+def host_syncs(function) -> int:
+    """Call ``function`` and count the operations in it that wait for the GPU."""
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            function()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return sum("synchronizing CUDA operation" in str(w.message) for w in caught)
+
+
+def parameters(zeros: int, count: int = 20) -> list[Parameter]:
+    """Return parameters on the GPU with gradients, the first few of them all zero."""
+    made = [Parameter(torch.ones(300, 20, device="cuda")) for _ in range(count)]
+    for position, parameter in enumerate(made):
+        parameter.grad = torch.full_like(parameter, float(position >= zeros))
+    return made
+
+
+@pytest.mark.parametrize(("zeros", "syncs"), [(0, 1), (7, 2), (20, 2)])
+def test_a_step_waits_once_and_a_second_time_where_there_are_zeros(zeros, syncs):
+    adam = torch.optim.Adam(parameters(zeros), fused=True)
+    wrapper = MultitaskOptimizerWrapper(adam)
+    wrapper.step()
+    assert host_syncs(wrapper.step) == syncs
+    assert len(wrapper.last_step.skipped) == zeros
+
+
+def test_clipping_does_not_wait():
+    pairs = [(parameter.grad, parameter) for parameter in parameters(3)]
+    assert host_syncs(lambda: clip_gradients_by_global_norm(pairs, 1.0)) == 0
+    _, norm = clip_gradients_by_global_norm(pairs, 1.0)
+    assert norm.item() == pytest.approx((17 * 6000) ** 0.5, rel=1e-6)

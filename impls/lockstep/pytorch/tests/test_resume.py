@@ -1,0 +1,137 @@
+"""A run that is saved, and resumed in a fresh process, goes on to the bit."""
+
+from __future__ import annotations
+
+import multiprocessing
+from copy import deepcopy
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+from torch.distributed.checkpoint import state_dict as checkpoint
+
+from lockstep.pytorch import MultitaskOptimizerWrapper
+from lockstep.pytorch.tests.subjects import (
+    ALL,
+    TF1,
+    TORCH,
+    TwoHeads,
+    assert_same_bits,
+    snapshot,
+    train,
+)
+
+BEFORE, AFTER = "+ab0a", "ba+0b"
+DTYPES = [torch.float32, torch.float16]
+
+
+def started(name: str, dtype: torch.dtype):
+    """Return a model in ``dtype`` and a wrapper around the optimizer of this name.
+
+    One parameter is frozen: it never has a gradient, nor state.
+    """
+    model = TwoHeads().to(dtype)
+    model.body.bias.requires_grad_(False)
+    return model, MultitaskOptimizerWrapper(ALL[name](model.parameters()))
+
+
+def advance(model, wrapper, pattern: str) -> None:
+    """Train in the dtype of the model."""
+    dtype = model.a.weight.dtype
+    for letter in pattern:
+        wrapper.zero_grad()
+        inputs = torch.ones(2, 3, dtype=dtype)
+        model(inputs, float(letter in "a+"), float(letter in "b+")).backward()
+        wrapper.step()
+
+
+def resume(folder: Path) -> None:
+    """Load every saved run of a folder and go on; runs in a process of its own."""
+    torch.set_num_threads(1)
+    for path in folder.glob("*.saved"):
+        saved = torch.load(path, weights_only=True)
+        model, wrapper = started(saved["name"], saved["dtype"])
+        model.load_state_dict(saved["model"])
+        wrapper.load_state_dict(saved["optimizer"])
+        advance(model, wrapper, AFTER)
+        torch.save(snapshot(model, wrapper), path.with_suffix(".resumed"))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Return, for each name and dtype, the state of a resumed run and of one that
+    went on without a break."""
+    folder, unbroken = tmp_path_factory.mktemp("runs"), {}
+    for number, (name, dtype) in enumerate(product(ALL, DTYPES)):
+        model, wrapper = started(name, dtype)
+        advance(model, wrapper, BEFORE)
+        saved = {"name": name, "dtype": dtype, "model": model.state_dict()}
+        saved["optimizer"] = wrapper.state_dict()
+        torch.save(saved, folder / f"{number}.saved")
+        advance(model, wrapper, AFTER)
+        unbroken[name, dtype] = snapshot(model, wrapper)
+    process = multiprocessing.get_context("spawn").Process(
+        target=resume, args=(folder,)
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    resumed = [folder / f"{number}.resumed" for number in range(len(unbroken))]
+    loaded = (torch.load(path, weights_only=True) for path in resumed)
+    return dict(zip(unbroken, zip(loaded, unbroken.values(), strict=True), strict=True))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", ALL)
+def test_resuming_in_a_fresh_process_gives_the_bits_of_going_on(runs, name, dtype):
+    resumed, unbroken = runs[name, dtype]
+    assert_same_bits(resumed, unbroken)
+
+
+@pytest.mark.parametrize("name", TF1 | {"SGD": 0, "Adam": 0})
+def test_wrapped_and_bare_optimizers_load_each_others_state(name):
+    model, wrapper = started(name, torch.float32)
+    train(model, wrapper, "++")
+    bare_model, _ = started(name, torch.float32)
+    bare_model.load_state_dict(model.state_dict())
+    bare = ALL[name](bare_model.parameters())
+    bare.load_state_dict(deepcopy(wrapper.state_dict()))
+    train(model, wrapper, "+")
+    train(bare_model, bare, "+")
+    assert_same_bits(snapshot(bare_model, bare), snapshot(model, wrapper))
+    wrapper.load_state_dict(deepcopy(bare.state_dict()))
+    train(model, wrapper, "+")
+    train(bare_model, bare, "+")
+    assert_same_bits(snapshot(bare_model, bare), snapshot(model, wrapper))
+
+
+@pytest.mark.parametrize("flat", [False, True], ids=["nested", "flat"])
+@pytest.mark.parametrize(
+    "name", [*TF1, "SGD", "SGD momentum", "Adam", "Adam fused", "RMSprop"]
+)
+def test_distributed_checkpoints_resume_to_the_bit(name, flat):
+    options = checkpoint.StateDictOptions(flatten_optimizer_state_dict=flat)
+    model, wrapper = started(name, torch.float32)
+    train(model, wrapper, BEFORE)
+    saved = checkpoint.get_optimizer_state_dict(model, wrapper, options=options)
+    saved = deepcopy(saved)
+    fresh_model, fresh = started(name, torch.float32)
+    place = checkpoint.get_optimizer_state_dict(fresh_model, fresh, options=options)
+    assert place.keys() == saved.keys()
+    if not flat:
+        assert place["state"].keys() == saved["state"].keys()
+    assert torch.equal(fresh_model.a.weight, TwoHeads().a.weight)
+    fresh_model.load_state_dict(model.state_dict())
+    checkpoint.set_optimizer_state_dict(fresh_model, fresh, saved, options=options)
+    train(model, wrapper, AFTER)
+    train(fresh_model, fresh, AFTER)
+    assert_same_bits(snapshot(fresh_model, fresh), snapshot(model, wrapper))
+
+
+def test_the_first_step_of_a_warm_up_on_zeros_makes_no_state():
+    model = TwoHeads()
+    wrapper = MultitaskOptimizerWrapper(TORCH["Adam"](model.parameters()))
+    wrapper.param_groups[0]["lr"] = 0.0
+    train(model, wrapper, "0")
+    assert not wrapper.state

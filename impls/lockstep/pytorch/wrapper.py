@@ -1,0 +1,156 @@
+"""The base of all wrappers: an optimizer of torch that lives off another one."""
+
+from __future__ import annotations
+
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lockstep.pytorch.train_v1 import TrainV1, evaluate
+from lockstep.pytorch.untraced import untraced
+from lockstep.spec import torch_host as words
+
+__all__ = ["OptimizerWrapper"]
+
+HOOK_TABLES = [name for name in Optimizer.__annotations__ if name.endswith("_hooks")]
+
+
+def _live(name: str) -> property:
+    """Return a property that reads and writes ``name`` of the wrapped optimizer."""
+
+    def read(self: OptimizerWrapper) -> Any:
+        return getattr(self.inner_optimizer, name)
+
+    def write(self: OptimizerWrapper, value: Any) -> None:
+        setattr(self.inner_optimizer, name, value)
+
+    return property(read, write, doc=f"``{name}`` of the wrapped optimizer, live.")
+
+
+class OptimizerWrapper(TrainV1, Optimizer):
+    """An optimizer whose groups, state and defaults are those of ``inner_optimizer``.
+
+    Nothing is copied, so whatever replaces or edits a group (a scheduler,
+    ``load_state_dict``) is seen by both. Hooks are the wrapper's own: those registered
+    here fire once a step, with the wrapper; those of the wrapped optimizer with itself.
+    A subclass overrides :meth:`step_inner`.
+
+    Raises:
+        UnsupportedError: the optimizer needs its closure several times a step (LBFGS).
+    """
+
+    # GradScaler must look at the gradients itself and skip our step as a whole.
+    _step_supports_amp_scaling = False
+
+    param_groups = _live("param_groups")
+    state = _live("state")
+    defaults = _live("defaults")
+
+    def __init__(self, inner_optimizer: Optimizer) -> None:
+        if needs_closure(inner_optimizer):
+            owner, got = type(self).__name__, type(inner_optimizer).__name__
+            raise words.needs_closure(owner, got)
+        self.__setstate__({"inner_optimizer": inner_optimizer})
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the public attributes; hooks do not travel, as in torch."""
+        own = vars(self).items()
+        return {k: v for k, v in own if not k.startswith("_") and k != "step"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        for table in HOOK_TABLES:
+            vars(self).setdefault(table, OrderedDict())
+        self._patch_step_function()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "inner_optimizer" or name.startswith("__"):
+            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+        return getattr(self.inner_optimizer, name)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.inner_optimizer!r})"
+
+    @untraced
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step on the gradients in ``.grad``.
+
+        Args:
+            closure: computes the loss and its gradients anew; it is called once, before
+                anything else.
+
+        Returns:
+            What ``closure``, if there is one, returned.
+        """
+        loss = evaluate(closure)
+        self.step_inner()
+        return loss
+
+    def step_inner(self) -> None:
+        """Let the wrapped optimizer take its step."""
+        self.inner_optimizer.step()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients, as the wrapped optimizer does it."""
+        self.inner_optimizer.zero_grad(set_to_none)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group to the wrapped optimizer."""
+        self.inner_optimizer.add_param_group(param_group)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the wrapped optimizer's state: the two can load each other's."""
+        for hook in self._optimizer_state_dict_pre_hooks.values():
+            hook(self)
+        state_dict = self.inner_optimizer.state_dict()
+        for hook in self._optimizer_state_dict_post_hooks.values():
+            replaced = hook(self, state_dict)
+            state_dict = state_dict if replaced is None else replaced
+        return state_dict
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what ``state_dict`` returned."""
+        state_dict = state_dict.copy()
+        for hook in self._optimizer_load_state_dict_pre_hooks.values():
+            replaced = hook(self, state_dict)
+            state_dict = state_dict if replaced is None else replaced
+        self.inner_optimizer.load_state_dict(state_dict)
+        self.restore_numbers(state_dict)
+        for hook in self._optimizer_load_state_dict_post_hooks.values():
+            hook(self)
+
+    def restore_numbers(self, saved: dict[str, Any]) -> None:
+        """Take 0-d state again as it was saved, where torch cast it.
+
+        torch casts floating-point state to the parameter's dtype; in float16 a product
+        of many factors (NAdam's) would go on from another number.
+        """
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        numbers = [k for group in saved["param_groups"] for k in group["params"]]
+        for parameter, number in zip(parameters, numbers, strict=True):
+            for key, value in saved["state"].get(number, {}).items():
+                found = self.state[parameter][key]
+                if isinstance(value, Tensor) and found.dtype != value.dtype:
+                    if value.dim() == 0 < parameter.dim():
+                        self.state[parameter][key] = value.to(found.device, copy=True)
+
+    def get_name(self) -> str:
+        """Return the wrapped optimizer's name."""
+        inner = self.inner_optimizer
+        return inner.get_name() if isinstance(inner, TrainV1) else type(inner).__name__
+
+    def variables(self) -> list[Tensor]:
+        """Return the state of the wrapped optimizer."""
+        inner = self.inner_optimizer
+        return inner.variables() if isinstance(inner, TrainV1) else super().variables()
+
+
+def needs_closure(optimizer: Optimizer) -> bool:
+    """Say whether ``step`` insists on a closure, which it then calls several times."""
+    parameters = inspect.signature(optimizer.step).parameters
+    closure = parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty

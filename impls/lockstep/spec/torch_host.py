@@ -1,0 +1,151 @@
+"""The words that only the PyTorch backend needs."""
+
+from __future__ import annotations
+
+from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
+from lockstep.spec.errors import (
+    DtypeError,
+    MalformedPairsError,
+    OutOfRangeError,
+    UnknownNameError,
+    UnsupportedError,
+    sentence,
+)
+
+__all__ = [
+    "check_options",
+    "empty_name",
+    "needs_closure",
+    "not_a_counter",
+    "not_a_gradient",
+    "not_a_parameter",
+    "not_a_variable",
+    "not_differentiable",
+    "not_scalar",
+    "other_device",
+    "repeated",
+    "rows_only",
+    "unknown_parameter",
+    "unsupported_dtype",
+    "zero_rate",
+]
+
+
+def needs_closure(owner: str, opt: str) -> UnsupportedError:
+    """An optimizer that evaluates its closure itself, several times a step."""
+    expected = "an optimizer whose step() works on the gradients that are there"
+    got = f"{opt}, which evaluates its closure several times a step"
+    remedy = (
+        "use it by itself: each evaluation would need its own look at the gradients"
+    )
+    return UnsupportedError(sentence(owner, expected, got, remedy))
+
+
+def zero_rate(owner: str) -> OutOfRangeError:
+    """Strict: rate 0, where the original fails.
+
+    # Quirk: docs/differences.md#ftrl-zero-rate
+    """
+    remedy = "the original fails at rate 0; leave strict off to skip the step"
+    return OutOfRangeError(sentence(owner, "learning_rate > 0", "0", remedy))
+
+
+def empty_name(owner: str) -> OutOfRangeError:
+    """An optimizer's name without a character."""
+    remedy = "give a name, or None for the rule's"
+    return OutOfRangeError(sentence(f"{owner}: name", "a name", "''", remedy))
+
+
+def unsupported_dtype(owner: str, dtype: str) -> DtypeError:
+    """A parameter that the rules of TF1 do not know."""
+    remedy = "the rules of TF1 are for real numbers; use an optimizer of torch.optim"
+    expected = "parameters of a real floating-point dtype"
+    return DtypeError(sentence(owner, expected, dtype, remedy))
+
+
+def not_a_gradient(owner: str, got: str, name: str) -> MalformedPairsError:
+    """A gradient that is neither None nor a tensor."""
+    remedy = "convert it with torch.as_tensor"
+    got = f"{got} for {name!r}"
+    return MalformedPairsError(sentence(owner, "a tensor or None", got, remedy))
+
+
+def not_a_parameter(owner: str, got: str) -> MalformedPairsError:
+    """The second of a pair is no tensor."""
+    remedy = "put the gradient first and the parameter second"
+    expected = "pairs (gradient, parameter)"
+    return MalformedPairsError(sentence(owner, expected, got, remedy))
+
+
+def unknown_parameter(owner: str, shape: tuple[int, ...]) -> UnknownNameError:
+    """A parameter that is in no group of the optimizer."""
+    remedy = "add it with add_param_group first"
+    expected = "parameters of this optimizer's groups"
+    got = f"another of shape {list(shape)}"
+    return UnknownNameError(sentence(owner, expected, got, remedy))
+
+
+def repeated(owner: str, name: str) -> UnsupportedError:
+    """A parameter that several pairs name."""
+    remedy = "add its gradients up first"
+    expected = "each parameter once"
+    return UnsupportedError(sentence(owner, expected, f"{name!r} twice", remedy))
+
+
+def other_device(
+    owner: str, name: str, gradient: str, parameter: str
+) -> UnsupportedError:
+    """A gradient that is not where its parameter is."""
+    expected = f"a gradient on {parameter} for {name!r}"
+    remedy = "move it with gradient.to(parameter.device)"
+    return UnsupportedError(sentence(owner, expected, gradient, remedy))
+
+
+def rows_only(owner: str, name: str, sparse_dim: int) -> UnsupportedError:
+    """A sparse gradient that names elements, not rows."""
+    expected = f"a sparse gradient with one sparse dimension for {name!r}"
+    remedy = "make it dense with gradient.to_dense()"
+    return UnsupportedError(sentence(owner, expected, str(sparse_dim), remedy))
+
+
+def not_a_counter(owner: str, got: str) -> DtypeError:
+    """A ``global_step`` that cannot count."""
+    expected = "global_step to be None or a 0-d integer tensor"
+    remedy = "make one with torch.zeros((), dtype=torch.int64)"
+    return DtypeError(sentence(owner, expected, got, remedy))
+
+
+def not_differentiable(owner: str, got: str) -> MalformedPairsError:
+    """A loss that is no tensor."""
+    expected = "a loss tensor, or a callable that returns one"
+    remedy = "pass the loss itself, or a function without arguments that computes it"
+    return MalformedPairsError(sentence(owner, expected, got, remedy))
+
+
+def not_a_variable(owner: str, got: str) -> UnsupportedError:
+    """An entry of ``var_list`` that is no tensor."""
+    remedy = "pass the parameters themselves"
+    return UnsupportedError(sentence(f"{owner}: var_list", "tensors", got, remedy))
+
+
+def not_scalar(owner: str, shape: tuple[int, ...]) -> UnsupportedError:
+    """A loss of several numbers without weights for them."""
+    remedy = "sum it, or give grad_loss of the same shape"
+    return UnsupportedError(sentence(owner, "a 0-d loss", str(list(shape)), remedy))
+
+
+def check_options(
+    owner: str, gate_gradients: int, aggregation_method: int | None
+) -> None:
+    """Raise unless the options that torch has no use for are those of TF."""
+    remedy = "leave it out: it has no effect here"
+    if gate_gradients not in (GATE_NONE, GATE_OP, GATE_GRAPH):
+        subject, expected = (
+            f"{owner}: gate_gradients",
+            "GATE_NONE, GATE_OP or GATE_GRAPH",
+        )
+        raise OutOfRangeError(sentence(subject, expected, repr(gate_gradients), remedy))
+    if aggregation_method not in (None, 0, 1, 2):
+        subject = f"{owner}: aggregation_method"
+        got = repr(aggregation_method)
+        raise OutOfRangeError(sentence(subject, "None, 0, 1 or 2", got, remedy))
