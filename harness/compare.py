@@ -1,0 +1,118 @@
+"""From records to a finding: the answer, its tables and what must be said with it.
+
+Results only: nothing here imports a framework. What a finding says of a task's numbers
+is the task's own (``harness.tasks.TASK.findings``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.declare import SCALES, Experiment
+from harness.finding import Finding, Judgement
+from harness.record import RESULTS, Record, digest, folder, latest, read
+from harness.tasks import part
+
+__all__ = ["Finding", "compare"]
+
+
+def compare(experiment: Experiment, root: Path = RESULTS) -> Finding | None:
+    """Judge the published records of an experiment, and a user's own beside them.
+
+    None if there are neither. If only a user's own exist, the finding is theirs. Until
+    every declared combination of settings was run at least once, records do not count.
+
+    Raises:
+        HarnessError: a file of records is damaged.
+    """
+    published = _judge(experiment, folder(experiment.name, True, root))
+    local = _judge(experiment, folder(experiment.name, False, root))
+    if published is None or local is None:
+        return published or local
+    return dataclasses.replace(published, local=_matched(published, local))
+
+
+def _matched(published: Finding, local: Finding) -> Finding:
+    """Add to a user's own finding what of it must match the published one."""
+    match = part(local.task, "findings").match(published.tables, local.tables)
+    same = local.verdict == published.verdict
+    verdict = "the same" if same else f"{local.verdict}, not {published.verdict}"
+    sentence = (
+        f"{match['matches'].sum()} of {len(match)} intervals agree with the published "
+        f"ones; the verdict is {verdict}. The bits need not match."
+    )
+    return dataclasses.replace(
+        local,
+        tables={"match": match, **local.tables},
+        small_print=[sentence, *local.small_print],
+    )
+
+
+def _judge(experiment: Experiment, home: Path) -> Finding | None:
+    """Judge the records of one folder, at the scale that is most complete there."""
+    records = [
+        record
+        for backend in experiment.backends
+        for record in latest(read(home / f"{backend}.jsonl"))
+    ]
+    scale, chosen = _at_best_scale(experiment, records)
+    usable = [record for record in chosen if record.settled]
+    declared = {digest(run.config, 12) for run in experiment.runs(scale)}
+    if declared - {digest(record.config, 12) for record in usable}:
+        return None
+    judgement: Judgement = part(experiment.task, "findings").judge(usable)
+    return Finding(
+        experiment=experiment.name,
+        task=experiment.task,
+        title=experiment.title,
+        question=experiment.question,
+        **vars(judgement),
+        missing=_missing(experiment, scale, chosen),
+        provenance=_provenance(scale, usable),
+    )
+
+
+def _at_best_scale(
+    experiment: Experiment, records: Sequence[Record]
+) -> tuple[str, list[Record]]:
+    """Choose the largest scale among those with the highest share of its runs."""
+    best: tuple[float, str, list[Record]] = (-1.0, SCALES[0], [])
+    for scale in SCALES:
+        wanted = {run.id for run in experiment.runs(scale)}
+        there = [record for record in records if record.id in wanted]
+        settled = sum(record.settled for record in there)
+        share = settled / len(wanted)
+        if settled and share >= best[0]:
+            best = share, scale, there
+    return best[1], best[2]
+
+
+def _missing(
+    experiment: Experiment, scale: str, records: Sequence[Record]
+) -> list[str]:
+    """Say which declared runs are not there and which did not end well."""
+    sentences = []
+    declared = len(experiment.runs(scale))
+    for backend in experiment.backends:
+        mine = [r for r in records if r.subject["backend"] == backend]
+        absent = declared - len({r.id for r in mine if r.settled})
+        if absent:
+            sentences.append(f"{backend}: {absent} of {declared} runs are missing.")
+        bad = Counter((r.status, r.reason) for r in mine if r.status != "ok")
+        sentences += [f"{backend}: {n} {s}: {why}." for (s, why), n in bad.items()]
+    return sentences
+
+
+def _provenance(scale: str, records: Sequence[Record]) -> dict[str, Any]:
+    subjects = {tuple(sorted(record.subject.items())) for record in records}
+    return {
+        "scale": scale,
+        "runs": len(records),
+        "seeds": len({record.seed for record in records}),
+        "backends": sorted({record.subject["backend"] for record in records}),
+        "subjects": [dict(subject) for subject in sorted(subjects)],
+    }

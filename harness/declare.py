@@ -1,0 +1,214 @@
+"""Experiments as data: read a TOML file, check it and expand it into runs.
+
+A file says what is the same in every run (``fixed``), what varies (``vary``: every
+combination is a run, once a seed) and how much of it each ``scale`` does. The settings
+themselves belong to the task, which checks them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from harness.errors import HarnessError
+from harness.record import digest
+from harness.tasks import TASKS, part
+from lockstep.registry import BACKENDS
+from lockstep.spec.errors import LockstepError, sentence, unknown_name
+
+__all__ = [
+    "EXPERIMENTS",
+    "SCALES",
+    "Experiment",
+    "Run",
+    "Scale",
+    "find",
+    "known",
+    "read",
+]
+
+EXPERIMENTS = Path(__file__).parent.parent / "experiments"
+SCALES = ("quick", "std", "full")
+KEYS = ("question", "title", "task", "backends", "fixed", "vary", "scale")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run, the same on every backend.
+
+    Attributes:
+        config: every setting of the task, defaults filled in.
+        seed: from which data, batches, presence and initial weights follow.
+    """
+
+    experiment: str
+    task: str
+    config: Mapping[str, Any]
+    seed: int
+
+    @cached_property
+    def id(self) -> str:
+        """Twelve hexadecimal digits that follow from everything above."""
+        return digest(dataclasses.asdict(self), 12)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is run: seeds 0, 1, ..., and the settings that depend on the scale."""
+
+    name: str
+    seeds: int
+    because: str
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A question and the runs that are to answer it."""
+
+    name: str
+    question: str
+    title: str
+    task: str
+    backends: tuple[str, ...]
+    fixed: Mapping[str, Any]
+    vary: Mapping[str, Sequence[Any]]
+    scales: Mapping[str, Scale]
+
+    def runs(self, scale: str) -> list[Run]:
+        """Return the runs of a scale, seed by seed, so that any part is balanced."""
+        chosen = self.scale(scale)
+        settings = part(self.task, "settings").Settings
+        configs = [
+            dataclasses.asdict(settings(**self.fixed, **chosen.settings, **varied))
+            for varied in _combinations(self.vary)
+        ]
+        return [
+            Run(self.name, self.task, config, seed)
+            for seed in range(chosen.seeds)
+            for config in configs
+        ]
+
+    def scale(self, name: str) -> Scale:
+        """Return a scale by name; HarnessError with the nearest name otherwise."""
+        if name not in self.scales:
+            raise HarnessError(str(unknown_name("scale", name, self.scales)))
+        return self.scales[name]
+
+
+def known(folder: Path = EXPERIMENTS) -> list[str]:
+    """Return the names of all experiments."""
+    return [path.stem for path in sorted(folder.glob("*.toml"))]
+
+
+def find(name: str, folder: Path = EXPERIMENTS) -> Experiment:
+    """Read the experiment ``name``; HarnessError with the nearest name otherwise."""
+    if name not in known(folder):
+        raise HarnessError(str(unknown_name("experiment", name, known(folder))))
+    return read(folder / f"{name}.toml")
+
+
+def read(path: Path) -> Experiment:
+    """Read and check one file; every scale is expanded once to check all settings.
+
+    Raises:
+        HarnessError: the file cannot be used; one sentence names file, key and remedy.
+    """
+    try:
+        content = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        remedy = "mend the file (its first line is the question)"
+        raise HarnessError(sentence(str(path), "TOML", str(error), remedy)) from error
+    try:
+        experiment = _experiment(path.stem, content)
+        for scale in experiment.scales:
+            experiment.runs(scale)
+    except (LockstepError, HarnessError) as error:
+        raise HarnessError(f"{path.name}: {error}") from error
+    return experiment
+
+
+def _experiment(name: str, content: Mapping[str, Any]) -> Experiment:
+    _require_keys("key", content, KEYS)
+    for key in ("question", "title", "task"):
+        _require(isinstance(content[key], str), key, "a text", content[key])
+    if content["task"] not in TASKS:
+        raise unknown_name("task", content["task"], TASKS)
+    for backend in content["backends"]:
+        if backend not in BACKENDS:
+            raise unknown_name("backend", backend, BACKENDS)
+    scales = content["scale"]
+    for key in ("fixed", "vary", "scale"):
+        _require(isinstance(content[key], dict), key, "a table", content[key])
+    _require_keys("scale", scales, SCALES)
+    experiment = Experiment(
+        name,
+        content["question"],
+        content["title"],
+        content["task"],
+        tuple(content["backends"]),
+        content["fixed"],
+        content["vary"],
+        {scale: _scale(scale, scales[scale]) for scale in SCALES},
+    )
+    for scale in experiment.scales.values():
+        _require_settings(experiment, scale)
+    return experiment
+
+
+def _scale(name: str, content: Mapping[str, Any]) -> Scale:
+    where = f"scale.{name}"
+    _require(isinstance(content, dict), where, "a table", content)
+    settings = dict(content)
+    seeds, because = settings.pop("seeds", None), settings.pop("because", None)
+    counted = isinstance(seeds, int) and seeds > 0
+    _require(counted, f"{where}.seeds", "a number of seeds > 0", seeds)
+    _require(isinstance(because, str), f"{where}.because", "a sentence", because)
+    return Scale(name, seeds, because, settings)
+
+
+def _require_settings(experiment: Experiment, scale: Scale) -> None:
+    """Every setting of the task stands exactly once in fixed, vary and the scale."""
+    settings = part(experiment.task, "settings").Settings
+    known = [field.name for field in dataclasses.fields(settings)]
+    tables = {
+        "fixed": experiment.fixed,
+        "vary": experiment.vary,
+        f"scale.{scale.name}": scale.settings,
+    }
+    for table, content in tables.items():
+        for key in content:
+            if key not in known:
+                raise unknown_name(f"setting in {table}", key, known)
+    for name in known:
+        places = [table for table, content in tables.items() if name in content]
+        got = " and ".join(places) or "none"
+        _require(len(places) == 1, name, f"one of {', '.join(tables)}", got)
+    for key, values in experiment.vary.items():
+        listed = isinstance(values, list) and values
+        _require(bool(listed), f"vary.{key}", "a list of values", values)
+
+
+def _require_keys(kind: str, content: Mapping[str, Any], known: Iterable[str]) -> None:
+    for key in content:
+        if key not in known:
+            raise unknown_name(kind, key, known)
+    for key in known:
+        _require(key in content, key, f"a {kind} of this name", "none")
+
+
+def _require(claim: bool, subject: str, expected: str, got: object) -> None:
+    if not claim:
+        text = got if isinstance(got, str) else repr(got)
+        raise HarnessError(sentence(subject, expected, text, "write it there"))
+
+
+def _combinations(vary: Mapping[str, Sequence[Any]]) -> Iterable[dict[str, Any]]:
+    for values in itertools.product(*vary.values()):
+        yield dict(zip(vary, values, strict=True))

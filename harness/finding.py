@@ -1,0 +1,52 @@
+"""What comparing leads to: a task's judgement, and the finding that a page shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+__all__ = ["Finding", "Judgement"]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a task's ``findings`` part makes of records.
+
+    Attributes:
+        answer: one sentence, computed.
+        verdict: ``reproduced``, ``partly`` or ``not supported``.
+        tables: by name; those of the plots are their data.
+        small_print: sentences that belong to the answer.
+    """
+
+    answer: str
+    verdict: str
+    tables: Mapping[str, pd.DataFrame]
+    small_print: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Everything that a page says about an experiment.
+
+    Attributes:
+        missing: what was declared but is not there, and runs that did not end well.
+        provenance: scale, seeds, backends and versions behind the numbers; no date.
+        local: the same from a user's own runs, compared with this one in its table
+            ``match``; None if there are none.
+    """
+
+    experiment: str
+    task: str
+    title: str
+    question: str
+    answer: str
+    verdict: str
+    tables: Mapping[str, pd.DataFrame]
+    small_print: Sequence[str]
+    missing: Sequence[str]
+    provenance: Mapping[str, Any]
+    local: Finding | None = field(default=None, repr=False)

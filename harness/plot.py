@@ -1,0 +1,94 @@
+"""Draw a finding: every figure as SVG (light and dark), PDF and its data as CSV.
+
+What is drawn is the task's own (``harness.tasks.TASK.figures``); results in, files out.
+The same finding gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.figure import Figure as Canvas
+
+from harness.finding import Finding
+from harness.style import DARK, LIGHT, Theme
+from harness.tasks import part
+
+__all__ = ["Drawing", "Figure", "Paint", "draw"]
+
+METADATA = {
+    ".svg": {"Date": None, "Creator": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+"""What files say of themselves: nothing that changes from day to day."""
+
+Paint: TypeAlias = Callable[[Canvas, Theme], None]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure as a task describes it.
+
+    Attributes:
+        title: its message.
+        alt: what a reader who cannot see it should know.
+        caption: how to read it.
+        data: what it shows; the CSV.
+        size: width and height in inches.
+        paint: puts it on an empty canvas in the colours of a theme.
+    """
+
+    name: str
+    title: str
+    alt: str
+    caption: str
+    data: pd.DataFrame
+    size: tuple[float, float]
+    paint: Paint
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure that was drawn: its words and its files."""
+
+    name: str
+    title: str
+    alt: str
+    caption: str
+    light: Path
+    dark: Path
+    pdf: Path
+    csv: Path
+
+
+def draw(finding: Finding, folder: Path) -> list[Figure]:
+    """Draw every figure of a finding into ``folder``; return them in reading order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    drawings: Iterator[Drawing] = part(finding.task, "figures").drawings(finding)
+    return [_draw(drawing, folder) for drawing in drawings]
+
+
+def _draw(drawing: Drawing, folder: Path) -> Figure:
+    light, dark, pdf, csv = (
+        folder / f"{drawing.name}.{end}"
+        for end in ("light.svg", "dark.svg", "pdf", "csv")
+    )
+    _save(drawing, LIGHT, light)
+    _save(drawing, DARK, dark)
+    _save(drawing, LIGHT, pdf)
+    drawing.data.to_csv(csv, index=False, float_format="%.6g", lineterminator="\n")
+    words = (drawing.name, drawing.title, drawing.alt, drawing.caption)
+    return Figure(*words, light, dark, pdf, csv)
+
+
+def _save(drawing: Drawing, theme: Theme, path: Path) -> None:
+    with mpl.rc_context(theme.rc):
+        canvas = Canvas(figsize=drawing.size)
+        drawing.paint(canvas, theme)
+        canvas.suptitle(drawing.title, x=0.01, ha="left", weight="bold")
+        canvas.savefig(path, metadata=METADATA[path.suffix])

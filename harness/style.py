@@ -1,0 +1,82 @@
+"""How every plot looks: two themes, one colour a method and one a backend.
+
+Colours are those of Okabe and Ito, which people with colour-blindness can tell apart,
+made lighter for the dark theme. Colour never stands alone: methods differ in line style
+and backends in marker as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["DARK", "LIGHT", "MARKERS", "Theme"]
+
+
+@dataclass(frozen=True)
+class Theme:
+    """Colours of one theme.
+
+    Attributes:
+        methods: a colour for each way of doing something; ``none`` is the bare
+            optimizer, ``default`` and ``strict`` are our wrapper in its modes.
+        backends: a colour for each backend, and for the reference.
+    """
+
+    name: str
+    ink: str
+    faint: str
+    methods: Mapping[str, str]
+    backends: Mapping[str, str]
+
+    @property
+    def rc(self) -> dict[Any, Any]:
+        """Settings for ``matplotlib.rc_context``; the same bytes for the same data."""
+        inks = ("text.color", "axes.labelcolor", "xtick.color", "ytick.color")
+        return {
+            **dict.fromkeys(inks, self.ink),
+            "axes.edgecolor": self.faint,
+            "axes.facecolor": "none",
+            "axes.grid": True,
+            "axes.labelsize": 9,
+            "axes.spines.right": False,
+            "axes.spines.top": False,
+            "axes.titlelocation": "left",
+            "axes.titlesize": 10,
+            "axes.titleweight": "bold",
+            "figure.constrained_layout.use": True,
+            "figure.facecolor": "none",
+            "figure.titlesize": 11,
+            "font.family": "DejaVu Sans",
+            "font.size": 9,
+            "grid.alpha": 0.35,
+            "grid.color": self.faint,
+            "grid.linewidth": 0.6,
+            "legend.frameon": False,
+            "lines.linewidth": 1.6,
+            "pdf.fonttype": 42,
+            "savefig.facecolor": "none",
+            "svg.fonttype": "path",
+            "svg.hashsalt": "lockstep",
+            "xtick.labelsize": 8,
+            "ytick.labelsize": 8,
+        }
+
+
+LIGHT = Theme(
+    "light",
+    ink="#22262e",
+    faint="#9aa1ad",
+    methods={"none": "#d55e00", "default": "#0072b2", "strict": "#7a4d8f"},
+    backends={"reference": "#6b7280", "tf": "#c2609a", "pytorch": "#009e73"},
+)
+DARK = Theme(
+    "dark",
+    ink="#e4e7ec",
+    faint="#6f7784",
+    methods={"none": "#ff9c54", "default": "#63b8f0", "strict": "#cfa0e0"},
+    backends={"reference": "#a8b0bd", "tf": "#f09ac8", "pytorch": "#3ecf9f"},
+)
+MARKERS: Mapping[str, str] = {"reference": "D", "tf": "s", "pytorch": "o"}
+"""The marker of a backend."""

@@ -1,0 +1,70 @@
+"""How far two hosts are apart on the same seeds."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.figure import Figure as Canvas
+
+from harness.finding import Finding
+from harness.plot import Drawing
+from harness.style import Theme
+from harness.tasks.multitask_digits.figures.parts import (
+    LINES,
+    THIN,
+    WIDTH,
+    grouped,
+    legend,
+    row_of_panels,
+)
+
+__all__ = ["hosts"]
+
+FLOOR = 1e-8
+"""Where no difference at all is drawn: below the resolution of float32."""
+
+
+def hosts(finding: Finding) -> Drawing:
+    """One panel an optimizer: relative difference of the losses over the steps."""
+    table = finding.tables["hosts"]
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        names = list(dict.fromkeys(table["optimizer"]))
+        panels = row_of_panels(canvas, names)
+        for panel, name in zip(panels, names, strict=True):
+            here = table[table["optimizer"] == name]
+            for (wrapper,), rows in grouped(here, "wrapper"):
+                steps = rows.groupby("step")[["median", "highest"]].max()
+                steps = steps.clip(lower=FLOOR)
+                colour, line = theme.methods[wrapper], LINES[wrapper]
+                panel.plot(steps["median"], line, color=colour)
+                panel.plot(steps["highest"], line, color=colour, lw=THIN)
+            panel.set_xlabel("step")
+        panels[0].set_yscale("log")
+        panels[0].set_ylabel("relative difference\nof held-out losses")
+        legend(canvas, theme, table["wrapper"])
+
+    return Drawing(
+        "hosts",
+        _title(table),
+        alt=(
+            "Relative difference of the held-out losses of two hosts over the steps: "
+            "rounding at first, amplified by training."
+        ),
+        caption=(
+            "Thick lines: median over seeds and tasks, the largest of all p; thin "
+            "lines: the largest of all."
+        ),
+        data=table,
+        size=(WIDTH, 3.2),
+        paint=paint,
+    )
+
+
+def _title(table: pd.DataFrame) -> str:
+    """Say how far runs are apart at the first measurement and at the worst one."""
+    steps = table[table["step"] > 0].groupby("step")["median"].max()
+    return (
+        f"{table['against'].iloc[0]} and {table['host'].iloc[0]} on the same seeds: "
+        f"median difference {steps.iloc[0]:.0e} at step {steps.index[0]}, later "
+        f"up to {steps.max():.0e}"
+    )

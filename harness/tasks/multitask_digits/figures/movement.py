@@ -1,0 +1,118 @@
+"""Movement per informative step against the probability of presence."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+
+from harness.finding import Finding
+from harness.plot import Drawing
+from harness.style import Theme
+from harness.tasks.multitask_digits.figures.parts import (
+    LINES,
+    METHODS,
+    THIN,
+    WIDTH,
+    grouped,
+    legend,
+    log_axis,
+    points,
+    rarest,
+    row_of_panels,
+)
+
+__all__ = ["movement"]
+
+
+def movement(finding: Finding) -> Drawing:
+    """One panel an optimizer: measured points on the laws."""
+    table, laws = finding.tables["movement"], finding.tables["laws"]
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        names = list(dict.fromkeys(table["optimizer"]))
+        panels = row_of_panels(canvas, names)
+        for panel, name in zip(panels, names, strict=True):
+            _draw_laws(panel, laws[laws["optimizer"] == name], theme)
+            _draw_measured(panel, table[table["optimizer"] == name], theme)
+            presences = sorted(set(table["presence"]))
+            log_axis(panel, "x", presences)
+            panel.set_xlim(presences[-1] * 1.25, presences[0] / 1.25)
+            panel.set_xlabel("probability p of presence")
+        log_axis(panels[0], "y", [0.5, 1, 2, 5, 10], "×")
+        panels[0].set_ylabel("movement per informative step\n(1 = always present)")
+        _label(panels[names.index(_worst(table)["optimizer"])], laws, table, theme)
+        limit = Line2D([], [], color=theme.ink, lw=THIN, label="law of long runs")
+        legend(canvas, theme, table["wrapper"], table["host"], [limit])
+
+    return Drawing(
+        "movement",
+        _title(table),
+        alt=(
+            "Movement per informative step against the probability that a task is "
+            "present, one panel an optimizer. The measured points lie on the laws."
+        ),
+        caption=(
+            "Points: measured, with 95 % intervals over seeds. Lines: the law of a run "
+            "of this length from fresh state; thin lines: the law of long runs."
+        ),
+        data=table,
+        size=(WIDTH, 3.4),
+        paint=paint,
+    )
+
+
+def _title(table: pd.DataFrame) -> str:
+    fed, kept = _worst(table), rarest(table)
+    kept = kept[
+        (kept["wrapper"] == "default") & (kept["optimizer"] == fed["optimizer"])
+    ]
+    text = (
+        f"Fed zeros, {fed['optimizer']} moves {fed['measured']:.1f} times as far at "
+        f"p = {fed['presence']:g}"
+    )
+    if kept.empty:
+        return text
+    return f"{text}; with the wrapper {kept['measured'].iloc[0]:.1f} times"
+
+
+def _worst(table: pd.DataFrame) -> pd.Series:
+    """Return the row in which zeros have most effect."""
+    fed = rarest(table)
+    return fed[fed["wrapper"] == "none"].sort_values("measured").iloc[-1]
+
+
+def _draw_laws(panel: Axes, laws: pd.DataFrame, theme: Theme) -> None:
+    for (wrapper,), rows in grouped(laws, "wrapper"):
+        colour, line = theme.methods[wrapper], LINES[wrapper]
+        panel.plot(rows["presence"], rows["limit"], line, color=colour, lw=THIN)
+        panel.plot(rows["presence"], rows["law"], line, color=colour)
+
+
+def _draw_measured(panel: Axes, rows: pd.DataFrame, theme: Theme) -> None:
+    """Draw points with intervals; hosts stand a little apart so that both are seen."""
+    hosts = list(dict.fromkeys(rows["host"]))
+    for (wrapper, host), cell in grouped(rows, "wrapper", "host"):
+        apart = 1.08 ** (hosts.index(host) - (len(hosts) - 1) / 2)
+        below, above = cell["measured"] - cell["low"], cell["high"] - cell["measured"]
+        style = points(theme, wrapper, host, hosts) | {"elinewidth": 1}
+        x = cell["presence"] * apart
+        panel.errorbar(x, cell["measured"], yerr=[below, above], **style)
+
+
+def _label(panel: Axes, laws: pd.DataFrame, table: pd.DataFrame, theme: Theme) -> None:
+    """Write the methods beside their lines, in the panel where they are far apart."""
+    of = laws[laws["optimizer"] == _worst(table)["optimizer"]]
+    for (wrapper,), rows in grouped(of, "wrapper"):
+        anchor = rows.iloc[len(rows) // 3]
+        above = wrapper == "none"
+        panel.annotate(
+            METHODS[wrapper],
+            (anchor["presence"], anchor["law"]),
+            xytext=(-5, 5) if above else (5, -6),
+            textcoords="offset points",
+            ha="right" if above else "center",
+            va="bottom" if above else "top",
+            color=theme.methods[wrapper],
+        )

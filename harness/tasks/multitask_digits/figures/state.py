@@ -1,0 +1,81 @@
+"""What is left of a task's state while it is absent."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from harness.finding import Finding
+from harness.plot import Drawing
+from harness.style import Theme
+from harness.tasks.multitask_digits.figures.parts import (
+    LINES,
+    WIDTH,
+    grouped,
+    legend,
+    log_axis,
+    points,
+    row_of_panels,
+)
+
+__all__ = ["state"]
+
+
+def state(finding: Finding) -> Drawing:
+    """One panel a slot: its norm over the steps of absence."""
+    table = finding.tables["state"]
+    head = table[table["place"] == "head"]
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        slots = list(dict.fromkeys(zip(head["optimizer"], head["slot"], strict=True)))
+        titles = [f"{optimizer}\nslot {slot}" for optimizer, slot in slots]
+        panels = row_of_panels(canvas, titles)
+        for panel, (optimizer, slot) in zip(panels, slots, strict=True):
+            here = (head["optimizer"] == optimizer) & (head["slot"] == slot)
+            _draw_slot(panel, head[here], theme)
+            panel.set_xlabel("steps absent")
+        log_axis(panels[0], "y", [1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1])
+        panels[0].set_ylabel("norm of the slot\n(1 = at departure)")
+        legend(canvas, theme, head["wrapper"], head["host"])
+
+    return Drawing(
+        "state",
+        _title(head),
+        alt=(
+            "Norm of the optimizer slots of an absent task against the steps of its "
+            "absence: it falls geometrically when zeros are fed and stays at one with "
+            "the wrapper."
+        ),
+        caption=(
+            "Points: norm of the slot of parity's head relative to its last presence, "
+            "median over all runs. Lines: the slot's decay to the power of the steps "
+            "absent, and one."
+        ),
+        data=table,
+        size=(WIDTH, 3.3),
+        paint=paint,
+    )
+
+
+def _title(head: pd.DataFrame) -> str:
+    end = head[head["absent"] == head["absent"].max()]
+    fed, kept = (end[end["wrapper"] == wrapper] for wrapper in ("none", "default"))
+    text = (
+        f"{end['absent'].iloc[0]} absent steps leave {100 * fed['kept'].min():.2g} % "
+        f"to {100 * fed['kept'].max():.2g} % of a slot"
+    )
+    if kept.empty:
+        return text
+    low = 100 * kept["lowest"].min()
+    whole = "all" if (kept["lowest"] == 1).all() else f"{low:.2g} %"
+    return f"{text}; with the wrapper {whole} of it"
+
+
+def _draw_slot(panel: Axes, rows: pd.DataFrame, theme: Theme) -> None:
+    hosts = list(dict.fromkeys(rows["host"]))
+    for (wrapper, host), line in grouped(rows, "wrapper", "host"):
+        colour = theme.methods[wrapper]
+        if host == hosts[0]:
+            panel.plot(line["absent"], line["law"], LINES[wrapper], color=colour)
+        panel.plot(line["absent"], line["kept"], **points(theme, wrapper, host, hosts))

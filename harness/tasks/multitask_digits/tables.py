@@ -1,0 +1,264 @@
+"""The tables of the experiment, each a function of records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.record import Record
+from harness.stats import Floats, bootstrap, median, ratio_of_sums
+from harness.tasks.multitask_digits import laws
+from harness.tasks.multitask_digits.settings import TASKS, Settings
+
+__all__ = ["Cell", "cells", "curves", "hosts", "losses", "movement", "state", "theory"]
+
+PLACES = ("probe", "head")
+POINTS_OF_A_CURVE = 17
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs that differ in nothing but their seed, on one host.
+
+    ``host`` is the backend, and its device where that is not the CPU.
+    """
+
+    host: str
+    settings: Settings
+    records: Sequence[Record]
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """The columns that name the cell in every table."""
+        return {
+            "optimizer": self.settings.optimizer["name"],
+            "wrapper": self.settings.wrapper,
+            "presence": self.settings.presence,
+            "host": self.host,
+        }
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seed of each record."""
+        return [record.seed for record in self.records]
+
+    def column(self, name: str) -> Floats:
+        """Return a series of all runs, [seeds, checkpoints]; infinite once diverged."""
+        length = len(self.settings.measured_at)
+        rows = [np.asarray(record.series[name], float) for record in self.records]
+        padded = [np.pad(r, (0, length - len(r)), constant_values=np.inf) for r in rows]
+        return np.where(np.isnan(padded), np.inf, padded)
+
+    def finished(self) -> Cell:
+        """Return the cell without the runs that diverged."""
+        ended = [record for record in self.records if record.status == "ok"]
+        return replace(self, records=ended)
+
+
+def cells(records: Sequence[Record]) -> list[Cell]:
+    """Group records that differ in nothing but their seed, in order of appearance."""
+    groups: dict[str, list[Record]] = {}
+    for record in sorted(records, key=lambda record: record.seed):
+        groups.setdefault(f"{_host(record)} {record.config}", []).append(record)
+    return [
+        Cell(_host(group[0]), Settings(**group[0].config), group)
+        for group in groups.values()
+    ]
+
+
+def movement(of: Sequence[Cell]) -> pd.DataFrame:
+    """Movement of the probes per informative step in the second half of training.
+
+    ``measured`` in units of what the optimizer moves per step at p = 1, with an
+    interval over seeds; ``law`` for this window of a run from fresh state; ``limit``
+    in long runs; ``ratio`` = measured / law with its interval; ``head`` = path of the
+    heads per informative step, median over seeds; ``informative`` = such steps of a
+    task and run.
+    """
+    return pd.DataFrame([row for cell in of if (row := _movement(cell.finished()))])
+
+
+def _movement(cell: Cell) -> dict[str, Any] | None:
+    settings, half = cell.settings, cell.settings.checkpoints // 2
+    if not cell.records:
+        return None
+    moved, path, seen = (
+        _sum_over_tasks(cell, kind)[:, [half, 2 * half]] @ [-1, 1]
+        for kind in ("probe", "path", "informative")
+    )
+    if not np.sum(seen):
+        return None
+    unit = laws.unit(settings.optimizer)
+    of_run = settings.optimizer, settings.wrapper, settings.presence
+    law = laws.movement(*of_run, second_half(settings))
+    measured = bootstrap(ratio_of_sums, moved / unit, seen)
+    return {
+        **cell.labels,
+        **dict(zip(("measured", "low", "high"), measured, strict=True)),
+        "law": law,
+        "limit": laws.limit(*of_run),
+        "ratio": measured.estimate / law,
+        "ratio_low": measured.low / law,
+        "ratio_high": measured.high / law,
+        "head": float(np.median(path / np.maximum(seen, 1))),
+        "informative": float(np.mean(seen)) / len(TASKS),
+    }
+
+
+def theory(of: Sequence[Cell]) -> pd.DataFrame:
+    """The laws as curves over p: in the window of these runs, and in long ones."""
+    rows = []
+    kinds = {str((c.settings.optimizer, c.settings.wrapper)): c.settings for c in of}
+    lowest = min(cell.settings.presence for cell in of)
+    points = np.geomspace(lowest, 1.0, POINTS_OF_A_CURVE).tolist()
+    for settings, presence in product(kinds.values(), points):
+        of_run = settings.optimizer, settings.wrapper, presence
+        row = {
+            "optimizer": settings.optimizer["name"],
+            "wrapper": settings.wrapper,
+            "presence": presence,
+            "law": laws.movement(*of_run, second_half(settings)),
+            "limit": laws.limit(*of_run),
+        }
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def state(of: Sequence[Cell]) -> pd.DataFrame:
+    """What is left of parity's state after it has been absent for some steps.
+
+    ``kept`` = norm of the slot / its norm at departure, median over runs of all p;
+    ``lowest`` and ``highest`` over the runs; ``law`` = the slot's decay ** absent when
+    zeros are fed, 1 when they are left out.
+    """
+    rows = []
+    groups: dict[tuple[str, str, str], list[Cell]] = {}
+    for cell in of:
+        name = cell.settings.optimizer["name"]
+        groups.setdefault((name, cell.settings.wrapper, cell.host), []).append(cell)
+    for (name, wrapper, host), group in groups.items():
+        slots = [slot for optimizer, slot in laws.RATES if optimizer == name]
+        for slot, place in product(slots, PLACES):
+            labels = {"optimizer": name, "wrapper": wrapper, "host": host}
+            labels |= {"slot": slot, "place": place}
+            rows += [{**labels, **row} for row in _kept(group, slot, place)]
+    return pd.DataFrame(rows)
+
+
+def _kept(group: Sequence[Cell], slot: str, place: str) -> Iterator[dict[str, Any]]:
+    settings = group[0].settings
+    norms = [cell.finished().column(f"state/{place}/{slot}") for cell in group]
+    departed = np.concatenate(norms)[:, settings.checkpoints :]
+    departed = departed[departed[:, 0] > 0]
+    decay = laws.decay(settings.optimizer, slot) if settings.wrapper == "none" else 1.0
+    for k, absent in enumerate([0, *settings.absence]):
+        share = departed[:, k] / departed[:, 0]
+        if len(share):
+            row = {"kept": np.median(share), "lowest": share.min()}
+            law = decay**absent
+            yield {"absent": absent, **row, "highest": share.max(), "law": law}
+
+
+def losses(of: Sequence[Cell]) -> pd.DataFrame:
+    """Held-out losses at the end of training, without and with the wrapper.
+
+    Medians over the seeds; ``ratio`` = without / with, paired by seed, median with its
+    interval; ``lost_without`` and ``lost_with`` count runs that end above the loss of
+    the untrained net, or diverged; of so many ``seeds``.
+    """
+    rows = []
+    for (without, with_), task in product(_pairs(of), TASKS):
+        first, last = 0, without.settings.checkpoints
+        a, b = (cell.column(f"loss/{task}") for cell in (without, with_))
+        ratio = bootstrap(median, a[:, last] / b[:, last])
+        row = {
+            **with_.labels,
+            "task": task,
+            "without": np.median(a[:, last]),
+            "with": np.median(b[:, last]),
+            **dict(zip(("ratio", "ratio_low", "ratio_high"), ratio, strict=True)),
+            "lost_without": int((a[:, last] > a[:, first]).sum()),
+            "lost_with": int((b[:, last] > b[:, first]).sum()),
+            "seeds": len(a),
+        }
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def curves(of: Sequence[Cell]) -> pd.DataFrame:
+    """Held-out loss over the steps: median over the seeds with its interval."""
+    frames = []
+    for cell, task in product(of, TASKS):
+        end = cell.settings.checkpoints + 1
+        interval = bootstrap(median, cell.column(f"loss/{task}")[:, :end])
+        columns = dict(zip(("median", "low", "high"), interval, strict=True))
+        steps = cell.settings.measured_at[:end]
+        frames.append(
+            pd.DataFrame({**cell.labels, "task": task, "step": steps, **columns})
+        )
+    return pd.concat(frames, ignore_index=True)
+
+
+def hosts(of: Sequence[Cell]) -> pd.DataFrame:
+    """How far two hosts are apart on the same seeds, over the steps.
+
+    ``median`` and ``highest`` over seeds and tasks of |a - b| / max(|a|, |b|), where a
+    and b are held-out losses; ``against`` is the host that ``host`` is compared with.
+    """
+    frames = []
+    for first, other in _twins(of):
+        apart, end = [], first.settings.checkpoints + 1
+        for task in TASKS:
+            a, b = (c.column(f"loss/{task}")[:, :end] for c in (first, other))
+            with np.errstate(invalid="ignore"):
+                gap = np.abs(a - b) / np.maximum(np.abs(a), np.abs(b))
+            apart.append(np.where(a == b, 0.0, gap))
+        gaps = np.concatenate(apart)
+        columns = {"median": np.median(gaps, axis=0), "highest": gaps.max(axis=0)}
+        labels = {**other.labels, "against": first.host}
+        steps = first.settings.measured_at[:end]
+        frames.append(pd.DataFrame({**labels, "step": steps, **columns}))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+
+def second_half(settings: Settings) -> laws.Window:
+    """The window in which movement is measured: its first half warms the state up."""
+    return settings.steps // 2, settings.steps
+
+
+def _pairs(of: Sequence[Cell]) -> Iterator[tuple[Cell, Cell]]:
+    """Pair cells without a wrapper with those that differ in it alone, by seed."""
+    for a, b in product(of, of):
+        alike = replace(a.settings, wrapper=b.settings.wrapper) == b.settings
+        if a.settings.wrapper == "none" != b.settings.wrapper and alike:
+            if a.host == b.host:
+                yield from _same_seeds(a, b)
+
+
+def _twins(of: Sequence[Cell]) -> Iterator[tuple[Cell, Cell]]:
+    """Pair the cells of the first host with the same cells elsewhere, by seed."""
+    for a, b in product(of, of):
+        if a.host == of[0].host != b.host and a.settings == b.settings:
+            yield from _same_seeds(a, b)
+
+
+def _same_seeds(a: Cell, b: Cell) -> Iterator[tuple[Cell, Cell]]:
+    common = set(a.seeds) & set(b.seeds)
+    if common:
+        kept = [[r for r in cell.records if r.seed in common] for cell in (a, b)]
+        yield replace(a, records=kept[0]), replace(b, records=kept[1])
+
+
+def _sum_over_tasks(cell: Cell, kind: str) -> Floats:
+    columns = np.stack([cell.column(f"{kind}/{task}") for task in TASKS])
+    return np.asarray(columns.sum(axis=0))
+
+
+def _host(record: Record) -> str:
+    backend, device = record.subject["backend"], record.subject["device"]
+    return backend if device == "cpu" else f"{backend} on {device}"

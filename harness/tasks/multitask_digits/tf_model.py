@@ -1,0 +1,122 @@
+"""The three tasks in TensorFlow: one compiled function takes many steps a call."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from harness.tasks.multitask_digits.data import Images, Plan
+from harness.tasks.multitask_digits.settings import ABSENTEE, TASKS
+from harness.tasks.multitask_digits.trainer import Recipe, no_device
+from lockstep import tf as lockstep
+
+
+def require(device: str) -> None:
+    """Raise HarnessError unless variables can be made on ``device``."""
+    kind = {"cuda": "GPU"}.get(device, device.upper())
+    found = [each.device_type for each in tf.config.list_physical_devices()]
+    if kind not in found:
+        raise no_device("tf", device, f"found only {', '.join(sorted(set(found)))}")
+
+
+class DigitsTrainer:
+    """Training inside ``tf.function``, traced once for all runs of this recipe.
+
+    Everything that a run changes is a variable: images, weights, slots and powers. A
+    new run gives each of them its first value again.
+    """
+
+    def __init__(self, recipe: Recipe, device: str) -> None:
+        self.recipe = recipe
+        self.device = {"cuda": "gpu"}.get(device, device)
+        self.compiled = False
+
+    def reset(self, plan: Plan) -> None:
+        if not self.compiled:
+            with tf.device(f"/{self.device}:0"):
+                self.compile(plan)
+        for images, values in (
+            (self.training, plan.training),
+            (self.held_out, plan.held_out),
+        ):
+            for variable, value in zip(images, values, strict=True):
+                variable.assign(value)
+        for name, value in plan.weights.items():
+            self.weights[name].assign(value)
+        for variable, value in self.first_state:
+            variable.assign(value)
+
+    def compile(self, plan: Plan) -> None:
+        """Make the variables, trace the loop and note the state before any step."""
+        self.training = Images(*map(untrained, plan.training))
+        self.held_out = Images(*map(untrained, plan.held_out))
+        self.weights = {name: tf.Variable(w) for name, w in plan.weights.items()}
+        self.heads = [self.weights[f"head/{task}"] for task in TASKS]
+        self.probes = [self.weights[f"probe/{task}"] for task in TASKS]
+        self.paths = untrained(tf.zeros(len(TASKS)))
+        make = getattr(lockstep, self.recipe.optimizer)
+        self.optimizer = make(**self.recipe.arguments)
+        if self.recipe.wrapper != "none":
+            strict = self.recipe.wrapper == "strict"
+            wrap = lockstep.MultitaskOptimizerWrapper
+            self.optimizer = wrap(self.optimizer, strict=strict)
+        batches = tf.TensorSpec([None, plan.batches.shape[1]], tf.int32)
+        presence = tf.TensorSpec([None, len(TASKS)], tf.float32)
+        self.loop = tf.function(self.steps, input_signature=[batches, presence])
+        self.loop.get_concrete_function()
+        state = [self.paths, *self.optimizer.variables()]
+        self.first_state = [(variable, variable.numpy()) for variable in state]
+        self.compiled = True
+
+    def advance(self, batches, presence) -> None:
+        self.loop(batches, presence)
+
+    def steps(self, batches: tf.Tensor, presence: tf.Tensor) -> None:
+        for step in tf.range(tf.shape(batches)[0]):
+            images = Images(*(tf.gather(part, batches[step]) for part in self.training))
+            self.step(images, presence[step])
+
+    def step(self, images: Images, present: tf.Tensor) -> None:
+        """Take one step; the loss of an absent task is multiplied by zero."""
+        before = [tf.identity(head) for head in self.heads]
+        with tf.GradientTape() as tape:
+            losses = self.losses(images) - tf.stack(self.probes)
+            loss = tf.tensordot(present, losses, 1)
+        weights = list(self.weights.values())
+        gradients = tape.gradient(loss, weights)
+        self.optimizer.apply_gradients(zip(gradients, weights, strict=True))
+        moved = [
+            tf.norm(new - old) for new, old in zip(self.heads, before, strict=True)
+        ]
+        self.paths.assign_add(tf.stack(moved))
+
+    def losses(self, images: Images) -> tf.Tensor:
+        """Return the mean losses of the three tasks: [3]."""
+        hidden = tf.tanh(images.features @ self.weights["trunk"])
+        hidden = tf.pad(hidden, [[0, 0], [0, 1]], constant_values=1.0)
+        digit, parity, centre = (hidden @ head for head in self.heads)
+        losses = [
+            tf.nn.sparse_softmax_cross_entropy_with_logits(images.digit, digit),
+            tf.nn.sigmoid_cross_entropy_with_logits(images.parity, parity[:, 0]),
+            tf.math.squared_difference(centre[:, 0], images.centre),
+        ]
+        return tf.stack([tf.reduce_mean(loss) for loss in losses])
+
+    def measure(self) -> dict[str, float]:
+        losses = self.losses(self.held_out).numpy().tolist()
+        probes = [float(probe.numpy()) for probe in self.probes]
+        paths = self.paths.numpy().tolist()
+        measured = {}
+        for task, loss, probe, path in zip(TASKS, losses, probes, paths, strict=True):
+            measured |= {f"loss/{task}": loss, f"probe/{task}": probe}
+            measured[f"path/{task}"] = path
+        for place in ("probe", "head"):
+            variable = self.weights[f"{place}/{ABSENTEE}"]
+            for name in self.recipe.slots:
+                slot = self.optimizer.get_slot(variable, name)
+                measured[f"state/{place}/{name}"] = float(tf.norm(slot).numpy())
+        return measured
+
+
+def untrained(value) -> tf.Variable:
+    """Make a variable that no optimizer moves."""
+    return tf.Variable(value, trainable=False)

@@ -1,0 +1,56 @@
+"""What a host offers to a run of this task: a recipe goes in, numbers come out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from harness.errors import HarnessError
+from harness.tasks.multitask_digits.data import Plan
+from lockstep.interface import Array
+from lockstep.spec.errors import sentence
+
+__all__ = ["Recipe", "Trainer", "no_device"]
+
+
+class Recipe(NamedTuple):
+    """How a host builds its model and optimizer.
+
+    Attributes:
+        optimizer, arguments: the class of the optimizer, and its arguments by name.
+        wrapper: as in :class:`~harness.tasks.multitask_digits.settings.Settings`.
+        slots: names of the optimizer's slots, the same on every host.
+    """
+
+    optimizer: str
+    arguments: Mapping[str, Any]
+    wrapper: str
+    slots: Sequence[str]
+
+
+class Trainer(Protocol):
+    """A model with its optimizer on one host."""
+
+    def reset(self, plan: Plan) -> None:
+        """Take the images and the initial weights of a plan; forget all state."""
+        ...
+
+    def advance(self, batches: Array, presence: Array) -> None:
+        """Train for len(batches) steps."""
+        ...
+
+    def measure(self) -> Mapping[str, float]:
+        """Measure after the steps so far.
+
+        ``loss/TASK``: mean over the held-out images (nats, nats, variances).
+        ``probe/TASK``: the probe's weight. ``path/TASK``: sum over the steps of the
+        2-norm of the head's movement. ``state/probe/SLOT``, ``state/head/SLOT``: the
+        2-norm of the slots of parity's probe and head.
+        """
+        ...
+
+
+def no_device(backend: str, device: str, reason: str) -> HarnessError:
+    """Build the error for a device on which a backend cannot work here."""
+    got = reason.splitlines()[0].rstrip(".")
+    return HarnessError(sentence(backend, f"the device {device!r}", got, "use cpu"))

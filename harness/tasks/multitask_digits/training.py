@@ -1,0 +1,77 @@
+"""One run: walk through the plan on a host and measure at sparse checkpoints."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from harness.record import Outcome
+from harness.tasks.multitask_digits.data import Plan, make_plan
+from harness.tasks.multitask_digits.settings import TASKS, Settings
+from harness.tasks.multitask_digits.trainer import Recipe, Trainer
+from lockstep.spec.optimizers import OPTIMIZERS
+
+__all__ = ["prepare", "train"]
+
+MODELS = {"pytorch": "torch_model", "tf": "tf_model"}
+
+
+def prepare(backend: str, device: str) -> None:
+    """Import the backend's framework and try the device; raise if either fails."""
+    importlib.import_module(f"{__package__}.{MODELS[backend]}").require(device)
+
+
+def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
+    """Do one run; it has diverged when a held-out loss is not finite."""
+    settings = Settings(**config)
+    plan = make_plan(settings, seed)
+    optimizer = tuple(settings.optimizer.items())
+    trainer = _trainer(backend, device, optimizer, settings.wrapper, settings.hidden)
+    trainer.reset(plan)
+    rows = [_row(plan, 0, trainer)]
+    for start, stop in pairwise(settings.measured_at):
+        trainer.advance(plan.batches[start:stop], plan.presence[start:stop])
+        rows.append(_row(plan, stop, trainer))
+        if not all(np.isfinite(rows[-1][f"loss/{task}"]) for task in TASKS):
+            reason = f"a held-out loss was not finite after step {stop}"
+            return Outcome("diverged", reason, _columns(rows))
+    trained = rows[settings.checkpoints]
+    summary = {f"loss/{task}": trained[f"loss/{task}"] for task in TASKS}
+    return Outcome("ok", "", _columns(rows), summary)
+
+
+@cache
+def _trainer(
+    backend: str,
+    device: str,
+    optimizer: tuple[tuple[str, Any], ...],
+    wrapper: str,
+    hidden: int,
+) -> Trainer:
+    """Return the one trainer of this kind: what a host compiles, it compiles once.
+
+    ``hidden`` is part of the key because a compiled step knows its shapes.
+    """
+    module = importlib.import_module(f"{__package__}.{MODELS[backend]}")
+    arguments = dict(optimizer)
+    spec = OPTIMIZERS[arguments.pop("name")]
+    slots = [slot.name for slot in spec.active_slots(arguments)]
+    recipe = Recipe(spec.class_name, arguments, wrapper, slots)
+    trainer: Trainer = module.DigitsTrainer(recipe, device)
+    return trainer
+
+
+def _row(plan: Plan, step: int, trainer: Trainer) -> dict[str, float]:
+    """Measure after ``step`` steps; ``informative/TASK`` counts a task's presences."""
+    seen = plan.presence[:step].sum(axis=0, dtype=np.int64)
+    counts = {f"informative/{t}": int(n) for t, n in zip(TASKS, seen, strict=True)}
+    return {"step": step, **counts, **trainer.measure()}
+
+
+def _columns(rows: list[dict[str, float]]) -> dict[str, list[float]]:
+    return {name: [row[name] for row in rows] for name in rows[0]}

@@ -1,0 +1,92 @@
+"""Records as runs would write them, made up from what they are to show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from harness.declare import Experiment, Run
+from harness.record import Record, folder
+from harness.tasks.multitask_digits import laws
+from harness.tasks.multitask_digits.settings import TASKS, Settings
+
+__all__ = ["as_the_laws_say", "publish", "without_harm"]
+
+Factor = Callable[[Settings], float]
+
+
+def as_the_laws_say(settings: Settings) -> float:
+    """The movement per informative step that the law gives for this run."""
+    window = (settings.steps // 2, settings.steps)
+    return laws.movement(
+        settings.optimizer, settings.wrapper, settings.presence, window
+    )
+
+
+def without_harm(settings: Settings) -> float:
+    """Zeros do nothing."""
+    return 1.0
+
+
+def publish(
+    experiment: Experiment,
+    root: Path,
+    factor: Factor = as_the_laws_say,
+    scale: str = "quick",
+    keep: float = 1.0,
+    diverged: int = 0,
+    publish: bool = True,
+) -> None:
+    """Write records of every run of a scale.
+
+    ``keep`` is what is left of a slot after each absent step with the wrapper;
+    ``diverged`` runs of each backend end early.
+    """
+    for backend in experiment.backends:
+        path = folder(experiment.name, publish, root) / f"{backend}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", encoding="utf-8") as file:
+            for number, run in enumerate(experiment.runs(scale)):
+                record = _record(run, backend, factor, keep, number < diverged)
+                file.write(json.dumps(record.as_json()) + "\n")
+
+
+def _record(
+    run: Run, backend: str, factor: Factor, keep: float, diverged: bool
+) -> Record:
+    settings = Settings(**run.config)
+    rng = np.random.default_rng((run.seed, settings.steps))
+    steps = np.array(settings.measured_at)
+    absent = np.maximum(steps - settings.steps, 0)
+    series = {"step": steps}
+    for task in TASKS:
+        noise = 1 + 0.01 * rng.standard_normal()
+        seen = np.round(steps * settings.presence)
+        moved = laws.unit(settings.optimizer) * factor(settings) * seen * noise
+        series |= {f"informative/{task}": seen.astype(int), f"probe/{task}": moved}
+        series |= {f"path/{task}": 2 * moved, f"loss/{task}": noise / (1 + 0.01 * seen)}
+    for optimizer, slot in laws.RATES:
+        if optimizer == settings.optimizer["name"]:
+            bare = settings.wrapper == "none"
+            decay = laws.decay(settings.optimizer, slot) if bare else keep
+            for place in ("probe", "head"):
+                series[f"state/{place}/{slot}"] = 3 * decay**absent
+    columns = {name: column.tolist() for name, column in series.items()}
+    if diverged:
+        columns = {name: column[:4] for name, column in columns.items()}
+    return Record(
+        experiment=run.experiment,
+        id=run.id,
+        task=run.task,
+        config=run.config,
+        seed=run.seed,
+        subject={"backend": backend, "device": "cpu", "lockstep": "0"},
+        environment="0",
+        status="diverged" if diverged else "ok",
+        reason="a loss was not finite" if diverged else "",
+        series=columns,
+        summary={},
+    )

@@ -1,0 +1,50 @@
+"""Comparing and drawing need no framework, and not what only training needs."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+
+from harness.environment import child_variables
+
+HEAVY = ("torch", "tensorflow", "keras", "sklearn", "scipy")
+COMPARING = (
+    "harness.compare",
+    "harness.declare",
+    "harness.record",
+    "harness.run",
+    "harness.worker",
+    "harness.tasks.multitask_digits.findings",
+)
+DRAWING = ("harness.plot", "harness.tasks.multitask_digits.figures")
+
+
+def imported_by(modules: tuple[str, ...]) -> set[str]:
+    """Import modules in a fresh interpreter; return the heavy ones that came along."""
+    code = (
+        "import sys, importlib\n"
+        f"for name in {modules!r}: importlib.import_module(name)\n"
+        f"print(*(name for name in {HEAVY!r} if name in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=child_variables(),
+    )
+    return set(done.stdout.split())
+
+
+def test_comparing_imports_no_framework() -> None:
+    assert imported_by(COMPARING) == set()
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed"
+)
+def test_drawing_imports_no_framework() -> None:
+    assert imported_by(DRAWING) == set()

@@ -1,0 +1,110 @@
+"""The laws of movement against a direct simulation of the optimizers' equations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.tasks.multitask_digits import laws
+
+ADAM = {"name": "Adam", "learning_rate": 0.01, "beta1": 0.9, "beta2": 0.999}
+RMSPROP = {"name": "RMSProp", "learning_rate": 0.01, "decay": 0.9, "momentum": 0.0}
+MOMENTUM = {"name": "Momentum", "learning_rate": 0.03, "momentum": 0.9}
+OPTIMIZERS = (ADAM, RMSPROP, MOMENTUM)
+
+STEPS, RUNS = 1000, 2000
+WINDOW = (500, 1000)
+
+
+def simulate(optimizer: Mapping[str, Any], wrapper: str, presence: float) -> float:
+    """Movement per informative step of many scalar weights, by the TF1 equations."""
+    rng = np.random.default_rng(0)
+    present = rng.random((STEPS, 3, RUNS)) < presence
+    first, second = np.zeros(RUNS), np.full(RUNS, optimizer["name"] == "RMSProp", float)
+    clock, moved = np.zeros(RUNS), 0.0
+    for step, (mine, *others) in enumerate(present):
+        g = mine.astype(float)
+        updated = np.ones(RUNS, bool) if wrapper == "none" else mine
+        any_present = mine | np.any(others, axis=0)
+        clock += any_present if wrapper == "default" else 1
+        new_first, new_second, move = update(optimizer, first, second, g, clock)
+        first, second = (
+            np.where(updated, new, old)
+            for new, old in ((new_first, first), (new_second, second))
+        )
+        if WINDOW[0] <= step < WINDOW[1]:
+            moved += move[updated].sum()
+    return moved / laws.unit(optimizer) / present[WINDOW[0] : WINDOW[1], 0].sum()
+
+
+def update(
+    optimizer: Mapping[str, Any], first: Any, second: Any, g: Any, t: Any
+) -> Any:
+    """Return both slots and the movement of one step."""
+    rate = optimizer["learning_rate"]
+    if optimizer["name"] == "Momentum":
+        first = optimizer["momentum"] * first + g
+        return first, second, rate * first
+    if optimizer["name"] == "RMSProp":
+        second = optimizer["decay"] * second + (1 - optimizer["decay"]) * g**2
+        return first, second, rate * g / np.sqrt(second)
+    b1, b2 = optimizer["beta1"], optimizer["beta2"]
+    first, second = b1 * first + (1 - b1) * g, b2 * second + (1 - b2) * g**2
+    t = np.maximum(t, 1)
+    corrected = rate * np.sqrt(1 - b2**t) / (1 - b1**t)
+    return first, second, corrected * first / (np.sqrt(second) + 1e-12)
+
+
+@pytest.mark.parametrize("presence", (0.5, 0.1, 0.02))
+@pytest.mark.parametrize("wrapper", ("none", "default", "strict"))
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda o: o["name"])
+def test_the_law_is_what_a_simulation_gives(
+    optimizer: Mapping[str, Any], wrapper: str, presence: float
+) -> None:
+    law = laws.movement(optimizer, wrapper, presence, WINDOW)
+    # 10,000 to 500,000 informative steps: the error of the simulation.
+    assert simulate(optimizer, wrapper, presence) == pytest.approx(law, rel=0.01)
+
+
+QUOTED = {
+    "Adam": (1.41, 3.14, 7.02),
+    "RMSProp": (1.37, 2.38, 2.97),
+    "Momentum": (1.0,) * 3,
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda o: o["name"])
+def test_the_limits_are_the_figures_that_were_known_before(
+    optimizer: Mapping[str, Any],
+) -> None:
+    found = [laws.limit(optimizer, "none", p) for p in (0.5, 0.1, 0.02)]
+    assert found == pytest.approx(QUOTED[optimizer["name"]], rel=0.01)
+    assert laws.limit(optimizer, "none", 1.0) == pytest.approx(1, abs=1e-6)
+    assert laws.limit(optimizer, "default", 0.02) == 1
+
+
+def test_adam_tends_to_the_root_of_p_as_its_memory_grows() -> None:
+    errors = [
+        abs(laws.limit({**ADAM, "beta2": beta2}, "none", 0.1) * np.sqrt(0.1) - 1)
+        for beta2 in (0.99, 0.997, 0.999)
+    ]
+    assert errors[0] > errors[1] > errors[2]
+    assert errors[2] < 3e-3
+
+
+def test_long_runs_reach_the_limit() -> None:
+    window = (100_000, 200_000)
+    for wrapper in ("none", "default"):
+        law = laws.movement(ADAM, wrapper, 0.1, window)
+        assert law == pytest.approx(laws.limit(ADAM, wrapper, 0.1), rel=0.01)
+
+
+def test_an_optimizer_without_a_law_has_none() -> None:
+    nesterov = {**MOMENTUM, "use_nesterov": True}
+    adagrad = {"name": "Adagrad", "learning_rate": 0.1}
+    for optimizer in (nesterov, adagrad):
+        assert np.isnan(laws.movement(optimizer, "none", 0.1, WINDOW))
+        assert np.isnan(laws.limit(optimizer, "none", 0.1))

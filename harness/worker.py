@@ -1,0 +1,89 @@
+"""One child process: does runs on one backend, one after the other.
+
+``python -m harness.worker BACKEND DEVICE`` reads runs from standard input, one JSON
+object a line, and answers on standard output: first a line about itself, then one line
+a run. Whatever else a framework prints goes to standard error. A worker whose framework
+or device cannot be used answers with ``refused`` and its reason, and ends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+from harness import environment
+from harness.declare import Run
+from harness.errors import HarnessError
+from harness.record import Outcome
+from harness.tasks import part
+from lockstep import __version__, registry
+from lockstep.spec.errors import LockstepError, UnsupportedError
+
+__all__ = ["attempt", "introduce", "main"]
+
+
+def main(backend: str, device: str) -> None:
+    """Read all runs, then do them in order."""
+    runs = [Run(**json.loads(line)) for line in sys.stdin]
+    answers = _private_output()
+    try:
+        for task in {run.task for run in runs}:
+            part(task, "training").prepare(backend, device)
+    except Exception as error:
+        _send(answers, {"refused": _in_one_line(error)})
+        sys.exit(1)
+    _send(answers, introduce(backend, device))
+    for run in runs:
+        _send(
+            answers, {"id": run.id, **dataclasses.asdict(attempt(run, backend, device))}
+        )
+
+
+def introduce(backend: str, device: str) -> dict[str, Any]:
+    """Say what this process is: the subject and the environment of its records."""
+    framework = registry.find(backend).framework or "numpy"
+    subject = {
+        "backend": backend,
+        "device": device,
+        "lockstep": __version__,
+        framework: environment.version(framework),
+    }
+    return {"subject": subject, "environment": environment.describe(framework, device)}
+
+
+def attempt(run: Run, backend: str, device: str) -> Outcome:
+    """Do one run; what it raises becomes its status and reason."""
+    try:
+        train = part(run.task, "training").train
+        outcome: Outcome = train(run.config, run.seed, backend, device)
+        return outcome
+    except UnsupportedError as error:
+        return Outcome("skipped", str(error))
+    except Exception as error:
+        return Outcome("error", _in_one_line(error))
+
+
+def _in_one_line(error: Exception) -> str:
+    if isinstance(error, HarnessError | LockstepError):
+        return str(error)
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _private_output() -> TextIO:
+    """Keep standard output for answers; send what others print to standard error."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return answers
+
+
+def _send(answers: TextIO, content: Mapping[str, Any]) -> None:
+    answers.write(json.dumps(content) + "\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
