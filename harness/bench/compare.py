@@ -1,0 +1,138 @@
+"""From recorded times to a finding: ratios with intervals, beside their goals."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.bench.declare import Benchmark, Row
+from harness.finding import Finding
+from harness.record import RESULTS, Record, folder, read
+from harness.timing import low_quantile, ratio_interval
+
+__all__ = ["compare"]
+
+Measured = Mapping[tuple[str, str], Record]
+"""(backend, setup id) -> the last record of it."""
+
+
+def compare(benchmark: Benchmark, root: Path = RESULTS) -> Finding | None:
+    """Judge the published times of a benchmark, and a user's own beside them.
+
+    None if there are neither. If only a user's own exist, the finding is theirs.
+    """
+    published = _judge(benchmark, folder(benchmark.name, True, root))
+    local = _judge(benchmark, folder(benchmark.name, False, root))
+    if published is None or local is None:
+        return published or local
+    return dataclasses.replace(published, local=local)
+
+
+def _judge(benchmark: Benchmark, home: Path) -> Finding | None:
+    measured: Measured = {
+        (record.subject["backend"], record.id): record
+        for backend in benchmark.backends
+        for record in read(home / f"{backend}.jsonl")
+    }
+    if not measured:
+        return None
+    ratios = _ratios(benchmark, measured)
+    judged = ratios.dropna(subset="goal")
+    met = int(judged["met"].sum())
+    return Finding(
+        experiment=benchmark.name,
+        task=benchmark.task,
+        title=benchmark.title,
+        question=benchmark.question,
+        answer=_answer(ratios, met, len(judged)),
+        verdict=f"{met} of {len(judged)} goals met",
+        tables={"ratios": ratios, "times": _times(measured)},
+        small_print=_small_print(measured),
+        missing=_missing(benchmark, measured),
+        provenance=_provenance(measured),
+    )
+
+
+def _ratios(benchmark: Benchmark, measured: Measured) -> pd.DataFrame:
+    rows = []
+    for row in benchmark.rows:
+        record = measured.get((row.backend, row.setup_id))
+        if record is not None:
+            rows.append(_ratio(row, record))
+    return pd.DataFrame(rows)
+
+
+def _ratio(row: Row, record: Record) -> dict[str, Any]:
+    ours, peer = record.series["ours"], record.series[row.peer]
+    ratio, low, high = ratio_interval(ours, peer)
+    goal = np.nan if row.goal is None else row.goal
+    return {
+        "host": row.backend,
+        "what": row.what,
+        "peer": row.peer,
+        "ours_ms": 1e3 * low_quantile(ours),
+        "peer_ms": 1e3 * low_quantile(peer),
+        "ratio": ratio,
+        "low": low,
+        "high": high,
+        "goal": goal,
+        "met": bool(ratio <= goal) if row.goal is not None else None,
+    }
+
+
+def _times(measured: Measured) -> pd.DataFrame:
+    """Return every variant's times in milliseconds, setup by setup."""
+    return pd.DataFrame(
+        {
+            "host": backend,
+            **record.config,
+            "variant": variant,
+            "tenth_percentile_ms": 1e3 * low_quantile(seconds),
+            "median_ms": 1e3 * float(np.median(seconds)),
+            "rounds": len(seconds),
+        }
+        for (backend, _), record in measured.items()
+        for variant, seconds in record.series.items()
+    )
+
+
+def _answer(ratios: pd.DataFrame, met: int, goals: int) -> str:
+    """Say the ratio to the bare step on every host, and how many goals are met."""
+    bare = ratios[ratios["peer"] == "bare"].drop_duplicates("host")
+    parts = [f"{row['ratio']:.2f} times on {row['host']}" for _, row in bare.iterrows()]
+    return (
+        f"Where no task is absent, a step takes {' and '.join(parts)} what the bare "
+        f"one takes; {met} of {goals} goals are met."
+    )
+
+
+def _small_print(measured: Measured) -> list[str]:
+    rounds = {len(record.series["ours"]) for record in measured.values()}
+    counts = " or ".join(str(count) for count in sorted(rounds))
+    return [
+        f"Variants take turns in random order within each of {counts} rounds, in one "
+        "process with one thread; a time is the tenth percentile over the rounds, a "
+        "ratio one of these over another, its interval a bootstrap over rounds (95 %).",
+        "Absolute times say nothing about another machine; the ratios may.",
+    ]
+
+
+def _missing(benchmark: Benchmark, measured: Measured) -> list[str]:
+    return [
+        f"{row.backend}: {row.what}: not measured yet."
+        for row in benchmark.rows
+        if (row.backend, row.setup_id) not in measured
+    ]
+
+
+def _provenance(measured: Measured) -> dict[str, Any]:
+    subjects = {tuple(sorted(r.subject.items())) for r in measured.values()}
+    return {
+        "backends": sorted({backend for backend, _ in measured}),
+        "subjects": [dict(subject) for subject in sorted(subjects)],
+    }

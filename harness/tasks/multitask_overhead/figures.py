@@ -1,0 +1,66 @@
+"""The figure of the benchmark: every ratio with its interval, beside its goal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pandas as pd
+from matplotlib.figure import Figure as Canvas
+
+from harness.finding import Finding
+from harness.plot import Drawing
+from harness.style import MARKERS, Theme
+
+__all__ = ["drawings"]
+
+PEERS = {"bare": "the bare optimizer", "loop": "a test a tensor"}
+
+
+def drawings(finding: Finding) -> Iterator[Drawing]:
+    """Yield the one figure: ratios to the peers."""
+    ratios = finding.tables["ratios"]
+    yield Drawing(
+        name="ratios",
+        title="Time of a wrapped step, as a ratio to each peer",
+        alt="For each setup a point: the time of a step with the wrapper over that of "
+        f"its peer, with an interval, and a mark for the goal. {finding.answer}",
+        caption="Left of 1 the wrapped step is the faster one. Points: ratio of the "
+        "tenth percentiles; bars: 95 % bootstrap interval over rounds; vertical marks: "
+        "the largest ratio wanted.",
+        data=ratios,
+        size=(7.2, 1.1 + 0.52 * len(ratios)),
+        paint=partial(_paint, ratios=ratios),
+    )
+
+
+def _paint(canvas: Canvas, theme: Theme, ratios: pd.DataFrame) -> None:
+    axes = canvas.subplots()
+    axes.axvline(1, color=theme.faint, linewidth=1)
+    for place, (_, row) in enumerate(ratios.iterrows()):
+        host, ratio = str(row["host"]), float(row["ratio"])
+        colour = theme.backends[host]
+        axes.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=3)
+        axes.plot(ratio, place, MARKERS[host], color=colour, markersize=7)
+        axes.vlines(row["goal"], place - 0.32, place + 0.32, color=theme.ink)
+        end = max(float(row["high"]), float(row["goal"]) if row["goal"] > 0 else 0.0)
+        axes.annotate(
+            f"{ratio:.2f}",
+            (end, place),
+            (6, 0),
+            textcoords="offset points",
+            va="center",
+            color=theme.ink,
+            fontsize=8,
+        )
+    axes.set_yticks(range(len(ratios)), [_name(row) for _, row in ratios.iterrows()])
+    axes.set_ylim(len(ratios) - 0.5, -0.6)
+    axes.set_xlim(0, max(1.25, float(ratios["high"].max()) * 1.12))
+    axes.set_xlabel("time of a step / time of the peer's step (1 = the same)")
+    axes.grid(visible=False, axis="y")
+
+
+def _name(row: pd.Series) -> str:
+    """Say what is measured on which host, and against what, in two lines."""
+    what = str(row["what"]).partition(", against ")[0]
+    return f"{row['host']}: {what}\nagainst {PEERS[str(row['peer'])]}"

@@ -1,0 +1,67 @@
+"""Timing that can be trusted on a shared machine: interleaved rounds, low quantiles.
+
+Every round runs each variant once, in an order drawn anew, inside one process with one
+thread, so that a slow moment of the machine hits all of them alike. What is compared is
+the low quantile of each, for the noise of a machine only ever adds time.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from lockstep.interface import Array
+
+__all__ = ["LOW", "Rounds", "low_quantile", "ratio_interval"]
+
+LOW = 0.1
+"""The quantile that stands for a variant's time."""
+
+
+class Rounds:
+    """Times several variants of a step against each other.
+
+    Args:
+        variants: name -> a callable without arguments that does one step and returns
+            when it is done (with a device: synchronised).
+        seed: of the orders in which they run.
+
+    Attributes:
+        seconds: name -> the time of each round so far, in seconds.
+    """
+
+    def __init__(self, variants: Mapping[str, Callable[[], None]], seed: int) -> None:
+        self.variants = variants
+        self.random = random.Random(seed)
+        self.seconds: dict[str, list[float]] = {name: [] for name in variants}
+
+    def __call__(self) -> None:
+        """Run every variant once, in random order."""
+        for name in self.random.sample(sorted(self.variants), len(self.variants)):
+            start = time.perf_counter()
+            self.variants[name]()
+            self.seconds[name].append(time.perf_counter() - start)
+
+
+def low_quantile(seconds: Sequence[float]) -> float:
+    """Return the tenth percentile of a variant's times, in seconds."""
+    return float(np.quantile(np.asarray(seconds), LOW))
+
+
+def ratio_interval(
+    ours: Sequence[float], peer: Sequence[float], draws: int = 2000, seed: int = 0
+) -> tuple[float, float, float]:
+    """Return q(ours) / q(peer), q the low quantile, with its 95 % bootstrap interval.
+
+    Whole rounds are drawn with replacement: what a round has in common stays together.
+    """
+    times: Array = np.array([ours, peer], np.float64)
+    rng = np.random.default_rng(seed)
+    chosen = rng.integers(times.shape[1], size=(draws, times.shape[1]))
+    low = np.quantile(times[:, chosen], LOW, axis=2)
+    interval = np.quantile(low[0] / low[1], [0.025, 0.975])
+    point = low_quantile(ours) / low_quantile(peer)
+    return point, float(interval[0]), float(interval[1])
