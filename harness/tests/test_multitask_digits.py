@@ -1,0 +1,137 @@
+"""The task: one plan for all hosts, exact zeros for absent tasks, no retracing."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+
+from harness.record import Outcome
+from harness.tasks.multitask_digits import training
+from harness.tasks.multitask_digits.data import make_plan
+from harness.tasks.multitask_digits.settings import ABSENTEE, TASKS, Settings
+
+HOSTS = [
+    pytest.param(
+        backend,
+        marks=pytest.mark.skipif(
+            importlib.util.find_spec(framework) is None,
+            reason=f"{framework} is not installed",
+        ),
+    )
+    for backend, framework in (("pytorch", "torch"), ("tf", "tensorflow"))
+]
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    adam = {"name": "Adam", "learning_rate": 0.01}
+    base = {"optimizer": adam, "wrapper": "default", "presence": 0.3, "steps": 40}
+    return {
+        **base,
+        "absence": [1, 5],
+        "checkpoints": 4,
+        "batch": 8,
+        "hidden": 4,
+    } | changes
+
+
+def run(backend: str, seed: int = 0, **changes: Any) -> Outcome:
+    return training.train(config(**changes), seed, backend, "cpu")
+
+
+def test_a_plan_follows_from_its_seed() -> None:
+    first, again = (make_plan(Settings(**config()), 1) for _ in range(2))
+    other = make_plan(Settings(**config()), 2)
+    for one, same in zip(first.training, again.training, strict=True):
+        assert np.array_equal(one, same)
+    assert np.array_equal(first.batches, again.batches)
+    assert not np.array_equal(first.batches, other.batches)
+    assert not np.array_equal(first.weights["trunk"], other.weights["trunk"])
+
+
+def test_images_are_standardised_and_split() -> None:
+    plan = make_plan(Settings(**config()), 0)
+    assert len(plan.training.digit) + len(plan.held_out.digit) == 1797
+    pixels = plan.training.features[:, :64].astype(np.float64)
+    assert np.allclose(pixels.mean(axis=0), 0, atol=1e-6)
+    assert set(np.round(pixels.std(axis=0), 5)) <= {0.0, 1.0}
+    assert np.array_equal(plan.training.parity, plan.training.digit % 2)
+    assert abs(plan.training.centre.mean()) < 1e-6
+
+
+def test_schedules_are_nested_and_parity_leaves_at_the_end() -> None:
+    often, rarely = (
+        make_plan(Settings(**config(presence=p)), 0).presence for p in (0.5, 0.1)
+    )
+    assert (rarely <= often).all()
+    assert 0 < rarely.sum() < often.sum()
+    assert not often[40:, TASKS.index(ABSENTEE)].any()
+    assert often[40:].any()
+
+
+@pytest.mark.parametrize("backend", HOSTS)
+def test_probes_count_what_the_laws_speak_of(backend: str) -> None:
+    rate = 0.5
+    series = run(backend, optimizer={"name": "GradientDescent", "learning_rate": rate})
+    for task in TASKS:
+        moved = np.array(series.series[f"probe/{task}"])
+        assert np.array_equal(
+            moved, rate * np.array(series.series[f"informative/{task}"])
+        )
+
+
+@pytest.mark.parametrize("backend", HOSTS)
+def test_an_absent_task_is_fed_exact_zeros(backend: str) -> None:
+    series = run(backend).series
+    for name in ("state/head/m", "state/head/v", "state/probe/m", "probe/parity"):
+        during_absence = series[name][4:]
+        assert len(set(during_absence)) == 1, name
+    assert series["path/parity"][4] == series["path/parity"][-1]
+    fed = run(backend, wrapper="none").series["state/head/m"]
+    assert fed[-1] == pytest.approx(0.9**5 * fed[4], rel=1e-5)
+
+
+@pytest.mark.parametrize("backend", HOSTS)
+def test_a_run_does_not_depend_on_those_before_it(backend: str) -> None:
+    alone = run(backend, seed=3)
+    run(backend, seed=4, presence=1.0)
+    assert run(backend, seed=3) == alone
+
+
+def test_hosts_agree_on_a_short_run() -> None:
+    for framework in ("torch", "tensorflow"):
+        pytest.importorskip(framework, reason=f"{framework} is not installed")
+    for name in ("Momentum", "Adam", "RMSProp"):
+        optimizer = {"name": name, "learning_rate": 0.003}
+        optimizer |= {"momentum": 0.9} if name == "Momentum" else {}
+        torch, tf = (run(b, optimizer=optimizer).series for b in ("pytorch", "tf"))
+        assert torch.keys() == tf.keys()
+        for column, values in torch.items():
+            # Rounding, over 45 steps of a smooth net.
+            assert values == pytest.approx(tf[column], rel=1e-4, abs=1e-6), column
+
+
+def test_tensorflow_traces_once_for_all_runs() -> None:
+    pytest.importorskip("tensorflow", reason="tensorflow is not installed")
+    run("tf")
+    trainer: Any = training._trainer("tf", "cpu", optimizer_key(), "default", 4)
+    before = trainer.loop.experimental_get_tracing_count()
+    run("tf", seed=1, presence=0.9)
+    run("tf", seed=2, steps=80)
+    assert trainer.loop.experimental_get_tracing_count() == before
+
+
+def optimizer_key() -> tuple[tuple[str, Any], ...]:
+    return tuple(Settings(**config()).optimizer.items())
+
+
+@pytest.mark.parametrize("backend", HOSTS)
+def test_a_run_that_leaves_the_numbers_has_diverged(backend: str) -> None:
+    outcome = run(backend, optimizer={"name": "GradientDescent", "learning_rate": 1e30})
+    assert outcome.status == "diverged"
+    assert "not finite after step 10" in outcome.reason
+    assert len(outcome.series["step"]) == 2
