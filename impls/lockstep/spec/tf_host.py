@@ -1,0 +1,111 @@
+"""The words that only the TensorFlow backend needs."""
+
+from __future__ import annotations
+
+from lockstep.spec.errors import (
+    LockstepError,
+    MalformedPairsError,
+    NotAnOptimizerError,
+    UnsupportedError,
+    sentence,
+)
+from lockstep.spec.multitask import CLIP, WRAPPER
+
+__all__ = [
+    "NONFINITE_NORM",
+    "ZERO_RATE",
+    "CrossReplicaError",
+    "EagerLossError",
+    "cross_replica",
+    "eager_loss",
+    "keras_optimizer",
+    "missing_dense_shape",
+    "not_a_gradient",
+    "not_a_variable",
+    "reference_variable",
+    "several_replicas",
+]
+
+ZERO_RATE = (
+    "FtrlOptimizer: expected learning_rate > 0, as the original; "
+    "leave strict off to skip the update at rate 0"
+)
+"""What an assertion says where the rate may come from a tensor."""
+
+NONFINITE_NORM = f"{CLIP}: expected a finite global norm, got"
+"""What an assertion inside a graph says; the norm itself follows."""
+
+
+class EagerLossError(LockstepError, RuntimeError):
+    """A loss is a tensor where nothing recorded how it was computed."""
+
+
+class CrossReplicaError(LockstepError, RuntimeError):
+    """Gradients were applied outside of a replica's context."""
+
+
+def eager_loss(owner: str, got: str) -> EagerLossError:
+    """Build the error for an eager loss that cannot be called."""
+    expected = "a callable without arguments, for TensorFlow runs eagerly"
+    remedy = "wrap it, as in compute_gradients(lambda: loss(w), [w])"
+    return EagerLossError(sentence(f"{owner}: loss", expected, got, remedy))
+
+
+def cross_replica(owner: str) -> CrossReplicaError:
+    """Build the error for gradients applied in a cross-replica context."""
+    remedy = "call it inside strategy.run, or use _distributed_apply"
+    expected, got = "a replica context", "a cross-replica context"
+    return CrossReplicaError(
+        sentence(f"{owner}.apply_gradients", expected, got, remedy)
+    )
+
+
+def several_replicas(count: int) -> UnsupportedError:
+    """Build the error for a default wrapper among several replicas."""
+    remedy = "use strict=True, which tests the gradient summed over the replicas"
+    return UnsupportedError(sentence(WRAPPER, "one replica", str(count), remedy))
+
+
+def keras_optimizer(got: str) -> NotAnOptimizerError:
+    """Build the error for a Keras optimizer handed to a v1-style wrapper."""
+    expected = "a tf.compat.v1.train.Optimizer"
+    remedy = "pass its v1 counterpart, such as lockstep.tf.AdamOptimizer"
+    return NotAnOptimizerError(
+        sentence(WRAPPER, expected, f"the Keras optimizer {got}", remedy)
+    )
+
+
+def not_a_variable(owner: str, got: str) -> MalformedPairsError:
+    """Build the error for a pair whose second entry is no variable."""
+    expected = "pairs (gradient, tf.Variable)"
+    remedy = "put the gradient first and the variable second"
+    return MalformedPairsError(sentence(owner, expected, got, remedy))
+
+
+def not_a_gradient(owner: str, name: str, got: str) -> MalformedPairsError:
+    """Build the error for a pair whose first entry is no gradient."""
+    expected = f"a tensor, tf.IndexedSlices or None for {name!r}"
+    remedy = "convert it with tf.convert_to_tensor"
+    return MalformedPairsError(sentence(owner, expected, got, remedy))
+
+
+def missing_dense_shape(name: str) -> UnsupportedError:
+    """Build the error for a sparse gradient that the original could not test.
+
+    # Quirk: docs/differences.md#multitask-dense-shape
+    """
+    expected = f"a sparse gradient with dense_shape for the reference variable {name!r}"
+    remedy = "give dense_shape, use a resource variable, or leave strict off"
+    return UnsupportedError(sentence(WRAPPER, expected, "one without", remedy))
+
+
+def reference_variable(name: str) -> UnsupportedError:
+    """Build the error for a reference variable whose update would be conditional."""
+    expected = f"a resource variable for {name!r}, because control flow v2 is on"
+    remedy = (
+        "make it with use_resource=True, or call "
+        "tf.compat.v1.disable_control_flow_v2() before the graph is built"
+    )
+    return UnsupportedError(
+        sentence("conditional update", expected, "a reference variable", remedy)
+    )

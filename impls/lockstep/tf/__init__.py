@@ -1,0 +1,33 @@
+"""Lockstep for TensorFlow, v1-style: eager, ``tf.function``, graph + Session.
+
+Everything here is a ``tf.compat.v1.train.Optimizer`` or works on its (gradient,
+variable) pairs. The optimizers are TensorFlow's own, but for AdamW, which TensorFlow 2
+left behind, and Ftrl, which fails there at a rate of 0.
+"""
+
+import tensorflow as tf
+
+from lockstep.tf.adamw import AdamWOptimizer
+from lockstep.tf.ftrl import FtrlOptimizer
+from lockstep.tf.multitask import (
+    MultitaskOptimizerWrapper,
+    clip_gradients_by_global_norm,
+)
+
+AdagradOptimizer = tf.compat.v1.train.AdagradOptimizer
+AdamOptimizer = tf.compat.v1.train.AdamOptimizer
+GradientDescentOptimizer = tf.compat.v1.train.GradientDescentOptimizer
+MomentumOptimizer = tf.compat.v1.train.MomentumOptimizer
+RMSPropOptimizer = tf.compat.v1.train.RMSPropOptimizer
+
+__all__ = [
+    "AdagradOptimizer",
+    "AdamOptimizer",
+    "AdamWOptimizer",
+    "FtrlOptimizer",
+    "GradientDescentOptimizer",
+    "MomentumOptimizer",
+    "MultitaskOptimizerWrapper",
+    "RMSPropOptimizer",
+    "clip_gradients_by_global_norm",
+]

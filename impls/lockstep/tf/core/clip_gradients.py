@@ -1,0 +1,52 @@
+"""Clipping by the global norm over the gradients that are present and not all zero."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from lockstep.tf.core.zero_test import summed_values
+
+__all__ = ["clip_factor", "global_norm", "scale_gradients"]
+
+Gradient = tf.Tensor | tf.IndexedSlices | None
+
+
+def global_norm(
+    gradients: Sequence[tf.Tensor | tf.IndexedSlices], dtype: tf.DType
+) -> tf.Tensor:
+    """Return sqrt(sum of squares) over all elements of all gradients, in ``dtype``.
+
+    Half the sum of squares of each tensor, duplicate rows summed first, then their sum,
+    doubled, as ``tf.linalg.global_norm`` does; no gradients give 0. A gradient that is
+    all zero adds nothing, so none has to be left out.
+    """
+    if not gradients:
+        return tf.zeros((), dtype)
+    values = [tf.cast(summed_values(gradient), dtype) for gradient in gradients]
+    total = tf.reduce_sum(tf.stack([tf.nn.l2_loss(value) for value in values]))
+    return tf.sqrt(total * tf.constant(2, dtype))
+
+
+def clip_factor(norm: tf.Tensor, clip_norm: float) -> tf.Tensor:
+    """Return s = clip_norm min(1 / norm, 1 / clip_norm), NaN for a non-finite norm."""
+    one, limit = tf.ones((), norm.dtype), tf.cast(clip_norm, norm.dtype)
+    factor = limit * tf.minimum(one / norm, one / limit)
+    nan = tf.constant(float("nan"), norm.dtype)
+    return tf.where(tf.math.is_finite(norm), factor, nan)
+
+
+def scale_gradients(gradients: Sequence[Gradient], factor: tf.Tensor) -> list[Gradient]:
+    """Return each gradient times ``factor`` in its own dtype; None stays None."""
+    return [None if g is None else scale_gradient(g, factor) for g in gradients]
+
+
+def scale_gradient(
+    gradient: tf.Tensor | tf.IndexedSlices, factor: tf.Tensor
+) -> tf.Tensor | tf.IndexedSlices:
+    """Return one gradient, or the rows of a sparse one, times ``factor``."""
+    if isinstance(gradient, tf.IndexedSlices):
+        scaled = scale_gradient(gradient.values, factor)
+        return tf.IndexedSlices(scaled, gradient.indices, gradient.dense_shape)
+    return gradient * tf.cast(factor, gradient.dtype)

@@ -1,0 +1,88 @@
+"""FTRL-proximal whose rate may be 0, as at the first step of a warm-up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.spec.tf_host import ZERO_RATE
+from lockstep.tf.arguments import check_arguments
+from lockstep.tf.hooks import unless
+
+__all__ = ["FtrlOptimizer"]
+
+
+class FtrlOptimizer(tf.compat.v1.train.FtrlOptimizer):
+    """FTRL-proximal; at rate 0 a variable and its slots stay as they are.
+
+    G = g + 2 s w; n = accum + g^2; linear += G - (n^-p - accum^-p) / lr w; accum = n;
+    w = 0 if abs(linear) <= l1 else (sign(linear) l1 - linear) / (n^-p / lr + 2 l2).
+
+    Args:
+        learning_rate: finite, >= 0; a number or a 0-d tensor.
+        args, kwargs: as in ``tf.compat.v1.train.FtrlOptimizer``.
+        strict: fail at a rate of 0 with ``tf.errors.InvalidArgumentError``, as the
+            original. (TensorFlow 2.21 does so for sparse gradients only; for dense
+            ones it turns the weights into NaN.)
+
+    Raises:
+        OutOfRangeError: a ValueError; the rate is outside of its range.
+
+    Origin: ``tf.train.FtrlOptimizer``, TensorFlow 1.15; McMahan et al., "Ad click
+    prediction: a view from the trenches", KDD 2013.
+
+    Example:
+        >>> w = tf.Variable([1.0])
+        >>> _ = FtrlOptimizer(0.0).apply_gradients([(tf.constant([2.0]), w)])
+        >>> w.numpy().tolist()
+        [1.0]
+    """
+
+    def __init__(
+        self,
+        learning_rate: float | tf.Tensor,
+        *args: Any,
+        strict: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        if not strict:
+            check_arguments("Ftrl", learning_rate=learning_rate)
+        super().__init__(learning_rate, *args, **kwargs)
+        self.strict = strict
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        rate = self._learning_rate_tensor
+        if self.strict:
+            # Quirk: docs/differences.md#ftrl-zero-rate
+            positive = tf.debugging.assert_positive(rate, message=ZERO_RATE)
+            with tf.control_dependencies([positive]):
+                self._learning_rate_tensor = tf.identity(rate)
+
+    def _apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> Any:
+        return self._unless_idle(super()._apply_dense, grad, var)
+
+    def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> Any:
+        return self._unless_idle(super()._resource_apply_dense, grad, var)
+
+    def _apply_sparse(self, grad: tf.IndexedSlices, var: tf.Variable) -> Any:
+        return self._unless_idle(super()._apply_sparse, grad, var)
+
+    def _resource_apply_sparse(
+        self, grad: tf.Tensor, var: tf.Variable, indices: tf.Tensor
+    ) -> Any:
+        return self._unless_idle(super()._resource_apply_sparse, grad, var, indices)
+
+    def _unless_idle(
+        self,
+        hook: Callable[..., Any],
+        grad: tf.Tensor | tf.IndexedSlices,
+        var: tf.Variable,
+        *indices: tf.Tensor,
+    ) -> Any:
+        if self.strict:
+            return hook(grad, var, *indices)
+        idle = tf.equal(self._learning_rate_tensor, 0)
+        return unless(idle, lambda: hook(grad, var, *indices), var)

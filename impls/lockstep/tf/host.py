@@ -1,0 +1,276 @@
+"""TensorFlow as the harness drives it, in four faces.
+
+======== =========================================================================
+eager    one operation at a time
+function inside ``tf.function``
+graph    ``tf.Graph`` and Session, resource variables, control flow v2
+v1       the same under ``disable_v2_behavior()``, reference variables unless asked
+======== =========================================================================
+
+Implements :class:`lockstep.interface.Host`. The originals were recorded one operation
+at a time. TensorFlow's rewriting of graphs (grappler's meta optimizer) reorders
+arithmetic, so it is off here. The face ``function`` switches it off for the whole
+process and ``v1`` changes TensorFlow's behaviour for good: give each face a process of
+its own, and each case a host.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lockstep.interface import Array, Gradient, Rows
+from lockstep.tf.hooks import base_of
+from lockstep.tf.pairs import as_variable
+
+__all__ = ["EagerHost", "FunctionHost", "GraphHost", "V1Host", "make_host"]
+
+v1 = tf.compat.v1
+
+Step = Callable[[Sequence[Gradient]], Any]
+Spec = tf.TensorSpec | tf.IndexedSlicesSpec | None
+Pattern = tuple[Spec, ...]
+Built = tuple[list[Any], Any, list[Any]]
+
+
+class EagerHost:
+    """Operations run as they are called."""
+
+    backend = "tf"
+    face = "eager"
+
+    def __init__(self, names: ModuleType) -> None:
+        self.names = names
+
+    def variable(self, name: str, value: Array, kind: str | None = None) -> Any:
+        """Make a variable; only the face ``v1`` has the kind ``ref``."""
+        return tf.Variable(value, name=name)
+
+    def counter(self) -> Any:
+        """Make a step counter."""
+        return tf.Variable(0, trainable=False, dtype=tf.int64, name="global_step")
+
+    def optimizer(
+        self, name: str, args: dict[str, Any], variables: Sequence[Any]
+    ) -> v1.train.Optimizer:
+        """Make an optimizer by name."""
+        return getattr(self.names, f"{name}Optimizer")(**args)
+
+    def compile(self, function: Callable[[list[Any]], Any]) -> Step:
+        """Convert gradients and results; there is nothing to compile."""
+
+        def step(gradients: Sequence[Gradient]) -> Any:
+            return to_numpy(function([to_tensor(gradient) for gradient in gradients]))
+
+        return step
+
+    def read(self, variable: Any) -> Array:
+        """Return the value of a variable or tensor."""
+        return np.asarray(as_variable(variable))
+
+    def slot(self, optimizer: Any, variable: Any, name: str) -> Array | None:
+        """Return a slot of the base optimizer."""
+        slot = base_of(optimizer).get_slot(variable, name)
+        return None if slot is None else self.read(slot)
+
+    def shared(self, optimizer: Any) -> dict[str, Array]:
+        """Return the shared scalars of the base optimizer, once it has made them."""
+        named = base_of(optimizer)._non_slot_dict
+        return {name: self.read(scalar) for (name, _), scalar in named.items()}
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to give back."""
+
+    def expects(self, error: str) -> tuple[type[BaseException], ...]:
+        """Return the exception of this name, Python's or TensorFlow's."""
+        return (getattr(builtins, error, None) or getattr(tf.errors, error, Exception),)
+
+
+class FunctionHost(EagerHost):
+    """Every pattern of gradients is traced into a function of its own."""
+
+    face = "function"
+
+    def __init__(self, names: ModuleType) -> None:
+        super().__init__(names)
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+    def compile(self, function: Callable[[list[Any]], Any]) -> Step:
+        """Trace ``function`` once a pattern."""
+        traced: dict[Pattern, Any] = {}
+
+        def trace(*gradients: Any) -> Any:
+            result = function(list(gradients))
+            return tf.nest.map_structure(unless_operation, result)
+
+        def step(gradients: Sequence[Gradient]) -> Any:
+            pattern = tuple(spec_of(gradient) for gradient in gradients)
+            if pattern not in traced:
+                compiled = tf.function(trace, autograph=False)
+                traced[pattern] = compiled.get_concrete_function(*pattern)
+            return to_numpy(traced[pattern](*map(to_tensor, gradients)))
+
+        return step
+
+
+class GraphHost(EagerHost):
+    """One graph and one session; the graph stays the default one until ``close``."""
+
+    face = "graph"
+
+    def __init__(self, names: ModuleType) -> None:
+        super().__init__(names)
+        self.graph = tf.Graph()
+        self.default = self.graph.as_default()
+        self.default.__enter__()
+        config = v1.ConfigProto()
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+        self.session = v1.Session(graph=self.graph, config=config)
+        self.initialized: set[Any] = set()
+
+    def close(self) -> None:
+        """End the session and make the graph before this one the default again."""
+        self.session.close()
+        self.default.__exit__(None, None, None)
+
+    def variable(self, name: str, value: Array, kind: str | None = None) -> Any:
+        """Make a resource variable in the graph."""
+        return v1.Variable(value, name=name, use_resource=True)
+
+    def counter(self) -> Any:
+        """Make a step counter in the graph."""
+        return v1.Variable(np.int64(0), trainable=False, name="global_step")
+
+    def compile(self, function: Callable[[list[Any]], Any]) -> Step:
+        """Build ``function`` once a pattern and feed it."""
+        built: dict[Pattern, Built] = {}
+
+        def step(gradients: Sequence[Gradient]) -> Any:
+            pattern = tuple(spec_of(gradient) for gradient in gradients)
+            if pattern not in built:
+                built[pattern] = self.build(function, pattern)
+            inputs, result, training = built[pattern]
+            pairs = zip(inputs, map(to_feed, gradients), strict=True)
+            feeds = {key: value for key, value in pairs if key is not None}
+            leaves = tf.nest.flatten(result)
+            fetches = {i: leaf for i, leaf in enumerate(leaves) if leaf is not None}
+            values, _ = self.run((fetches, training), feeds)
+            found = [to_array(values.get(i)) for i in range(len(leaves))]
+            return tf.nest.pack_sequence_as(result, found)
+
+        return step
+
+    def build(self, function: Callable[[list[Any]], Any], pattern: Pattern) -> Built:
+        """Build ``function`` for one pattern.
+
+        What it applies is run with what it returns, as it would be in eager mode.
+        """
+        training = self.graph.get_collection_ref(v1.GraphKeys.TRAIN_OP)
+        before = len(training)
+        inputs = [placeholder_of(spec) for spec in pattern]
+        result = function(list(inputs))
+        return inputs, result, training[before:]
+
+    def run(self, fetches: Any, feeds: dict[Any, Any] | None = None) -> Any:
+        """Initialize the variables that are new, then run ``fetches``."""
+        made = self.graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES)
+        made += self.graph.get_collection(v1.GraphKeys.LOCAL_VARIABLES)
+        fresh = {v.ref(): v for v in made if v.ref() not in self.initialized}
+        self.session.run([variable.initializer for variable in fresh.values()])
+        self.initialized.update(fresh)
+        return self.session.run(fetches, feeds)
+
+    def read(self, variable: Any) -> Array:
+        """Return the value of a variable or tensor."""
+        if isinstance(variable, np.ndarray | np.generic):
+            return np.asarray(variable)
+        return np.asarray(self.run(as_variable(variable)))
+
+
+class V1Host(GraphHost):
+    """The behaviour of TensorFlow 1: reference variables, control flow v1."""
+
+    face = "v1"
+
+    def __init__(self, names: ModuleType) -> None:
+        v1.disable_v2_behavior()
+        super().__init__(names)
+
+    def variable(self, name: str, value: Array, kind: str | None = None) -> Any:
+        """Make a variable of the kind asked for, as the original by reference."""
+        return v1.Variable(value, name=name, use_resource=kind == "resource")
+
+
+def spec_of(gradient: Gradient) -> Spec:
+    """Return what a trace depends on; the number of rows is left free."""
+    if gradient is None:
+        return None
+    if not isinstance(gradient, Rows):
+        return tf.TensorSpec(gradient.shape, gradient.dtype)
+    return tf.IndexedSlicesSpec(
+        [None, *gradient.values.shape[1:]],
+        gradient.values.dtype,
+        indices_dtype=tf.int64,
+        dense_shape_dtype=None if gradient.dense_shape is None else tf.int64,
+        indices_shape=[None],
+    )
+
+
+def placeholder_of(spec: Spec) -> Any:
+    """Return a placeholder, or slices of placeholders, for a gradient."""
+    if spec is None:
+        return None
+    return tf.nest.map_structure(
+        lambda part: v1.placeholder(part.dtype, part.shape),
+        spec,
+        expand_composites=True,
+    )
+
+
+def to_tensor(gradient: Gradient) -> tf.Tensor | tf.IndexedSlices | None:
+    """Convert a gradient of the harness to one of TensorFlow."""
+    if gradient is None:
+        return None
+    if isinstance(gradient, Rows):
+        return tf.IndexedSlices(*map(tf.constant, to_feed(gradient)))
+    return tf.constant(gradient)
+
+
+def to_feed(gradient: Gradient) -> Any:
+    """Convert a gradient of the harness to what a session is fed with."""
+    if not isinstance(gradient, Rows):
+        return gradient
+    shape = () if gradient.dense_shape is None else (np.int64(gradient.dense_shape),)
+    return (gradient.values, gradient.indices.astype(np.int64), *shape)
+
+
+def to_numpy(result: Any) -> Any:
+    """Convert a nest of eager tensors to one of arrays."""
+    return tf.nest.map_structure(to_array, result)
+
+
+def to_array(value: Any) -> Array | Rows | None:
+    """Convert one tensor, or the value of one."""
+    if value is None:
+        return None
+    if hasattr(value, "dense_shape"):
+        shape = value.dense_shape
+        known = None if shape is None else tuple(np.asarray(shape).tolist())
+        return Rows(np.asarray(value.indices), np.asarray(value.values), known)
+    return np.asarray(value)
+
+
+def unless_operation(value: Any) -> Any:
+    """Return tensors; a function runs its operations but cannot return them."""
+    return None if isinstance(value, tf.Operation) else value
+
+
+def make_host(face: str, names: ModuleType) -> EagerHost:
+    """Return the host for ``face`` and the names under test."""
+    hosts = (EagerHost, FunctionHost, GraphHost, V1Host)
+    return {host.face: host for host in hosts}[face](names)

@@ -1,0 +1,298 @@
+"""The multitask wrapper and its clipping function, for v1-style optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lockstep.interface import StepReport
+from lockstep.spec import multitask as words
+from lockstep.spec import tf_host
+from lockstep.spec.pairs import as_pairs
+from lockstep.tf.core.clip_gradients import clip_factor, global_norm, scale_gradients
+from lockstep.tf.core.zero_test import (
+    all_zero_flags,
+    is_all_zero,
+    some_may_be_zero,
+)
+from lockstep.tf.hooks import (
+    Skip,
+    make_conditional,
+    require_resources,
+    routed,
+    set_apart,
+)
+from lockstep.tf.pairs import (
+    Gradient,
+    Pairs,
+    as_gradient,
+    as_variable,
+    check_pairs,
+    name_of,
+)
+from lockstep.tf.wrapper import Optimizer, Wrapper, advance
+
+__all__ = ["MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"]
+
+SUMMED_HOOKS = (
+    "_apply_dense",
+    "_resource_apply_dense",
+    "_apply_sparse",
+    "_resource_apply_sparse",
+)
+"""What the original replaced. Gradient descent does not sum duplicate rows and calls
+neither of the sparse ones, so its sparse gradients were never tested."""
+
+
+class MultitaskOptimizerWrapper(Wrapper):
+    """Leave a variable and its optimizer state alone where its gradient is all zero.
+
+    For each (gradient g, variable w): if g has no nonzero element, neither w nor any
+    of its slots changes; otherwise ``opt`` updates them as usual. Then the powers that
+    all variables share (Adam's) advance if any variable was updated, and
+    ``global_step`` advances in any case. -0.0 is zero, NaN and infinity are not; the
+    duplicate rows of a sparse gradient are summed before the test.
+
+    Args:
+        opt: a ``tf.compat.v1.train.Optimizer``, or a wrapper around one.
+        strict: reproduce the original to the bit, quirks included: the hooks of ``opt``
+            are replaced for good, around another wrapper that has no effect, the shared
+            powers advance on every call, a multitask wrapper as ``opt`` is refused.
+
+    Attributes:
+        inner_optimizer: ``opt``.
+        last_step: what the last eager step did, a
+            :class:`~lockstep.interface.StepReport`; None before it, and in graphs.
+
+    Raises:
+        NotAnOptimizerError: a TypeError; ``opt`` is no v1 optimizer, a Keras one say.
+
+    Origin: ``tf.contrib.opt.MultitaskOptimizerWrapper``, TensorFlow 1.15. By default we
+    differ in that ``opt`` stays as it was, wrappers nest to any depth, an all-zero
+    gradient is absent for everything inside, and shared powers wait.
+
+    Example:
+        >>> w = tf.Variable([1.0, 2.0])
+        >>> opt = MultitaskOptimizerWrapper(MomentumOptimizer(0.5, momentum=0.9))
+        >>> _ = opt.apply_gradients([(tf.constant([1.0, 0.0]), w)])
+        >>> _ = opt.apply_gradients([(tf.constant([0.0, 0.0]), w)])
+        >>> w.numpy().tolist(), opt.get_slot(w, "momentum").numpy().tolist()
+        ([0.5, 2.0], [1.0, 0.0])
+    """
+
+    def __init__(self, opt: Optimizer, strict: bool = False) -> None:
+        refused = strict and isinstance(opt, MultitaskOptimizerWrapper)
+        if is_keras(opt):
+            raise tf_host.keras_optimizer(type(opt).__name__)
+        if refused or not isinstance(opt, Optimizer):
+            raise words.not_an_optimizer(opt, "tf.compat.v1.train.Optimizer", strict)
+        super().__init__(opt)
+        self.strict = strict
+        self.last_step: StepReport | None = None
+        if strict:
+            # Quirk: docs/differences.md#multitask-in-place. The original replaced these
+            # for good; around another wrapper, which never calls its own, that is idle.
+            make_conditional(opt, SUMMED_HOOKS, is_zero_as_original)
+
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Any]],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation | None:
+        """Hand the gradients that are not all zero to the wrapped optimizer.
+
+        Args:
+            grads_and_vars: iterable of (gradient, variable); the gradient is a tensor
+                or ``tf.IndexedSlices`` like its variable, or None.
+            global_step: integer variable, + 1 in any case.
+            name: name of the operation in a graph.
+
+        Returns:
+            The operation of the update in a graph, nothing of use in eager mode.
+
+        Raises:
+            MalformedPairsError: a TypeError; an entry is no (gradient, variable).
+            NoGradientsError: a ValueError; an empty list, or every gradient is None.
+            ShapeError, DtypeError: a gradient does not fit its variable.
+            UnsupportedError: reference variables where control flow v2 is on.
+        """
+        pairs = check_pairs(grads_and_vars, words.WRAPPER)
+        refuse_replicas(self.strict)
+        global_step = as_variable(global_step)
+        if tf.executing_eagerly():
+            return self.apply_eagerly(pairs, global_step, name)
+        if self.strict:
+            return self.inner_optimizer.apply_gradients(pairs, global_step, name)
+        return self.apply_in_graph(pairs, global_step, name)
+
+    def apply_eagerly(
+        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
+    ) -> tf.Operation | None:
+        """Read the flags on the host and drop the pairs that are all zero."""
+        present = [gradient for gradient, _ in pairs if gradient is not None]
+        absent = np.array([gradient is None for gradient, _ in pairs])
+        zero = np.zeros_like(absent)
+        if some_may_be_zero(present):
+            zero[~absent] = all_zero_flags(present)
+        names = [name_of(variable) for _, variable in pairs]
+        self.last_step = words.report(names, zero.tolist(), absent.tolist())
+        if self.strict:
+            return self.inner_optimizer.apply_gradients(pairs, global_step, name)
+        if not self.last_step.applied:
+            return advance(global_step)
+        kept = [pair for pair, dropped in zip(pairs, zero, strict=True) if not dropped]
+        return self.inner_optimizer.apply_gradients(kept, global_step, name)
+
+    def apply_in_graph(
+        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
+    ) -> tf.Operation:
+        """Build three updates, of which a step runs one: all variables, some, or none.
+
+        Most steps have no all-zero gradient: they run the plain update behind a single
+        condition. Only the update of some has a condition a variable.
+        """
+        present = [(g, v) for g, v in pairs if g is not None]
+        gradients, variables = map(list, zip(*present, strict=True))
+        require_resources(variables)
+        self.create_slots(variables)
+
+        def update_all() -> tf.Operation:
+            return self.inner_optimizer.apply_gradients(pairs, global_step)
+
+        def update_none() -> tf.Operation:
+            return advance(global_step)
+
+        def leave_zeros_out() -> tf.Operation:
+            zero = all_zero_flags(gradients)
+
+            def update_some() -> tf.Operation:
+                with routed(self.base_optimizer, known_zero(variables, zero)):
+                    return update_all()
+
+            return tf.cond(tf.reduce_all(zero), update_none, update_some)
+
+        key = tf.compat.v1.GraphKeys.TRAIN_OP
+        training_ops = list(tf.compat.v1.get_collection(key))
+        rare = some_may_be_zero(gradients)
+        update = tf.cond(rare, set_apart(leave_zeros_out), update_all)
+        update = tf.group(update, name=name or self.get_name())
+        # The branches registered their own operations, which a session cannot fetch.
+        tf.compat.v1.get_collection_ref(key)[:] = [*training_ops, update]
+        return update
+
+
+def clip_gradients_by_global_norm(
+    gradients_variables: Iterable[tuple[Gradient, Any]],
+    clip_norm: float = 20.0,
+    error_if_nonfinite: bool = False,
+    strict: bool = False,
+) -> tuple[list[tuple[Gradient, Any]], tf.Tensor]:
+    """Scale all gradients so that their global norm is at most ``clip_norm``.
+
+    norm = sqrt(sum g^2) over the gradients that are present and not all zero;
+    s = clip_norm min(1 / norm, 1 / clip_norm); each g becomes g s. A norm that is not
+    finite makes every gradient NaN.
+
+    Args:
+        gradients_variables: iterable of (gradient, variable); the gradient is a tensor,
+            ``tf.IndexedSlices`` or None.
+        clip_norm: the largest global norm that is left as it is, > 0 and finite.
+        error_if_nonfinite: raise instead of returning NaN; in a graph an assertion,
+            which raises ``tf.errors.InvalidArgumentError`` when it runs.
+        strict: as the original: the norm has the gradients' dtype (in float16 it
+            overflows), sparse gradients and mixed dtypes are refused, ``clip_norm`` is
+            not checked.
+
+    Returns:
+        The pairs with clipped gradients, and the norm: 0-d, float32 by default.
+
+    Raises:
+        OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0.
+        NoGradientsError: a ValueError; the list is empty.
+        NonFiniteNormError: a ValueError; see ``error_if_nonfinite``.
+        UnsupportedError, DtypeError: strict and sparse, strict and mixed dtypes.
+
+    Origin: ``tf.contrib.opt.clip_gradients_by_global_norm``, TensorFlow 1.15. By
+    default we differ in the norm's dtype and in that sparse and mixed gradients work.
+
+    Example:
+        >>> w = tf.Variable([0.0, 0.0])
+        >>> pairs = [(tf.constant([3.0, 4.0]), w)]
+        >>> clipped, norm = clip_gradients_by_global_norm(pairs, 2.5)
+        >>> float(norm), clipped[0][0].numpy().tolist()
+        (5.0, [1.5, 2.0])
+    """
+    pairs = as_pairs(gradients_variables, words.CLIP)
+    gradients = [as_gradient(g, name_of(v), words.CLIP) for g, v in pairs]
+    present = [gradient for gradient in gradients if gradient is not None]
+    dtype = tf.float32
+    if strict:
+        words.refuse_sparse(any(isinstance(g, tf.IndexedSlices) for g in present))
+        words.refuse_mixed_dtypes([gradient.dtype.name for gradient in present])
+        dtype = present[0].dtype if present else dtype
+    else:
+        words.check_clip_norm(clip_norm)
+    norm = global_norm(present, dtype)
+    if error_if_nonfinite:
+        norm = require_finite(norm)
+    clipped = scale_gradients(gradients, clip_factor(norm, clip_norm))
+    return [(g, v) for g, (_, v) in zip(clipped, pairs, strict=True)], norm
+
+
+def known_zero(variables: list[tf.Variable], zero: tf.Tensor) -> Skip:
+    """Return the test that looks up the flag of a variable.
+
+    A wrapper in between may update variables of its own: their gradients are looked at.
+    """
+    references = [variable.ref() for variable in variables]
+    flags = dict(zip(references, tf.unstack(zero), strict=True))
+
+    def is_zero(gradient: tf.Tensor | tf.IndexedSlices, variable: Any) -> tf.Tensor:
+        flag = flags.get(variable.ref())
+        return is_all_zero(gradient) if flag is None else flag
+
+    return is_zero
+
+
+def require_finite(norm: tf.Tensor) -> tf.Tensor:
+    """Return ``norm`` if it is finite; otherwise raise, now or when the graph runs."""
+    finite = tf.math.is_finite(norm)
+    if tf.executing_eagerly():
+        if not finite:
+            raise words.nonfinite_norm(float(norm))
+        return norm
+    with tf.control_dependencies([tf.Assert(finite, [tf_host.NONFINITE_NORM, norm])]):
+        return tf.identity(norm)
+
+
+def is_zero_as_original(
+    gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable
+) -> tf.Tensor:
+    """Test a gradient whose duplicate rows are summed already, as the original did.
+
+    # Quirk: docs/differences.md#multitask-dense-shape. It made the sparse gradient of a
+    # reference variable dense, which takes a dense_shape.
+    """
+    if isinstance(gradient, tf.IndexedSlices) and gradient.dense_shape is None:
+        raise tf_host.missing_dense_shape(name_of(variable))
+    return is_all_zero(gradient)
+
+
+def refuse_replicas(strict: bool) -> None:
+    """Raise where a strategy is at work that the zero test does not know of."""
+    if tf.distribute.in_cross_replica_context():
+        raise tf_host.cross_replica(words.WRAPPER)
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    if replicas > 1 and not strict:
+        raise tf_host.several_replicas(replicas)
+
+
+def is_keras(optimizer: Any) -> bool:
+    """Say whether ``optimizer`` is one of Keras, without importing Keras."""
+    packages = {cls.__module__.partition(".")[0] for cls in type(optimizer).__mro__}
+    return not packages.isdisjoint(("keras", "tf_keras"))

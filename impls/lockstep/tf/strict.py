@@ -1,0 +1,75 @@
+"""The names of :mod:`lockstep.tf` bound to the originals' exact behaviour.
+
+The drop-in target for old code: only its import line changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep import tf as default
+from lockstep.tf import (
+    AdagradOptimizer,
+    AdamOptimizer,
+    GradientDescentOptimizer,
+    MomentumOptimizer,
+    RMSPropOptimizer,
+)
+
+__all__ = [
+    "AdagradOptimizer",
+    "AdamOptimizer",
+    "AdamWOptimizer",
+    "FtrlOptimizer",
+    "GradientDescentOptimizer",
+    "MomentumOptimizer",
+    "MultitaskOptimizerWrapper",
+    "RMSPropOptimizer",
+    "clip_gradients_by_global_norm",
+]
+
+
+class MultitaskOptimizerWrapper(default.MultitaskOptimizerWrapper):
+    """The wrapper with ``strict=True``."""
+
+    def __init__(self, opt: tf.compat.v1.train.Optimizer) -> None:
+        super().__init__(opt, strict=True)
+
+
+class AdamWOptimizer(default.AdamWOptimizer):
+    """AdamW with ``strict=True``: its arguments are not checked."""
+
+    def __init__(
+        self,
+        weight_decay: float | tf.Tensor | Callable[[], Any],
+        learning_rate: float | tf.Tensor | Callable[[], Any] = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        use_locking: bool = False,
+        name: str = "AdamW",
+    ) -> None:
+        super().__init__(
+            weight_decay, learning_rate, beta1, beta2, epsilon, use_locking, name, True
+        )
+
+
+class FtrlOptimizer(default.FtrlOptimizer):
+    """Ftrl with ``strict=True``: it fails at a rate of 0."""
+
+    def __init__(
+        self, learning_rate: float | tf.Tensor, *args: Any, **kwargs: Any
+    ) -> None:
+        super().__init__(learning_rate, *args, strict=True, **kwargs)
+
+
+def clip_gradients_by_global_norm(
+    gradients_variables: Iterable[tuple[Any, Any]], clip_norm: float = 20.0
+) -> tuple[list[tuple[Any, Any]], tf.Tensor]:
+    """Clip with ``strict=True``."""
+    return default.clip_gradients_by_global_norm(
+        gradients_variables, clip_norm, strict=True
+    )

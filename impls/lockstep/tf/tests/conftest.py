@@ -1,0 +1,77 @@
+"""Fixtures: a host in each face of this process, and children for TensorFlow 1."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+
+tf = pytest.importorskip("tensorflow", reason="needs TensorFlow")
+
+from lockstep import tf as lockstep_tf  # noqa: E402
+from lockstep.tf import strict as lockstep_strict  # noqa: E402
+from lockstep.tf.host import EagerHost, make_host  # noqa: E402
+
+SOURCES = Path(lockstep_tf.__file__).parents[2]
+PREAMBLE = """
+import os, sys
+import numpy as np
+import tensorflow as tf
+v1 = tf.compat.v1
+"""
+
+
+@pytest.fixture(params=["eager", "function", "graph"])
+def face(request: pytest.FixtureRequest) -> str:
+    """A face that can share a process with the others."""
+    return request.param
+
+
+@pytest.fixture(params=["default", "strict"])
+def names(request: pytest.FixtureRequest) -> object:
+    """The names under test, default and strict."""
+    return lockstep_tf if request.param == "default" else lockstep_strict
+
+
+@pytest.fixture
+def new_host(face: str) -> Iterator[Callable[..., EagerHost]]:
+    """Make hosts in one face and close them after the test."""
+    made: list[EagerHost] = []
+
+    def new(names: object = lockstep_tf) -> EagerHost:
+        while made:
+            made.pop().close()
+        made.append(make_host(face, names))
+        return made[0]
+
+    yield new
+    while made:
+        made.pop().close()
+
+
+@pytest.fixture
+def child() -> Callable[..., str]:
+    """Run a script in a fresh interpreter and return what it printed."""
+
+    def run(script: str, *arguments: object) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", PREAMBLE + textwrap.dedent(script)]
+            + [str(argument) for argument in arguments],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(SOURCES), "CUDA_VISIBLE_DEVICES": ""},
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        return done.stdout.strip()
+
+    return run

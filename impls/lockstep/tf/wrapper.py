@@ -1,0 +1,133 @@
+"""What every wrapper of this package has in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.spec import tf_host as words
+from lockstep.tf.hooks import base_of
+from lockstep.tf.pairs import Pairs, as_variable
+
+__all__ = ["Wrapper", "advance"]
+
+Optimizer = tf.compat.v1.train.Optimizer
+
+
+class Wrapper(Optimizer):
+    """A v1 optimizer around another one, which owns the slots and does the updates.
+
+    What a wrapper does not define itself is the wrapped optimizer's: gradients, slots,
+    names, and any attribute that is unknown here. ``tf.train.Checkpoint`` finds the
+    state of the wrapped optimizer under ``inner_optimizer``.
+
+    Args:
+        inner_optimizer: the optimizer to wrap; it may be a wrapper itself.
+        name: name of the wrapper, by default that of the wrapped optimizer.
+        use_locking: handed to ``tf.compat.v1.train.Optimizer``.
+    """
+
+    def __init__(
+        self,
+        inner_optimizer: Optimizer,
+        name: str | None = None,
+        use_locking: bool = False,
+    ) -> None:
+        super().__init__(use_locking, name or inner_optimizer.get_name())
+        self.inner_optimizer = inner_optimizer
+        # v1 optimizers do not track what is assigned to them: without this line a
+        # checkpoint would silently leave the slots out.
+        self._track_trackable(inner_optimizer, "inner_optimizer")
+
+    @property
+    def base_optimizer(self) -> Optimizer:
+        """The innermost optimizer: the one that owns the slots."""
+        return base_of(self)
+
+    @tf.autograph.experimental.do_not_convert
+    def compute_gradients(
+        self,
+        loss: Any,
+        var_list: Iterable[Any] | None = None,
+        gate_gradients: int = Optimizer.GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: tf.Tensor | None = None,
+    ) -> Pairs:
+        """Differentiate ``loss``: a list of (gradient or None, variable).
+
+        Args:
+            loss: a tensor in a graph; a callable without arguments anywhere.
+            var_list: the variables; None means the graph's trainable ones, and with a
+                callable loss those that it touched.
+            gate_gradients: how much of the graph's parallelism to allow; graphs only.
+            aggregation_method: how to add up gradient terms; graphs only.
+            colocate_gradients_with_ops: place gradients with their ops; graphs only.
+            grad_loss: the upstream gradient of ``loss``; honoured eagerly as well.
+
+        Raises:
+            EagerLossError: a RuntimeError; ``loss`` cannot be called in eager mode.
+        """
+        if tf.executing_eagerly() and not callable(loss):
+            raise words.eager_loss(type(self).__name__, type(loss).__name__)
+        if var_list is not None:
+            var_list = [as_variable(variable) for variable in tf.nest.flatten(var_list)]
+        return self.inner_optimizer.compute_gradients(
+            loss,
+            var_list=var_list,
+            gate_gradients=gate_gradients,
+            aggregation_method=aggregation_method,
+            colocate_gradients_with_ops=colocate_gradients_with_ops,
+            grad_loss=grad_loss,
+        )
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation | None:
+        """Hand the pairs to the wrapped optimizer; wrappers do their work here."""
+        return self.inner_optimizer.apply_gradients(grads_and_vars, global_step, name)
+
+    def create_slots(self, var_list: Iterable[Any]) -> None:
+        """Make the slots of ``var_list`` now instead of at the first update.
+
+        In eager mode a ``tf.compat.v1.train.Saver`` restores only what exists: call
+        this before it reads ``variables()``.
+        """
+        with tf.init_scope():
+            self.base_optimizer._create_slots([as_variable(v) for v in var_list])
+
+    def get_slot(self, var: Any, name: str) -> tf.Variable | None:
+        """Return the slot ``name`` of ``var``, or None if there is none yet."""
+        return self.inner_optimizer.get_slot(as_variable(var), name)
+
+    def get_slot_names(self) -> list[str]:
+        """Return the names of the slots that exist."""
+        return self.inner_optimizer.get_slot_names()
+
+    def variables(self) -> list[tf.Variable]:
+        """Return the state of the wrapped optimizer."""
+        return self.inner_optimizer.variables()
+
+    def __getattr__(self, name: str) -> Any:
+        # TensorFlow keeps what a trackable object tracks in attributes that begin with
+        # _self_; those of the wrapped optimizer are not the wrapper's.
+        if name == "inner_optimizer" or name.startswith(("__", "_self_")):
+            raise AttributeError(name)
+        return getattr(self.inner_optimizer, name)
+
+    def __dir__(self) -> list[str]:
+        # A checkpoint asks every tracked object for its slots whose dir() has this
+        # name. The wrapped optimizer answers; a second answer would be an error.
+        return [name for name in super().__dir__() if name != "get_slot_names"]
+
+
+def advance(global_step: tf.Variable | None) -> tf.Operation | None:
+    """Add one to the step counter, if there is one."""
+    if global_step is None:
+        return tf.no_op()
+    return global_step.assign_add(1, read_value=False)
