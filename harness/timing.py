@@ -15,35 +15,60 @@ import numpy as np
 
 from lockstep.interface import Array
 
-__all__ = ["LOW", "Rounds", "low_quantile", "ratio_interval"]
+__all__ = ["LOW", "Rounds", "Steps", "low_quantile", "ratio_interval"]
 
 LOW = 0.1
 """The quantile that stands for a variant's time."""
+
+WARM_UP = 3
+"""How many steps of a new variant are not timed."""
+
+
+Steps = Mapping[str, Callable[[], None]]
+"""Name of a variant -> one step of it, which returns when the step is done."""
 
 
 class Rounds:
     """Times several variants of a step against each other.
 
     Args:
-        variants: name -> a callable without arguments that does one step and returns
-            when it is done (with a device: synchronised).
-        seed: of the orders in which they run.
+        build: makes the variants; it is given a seed for the order in which to make
+            them, and is called anew from time to time, for where tensors happen to lie
+            in memory favours one variant or another by several per cent.
+        between_builds: how many rounds each build is timed.
+        seed: of the orders in which variants are made and run.
 
     Attributes:
         seconds: name -> the time of each round so far, in seconds.
     """
 
-    def __init__(self, variants: Mapping[str, Callable[[], None]], seed: int) -> None:
-        self.variants = variants
+    def __init__(
+        self, build: Callable[[int], Steps], between_builds: int, seed: int
+    ) -> None:
+        self.build = build
+        self.between_builds = between_builds
         self.random = random.Random(seed)
-        self.seconds: dict[str, list[float]] = {name: [] for name in variants}
+        self.variants: Steps = {}
+        self.left = 0
+        self.seconds: dict[str, list[float]] = {}
 
     def __call__(self) -> None:
         """Run every variant once, in random order."""
+        if not self.left:
+            self.renew()
+        self.left -= 1
         for name in self.random.sample(sorted(self.variants), len(self.variants)):
             start = time.perf_counter()
             self.variants[name]()
-            self.seconds[name].append(time.perf_counter() - start)
+            self.seconds.setdefault(name, []).append(time.perf_counter() - start)
+
+    def renew(self) -> None:
+        """Make the variants anew and warm each of them up."""
+        self.variants = {}
+        self.variants = self.build(self.random.getrandbits(32))
+        for step in list(self.variants.values()) * WARM_UP:
+            step()
+        self.left = self.between_builds
 
 
 def low_quantile(seconds: Sequence[float]) -> float:

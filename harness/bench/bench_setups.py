@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from harness.bench.declare import read
 from harness.timing import Rounds
 
 MODELS = {"pytorch": "torch_model", "tf": "tf_model"}
-WARM_UP = 3
+BUILDS = 4
 
 
 def test_setup(
@@ -27,8 +28,10 @@ def test_setup(
     model = importlib.import_module(
         f"harness.tasks.{task}.{MODELS[option('--backend')]}"
     )
-    rounds = Rounds(model.variants(**setup, device=option("--device")), seed=0)
-    benchmark.pedantic(rounds, rounds=option("--rounds"), warmup_rounds=WARM_UP)
-    seconds = {name: times[WARM_UP:] for name, times in rounds.seconds.items()}
-    assert all(len(times) == option("--rounds") for times in seconds.values())
-    benchmark.extra_info.update(setup_id=setup_id, setup=dict(setup), seconds=seconds)
+    build = partial(model.variants, **setup, device=option("--device"))
+    wanted = option("--rounds")
+    rounds = Rounds(build, between_builds=-(-wanted // BUILDS), seed=0)
+    benchmark.pedantic(rounds, rounds=wanted)
+    assert all(len(times) == wanted for times in rounds.seconds.values())
+    measured = {"setup": dict(setup), "seconds": rounds.seconds}
+    benchmark.extra_info.update(setup_id=setup_id, **measured)

@@ -5,21 +5,34 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from harness.timing import Rounds, low_quantile, ratio_interval
+from harness.timing import Rounds, Steps, low_quantile, ratio_interval
 
 
 def test_every_round_runs_every_variant_once_in_varying_order() -> None:
     calls: list[str] = []
-    names = "abc"
-    rounds = Rounds({name: lambda n=name: calls.append(n) for name in names}, seed=0)
+    steps = {name: (lambda n=name: calls.append(n)) for name in "abc"}
+    rounds = Rounds(lambda seed: steps, between_builds=100, seed=0)
+    rounds()
+    calls.clear()
     for _ in range(20):
         rounds()
     orders = {tuple(calls[start : start + 3]) for start in range(0, 60, 3)}
-    assert all(sorted(order) == list(names) for order in orders)
+    assert all(sorted(order) == ["a", "b", "c"] for order in orders)
     assert len(orders) > 1
-    assert {name: len(s) for name, s in rounds.seconds.items()} == dict.fromkeys(
-        names, 20
-    )
+    assert {n: len(s) for n, s in rounds.seconds.items()} == dict.fromkeys("abc", 21)
+
+
+def test_variants_are_made_anew_with_another_seed_from_time_to_time() -> None:
+    seeds: list[int] = []
+
+    def build(seed: int) -> Steps:
+        seeds.append(seed)
+        return {"a": lambda: None}
+
+    rounds = Rounds(build, between_builds=4, seed=0)
+    for _ in range(9):
+        rounds()
+    assert len(set(seeds)) == 3
 
 
 def test_the_low_quantile_does_not_feel_the_slow_half() -> None:

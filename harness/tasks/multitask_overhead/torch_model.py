@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from harness.tasks.multitask_overhead.models import arrays, zero_flags
+from harness.timing import Steps
 from lockstep.pytorch import MultitaskOptimizerWrapper
 
 
-def variants(model: str, zeros: str, device: str) -> dict[str, Callable[[], None]]:
-    """Return the steps to time: ``ours``, ``bare`` and ``loop``."""
+def variants(seed: int, model: str, zeros: str, device: str) -> Steps:
+    """Return the steps to time, made in random order: ``ours``, ``bare``, ``loop``."""
     torch.set_num_threads(1)
     makers = {"ours": wrapped_step, "bare": bare_step, "loop": loop_step}
     return {
-        name: finished(make(parameters(model, zeros, device)), device)
-        for name, make in makers.items()
+        name: finished(makers[name](parameters(model, zeros, device)), device)
+        for name in random.Random(seed).sample(sorted(makers), len(makers))
     }
 
 

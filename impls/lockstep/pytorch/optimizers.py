@@ -60,6 +60,7 @@ class GradientDescentOptimizer(RuleOptimizer):
     """
 
     spec, rule = OPTIMIZERS["GradientDescent"], gradient_descent
+    sums_duplicates = False
 
     def __init__(
         self,

@@ -37,6 +37,7 @@ class RuleOptimizer(TrainV1, Optimizer):
 
     spec: ClassVar[OptimizerSpec]
     rule: ClassVar[ModuleType]
+    sums_duplicates: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -93,11 +94,20 @@ class RuleOptimizer(TrainV1, Optimizer):
         for group, parameter in ready:
             self.check(group, parameter)
         for group, parameter in ready:
-            if not (self.ignores_zeros and is_all_zero(parameter.grad, flush=True)):
+            if not (self.ignores_zeros and self.sees_zero(parameter.grad)):
                 self.update(group, parameter)
         if ready:
             self.advance_shared()
         return loss
+
+    def sees_zero(self, gradient: Tensor) -> bool:
+        """Say what the original's zero test said of a gradient.
+
+        It received summed rows, so where duplicates are not summed (gradient descent)
+        a sparse gradient was never tested.
+        """
+        tested = self.sums_duplicates or not gradient.is_sparse
+        return tested and is_all_zero(gradient, flush=True)
 
     def check(self, group: Group, parameter: Tensor) -> None:
         """Raise if the rule cannot be applied; nothing has changed then."""

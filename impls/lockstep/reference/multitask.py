@@ -48,12 +48,16 @@ class MultitaskOptimizerWrapper(Optimizer):
         """Replace the update of ``opt`` for good by one that leaves zeros out.
 
         # Quirk: docs/differences.md#multitask-in-place. Around another wrapper this has
-        # no effect, for that one never calls its own update.
+        # no effect, for that one never calls its own update. What it replaced receives
+        # summed rows, so where duplicates are not summed (gradient descent) a sparse
+        # gradient is never tested.
         """
         update = opt.update
+        tests_rows = getattr(opt, "sums_duplicates", True)
 
         def update_unless_zero(gradient: Array | Rows, variable: Variable) -> None:
-            if not is_all_zero(gradient, flush=True):
+            tested = tests_rows or not isinstance(gradient, Rows)
+            if not (tested and is_all_zero(gradient, flush=True)):
                 update(gradient, variable)
 
         opt.update = update_unless_zero  # type: ignore[method-assign]

@@ -116,11 +116,13 @@ class RuleOptimizer(Optimizer):
     """An optimizer that owns slots and applies one rule of this folder.
 
     Hyper-parameters are checked against :data:`lockstep.spec.optimizers.OPTIMIZERS` and
-    cast to each variable's dtype before any arithmetic.
+    cast to each variable's dtype before any arithmetic. ``sums_duplicates`` says
+    whether the rule adds up the rows of a sparse gradient that share an index.
     """
 
     spec: OptimizerSpec
     rule: ModuleType
+    sums_duplicates = True
 
     def __init__(
         self, *args: Any, name: str | None = None, strict: bool = False, **kwargs: Any
@@ -191,6 +193,7 @@ class GradientDescentOptimizer(RuleOptimizer):
     """w -= lr g."""
 
     spec, rule = OPTIMIZERS["GradientDescent"], gradient_descent
+    sums_duplicates = False
 
 
 class MomentumOptimizer(RuleOptimizer):

@@ -121,6 +121,20 @@ def test_the_default_leaves_the_wrapped_optimizer_untouched(two_heads: Any) -> N
     assert slot[0] == pytest.approx(0.9)
 
 
+def test_strict_gradient_descent_subtracts_rows_that_cancel_one_by_one() -> None:
+    def table() -> Variable:
+        return Variable("table", np.full((4, 2), 1e8, np.float32))
+
+    # 1e8 - 3 rounds to 1e8 and 1e8 + 5 to 1e8 + 8: one by one the rows do not cancel.
+    gradient = rows([0, 0, 0], [[3, 3], [-5, -5], [2, 2]])
+    original, default = table(), table()
+    make = reference.GradientDescentOptimizer
+    strict.MultitaskOptimizerWrapper(make(1.0)).apply_gradients([(gradient, original)])
+    MultitaskOptimizerWrapper(make(1.0)).apply_gradients([(gradient, default)])
+    assert original.value[0, 0] == np.float32(1e8) + 8
+    assert default.value[0, 0] == np.float32(1e8)
+
+
 def test_wrappers_nest_by_default_and_not_under_strict(two_heads: Any) -> None:
     inner = MultitaskOptimizerWrapper(reference.AdamOptimizer())
     outer = MultitaskOptimizerWrapper(inner)

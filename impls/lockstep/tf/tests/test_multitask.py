@@ -76,10 +76,7 @@ def test_every_step_equals_the_reference(
     )
     wrap = names.MultitaskOptimizerWrapper
     got = replay(new_host(names), rule, wrap, VALUES, PATTERNS[pattern])
-    # Strict gradient descent subtracts rows that cancel one by one, for the original
-    # never tested its sparse gradients; the reference leaves them out.
-    rounds = (names, pattern, rule) == (lockstep_strict, "sparse", "GradientDescent")
-    assert_close(got, expected, within=1 if rounds else TOLERANCE.get(rule, 0))
+    assert_close(got, expected, within=TOLERANCE.get(rule, 0))
 
 
 @pytest.mark.parametrize("rule", WRAPPED)
