@@ -52,7 +52,7 @@ def _judge(benchmark: Benchmark, home: Path) -> Finding | None:
         answer=_answer(ratios, met, len(judged)),
         verdict=f"{met} of {len(judged)} goals met",
         tables={"ratios": ratios, "times": _times(measured)},
-        small_print=_small_print(measured),
+        small_print=[*_small_print(measured), *_missed(ratios)],
         missing=_missing(benchmark, measured),
         provenance=_provenance(measured),
     )
@@ -71,6 +71,7 @@ def _ratio(row: Row, record: Record) -> dict[str, Any]:
     ours, peer = record.series["ours"], record.series[row.peer]
     ratio, low, high = ratio_interval(ours, peer)
     goal = np.nan if row.goal is None else row.goal
+    missed = row.goal is not None and ratio > row.goal
     return {
         "host": row.backend,
         "what": row.what,
@@ -81,7 +82,8 @@ def _ratio(row: Row, record: Record) -> dict[str, Any]:
         "low": low,
         "high": high,
         "goal": goal,
-        "met": bool(ratio <= goal) if row.goal is not None else None,
+        "met": None if row.goal is None else not missed,
+        "limit": row.limit if missed else "",
     }
 
 
@@ -119,6 +121,14 @@ def _small_print(measured: Measured) -> list[str]:
         "process with one thread; a time is the tenth percentile over the rounds, a "
         "ratio one of these over another, its interval a bootstrap over rounds (95 %).",
         "Absolute times say nothing about another machine; the ratios may.",
+    ]
+
+
+def _missed(ratios: pd.DataFrame) -> list[str]:
+    """Say what stands in the way of the goals that are missed."""
+    return [
+        f"Goal missed on {row['host']} ({row['what']}): {row['limit']}."
+        for _, row in ratios[ratios["limit"] != ""].iterrows()
     ]
 
 

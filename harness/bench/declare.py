@@ -19,13 +19,19 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Row:
-    """Ours against one peer in one setup; ``goal`` is the largest ratio wanted."""
+    """Ours against one peer in one setup.
+
+    Attributes:
+        goal: the largest ratio wanted, if any.
+        limit: what keeps us from the goal, shown where it is missed.
+    """
 
     backend: str
     setup: Mapping[str, str]
     peer: str
     what: str
     goal: float | None = None
+    limit: str = ""
 
     @property
     def setup_id(self) -> str:
