@@ -1,0 +1,13 @@
+import numpy as np
+
+from lockstep import reference
+
+pairs = [(np.float32([np.inf]), "v"), (np.float32([1]), "w")]
+clipped, norm = reference.clip_gradients_by_global_norm(pairs)
+print(
+    f"default and strict: norm {norm.item()}, clipped {[g.item() for g, _ in clipped]}"
+)
+try:
+    reference.clip_gradients_by_global_norm(pairs, error_if_nonfinite=True)
+except ValueError as error:
+    print(f"error_if_nonfinite: {error}")

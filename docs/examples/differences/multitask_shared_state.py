@@ -1,0 +1,12 @@
+import numpy as np
+
+from lockstep import reference
+from lockstep.reference import strict
+
+for name, lockstep in ("default", reference), ("strict", strict):
+    w = lockstep.Variable("w", [1.0], np.float32)
+    inner = lockstep.AdamOptimizer(0.5, beta1=0.5)
+    opt = lockstep.MultitaskOptimizerWrapper(inner)
+    for gradient in 1, 0, 0:
+        opt.apply_gradients([(np.float32([gradient]), w)])
+    print(f"{name}: beta1_power {inner.shared['beta1_power']}")

@@ -1,0 +1,68 @@
+"""Inserts from the checkout itself, so that pages cannot drift away from it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from harness.pages.tables import Cell, table
+from harness.pages.templating import render
+
+__all__ = ["checkout_inserts"]
+
+
+def checkout_inserts(root: Path) -> dict[str, str]:
+    """Return the two commands, the sessions of the noxfile and the differences."""
+    tests = (root / ".ci" / "run").read_text("utf-8").strip().splitlines()[-1]
+    examples = sorted((root / "docs" / "examples").glob("*.py"))
+    scripts = sorted((root / "docs" / "examples" / "differences").glob("*.py"))
+    return {
+        "command_tests": _console(tests),
+        "command_reproduce": _console(f"{tests.removesuffix('tests')}reproduce"),
+        "sessions": _sessions((root / "noxfile.py").read_text("utf-8")),
+        **{f"example_{path.stem}": _fenced(path) for path in examples},
+        **{f"difference_{path.stem}": _difference(path) for path in scripts},
+    }
+
+
+def _console(command: str) -> str:
+    """Return a command as a code block, broken where a shell goes on reading."""
+    return "```console\n" + command.replace(" && ", " &&\n") + "\n```\n"
+
+
+def _fenced(script: Path) -> str:
+    return f"```python\n{script.read_text('utf-8').strip()}\n```\n"
+
+
+def _sessions(source: str) -> str:
+    """Return the table of sessions: each one's name and the line that says what for."""
+    rows: list[list[Cell | str]] = [
+        [Cell(f"nox -s {name}", name, "code"), ast.get_docstring(function) or ""]
+        for function in ast.parse(source).body
+        if isinstance(function, ast.FunctionDef)
+        for name in _session_names(function)
+    ]
+    return table("Sessions", ["Command", "What it does"], rows)
+
+
+def _session_names(function: ast.FunctionDef) -> list[str]:
+    """Return the name under which nox knows a function, if it is a session."""
+    for decorator in function.decorator_list:
+        if ast.unparse(decorator) == "nox.session":
+            return [function.name]
+        if (
+            isinstance(decorator, ast.Call)
+            and ast.unparse(decorator.func) == "nox.session"
+        ):
+            named = {
+                word.arg: ast.literal_eval(word.value) for word in decorator.keywords
+            }
+            return [str(named.get("name", function.name))]
+    return []
+
+
+def _difference(script: Path) -> str:
+    """Return a script and what it prints; a test keeps the two together."""
+    code = script.read_text("utf-8")
+    printed = script.with_suffix(".out").read_text("utf-8")
+    return render("difference.md.jinja", code=code, printed=printed)

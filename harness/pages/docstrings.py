@@ -1,0 +1,55 @@
+"""Docstrings as the API pages show them: an extension of Griffe, which reads them.
+
+Sphinx roles become links, doctests become code, the mark of a kept quirk becomes a link
+to its entry in docs/differences.md instead of a heading, and arguments that share a
+description get one each.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe  # type: ignore[import-not-found]
+
+__all__ = ["Docstrings", "as_markdown"]
+
+ROLE = re.compile(r":(?:py:)?(?:class|func|meth|mod|data|attr|exc):`(~?)([\w.]+)`")
+EXAMPLE = re.compile(r"^(\s*)Example:$", re.MULTILINE)
+COMMENT = re.compile(r"^(\s*)# ", re.MULTILINE)
+QUIRK = re.compile(r"^(\s*)# Quirk: docs/differences\.md#([\w-]+)\.?", re.MULTILINE)
+
+SHARED = re.compile(r"^( +)(\w+(?:, \w+)+): (.*(?:\n\1 +.*)*)$", re.MULTILINE)
+STARS = {"args": "*args", "kwargs": "**kwargs"}
+
+
+class Docstrings(griffe.Extension):  # type: ignore[misc]
+    """Rewrites every docstring once it has been read."""
+
+    def on_object(self, *, obj: Any, **_: Any) -> None:
+        """Rewrite the docstring of a module, class, function or attribute."""
+        if obj.docstring is not None:
+            obj.docstring.value = as_markdown(obj.docstring.value)
+
+
+def as_markdown(text: str) -> str:
+    """Turn the forms of our docstrings into what Griffe and Markdown know."""
+    text = SHARED.sub(_one_each, text)
+    text = EXAMPLE.sub(r"\1Examples:", ROLE.sub(_link, text))
+    text = QUIRK.sub(r"\1A [quirk of the original](../differences.md#\2).", text)
+    return COMMENT.sub(r"\1", text)
+
+
+def _link(match: re.Match[str]) -> str:
+    """Show a name as code; link it if it is a full name that has a page here."""
+    short, name = match.groups()
+    shown = f"<code>{name.rsplit('.', 1)[-1] if short else name}</code>"
+    if not name.startswith("lockstep."):
+        return shown
+    return f'<autoref optional identifier="{name}">{shown}</autoref>'
+
+
+def _one_each(match: re.Match[str]) -> str:
+    """Repeat a description for every argument that shares it."""
+    pad, names, text = match.groups()
+    return "\n".join(f"{pad}{STARS.get(n, n)}: {text}" for n in names.split(", "))

@@ -1,0 +1,140 @@
+"""A finding as a page: question, answer, pictures, tables, small print.
+
+The same page serves experiments and benchmarks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.declare import Experiment
+from harness.finding import Finding
+from harness.pages.sources import Figure, Question
+from harness.pages.tables import Cell, frame_table, records_table, table
+from harness.pages.templating import render
+
+__all__ = ["Answered", "finding_page", "index_page", "table_files"]
+
+LONGEST = 500
+"""Rows of a table that a page still shows; a longer one is a download only."""
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A question with what was found out; nothing if no result is there.
+
+    Attributes:
+        published: whether there are published results; else they are a user's own.
+        figures: the figures of the finding, drawn.
+        own_figures: those of a user's own run that stands beside the published one.
+    """
+
+    question: Question
+    finding: Finding | None
+    published: bool
+    figures: Sequence[Figure] = ()
+    own_figures: Sequence[Figure] = ()
+
+    @property
+    def answer(self) -> str:
+        """The answer in one sentence."""
+        return self.finding.answer if self.finding else "Not measured yet."
+
+
+def finding_page(answered: Answered, commands: Mapping[str, str]) -> str:
+    """Return the page of a question whose files lie in the folder of its name.
+
+    ``commands`` maps what a command does to the command.
+    """
+    finding = answered.finding
+    own = finding.local if finding else None
+    return render(
+        "finding.md.jinja",
+        answered=answered,
+        name=answered.question.name,
+        finding=finding,
+        figures=[(_sentence(figure.name), figure) for figure in answered.figures],
+        tables=_sheets(finding),
+        own=own,
+        own_figures={figure.name: figure for figure in answered.own_figures},
+        own_tables=_sheets(own),
+        commands=commands,
+        scales=_scales(answered.question),
+        provenance=_provenance(finding.provenance) if finding else [],
+    )
+
+
+def index_page(title: str, introduction: str, found: Sequence[Answered]) -> str:
+    """Return the page that lists all questions with their answers."""
+    return render("index.md.jinja", title=title, introduction=introduction, found=found)
+
+
+def table_files(finding: Finding) -> dict[str, str]:
+    """Return every table as CSV text, by file name."""
+    return {
+        f"table-{_slug(name)}.csv": frame.to_csv(index=False, lineterminator="\n")
+        for name, frame in finding.tables.items()
+    }
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table of a page: it folds away, and is left to its file if it is long."""
+
+    title: str
+    file: str
+    rows: int
+    html: str
+
+
+def _sheets(finding: Finding | None) -> list[Sheet]:
+    tables = finding.tables if finding else {}
+    return [
+        Sheet(
+            _sentence(name),
+            f"table-{_slug(name)}.csv",
+            len(frame),
+            frame_table(_sentence(name), frame) if len(frame) <= LONGEST else "",
+        )
+        for name, frame in tables.items()
+    ]
+
+
+def _scales(question: Question) -> str:
+    """Return the scales of an experiment, with the reason for each, as a table."""
+    if not isinstance(question, Experiment):
+        return ""
+    rows: list[list[Cell | str]] = [
+        [
+            Cell(scale.name, None, "code"),
+            Cell(str(scale.seeds), float(scale.seeds)),
+            ", ".join(f"{key} {value}" for key, value in scale.settings.items()),
+            scale.because,
+        ]
+        for scale in question.scales.values()
+    ]
+    return table("Scales", ["Scale", "Seeds", "Settings", "Why"], rows)
+
+
+def _provenance(values: Mapping[str, Any]) -> list[str]:
+    """Return what is known of the runs: single facts first, then lists as tables."""
+    lists = {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, list) and value and isinstance(value[0], Mapping)
+    }
+    facts = {name: value for name, value in values.items() if name not in lists}
+    tables = [records_table(_sentence(name), rows) for name, rows in lists.items()]
+    return [render("facts.md.jinja", facts=facts), *tables]
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def _sentence(name: str) -> str:
+    text = name.replace("_", " ")
+    return text[:1].upper() + text[1:]

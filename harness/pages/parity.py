@@ -1,0 +1,180 @@
+"""What the parity report says: rows in, matrices and lists for the pages out."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from harness.errors import HarnessError
+from harness.parity.cases import FAMILIES
+from harness.parity.row import Row
+from lockstep.registry import BACKENDS
+from lockstep.spec.errors import sentence
+
+__all__ = ["Host", "Report", "Summary", "capabilities", "read_report", "tolerances"]
+
+TABLES = Path(__file__).resolve().parent.parent / "parity"
+
+
+@dataclass(frozen=True, order=True)
+class Host:
+    """A backend in one of its faces; hosts sort in the order of the registry."""
+
+    order: tuple[int, int, str]
+    backend: str
+    face: str
+
+    @property
+    def label(self) -> str:
+        """How the host is named in tables: its face only where there are several."""
+        known = BACKENDS.get(self.backend)
+        one_face = known is not None and len(known.faces) == 1
+        return self.backend if one_face else f"{self.backend} {self.face}"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The cases of one family on one host."""
+
+    rows: Sequence[Row]
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        """How many rows have each status."""
+        return Counter(row.status for row in self.rows)
+
+    @property
+    def replayed(self) -> int:
+        """How many cases were replayed and judged."""
+        return self.counts["passed"] + self.counts["failed"]
+
+    @property
+    def worst(self) -> Row | None:
+        """The replayed case with the largest distance; None if none was measured."""
+        measured = [row for row in self.rows if row.max_ulp is not None]
+        return max(measured, key=lambda row: row.max_ulp or 0, default=None)
+
+
+@dataclass(frozen=True)
+class Report:
+    """All rows of a report, and the environment in which it was made."""
+
+    rows: Sequence[Row]
+    environment: dict[str, Any]
+
+    @cached_property
+    def hosts(self) -> list[Host]:
+        """The hosts that the report speaks of."""
+        return sorted({_host(row) for row in self.rows})
+
+    @cached_property
+    def built(self) -> list[str]:
+        """The families of which at least one case was replayed, in their order."""
+        return self._families(replayed=True)
+
+    @cached_property
+    def unbuilt(self) -> dict[str, int]:
+        """The families of which no case was replayed, with their number of cases."""
+        names = self._families(replayed=False)
+        return {name: len(self.cases(name)) for name in names}
+
+    def summary(self, family: str, *hosts: Host) -> Summary:
+        """Return the rows of one family on some hosts."""
+        return Summary(
+            [r for r in self.rows if r.family == family and _host(r) in hosts]
+        )
+
+    def cases(self, *families: str) -> dict[str, list[Row]]:
+        """Return the rows of each case of the given families."""
+        found: dict[str, list[Row]] = {}
+        for row in self.rows:
+            if row.family in families:
+                found.setdefault(row.id, []).append(row)
+        return found
+
+    def reasons(self, status: str) -> list[tuple[str, str, str, str, int]]:
+        """Group the rows of a status: family, kind, hosts, reason, number of cases."""
+        groups: dict[tuple[str, str, str], list[Row]] = {}
+        for row in self.rows:
+            if row.status == status and row.family in self.built:
+                key = (row.family, row.kind, row.reason)
+                groups.setdefault(key, []).append(row)
+        return [
+            (family, kind, _labels(rows), reason, len({row.id for row in rows}))
+            for (family, kind, reason), rows in groups.items()
+        ]
+
+    def _families(self, replayed: bool) -> list[str]:
+        found = {row.family for row in self.rows}
+        judged = {r.family for r in self.rows if r.status in ("passed", "failed")}
+        order = [*FAMILIES, *sorted(found - set(FAMILIES))]
+        return [
+            name for name in order if name in found and (name in judged) == replayed
+        ]
+
+
+def read_report(folder: Path) -> Report | None:
+    """Read the published report; None if parity has not been recorded yet."""
+    path = folder / "report.json"
+    if not path.exists():
+        return None
+    content = _read_json(path)
+    expected = "a list of report rows"
+    if not isinstance(content, list):
+        raise _damaged(path, expected, f"a {type(content).__name__}")
+    try:
+        rows = [Row.from_json(entry) for entry in content]
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        got = f"{type(error).__name__} ({error})"
+        raise _damaged(path, expected, got) from error
+    about = path.with_suffix(".environment.json")
+    return Report(rows, _read_json(about) if about.exists() else {})
+
+
+def tolerances() -> list[dict[str, Any]]:
+    """Return the tolerance table of the parity command."""
+    return list(_read_toml("tolerances.toml")["tolerance"])
+
+
+def capabilities() -> list[dict[str, Any]]:
+    """Return the table of what a host has no counterpart for."""
+    return list(_read_toml("capabilities.toml")["excuse"])
+
+
+def _host(row: Row) -> Host:
+    backends = list(BACKENDS)
+    known = BACKENDS.get(row.backend)
+    first = backends.index(row.backend) if known else len(backends)
+    faces = known.faces if known else ()
+    second = faces.index(row.face) if row.face in faces else len(faces)
+    return Host((first, second, row.backend + row.face), row.backend, row.face)
+
+
+def _labels(rows: Iterable[Row]) -> str:
+    return ", ".join(host.label for host in sorted({_host(row) for row in rows}))
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise _damaged(path, "JSON", f"{type(error).__name__} ({error})") from error
+
+
+def _damaged(path: Path, expected: str, got: str) -> HarnessError:
+    remedy = (
+        f"write it anew: nox -s parity -- --all --report results/parity/{path.name}"
+    )
+    return HarnessError(
+        sentence(f"{path.parent.name}/{path.name}", expected, got, remedy)
+    )
+
+
+def _read_toml(name: str) -> dict[str, Any]:
+    return tomllib.loads((TABLES / name).read_text("utf-8"))

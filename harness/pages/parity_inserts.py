@@ -1,0 +1,230 @@
+"""The parity report as inserts for hand-written pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from harness.pages.parity import (
+    Host,
+    Report,
+    Summary,
+    capabilities,
+    read_report,
+    tolerances,
+)
+from harness.pages.tables import Cell, table
+from harness.pages.templating import number, render
+from harness.parity.row import Row
+
+__all__ = ["COMMAND", "parity_inserts", "ulps"]
+
+COMMAND = ".venv/bin/nox -s parity -- --all --report results/parity/report.json"
+MULTITASK = ("multitask", "multitask_clip")
+STATUS = {"skipped": "skipped", "not_implemented": "not built", "failed": "failed"}
+
+
+def parity_inserts(results: Path) -> dict[str, str]:
+    """Return every insert about parity by name; all say so where there is no report."""
+    report = read_report(results / "parity")
+    names = ("cases", "environment", "matrix", "multitask", "reasons", "short", "worst")
+    if report is None:
+        texts = dict.fromkeys(names, render("not_measured.md.jinja", command=COMMAND))
+    else:
+        texts = {name: _WRITERS[name](report) for name in names}
+    texts["tolerances"] = _tolerances()
+    return {f"parity_{name}": text for name, text in texts.items()}
+
+
+def ulps(distance: float | None) -> str:
+    """Say how far apart two results are: exact, or so many ULP."""
+    if distance is None:
+        return ""
+    return "exact" if distance == 0 else f"{number(distance, 2)} ULP"
+
+
+def _matrix(report: Report) -> str:
+    grid = _grid("Parity by family and host", report, report.built, _faces(report))
+    return render("parity_matrix.md.jinja", report=report, table=grid)
+
+
+def _multitask(report: Report) -> str:
+    families = [name for name in MULTITASK if name in report.built]
+    title = "Parity of the multitask wrapper and its clipping function"
+    return _grid(title, report, families, _faces(report))
+
+
+def _faces(report: Report) -> dict[str, list[Host]]:
+    return {host.label: [host] for host in report.hosts}
+
+
+def _short(report: Report) -> str:
+    """One column a backend, its faces together."""
+    backends = dict.fromkeys(host.backend for host in report.hosts)
+    columns = {
+        name: [host for host in report.hosts if host.backend == name]
+        for name in backends
+    }
+    title = "Cases that pass, of those replayed; all faces of a backend together"
+    return _grid(title, report, report.built, columns)
+
+
+def _grid(
+    title: str,
+    report: Report,
+    families: Sequence[str],
+    columns: Mapping[str, Sequence[Host]],
+) -> Markup:
+    rows = [
+        [
+            _code(name),
+            *(_verdict(report.summary(name, *hosts)) for hosts in columns.values()),
+        ]
+        for name in families
+    ]
+    return table(title, ["Family", *columns], rows, style="matrix")
+
+
+def _verdict(summary: Summary) -> Cell:
+    """Say how many cases passed, how exactly, and what was left out."""
+    counts, worst = summary.counts, summary.worst
+    if not summary.replayed:
+        return Cell("–", None, "none")
+    parts = [ulps(worst.max_ulp)] if worst else []
+    parts += [f"{counts[s]} {STATUS[s]}" for s in STATUS if counts[s]]
+    style = "bad" if counts["failed"] else "good"
+    text = f"{counts['passed']} of {summary.replayed}"
+    return Cell(text, float(counts["passed"]), style, tuple(parts))
+
+
+def _worst(report: Report) -> str:
+    """The case with the largest distance in each cell of the matrix, if not exact."""
+    rows = []
+    for family in report.built:
+        for host in report.hosts:
+            row = report.summary(family, host).worst
+            if row is not None and row.max_ulp:
+                rows.append([_code(family), host.label, *_where(row)])
+    if not rows:
+        return "Every replayed case gives the recorded bits.\n"
+    columns = ["Family", "Host", "Case", "ULP", "Raw ULP", "Leaves the record at"]
+    columns += ["Got", "Recorded"]
+    return table("The largest distance of each family on each host", columns, rows)
+
+
+def _where(row: Row) -> list[Cell | str]:
+    first = row.first_divergence
+    found = [_code(row.id), _distance(row.max_ulp), _distance(row.max_ulp_raw)]
+    if first is None:
+        return [*found, "", "", ""]
+    place = f"{first.quantity}, step {first.step + 1}, element {first.index}"
+    return [*found, place, _decimal(first.got), _decimal(first.expected)]
+
+
+def _decimal(value: str) -> Cell:
+    """Leave out the hexadecimal form that follows in brackets."""
+    return _code(value.split(" (")[0])
+
+
+def _reasons(report: Report) -> str:
+    rows: list[list[Cell | str]] = [
+        [_code(family), _code(kind), STATUS[status], hosts, Cell(str(n), float(n)), why]
+        for status in STATUS
+        for family, kind, hosts, why, n in report.reasons(status)
+    ]
+    if not rows:
+        return "Every case of these families is replayed and passes on every host.\n"
+    columns = ["Family", "Kind", "Status", "Hosts", "Cases", "Reason"]
+    return table("Cases that did not pass, and why", columns, rows)
+
+
+def _cases(report: Report) -> str:
+    """Every case of the built families: one row a case, one column a host."""
+    rows: list[list[Cell | str]] = []
+    for name, found in report.cases(*report.built).items():
+        by_host = {(row.backend, row.face): row for row in found}
+        hosts = [by_host.get((host.backend, host.face)) for host in report.hosts]
+        outcomes = [_outcome(row) for row in hosts]
+        rows.append([_code(name), _code(found[0].kind), *outcomes])
+    columns = ["Case", "Kind", *(host.label for host in report.hosts)]
+    title = "Every case on every host: the largest distance from the recording"
+    return table(title, columns, rows, filtered=True, style="matrix")
+
+
+def _outcome(row: Row | None) -> Cell:
+    if row is None:
+        return Cell("–", None, "none")
+    if row.status in STATUS:
+        failed = row.status == "failed"
+        sort, style = (float("inf"), "bad") if failed else (None, "none")
+        return Cell(STATUS[row.status], sort, style)
+    if row.max_ulp is None:
+        return Cell("raises", 0.0, "good")
+    return Cell(ulps(row.max_ulp), row.max_ulp, "good")
+
+
+def _tolerances() -> str:
+    """The two tables that decide about a case, as the parity command reads them."""
+    return render("tolerances.md.jinja", allowed=_allowed(), excused=_excused())
+
+
+def _allowed() -> Markup:
+    rows: list[list[Cell | str]] = [
+        [*_selectors(entry), _limit(entry["ulp"]), entry["reason"]]
+        for entry in tolerances()
+    ]
+    columns = ["Backend", "Family or optimizer", "Gradients", "Allowed", "Why not less"]
+    return table("Tolerances; the first line that matches decides", columns, rows)
+
+
+def _excused() -> Markup:
+    rows: list[list[Cell | str]] = [
+        [_code(e["family"]), _code(e["kind"]), ", ".join(e["hosts"]), e["reason"]]
+        for e in capabilities()
+    ]
+    columns = ["Family", "Kind", "Hosts", "Reason"]
+    return table("What a host has no counterpart for", columns, rows)
+
+
+def _limit(ulp: float) -> Cell:
+    return Cell(f"{number(ulp)} ULP", float(ulp))
+
+
+def _selectors(entry: dict[str, Any]) -> list[str]:
+    subjects = [
+        *entry.get("family", []),
+        *entry.get("kind", []),
+        *entry.get("optimizer", []),
+    ]
+    sparse = {True: "sparse", False: "dense", None: "any"}[entry.get("sparse")]
+    return [
+        ", ".join(entry.get("backend", [])) or "any",
+        ", ".join(subjects) or "any",
+        sparse,
+    ]
+
+
+def _environment(report: Report) -> str:
+    return render("facts.md.jinja", facts=report.environment)
+
+
+def _distance(value: float | None) -> Cell:
+    return Cell("–", None) if value is None else Cell(number(value), float(value))
+
+
+def _code(text: str) -> Cell:
+    return Cell(text, text, "code")
+
+
+_WRITERS = {
+    "cases": _cases,
+    "environment": _environment,
+    "matrix": _matrix,
+    "multitask": _multitask,
+    "reasons": _reasons,
+    "short": _short,
+    "worst": _worst,
+}

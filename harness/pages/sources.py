@@ -1,0 +1,101 @@
+"""Where findings come from: experiments and benchmarks, compared and drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from harness import compare, declare
+from harness.bench import compare as bench
+from harness.bench import declare as benchmarks
+from harness.finding import Finding
+
+__all__ = ["BENCHMARKS", "EXPERIMENTS", "Figure", "Question", "Source"]
+
+
+class Question(Protocol):
+    """What an experiment or a benchmark declares."""
+
+    @property
+    def name(self) -> str:
+        """The name of its file."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """A few words."""
+        ...
+
+    @property
+    def question(self) -> str:
+        """One sentence."""
+        ...
+
+
+class Figure(Protocol):
+    """A drawn figure: NAME.light.svg, NAME.dark.svg, NAME.pdf and NAME.csv."""
+
+    @property
+    def name(self) -> str:
+        """The first part of its files' names."""
+        ...
+
+    @property
+    def alt(self) -> str:
+        """What a reader who cannot see it should know."""
+        ...
+
+    @property
+    def caption(self) -> str:
+        """How to read it."""
+        ...
+
+
+def draw(finding: Finding, folder: Path) -> Sequence[Figure]:
+    """Draw the figures of a finding; matplotlib is imported only here."""
+    from harness import plot
+
+    return plot.draw(finding, folder)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One kind of question: where it is asked, what answers it, how to ask again."""
+
+    folder: str
+    title: str
+    introduction: str
+    questions: Callable[[], Sequence[Question]]
+    compare: Callable[[Any, Path], Finding | None]
+    commands: Mapping[str, str]
+    draw: Callable[[Finding, Path], Sequence[Figure]] = draw
+
+    def commands_for(self, name: str) -> dict[str, str]:
+        """Return the commands with the name filled in."""
+        return {what: line.format(name=name) for what, line in self.commands.items()}
+
+
+EXPERIMENTS = Source(
+    folder="experiments",
+    title="Experiments",
+    introduction="Each experiment is one file that asks one question. The answers are "
+    "computed from the published results when this site is built.",
+    questions=lambda: [declare.find(name) for name in declare.known()],
+    compare=compare.compare,
+    commands={
+        "Quick, with plots and this site": ".venv/bin/nox -s reproduce -- {name}",
+        "At the scale that is published": (
+            ".venv/bin/nox -s reproduce -- {name} --scale std"
+        ),
+    },
+)
+BENCHMARKS = Source(
+    folder="benchmarks",
+    title="Benchmarks",
+    introduction="What the wrappers cost beside the bare optimizers.",
+    questions=lambda: [benchmarks.find(name) for name in benchmarks.known()],
+    compare=bench.compare,
+    commands={"On this machine": ".venv/bin/nox -s bench -- {name} --scale std"},
+)

@@ -1,0 +1,76 @@
+"""Tables as HTML that a reader can sort and filter (docs/assets/tables.js)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from harness.pages.templating import fact, number, render
+
+__all__ = ["Cell", "frame_table", "records_table", "table"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: what is shown, what it sorts by (None: last), how it is styled."""
+
+    text: str
+    sort: float | str | None = None
+    style: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def table(
+    caption: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Cell | str]],
+    filtered: bool = False,
+    style: str = "",
+) -> Markup:
+    """Return a table in a scroll frame of its own; ``filtered`` adds a filter."""
+    cells = [[_cell(value) for value in row] for row in rows]
+    numeric = [
+        any(isinstance(row[k].sort, float) for row in cells)
+        for k, _ in enumerate(columns)
+    ]
+    heads = list(zip(columns, numeric, strict=True))
+    words = {"caption": caption, "style": style, "filtered": filtered}
+    return Markup(render("table.html.jinja", heads=heads, rows=cells, **words))
+
+
+def frame_table(caption: str, frame: pd.DataFrame) -> Markup:
+    """Return a data frame as a table: numbers shortened, but sorted as they are."""
+    columns = [str(name).replace("_", " ") for name in frame.columns]
+    rows = [
+        [_value(value) for value in row]
+        for row in frame.itertuples(index=False, name=None)
+    ]
+    return table(caption, columns, rows, filtered=len(rows) > 8)
+
+
+def records_table(caption: str, records: Sequence[Mapping[str, Any]]) -> Markup:
+    """Return a list of mappings as a table; nested values stand in one line."""
+    lines = [{name: fact(value) for name, value in r.items()} for r in records]
+    return frame_table(caption, pd.DataFrame(lines))
+
+
+def _value(value: Any) -> Cell:
+    if hasattr(value, "item"):
+        value = value.item()
+    if value is None or value is pd.NA:
+        return Cell("–")
+    if isinstance(value, bool):
+        return Cell("yes" if value else "no", "yes" if value else "no")
+    if isinstance(value, int | float):
+        sort = None if math.isnan(value) else float(value)
+        return Cell(number(value), sort)
+    return Cell(str(value), str(value))
+
+
+def _cell(value: Cell | str) -> Cell:
+    return value if isinstance(value, Cell) else Cell(value, value)

@@ -1,0 +1,293 @@
+"""Pages are a function of results: complete, stable, and whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from harness.environment import child_variables
+from harness.errors import HarnessError
+from harness.finding import Finding
+from harness.pages.parity_inserts import parity_inserts
+from harness.pages.sources import EXPERIMENTS, Figure, Question
+from harness.pages.write import write_findings, write_pages
+from harness.parity.cases import GOLDEN, read_cases
+from harness.parity.replay import replay
+from harness.parity.row import Divergence, Row
+from harness.processes import ROOT
+from lockstep.registry import host
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    """The built families and one that is not, replayed on the reference."""
+    families = ["base_optimizers", "multitask", "multitask_clip", "larc"]
+    reference = host("reference")
+    return [replay(case, reference) for case in read_cases(GOLDEN, families)]
+
+
+@pytest.fixture
+def results(tmp_path: Path, rows: Sequence[Row]) -> Path:
+    """A results folder with a parity report and nothing else."""
+    folder = tmp_path / "results"
+    write_report(folder, rows)
+    return folder
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    return folder
+
+
+def write_report(results: Path, rows: Sequence[Row]) -> None:
+    (results / "parity").mkdir(parents=True, exist_ok=True)
+    content = [row.as_json() for row in rows]
+    (results / "parity" / "report.json").write_text(json.dumps(content), "utf-8")
+    about = json.dumps({"python": "3.11.7"})
+    (results / "parity" / "report.environment.json").write_text(about, "utf-8")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+
+
+# -- the whole folder ----------------------------------------------------------------
+
+
+def test_the_same_results_give_the_same_bytes(docs: Path, results: Path) -> None:
+    written = write_pages(docs, results)
+    first = contents(docs / "generated")
+    write_pages(docs, results)
+    assert contents(docs / "generated") == first
+    assert len(written) == len(first)
+    assert all(path.is_file() for path in written)
+
+
+def test_without_results_every_page_says_so(docs: Path, tmp_path: Path) -> None:
+    write_pages(docs, tmp_path / "nothing")
+    pages = contents(docs / "generated")
+    expected = {
+        "experiments/absent_tasks.md",
+        "experiments/index.md",
+        "benchmarks/multitask_overhead.md",
+        "inserts/parity_matrix.md",
+        "inserts/cost_multitask.md",
+        "inserts/answers.md",
+    }
+    silent = [name for name in expected if b"easured yet" not in pages[name]]
+    assert silent == []
+
+
+def test_a_stale_page_disappears(docs: Path, results: Path) -> None:
+    (docs / "generated").mkdir()
+    (docs / "generated" / "stale.md").write_text("old", "utf-8")
+    write_pages(docs, results)
+    assert not (docs / "generated" / "stale.md").exists()
+
+
+@pytest.mark.parametrize("content", ["[{", "{}", '[{"id": 1}]'])
+def test_a_damaged_report_leaves_the_old_pages(
+    docs: Path, results: Path, content: str
+) -> None:
+    write_pages(docs, results)
+    before = contents(docs)
+    (results / "parity" / "report.json").write_text(content, "utf-8")
+    with pytest.raises(HarnessError, match=r"parity/report\.json: expected .*, got"):
+        write_pages(docs, results)
+    assert contents(docs) == before
+    assert list((docs.parent / "build").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_keeps_the_old_pages(
+    docs: Path, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_pages(docs, results)
+    before, rename = contents(docs), Path.rename
+
+    def refuse_new(path: Path, target: Path) -> Path:
+        if path.name == "new":
+            raise PermissionError(13, "Permission denied")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse_new)
+    with pytest.raises(HarnessError, match="to write into docs/, got Permission"):
+        write_pages(docs, results)
+    assert contents(docs) == before
+
+
+def test_writing_pages_imports_no_framework(docs: Path, results: Path) -> None:
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom harness.pages import write_pages\n"
+        "write_pages(Path(sys.argv[1]), Path(sys.argv[2]))\n"
+        "print(*{'torch', 'tensorflow', 'keras'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, docs, results],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**child_variables(), "PYTHONPATH": f"{ROOT / 'impls'}"},
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+
+
+# -- parity --------------------------------------------------------------------------
+
+
+def test_the_matrix_counts_what_the_report_says(
+    results: Path, rows: Sequence[Row]
+) -> None:
+    matrix = parity_inserts(results)["parity_matrix"]
+    clip = [row for row in rows if row.family == "multitask_clip"]
+    passed = sum(row.status == "passed" for row in clip)
+    assert f">{passed} of {len(clip)}<" in matrix
+    larc = sum(row.family == "larc" for row in rows)
+    assert f"`larc` ({larc})." in matrix
+
+
+def test_a_failure_shows_wherever_its_case_does(
+    results: Path, rows: Sequence[Row]
+) -> None:
+    first = Divergence(2, "variables/w", [0], "1.0 (0x1.0p+0)", "2.0 (0x1.0p+1)")
+    sick = {"max_ulp": 123.0, "max_ulp_raw": 456.0, "first_divergence": first}
+    wrong = replace(rows[0], status="failed", reason="broken <here>", **sick)
+    write_report(results, [wrong, *rows[1:]])
+    inserts = parity_inserts(results)
+    assert "1 failed" in inserts["parity_matrix"]
+    assert "1 failed" in inserts["parity_short"]
+    assert "broken &lt;here&gt;" in inserts["parity_reasons"]
+    assert "variables/w, step 3, element [0]" in inserts["parity_worst"]
+    assert inserts["parity_cases"].count('class="num bad"') == 1
+
+
+def test_an_infinite_distance_sorts_above_all_others(
+    results: Path, rows: Sequence[Row]
+) -> None:
+    wrong = replace(rows[0], status="failed", max_ulp=float("inf"))
+    write_report(results, [wrong, *rows[1:]])
+    worst = parity_inserts(results)["parity_worst"]
+    assert 'data-sort="inf">∞' in worst
+    assert worst.count(rows[0].id) > 1
+
+
+# -- findings ------------------------------------------------------------------------
+
+
+@dataclass
+class Picture:
+    """A figure that is only named."""
+
+    name: str
+    alt: str
+    caption: str
+
+
+FINDING = Finding(
+    experiment="absent_tasks",
+    task="multitask_digits",
+    title="Absent tasks",
+    question="What do they do?",
+    answer="They move it.",
+    verdict="reproduced",
+    tables={"how far": pd.DataFrame({"p": [1.0, 0.5], "x": [1.0, float("nan")]})},
+    small_print=["Two seeds."],
+    missing=["tf: 3 of 5 runs."],
+    provenance={"scale": "quick", "subjects": [{"backend": "tf", "torch": None}]},
+)
+
+
+def draw(finding: Finding, folder: Path) -> Sequence[Figure]:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "drawn.light.svg").write_text(finding.answer, "utf-8")
+    return [Picture("drawn", "A [line]\nthat rises", "Read it so.")]
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Iterator[Path]:
+    """Results in which the experiment has a folder."""
+    folder = tmp_path / "results" / "absent_tasks"
+    folder.mkdir(parents=True)
+    yield folder.parent
+    shutil.rmtree(folder.parent)
+
+
+def page_of(finding: Finding, folder: Path, results: Path) -> str:
+    def compare(question: Question, root: Path) -> Finding:
+        return finding
+
+    source = replace(EXPERIMENTS, compare=compare, draw=draw)
+    write_findings(folder, source, results)
+    return (folder / "experiments" / "absent_tasks.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "They move it.",
+        "Read it so.",
+        "![A (line) that rises](absent_tasks/drawn.light.svg#only-light)",
+        "![A (line) that rises](absent_tasks/drawn.dark.svg#only-dark)",
+        "[PDF](absent_tasks/drawn.pdf)",
+        "[CSV](absent_tasks/drawn.csv)",
+        "[CSV](absent_tasks/table-how-far.csv)",
+        "nox -s reproduce -- absent_tasks --scale std",
+        "Verdict: reproduced.",
+        "- Two seeds.",
+        "- Missing: tf: 3 of 5 runs.",
+        "<dd>quick</dd>",
+        ">unknown</td>",
+    ],
+)
+def test_a_page_shows_everything_of_its_finding(
+    part: str, tmp_path: Path, published: Path
+) -> None:
+    page = page_of(FINDING, tmp_path / "generated", published)
+    assert part in page
+    assert "our own run" not in page
+
+
+def test_a_users_own_run_stands_beside_the_published_one(
+    tmp_path: Path, published: Path
+) -> None:
+    own = replace(FINDING, answer="Here too.")
+    folder = tmp_path / "generated"
+    page = page_of(replace(FINDING, local=own), folder, published)
+    assert "**Your own run.** Here too." in page
+    assert "(absent_tasks/own/drawn.light.svg#only-light)" in page
+    drawn = folder / "experiments" / "absent_tasks" / "own" / "drawn.light.svg"
+    assert drawn.read_text("utf-8") == "Here too."
+
+
+def test_a_run_without_a_published_one_says_whose_it_is(tmp_path: Path) -> None:
+    page = page_of(FINDING, tmp_path / "generated", tmp_path / "results")
+    assert "No results are published yet" in page
+
+
+def test_what_is_missing_in_a_table_sorts_last_and_shows_a_dash(
+    tmp_path: Path, published: Path
+) -> None:
+    page = page_of(FINDING, tmp_path / "generated", published)
+    assert 'data-sort="">–</td>' in page
+
+
+# -- what people read on paper too -----------------------------------------------------
+
+
+def test_every_file_that_the_recipes_name_exists() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    named = {word for word in text.split("`")[1::2] if "/" in word and " " not in word}
+    written = {"results/", "results/local/", ".envs/core", ".envs/site"}
+    paths = {name for name in named - written if "NAME" not in name}
+    assert len(paths) > 20
+    assert sorted(name for name in paths if not (ROOT / name).exists()) == []

@@ -1,0 +1,124 @@
+"""Write ``docs/generated/``: staged in a folder of its own, then swapped whole."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from harness.errors import HarnessError
+from harness.finding import Finding
+from harness.pages.checkout import checkout_inserts
+from harness.pages.findings import (
+    Answered,
+    finding_page,
+    index_page,
+    table_files,
+)
+from harness.pages.parity_inserts import parity_inserts
+from harness.pages.rules import optimizers_insert
+from harness.pages.sources import BENCHMARKS, EXPERIMENTS, Figure, Question, Source
+from harness.pages.templating import render
+from harness.record import folder as records
+from lockstep.spec.errors import sentence
+
+__all__ = ["write_findings", "write_pages"]
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def write_pages(
+    docs: Path = ROOT / "docs", results: Path = ROOT / "results"
+) -> list[Path]:
+    """Write every generated page, picture and insert; return the files written.
+
+    Nothing is changed if anything fails: the old ``generated`` folder stays.
+    """
+    target = docs / "generated"
+    with _staged(target) as folder:
+        found = write_findings(folder, EXPERIMENTS, results)
+        timed = write_findings(folder, BENCHMARKS, results)
+        inserts = {
+            **parity_inserts(results),
+            "answers": render("answers.md.jinja", found=found),
+            "cost_multitask": render("cost.md.jinja", found=timed),
+            "base_optimizers": optimizers_insert(),
+            **checkout_inserts(ROOT),
+        }
+        for name, text in inserts.items():
+            _write(folder / "inserts" / f"{name}.md", text)
+    return sorted(path for path in target.rglob("*") if path.is_file())
+
+
+def write_findings(folder: Path, source: Source, results: Path) -> list[Answered]:
+    """Write an index and one page a question, with its figures and tables as files."""
+    home = folder / source.folder
+    found = [_answer(home, source, asked, results) for asked in source.questions()]
+    for answered in found:
+        name = answered.question.name
+        _write(home / f"{name}.md", finding_page(answered, source.commands_for(name)))
+    _write(home / "index.md", index_page(source.title, source.introduction, found))
+    return found
+
+
+def _answer(home: Path, source: Source, question: Question, results: Path) -> Answered:
+    """Compare and draw one question; its figures and tables become files."""
+    finding = source.compare(question, results)
+    published = records(question.name, True, results).is_dir()
+    if finding is None:
+        return Answered(question, None, published)
+    files = home / question.name
+    figures, own_figures = source.draw(finding, files), list[Figure]()
+    _write_tables(files, finding)
+    if finding.local is not None:
+        own_figures = list(source.draw(finding.local, files / "own"))
+        _write_tables(files / "own", finding.local)
+    return Answered(question, finding, published, figures, own_figures)
+
+
+def _write_tables(folder: Path, finding: Finding) -> None:
+    for name, text in table_files(finding).items():
+        _write(folder / name, text)
+
+
+@contextmanager
+def _staged(target: Path) -> Iterator[Path]:
+    """Give an empty folder to write into; at the end it replaces ``target``."""
+    build = target.parent.parent / "build"
+    try:
+        build.mkdir(exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix="pages-", dir=build))
+    except OSError as error:
+        raise _not_writable(build, error) from error
+    try:
+        (staging / "new").mkdir()
+        yield staging / "new"
+        _swap(staging / "new", staging / "old", target)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _swap(new: Path, old: Path, target: Path) -> None:
+    """Put ``new`` in the place of ``target``, or leave everything as it was."""
+    try:
+        if target.exists():
+            target.rename(old)
+        new.rename(target)
+    except OSError as error:
+        if old.exists():
+            old.rename(target)
+        raise _not_writable(target.parent, error) from error
+
+
+def _not_writable(folder: Path, error: OSError) -> HarnessError:
+    remedy = "make it writable and run the command again"
+    got = error.strerror or str(error)
+    expected = f"to write into {folder.name}/"
+    return HarnessError(sentence("pages", expected, got, remedy))
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8", newline="\n")

@@ -1,0 +1,82 @@
+"""The built site on a small server, and a browser that was found on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+SITE = Path(__file__).resolve().parents[2] / "site"
+NAMES = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+    "microsoft-edge",
+    "msedge",
+)
+PLACES = (
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+    "/Applications/Chromium.app/Contents/MacOS/Chromium",
+    "/Applications/Microsoft Edge.app/Contents/MacOS/Microsoft Edge",
+    "C:/Program Files/Google/Chrome/Application/chrome.exe",
+    "C:/Program Files (x86)/Google/Chrome/Application/chrome.exe",
+    "C:/Program Files (x86)/Microsoft/Edge/Application/msedge.exe",
+)
+
+
+def find_browser() -> str | None:
+    """Return the path of an installed Chromium, Chrome or Edge."""
+    on_path = [found for name in NAMES if (found := shutil.which(name))]
+    usual = [place for place in PLACES if Path(place).is_file()]
+    return next(iter([*on_path, *usual]), None)
+
+
+@pytest.fixture(scope="session")
+def site() -> Path:
+    """The folder of the built site."""
+    if not (SITE / "index.html").is_file():
+        pytest.fail("there is no built site; run nox -s site first", pytrace=False)
+    return SITE
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Serves files and does not write a line for each."""
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture(scope="session")
+def address(site: Path) -> Iterator[str]:
+    """Serve the site on this machine only, on a free port."""
+    handler = partial(QuietHandler, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[object]:
+    """Start the browser; skip where there is none."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    path = find_browser()
+    if path is None:
+        pytest.skip("no Chromium, Chrome or Edge was found on this machine")
+    # A browser refuses its sandbox to the superuser, as in most containers.
+    as_root = hasattr(os, "geteuid") and os.geteuid() == 0
+    arguments = ["--no-sandbox"] if as_root else []
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=path, args=arguments)
+        yield started
+        started.close()

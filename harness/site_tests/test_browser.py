@@ -1,0 +1,209 @@
+"""The built site as a reader sees it, in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.site_tests.conftest import SITE
+
+pytestmark = pytest.mark.browser
+
+PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
+WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+CASES = "table[data-filter]"
+
+
+@dataclass
+class Visit:
+    """One opened page and what went wrong while it loaded."""
+
+    page: Any
+    console: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+
+def open_page(browser: Any, address: str, scheme: str = "light") -> Visit:
+    """Open an address in a fresh window and wait until everything is loaded."""
+    page = browser.new_context(viewport=WIDE, color_scheme=scheme).new_page()
+    visit = Visit(page)
+    page.on("request", lambda request: visit.requests.append(request.url))
+    page.on("requestfailed", lambda request: visit.failed.append(request.url))
+    page.on(
+        "response",
+        lambda got: visit.failed.append(got.url) if got.status >= 400 else None,
+    )
+    page.on(
+        "console",
+        lambda said: (
+            visit.console.append(said.text)
+            if said.type in ("error", "warning")
+            else None
+        ),
+    )
+    page.on("pageerror", lambda error: visit.console.append(str(error)))
+    page.goto(address, wait_until="networkidle")
+    return visit
+
+
+@pytest.fixture(scope="module", params=PAGES or ["index.html"])
+def visit(request: Any, browser: Any, address: str) -> Iterator[Visit]:
+    """Each page of the site in turn."""
+    opened = open_page(browser, address + request.param)
+    yield opened
+    opened.page.context.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A window that is closed at the end of the test."""
+    context = browser.new_context(viewport=WIDE, color_scheme="light")
+    yield context.new_page()
+    context.close()
+
+
+def test_the_console_stays_silent(visit: Visit) -> None:
+    assert visit.console == []
+
+
+def test_every_request_stays_here_and_succeeds(visit: Visit, address: str) -> None:
+    assert visit.requests
+    assert [url for url in visit.requests if not url.startswith(address)] == []
+    assert visit.failed == []
+
+
+def test_every_image_loads(visit: Visit) -> None:
+    script = "() => [...document.images].filter(i => !i.naturalWidth).map(i => i.src)"
+    assert visit.page.evaluate("document.images.length") > 0
+    assert visit.page.evaluate(script) == []
+
+
+def test_every_formula_is_rendered(visit: Visit) -> None:
+    marked = visit.page.locator(".arithmatex").count()
+    assert (
+        visit.page.locator(".arithmatex > :is(.katex, .katex-display)").count()
+        == marked
+    )
+    assert visit.page.locator(".katex-error").count() == 0
+
+
+def test_a_phone_need_not_scroll_sideways(visit: Visit) -> None:
+    visit.page.set_viewport_size(PHONE)
+    width = visit.page.evaluate("document.documentElement.scrollWidth")
+    visit.page.set_viewport_size(WIDE)
+    assert width == PHONE["width"]
+
+
+def visible_plots(page: Any) -> list[str]:
+    """Return the files of the plots that can be seen, without light or dark."""
+    script = """() => [...document.querySelectorAll(".ls-frame img")]
+        .filter(i => i.offsetParent).map(i => i.src.split("/").pop())"""
+    return list(page.evaluate(script))
+
+
+def plotted(site: Path) -> str:
+    """Return the address of a page with plots."""
+    found = [p for p in PAGES if "ls-frame" in (site / p).read_text("utf-8")]
+    if not found:
+        pytest.skip("no result has been published yet, so there is no plot")
+    return found[0]
+
+
+def test_the_toggle_swaps_the_plots(page: Any, address: str, site: Path) -> None:
+    page.goto(address + plotted(site))
+    light = visible_plots(page)
+    assert light
+    assert all(name.endswith(".light.svg#only-light") for name in light)
+    page.get_by_title("Switch to dark").click()
+    page.wait_for_selector("body[data-md-color-scheme=slate]")
+    dark = [name.replace("light", "dark") for name in light]
+    assert visible_plots(page) == dark
+
+
+def test_the_system_preference_decides_first(browser: Any, address: str) -> None:
+    schemes = {}
+    for preferred in "light", "dark":
+        opened = open_page(browser, address, preferred)
+        schemes[preferred] = opened.page.locator("body").get_attribute(
+            "data-md-color-scheme"
+        )
+        opened.page.context.close()
+    assert schemes == {"light": "default", "dark": "slate"}
+
+
+def test_plots_keep_their_width_on_a_phone(page: Any, address: str, site: Path) -> None:
+    page.set_viewport_size(PHONE)
+    page.goto(address + plotted(site))
+    frame = page.locator(".ls-frame").first
+    inside, outside = frame.evaluate("f => [f.scrollWidth, f.clientWidth]")
+    assert inside > outside
+
+
+def test_the_search_finds_the_wrapper(page: Any, address: str) -> None:
+    page.goto(address)
+    field = page.get_by_role("textbox", name="Search")
+    field.click()
+    field.press_sequentially("multitask")
+    result = page.locator(".md-search-result__link").first
+    result.wait_for()
+    assert "multitask" in result.inner_text().lower()
+
+
+@pytest.fixture
+def cases(page: Any, address: str) -> Any:
+    """The table of all parity cases, on its open page."""
+    page.goto(address + "parity.html")
+    if not page.locator(CASES).count():
+        pytest.skip("no parity report has been published yet, so there is no table")
+    return page.locator(CASES)
+
+
+def keys_of(table: Any, index: int) -> list[str]:
+    """Return the sort keys of a column of a table, from top to bottom."""
+    script = "(t, k) => [...t.tBodies[0].rows].map(r => r.cells[k].dataset.sort)"
+    return list(table.evaluate(script, index))
+
+
+@pytest.mark.parametrize(
+    ("clicks", "order", "expected"),
+    [
+        (1, "ascending", ["-50", "-2", "9", "10", "inf"]),
+        (2, "descending", ["inf", "10", "9", "-2", "-50"]),
+    ],
+)
+def test_a_table_sorts_by_numbers_with_the_missing_last(
+    cases: Any, clicks: int, order: str, expected: list[str]
+) -> None:
+    head = cases.locator("th.num").last
+    index = head.evaluate("h => h.cellIndex")
+    given = ["10", "", "9", "inf", "-50", "-2"]
+    cases.evaluate(
+        """(t, [k, keys]) => [...t.tBodies[0].rows].forEach(
+            (row, i) => { row.cells[k].dataset.sort = keys[i] ?? ""; })""",
+        [index, given],
+    )
+    for _ in range(clicks):
+        head.get_by_role("button").click()
+    assert head.get_attribute("aria-sort") == order
+    keys = keys_of(cases, index)
+    assert keys[: len(expected)] == expected
+    assert set(keys[len(expected) :]) == {""}
+
+
+def test_a_table_filters_and_says_how_much_is_left(page: Any, cases: Any) -> None:
+    field, count = page.locator(".ls-filter input"), page.locator(".ls-filter output")
+    rows = cases.locator("tbody tr")
+    total = rows.count()
+    assert count.inner_text() == f"{total} of {total} rows"
+    field.fill("multitask sparse")
+    left = rows.filter(visible=True)
+    assert 0 < left.count() < total
+    assert count.inner_text() == f"{left.count()} of {total} rows"
+    assert all("sparse" in text for text in left.all_inner_texts())
+    field.fill("no such case")
+    assert left.count() == 0

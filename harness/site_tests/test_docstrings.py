@@ -1,0 +1,37 @@
+"""Docstrings become what the API pages can show."""
+
+from __future__ import annotations
+
+import pytest
+
+docstrings = pytest.importorskip(
+    "harness.pages.docstrings", reason="Griffe is installed with the site only"
+)
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        (
+            "See :class:`~lockstep.interface.Rows`.",
+            'See <autoref optional identifier="lockstep.interface.Rows">'
+            "<code>Rows</code></autoref>.",
+        ),
+        ("A :func:`torch.where`.", "A <code>torch.where</code>."),
+        (
+            "# Quirk: docs/differences.md#in-place. It stays\n# for good.",
+            "A [quirk of the original](../differences.md#in-place). It stays\n"
+            "for good.",
+        ),
+        ("Example:\n    >>> 1 + 1", "Examples:\n    >>> 1 + 1"),
+        (
+            "Args:\n    a, b: both\n        of them.\n    c: alone, and: so on.",
+            "Args:\n    a: both\n        of them.\n    b: both\n        of them.\n"
+            "    c: alone, and: so on.",
+        ),
+        ("Args:\n    args, kwargs: all.", "Args:\n    *args: all.\n    **kwargs: all."),
+        ("a, b: prose is left alone.", "a, b: prose is left alone."),
+    ],
+)
+def test_a_docstring_becomes_markdown(written: str, shown: str) -> None:
+    assert docstrings.as_markdown(written) == shown

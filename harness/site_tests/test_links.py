@@ -1,0 +1,92 @@
+"""Without a browser: every internal link, file and anchor of the built site holds."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urljoin, urlsplit
+
+import pytest
+
+TEXT = {".html", ".css", ".js", ".json", ".svg", ".csv", ".xml", ".txt", ".py"}
+LOADED = {"script", "img", "link", "iframe", "source", "object", "use"}
+
+
+class Page(HTMLParser):
+    """Collects where a page links to, what it loads and which anchors it has."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(path.read_text("utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note the addresses and the id of one element."""
+        found = {name: value for name, value in attrs if value}
+        self.anchors |= {found[key] for key in ("id", "name") if key in found}
+        target = found.get("href") or found.get("src") or found.get("data")
+        if target and (tag, found.get("rel")) != ("link", "canonical"):
+            (self.loaded if tag in LOADED else self.links).append(target)
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[str, Page]:
+    """Every page of the site, by its address below the root."""
+    return {
+        path.relative_to(site).as_posix(): Page(path) for path in site.rglob("*.html")
+    }
+
+
+def broken(site: Path, pages: dict[str, Page]) -> list[str]:
+    """Return every address that leads nowhere, with the page that it stands on."""
+    found = []
+    for name, page in pages.items():
+        for target in page.links + page.loaded:
+            address, anchor = urldefrag(urljoin(f"/{name}", target))
+            if urlsplit(address).scheme:
+                continue
+            file = unquote(urlsplit(address).path).lstrip("/") or "index.html"
+            file += "index.html" if file.endswith("/") else ""
+            plot = anchor in ("only-light", "only-dark")
+            known = pages[file].anchors if file in pages and not plot else {anchor}
+            if not (site / file).is_file() or (anchor and unquote(anchor) not in known):
+                found.append(f"{name}: {target}")
+    return found
+
+
+def test_every_internal_link_and_anchor_holds(
+    site: Path, pages: dict[str, Page]
+) -> None:
+    assert sum(len(page.links) for page in pages.values()) > len(pages)
+    assert broken(site, pages) == []
+
+
+def test_a_broken_link_and_a_broken_anchor_would_be_found(
+    site: Path, pages: dict[str, Page]
+) -> None:
+    page = Page(site / "index.html")
+    page.links = ["nowhere.html", "parity.html#nothing", "parity.html"]
+    expected = ["index.html: nowhere.html", "index.html: parity.html#nothing"]
+    assert broken(site, {**pages, "index.html": page})[:2] == expected
+
+
+def test_no_reference_is_left_unresolved(site: Path) -> None:
+    texts = {path.name: path.read_text("utf-8") for path in site.rglob("*.html")}
+    marks = ("</code>][", "<autoref", "--8<--")
+    assert [name for name, text in texts.items() if any(m in text for m in marks)] == []
+
+
+def test_nothing_is_loaded_from_elsewhere(pages: dict[str, Page]) -> None:
+    loaded = {target for page in pages.values() for target in page.loaded}
+    assert loaded
+    assert sorted(target for target in loaded if urlsplit(target).netloc) == []
+
+
+def test_nothing_names_the_machine_that_built_it(site: Path) -> None:
+    checkout = re.compile(re.escape(site.parent.as_posix()) + r"(?=[/\"'\s<]|$)")
+    files = [path for path in site.rglob("*") if path.suffix in TEXT]
+    texts = {path.name: path.read_text("utf-8", "replace") for path in files}
+    assert [name for name, text in texts.items() if checkout.search(text)] == []

@@ -1,0 +1,72 @@
+"""The scripts that the site shows run, and print what the site says they print."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.environment import child_variables
+from harness.processes import ROOT
+
+EXAMPLES = ROOT / "docs" / "examples"
+SCRIPTS = sorted(EXAMPLES.rglob("*.py"))
+FRAMEWORKS = {"torch", "tensorflow"}
+
+
+def frameworks_of(script: Path) -> set[str]:
+    """Return the frameworks that a script imports."""
+    tree = ast.walk(ast.parse(script.read_text("utf-8")))
+    imports = [node for node in tree if isinstance(node, ast.Import)]
+    return {alias.name for node in imports for alias in node.names} & FRAMEWORKS
+
+
+def title(script: Path) -> str:
+    return script.relative_to(EXAMPLES).as_posix()
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=title)
+def test_example_prints_what_the_site_shows(script: Path) -> None:
+    for framework in frameworks_of(script):
+        if importlib.util.find_spec(framework) is None:
+            pytest.skip(f"{framework} is not installed")
+    done = subprocess.run(
+        [sys.executable, script],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, **child_variables(), "PYTHONPATH": str(ROOT / "impls")},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == script.with_suffix(".out").read_text("utf-8")
+
+
+def test_every_backend_prints_the_same_trajectory() -> None:
+    printed = [path.read_text("utf-8") for path in EXAMPLES.glob("multitask_*.out")]
+    assert len(printed) == 3
+    assert len(set(printed)) == 1
+
+
+def test_every_difference_is_on_the_page() -> None:
+    page = (ROOT / "docs" / "differences.md").read_text("utf-8")
+    scripts = [path for path in SCRIPTS if path.parent.name == "differences"]
+    assert scripts
+    assert [s.stem for s in scripts if f"difference_{s.stem}.md" not in page] == []
+
+
+def test_every_quirk_in_the_code_has_its_entry() -> None:
+    page = (ROOT / "docs" / "differences.md").read_text("utf-8")
+    mark = "docs/differences.md#"
+    sources = [path.read_text("utf-8") for path in (ROOT / "impls").rglob("*.py")]
+    anchors = {
+        "".join(c for c in after[:60].split()[0] if c.isalnum() or c == "-")
+        for source in sources
+        for after in source.split(mark)[1:]
+    }
+    assert anchors
+    assert sorted(a for a in anchors if f"{{ #{a} }}" not in page) == []
