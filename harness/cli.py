@@ -1,0 +1,246 @@
+"""The command line: ``python -m harness COMMAND``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from harness import declare, run
+from harness.errors import HarnessError
+from harness.parity import report
+from harness.parity.cases import FAMILIES, GOLDEN
+from harness.parity.command import Request, Result, run_parity
+from harness.parity.families import BUILT
+from harness.parity.matrix import write_matrix
+from harness.parity.row import Row
+from lockstep import registry
+from lockstep.spec.errors import LockstepError, unknown_name
+
+if TYPE_CHECKING:
+    from harness.finding import Finding
+
+__all__ = ["app", "main"]
+
+TABLE_WIDTH = 170
+
+app = typer.Typer(
+    help="Replay recorded cases, run experiments, draw plots, write pages.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def harness() -> None:
+    """Replay recorded cases, run experiments, draw plots, write pages."""
+
+
+@app.command()
+def parity(
+    backend: Annotated[
+        list[str] | None, typer.Option(help="A backend (repeatable); default: all.")
+    ] = None,
+    face: Annotated[
+        list[str] | None,
+        typer.Option(help="A face of the backends (repeatable); default: all."),
+    ] = None,
+    golden: Annotated[
+        Path, typer.Option(help="A folder of golden files, FAMILY.json.")
+    ] = GOLDEN,
+    family: Annotated[
+        list[str] | None, typer.Option(help="A family (repeatable); default: all.")
+    ] = None,
+    case: Annotated[str | None, typer.Option(help="The id of one case.")] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="With --case: show every quantity.")
+    ] = False,
+    report_file: Annotated[
+        Path | None, typer.Option("--report", help="Write the rows to this JSON file.")
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every case in every face.")
+    ] = False,
+) -> None:
+    """Replay recorded cases through the backends and measure the distance in ULPs."""
+    if explain and case is None:
+        raise HarnessError("--explain: expected one case, got none; add --case ID.")
+    if report_file is not None:
+        report.check_writable(report_file)
+    request = Request(
+        backend or (), face or (), golden, family or (), case, explain, everything
+    )
+    console = Console(width=max(Console().width, TABLE_WIDTH))
+    result = _run_with_progress(request)
+    report.print_explanation(result, console)
+    report.print_rows(result, console)
+    if report_file is not None:
+        report.write_report(result.rows, report_file)
+        console.print(f"wrote {report_file}")
+    raise typer.Exit(int(any(row.status == "failed" for row in result.rows)))
+
+
+@app.command(name="list")
+def list_everything() -> None:
+    """Say which experiments, benchmarks, backends and families there are."""
+    from harness.bench import declare as benchmarks
+
+    console = Console()
+    for name in declare.known():
+        console.print(f"experiment  {name}: {declare.find(name).question}")
+    for name in benchmarks.known():
+        console.print(f"benchmark   {name}: {benchmarks.find(name).question}")
+    for backend in registry.BACKENDS.values():
+        state = "" if registry.installed(backend.name) else " (not installed)"
+        console.print(f"backend     {backend.name}: {', '.join(backend.faces)}{state}")
+    for family in FAMILIES:
+        state = "" if family in BUILT else " (not built yet)"
+        console.print(f"family      {family}{state}")
+
+
+@app.command(name="run")
+def run_experiments(
+    experiments: Annotated[
+        list[str] | None, typer.Argument(help="Names; default: all of them.")
+    ] = None,
+    scale: Annotated[str, typer.Option(help="quick, std or full.")] = "quick",
+    backend: Annotated[
+        list[str] | None, typer.Option(help="A backend (repeatable); default: all.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+    publish: Annotated[
+        bool,
+        typer.Option("--publish", help="Write to results/, not results/local/."),
+    ] = False,
+) -> None:
+    """Do the runs that are missing; what is recorded already is kept."""
+    chosen = [declare.find(name) for name in experiments or declare.known()]
+    reports = []
+    for experiment in chosen:
+        print(f"{experiment.name} ({scale}): {experiment.question}", flush=True)
+        made = run.sweep(experiment, scale, backend or (), device, publish)
+        print(*made, sep="\n", flush=True)
+        reports += made
+    raise typer.Exit(int(any(report.failed for report in reports)))
+
+
+@app.command()
+def bench(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Names; default: all of them.")
+    ] = None,
+    scale: Annotated[str, typer.Option(help="quick or std.")] = "quick",
+    backend: Annotated[
+        list[str] | None, typer.Option(help="A backend (repeatable); default: all.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
+    publish: Annotated[
+        bool,
+        typer.Option("--publish", help="Write to results/, not results/local/."),
+    ] = False,
+) -> None:
+    """Time what the wrappers cost, one process a backend."""
+    from harness.bench import command
+    from harness.bench import declare as benchmarks
+
+    for benchmark in [benchmarks.find(name) for name in names or benchmarks.known()]:
+        command.bench(benchmark, scale, backend or (), device, publish)
+
+
+@app.command()
+def compare(
+    name: Annotated[str, typer.Argument(help="An experiment or a benchmark.")],
+) -> None:
+    """Print the answer that the recorded results give, with its small print."""
+    finding = _finding(name)
+    print(finding.question)
+    for found in filter(None, (finding, finding.local)):
+        beside = "your own runs: " if found is finding.local else ""
+        print(f"{beside}{found.answer}")
+        lines = (f"verdict: {found.verdict}.", *found.small_print, *found.missing)
+        print(*(f"- {line}" for line in lines), sep="\n")
+
+
+@app.command()
+def plot(
+    name: Annotated[str, typer.Argument(help="An experiment or a benchmark.")],
+    out: Annotated[Path, typer.Option(help="The folder to draw into.")] = Path("plots"),
+) -> None:
+    """Draw a finding's figures as SVG, PDF and CSV."""
+    from harness.plot import draw
+
+    for figure in draw(_finding(name), out):
+        print(f"{figure.title}\n  {figure.light}\n  {figure.dark}\n  {figure.pdf}")
+
+
+@app.command()
+def pages() -> None:
+    """Draw the plots and write the pages of docs/generated from results."""
+    from harness.pages.write import write_pages
+
+    for path in write_pages():
+        print(path)
+
+
+@app.command()
+def matrix() -> None:
+    """Write the parity matrix of the published report into README.md."""
+    write_matrix()
+
+
+def _finding(name: str) -> Finding:
+    """Compare the results of an experiment or a benchmark."""
+    from harness.bench import compare as timed
+    from harness.bench import declare as benchmarks
+    from harness.compare import compare as compared
+
+    known = [*declare.known(), *benchmarks.known()]
+    if name not in known:
+        raise HarnessError(str(unknown_name("experiment or benchmark", name, known)))
+    if name in benchmarks.known():
+        finding = timed.compare(benchmarks.find(name))
+    else:
+        finding = compared(declare.find(name))
+    if finding is None:
+        raise HarnessError(f"{name}: expected results, found none; run it first.")
+    return finding
+
+
+def _run_with_progress(request: Request) -> Result:
+    """Run parity; on a terminal, show how many cases are done."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("replaying", total=None)
+
+        def advance(row: Row) -> None:
+            progress.update(task, advance=1, description=f"{row.backend}/{row.face}")
+
+        return run_parity(request, advance)
+
+
+def main() -> None:
+    """Run the command line; an error of the user's is a sentence and status 2."""
+    try:
+        app()
+    except (HarnessError, LockstepError) as error:
+        print(f"harness: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("harness: interrupted.", file=sys.stderr)
+        sys.exit(130)

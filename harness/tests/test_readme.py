@@ -1,0 +1,55 @@
+"""The README: its examples run, and its commands are those that CI runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.environment import child_variables
+from harness.parity.matrix import write_matrix
+from harness.processes import ROOT
+from lockstep import registry
+
+README = (ROOT / "README.md").read_text("utf-8")
+EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def framework_of(example: str) -> str:
+    return "torch" if "import torch" in example else "tensorflow"
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=framework_of)
+def test_an_example_runs_and_prints(example: str) -> None:
+    backend = {"torch": "pytorch", "tensorflow": "tf"}[framework_of(example)]
+    if not registry.installed(backend):
+        pytest.skip(f"{framework_of(example)} is not installed")
+    path = f"import sys; sys.path.insert(0, {str(ROOT / 'impls')!r})\n"
+    done = subprocess.run(
+        [sys.executable, "-c", path + example],
+        capture_output=True,
+        text=True,
+        env=child_variables(),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_there_is_an_example_for_each_host_and_none_is_long() -> None:
+    assert sorted(map(framework_of, EXAMPLES)) == ["tensorflow", "torch"]
+    assert all(len(example.splitlines()) <= 16 for example in EXAMPLES)
+
+
+def test_ci_runs_the_command_that_the_readme_gives() -> None:
+    (command,) = re.findall(r"^python3 .*nox -s tests$", README, re.MULTILINE)
+    assert command in (ROOT / ".ci" / "run").read_text("utf-8")
+
+
+def test_the_parity_matrix_is_that_of_the_published_report(tmp_path: Path) -> None:
+    copy = tmp_path / "README.md"
+    copy.write_text(README, "utf-8")
+    write_matrix(copy)
+    assert copy.read_text("utf-8") == README, "run python -m harness matrix"
