@@ -67,7 +67,9 @@ def reproduce(session: nox.Session) -> None:
     """Run the experiments, draw the plots, build the site; then say how to see it."""
     run(session, "core", "harness", "run", "--scale", "quick", *session.posargs)
     site(session)
-    session.log(f"The site is in {ROOT / 'site'}; to look at it: nox -s serve")
+    session.log(
+        f"The site is in {ROOT / 'site'}; to look at it: .venv/bin/nox -s serve"
+    )
 
 
 # -- the parts -----------------------------------------------------------------------

@@ -189,8 +189,7 @@ def pages() -> None:
     """Draw the plots and write the pages of docs/generated from results."""
     from harness.pages.write import write_pages
 
-    for path in write_pages():
-        print(path)
+    print(f"wrote {len(write_pages())} files to docs/generated")
 
 
 @app.command()
@@ -225,7 +224,9 @@ def _run_with_progress(request: Request) -> Result:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    quiet = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=quiet) as progress:
         task = progress.add_task("replaying", total=None)
 
         def advance(row: Row) -> None:

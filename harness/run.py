@@ -172,7 +172,8 @@ class Crew:
             why = answer["refused"] or f"the worker ended ({answer['ended']})"
             again = "the same command goes on where this one stopped"
             left = f"{len(self.pending)} runs are missing; {again}"
-            self.report.state, self.report.reason = "stopped", f"{why}: {left}."
+            why = why.removesuffix(".")
+            self.report.state, self.report.reason = "stopped", f"{why}. {left}."
 
 
 def _can_run(experiment: Experiment, name: str, named: bool, report: Report) -> bool:

@@ -85,7 +85,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
     """Build the error for an unknown name, with the nearest known one."""
-    names = sorted(known)
+    names = sorted(set(known))
     close = nearest(str(name), names)
     remedy = f"did you mean {close!r}?" if close else "choose one of them"
     text = sentence(kind, f"one of {', '.join(names)}", repr(name), remedy)
