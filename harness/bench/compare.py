@@ -41,37 +41,29 @@ def _judge(benchmark: Benchmark, home: Path) -> Finding | None:
     }
     if not measured:
         return None
-    ratios = _ratios(benchmark, measured)
-    judged = ratios.dropna(subset="goal")
-    met = int(judged["met"].sum())
+    rows = [row for row in benchmark.rows if (row.backend, row.setup_id) in measured]
+    judged = [_ratio(row, measured[row.backend, row.setup_id]) for row in rows]
+    ratios = pd.DataFrame(judged)
+    missed = [row for row, entry in zip(rows, judged, strict=True) if _misses(entry)]
+    goals = sum(row.goal is not None for row in rows)
+    met = goals - len(missed)
     return Finding(
         experiment=benchmark.name,
         task=benchmark.task,
         title=benchmark.title,
         question=benchmark.question,
-        answer=_answer(ratios, met, len(judged)),
-        verdict=f"{met} of {len(judged)} goals met",
+        answer=_answer(ratios, met, goals),
+        verdict=f"{met} of {goals} goals met",
         tables={"ratios": ratios, "times": _times(measured)},
-        small_print=[*_small_print(measured), *_missed(ratios)],
+        small_print=[*_small_print(measured), *map(_why, missed)],
         missing=_missing(benchmark, measured),
         provenance=_provenance(measured),
     )
 
 
-def _ratios(benchmark: Benchmark, measured: Measured) -> pd.DataFrame:
-    rows = []
-    for row in benchmark.rows:
-        record = measured.get((row.backend, row.setup_id))
-        if record is not None:
-            rows.append(_ratio(row, record))
-    return pd.DataFrame(rows)
-
-
 def _ratio(row: Row, record: Record) -> dict[str, Any]:
     ours, peer = record.series["ours"], record.series[row.peer]
     ratio, low, high = ratio_interval(ours, peer)
-    goal = np.nan if row.goal is None else row.goal
-    missed = row.goal is not None and ratio > row.goal
     return {
         "host": row.backend,
         "what": row.what,
@@ -81,10 +73,13 @@ def _ratio(row: Row, record: Record) -> dict[str, Any]:
         "ratio": ratio,
         "low": low,
         "high": high,
-        "goal": goal,
-        "met": None if row.goal is None else not missed,
-        "limit": row.limit if missed else "",
+        "goal": np.nan if row.goal is None else row.goal,
     }
+
+
+def _misses(entry: Mapping[str, Any]) -> bool:
+    """Say whether a ratio is above its goal; without a goal it is not."""
+    return bool(entry["ratio"] > entry["goal"])
 
 
 def _times(measured: Measured) -> pd.DataFrame:
@@ -124,12 +119,9 @@ def _small_print(measured: Measured) -> list[str]:
     ]
 
 
-def _missed(ratios: pd.DataFrame) -> list[str]:
-    """Say what stands in the way of the goals that are missed."""
-    return [
-        f"Goal missed on {row['host']} ({row['what']}): {row['limit']}."
-        for _, row in ratios[ratios["limit"] != ""].iterrows()
-    ]
+def _why(row: Row) -> str:
+    """Say what stands in the way of a goal that is missed."""
+    return f"Goal missed on {row.backend} ({row.what}): {row.limit}."
 
 
 def _missing(benchmark: Benchmark, measured: Measured) -> list[str]:

@@ -14,7 +14,7 @@ from harness.style import MARKERS, Theme
 
 __all__ = ["drawings"]
 
-PEERS = {"bare": "the bare optimizer", "loop": "a test a tensor"}
+PEERS = {"bare": "the bare optimizer", "loop": "a test per tensor"}
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
@@ -29,7 +29,7 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
         "tenth percentiles; bars: 95 % bootstrap interval over rounds; vertical marks: "
         "the largest ratio wanted.",
         data=ratios,
-        size=(7.2, 1.1 + 0.52 * len(ratios)),
+        size=(5.6, 1.1 + 0.62 * len(ratios)),
         paint=partial(_paint, ratios=ratios),
     )
 
@@ -42,7 +42,7 @@ def _paint(canvas: Canvas, theme: Theme, ratios: pd.DataFrame) -> None:
         colour = theme.backends[host]
         axes.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=3)
         axes.plot(ratio, place, MARKERS[host], color=colour, markersize=7)
-        axes.vlines(row["goal"], place - 0.32, place + 0.32, color=theme.ink)
+        axes.vlines(row["goal"], place - 0.18, place + 0.22, color=theme.ink)
         end = max(float(row["high"]), float(row["goal"]) if row["goal"] > 0 else 0.0)
         axes.annotate(
             f"{ratio:.2f}",
@@ -53,14 +53,15 @@ def _paint(canvas: Canvas, theme: Theme, ratios: pd.DataFrame) -> None:
             color=theme.ink,
             fontsize=8,
         )
-    axes.set_yticks(range(len(ratios)), [_name(row) for _, row in ratios.iterrows()])
-    axes.set_ylim(len(ratios) - 0.5, -0.6)
+        axes.text(0.01, place - 0.3, _name(row), va="center", fontsize=8)
+    axes.set_yticks([])
+    axes.set_ylim(len(ratios) - 0.5, -0.75)
     axes.set_xlim(0, max(1.25, float(ratios["high"].max()) * 1.12))
     axes.set_xlabel("time of a step / time of the peer's step (1 = the same)")
     axes.grid(visible=False, axis="y")
 
 
 def _name(row: pd.Series) -> str:
-    """Say what is measured on which host, and against what, in two lines."""
+    """Say what is measured on which host, and against what."""
     what = str(row["what"]).partition(", against ")[0]
-    return f"{row['host']}: {what}\nagainst {PEERS[str(row['peer'])]}"
+    return f"{row['host']}: {what}, against {PEERS[str(row['peer'])]}"
