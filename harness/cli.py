@@ -32,6 +32,15 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "main"]
 
+Names = Annotated[list[str] | None, typer.Argument(help="Names; default: all of them.")]
+Backends = Annotated[
+    list[str] | None, typer.Option(help="A backend (repeatable); default: all.")
+]
+Device = Annotated[str, typer.Option(help="cpu, cuda, ...")]
+Publish = Annotated[
+    bool, typer.Option("--publish", help="Write to results/, not results/local/.")
+]
+
 TABLE_WIDTH = 170
 
 app = typer.Typer(
@@ -49,9 +58,7 @@ def harness() -> None:
 
 @app.command()
 def parity(
-    backend: Annotated[
-        list[str] | None, typer.Option(help="A backend (repeatable); default: all.")
-    ] = None,
+    backend: Backends = None,
     face: Annotated[
         list[str] | None,
         typer.Option(help="A face of the backends (repeatable); default: all."),
@@ -111,18 +118,11 @@ def list_everything() -> None:
 
 @app.command(name="run")
 def run_experiments(
-    experiments: Annotated[
-        list[str] | None, typer.Argument(help="Names; default: all of them.")
-    ] = None,
+    experiments: Names = None,
     scale: Annotated[str, typer.Option(help="quick, std or full.")] = "quick",
-    backend: Annotated[
-        list[str] | None, typer.Option(help="A backend (repeatable); default: all.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
-    publish: Annotated[
-        bool,
-        typer.Option("--publish", help="Write to results/, not results/local/."),
-    ] = False,
+    backend: Backends = None,
+    device: Device = "cpu",
+    publish: Publish = False,
 ) -> None:
     """Do the runs that are missing; what is recorded already is kept."""
     chosen = [declare.find(name) for name in experiments or declare.known()]
@@ -137,18 +137,11 @@ def run_experiments(
 
 @app.command()
 def bench(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Names; default: all of them.")
-    ] = None,
+    names: Names = None,
     scale: Annotated[str, typer.Option(help="quick or std.")] = "quick",
-    backend: Annotated[
-        list[str] | None, typer.Option(help="A backend (repeatable); default: all.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, ...")] = "cpu",
-    publish: Annotated[
-        bool,
-        typer.Option("--publish", help="Write to results/, not results/local/."),
-    ] = False,
+    backend: Backends = None,
+    device: Device = "cpu",
+    publish: Publish = False,
 ) -> None:
     """Time what the wrappers cost, one process a backend."""
     from harness.bench import command
