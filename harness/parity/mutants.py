@@ -7,71 +7,24 @@ fails asks for another mutant. ``harness/parity/tests/test_mutants.py`` checks b
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
+from harness.parity.mutant import (
+    Mutant,
+    after,
+    before,
+    constant,
+    instead,
+    one_percent_more,
+    planted,
+)
+from harness.parity.row_mutants import row_mutants
 from lockstep.interface import Array, Rows
 
 __all__ = ["MUTANTS", "Mutant", "planted"]
-
-Change = Callable[[Any], Any]
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """One mistake: where it is planted, what it is, and the families that notice it.
-
-    ``change`` turns the right object at ``target``, a path inside
-    ``lockstep.reference``, into the wrong one.
-    """
-
-    target: str
-    mistake: str
-    change: Change
-    families: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"{self.target}: {self.mistake}"
-
-
-@contextmanager
-def planted(mutant: Mutant) -> Iterator[None]:
-    """Put the mistake into the reference for the time of the block."""
-    path, _, attribute = mutant.target.rpartition(".")
-    module, _, inside = path.partition(".")
-    owner: Any = importlib.import_module(f"lockstep.reference.{module}")
-    owner = getattr(owner, inside) if inside else owner
-    with mock.patch.object(owner, attribute, mutant.change(getattr(owner, attribute))):
-        yield
-
-
-def constant(value: Any) -> Change:
-    """Replace a function by one that always returns ``value``."""
-    return lambda right: lambda *arguments, **options: value
-
-
-def instead(wrong: Any) -> Change:
-    """Replace an object by ``wrong``, whatever it was."""
-    return lambda right: wrong
-
-
-def after(change: Callable[[Any], Any]) -> Change:
-    """Change what a function returns."""
-    return lambda right: (
-        lambda *arguments, **options: change(right(*arguments, **options))
-    )
-
-
-def before(change: Callable[..., tuple[Any, ...]]) -> Change:
-    """Change what a function is given."""
-    return lambda right: lambda *arguments: right(*change(*arguments))
-
 
 # Mistakes in a rule: (policy, shared, variable, slots, gradient) -> (variable, slots).
 
@@ -242,10 +195,6 @@ def zeros_for_absent(gradients: Any, factor: Array) -> list[Any]:
     return [np.zeros(1, np.float32) if g is None else g * factor for g in gradients]
 
 
-def one_percent_more(value: Array) -> Array:
-    return np.asarray(value * value.dtype.type(1.01))
-
-
 def one_more(value: Array) -> Array:
     return np.asarray(value + value.dtype.type(1))
 
@@ -279,4 +228,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *_of_the_rules(),
     *_of_the_wrapper(),
     *_of_the_clipping(),
+    *row_mutants(),
 )

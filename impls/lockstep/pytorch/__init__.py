@@ -20,6 +20,7 @@ from lockstep.pytorch.optimizers import (
     MomentumOptimizer,
     RMSPropOptimizer,
 )
+from lockstep.pytorch.variable_clipping import VariableClippingOptimizer
 
 __all__ = [
     "AdagradOptimizer",
@@ -30,5 +31,6 @@ __all__ = [
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "RMSPropOptimizer",
+    "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
 ]

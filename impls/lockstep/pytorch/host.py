@@ -36,6 +36,10 @@ class TorchHost:
         self.made[parameter] = name
         return parameter
 
+    def key(self, variable: Parameter) -> Parameter:
+        """Return the parameter itself."""
+        return variable
+
     def counter(self) -> Tensor:
         """Make a step counter."""
         return torch.zeros((), dtype=torch.int64, device=self.device)

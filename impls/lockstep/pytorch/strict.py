@@ -23,6 +23,7 @@ __all__ = [
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "RMSPropOptimizer",
+    "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
 ]
 
@@ -37,6 +38,12 @@ class MultitaskOptimizerWrapper(pytorch.MultitaskOptimizerWrapper):
     """The wrapper with ``strict=True``."""
 
     __init__ = partialmethod(pytorch.MultitaskOptimizerWrapper.__init__, strict=True)
+
+
+class VariableClippingOptimizer(pytorch.VariableClippingOptimizer):
+    """The wrapper with ``strict=True``."""
+
+    __init__ = partialmethod(pytorch.VariableClippingOptimizer.__init__, strict=True)
 
 
 clip_gradients_by_global_norm = partial(

@@ -20,6 +20,7 @@ from lockstep.reference.optimizers import (
     RMSPropOptimizer,
 )
 from lockstep.reference.variable import Variable
+from lockstep.reference.variable_clipping import VariableClippingOptimizer
 
 __all__ = [
     "AdagradOptimizer",
@@ -32,5 +33,6 @@ __all__ = [
     "RMSPropOptimizer",
     "Rows",
     "Variable",
+    "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
 ]

@@ -13,6 +13,7 @@ from lockstep.tf.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
 )
+from lockstep.tf.variable_clipping import VariableClippingOptimizer
 
 AdagradOptimizer = tf.compat.v1.train.AdagradOptimizer
 AdamOptimizer = tf.compat.v1.train.AdamOptimizer
@@ -29,5 +30,6 @@ __all__ = [
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "RMSPropOptimizer",
+    "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
 ]
