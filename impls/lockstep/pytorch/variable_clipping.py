@@ -137,9 +137,9 @@ class VariableClippingOptimizer(OptimizerWrapper):
     @torch.no_grad()
     def clip(self, touched: Mapping[Tensor, Tensor | None]) -> list[Clipped]:
         """Clip parameters, or the rows that are named for them, in place."""
-        return [self.clip_one(w, indices) for w, indices in touched.items()]
+        return [self._clip_one(w, indices) for w, indices in touched.items()]
 
-    def clip_one(self, parameter: Tensor, indices: Tensor | None) -> Clipped:
+    def _clip_one(self, parameter: Tensor, indices: Tensor | None) -> Clipped:
         """Clip a parameter, or rows [k] of it.
 
         A row that is named several times is computed several times and written with
@@ -170,14 +170,14 @@ class VariableClippingOptimizer(OptimizerWrapper):
         listed = [] if self._used_up else present
         touched = {p: named_rows(p.grad) for p in listed if p in self.vars_to_clip_dims}
         if self.strict:
-            self.check_axes(touched)
-        if self.only_wants_state(present):
+            self._check_axes(touched)
+        if self._only_wants_state(present):
             touched = {}
         absent = [p.requires_grad and p.grad is None for p in parameters]
         self.inner_optimizer.step()
         self._seen = parameters, absent, self.clip(touched)
 
-    def check_axes(self, parameters: Iterable[Tensor]) -> None:
+    def _check_axes(self, parameters: Iterable[Tensor]) -> None:
         """Raise for an axis that a parameter does not have: strict checks so late."""
         names = named_parameters(self)
         for parameter in parameters:
@@ -200,7 +200,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
             sum(too_large for _, too_large in counts),
         )
 
-    def only_wants_state(self, present: Sequence[Tensor]) -> bool:
+    def _only_wants_state(self, present: Sequence[Tensor]) -> bool:
         """Recognise the step that ``torch.distributed.checkpoint`` takes by itself.
 
         It makes the state that is then loaded into: zero gradients at rate 0 under

@@ -132,12 +132,12 @@ class MultitaskOptimizerWrapper(Wrapper):
         refuse_replicas(words.WRAPPER, self.strict)
         global_step = as_variable(global_step)
         if tf.executing_eagerly():
-            return self.apply_eagerly(pairs, global_step, name)
+            return self._apply_eagerly(pairs, global_step, name)
         if self.strict:
             return self.inner_optimizer.apply_gradients(pairs, global_step, name)
-        return self.apply_in_graph(pairs, global_step, name)
+        return self._apply_in_graph(pairs, global_step, name)
 
-    def apply_eagerly(
+    def _apply_eagerly(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
         """Read the flags on the host and drop the pairs that are all zero."""
@@ -155,7 +155,7 @@ class MultitaskOptimizerWrapper(Wrapper):
         kept = [pair for pair, dropped in zip(pairs, zero, strict=True) if not dropped]
         return self.inner_optimizer.apply_gradients(kept, global_step, name)
 
-    def apply_in_graph(
+    def _apply_in_graph(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation:
         """Build three updates, of which a step runs one: all variables, some, or none.
