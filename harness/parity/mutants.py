@@ -22,6 +22,7 @@ from harness.parity.mutant import (
     planted,
 )
 from harness.parity.row_mutants import row_mutants
+from harness.parity.scale_mutants import scale_mutants
 from lockstep.interface import Array, Rows
 
 __all__ = ["MUTANTS", "Mutant", "planted"]
@@ -229,4 +230,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *_of_the_wrapper(),
     *_of_the_clipping(),
     *row_mutants(),
+    *scale_mutants(),
 )

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from harness.parity.cases import CannotInterpretError, Case, Variable, array, gradient
-from lockstep.interface import Array, Host
+from lockstep.interface import Array, Gradient, Host, Rows
 from lockstep.spec.optimizers import OPTIMIZERS
 
-__all__ = ["Training", "recorded_state", "recorded_trajectory"]
+__all__ = ["Training", "flat_gradient", "recorded_state", "recorded_trajectory"]
 
 State = Mapping[str, Array]
 
@@ -104,12 +104,28 @@ def recorded_state(step: Mapping[str, Any], variables: Mapping[str, Variable]) -
                 state[f"non_slots/{name}"] = array(scalar, "float32")
         elif key == "global_step":
             state[key] = array(value, "int64")
+        elif key == "loss_scale":
+            state[key] = array(value, "float32")
+        elif key == "good_steps":
+            state[key] = array(value, "int64")
+        elif key == "unscaled_gradients":
+            for name, given in zip(variables, value, strict=True):
+                state |= flat_gradient(name, gradient(given, variables[name]))
         elif key == "global_norm":
             dtype = str(next(iter(variables.values())).dtype)
             state[key] = array(value, dtype)
         else:
             raise CannotInterpretError(f"the recorded quantity {key!r}")
     return state
+
+
+def flat_gradient(name: str, gradient: Gradient) -> State:
+    """Flatten an unscaled gradient; one that is absent is so in words."""
+    key = f"unscaled_gradients/{name}"
+    if isinstance(gradient, Rows):
+        indices = np.asarray(gradient.indices, np.int64)
+        return {f"{key}/indices": indices, f"{key}/values": gradient.values}
+    return {key: np.array("absent") if gradient is None else gradient}
 
 
 def _of_variables(

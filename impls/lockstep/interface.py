@@ -32,8 +32,12 @@ EXPORTS: tuple[str, ...] = (
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
+    "AutomaticLossScaler",
+    "DynamicLossScale",
+    "FixedLossScale",
     "FtrlOptimizer",
     "GradientDescentOptimizer",
+    "MixedPrecisionLossScaleOptimizer",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "RMSPropOptimizer",
@@ -162,10 +166,19 @@ class Host(Protocol):
         """Turn a function of host gradients into one of NumPy gradients.
 
         ``function`` receives a list of the host's gradients (None where absent) and
-        returns None, a tensor, an operation, or a nested list of these; what it returns
-        comes back as the same nest of arrays (:class:`Rows` for a sparse one, None for
-        an operation, which is run). Faces with graphs build ``function`` once for every
-        pattern of gradients.
+        returns None, a tensor, an operation, a plain bool, or a nested list of these;
+        what it returns comes back as the same nest of arrays (:class:`Rows` for a
+        sparse one, None for an operation, which is run). Faces with graphs build
+        ``function`` once for every pattern of gradients.
+        """
+        ...
+
+    def linear_loss(self, variables: Sequence[Any], gradients: Sequence[Any]) -> Any:
+        """Return a loss for ``compute_gradients`` whose gradients are these.
+
+        It is the sum over variables of sum(variable * g), or sum(gather(variable,
+        indices) * values); a variable whose gradient is None is not in it. Called
+        inside of a function that is compiled, with the host's gradients.
         """
         ...
 

@@ -12,7 +12,9 @@ from typing import Protocol
 
 from harness.parity.cases import Case
 from harness.parity.families import (
+    auto_loss_scaler,
     base_optimizers,
+    loss_scale,
     multitask,
     multitask_clip,
     variable_clipping,
@@ -41,4 +43,8 @@ BUILT: Mapping[str, Family] = {
     "multitask": multitask,
     "multitask_clip": multitask_clip,
     "variable_clipping": variable_clipping,
+    "loss_scale_fixed": loss_scale,
+    "loss_scale_dynamic": loss_scale,
+    "auto_loss_scaler_backoff": auto_loss_scaler,
+    "auto_loss_scaler_logmax": auto_loss_scaler,
 }

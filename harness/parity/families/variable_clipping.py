@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from harness.parity.cases import CannotInterpretError, Case, NotBuiltError
+from harness.parity.families.loss_scale import loss_scaled, scale_state
 from harness.parity.trajectory import Training, recorded_trajectory
 from lockstep.interface import Array, Host
 
@@ -59,16 +60,20 @@ ASSUMED: Mapping[str, Any] = {
 def replay(case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
     """Build the layers, innermost first, and apply the gradients to them."""
     case.require_known(INPUTS, ("initial", "steps", "raises"))
-    _require_built(case)
     assumed = ASSUMED if "raises" in case.expected else {}
     case = Case(
         case.family, case.id, case.kind, {**assumed, **case.inputs}, case.expected
     )
     training = Training(case, host)
     optimizer = training.base
+    scaled, outside = None, case.kind == "loss_scale_over_clip"
+    if "loss_scale" in case.inputs and not outside:
+        optimizer = scaled = loss_scaled(optimizer, case, host)
     for layer in case.inputs.get("layers", [_bad_layer(case)]):
         dims, max_norm = layer["vars_to_clip_dims"], layer["max_norm"]
         optimizer = clipped(optimizer, dims, max_norm, training)
+    if "loss_scale" in case.inputs and outside:
+        optimizer = scaled = loss_scaled(optimizer, case, host)
     given_as = case.inputs.get("grads_and_vars_given_as", "list")
     if given_as not in ("list", "one-shot iterator"):
         raise CannotInterpretError(f"pairs given as {given_as!r}")
@@ -79,12 +84,12 @@ def replay(case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
         return {"": optimizer.apply_gradients(given, global_step=training.counter)}
 
     with np.errstate(all="ignore"):
-        yield from training.run_function(optimizer, apply)
+        for state in training.run_function(optimizer, apply):
+            yield {**state, **scale_state(scaled, host)}
 
 
 def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
     """Yield the recorded trajectory."""
-    _require_built(case)
     yield from recorded_trajectory(case)
 
 
@@ -100,11 +105,6 @@ def clipped(
     )
     listed = {training.host.key(by_name[name]): axes for name, axes in dims.items()}
     return names.VariableClippingOptimizer(inner, listed, max_norm)
-
-
-def _require_built(case: Case) -> None:
-    if "loss_scale" in case.inputs:
-        raise NotBuiltError("MixedPrecisionLossScaleOptimizer does not exist yet")
 
 
 def _bad_layer(case: Case) -> Mapping[str, Any]:

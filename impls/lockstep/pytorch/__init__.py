@@ -7,6 +7,12 @@ rate schedulers and ``GradScaler`` work as with any other optimizer; the methods
 same names with the originals' exact behaviour.
 """
 
+from lockstep.pytorch.automatic_scaler import AutomaticLossScaler
+from lockstep.pytorch.loss_scaling import (
+    DynamicLossScale,
+    FixedLossScale,
+    MixedPrecisionLossScaleOptimizer,
+)
 from lockstep.pytorch.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
@@ -26,8 +32,12 @@ __all__ = [
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
+    "AutomaticLossScaler",
+    "DynamicLossScale",
+    "FixedLossScale",
     "FtrlOptimizer",
     "GradientDescentOptimizer",
+    "MixedPrecisionLossScaleOptimizer",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "RMSPropOptimizer",

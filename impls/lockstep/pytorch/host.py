@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+from torch.nn.functional import embedding
 from torch.optim import Optimizer
 
 from lockstep.interface import Array, Gradient, Rows
@@ -65,8 +66,24 @@ class TorchHost:
 
         return run
 
-    def read(self, variable: Tensor) -> Array:
-        """Return the value of a tensor."""
+    def linear_loss(
+        self, variables: Sequence[Parameter], gradients: Sequence[Tensor | None]
+    ) -> Callable[[], Tensor]:
+        """Return a function that adds up sum(variable * gradient)."""
+
+        def loss() -> Tensor:
+            total = torch.zeros((), device=self.device)
+            for variable, gradient in zip(variables, gradients, strict=True):
+                if gradient is not None:
+                    total = total + product(variable, gradient).sum()
+            return total
+
+        return loss
+
+    def read(self, variable: Any) -> Array:
+        """Return the value of a tensor, or a plain number."""
+        if not isinstance(variable, Tensor):
+            return np.asarray(variable)
         return np.asarray(variable.detach().cpu())
 
     def slot(self, optimizer: Any, variable: Tensor, name: str) -> Array | None:
@@ -108,12 +125,22 @@ class TorchHost:
         return torch.tensor(value, device=self.device)
 
 
+def product(variable: Tensor, gradient: Tensor) -> Tensor:
+    """Return variable * gradient; of a sparse gradient, the rows that it names."""
+    if not gradient.is_sparse:
+        return variable * gradient
+    rows = embedding(gradient._indices()[0], variable, sparse=True)
+    return rows * gradient._values()
+
+
 def arrays(nest: Any) -> Any:
     """Return a nest of tensors as the same nest of arrays."""
     if isinstance(nest, list | tuple):
         return [arrays(entry) for entry in nest]
     if nest is None:
         return None
+    if not isinstance(nest, Tensor):
+        return np.asarray(nest)
     tensor = nest.detach().cpu()
     if tensor.is_sparse:
         indices, values = tensor._indices()[0].numpy(), tensor._values().numpy()

@@ -18,8 +18,12 @@ __all__ = [
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
+    "AutomaticLossScaler",
+    "DynamicLossScale",
+    "FixedLossScale",
     "FtrlOptimizer",
     "GradientDescentOptimizer",
+    "MixedPrecisionLossScaleOptimizer",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "RMSPropOptimizer",
@@ -44,6 +48,32 @@ class VariableClippingOptimizer(pytorch.VariableClippingOptimizer):
     """The wrapper with ``strict=True``."""
 
     __init__ = partialmethod(pytorch.VariableClippingOptimizer.__init__, strict=True)
+
+
+class FixedLossScale(pytorch.FixedLossScale):
+    """The loss scale with ``strict=True``."""
+
+    __init__ = partialmethod(pytorch.FixedLossScale.__init__, strict=True)
+
+
+class DynamicLossScale(pytorch.DynamicLossScale):
+    """The loss scale with ``strict=True``."""
+
+    __init__ = partialmethod(pytorch.DynamicLossScale.__init__, strict=True)
+
+
+class MixedPrecisionLossScaleOptimizer(pytorch.MixedPrecisionLossScaleOptimizer):
+    """The wrapper with ``strict=True``."""
+
+    __init__ = partialmethod(
+        pytorch.MixedPrecisionLossScaleOptimizer.__init__, strict=True
+    )
+
+
+class AutomaticLossScaler(pytorch.AutomaticLossScaler):
+    """The scaler with ``strict=True``."""
+
+    __init__ = partialmethod(pytorch.AutomaticLossScaler.__init__, strict=True)
 
 
 clip_gradients_by_global_norm = partial(

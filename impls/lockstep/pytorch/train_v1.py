@@ -107,7 +107,7 @@ class TrainV1:
         given = {parameter: gradient for gradient, parameter in pairs}
         with gradients_set_to(names, map(given.get, names)):
             self.step()
-        if global_step is not None:
+        if self.took_step() and global_step is not None:
             global_step += 1
 
     def minimize(
@@ -132,6 +132,10 @@ class TrainV1:
             grad_loss,
         )
         self.apply_gradients(pairs, global_step, name)
+
+    def took_step(self) -> bool:
+        """Say whether the step just taken counts; asked once a step."""
+        return True
 
     def get_name(self) -> str:
         """Return the optimizer's name."""

@@ -94,6 +94,11 @@ class OptimizerWrapper(TrainV1, Optimizer):
         """Let the wrapped optimizer take its step."""
         self.inner_optimizer.step()
 
+    def took_step(self) -> bool:
+        """Ask the wrapped optimizer whether the step just taken counts."""
+        inner = self.inner_optimizer
+        return inner.took_step() if isinstance(inner, TrainV1) else True
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients, as the wrapped optimizer does it."""
         self.inner_optimizer.zero_grad(set_to_none)

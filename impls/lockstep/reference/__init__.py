@@ -6,6 +6,12 @@ are those of TensorFlow 1.15 to the bit.
 """
 
 from lockstep.interface import Rows
+from lockstep.reference.automatic_scaler import AutomaticLossScaler
+from lockstep.reference.loss_scaling import (
+    DynamicLossScale,
+    FixedLossScale,
+    MixedPrecisionLossScaleOptimizer,
+)
 from lockstep.reference.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
@@ -26,8 +32,12 @@ __all__ = [
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
+    "AutomaticLossScaler",
+    "DynamicLossScale",
+    "FixedLossScale",
     "FtrlOptimizer",
     "GradientDescentOptimizer",
+    "MixedPrecisionLossScaleOptimizer",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "RMSPropOptimizer",

@@ -21,8 +21,12 @@ __all__ = [
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
+    "AutomaticLossScaler",
+    "DynamicLossScale",
+    "FixedLossScale",
     "FtrlOptimizer",
     "GradientDescentOptimizer",
+    "MixedPrecisionLossScaleOptimizer",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "RMSPropOptimizer",
@@ -44,6 +48,32 @@ class VariableClippingOptimizer(reference.VariableClippingOptimizer):
     """The wrapper with ``strict=True``."""
 
     __init__ = partialmethod(reference.VariableClippingOptimizer.__init__, strict=True)
+
+
+class FixedLossScale(reference.FixedLossScale):
+    """The loss scale with ``strict=True``."""
+
+    __init__ = partialmethod(reference.FixedLossScale.__init__, strict=True)
+
+
+class DynamicLossScale(reference.DynamicLossScale):
+    """The loss scale with ``strict=True``."""
+
+    __init__ = partialmethod(reference.DynamicLossScale.__init__, strict=True)
+
+
+class MixedPrecisionLossScaleOptimizer(reference.MixedPrecisionLossScaleOptimizer):
+    """The wrapper with ``strict=True``."""
+
+    __init__ = partialmethod(
+        reference.MixedPrecisionLossScaleOptimizer.__init__, strict=True
+    )
+
+
+class AutomaticLossScaler(reference.AutomaticLossScaler):
+    """The scaler with ``strict=True``."""
+
+    __init__ = partialmethod(reference.AutomaticLossScaler.__init__, strict=True)
 
 
 FtrlOptimizer = partial(reference.FtrlOptimizer, strict=True)

@@ -15,10 +15,13 @@ __all__ = [
     "LockstepError",
     "MalformedPairsError",
     "MissingFrameworkError",
+    "MissingLossScaleError",
     "NoGradientsError",
     "NonFiniteNormError",
     "NotAnOptimizerError",
+    "NotScalableError",
     "OutOfRangeError",
+    "ScaleStalledError",
     "ShapeError",
     "UnknownNameError",
     "UnsupportedError",
@@ -34,6 +37,18 @@ class LockstepError(Exception):
 
 class NotAnOptimizerError(LockstepError, TypeError):
     """The wrapped object is not an optimizer of this backend."""
+
+
+class NotScalableError(NotAnOptimizerError, ValueError):
+    """Loss scaling: the wrapped object is not an optimizer of this backend."""
+
+
+class MissingLossScaleError(LockstepError, TypeError, ValueError):
+    """``loss_scale`` is None (a TypeError in TensorFlow 1.15, later a ValueError)."""
+
+
+class ScaleStalledError(LockstepError, RuntimeError):
+    """Every step is skipped although the loss scale is at its floor."""
 
 
 class MalformedPairsError(LockstepError, TypeError):

@@ -9,6 +9,9 @@ import tensorflow as tf
 
 from lockstep.tf.adamw import AdamWOptimizer
 from lockstep.tf.ftrl import FtrlOptimizer
+from lockstep.tf.loss_scale import DynamicLossScale, FixedLossScale
+from lockstep.tf.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
+from lockstep.tf.loss_scaler import AutomaticLossScaler
 from lockstep.tf.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
@@ -25,8 +28,12 @@ __all__ = [
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
+    "AutomaticLossScaler",
+    "DynamicLossScale",
+    "FixedLossScale",
     "FtrlOptimizer",
     "GradientDescentOptimizer",
+    "MixedPrecisionLossScaleOptimizer",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "RMSPropOptimizer",

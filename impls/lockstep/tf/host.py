@@ -73,6 +73,10 @@ class EagerHost:
 
         return step
 
+    def linear_loss(self, variables: Sequence[Any], gradients: Sequence[Any]) -> Any:
+        """Return a callable loss whose gradients are these."""
+        return lambda: linear(variables, gradients)
+
     def read(self, variable: Any) -> Array:
         """Return the value of a variable or tensor."""
         return np.asarray(as_variable(variable))
@@ -177,8 +181,12 @@ class GraphHost(EagerHost):
         training = self.graph.get_collection_ref(v1.GraphKeys.TRAIN_OP)
         before = len(training)
         inputs = [placeholder_of(spec) for spec in pattern]
-        result = function(list(inputs))
+        result = tf.nest.map_structure(unless_plain, function(list(inputs)))
         return inputs, result, training[before:]
+
+    def linear_loss(self, variables: Sequence[Any], gradients: Sequence[Any]) -> Any:
+        """Return a loss, a tensor as old code has it, whose gradients are these."""
+        return linear(variables, gradients)
 
     def run(self, fetches: Any, feeds: dict[Any, Any] | None = None) -> Any:
         """Initialize the variables that are new, then run ``fetches``."""
@@ -191,7 +199,7 @@ class GraphHost(EagerHost):
 
     def read(self, variable: Any) -> Array:
         """Return the value of a variable or tensor."""
-        if isinstance(variable, np.ndarray | np.generic):
+        if isinstance(variable, np.ndarray | np.generic | int | float):
             return np.asarray(variable)
         return np.asarray(self.run(as_variable(variable)))
 
@@ -276,6 +284,25 @@ def to_array(value: Any) -> Array | Rows | None:
 def unless_operation(value: Any) -> Any:
     """Return tensors; a function runs its operations but cannot return them."""
     return None if isinstance(value, tf.Operation) else value
+
+
+def unless_plain(value: Any) -> Any:
+    """Return what a session can fetch; it cannot fetch a plain bool."""
+    return tf.constant(value) if isinstance(value, bool) else value
+
+
+def linear(variables: Sequence[Any], gradients: Sequence[Any]) -> tf.Tensor:
+    """Return the sum of variable * g over those present; float32 if dtypes differ."""
+    terms = []
+    for variable, gradient in zip(variables, gradients, strict=True):
+        if isinstance(gradient, tf.IndexedSlices):
+            taken = tf.gather(variable, gradient.indices)
+            terms.append(tf.reduce_sum(taken * gradient.values))
+        elif gradient is not None:
+            terms.append(tf.reduce_sum(variable * gradient))
+    if len({term.dtype for term in terms}) > 1:
+        terms = [tf.cast(term, tf.float32) for term in terms]
+    return tf.add_n(terms)
 
 
 def make_host(face: str, names: ModuleType) -> EagerHost:

@@ -23,8 +23,12 @@ __all__ = [
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
+    "AutomaticLossScaler",
+    "DynamicLossScale",
+    "FixedLossScale",
     "FtrlOptimizer",
     "GradientDescentOptimizer",
+    "MixedPrecisionLossScaleOptimizer",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "RMSPropOptimizer",
@@ -61,6 +65,41 @@ class VariableClippingOptimizer(default.VariableClippingOptimizer):
             name,
             strict=True,
         )
+
+
+class FixedLossScale(default.FixedLossScale):
+    """The fixed scale with ``strict=True``."""
+
+    def __init__(self, loss_scale_value: float) -> None:
+        super().__init__(loss_scale_value, strict=True)
+
+
+class DynamicLossScale(default.DynamicLossScale):
+    """The dynamic scale with ``strict=True``."""
+
+    def __init__(
+        self,
+        initial_loss_scale: float = 2**15,
+        increment_period: int = 2000,
+        multiplier: float = 2.0,
+    ) -> None:
+        super().__init__(initial_loss_scale, increment_period, multiplier, strict=True)
+
+
+class MixedPrecisionLossScaleOptimizer(default.MixedPrecisionLossScaleOptimizer):
+    """The loss-scaling wrapper with ``strict=True``."""
+
+    def __init__(self, opt: tf.compat.v1.train.Optimizer, loss_scale: Any) -> None:
+        super().__init__(opt, loss_scale, strict=True)
+
+
+class AutomaticLossScaler(default.AutomaticLossScaler):
+    """The scaler with ``strict=True``."""
+
+    def __init__(
+        self, algorithm: str = "Backoff", params: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(algorithm, params, strict=True)
 
 
 class AdamWOptimizer(default.AdamWOptimizer):

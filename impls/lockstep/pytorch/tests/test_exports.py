@@ -23,7 +23,11 @@ SHARED = sorted(
     for path in CORE.glob("*.py")
     if path.name != "__init__.py" and (REFERENCE / path.name).exists()
 )
-WRAPPERS = ["MultitaskOptimizerWrapper", "VariableClippingOptimizer"]
+WRAPPERS = [
+    "MixedPrecisionLossScaleOptimizer",
+    "MultitaskOptimizerWrapper",
+    "VariableClippingOptimizer",
+]
 METHODS = [name for name in vars(Wrapper) if not name.startswith("_")]
 
 
@@ -87,7 +91,16 @@ def test_methods_take_the_arguments_of_every_wrapper(name, wrapper):
     ]
 
 
-@pytest.mark.parametrize("module", ["multitask", "optimizers", "variable_clipping"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        "automatic_scaler",
+        "loss_scaling",
+        "multitask",
+        "optimizers",
+        "variable_clipping",
+    ],
+)
 def test_the_examples_run(module):
     module = importlib.import_module(f"lockstep.pytorch.{module}")
     result = doctest.testmod(module, extraglobs={"torch": torch})

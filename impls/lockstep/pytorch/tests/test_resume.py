@@ -11,7 +11,12 @@ import pytest
 import torch
 from torch.distributed.checkpoint import state_dict as checkpoint
 
-from lockstep.pytorch import MultitaskOptimizerWrapper, VariableClippingOptimizer
+from lockstep.pytorch import (
+    DynamicLossScale,
+    MixedPrecisionLossScaleOptimizer,
+    MultitaskOptimizerWrapper,
+    VariableClippingOptimizer,
+)
 from lockstep.pytorch.tests.subjects import (
     ALL,
     TF1,
@@ -32,7 +37,16 @@ def row_clipping(opt):
     return VariableClippingOptimizer(opt, weights, max_norm=0.25)
 
 
-WRAPPERS = {"multitask": MultitaskOptimizerWrapper, "rows": row_clipping}
+def scaling(opt):
+    """Scale by 4 and more: the scale grows every other step."""
+    return MixedPrecisionLossScaleOptimizer(opt, DynamicLossScale(4.0, 2))
+
+
+WRAPPERS = {
+    "multitask": MultitaskOptimizerWrapper,
+    "rows": row_clipping,
+    "scaling": scaling,
+}
 wrappers = pytest.mark.parametrize("wrapper", WRAPPERS)
 
 

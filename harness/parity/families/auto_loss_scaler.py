@@ -1,0 +1,114 @@
+"""Families ``auto_loss_scaler_*``: the scaler, and what it looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.parity.cases import (
+    CannotInterpretError,
+    Case,
+    NotBuiltError,
+    Variable,
+    array,
+    gradient,
+)
+from lockstep.interface import Array, Gradient, Host
+
+__all__ = ["KINDS", "expectations", "replay"]
+
+State = Mapping[str, Array]
+
+KINDS = frozenset(
+    {
+        "random_pattern",
+        "no_overflow",
+        "window_modulo",
+        "window_modulo_start",
+        "window_one",
+        "floor",
+        "has_nan_flag",
+        "nan_amax",
+        "negative_infinite_amax",
+        "defaults",
+        "algorithm_name",
+        "factor_below_one",
+        "inverted_bounds",
+        "bad_params",
+        "check_grads",
+        "finite",
+        "nonfinite",
+        "nonfinite_first",
+        "log_max",
+        "zero_amax",
+        "denormal_amax",
+        "no_gradients",
+    }
+)
+INPUTS = ("algorithm", "params", "updates", "gradients", "dtypes")
+EXPECTED = ("initial", "steps", "raises", "has_nan", "amax", "amax_dtype")
+COUNTERS = ("iteration", "last_overflow_iteration", "update_op_value")
+
+
+def replay(case: Case, host: Host) -> Iterator[State]:
+    """Feed the updates to a scaler, or let it look at gradients."""
+    case.require_known(INPUTS, EXPECTED)
+    if not hasattr(host.names, "AutomaticLossScaler"):
+        raise NotBuiltError("AutomaticLossScaler does not exist yet")
+    if case.kind == "check_grads":
+        yield _checked(case, host)
+        return
+    scaler = host.names.AutomaticLossScaler(
+        case.inputs["algorithm"], case.inputs["params"]
+    )
+    update = host.compile(lambda given: [scaler.update_op(*given)])
+    for entry in case.inputs.get("updates", []):
+        value = update([np.array(entry["has_nan"]), array(entry["amax"], "float32")])
+        yield {
+            **{name: _typed(name, host.read(v)) for name, v in scaler.state.items()},
+            "loss_scale": np.asarray(host.read(scaler.loss_scale), np.float32),
+            "update_op_value": _typed("update_op_value", value[0]),
+        }
+
+
+def expectations(case: Case) -> Iterator[State]:
+    """Yield the recorded states, or what was found in the gradients."""
+    if case.kind == "check_grads":
+        dtype = case.expected["amax_dtype"]
+        found = np.asarray(case.expected["has_nan"])
+        yield {"has_nan": found, "amax": array(case.expected["amax"], dtype)}
+        return
+    for step in case.expected["steps"]:
+        yield {
+            name: array(value, "int64" if name in COUNTERS else "float32")
+            for name, value in step.items()
+        }
+
+
+def _typed(name: str, value: Any) -> Array:
+    return np.asarray(value, np.int64 if name in COUNTERS else np.float32)
+
+
+def _checked(case: Case, host: Host) -> State:
+    def check(gradients: list[Any]) -> Any:
+        pairs = [(g, f"variable {k}") for k, g in enumerate(gradients)]
+        return list(host.names.AutomaticLossScaler.check_grads(pairs))
+
+    entries = zip(case.inputs["gradients"], case.inputs["dtypes"], strict=True)
+    has_nan, amax = host.compile(check)([_gradient(*entry) for entry in entries])
+    return {"has_nan": np.asarray(has_nan), "amax": np.asarray(amax)}
+
+
+def _gradient(value: Any, dtype: str | None) -> Gradient:
+    """Decode a gradient that has no variable."""
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        return array(value, dtype or "float32")
+    shape = value.get("dense_shape")
+    if shape is None:
+        raise CannotInterpretError("a sparse gradient without a dense shape")
+    named = Variable("", np.empty(shape, dtype), tuple(shape))
+    return gradient(value, named)

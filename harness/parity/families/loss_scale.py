@@ -1,0 +1,300 @@
+"""Families ``loss_scale_fixed`` and ``loss_scale_dynamic``: scales and the wrapper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.parity.cases import CannotInterpretError, Case, NotBuiltError, array
+from harness.parity.trajectory import Training, flat_gradient, recorded_trajectory
+from lockstep.interface import Array, Host
+
+__all__ = ["KINDS", "expectations", "loss_scaled", "replay", "scale_state"]
+
+State = Mapping[str, Array]
+
+KINDS = frozenset(
+    {
+        # trained with, fixed and dynamic
+        "dense",
+        "sparse",
+        "absent",
+        "overflow_applied",
+        "nonfinite_applied",
+        "underflow",
+        "apply_only",
+        "overflow_skip",
+        "overflow_skip_sparse",
+        "scaled_gradient_overflows",
+        "sparse_duplicates_overflow_when_summed",
+        # only the scale is moved
+        "random_pattern",
+        "increase",
+        "repeated_overflow_floor",
+        "reset_count",
+        "period_one",
+        "multiplier_fraction",
+        "multiplier_one",
+        "initial_below_one",
+        "period_nonpositive",
+        "period_float_truncated",
+        "infinity_guard",
+        "negative_initial",
+        "update_with_no_gradients",
+        # only made
+        "bad_value",
+        "good_value",
+        "constructor_argument",
+        "not_an_optimizer",
+        "float16_variable",
+        "optimizer_with_no_gradients",
+        "defaults",
+    }
+)
+
+INPUTS = (
+    "mode",
+    "optimizer",
+    "loss_scale",
+    "variables",
+    "variable_kind",
+    "gradients",
+    "second_gradient_entry",
+    "loss_scale_value",
+    "initial_loss_scale",
+    "increment_period",
+    "multiplier",
+    "argument",
+)
+EXPECTED = (
+    "initial",
+    "steps",
+    "raises",
+    "config",
+    "repr",
+    "dtype",
+    "loss_scale",
+    "good_steps",
+    "update_should_apply",
+    "should_apply_gradients",
+    "loss_scale_class",
+    "name",
+)
+
+# What an error case that leaves these out was recorded with: see FORMAT.md.
+ASSUMED: Mapping[str, Any] = {
+    "optimizer": {"name": "GradientDescent", "args": {"learning_rate": 0.1}},
+    "variables": [{"name": "w", "dtype": "float32", "shape": [2], "value": [1, 2]}],
+    "gradients": [[[1, 1]]],
+    "mode": "minimize",
+}
+ADAM = {"optimizer": {"name": "Adam", "args": {}}}
+
+
+def replay(case: Case, host: Host) -> Iterator[State]:
+    """Train, move a scale, or make one, as the case says."""
+    case.require_known(INPUTS, EXPECTED)
+    if not hasattr(host.names, "MixedPrecisionLossScaleOptimizer"):
+        raise NotBuiltError("MixedPrecisionLossScaleOptimizer does not exist yet")
+    special = SPECIAL.get(case.kind)
+    mode = case.inputs.get("mode", "minimize" if "raises" in case.expected else None)
+    with np.errstate(all="ignore"):
+        if special is not None:
+            yield special(case, host)
+        elif mode == "update_only":
+            yield from _update_only(case, host)
+        elif mode in ("minimize", "apply_only"):
+            yield from _trained(_assumed(case), host, mode)
+        else:
+            raise CannotInterpretError(f"the mode {mode!r}")
+
+
+def expectations(case: Case) -> Iterator[State]:
+    """Yield the recorded trajectory, or what was recorded of a construction."""
+    if "steps" not in case.expected:
+        yield _recorded(case.expected)
+    elif "variables" in case.inputs:
+        yield from recorded_trajectory(case)
+    else:
+        config = _recorded({"config": case.expected["config"]})
+        for step in case.expected["steps"]:
+            yield {**config, **_recorded(step)}
+
+
+def loss_scaled(optimizer: Any, case: Case, host: Host) -> Any:
+    """Wrap ``optimizer`` with the loss scale of the case (dynamic if there is none)."""
+    if not hasattr(host.names, "MixedPrecisionLossScaleOptimizer"):
+        raise NotBuiltError("MixedPrecisionLossScaleOptimizer does not exist yet")
+    scale = _scale(case, host) if "loss_scale" in case.inputs else "dynamic"
+    return host.names.MixedPrecisionLossScaleOptimizer(optimizer, scale)
+
+
+def scale_state(scaled: Any, host: Host) -> State:
+    """Read the scale of a wrapper; nothing of None."""
+    if scaled is None:
+        return {}
+    return {
+        "loss_scale": np.asarray(host.read(scaled.loss_scale), np.float32),
+        "good_steps": np.asarray(host.read(scaled.scale_object.good_steps), np.int64),
+    }
+
+
+def _scale(case: Case, host: Host) -> Any:
+    """Make the loss scale of a case."""
+    given = dict(case.inputs["loss_scale"])
+    kind = given.pop("kind")
+    if kind == "fixed":
+        return host.names.FixedLossScale(**given)
+    if kind == "dynamic":
+        return host.names.DynamicLossScale(**given)
+    raise CannotInterpretError(f"the loss scale {kind!r}")
+
+
+def _trained(case: Case, host: Host, mode: str) -> Iterator[State]:
+    """Train through the wrapper: through the loss, or with the gradients as given."""
+    training = Training(case, host)
+    optimizer = loss_scaled(training.base, case, host)
+    variables = training.variables
+    names = [variable.name for variable in training.recorded]
+
+    def step(gradients: list[Any]) -> Mapping[str, Any]:
+        unscaled = {}
+        pairs = list(zip(gradients, variables, strict=True))
+        if mode == "minimize":
+            loss = host.linear_loss(variables, gradients)
+            pairs = optimizer.compute_gradients(loss, var_list=variables)
+            found = zip(names, pairs, strict=True)
+            unscaled = {name: gradient for name, (gradient, _) in found}
+        applied = optimizer.apply_gradients(pairs, global_step=training.counter)
+        return {"": applied, **unscaled}
+
+    for state in training.run_function(optimizer, step):
+        found = dict(state)
+        for name in names if mode == "minimize" else []:
+            found.update(flat_gradient(name, found.pop(name)))
+        yield {**found, **scale_state(optimizer, host)}
+
+
+def _update_only(case: Case, host: Host) -> Iterator[State]:
+    scale = _scale(case, host)
+    update = _updater(scale, host)
+    for entry in case.inputs["second_gradient_entry"]:
+        should_apply = update([array([1.0, entry], "float32"), None])
+        yield {**_moved(scale, should_apply, host), **_config(scale)}
+
+
+def _updater(scale: Any, host: Host) -> Callable[[list[Any]], Array]:
+    """Return a function of gradients that moves ``scale`` and says whether to apply."""
+
+    def update(gradients: list[Any]) -> Any:
+        return list(scale.update(gradients))
+
+    compiled = host.compile(update)
+    return lambda gradients: np.asarray(compiled(gradients)[1])
+
+
+def _moved(scale: Any, should_apply: Array, host: Host) -> State:
+    return {
+        "loss_scale": np.asarray(host.read(scale()), np.float32),
+        "good_steps": np.asarray(host.read(scale.good_steps), np.int64),
+        "should_apply_gradients": should_apply,
+    }
+
+
+def _update_with_none(case: Case, host: Host) -> State:
+    names = ("initial_loss_scale", "increment_period", "multiplier")
+    arguments = {name: case.inputs[name] for name in names}
+    scale = host.names.DynamicLossScale(**arguments)
+    should_apply = _updater(scale, host)(list(case.inputs["gradients"]))
+    return _moved(scale, should_apply, host)
+
+
+def _made(case: Case, host: Host) -> State:
+    """Make a fixed scale of a value and look at it from all sides."""
+    value = case.inputs["loss_scale_value"]
+    if value in ("nan", "inf", "-inf"):
+        value = float(value)
+    scale = host.names.FixedLossScale(value)
+    current = np.asarray(host.read(scale()))
+    should_apply = _updater(scale, host)([np.ones(1, np.float32)])
+    dtype, found = np.array(str(current.dtype)), np.array(repr(scale))
+    state = {"loss_scale": current, "dtype": dtype, "repr": found}
+    return {**state, "update_should_apply": should_apply, **_config(scale)}
+
+
+def _defaults(case: Case, host: Host) -> State:
+    scale = host.names.DynamicLossScale()
+    return {"repr": np.array(repr(scale)), **_config(scale)}
+
+
+def _wrapped(case: Case, host: Host) -> State:
+    """Hand an argument to the wrapper around Adam."""
+    training = Training(_assumed(case, ADAM), host)
+    wrapper = host.names.MixedPrecisionLossScaleOptimizer
+    optimizer = wrapper(training.base, case.inputs["loss_scale"])
+    scale = optimizer.scale_object
+    made = np.array(type(scale).__name__), np.array(optimizer.get_name())
+    found = dict(zip(("loss_scale_class", "name"), made, strict=True))
+    return {**found, **_config(scale)}
+
+
+def _not_an_optimizer(case: Case, host: Host) -> State:
+    argument = case.inputs["argument"]
+    training = Training(_assumed(case, ADAM), host)
+    objects = {"int": 3, "None": None, "string": "Adam"}
+    if argument.startswith("MultitaskOptimizerWrapper"):
+        given = host.names.MultitaskOptimizerWrapper(training.base)
+    elif argument in objects:
+        given = objects[argument]
+    else:
+        raise CannotInterpretError(f"the argument {argument!r}")
+    host.names.MixedPrecisionLossScaleOptimizer(given, 2.0)
+    return {}
+
+
+def _no_gradients(case: Case, host: Host) -> State:
+    for state in _trained(_assumed(case), host, "apply_only"):
+        return state
+    return {}
+
+
+SPECIAL: Mapping[str, Callable[[Case, Host], State]] = {
+    "bad_value": _made,
+    "good_value": _made,
+    "constructor_argument": _wrapped,
+    "not_an_optimizer": _not_an_optimizer,
+    "update_with_no_gradients": _update_with_none,
+    "optimizer_with_no_gradients": _no_gradients,
+    "defaults": _defaults,
+}
+
+
+def _assumed(case: Case, more: Mapping[str, Any] | None = None) -> Case:
+    inputs = {**ASSUMED, **(more or {}), **case.inputs}
+    return Case(case.family, case.id, case.kind, inputs, case.expected)
+
+
+def _config(scale: Any) -> State:
+    return _recorded({"config": scale.get_config()})
+
+
+def _recorded(found: Mapping[str, Any]) -> State:
+    """Turn what was recorded, apart from states, into arrays."""
+    state: dict[str, Array] = {}
+    for key, value in found.items():
+        if key == "config":
+            for name, entry in value.items():
+                state[f"config/{name}"] = np.asarray(
+                    float(entry) if isinstance(entry, str) else entry
+                )
+        elif key == "loss_scale":
+            state[key] = array(value, "float32")
+        elif key == "good_steps":
+            state[key] = array(value, "int64")
+        elif key in EXPECTED:
+            state[key] = np.asarray(value)
+        else:
+            raise CannotInterpretError(f"the recorded quantity {key!r}")
+    return state

@@ -1,0 +1,151 @@
+"""Loss scales that follow the largest gradient: Backoff and LogMax."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from lockstep.spec import loss_scaling as words
+from lockstep.tf.core.backoff import BackoffState, start_backoff, step_backoff
+from lockstep.tf.core.logmax import LogMaxState, start_logmax, step_logmax
+from lockstep.tf.loss_scale import state_variable
+from lockstep.tf.pairs import as_gradient, name_of
+
+__all__ = ["AutomaticLossScaler"]
+
+State = BackoffState | LogMaxState
+
+
+class AutomaticLossScaler(tf.Module):
+    """A loss scale that is updated with the largest gradient of every step.
+
+    Backoff starts at scale_max; an overflow divides by step_factor, and every
+    step_window steps after the last one the scale is multiplied by it. LogMax follows
+    the mean and the deviation of log2(amax) so that overflows stay rare.
+
+    Args:
+        algorithm: ``Backoff`` or ``LogMax``, in any case.
+        params: name -> value; Backoff: scale_min, scale_max, step_factor (floats),
+            step_window (steps, int). LogMax: scale_min, scale_max, log_max, beta1,
+            beta2, overflow_std_dev (floats).
+        strict: as the original: see docs/differences.md.
+
+    Raises:
+        UnknownNameError: a ValueError; an unknown algorithm or parameter.
+        OutOfRangeError: a ValueError; a parameter of another type or out of its range.
+
+    Origin: OpenSeq2Seq, ``AutomaticLossScaler``; B. Ginsburg et al.
+
+    Example:
+        >>> scaler = AutomaticLossScaler("Backoff", {"scale_max": 64.0})
+        >>> int(scaler.update_op(False, float("inf"))), float(scaler.loss_scale)
+        (1, 32.0)
+    """
+
+    SUPPORTED_ALGOS: ClassVar[list[str]] = words.ALGORITHMS
+
+    def __init__(
+        self,
+        algorithm: str = "Backoff",
+        params: Mapping[str, Any] | None = None,
+        strict: bool = False,
+    ) -> None:
+        self.algorithm = words.algorithm_name(algorithm)
+        self.policy = words.automatic_policy(self.algorithm, params, strict)
+        super().__init__()
+        self.strict = strict
+        start = start_backoff if self.algorithm == "backoff" else start_logmax
+        first = start(self.policy)
+        self._kind = type(first)
+        with tf.init_scope():
+            self._state = {
+                name: state_variable(name, value, dtype_of(name))
+                for name, value in first._asdict().items()
+            }
+
+    @property
+    def loss_scale(self) -> tf.Tensor:
+        """The scale of the next step: float32, 0-d."""
+        return self._state["loss_scale"].read_value()
+
+    @property
+    def state(self) -> dict[str, tf.Variable]:
+        """The variables that an update moves, by name."""
+        return dict(self._state)
+
+    @tf.autograph.experimental.do_not_convert
+    def update_op(self, has_nan: Any, amax: Any) -> tf.Tensor:
+        """Move the scale by one step.
+
+        Args:
+            has_nan: whether any gradient has a NaN: bool, 0-d.
+            amax: the largest absolute value: float32, 0-d.
+
+        Returns:
+            The number of updates made, this one included: int64, 0-d. In a graph,
+            running it makes the update.
+
+        Raises:
+            DtypeError: a TypeError; strict, an ``amax`` that is not float32.
+        """
+        has_nan = tf.convert_to_tensor(has_nan, tf.bool)
+        amax = self.largest(amax)
+        before = self._kind(*(v.read_value() for v in self._state.values()))
+        if isinstance(before, BackoffState):
+            after: State = step_backoff(self.policy, before, has_nan, amax)
+        else:
+            after = step_logmax(self.policy, before, has_nan, amax)
+        pairs = zip(self._state.values(), after, strict=True)
+        moved = [variable.assign(value, read_value=False) for variable, value in pairs]
+        done = [] if tf.executing_eagerly() else moved
+        with tf.control_dependencies(done):
+            return tf.identity(after.iteration)
+
+    def largest(self, amax: Any) -> tf.Tensor:
+        """Return ``amax`` as float32."""
+        if not tf.is_tensor(amax):
+            return tf.constant(amax, tf.float32)
+        if self.strict and self.algorithm == "logmax":
+            words.check_amax_dtype(amax.dtype.name)
+        return tf.cast(amax, tf.float32)
+
+    @staticmethod
+    def check_grads(
+        grads_and_vars: Iterable[tuple[Any, Any]],
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return whether any gradient has a NaN, and the largest absolute value.
+
+        Sparse gradients count as they are stored; NaN is left out of the maximum, which
+        is -inf where there is nothing.
+
+        Raises:
+            DtypeError: a TypeError; the gradients have several dtypes.
+        """
+        pairs = list(grads_and_vars)
+        gradients = [as_gradient(g, name_of(v), words.SCALER) for g, v in pairs]
+        values = [values_of(g) for g in gradients if g is not None]
+        words.check_check_grads_dtypes([value.dtype.name for value in values])
+        if not values:
+            return tf.constant(False), tf.constant(float("-inf"))
+        has_nan = tf.stack([tf.reduce_any(tf.math.is_nan(v)) for v in values])
+        largest = tf.stack([largest_of(value) for value in values])
+        return tf.reduce_any(has_nan), tf.reduce_max(largest)
+
+
+def values_of(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
+    """Return the stored elements of a gradient."""
+    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
+
+
+def largest_of(values: tf.Tensor) -> tf.Tensor:
+    """Return the largest magnitude that is not NaN; -inf if there is none."""
+    nothing = tf.constant(float("-inf"), values.dtype)
+    known = tf.where(tf.math.is_nan(values), nothing, tf.abs(values))
+    return tf.reduce_max(known)
+
+
+def dtype_of(name: str) -> tf.DType:
+    """Return the dtype of a part of the state."""
+    return tf.int64 if name in ("iteration", "last_overflow_iteration") else tf.float32
