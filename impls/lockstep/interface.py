@@ -38,6 +38,7 @@ EXPORTS: tuple[str, ...] = (
     "MultitaskOptimizerWrapper",
     "RMSPropOptimizer",
     "clip_gradients_by_global_norm",
+    "lr_policies",
 )
 
 Array: TypeAlias = npt.NDArray[Any]

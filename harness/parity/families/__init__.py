@@ -11,7 +11,12 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from harness.parity.cases import Case
-from harness.parity.families import base_optimizers, multitask, multitask_clip
+from harness.parity.families import (
+    base_optimizers,
+    lr_policies,
+    multitask,
+    multitask_clip,
+)
 from lockstep.interface import Array, Host
 
 __all__ = ["BUILT", "Family"]
@@ -35,4 +40,5 @@ BUILT: Mapping[str, Family] = {
     "base_optimizers": base_optimizers,
     "multitask": multitask,
     "multitask_clip": multitask_clip,
+    "lr_policies": lr_policies,
 }

@@ -7,6 +7,8 @@ rate schedulers and ``GradScaler`` work as with any other optimizer; the methods
 same names with the originals' exact behaviour.
 """
 
+from lockstep.pytorch import lr_policies
+from lockstep.pytorch.lr_scheduler import PolicyLR
 from lockstep.pytorch.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
@@ -29,6 +31,8 @@ __all__ = [
     "GradientDescentOptimizer",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "PolicyLR",
     "RMSPropOptimizer",
     "clip_gradients_by_global_norm",
+    "lr_policies",
 ]

@@ -6,6 +6,7 @@ are those of TensorFlow 1.15 to the bit.
 """
 
 from lockstep.interface import Rows
+from lockstep.reference import lr_policies
 from lockstep.reference.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
@@ -33,4 +34,5 @@ __all__ = [
     "Rows",
     "Variable",
     "clip_gradients_by_global_norm",
+    "lr_policies",
 ]

@@ -14,6 +14,7 @@ __all__ = [
     "LockstepError",
     "MalformedPairsError",
     "MissingFrameworkError",
+    "NoBoundariesError",
     "NoGradientsError",
     "NonFiniteNormError",
     "NotAnOptimizerError",
@@ -57,6 +58,10 @@ class UnknownNameError(LockstepError, ValueError):
 
 class OutOfRangeError(LockstepError, ValueError):
     """A value lies outside of its admissible range."""
+
+
+class NoBoundariesError(LockstepError, IndexError):
+    """A piecewise policy has no boundaries."""
 
 
 class NonFiniteNormError(LockstepError, ValueError):
