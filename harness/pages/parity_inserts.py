@@ -23,18 +23,19 @@ from harness.parity.row import Row
 __all__ = ["COMMAND", "parity_inserts", "ulps"]
 
 COMMAND = ".venv/bin/nox -s parity -- --all --report results/parity/report.json"
-MULTITASK = ("multitask", "multitask_clip")
+MULTITASK, ROWS = ("multitask", "multitask_clip"), "variable_clipping"
 STATUS = {"skipped": "skipped", "not_implemented": "not built", "failed": "failed"}
 
 
 def parity_inserts(results: Path) -> dict[str, str]:
     """Return every insert about parity by name; all say so where there is no report."""
     report = read_report(results / "parity")
-    names = ("cases", "environment", "matrix", "multitask", "reasons", "short", "worst")
     if report is None:
-        texts = dict.fromkeys(names, render("not_measured.md.jinja", command=COMMAND))
+        texts = dict.fromkeys(
+            _WRITERS, render("not_measured.md.jinja", command=COMMAND)
+        )
     else:
-        texts = {name: _WRITERS[name](report) for name in names}
+        texts = {name: write(report) for name, write in _WRITERS.items()}
     texts["tolerances"] = _tolerances()
     return {f"parity_{name}": text for name, text in texts.items()}
 
@@ -55,6 +56,12 @@ def _multitask(report: Report) -> str:
     families = [name for name in MULTITASK if name in report.built]
     title = "Parity of the multitask wrapper and its clipping function"
     return _grid(title, report, families, _faces(report))
+
+
+def _rows(report: Report) -> str:
+    if ROWS not in report.built:
+        return render("not_measured.md.jinja", command=COMMAND)
+    return _grid("Parity of row clipping", report, [ROWS], _faces(report))
 
 
 def _faces(report: Report) -> dict[str, list[Host]]:
@@ -225,6 +232,7 @@ _WRITERS = {
     "matrix": _matrix,
     "multitask": _multitask,
     "reasons": _reasons,
+    "rows": _rows,
     "short": _short,
     "worst": _worst,
 }

@@ -7,72 +7,25 @@ fails asks for another mutant. ``harness/parity/tests/test_mutants.py`` checks b
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
+from harness.parity.mutant import (
+    Mutant,
+    after,
+    before,
+    constant,
+    instead,
+    one_percent_more,
+    planted,
+)
+from harness.parity.policy_mutants import policy_mutants
+from harness.parity.row_mutants import row_mutants
 from lockstep.interface import Array, Rows
-from lockstep.spec.lr_policies import POLICIES
 
 __all__ = ["MUTANTS", "Mutant", "planted"]
-
-Change = Callable[[Any], Any]
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """One mistake: where it is planted, what it is, and the families that notice it.
-
-    ``change`` turns the right object at ``target``, a path inside
-    ``lockstep.reference``, into the wrong one.
-    """
-
-    target: str
-    mistake: str
-    change: Change
-    families: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"{self.target}: {self.mistake}"
-
-
-@contextmanager
-def planted(mutant: Mutant) -> Iterator[None]:
-    """Put the mistake into the reference for the time of the block."""
-    path, _, attribute = mutant.target.rpartition(".")
-    module, _, inside = path.partition(".")
-    owner: Any = importlib.import_module(f"lockstep.reference.{module}")
-    owner = getattr(owner, inside) if inside else owner
-    with mock.patch.object(owner, attribute, mutant.change(getattr(owner, attribute))):
-        yield
-
-
-def constant(value: Any) -> Change:
-    """Replace a function by one that always returns ``value``."""
-    return lambda right: lambda *arguments, **options: value
-
-
-def instead(wrong: Any) -> Change:
-    """Replace an object by ``wrong``, whatever it was."""
-    return lambda right: wrong
-
-
-def after(change: Callable[[Any], Any]) -> Change:
-    """Change what a function returns."""
-    return lambda right: (
-        lambda *arguments, **options: change(right(*arguments, **options))
-    )
-
-
-def before(change: Callable[..., tuple[Any, ...]]) -> Change:
-    """Change what a function is given."""
-    return lambda right: lambda *arguments: right(*change(*arguments))
-
 
 # Mistakes in a rule: (policy, shared, variable, slots, gradient) -> (variable, slots).
 
@@ -243,10 +196,6 @@ def zeros_for_absent(gradients: Any, factor: Array) -> list[Any]:
     return [np.zeros(1, np.float32) if g is None else g * factor for g in gradients]
 
 
-def one_percent_more(value: Array) -> Array:
-    return np.asarray(value * value.dtype.type(1.01))
-
-
 def one_more(value: Array) -> Array:
     return np.asarray(value + value.dtype.type(1))
 
@@ -276,88 +225,10 @@ def _keywords(function: Any) -> Any:
     return lambda pairs, clip_norm=20.0: function(pairs, clip_norm)
 
 
-# Mistakes in the learning-rate policies.
-
-
-def one_percent_higher(rate: Any) -> Any:
-    return rate * 1.01 if isinstance(rate, float | int) else one_percent_more(rate)
-
-
-def one_step_late(policy: Any) -> Any:
-    return lambda step, **args: policy(max(step - 1, 0), **args)
-
-
-def one_step_early(policy: Any) -> Any:
-    return lambda step, **args: policy(step + 1, **args)
-
-
-def forgotten(name: str) -> Change:
-    """Leave an argument of a policy out."""
-
-    def change(policy: Any) -> Any:
-        def without(step: Any, **args: Any) -> Any:
-            return policy(step, **{k: v for k, v in args.items() if k != name})
-
-        return without
-
-    return change
-
-
-def no_warm_up(step: Array, learning_rate: float, warmup_steps: float) -> Array:
-    return np.full(np.shape(step), np.float32(learning_rate))
-
-
-def goes_on(step: Array, decay_steps: float, begin_decay_at: int) -> Array:
-    return np.asarray((step - begin_decay_at) / decay_steps, np.float32)
-
-
-def unchecked_boundaries(boundaries: Any, rates: Any, per_epoch: Any) -> list[Any]:
-    return [b if per_epoch is None else per_epoch * b for b in boundaries] or [0]
-
-
-POLICY_CASES = ("lr_policies",)
-OPTIONAL = {
-    "piecewise_constant": ("steps_per_epoch",),
-    "exp_decay": ("begin_decay_at", "min_lr"),
-    "poly_decay": ("power", "begin_decay_at", "min_lr", "warmup_steps"),
-    "cosine_decay": ("begin_decay_at", "min_lr", "warmup_steps"),
-    "inv_poly_decay": ("power",),
-    "transformer_policy": ("max_lr", "coefficient", "dtype"),
-}
-
-
-def _of_the_policies() -> Iterator[Mutant]:
-    """Plant what every policy could do wrong into one of them at a time."""
-    from lockstep import reference
-
-    for policy in POLICIES:
-        target = f"strict.lr_policies.{policy}"
-        anything = constant(np.float32(0.1))
-        yield Mutant(target, "1 % too large", after(one_percent_higher), POLICY_CASES)
-        yield Mutant(target, "constant and unchecked", anything, POLICY_CASES)
-        if policy != "fixed_lr":
-            yield Mutant(target, "a step late", one_step_late, POLICY_CASES)
-            yield Mutant(target, "a step early", one_step_early, POLICY_CASES)
-        for name in OPTIONAL.get(policy, ()):
-            yield Mutant(target, f"{name} forgotten", forgotten(name), POLICY_CASES)
-        if policy in ("cosine_decay", "inv_poly_decay", "transformer_policy"):
-            default = instead(getattr(reference.lr_policies, policy))
-            yield Mutant(target, "not strict", default, POLICY_CASES)
-    yield from (
-        Mutant("lr_policies.warmed_up", "none", instead(no_warm_up), POLICY_CASES),
-        Mutant("lr_policies.decay_progress", "endless", instead(goes_on), POLICY_CASES),
-        Mutant(
-            "lr_policies.words.step_boundaries",
-            "unchecked",
-            instead(unchecked_boundaries),
-            POLICY_CASES,
-        ),
-    )
-
-
 MUTANTS: tuple[Mutant, ...] = (
     *_of_the_rules(),
     *_of_the_wrapper(),
     *_of_the_clipping(),
-    *_of_the_policies(),
+    *policy_mutants(),
+    *row_mutants(),
 )

@@ -37,6 +37,7 @@ EXPORTS: tuple[str, ...] = (
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "RMSPropOptimizer",
+    "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
     "lr_policies",
 )
@@ -140,6 +141,10 @@ class Host(Protocol):
 
     def variable(self, name: str, value: Array, kind: str | None = None) -> Any:
         """Make a trainable variable of ``kind`` ``ref``, ``resource`` or either."""
+        ...
+
+    def key(self, variable: Any) -> Any:
+        """Return what stands for ``variable`` as the key of a mapping."""
         ...
 
     def counter(self) -> Any:

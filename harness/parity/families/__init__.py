@@ -16,6 +16,7 @@ from harness.parity.families import (
     lr_policies,
     multitask,
     multitask_clip,
+    variable_clipping,
 )
 from lockstep.interface import Array, Host
 
@@ -41,4 +42,5 @@ BUILT: Mapping[str, Family] = {
     "multitask": multitask,
     "multitask_clip": multitask_clip,
     "lr_policies": lr_policies,
+    "variable_clipping": variable_clipping,
 }

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from harness.parity.cases import CannotInterpretError, Case, NotBuiltError
+from harness.parity.cases import CannotInterpretError, Case
+from harness.parity.families import variable_clipping
 from harness.parity.trajectory import Training, recorded_trajectory
 from lockstep.interface import Array, Host
 
@@ -80,15 +81,8 @@ def _construct(spelled: str, case: Case, training: Training) -> Any:
         return names.MultitaskOptimizerWrapper(inner)
     if name != "VariableClippingOptimizer":
         raise CannotInterpretError(f"the wrapper {spelled!r}")
-    if not hasattr(names, name):
-        raise NotBuiltError(f"{name} does not exist yet")
-    by_name = dict(
-        zip((v.name for v in training.recorded), training.variables, strict=True)
-    )
-    dims = {
-        by_name[v]: axes for v, axes in case.inputs.get("vars_to_clip_dims", {}).items()
-    }
-    return names.VariableClippingOptimizer(inner, dims, case.inputs["max_norm"])
+    dims = case.inputs.get("vars_to_clip_dims", {})
+    return variable_clipping.clipped(inner, dims, case.inputs["max_norm"], training)
 
 
 def _argument(spelled: str, host: Host) -> Any:

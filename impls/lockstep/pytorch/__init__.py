@@ -22,6 +22,7 @@ from lockstep.pytorch.optimizers import (
     MomentumOptimizer,
     RMSPropOptimizer,
 )
+from lockstep.pytorch.variable_clipping import VariableClippingOptimizer
 
 __all__ = [
     "AdagradOptimizer",
@@ -33,6 +34,7 @@ __all__ = [
     "MultitaskOptimizerWrapper",
     "PolicyLR",
     "RMSPropOptimizer",
+    "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
     "lr_policies",
 ]

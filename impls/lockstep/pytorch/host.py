@@ -36,6 +36,10 @@ class TorchHost:
         self.made[parameter] = name
         return parameter
 
+    def key(self, variable: Parameter) -> Parameter:
+        """Return the parameter itself."""
+        return variable
+
     def counter(self) -> Tensor:
         """Make a step counter."""
         return torch.zeros((), dtype=torch.int64, device=self.device)
@@ -84,9 +88,14 @@ class TorchHost:
         return (getattr(builtins, error, Exception),)
 
     def gradient(self, gradient: Gradient, shape: tuple[int, ...]) -> Tensor | None:
-        """Return a gradient as a tensor; ``shape`` is for rows that have none."""
+        """Return a gradient as a tensor; ``shape`` is for rows that have none.
+
+        Where neither tells how many rows there are, they end with the last one named.
+        """
         if not isinstance(gradient, Rows):
             return None if gradient is None else self.tensor(gradient)
+        height = int(gradient.indices.max(initial=-1)) + 1
+        shape = shape or (height, *gradient.values.shape[1:])
         return torch.sparse_coo_tensor(
             self.tensor(gradient.indices)[None],
             self.tensor(gradient.values),

@@ -101,7 +101,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         absent = [gradient is None for gradient in gradients]
         self._seen = parameters, zero, absent
         idle = all(map(or_, zero, absent))
-        if self.strict or (idle and self.only_wants_state()):
+        if self.strict or (idle and self._only_wants_state()):
             self.inner_optimizer.step()
         elif not idle:
             zeros = list(compress(parameters, zero))
@@ -123,7 +123,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         seen = [names[p] for p in parameters], zero, absent
         return words.report(*(list(compress(column, told)) for column in seen))
 
-    def only_wants_state(self) -> bool:
+    def _only_wants_state(self) -> bool:
         """Recognise the step that ``torch.distributed.checkpoint`` takes by itself.
 
         It makes the state that is then loaded into: zero gradients at rate 0 under

@@ -94,13 +94,13 @@ class RuleOptimizer(TrainV1, Optimizer):
         for group, parameter in ready:
             self.check(group, parameter)
         for group, parameter in ready:
-            if not (self.ignores_zeros and self.sees_zero(parameter.grad)):
+            if not (self.ignores_zeros and self._sees_zero(parameter.grad)):
                 self.update(group, parameter)
         if ready:
             self.advance_shared()
         return loss
 
-    def sees_zero(self, gradient: Tensor) -> bool:
+    def _sees_zero(self, gradient: Tensor) -> bool:
         """Say what the original's zero test said of a gradient.
 
         It received summed rows, so where duplicates are not summed (gradient descent)

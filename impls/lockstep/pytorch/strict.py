@@ -25,6 +25,7 @@ __all__ = [
     "MultitaskOptimizerWrapper",
     "PolicyLR",
     "RMSPropOptimizer",
+    "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
     "lr_policies",
 ]
@@ -40,6 +41,12 @@ class MultitaskOptimizerWrapper(pytorch.MultitaskOptimizerWrapper):
     """The wrapper with ``strict=True``."""
 
     __init__ = partialmethod(pytorch.MultitaskOptimizerWrapper.__init__, strict=True)
+
+
+class VariableClippingOptimizer(pytorch.VariableClippingOptimizer):
+    """The wrapper with ``strict=True``."""
+
+    __init__ = partialmethod(pytorch.VariableClippingOptimizer.__init__, strict=True)
 
 
 clip_gradients_by_global_norm = partial(

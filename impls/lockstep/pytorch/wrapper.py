@@ -119,11 +119,11 @@ class OptimizerWrapper(TrainV1, Optimizer):
             replaced = hook(self, state_dict)
             state_dict = state_dict if replaced is None else replaced
         self.inner_optimizer.load_state_dict(state_dict)
-        self.restore_numbers(state_dict)
+        self._restore_numbers(state_dict)
         for hook in self._optimizer_load_state_dict_post_hooks.values():
             hook(self)
 
-    def restore_numbers(self, saved: dict[str, Any]) -> None:
+    def _restore_numbers(self, saved: dict[str, Any]) -> None:
         """Take 0-d state again as it was saved, where torch cast it.
 
         torch casts floating-point state to the parameter's dtype; in float16 a product

@@ -21,6 +21,7 @@ from lockstep.reference.optimizers import (
     RMSPropOptimizer,
 )
 from lockstep.reference.variable import Variable
+from lockstep.reference.variable_clipping import VariableClippingOptimizer
 
 __all__ = [
     "AdagradOptimizer",
@@ -33,6 +34,7 @@ __all__ = [
     "RMSPropOptimizer",
     "Rows",
     "Variable",
+    "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
     "lr_policies",
 ]

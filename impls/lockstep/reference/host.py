@@ -29,6 +29,10 @@ class NumpyHost:
         """Make a variable; there is only one kind of them here."""
         return Variable(name, value)
 
+    def key(self, variable: Variable) -> Variable:
+        """Return the variable itself."""
+        return variable
+
     def counter(self) -> Variable:
         """Make a step counter."""
         return Variable("global_step", 0, np.int64)

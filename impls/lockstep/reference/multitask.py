@@ -42,9 +42,9 @@ class MultitaskOptimizerWrapper(Optimizer):
         self.strict = strict
         self.last_step: StepReport | None = None
         if strict:
-            self.patch(opt)
+            self._patch(opt)
 
-    def patch(self, opt: Optimizer) -> None:
+    def _patch(self, opt: Optimizer) -> None:
         """Replace the update of ``opt`` for good by one that leaves zeros out.
 
         # Quirk: docs/differences.md#multitask-in-place. Around another wrapper this has

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, partialmethod
 
 from lockstep import reference
 from lockstep.reference import (
@@ -29,6 +29,7 @@ __all__ = [
     "RMSPropOptimizer",
     "Rows",
     "Variable",
+    "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
     "lr_policies",
 ]
@@ -39,6 +40,12 @@ class MultitaskOptimizerWrapper(reference.MultitaskOptimizerWrapper):
 
     def __init__(self, opt: Optimizer) -> None:
         super().__init__(opt, strict=True)
+
+
+class VariableClippingOptimizer(reference.VariableClippingOptimizer):
+    """The wrapper with ``strict=True``."""
+
+    __init__ = partialmethod(reference.VariableClippingOptimizer.__init__, strict=True)
 
 
 FtrlOptimizer = partial(reference.FtrlOptimizer, strict=True)

@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Iterable
 
 __all__ = [
+    "AxesError",
     "DtypeError",
     "LockstepError",
     "MalformedPairsError",
@@ -38,6 +39,10 @@ class NotAnOptimizerError(LockstepError, TypeError):
 
 class MalformedPairsError(LockstepError, TypeError):
     """``grads_and_vars`` is not an iterable of (gradient, variable) pairs."""
+
+
+class AxesError(LockstepError, TypeError):
+    """``vars_to_clip_dims`` is not a mapping from variables to lists of axes."""
 
 
 class DtypeError(LockstepError, TypeError):

@@ -60,18 +60,20 @@ def cross_replica(owner: str) -> CrossReplicaError:
     )
 
 
-def several_replicas(count: int) -> UnsupportedError:
+def several_replicas(owner: str, count: int) -> UnsupportedError:
     """Build the error for a default wrapper among several replicas."""
     remedy = "use strict=True, which tests the gradient summed over the replicas"
-    return UnsupportedError(sentence(WRAPPER, "one replica", str(count), remedy))
+    if owner != WRAPPER:
+        remedy = "use it under a strategy of one replica"
+    return UnsupportedError(sentence(owner, "one replica", str(count), remedy))
 
 
-def keras_optimizer(got: str) -> NotAnOptimizerError:
+def keras_optimizer(owner: str, got: str) -> NotAnOptimizerError:
     """Build the error for a Keras optimizer handed to a v1-style wrapper."""
     expected = "a tf.compat.v1.train.Optimizer"
     remedy = "pass its v1 counterpart, such as lockstep.tf.AdamOptimizer"
     return NotAnOptimizerError(
-        sentence(WRAPPER, expected, f"the Keras optimizer {got}", remedy)
+        sentence(owner, expected, f"the Keras optimizer {got}", remedy)
     )
 
 

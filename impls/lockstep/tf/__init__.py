@@ -14,6 +14,7 @@ from lockstep.tf.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
 )
+from lockstep.tf.variable_clipping import VariableClippingOptimizer
 
 AdagradOptimizer = tf.compat.v1.train.AdagradOptimizer
 AdamOptimizer = tf.compat.v1.train.AdamOptimizer
@@ -30,6 +31,7 @@ __all__ = [
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "RMSPropOptimizer",
+    "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
     "lr_policies",
 ]

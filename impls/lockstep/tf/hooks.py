@@ -17,10 +17,12 @@ from lockstep.spec import tf_host as words
 __all__ = [
     "HOOKS",
     "base_of",
+    "is_reference",
     "make_conditional",
     "require_resources",
     "routed",
     "set_apart",
+    "skips_of",
     "unless",
 ]
 
@@ -30,6 +32,7 @@ HOOKS = (
     "_apply_sparse_duplicate_indices",
     "_resource_apply_sparse_duplicate_indices",
 )
+SKIPS = "_lockstep_skips"
 INNER = ("inner_optimizer", "_optimizer", "_opt")
 
 Skip = Callable[[Any, tf.Variable], tf.Tensor]
@@ -70,14 +73,24 @@ def make_conditional(
 def routed(optimizer: tf.compat.v1.train.Optimizer, skip: Skip) -> Iterator[None]:
     """Make the hooks of ``optimizer`` conditional while the block runs."""
     own = vars(optimizer)
-    replaced = {name: own[name] for name in HOOKS if name in own}
+    replaced = {name: own[name] for name in (*HOOKS, SKIPS) if name in own}
     make_conditional(optimizer, HOOKS, skip)
+    own[SKIPS] = (*skips_of(optimizer), skip)
     try:
         yield
     finally:
-        for name in HOOKS:
+        for name in (*HOOKS, SKIPS):
             del own[name]
         own.update(replaced)
+
+
+def skips_of(optimizer: tf.compat.v1.train.Optimizer) -> tuple[Skip, ...]:
+    """Return the tests of the :func:`routed` blocks that run around the caller.
+
+    A layer that changes variables besides the hooks of ``optimizer``, the innermost
+    one, leaves a variable alone where any of them says so.
+    """
+    return vars(optimizer).get(SKIPS, ())
 
 
 def unless(
@@ -113,6 +126,11 @@ def set_apart(build: Callable[[], Any]) -> Callable[[], tf.Operation]:
     return lambda: tf.group(done())
 
 
+def is_reference(variable: tf.Variable) -> bool:
+    """Say whether ``variable`` is of the kind that TensorFlow 1 made by default."""
+    return variable.dtype != variable.dtype.base_dtype
+
+
 def require_resources(variables: Iterable[tf.Variable]) -> None:
     """Raise where an update can be conditional for resource variables only.
 
@@ -123,5 +141,5 @@ def require_resources(variables: Iterable[tf.Variable]) -> None:
     if not tf.compat.v1.control_flow_v2_enabled():
         return
     for variable in variables:
-        if variable.dtype != variable.dtype.base_dtype:
+        if is_reference(variable):
             raise words.reference_variable(variable.op.name)

@@ -51,6 +51,10 @@ class EagerHost:
         """Make a variable; only the face ``v1`` has the kind ``ref``."""
         return tf.Variable(value, name=name)
 
+    def key(self, variable: Any) -> Any:
+        """Return a reference: variables of TensorFlow 2 cannot be hashed."""
+        return variable.ref()
+
     def counter(self) -> Any:
         """Make a step counter."""
         return tf.Variable(0, trainable=False, dtype=tf.int64, name="global_step")
@@ -204,6 +208,10 @@ class V1Host(GraphHost):
     def variable(self, name: str, value: Array, kind: str | None = None) -> Any:
         """Make a variable of the kind asked for, as the original by reference."""
         return v1.Variable(value, name=name, use_resource=kind == "resource")
+
+    def key(self, variable: Any) -> Any:
+        """Return the variable, which old code uses as a key."""
+        return variable
 
 
 def spec_of(gradient: Gradient) -> Spec:

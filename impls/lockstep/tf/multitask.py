@@ -32,8 +32,15 @@ from lockstep.tf.pairs import (
     as_variable,
     check_pairs,
     name_of,
+    refuse_replicas,
 )
-from lockstep.tf.wrapper import Optimizer, Wrapper, advance
+from lockstep.tf.wrapper import (
+    Optimizer,
+    Wrapper,
+    advance,
+    as_train_op,
+    is_keras,
+)
 
 __all__ = ["MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"]
 
@@ -86,7 +93,7 @@ class MultitaskOptimizerWrapper(Wrapper):
     def __init__(self, opt: Optimizer, strict: bool = False) -> None:
         refused = strict and isinstance(opt, MultitaskOptimizerWrapper)
         if is_keras(opt):
-            raise tf_host.keras_optimizer(type(opt).__name__)
+            raise tf_host.keras_optimizer(words.WRAPPER, type(opt).__name__)
         if refused or not isinstance(opt, Optimizer):
             raise words.not_an_optimizer(opt, "tf.compat.v1.train.Optimizer", strict)
         super().__init__(opt)
@@ -122,15 +129,15 @@ class MultitaskOptimizerWrapper(Wrapper):
             UnsupportedError: reference variables where control flow v2 is on.
         """
         pairs = check_pairs(grads_and_vars, words.WRAPPER)
-        refuse_replicas(self.strict)
+        refuse_replicas(words.WRAPPER, self.strict)
         global_step = as_variable(global_step)
         if tf.executing_eagerly():
-            return self.apply_eagerly(pairs, global_step, name)
+            return self._apply_eagerly(pairs, global_step, name)
         if self.strict:
             return self.inner_optimizer.apply_gradients(pairs, global_step, name)
-        return self.apply_in_graph(pairs, global_step, name)
+        return self._apply_in_graph(pairs, global_step, name)
 
-    def apply_eagerly(
+    def _apply_eagerly(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
         """Read the flags on the host and drop the pairs that are all zero."""
@@ -148,7 +155,7 @@ class MultitaskOptimizerWrapper(Wrapper):
         kept = [pair for pair, dropped in zip(pairs, zero, strict=True) if not dropped]
         return self.inner_optimizer.apply_gradients(kept, global_step, name)
 
-    def apply_in_graph(
+    def _apply_in_graph(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation:
         """Build three updates, of which a step runs one: all variables, some, or none.
@@ -176,14 +183,12 @@ class MultitaskOptimizerWrapper(Wrapper):
 
             return tf.cond(tf.reduce_all(zero), update_none, update_some)
 
-        key = tf.compat.v1.GraphKeys.TRAIN_OP
-        training_ops = list(tf.compat.v1.get_collection(key))
-        rare = some_may_be_zero(gradients)
-        update = tf.cond(rare, set_apart(leave_zeros_out), update_all)
-        update = tf.group(update, name=name or self.get_name())
-        # The branches registered their own operations, which a session cannot fetch.
-        tf.compat.v1.get_collection_ref(key)[:] = [*training_ops, update]
-        return update
+        def update() -> tf.Operation:
+            rare = some_may_be_zero(gradients)
+            done = tf.cond(rare, set_apart(leave_zeros_out), update_all)
+            return tf.group(done, name=name or self.get_name())
+
+        return as_train_op(update)
 
 
 def clip_gradients_by_global_norm(
@@ -281,18 +286,3 @@ def is_zero_as_original(
     if isinstance(gradient, tf.IndexedSlices) and gradient.dense_shape is None:
         raise tf_host.missing_dense_shape(name_of(variable))
     return is_all_zero(gradient)
-
-
-def refuse_replicas(strict: bool) -> None:
-    """Raise where a strategy is at work that the zero test does not know of."""
-    if tf.distribute.in_cross_replica_context():
-        raise tf_host.cross_replica(words.WRAPPER)
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    if replicas > 1 and not strict:
-        raise tf_host.several_replicas(replicas)
-
-
-def is_keras(optimizer: Any) -> bool:
-    """Say whether ``optimizer`` is one of Keras, without importing Keras."""
-    packages = {cls.__module__.partition(".")[0] for cls in type(optimizer).__mro__}
-    return not packages.isdisjoint(("keras", "tf_keras"))

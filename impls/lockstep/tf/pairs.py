@@ -17,6 +17,7 @@ __all__ = [
     "as_variable",
     "check_pairs",
     "name_of",
+    "refuse_replicas",
 ]
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
@@ -75,3 +76,12 @@ def check_like(
         (known, gradient.dtype.name),
         (tuple(wanted), variable.dtype.base_dtype.name),
     )
+
+
+def refuse_replicas(owner: str, strict: bool) -> None:
+    """Raise where a strategy is at work that the wrapper ``owner`` does not know of."""
+    if tf.distribute.in_cross_replica_context():
+        raise words.cross_replica(owner)
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    if replicas > 1 and not strict:
+        raise words.several_replicas(owner, replicas)

@@ -5,7 +5,7 @@ The drop-in target for old code: only its import line changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -29,6 +29,7 @@ __all__ = [
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "RMSPropOptimizer",
+    "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
     "lr_policies",
 ]
@@ -39,6 +40,29 @@ class MultitaskOptimizerWrapper(default.MultitaskOptimizerWrapper):
 
     def __init__(self, opt: tf.compat.v1.train.Optimizer) -> None:
         super().__init__(opt, strict=True)
+
+
+class VariableClippingOptimizer(default.VariableClippingOptimizer):
+    """The row-clipping wrapper with ``strict=True``."""
+
+    def __init__(
+        self,
+        opt: Any,
+        vars_to_clip_dims: Mapping[Any, Sequence[int]],
+        max_norm: float | tf.Tensor,
+        use_locking: bool = False,
+        colocate_clip_ops_with_vars: bool = False,
+        name: str = "VariableClipping",
+    ) -> None:
+        super().__init__(
+            opt,
+            vars_to_clip_dims,
+            max_norm,
+            use_locking,
+            colocate_clip_ops_with_vars,
+            name,
+            strict=True,
+        )
 
 
 class AdamWOptimizer(default.AdamWOptimizer):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -11,7 +11,7 @@ from lockstep.spec import tf_host as words
 from lockstep.tf.hooks import base_of
 from lockstep.tf.pairs import Pairs, as_variable
 
-__all__ = ["Wrapper", "advance"]
+__all__ = ["Wrapper", "advance", "as_train_op", "is_keras"]
 
 Optimizer = tf.compat.v1.train.Optimizer
 
@@ -39,7 +39,8 @@ class Wrapper(Optimizer):
         self.inner_optimizer = inner_optimizer
         # v1 optimizers do not track what is assigned to them: without this line a
         # checkpoint would silently leave the slots out.
-        self._track_trackable(inner_optimizer, "inner_optimizer")
+        if isinstance(inner_optimizer, Optimizer):
+            self._track_trackable(inner_optimizer, "inner_optimizer")
 
     @property
     def base_optimizer(self) -> Optimizer:
@@ -98,8 +99,12 @@ class Wrapper(Optimizer):
         In eager mode a ``tf.compat.v1.train.Saver`` restores only what exists: call
         this before it reads ``variables()``.
         """
+        variables = [as_variable(variable) for variable in var_list]
+        if isinstance(self.inner_optimizer, Wrapper):
+            self.inner_optimizer.create_slots(variables)
+            return
         with tf.init_scope():
-            self.base_optimizer._create_slots([as_variable(v) for v in var_list])
+            self.base_optimizer._create_slots(variables)
 
     def get_slot(self, var: Any, name: str) -> tf.Variable | None:
         """Return the slot ``name`` of ``var``, or None if there is none yet."""
@@ -126,8 +131,29 @@ class Wrapper(Optimizer):
         return [name for name in super().__dir__() if name != "get_slot_names"]
 
 
+def as_train_op(build: Callable[[], tf.Operation | None]) -> tf.Operation | None:
+    """Let what ``build`` returns stand in the graph's collection of training ops.
+
+    It replaces those that ``build`` registered: parts of it, or operations of branches,
+    which a session cannot fetch.
+    """
+    if tf.executing_eagerly():
+        return build()
+    train_ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
+    before = list(train_ops)
+    update = build()
+    train_ops[:] = [*before, update]
+    return update
+
+
 def advance(global_step: tf.Variable | None) -> tf.Operation | None:
     """Add one to the step counter, if there is one."""
     if global_step is None:
         return tf.no_op()
     return global_step.assign_add(1, read_value=False)
+
+
+def is_keras(optimizer: Any) -> bool:
+    """Say whether ``optimizer`` is one of Keras, without importing Keras."""
+    packages = {cls.__module__.partition(".")[0] for cls in type(optimizer).__mro__}
+    return not packages.isdisjoint(("keras", "tf_keras"))

@@ -25,6 +25,7 @@ SHARED = sorted(
 )
 TORCH_ONLY = {"PolicyLR"}
 """What only torch has: its own interface for schedules."""
+WRAPPERS = ["MultitaskOptimizerWrapper", "VariableClippingOptimizer"]
 METHODS = [name for name in vars(Wrapper) if not name.startswith("_")]
 
 
@@ -78,18 +79,17 @@ def test_a_constructor_takes_the_arguments_of_tf_in_their_order(spec):
             assert argument.default == parameter.default
 
 
+@pytest.mark.parametrize("wrapper", WRAPPERS)
 @pytest.mark.parametrize("name", METHODS)
-def test_methods_take_the_arguments_of_every_wrapper(name):
+def test_methods_take_the_arguments_of_every_wrapper(name, wrapper):
     expected = inspect.signature(getattr(Wrapper, name)).parameters
-    found = inspect.signature(
-        getattr(pytorch.MultitaskOptimizerWrapper, name)
-    ).parameters
+    found = inspect.signature(getattr(getattr(pytorch, wrapper), name)).parameters
     assert [(p.name, p.default) for p in found.values()] == [
         (p.name, p.default) for p in expected.values()
     ]
 
 
-@pytest.mark.parametrize("module", ["multitask", "optimizers"])
+@pytest.mark.parametrize("module", ["multitask", "optimizers", "variable_clipping"])
 def test_the_examples_run(module):
     module = importlib.import_module(f"lockstep.pytorch.{module}")
     result = doctest.testmod(module, extraglobs={"torch": torch})
@@ -98,5 +98,5 @@ def test_the_examples_run(module):
 
 
 def test_strict_classes_are_subclasses():
-    for name in ("MultitaskOptimizerWrapper", "FtrlOptimizer"):
+    for name in (*WRAPPERS, "FtrlOptimizer"):
         assert issubclass(getattr(strict, name), getattr(pytorch, name))

@@ -8,7 +8,11 @@ import pytest
 import torch
 from torch.nn import Parameter
 
-from lockstep.pytorch import MultitaskOptimizerWrapper, clip_gradients_by_global_norm
+from lockstep.pytorch import (
+    MultitaskOptimizerWrapper,
+    VariableClippingOptimizer,
+    clip_gradients_by_global_norm,
+)
 
 pytestmark = [
     pytest.mark.gpu,
@@ -50,3 +54,13 @@ def test_clipping_does_not_wait():
     assert host_syncs(lambda: clip_gradients_by_global_norm(pairs, 1.0)) == 0
     _, norm = clip_gradients_by_global_norm(pairs, 1.0)
     assert norm.item() == pytest.approx((17 * 6000) ** 0.5, rel=1e-6)
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_row_clipping_does_not_wait(sparse):
+    table = Parameter(torch.full((1000, 4), 3.0, device="cuda"))
+    sgd = torch.optim.SGD([table], lr=0.0)
+    wrapper = VariableClippingOptimizer(sgd, {table: [1]}, 1.0)
+    rows = torch.tensor([1, 5, 1], device="cuda") if sparse else None
+    assert host_syncs(lambda: wrapper.clip({table: rows})) == 0
+    assert int((table < 1).all(dim=1).sum()) == (2 if sparse else 1000)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.distributed.checkpoint import state_dict as checkpoint
 
-from lockstep.pytorch import MultitaskOptimizerWrapper
+from lockstep.pytorch import MultitaskOptimizerWrapper, VariableClippingOptimizer
 from lockstep.pytorch.tests.subjects import (
     ALL,
     TF1,
@@ -26,14 +26,24 @@ BEFORE, AFTER = "+ab0a", "ba+0b"
 DTYPES = [torch.float32, torch.float16]
 
 
-def started(name: str, dtype: torch.dtype):
+def row_clipping(opt):
+    """Clip the rows of the body and of the heads so hard that it is always felt."""
+    weights = {p: [1] for p in opt.param_groups[0]["params"] if p.dim() == 2}
+    return VariableClippingOptimizer(opt, weights, max_norm=0.25)
+
+
+WRAPPERS = {"multitask": MultitaskOptimizerWrapper, "rows": row_clipping}
+wrappers = pytest.mark.parametrize("wrapper", WRAPPERS)
+
+
+def started(name: str, dtype: torch.dtype, wrapper: str = "multitask"):
     """Return a model in ``dtype`` and a wrapper around the optimizer of this name.
 
     One parameter is frozen: it never has a gradient, nor state.
     """
     model = TwoHeads().to(dtype)
     model.body.bias.requires_grad_(False)
-    return model, MultitaskOptimizerWrapper(ALL[name](model.parameters()))
+    return model, WRAPPERS[wrapper](ALL[name](model.parameters()))
 
 
 def advance(model, wrapper, pattern: str) -> None:
@@ -51,7 +61,7 @@ def resume(folder: Path) -> None:
     torch.set_num_threads(1)
     for path in folder.glob("*.saved"):
         saved = torch.load(path, weights_only=True)
-        model, wrapper = started(saved["name"], saved["dtype"])
+        model, wrapper = started(saved["name"], saved["dtype"], saved["wrapper"])
         model.load_state_dict(saved["model"])
         wrapper.load_state_dict(saved["optimizer"])
         advance(model, wrapper, AFTER)
@@ -60,17 +70,18 @@ def resume(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Return, for each name and dtype, the state of a resumed run and of one that
-    went on without a break."""
+    """Return, for each name, dtype and wrapper, the state of a resumed run and of one
+    that went on without a break."""
     folder, unbroken = tmp_path_factory.mktemp("runs"), {}
-    for number, (name, dtype) in enumerate(product(ALL, DTYPES)):
-        model, wrapper = started(name, dtype)
+    for number, case in enumerate(product(ALL, DTYPES, WRAPPERS)):
+        model, wrapper = started(*case)
         advance(model, wrapper, BEFORE)
-        saved = {"name": name, "dtype": dtype, "model": model.state_dict()}
+        saved = dict(zip(("name", "dtype", "wrapper"), case, strict=True))
+        saved["model"] = model.state_dict()
         saved["optimizer"] = wrapper.state_dict()
         torch.save(saved, folder / f"{number}.saved")
         advance(model, wrapper, AFTER)
-        unbroken[name, dtype] = snapshot(model, wrapper)
+        unbroken[case] = snapshot(model, wrapper)
     process = multiprocessing.get_context("spawn").Process(
         target=resume, args=(folder,)
     )
@@ -82,10 +93,13 @@ def runs(tmp_path_factory):
     return dict(zip(unbroken, zip(loaded, unbroken.values(), strict=True), strict=True))
 
 
+@wrappers
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", ALL)
-def test_resuming_in_a_fresh_process_gives_the_bits_of_going_on(runs, name, dtype):
-    resumed, unbroken = runs[name, dtype]
+def test_resuming_in_a_fresh_process_gives_the_bits_of_going_on(
+    runs, name, dtype, wrapper
+):
+    resumed, unbroken = runs[name, dtype, wrapper]
     assert_same_bits(resumed, unbroken)
 
 
@@ -106,17 +120,18 @@ def test_wrapped_and_bare_optimizers_load_each_others_state(name):
     assert_same_bits(snapshot(bare_model, bare), snapshot(model, wrapper))
 
 
+@wrappers
 @pytest.mark.parametrize("flat", [False, True], ids=["nested", "flat"])
 @pytest.mark.parametrize(
     "name", [*TF1, "SGD", "SGD momentum", "Adam", "Adam fused", "RMSprop"]
 )
-def test_distributed_checkpoints_resume_to_the_bit(name, flat):
+def test_distributed_checkpoints_resume_to_the_bit(name, flat, wrapper):
     options = checkpoint.StateDictOptions(flatten_optimizer_state_dict=flat)
-    model, wrapper = started(name, torch.float32)
-    train(model, wrapper, BEFORE)
-    saved = checkpoint.get_optimizer_state_dict(model, wrapper, options=options)
+    model, opt = started(name, torch.float32, wrapper)
+    train(model, opt, BEFORE)
+    saved = checkpoint.get_optimizer_state_dict(model, opt, options=options)
     saved = deepcopy(saved)
-    fresh_model, fresh = started(name, torch.float32)
+    fresh_model, fresh = started(name, torch.float32, wrapper)
     place = checkpoint.get_optimizer_state_dict(fresh_model, fresh, options=options)
     assert place.keys() == saved.keys()
     if not flat:
@@ -124,9 +139,9 @@ def test_distributed_checkpoints_resume_to_the_bit(name, flat):
     assert torch.equal(fresh_model.a.weight, TwoHeads().a.weight)
     fresh_model.load_state_dict(model.state_dict())
     checkpoint.set_optimizer_state_dict(fresh_model, fresh, saved, options=options)
-    train(model, wrapper, AFTER)
+    train(model, opt, AFTER)
     train(fresh_model, fresh, AFTER)
-    assert_same_bits(snapshot(fresh_model, fresh), snapshot(model, wrapper))
+    assert_same_bits(snapshot(fresh_model, fresh), snapshot(model, opt))
 
 
 def test_the_first_step_of_a_warm_up_on_zeros_makes_no_state():

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from lockstep.spec import multitask
+from lockstep.interface import StepReport
+from lockstep.spec import multitask, variable_clipping
 from lockstep.spec.errors import (
+    AxesError,
     DtypeError,
     MalformedPairsError,
     NoGradientsError,
@@ -123,3 +125,34 @@ def test_the_report_says_what_was_left_alone_and_why() -> None:
     )
     assert report == (True, "of 3 gradients 1 all zero and 1 absent", ("a", "c"))
     assert not multitask.report(["a"], [True], [False]).applied
+
+
+@pytest.mark.parametrize("limit", [0.0, -1.0, math.inf, math.nan, "1", None])
+def test_a_norm_that_no_row_can_keep_is_refused(limit: Any) -> None:
+    with pytest.raises(OutOfRangeError, match="the largest norm that a row may keep"):
+        variable_clipping.check_max_norm(limit)
+
+
+@pytest.mark.parametrize("dims", [1, None, "1", {1: 2}, [1.0], [True], ["1"]])
+def test_what_is_no_list_of_axes_is_refused(dims: Any) -> None:
+    with pytest.raises(AxesError, match="a list of axes for 'w'"):
+        variable_clipping.listed_axes("w", dims)
+
+
+def test_axes_are_copied_and_resolved() -> None:
+    dims = [-1, 0]
+    axes = variable_clipping.listed_axes("w", dims)
+    dims.clear()
+    assert variable_clipping.resolved_axes("w", axes, 3) == (0, 2)
+    assert variable_clipping.resolved_axes("w", (), 0) == ()
+    for wrong in ([3], [-4], [0, -3]):
+        with pytest.raises(OutOfRangeError, match="'w'"):
+            variable_clipping.resolved_axes("w", wrong, 3)
+
+
+def test_the_report_says_how_many_rows_were_clipped() -> None:
+    report = variable_clipping.report(None, ["a", "b"], [False, True], 3, 1)
+    assert report == (True, "of 2 gradients 1 absent; 1 of 3 rows clipped", ("b",))
+    inner = StepReport(False, "of 2 gradients 2 all zero", ("a", "b"))
+    around = variable_clipping.report(inner, ["a", "b"], [False, False], 3, 0)
+    assert around == (False, f"{inner.reason}; 0 of 3 rows clipped", inner.skipped)

@@ -12,7 +12,15 @@ import tensorflow as tf
 
 import lockstep.tf
 from lockstep import interface, registry
-from lockstep.tf import AdamWOptimizer, FtrlOptimizer, adamw, ftrl, multitask, strict
+from lockstep.tf import (
+    AdamWOptimizer,
+    FtrlOptimizer,
+    adamw,
+    ftrl,
+    multitask,
+    strict,
+    variable_clipping,
+)
 from lockstep.tf.tests.trajectory import (
     RULES,
     TOLERANCE,
@@ -95,7 +103,7 @@ def test_strict_adamw_does_not_check_its_arguments() -> None:
     assert w.numpy().tolist() == [5.0]
 
 
-@pytest.mark.parametrize("module", [multitask, adamw, ftrl])
+@pytest.mark.parametrize("module", [multitask, variable_clipping, adamw, ftrl])
 def test_the_examples_in_the_docstrings_run(module: Any) -> None:
     names = {"tf": tf, **vars(lockstep.tf)}
     failed, tried = doctest.testmod(module, extraglobs=names)

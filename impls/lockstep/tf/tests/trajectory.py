@@ -60,10 +60,21 @@ def replay(
     steps: Steps,
 ) -> list[State]:
     """Apply ``steps`` through ``wrap(optimizer)`` and return every state."""
+    return replay_listed(host, rule, lambda opt, keys: wrap(opt), values, steps)
+
+
+def replay_listed(
+    host: Host,
+    rule: str,
+    wrap: Callable[[Any, list[Any]], Any],
+    values: Sequence[Array],
+    steps: Steps,
+) -> list[State]:
+    """Do the same through ``wrap(optimizer, keys)``, a key for each variable."""
     variables = [host.variable(f"w{i}", value) for i, value in enumerate(values)]
     counter = host.counter()
     base = host.optimizer(rule, RULES[rule], variables)
-    wrapped = wrap(base)
+    wrapped = wrap(base, [host.key(variable) for variable in variables])
     step = host.compile(
         lambda gradients: wrapped.apply_gradients(
             list(zip(gradients, variables, strict=True)), global_step=counter

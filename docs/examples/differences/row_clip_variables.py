@@ -1,0 +1,11 @@
+import numpy as np
+
+from lockstep import reference
+from lockstep.reference import strict
+
+for name, lockstep in ("default", reference), ("strict", strict):
+    w = lockstep.Variable("w", [[4.0, 0.0]], np.float32)
+    momentum = lockstep.MomentumOptimizer(1.0, momentum=0.5)
+    opt = lockstep.VariableClippingOptimizer(momentum, {w: [1]}, max_norm=1.0)
+    opt.apply_gradients([(np.zeros((1, 2), np.float32), w)])
+    print(f"{name}: {len(opt.variables())} state variables")

@@ -1,0 +1,114 @@
+"""Family ``variable_clipping``: the row-clipping wrapper, alone and in layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.parity.cases import CannotInterpretError, Case, NotBuiltError
+from harness.parity.trajectory import Training, recorded_trajectory
+from lockstep.interface import Array, Host
+
+__all__ = ["KINDS", "clipped", "expectations", "replay"]
+
+KINDS = frozenset(
+    {
+        "dense",
+        "sparse",
+        "sparse_duplicates",
+        "sparse_over_first_dim",
+        "axes",
+        "chained",
+        "nothing_to_clip",
+        "zero_norm",
+        "max_norm_zero",
+        "max_norm_negative",
+        "nonfinite",
+        "float16",
+        "float16_overflow",
+        "iterator_of_pairs",
+        "clip_over_loss_scale",
+        "loss_scale_over_clip",
+        "bad_dims",
+        "all_gradients_absent",
+    }
+)
+
+INPUTS = (
+    "optimizer",
+    "layers",
+    "variables",
+    "gradients",
+    "variable_kind",
+    "loss_scale",
+    "grads_and_vars_given_as",
+    "dims",
+    "dims_is",
+)
+
+# What an error case that leaves these out was recorded with: see FORMAT.md.
+ASSUMED: Mapping[str, Any] = {
+    "optimizer": {"name": "GradientDescent", "args": {"learning_rate": 0.1}},
+    "variables": [{"name": "w", "dtype": "float32", "shape": [2], "value": [1, 2]}],
+    "gradients": [[[1, 1]]],
+}
+
+
+def replay(case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
+    """Build the layers, innermost first, and apply the gradients to them."""
+    case.require_known(INPUTS, ("initial", "steps", "raises"))
+    _require_built(case)
+    assumed = ASSUMED if "raises" in case.expected else {}
+    case = Case(
+        case.family, case.id, case.kind, {**assumed, **case.inputs}, case.expected
+    )
+    training = Training(case, host)
+    optimizer = training.base
+    for layer in case.inputs.get("layers", [_bad_layer(case)]):
+        dims, max_norm = layer["vars_to_clip_dims"], layer["max_norm"]
+        optimizer = clipped(optimizer, dims, max_norm, training)
+    given_as = case.inputs.get("grads_and_vars_given_as", "list")
+    if given_as not in ("list", "one-shot iterator"):
+        raise CannotInterpretError(f"pairs given as {given_as!r}")
+
+    def apply(gradients: list[Any]) -> Mapping[str, Any]:
+        pairs = list(zip(gradients, training.variables, strict=True))
+        given = pairs if given_as == "list" else iter(pairs)
+        return {"": optimizer.apply_gradients(given, global_step=training.counter)}
+
+    with np.errstate(all="ignore"):
+        yield from training.run_function(optimizer, apply)
+
+
+def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
+    """Yield the recorded trajectory."""
+    _require_built(case)
+    yield from recorded_trajectory(case)
+
+
+def clipped(
+    inner: Any, dims: Mapping[str, Any], max_norm: float, training: Training
+) -> Any:
+    """Wrap ``inner`` so that the variables of these names are clipped."""
+    names = training.host.names
+    if not hasattr(names, "VariableClippingOptimizer"):
+        raise NotBuiltError("VariableClippingOptimizer does not exist yet")
+    by_name = dict(
+        zip((v.name for v in training.recorded), training.variables, strict=True)
+    )
+    listed = {training.host.key(by_name[name]): axes for name, axes in dims.items()}
+    return names.VariableClippingOptimizer(inner, listed, max_norm)
+
+
+def _require_built(case: Case) -> None:
+    if "loss_scale" in case.inputs:
+        raise NotBuiltError("MixedPrecisionLossScaleOptimizer does not exist yet")
+
+
+def _bad_layer(case: Case) -> Mapping[str, Any]:
+    """Return the layer of an error case, which lists its only variable."""
+    name = case.inputs.get("variables", ASSUMED["variables"])[0]["name"]
+    axes = case.inputs.get("dims", [0])
+    return {"vars_to_clip_dims": {name: axes}, "max_norm": 1.0}

@@ -1,0 +1,179 @@
+"""The words of row clipping: its checks, and the sentences that every host says."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from lockstep.interface import StepReport
+from lockstep.spec.errors import (
+    AxesError,
+    NotAnOptimizerError,
+    OutOfRangeError,
+    UnknownNameError,
+    UnsupportedError,
+    nearest,
+    sentence,
+)
+
+__all__ = [
+    "check_max_norm",
+    "check_name",
+    "listed_axes",
+    "listed_twice",
+    "not_a_key",
+    "not_an_optimizer",
+    "report",
+    "require_mapping",
+    "resolved_axes",
+    "unknown_variable",
+    "whole_variable",
+]
+
+WRAPPER = "VariableClippingOptimizer"
+DIMS = f"{WRAPPER}: vars_to_clip_dims"
+
+
+def not_an_optimizer(opt: object, expected: str) -> NotAnOptimizerError:
+    """Build the error for an ``opt`` that cannot be wrapped."""
+    got, remedy = type(opt).__name__, "pass the optimizer whose steps come first"
+    if isinstance(opt, type):
+        got, remedy = f"the class {opt.__name__}", "pass an instance"
+    return NotAnOptimizerError(sentence(WRAPPER, f"a {expected}", got, remedy))
+
+
+def check_max_norm(max_norm: Any) -> None:
+    """Raise unless ``max_norm`` is a finite number > 0 (not called under strict).
+
+    # Quirk: docs/differences.md#row-clip-range
+    """
+    try:
+        fine = math.isfinite(max_norm) and max_norm > 0
+    except TypeError:
+        fine = False
+    if not fine:
+        remedy = "give the largest norm that a row may keep"
+        subject, expected = f"{WRAPPER}: max_norm", "a finite number > 0"
+        raise OutOfRangeError(sentence(subject, expected, repr(max_norm), remedy))
+
+
+def check_name(name: Any) -> None:
+    """Raise unless ``name`` is a string with a character in it."""
+    if not isinstance(name, str) or not name:
+        remedy = "leave it out, or give one"
+        raise OutOfRangeError(
+            sentence(f"{WRAPPER}: name", "a name", repr(name), remedy)
+        )
+
+
+def require_mapping(vars_to_clip_dims: Any) -> None:
+    """Raise unless ``vars_to_clip_dims`` maps variables to axes."""
+    if not isinstance(vars_to_clip_dims, Mapping):
+        expected, got = "a dict {variable: axes}", type(vars_to_clip_dims).__name__
+        remedy = "for one matrix w whose rows are to be clipped give {w: [1]}"
+        raise AxesError(sentence(DIMS, expected, got, remedy))
+
+
+def listed_axes(name: str, dims: Any) -> tuple[int, ...]:
+    """Return a copy of the axes listed for one variable, as they were written.
+
+    Raises:
+        AxesError: no list or tuple of integers (an integer by itself, None, a string).
+    """
+    axes: list[int] = []
+    fine = isinstance(dims, Iterable) and not isinstance(dims, str | bytes | Mapping)
+    for axis in dims if fine else ():
+        try:
+            axes.append(operator.index(axis))
+        except TypeError:
+            fine = False
+        fine = fine and not isinstance(axis, bool)
+    if not fine:
+        remedy = "give [1] for the rows of a matrix"
+        expected = f"a list of axes for {name!r}"
+        raise AxesError(sentence(DIMS, expected, repr(dims), remedy))
+    return tuple(axes)
+
+
+def resolved_axes(name: str, axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Return ``axes`` counted from the front, ascending.
+
+    By default this is called at construction; under strict, where out of range is an
+    error of ``apply_gradients``, before anything is applied.
+
+    Raises:
+        OutOfRangeError: an axis that a variable of this rank does not have, or one axis
+            twice.
+    """
+    for axis in axes:
+        if not -rank <= axis < rank:
+            remedy = "axes count from 0, or from -1 at the end"
+            expected = f"axes of {name!r}, which has {rank}"
+            raise OutOfRangeError(sentence(DIMS, expected, str(axis), remedy))
+    resolved = sorted(axis % rank for axis in axes)
+    if len(set(resolved)) < len(resolved):
+        expected, remedy = f"each axis of {name!r} once", "leave one of them out"
+        raise OutOfRangeError(sentence(DIMS, expected, str(list(axes)), remedy))
+    return tuple(resolved)
+
+
+def not_a_key(got: object, expected: str) -> AxesError:
+    """Build the error for a key of ``vars_to_clip_dims`` that names no variable.
+
+    ``expected`` says what keys there may be on this host, such as ``variables``.
+    """
+    remedy = "use the variables themselves as keys"
+    return AxesError(sentence(DIMS, f"{expected} as keys", type(got).__name__, remedy))
+
+
+def unknown_variable(key: str, known: Iterable[str]) -> UnknownNameError:
+    """Build the error for a listed variable that the optimizer does not update.
+
+    ``key`` is its name, or some words for one without a name.
+    """
+    names = list(known)
+    close = nearest(key, names)
+    remedy = f"did you mean {close!r}" if close else "list what the optimizer updates"
+    shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+    text = sentence(DIMS, f"variables among {shown}", repr(key), remedy)
+    return UnknownNameError(text.removesuffix(".") + "?" if close else text)
+
+
+def listed_twice(name: str) -> UnsupportedError:
+    """Build the error for a variable that two keys stand for."""
+    remedy = "leave one of the two out"
+    return UnsupportedError(
+        sentence(DIMS, "each variable once", f"{name!r} twice", remedy)
+    )
+
+
+def whole_variable(name: str, axes: Sequence[int]) -> str:
+    """Return the warning for a sparse gradient and axes that hold dimension 0."""
+    got = f"a sparse gradient for {name!r}, clipped over {list(axes)}"
+    remedy = "the norm runs over all rows, so the whole variable is read and clipped"
+    return sentence(WRAPPER, "axes without dimension 0", got, remedy)
+
+
+def report(
+    inner: StepReport | None,
+    names: Sequence[str],
+    absent: Sequence[bool],
+    rows: int,
+    clipped: int,
+) -> StepReport:
+    """Say what a step updated and how many of the norms it took were too large.
+
+    ``inner`` is the ``last_step`` of the wrapped optimizer, which knows better what was
+    updated; None if it keeps none. ``rows`` counts each named row once.
+    """
+    ending = f"{clipped} of {rows} rows clipped"
+    if inner is not None:
+        return inner._replace(reason=f"{inner.reason}; {ending}")
+    pairs = zip(names, absent, strict=True)
+    skipped = tuple(name for name, is_absent in pairs if is_absent)
+    updated = f"of {len(names)} gradients {len(skipped)} absent"
+    if not skipped:
+        updated = "every gradient was present"
+    return StepReport(len(skipped) < len(names), f"{updated}; {ending}", skipped)

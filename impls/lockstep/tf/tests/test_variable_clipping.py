@@ -1,0 +1,452 @@
+"""Laws of row clipping, in every face that can share a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lockstep import registry
+from lockstep import tf as lockstep_tf
+from lockstep.interface import Rows
+from lockstep.tf import MultitaskOptimizerWrapper, VariableClippingOptimizer
+from lockstep.tf import strict as lockstep_strict
+from lockstep.tf.core.clip_rows import clip_rows
+from lockstep.tf.tests.trajectory import (
+    RULES,
+    TOLERANCE,
+    State,
+    assert_close,
+    assert_same_bits,
+    draw,
+    replay,
+    replay_listed,
+    rows,
+)
+
+v1 = tf.compat.v1
+
+Hosts = Callable[..., Any]
+Wrap = Callable[[Any, list[Any]], Any]
+
+VALUES, *DENSE = draw(5, [(3,), (4, 2), (2, 3, 2)], steps=4)
+VALUES = [value * 2 for value in VALUES]
+ZERO = [np.zeros_like(value) for value in VALUES]
+TABLE = rows([2, 0], [[1, -2], [3, 0.5]], 4, 2)
+TWICE = rows([2, 0, 2, 2], [[1, -2], [3, 0.5], [-0.25, 4], [0.5, 1]], 4, 2)
+NO_ROWS = rows([], [], 4, 2)
+MANY = draw(6, [(3,), (6, 37)], steps=2)
+
+
+def clipping(names: Any, axes: list[Any], max_norm: float = 1.0) -> Wrap:
+    """Clip every variable whose axes are not None."""
+
+    def wrap(opt: Any, keys: list[Any]) -> Any:
+        pairs = zip(keys, axes, strict=True)
+        listed = {key: dims for key, dims in pairs if dims is not None}
+        return names.VariableClippingOptimizer(opt, listed, max_norm)
+
+    return wrap
+
+
+def dense_steps(*steps: int) -> list[list[Any]]:
+    return [DENSE[step] for step in steps]
+
+
+def sparse_steps(*tables: Rows) -> list[list[Any]]:
+    pairs = zip(DENSE, tables, strict=False)
+    return [[dense[0], table, dense[2]] for dense, table in pairs]
+
+
+CASES: dict[str, tuple[list[Any], float, list[list[Any]]]] = {
+    "rows": ([[0], [1], [1, 2]], 1.0, dense_steps(0, 1, 2)),
+    "other axes": ([[], [0], [0]], 1.25, dense_steps(0, 1)),
+    "axes apart": ([None, [0, 1], [0, 2]], 1.25, dense_steps(0, 1)),
+    "negative axes": ([[-1], (-2, 1), [-3]], 1.25, dense_steps(0, 1)),
+    "not listed": ([None, [1], None], 0.5, dense_steps(0, 1)),
+    "absent": (
+        [[0], [1], [2]],
+        0.5,
+        [[None, DENSE[0][1], None], [DENSE[1][0], None, ZERO[2]]],
+    ),
+    "zero gradients": ([[0], [1], [2]], 0.5, [ZERO, DENSE[1], ZERO]),
+    "sparse": ([[0], [1], [2]], 0.75, sparse_steps(TABLE, TABLE)),
+    "sparse, twice": ([[0], [1], [2]], 0.75, sparse_steps(TWICE, TWICE)),
+    "sparse, no axes": ([[0], [], [2]], 0.75, sparse_steps(TABLE, TWICE)),
+    "sparse, negative": ([[0], [-1], [2]], 0.75, sparse_steps(TABLE, TWICE)),
+}
+
+
+def both(
+    new_host: Hosts, names: Any, rule: str, wrap: Callable[[Any], Wrap], *run: Any
+) -> tuple[list[State], list[State]]:
+    """Replay on TensorFlow and on the reference, under the same semantics."""
+    oracle = registry.host("reference", strict=names is lockstep_strict)
+    expected = replay_listed(oracle, rule, wrap(oracle.names), *run)
+    return replay_listed(new_host(names), rule, wrap(names), *run), expected
+
+
+@pytest.mark.parametrize("rule", ["GradientDescent", "Momentum", "Adam"])
+@pytest.mark.parametrize("case", CASES)
+def test_every_step_equals_the_reference(
+    new_host: Hosts, names: Any, case: str, rule: str
+) -> None:
+    axes, max_norm, steps = CASES[case]
+    got, expected = both(
+        new_host, names, rule, lambda n: clipping(n, axes, max_norm), VALUES, steps
+    )
+    # Where axes are apart TensorFlow's kernel adds the elements in another order.
+    within = max(TOLERANCE.get(rule, 0), case == "axes apart")
+    assert_close(got, expected, within=within)
+
+
+@pytest.mark.filterwarnings("ignore:VariableClippingOptimizer:UserWarning")
+@pytest.mark.parametrize("axes", [[0], [0, 1], [-2]])
+def test_sparse_gradients_and_dimension_0_equal_the_reference(
+    new_host: Hosts, names: Any, axes: list[int]
+) -> None:
+    wrap = [None, axes, None]
+    steps = sparse_steps(TABLE, TWICE)
+    got, expected = both(
+        new_host, names, "Momentum", lambda n: clipping(n, wrap), VALUES, steps
+    )
+    assert_close(got, expected, within=0)
+
+
+def test_dimension_0_is_warned_about(new_host: Hosts, names: Any) -> None:
+    steps = sparse_steps(TABLE)
+    wrap = clipping(names, [None, [0], None])
+    with pytest.warns(UserWarning, match="the whole variable is read and clipped"):
+        replay_listed(new_host(names), "Momentum", wrap, VALUES, steps)
+
+
+def test_long_rows_equal_the_reference(new_host: Hosts, names: Any) -> None:
+    """Sums of more elements than a kernel adds at once."""
+    got, expected = both(
+        new_host,
+        names,
+        "GradientDescent",
+        lambda n: clipping(n, [[0], [1]], 2.0),
+        MANY[0],
+        MANY[1:],
+    )
+    assert_close(got, expected, within=0)
+
+
+def test_half_precision_equals_the_reference(new_host: Hosts, names: Any) -> None:
+    table = [[300, 400], [3, 4], [150, 150], [0.1, 0.2]]
+    half = [np.array(table, np.float16)]
+    steps = [[np.full((4, 2), 0.5, np.float16)], [np.zeros((4, 2), np.float16)]]
+    got, expected = both(
+        new_host,
+        names,
+        "GradientDescent",
+        lambda n: clipping(n, [[1]], 2.0),
+        half,
+        steps,
+    )
+    assert_close(got, expected, within=0)
+    survives = np.abs(got[-1].variables[0][0]).max() > 1
+    assert survives == (names is lockstep_tf), "the original loses the first row"
+
+
+def test_the_default_is_the_original_above_the_norm(new_host: Hosts) -> None:
+    axes, steps = [[0], [1], [1, 2]], [*DENSE[:2], *sparse_steps(TABLE)]
+    default = clipping(lockstep_tf, axes, 0.01)
+    strict = clipping(lockstep_strict, axes, 0.01)
+    assert_same_bits(
+        replay_listed(new_host(), "Momentum", default, VALUES, steps),
+        replay_listed(new_host(lockstep_strict), "Momentum", strict, VALUES, steps),
+    )
+
+
+def test_below_the_norm_it_is_the_bare_optimizer_to_the_bit(new_host: Hosts) -> None:
+    steps = [*DENSE[:2], *sparse_steps(TWICE)]
+    wrap = clipping(lockstep_tf, [[0], [1], [1, 2]], 100.0 / 3)
+    got = replay_listed(new_host(), "Adam", wrap, VALUES, steps)
+    assert_same_bits(got, replay(new_host(), "Adam", lambda opt: opt, VALUES, steps))
+
+
+def test_rows_that_stay_keep_their_bits() -> None:
+    odd = np.float32([[1e-40, -0.0], [-1e-42, 0.3], [np.inf, 1], [np.nan, 1], [3, 4]])
+    clipped, too_large = clip_rows(tf.constant(odd), [1], 1.0 / 3)
+    assert clipped[:2].numpy().tobytes() == odd[:2].tobytes()
+    assert too_large[:, 0].numpy().tolist() == [False, False, True, True, True]
+    assert np.isnan(clipped[2, 0]) and clipped[2, 1] == 0
+    assert np.isnan(clipped[3]).all()
+    assert np.linalg.norm(clipped[4]) == pytest.approx(1 / 3)
+
+
+def test_no_rows_clip_nothing(new_host: Hosts, names: Any) -> None:
+    wrap = clipping(names, [[1]], 0.1)
+    got = replay_listed(new_host(names), "Momentum", wrap, VALUES[1:2], [[NO_ROWS]])
+    assert got[0].variables[0].tobytes() == VALUES[1].tobytes()
+    assert got[0].global_step == 1
+
+
+def test_unnamed_rows_move_as_without_clipping(new_host: Hosts, names: Any) -> None:
+    steps = [[rows([1, 3], np.ones((2, 2)), 4, 2)], [TABLE]]
+    values = [VALUES[1] * 10]
+    bare = replay(new_host(names), "Adam", lambda opt: opt, values, steps[:1])
+    wrap = clipping(names, [[1]])
+    got = replay_listed(new_host(names), "Adam", wrap, values, steps)
+    assert got[0].variables[0][::2].tobytes() == bare[0].variables[0][::2].tobytes()
+    norms = np.linalg.norm(got[0].variables[0], axis=1)
+    assert norms[[1, 3]] == pytest.approx([1, 1])
+    assert (np.linalg.norm(got[1].variables[0], axis=1)[[0, 2]] < 1.0001).all()
+
+
+@pytest.mark.parametrize(
+    ("names", "left"), [(lockstep_tf, 1.0), (lockstep_strict, -5.0)]
+)
+def test_a_row_named_twice_is_clipped(new_host: Hosts, names: Any, left: float) -> None:
+    gradient = rows([1, 1, 1], np.zeros((3, 2)), 2, 2)
+    wrap = clipping(names, [[1]], 1.0)
+    values = [np.float32([[9, 9], [4, 0]])]
+    got = replay_listed(new_host(names), "Momentum", wrap, values, [[gradient]])
+    assert got[0].variables[0].tolist() == [[9, 9], [left, 0]]
+
+
+NESTS: dict[str, Callable[[Any], Wrap]] = {
+    "clip(clip)": lambda n: (
+        lambda opt, keys: clipping(n, [[0], [1], [2]], 0.7)(
+            clipping(n, [None, [], [0]], 0.9)(opt, keys), keys
+        )
+    ),
+    "clip(multitask)": lambda n: (
+        lambda opt, keys: clipping(n, [[0], [1], [2]], 0.5)(
+            n.MultitaskOptimizerWrapper(opt), keys
+        )
+    ),
+    "multitask(clip)": lambda n: (
+        lambda opt, keys: n.MultitaskOptimizerWrapper(
+            clipping(n, [[0], [1], [2]], 0.5)(opt, keys)
+        )
+    ),
+}
+DEEP_NESTS: dict[str, Callable[[Any], Wrap]] = {
+    "clip(multitask(clip))": lambda n: (
+        lambda opt, keys: clipping(n, [[0], None, None], 0.4)(
+            NESTS["multitask(clip)"](n)(opt, keys), keys
+        )
+    ),
+    "multitask(multitask(clip))": lambda n: (
+        lambda opt, keys: n.MultitaskOptimizerWrapper(
+            NESTS["multitask(clip)"](n)(opt, keys)
+        )
+    ),
+    "multitask(clip(multitask(clip)))": lambda n: (
+        lambda opt, keys: n.MultitaskOptimizerWrapper(
+            DEEP_NESTS["clip(multitask(clip))"](n)(opt, keys)
+        )
+    ),
+}
+SOME_ZERO = [
+    [ZERO[0], DENSE[0][1], ZERO[2]],
+    DENSE[1],
+    [DENSE[2][0], ZERO[1], None],
+    ZERO,
+    [DENSE[3][0], TABLE, ZERO[2]],
+    [ZERO[0], rows([1, 1], [[1, 2], [-1, -2]], 4, 2), DENSE[3][2]],
+]
+
+
+@pytest.mark.parametrize("rule", ["Momentum", "Adam"])
+@pytest.mark.parametrize("nest", NESTS)
+def test_nests_equal_the_reference(
+    new_host: Hosts, names: Any, nest: str, rule: str
+) -> None:
+    got, expected = both(new_host, names, rule, NESTS[nest], VALUES, SOME_ZERO)
+    assert_close(got, expected, within=TOLERANCE.get(rule, 0))
+
+
+@pytest.mark.parametrize("nest", DEEP_NESTS)
+def test_deep_nests_equal_the_reference(new_host: Hosts, nest: str) -> None:
+    got, expected = both(
+        new_host, lockstep_tf, "Momentum", DEEP_NESTS[nest], VALUES, SOME_ZERO
+    )
+    assert_close(got, expected, within=0)
+
+
+@pytest.mark.parametrize(
+    ("nest", "clipped"), [("multitask(clip)", False), ("clip(multitask)", True)]
+)
+def test_a_skipped_variable_is_clipped_from_outside_only(
+    new_host: Hosts, nest: str, clipped: bool
+) -> None:
+    steps = [[ZERO[0], DENSE[0][1], ZERO[2]]]
+    wrap = NESTS[nest](lockstep_tf)
+    state = replay_listed(new_host(), "Momentum", wrap, VALUES, steps)[0]
+    changed = state.variables[0].tobytes() != VALUES[0].tobytes()
+    assert changed is clipped
+    assert np.linalg.norm(state.variables[1], axis=1) == pytest.approx([0.5] * 4)
+
+
+def test_strict_multitask_around_clipping_has_no_effect(new_host: Hosts) -> None:
+    names = lockstep_strict
+    bare = clipping(names, [[0], [1], [2]], 0.5)
+    wrap = NESTS["multitask(clip)"](names)
+    assert_same_bits(
+        replay_listed(new_host(names), "Momentum", wrap, VALUES, SOME_ZERO),
+        replay_listed(new_host(names), "Momentum", bare, VALUES, SOME_ZERO),
+    )
+
+
+def test_strict_clips_nothing_after_a_one_shot_iterator(
+    new_host: Hosts, names: Any
+) -> None:
+    host = new_host(names)
+    w = host.variable("w", np.float32([3, 4]))
+    opt = clipping(names, [[0]])(names.GradientDescentOptimizer(0.5), [w.ref()])
+    outer = clipping(names, [[0]])(opt, [w.ref()])
+    host.compile(lambda g: outer.apply_gradients(iter([(g[0], w)])))(
+        [np.float32([0, 0])]
+    )
+    norm = 1.0 if names is lockstep_tf else 5.0
+    assert np.linalg.norm(host.read(w)) == pytest.approx(norm)
+
+
+def test_a_norm_may_come_as_a_tensor(names: Any) -> None:
+    w, limit = tf.Variable([3.0, 4.0]), tf.Variable(1.0, dtype=tf.float64)
+    opt = clipping(names, [[0]], limit)(names.GradientDescentOptimizer(0.5), [w.ref()])
+    opt.apply_gradients([(tf.zeros([2]), w)])
+    assert np.linalg.norm(w) == pytest.approx(1)
+
+
+def test_it_is_an_optimizer_that_delegates(names: Any) -> None:
+    w = tf.Variable([[3.0, 4.0]], name="w")
+    base = names.MomentumOptimizer(0.25, momentum=0.5)
+    opt = names.VariableClippingOptimizer(base, {w.ref(): [1]}, 1.0, True, True, "Rows")
+    opt.minimize(lambda: tf.reduce_sum(w**2), var_list=[w])
+    assert isinstance(opt, v1.train.Optimizer)
+    assert opt.get_name() == "Rows"
+    assert opt.get_slot_names() == ["momentum"]
+    assert opt.get_slot(w.ref(), "momentum").numpy().tolist() == [[6.0, 8.0]]
+    slots = [base.get_slot(w, "momentum")] if names is lockstep_tf else []
+    assert opt.variables() == slots
+
+
+def test_an_eager_step_counts_the_rows_it_clipped(names: Any) -> None:
+    a, b = tf.Variable([[3.0, 4], [0, 0.5]], name="a"), tf.Variable(1.0, name="b")
+    base = names.GradientDescentOptimizer(1.0)
+    opt = names.VariableClippingOptimizer(base, {a.ref(): [1]}, 1.0)
+    assert opt.last_step is None
+    opt.apply_gradients([(tf.zeros([2, 2]), a), (None, b)])
+    assert opt.last_step.applied
+    assert opt.last_step.skipped == ("b",)
+    assert opt.last_step.reason == "of 2 gradients 1 absent; 1 of 2 rows clipped"
+
+
+def test_a_report_tells_what_the_multitask_wrapper_inside_did() -> None:
+    a, b = tf.Variable([3.0, 4.0], name="a"), tf.Variable(1.0, name="b")
+    inner = MultitaskOptimizerWrapper(lockstep_tf.AdamOptimizer())
+    opt = VariableClippingOptimizer(inner, {a.ref(): [0]}, 1.0)
+    opt.apply_gradients([(tf.zeros([2]), a), (tf.ones([]), b)])
+    assert opt.last_step.skipped == ("a",)
+    assert opt.last_step.reason == "of 2 gradients 1 all zero; 1 of 1 rows clipped"
+
+
+def test_keras_variables_are_taken_by_their_value(names: Any) -> None:
+    keras = pytest.importorskip("keras", reason="needs Keras")
+    w = keras.Variable(np.float32([3, 4]), name="w")
+    base = names.GradientDescentOptimizer(0.5)
+    opt = names.VariableClippingOptimizer(base, {w.value.ref(): [0]}, 1.0)
+    opt.apply_gradients([(tf.zeros([2]), w)])
+    assert np.linalg.norm(w.numpy()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("rule", ["Momentum", "Adam"])
+@pytest.mark.parametrize("outer", [False, True], ids=["clip", "multitask(clip)"])
+def test_nothing_is_traced_after_the_second_call(
+    rule: str, names: Any, outer: bool
+) -> None:
+    w = tf.Variable(VALUES[1])
+    base = getattr(names, f"{rule}Optimizer")(**RULES[rule])
+    opt = names.VariableClippingOptimizer(base, {w.ref(): [1]}, 1.0)
+    opt = names.MultitaskOptimizerWrapper(opt) if outer else opt
+    traces = []
+
+    @tf.function(reduce_retracing=False)
+    def step(gradient: tf.Tensor) -> None:
+        traces.append(1)
+        opt.apply_gradients([(gradient, w)])
+
+    for number, gradients in enumerate([*DENSE, *DENSE, ZERO]):
+        step(tf.constant(gradients[1]))
+        if number == 1:
+            traced = len(traces)
+    assert len(traces) == traced <= 2
+    assert not set(vars(base)) & {"_lockstep_skips"}
+
+
+def test_a_jit_compiled_step_clips(names: Any) -> None:
+    w = tf.Variable([[3.0, 4.0], [0.25, 0.5]])
+    base = names.GradientDescentOptimizer(1.0)
+    opt = names.VariableClippingOptimizer(base, {w.ref(): [1]}, 2.5)
+    step = tf.function(
+        lambda g: opt.apply_gradients([(g, w)]) and None,
+        autograph=False,
+        jit_compile=True,
+    )
+    step(tf.zeros([2, 2]))
+    assert w.numpy() == pytest.approx(np.float32([[1.5, 2.0], [0.25, 0.5]]))
+
+
+def operations(graph: tf.Graph) -> list[tf.Operation]:
+    """Return the operations of a graph and of the functions that it calls."""
+    found = list(graph.get_operations())
+    for function in graph._functions.values():
+        inner = getattr(function, "graph", None)
+        found += operations(inner) if inner is not None else []
+    return found
+
+
+@pytest.mark.parametrize("nest", ["clip", "multitask(clip)", "clip(multitask)"])
+@pytest.mark.parametrize("rule", ["GradientDescent", "Momentum"])
+def test_no_operation_of_a_sparse_step_is_as_large_as_the_vocabulary(
+    names: Any, rule: str, nest: str
+) -> None:
+    vocabulary = 12345
+    with tf.Graph().as_default() as graph:
+        w = v1.Variable(tf.zeros([vocabulary, 3]), use_resource=True)
+        opt = getattr(names, f"{rule}Optimizer")(**RULES[rule])
+        opt._create_slots([w])
+        before = len(graph.get_operations())
+        if nest == "clip(multitask)":
+            opt = names.MultitaskOptimizerWrapper(opt)
+        opt = names.VariableClippingOptimizer(opt, {w: [1]}, 1.0)
+        if nest == "multitask(clip)":
+            opt = names.MultitaskOptimizerWrapper(opt)
+        values = v1.placeholder(tf.float32, [None, 3])
+        indices = v1.placeholder(tf.int64, [None])
+        opt.apply_gradients([(tf.IndexedSlices(values, indices), w)])
+        made = operations(graph)[before:]
+    types = {op.type for op in made}
+    assert "ResourceGather" in types
+    assert types & {"ResourceScatterUpdate", "ResourceScatterSub"}
+    for op in made:
+        for tensor in [*op.inputs, *op.outputs]:
+            size = tensor.shape.num_elements() if tensor.shape.rank else 0
+            assert (size or 0) < vocabulary, f"{op.type} {op.name}"
+
+
+def test_one_train_op_updates_and_clips(names: Any) -> None:
+    with tf.Graph().as_default():
+        w = v1.get_variable("w", initializer=tf.constant([[3.0, 4.0]]))
+        counter = v1.train.get_or_create_global_step()
+        base = names.AdamOptimizer(0.5)
+        opt = names.VariableClippingOptimizer(base, {w: [1]}, 1.0)
+        update = opt.minimize(tf.reduce_sum(w**2), global_step=counter)
+        assert v1.get_collection(v1.GraphKeys.TRAIN_OP) == [update]
+        assert update.name == "VariableClipping"
+        saved = sorted(v.op.name for v in v1.global_variables())
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            session.run(v1.get_collection(v1.GraphKeys.TRAIN_OP))
+            assert session.run(counter) == 1
+            assert np.linalg.norm(session.run(w)) == pytest.approx(1)
+    powers = ["VariableClipping/beta1_power", "VariableClipping/beta2_power"]
+    assert saved == [*powers, "global_step", "w", "w/Adam", "w/Adam_1"]
