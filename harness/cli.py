@@ -178,6 +178,32 @@ def plot(
 
 
 @app.command()
+def schedule(
+    policy: Annotated[str, typer.Argument(help="A policy, such as poly_decay.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="Its arguments: NAME=VALUE ...")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="How many steps; default: until it has decayed.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="The original's rule, quirks included.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Draw into this folder as well.")
+    ] = None,
+) -> None:
+    """Draw a learning-rate policy here and, with --out, as SVG, PDF and CSV."""
+    from harness.schedule import draw_schedule, parse, print_schedule
+    from harness.schedule import schedule as rates_of
+
+    drawn = rates_of(policy, parse(arguments or ()), steps, strict)
+    print_schedule(drawn, Console())
+    if out is not None:
+        print(*draw_schedule(drawn, out), sep="\n")
+
+
+@app.command()
 def pages() -> None:
     """Draw the plots and write the pages of docs/generated from results."""
     from harness.pages.write import write_pages

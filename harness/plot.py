@@ -19,7 +19,7 @@ from harness.finding import Finding
 from harness.style import DARK, LIGHT, Theme
 from harness.tasks import part
 
-__all__ = ["Drawing", "Figure", "Paint", "draw"]
+__all__ = ["Canvas", "Drawing", "Figure", "Paint", "Theme", "draw", "draw_one"]
 
 METADATA = {
     ".svg": {"Date": None, "Creator": None},
@@ -70,10 +70,11 @@ def draw(finding: Finding, folder: Path) -> list[Figure]:
     """Draw every figure of a finding into ``folder``; return them in reading order."""
     folder.mkdir(parents=True, exist_ok=True)
     drawings: Iterator[Drawing] = part(finding.task, "figures").drawings(finding)
-    return [_draw(drawing, folder) for drawing in drawings]
+    return [draw_one(drawing, folder) for drawing in drawings]
 
 
-def _draw(drawing: Drawing, folder: Path) -> Figure:
+def draw_one(drawing: Drawing, folder: Path) -> Figure:
+    """Draw one figure into ``folder``."""
     light, dark, pdf, csv = (
         folder / f"{drawing.name}.{end}"
         for end in ("light.svg", "dark.svg", "pdf", "csv")

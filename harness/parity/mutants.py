@@ -21,6 +21,7 @@ from harness.parity.mutant import (
     one_percent_more,
     planted,
 )
+from harness.parity.policy_mutants import policy_mutants
 from harness.parity.row_mutants import row_mutants
 from harness.parity.scale_mutants import scale_mutants
 from lockstep.interface import Array, Rows
@@ -229,6 +230,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_of_the_rules(),
     *_of_the_wrapper(),
     *_of_the_clipping(),
+    *policy_mutants(),
     *row_mutants(),
     *scale_mutants(),
 )

@@ -43,6 +43,7 @@ EXPORTS: tuple[str, ...] = (
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
+    "lr_policies",
 )
 
 Array: TypeAlias = npt.NDArray[Any]

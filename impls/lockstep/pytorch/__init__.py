@@ -7,12 +7,14 @@ rate schedulers and ``GradScaler`` work as with any other optimizer; the methods
 same names with the originals' exact behaviour.
 """
 
+from lockstep.pytorch import lr_policies
 from lockstep.pytorch.automatic_scaler import AutomaticLossScaler
 from lockstep.pytorch.loss_scaling import (
     DynamicLossScale,
     FixedLossScale,
     MixedPrecisionLossScaleOptimizer,
 )
+from lockstep.pytorch.lr_scheduler import PolicyLR
 from lockstep.pytorch.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
@@ -40,7 +42,9 @@ __all__ = [
     "MixedPrecisionLossScaleOptimizer",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "PolicyLR",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
+    "lr_policies",
 ]

@@ -13,6 +13,7 @@ from lockstep.pytorch import (
     MomentumOptimizer,
     RMSPropOptimizer,
 )
+from lockstep.spec.lr_policies import strict_module
 
 __all__ = [
     "AdagradOptimizer",
@@ -26,9 +27,11 @@ __all__ = [
     "MixedPrecisionLossScaleOptimizer",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "PolicyLR",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
+    "lr_policies",
 ]
 
 
@@ -79,3 +82,12 @@ class AutomaticLossScaler(pytorch.AutomaticLossScaler):
 clip_gradients_by_global_norm = partial(
     pytorch.clip_gradients_by_global_norm, strict=True
 )
+
+
+lr_policies = strict_module(pytorch.lr_policies, f"{__name__}.lr_policies")
+
+
+class PolicyLR(pytorch.PolicyLR):
+    """The scheduler with ``strict=True``: a policy's name means the original's rule."""
+
+    __init__ = partialmethod(pytorch.PolicyLR.__init__, strict=True)

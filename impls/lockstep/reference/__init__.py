@@ -6,6 +6,7 @@ are those of TensorFlow 1.15 to the bit.
 """
 
 from lockstep.interface import Rows
+from lockstep.reference import lr_policies
 from lockstep.reference.automatic_scaler import AutomaticLossScaler
 from lockstep.reference.loss_scaling import (
     DynamicLossScale,
@@ -45,4 +46,5 @@ __all__ = [
     "Variable",
     "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
+    "lr_policies",
 ]

@@ -16,6 +16,7 @@ from lockstep.reference import (
     Variable,
 )
 from lockstep.reference.optimizers import Optimizer
+from lockstep.spec.lr_policies import strict_module
 
 __all__ = [
     "AdagradOptimizer",
@@ -34,6 +35,7 @@ __all__ = [
     "Variable",
     "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
+    "lr_policies",
 ]
 
 
@@ -80,3 +82,6 @@ FtrlOptimizer = partial(reference.FtrlOptimizer, strict=True)
 clip_gradients_by_global_norm = partial(
     reference.clip_gradients_by_global_norm, strict=True
 )
+
+
+lr_policies = strict_module(reference.lr_policies, f"{__name__}.lr_policies")

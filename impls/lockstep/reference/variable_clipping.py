@@ -127,7 +127,8 @@ class VariableClippingOptimizer(Optimizer):
             else:
                 variable.value = variable.value.copy()
                 variable.value[rows] = clipped
-        if indices is None:
+        # Over a negative axis that means dimension 0, strict has one norm of all rows.
+        if indices is None or len(too_large) < len(indices):
             return too_large
         return too_large[np.unique(indices, return_index=True)[1]]
 

@@ -16,6 +16,7 @@ __all__ = [
     "MalformedPairsError",
     "MissingFrameworkError",
     "MissingLossScaleError",
+    "NoBoundariesError",
     "NoGradientsError",
     "NonFiniteNormError",
     "NotAnOptimizerError",
@@ -77,6 +78,10 @@ class UnknownNameError(LockstepError, ValueError):
 
 class OutOfRangeError(LockstepError, ValueError):
     """A value lies outside of its admissible range."""
+
+
+class NoBoundariesError(LockstepError, IndexError):
+    """A piecewise policy has no boundaries."""
 
 
 class NonFiniteNormError(LockstepError, ValueError):

@@ -7,6 +7,7 @@ left behind, and Ftrl, which fails there at a rate of 0.
 
 import tensorflow as tf
 
+from lockstep.tf import lr_policies
 from lockstep.tf.adamw import AdamWOptimizer
 from lockstep.tf.ftrl import FtrlOptimizer
 from lockstep.tf.loss_scale import DynamicLossScale, FixedLossScale
@@ -39,4 +40,5 @@ __all__ = [
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
+    "lr_policies",
 ]

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep import tf as default
+from lockstep.spec.lr_policies import strict_module
 from lockstep.tf import (
     AdagradOptimizer,
     AdamOptimizer,
@@ -34,6 +35,7 @@ __all__ = [
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
+    "lr_policies",
 ]
 
 
@@ -136,3 +138,6 @@ def clip_gradients_by_global_norm(
     return default.clip_gradients_by_global_norm(
         gradients_variables, clip_norm, strict=True
     )
+
+
+lr_policies = strict_module(default.lr_policies, f"{__name__}.lr_policies")

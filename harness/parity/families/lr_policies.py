@@ -1,0 +1,105 @@
+"""Family ``lr_policies``: each policy at tensor steps and at plain ones."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.parity.cases import CannotInterpretError, Case, array
+from lockstep.interface import Array, Host
+from lockstep.spec.lr_policies import POLICIES
+
+__all__ = ["KINDS", "expectations", "replay"]
+
+KINDS = frozenset(
+    {
+        "fixed_lr",
+        "piecewise_constant",
+        "piecewise_constant_bad",
+        "piecewise_constant_unordered",
+        "exp_decay",
+        "exp_decay_staircase",
+        "exp_decay_min_above",
+        "exp_decay_growth",
+        "poly_decay",
+        "poly_decay_begin",
+        "poly_decay_warmup",
+        "poly_decay_warmup_begin",
+        "cosine_decay",
+        "cosine_decay_begin",
+        "cosine_decay_warmup",
+        "cosine_decay_warmup_begin",
+        "transformer_policy_default",
+        "transformer_policy_default_max",
+        "transformer_policy_float32",
+        "transformer_policy_float32_max",
+        "transformer_policy_float16",
+        "transformer_policy_float16_max",
+        "inv_poly_decay",
+        "inv_poly_decay_ignored_args",
+        "inv_poly_decay_min_clamped",
+        "inv_poly_decay_bad_power",
+        "inv_poly_decay_no_step",
+    }
+)
+
+INPUTS = ("policy", "args", "global_steps", "global_step")
+EXPECTED = ("dtype", "learning_rates", "raises")
+PYTHON = "python"
+
+
+def replay(case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
+    """Ask for the rate at every step, given as the host's tensor and as a number."""
+    case.require_known(INPUTS, EXPECTED)
+    name, args = case.inputs["policy"], case.inputs["args"]
+    if name not in POLICIES:
+        raise CannotInterpretError(f"the policy {name!r}")
+    policy = getattr(host.names.lr_policies, name)
+    numbers_returned: list[Any] = []
+
+    def at(steps: list[Any]) -> Any:
+        rate = policy(steps[0], **args)
+        if isinstance(rate, numbers.Number) and not hasattr(rate, "dtype"):
+            numbers_returned[:] = [rate]
+            return []
+        return [rate]
+
+    if "global_step" in case.inputs:
+        policy(case.inputs["global_step"], **args)
+        return
+    compiled = host.compile(at)
+    for step in case.inputs["global_steps"]:
+        rates = compiled([np.array(step, np.int64)]) or [None]
+        plain = policy(step, **args)
+        yield {
+            **_named("", numbers_returned[-1] if rates[0] is None else rates[0]),
+            **_named("plain step/", _read(host, plain, case)),
+        }
+
+
+def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
+    """Yield the recorded rate at every step, twice, in its dtype."""
+    dtype = case.expected["dtype"]
+    for rate in case.expected["learning_rates"]:
+        value = rate if dtype == PYTHON else array(rate, dtype)
+        yield {**_named("", value), **_named("plain step/", value)}
+
+
+def _named(prefix: str, rate: Any) -> dict[str, Array]:
+    """Return a rate and its dtype as quantities."""
+    is_array = hasattr(rate, "dtype")
+    dtype = np.asarray(rate).dtype.name if is_array else PYTHON
+    value = np.asarray(rate if is_array else np.float64(rate))
+    return {f"{prefix}dtype": np.array(dtype), f"{prefix}learning_rate": value}
+
+
+def _read(host: Host, rate: Any, case: Case) -> Any:
+    """Read a tensor; a host that answers a plain step with a number means a float32."""
+    if hasattr(rate, "dtype"):
+        return host.read(rate)
+    if case.expected.get("dtype", PYTHON) == PYTHON or host.backend != "pytorch":
+        return rate
+    return array(rate, case.expected["dtype"])
