@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,24 @@ from harness.parity.row import Row
 __all__ = ["COMMAND", "parity_inserts", "ulps"]
 
 COMMAND = ".venv/bin/nox -s parity -- --all --report results/parity/report.json"
-MULTITASK, ROWS = ("multitask", "multitask_clip"), "variable_clipping"
+TOOLS = {
+    "multitask": (
+        "Parity of the multitask wrapper and its clipping function",
+        ("multitask", "multitask_clip"),
+    ),
+    "rows": ("Parity of row clipping", ("variable_clipping",)),
+    "scaling": (
+        "Parity of loss scaling",
+        (
+            "loss_scale_fixed",
+            "loss_scale_dynamic",
+            "auto_loss_scaler_backoff",
+            "auto_loss_scaler_logmax",
+        ),
+    ),
+    "policies": ("Parity of the learning-rate policies", ("lr_policies",)),
+}
+"""Insert of a tool's page -> its title and the families of the tool."""
 STATUS = {"skipped": "skipped", "not_implemented": "not built", "failed": "failed"}
 
 
@@ -52,16 +70,11 @@ def _matrix(report: Report) -> str:
     return render("parity_matrix.md.jinja", report=report, table=grid)
 
 
-def _multitask(report: Report) -> str:
-    families = [name for name in MULTITASK if name in report.built]
-    title = "Parity of the multitask wrapper and its clipping function"
-    return _grid(title, report, families, _faces(report))
-
-
-def _rows(report: Report) -> str:
-    if ROWS not in report.built:
+def _tool(title: str, families: Sequence[str], report: Report) -> str:
+    built = [name for name in families if name in report.built]
+    if not built:
         return render("not_measured.md.jinja", command=COMMAND)
-    return _grid("Parity of row clipping", report, [ROWS], _faces(report))
+    return _grid(title, report, built, _faces(report))
 
 
 def _faces(report: Report) -> dict[str, list[Host]]:
@@ -226,13 +239,12 @@ def _code(text: str) -> Cell:
     return Cell(text, text, "code")
 
 
-_WRITERS = {
+_WRITERS: dict[str, Callable[[Report], str]] = {
     "cases": _cases,
     "environment": _environment,
     "matrix": _matrix,
-    "multitask": _multitask,
     "reasons": _reasons,
-    "rows": _rows,
     "short": _short,
     "worst": _worst,
+    **{name: partial(_tool, *tool) for name, tool in TOOLS.items()},
 }
