@@ -51,11 +51,12 @@ def compare(case: Case, host: Host) -> Iterator[Comparison]:
     for step, expected in enumerate(family.expectations(case)):
         got = next(states)
         for quantity, value in expected.items():
-            found = got.get(quantity)
+            # A copy: what a host hands out may change with its next step.
+            found = np.array(got[quantity]) if quantity in got else None
             measured = (
                 Distance(np.inf, np.inf, (0,) * value.ndim)
                 if found is None
-                else distance(np.asarray(found), value)
+                else distance(found, value)
             )
             yield Comparison(step, quantity, found, value, measured)
 

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from harness.cli import app
 from harness.errors import HarnessError
+from harness.parity import replay as replaying
 from harness.parity import tables
 from harness.parity.cases import FAMILIES, GOLDEN, Case, array, gradient, read_cases
 from harness.parity.cases import Variable as Recorded
@@ -145,6 +146,26 @@ def test_the_first_divergence_is_named_with_both_values() -> None:
     assert first.index == [1]
     assert "0x" in first.got
     assert "after step 4" in row.reason
+
+
+def test_what_was_got_does_not_change_with_the_next_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    live = np.zeros(1, np.float32)
+
+    class Counting:
+        def replay(self, case: Case, host: Any) -> Any:
+            for _ in range(2):
+                live[:] += 1
+                yield {"count": live}
+
+        def expectations(self, case: Case) -> Any:
+            yield {"count": single(1.0)}
+            yield {"count": single(2.0)}
+
+    monkeypatch.setitem(replaying.BUILT, "multitask", Counting())
+    found = list(replaying.compare(MULTITASK, registry.host("reference")))
+    assert [float(comparison.got[0]) for comparison in found] == [1, 2]
 
 
 def test_a_quantity_that_the_backend_lacks_fails() -> None:
