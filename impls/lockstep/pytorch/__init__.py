@@ -9,11 +9,8 @@ same names with the originals' exact behaviour.
 
 from lockstep.pytorch import lr_policies
 from lockstep.pytorch.automatic_scaler import AutomaticLossScaler
-from lockstep.pytorch.loss_scaling import (
-    DynamicLossScale,
-    FixedLossScale,
-    MixedPrecisionLossScaleOptimizer,
-)
+from lockstep.pytorch.loss_scale import DynamicLossScale, FixedLossScale
+from lockstep.pytorch.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
 from lockstep.pytorch.lr_scheduler import PolicyLR
 from lockstep.pytorch.multitask import (
     MultitaskOptimizerWrapper,

@@ -97,7 +97,8 @@ def test_methods_take_the_arguments_of_every_wrapper(name, wrapper):
     "module",
     [
         "automatic_scaler",
-        "loss_scaling",
+        "loss_scale",
+        "loss_scale_optimizer",
         "multitask",
         "optimizers",
         "variable_clipping",
