@@ -147,6 +147,7 @@ def keep_all(values: Array) -> Array:
 
 
 MULTITASK = ("multitask",)
+COUNTED = ("multitask", "variable_clipping")
 CLIP = ("multitask_clip",)
 WRAPPER = "multitask.MultitaskOptimizerWrapper"
 
@@ -171,7 +172,7 @@ def _of_the_wrapper() -> Sequence[Mutant]:
         Mutant("strict.MultitaskOptimizerWrapper", "not strict", default, MULTITASK),
         Mutant(powers, "powers stay", constant(None), (*BASE, *MULTITASK)),
         Mutant(powers, "powers advance twice", twice, (*BASE, *MULTITASK)),
-        Mutant("optimizers.advance", "step not counted", constant(None), MULTITASK),
+        Mutant("optimizers.advance", "step not counted", constant(None), COUNTED),
         Mutant(
             "optimizers.RuleOptimizer.initial_slots",
             "slots start at zero",

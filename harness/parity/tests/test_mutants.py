@@ -40,6 +40,7 @@ def test_every_family_that_claims_to_notice_a_mistake_does(mutant: Mutant) -> No
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_case_notices_some_mistake(family: str) -> None:
-    noticed = set().union(*(caught_by(m, family) for m in MUTANTS))
+    own = [mutant for mutant in MUTANTS if family in mutant.families]
+    noticed = set().union(*(caught_by(mutant, family) for mutant in own))
     silent = [case.id for case in passing(family) if case.id not in noticed]
     assert not silent, f"no mutant fails {silent}: they ask for another one"
