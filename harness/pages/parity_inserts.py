@@ -151,7 +151,14 @@ def _decimal(value: str) -> Cell:
 
 def _reasons(report: Report) -> str:
     rows: list[list[Cell | str]] = [
-        [_code(family), _code(kind), STATUS[status], hosts, Cell(str(n), float(n)), why]
+        [
+            _code(family),
+            _code(kind),
+            STATUS[status],
+            hosts,
+            Cell(str(n), float(n)),
+            _prose(why),
+        ]
         for status in STATUS
         for family, kind, hosts, why, n in report.reasons(status)
     ]
@@ -193,7 +200,7 @@ def _tolerances() -> str:
 
 def _allowed() -> Markup:
     rows: list[list[Cell | str]] = [
-        [*_selectors(entry), _limit(entry["ulp"]), entry["reason"]]
+        [*_selectors(entry), _limit(entry["ulp"]), _prose(entry["reason"])]
         for entry in tolerances()
     ]
     columns = ["Backend", "Family or optimizer", "Gradients", "Allowed", "Why not less"]
@@ -202,11 +209,21 @@ def _allowed() -> Markup:
 
 def _excused() -> Markup:
     rows: list[list[Cell | str]] = [
-        [_code(e["family"]), _code(e["kind"]), ", ".join(e["hosts"]), e["reason"]]
-        for e in capabilities()
+        [
+            _code(entry["family"]),
+            _code(entry["kind"]),
+            ", ".join(entry["hosts"]),
+            _prose(entry["reason"]),
+        ]
+        for entry in capabilities()
     ]
     columns = ["Family", "Kind", "Hosts", "Reason"]
     return table("What a host has no counterpart for", columns, rows)
+
+
+def _prose(text: str) -> Cell:
+    """Keep room for a sentence, also where the table scrolls sideways."""
+    return Cell(text, text, "wrap")
 
 
 def _limit(ulp: float) -> Cell:
