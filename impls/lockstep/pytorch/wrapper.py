@@ -7,9 +7,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lockstep.pytorch.core.zero_test import all_zero_flags
 from lockstep.pytorch.train_v1 import TrainV1, evaluate
 from lockstep.pytorch.untraced import untraced
 from lockstep.spec import torch_host as words
@@ -123,10 +125,25 @@ class OptimizerWrapper(TrainV1, Optimizer):
         for hook in self._optimizer_load_state_dict_pre_hooks.values():
             replaced = hook(self, state_dict)
             state_dict = state_dict if replaced is None else replaced
-        self.inner_optimizer.load_state_dict(state_dict)
-        self._restore_numbers(state_dict)
+        self._load_inner(state_dict)
         for hook in self._optimizer_load_state_dict_post_hooks.values():
             hook(self)
+
+    def _load_inner(self, state_dict: dict[str, Any]) -> None:
+        """Let the wrapped optimizer load its state."""
+        self.inner_optimizer.load_state_dict(state_dict)
+        self._restore_numbers(state_dict)
+
+    def _only_wants_state(self, with_gradient: list[Tensor]) -> bool:
+        """Recognise the step that ``torch.distributed.checkpoint`` takes by itself.
+
+        It makes the state that is then loaded into: zero gradients at rate 0 under
+        ``no_grad``. It must neither count nor move a weight.
+        """
+        if self.state or torch.is_grad_enabled():
+            return False
+        idle = all(group.get("lr") == 0 for group in self.param_groups)
+        return idle and all(all_zero_flags([p.grad for p in with_gradient]))
 
     def _restore_numbers(self, saved: dict[str, Any]) -> None:
         """Take 0-d state again as it was saved, where torch cast it.

@@ -13,6 +13,10 @@ from lockstep.reference.loss_scaling import (
     FixedLossScale,
     MixedPrecisionLossScaleOptimizer,
 )
+from lockstep.reference.mixed_precision import (
+    MixedPrecisionOptimizerWrapper,
+    mp_regularizer_wrapper,
+)
 from lockstep.reference.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
@@ -39,6 +43,7 @@ __all__ = [
     "FtrlOptimizer",
     "GradientDescentOptimizer",
     "MixedPrecisionLossScaleOptimizer",
+    "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "RMSPropOptimizer",
@@ -47,4 +52,5 @@ __all__ = [
     "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
     "lr_policies",
+    "mp_regularizer_wrapper",
 ]
