@@ -15,13 +15,13 @@ from lockstep.reference.clip_gradients import (
     global_norm,
     scale_gradients,
 )
-from lockstep.reference.loss_scaling import (
+from lockstep.reference.loss_scale import (
     DynamicLossScale,
     FixedLossScale,
     LossScale,
     is_finite,
-    times,
 )
+from lockstep.reference.loss_scale_optimizer import times
 from lockstep.reference.masters import add_penalty, saturate_cast
 from lockstep.reference.optimizers import Optimizer, Pairs, check_pairs
 from lockstep.reference.variable import Variable

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lockstep.spec import mixed_precision as words
 from lockstep.tf.core.clip_gradients import clip_factor, global_norm, scale_gradients
-from lockstep.tf.core.dynamic_scale import finite_flags
+from lockstep.tf.core.finite import finite_flags
 from lockstep.tf.core.masters import widen
 from lockstep.tf.loss_scale import DynamicLossScale, LossScale
 from lockstep.tf.loss_scaler import AutomaticLossScaler

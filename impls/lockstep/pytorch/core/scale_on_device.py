@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lockstep.spec.loss_scaling import DynamicPolicy
+from lockstep.spec.loss_scale import DynamicPolicy
 
 __all__ = ["DeviceState", "step_on_device"]
 
