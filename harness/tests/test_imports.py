@@ -18,8 +18,14 @@ COMPARING = (
     "harness.run",
     "harness.worker",
     "harness.tasks.multitask_digits.findings",
+    "harness.tasks.policy_digits.findings",
 )
-DRAWING = ("harness.plot", "harness.tasks.multitask_digits.figures")
+DRAWING = (
+    "harness.plot",
+    "harness.bench.figures",
+    "harness.tasks.multitask_digits.figures",
+    "harness.tasks.policy_digits.figures",
+)
 
 
 def imported_by(modules: tuple[str, ...]) -> set[str]:
