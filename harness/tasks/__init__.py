@@ -20,7 +20,13 @@ from types import ModuleType
 
 __all__ = ["TASKS", "part"]
 
-TASKS = ("multitask_digits", "policy_digits")
+TASKS = (
+    "multitask_digits",
+    "policy_digits",
+    "deep_digits",
+    "lost_updates",
+    "throughput",
+)
 
 
 def part(task: str, name: str) -> ModuleType:

@@ -19,12 +19,18 @@ COMPARING = (
     "harness.worker",
     "harness.tasks.multitask_digits.findings",
     "harness.tasks.policy_digits.findings",
+    "harness.tasks.deep_digits.findings",
+    "harness.tasks.lost_updates.findings",
+    "harness.tasks.throughput.findings",
 )
 DRAWING = (
     "harness.plot",
     "harness.bench.figures",
     "harness.tasks.multitask_digits.figures",
     "harness.tasks.policy_digits.figures",
+    "harness.tasks.deep_digits.figures",
+    "harness.tasks.lost_updates.figures",
+    "harness.tasks.throughput.figures",
 )
 
 
