@@ -28,6 +28,7 @@ __all__ = [
     "report",
     "require_mapping",
     "resolved_axes",
+    "several_variables",
     "unknown_variable",
     "whole_variable",
 ]
@@ -146,6 +147,14 @@ def listed_twice(name: str) -> UnsupportedError:
     remedy = "leave one of the two out"
     return UnsupportedError(
         sentence(DIMS, "each variable once", f"{name!r} twice", remedy)
+    )
+
+
+def several_variables(name: str) -> UnsupportedError:
+    """Build the error for a name that several variables have."""
+    remedy = "use the variables themselves as keys, or give them names of their own"
+    return UnsupportedError(
+        sentence(DIMS, f"one variable of the name {name!r}", "several", remedy)
     )
 
 
