@@ -25,6 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from lockstep.interface import Array, Gradient, Rows
+from lockstep.spec.errors import no_device
 from lockstep.tf.hooks import base_of
 from lockstep.tf.pairs import as_variable
 
@@ -291,6 +292,18 @@ def unless_plain(value: Any) -> Any:
     return tf.constant(value) if isinstance(value, bool) else value
 
 
+def use_device(device: str) -> None:
+    """Let TensorFlow see the GPUs for ``cuda`` and none of them for ``cpu``.
+
+    Raises:
+        UnsupportedError: another device, or no GPU is there.
+    """
+    found = tf.config.list_physical_devices("GPU")
+    if device not in ("cpu", "cuda") or (device == "cuda" and not found):
+        raise no_device("tf", device, "only the CPU")
+    tf.config.set_visible_devices(found if device == "cuda" else [], "GPU")
+
+
 def linear(variables: Sequence[Any], gradients: Sequence[Any]) -> tf.Tensor:
     """Return the sum of variable * g over those present; float32 if dtypes differ."""
     terms = []
@@ -305,7 +318,11 @@ def linear(variables: Sequence[Any], gradients: Sequence[Any]) -> tf.Tensor:
     return tf.add_n(terms)
 
 
-def make_host(face: str, names: ModuleType) -> EagerHost:
-    """Return the host for ``face`` and the names under test."""
+def make_host(face: str, names: ModuleType, device: str = "cpu") -> EagerHost:
+    """Return the host for ``face`` and the names under test.
+
+    TensorFlow puts on a GPU what it can once it sees one: on the CPU it sees none.
+    """
+    use_device(device)
     hosts = (EagerHost, FunctionHost, GraphHost, V1Host)
     return {host.face: host for host in hosts}[face](names)
