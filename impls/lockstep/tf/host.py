@@ -25,7 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from lockstep.interface import Array, Gradient, Rows
-from lockstep.spec.errors import no_device
+from lockstep.tf.core.device import use_device
 from lockstep.tf.hooks import base_of
 from lockstep.tf.pairs import as_variable
 
@@ -290,18 +290,6 @@ def unless_operation(value: Any) -> Any:
 def unless_plain(value: Any) -> Any:
     """Return what a session can fetch; it cannot fetch a plain bool."""
     return tf.constant(value) if isinstance(value, bool) else value
-
-
-def use_device(device: str) -> None:
-    """Let TensorFlow see the GPUs for ``cuda`` and none of them for ``cpu``.
-
-    Raises:
-        UnsupportedError: another device, or no GPU is there.
-    """
-    found = tf.config.list_physical_devices("GPU")
-    if device not in ("cpu", "cuda") or (device == "cuda" and not found):
-        raise no_device("tf", device, "only the CPU")
-    tf.config.set_visible_devices(found if device == "cuda" else [], "GPU")
 
 
 def linear(variables: Sequence[Any], gradients: Sequence[Any]) -> tf.Tensor:
