@@ -17,14 +17,18 @@ COMPARING = (
     "harness.record",
     "harness.run",
     "harness.worker",
+    "harness.tasks.link_prediction.findings",
     "harness.tasks.multitask_digits.findings",
     "harness.tasks.policy_digits.findings",
+    "harness.tasks.recommender.findings",
 )
 DRAWING = (
     "harness.plot",
     "harness.bench.figures",
+    "harness.tasks.link_prediction.figures",
     "harness.tasks.multitask_digits.figures",
     "harness.tasks.policy_digits.figures",
+    "harness.tasks.recommender.figures",
 )
 
 
