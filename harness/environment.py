@@ -27,8 +27,9 @@ def child_variables() -> dict[str, str]:
         ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"), THREADS
     )
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
+    keras = {"KERAS_BACKEND": "tensorflow"}
     paths = os.pathsep.join(filter(None, sys.path))
-    return {**os.environ, **threads, **quiet, "PYTHONPATH": paths}
+    return {**os.environ, **threads, **quiet, **keras, "PYTHONPATH": paths}
 
 
 def describe(framework: str, device: str) -> dict[str, object]:

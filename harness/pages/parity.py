@@ -102,7 +102,8 @@ class Report:
         """Group the rows of a status: family, kind, hosts, reason, number of cases."""
         groups: dict[tuple[str, str, str], list[Row]] = {}
         for row in self.rows:
-            if row.status == status and row.family in self.built:
+            told = row.reason or status != "passed"
+            if row.status == status and told and row.family in self.built:
                 key = (row.family, row.kind, row.reason)
                 groups.setdefault(key, []).append(row)
         return [

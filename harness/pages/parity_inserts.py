@@ -44,6 +44,7 @@ TOOLS = {
 }
 """Insert of a tool's page -> its title and the families of the tool."""
 STATUS = {"skipped": "skipped", "not_implemented": "not built", "failed": "failed"}
+IN_PART = "passed in part"
 
 
 def parity_inserts(results: Path) -> dict[str, str]:
@@ -115,6 +116,8 @@ def _verdict(summary: Summary) -> Cell:
     if not summary.replayed:
         return Cell("–", None, "none")
     parts = [ulps(worst.max_ulp)] if worst else []
+    in_part = sum(row.in_part for row in summary.rows)
+    parts += [f"{in_part} in part"] if in_part else []
     parts += [f"{counts[s]} {STATUS[s]}" for s in STATUS if counts[s]]
     style = "bad" if counts["failed"] else "good"
     text = f"{counts['passed']} of {summary.replayed}"
@@ -155,18 +158,18 @@ def _reasons(report: Report) -> str:
         [
             _code(family),
             _code(kind),
-            STATUS[status],
+            told,
             hosts,
             Cell(str(n), float(n)),
             _prose(why),
         ]
-        for status in STATUS
+        for status, told in {**STATUS, "passed": IN_PART}.items()
         for family, kind, hosts, why, n in report.reasons(status)
     ]
     if not rows:
         return "Every case of these families is replayed and passes on every host.\n"
     columns = ["Family", "Kind", "Status", "Hosts", "Cases", "Reason"]
-    return table("Cases that did not pass, and why", columns, rows)
+    return table("Cases that did not pass in full, and why", columns, rows)
 
 
 def _cases(report: Report) -> str:
@@ -211,14 +214,14 @@ def _allowed() -> Markup:
 def _excused() -> Markup:
     rows: list[list[Cell | str]] = [
         [
-            _code(entry["family"]),
-            _code(entry["kind"]),
             ", ".join(entry["hosts"]),
+            *_selectors(entry)[1:],
+            _code(entry["quantity"].rstrip("/")) if "quantity" in entry else "all",
             _prose(entry["reason"]),
         ]
         for entry in capabilities()
     ]
-    columns = ["Family", "Kind", "Hosts", "Reason"]
+    columns = ["Hosts", "Cases", "Gradients", "Not compared", "Reason"]
     return table("What a host has no counterpart for", columns, rows)
 
 

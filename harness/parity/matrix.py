@@ -52,7 +52,9 @@ def _cell(rows: Sequence[Row]) -> str:
     """Say how many replays passed, how far off the worst was, and what was left out."""
     counts: Counter[str] = Counter(row.status for row in rows)
     worst = max((row.max_ulp or 0.0 for row in rows), default=0.0)
-    parts = [f"{counts['passed']} passed", f"max {worst:.3g} ULP"]
+    in_part = sum(row.in_part for row in rows)
+    passed = f"{counts['passed']} passed" + (f" ({in_part} in part)" if in_part else "")
+    parts = [passed, f"max {worst:.3g} ULP"]
     left = {"failed": "failed", "skipped": "skipped", "not_implemented": "not built"}
     parts += [
         f"{counts[status]} {word}" for status, word in left.items() if counts[status]

@@ -27,19 +27,21 @@ def plan_backend(
     """
     plan: dict[str, list[Case]] = {face: [] for face in faces}
     skipped = []
-    for _, group in groupby(sorted(cases, key=_kind), key=_kind):
+
+    def able_faces(case: Case) -> list[str]:
+        return [face for face in faces if not excuse(case, backend.name, face)]
+
+    def alike(case: Case) -> tuple[str, str, list[str]]:
+        return case.family, case.kind, able_faces(case)
+
+    for (_, _, able), group in groupby(sorted(cases, key=alike), key=alike):
         kind = list(group)
-        able = [f for f in faces if not excuse(kind[0], backend.name, f)]
         if not able:
             skipped += [_skipped(case, backend.name, faces[0]) for case in kind]
         for position, face in enumerate(able):
             whole = everything or position == 0
             plan[face] += kind if whole else _tenth(kind, position)
     return plan, skipped
-
-
-def _kind(case: Case) -> tuple[str, str]:
-    return case.family, case.kind
 
 
 def _tenth(cases: Sequence[Case], offset: int) -> Iterable[Case]:

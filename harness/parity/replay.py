@@ -11,7 +11,7 @@ from harness.parity.cases import FAMILIES, CannotInterpretError, Case, NotBuiltE
 from harness.parity.distance import Distance, distance
 from harness.parity.families import BUILT
 from harness.parity.row import Divergence, Row, Status
-from harness.parity.tables import excuse, tolerance
+from harness.parity.tables import excuse, excused_quantities, tolerance
 from lockstep.interface import Array, Host
 
 __all__ = [
@@ -109,7 +109,8 @@ def _replay_error(case: Case, host: Host) -> Row:
     return _row(case, host, "failed", f"expected {wanted}, nothing was raised")
 
 
-def _judge(case: Case, host: Host, comparisons: list[Comparison]) -> Row:
+def _judge(case: Case, host: Host, everything: list[Comparison]) -> Row:
+    comparisons, left_out = _comparable(case, host, everything)
     allowed = tolerance(case, host.backend)
     worst = max((c.distance.ulp for c in comparisons), default=np.inf)
     raw = max((c.distance.raw for c in comparisons), default=np.inf)
@@ -127,11 +128,24 @@ def _judge(case: Case, host: Host, comparisons: list[Comparison]) -> Row:
         host.backend,
         host.face,
         "failed" if reason else "passed",
-        reason,
+        reason or left_out,
         float(worst),
         float(raw),
         None if first is None else divergence(first),
     )
+
+
+def _comparable(
+    case: Case, host: Host, comparisons: list[Comparison]
+) -> tuple[list[Comparison], str]:
+    """Leave out the quantities that a host has not; say which they were, and why."""
+    parts = []
+    for start, why in excused_quantities(case, host.backend, host.face).items():
+        kept = [c for c in comparisons if not c.quantity.startswith(start)]
+        if len(kept) < len(comparisons):
+            parts.append(f"without {start.rstrip('/')}: {why}")
+        comparisons = kept
+    return comparisons, "; ".join(parts)
 
 
 def _explain(beyond: Comparison, allowed: float, why: str) -> str:

@@ -60,9 +60,8 @@ def print_rows(result: Result, console: Console) -> None:
     for (backend, face, family), group in groupby(rows, key=_family_key):
         table.add_row(backend, face, family, *_summary(list(group)))
     console.print(table)
-    _print_reasons("failed", rows, console)
-    _print_reasons("skipped", rows, console)
-    _print_reasons("not_implemented", rows, console)
+    for status in ("failed", "passed", "skipped", "not_implemented"):
+        _print_reasons(status, rows, console)
     for missing in result.missing:
         _say(console, f"not run    {missing}")
     _print_total(rows, console)
@@ -90,7 +89,7 @@ def _write_whole(path: Path, text: str) -> None:
 def _environment(rows: Sequence[Row]) -> dict[str, str]:
     """Return the versions behind the rows, without what would identify the machine."""
     backends = sorted({row.backend for row in rows})
-    frameworks = filter(None, (registry.find(name).framework for name in backends))
+    frameworks = [p for name in backends for p in registry.find(name).packages]
     packages = {name: str(version(name)) for name in ("numpy", *frameworks)}
     python, system = platform.python_version(), platform.system()
     facts = {"lockstep": __version__, "python": python, "system": system}
@@ -106,7 +105,8 @@ def _summary(rows: Sequence[Row]) -> Iterable[str | Text]:
     compared = [row for row in rows if row.max_ulp is not None]
     worst = max(compared, key=_distance, default=None)
     yield str(len(rows))
-    yield str(counts["passed"])
+    in_part = sum(row.in_part for row in rows)
+    yield f"{counts['passed']}" + (f" ({in_part} in part)" if in_part else "")
     yield Text(str(counts["failed"]), style="bold red" if counts["failed"] else "")
     yield str(counts["skipped"])
     yield str(counts["not_implemented"])
@@ -127,8 +127,9 @@ def _where(row: Row | None) -> str:
 
 def _print_reasons(status: str, rows: Sequence[Row], console: Console) -> None:
     """Print each reason once, with the hosts and the number of cases it concerns."""
-    label = status.replace("_implemented", " built")
-    chosen = sorted((r for r in rows if r.status == status), key=_reason)
+    label = {"not_implemented": "not built", "passed": "in part"}.get(status, status)
+    told = (row for row in rows if row.status == status and row.reason)
+    chosen = sorted(told, key=_reason)
     for reason, group in groupby(chosen, key=_reason):
         members = list(group)
         hosts = ", ".join(sorted({f"{row.backend}/{row.face}" for row in members}))

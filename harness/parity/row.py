@@ -24,7 +24,10 @@ class Divergence:
 
 @dataclass(frozen=True)
 class Row:
-    """A case on a backend and face; distances are None where nothing was compared."""
+    """A case on a backend and face; distances are None where nothing was compared.
+
+    The ``reason`` of a case that passed says which quantities were not compared.
+    """
 
     id: str
     family: str
@@ -36,6 +39,11 @@ class Row:
     max_ulp: float | None = None
     max_ulp_raw: float | None = None
     first_divergence: Divergence | None = None
+
+    @property
+    def in_part(self) -> bool:
+        """Whether the case passed with quantities left out."""
+        return self.status == "passed" and bool(self.reason)
 
     def as_json(self) -> dict[str, Any]:
         """Return the row for JSON, which has no infinity: it becomes a string."""

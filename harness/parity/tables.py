@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from harness.parity.cases import Case
+from lockstep.spec.optimizers import OPTIMIZERS
 
-__all__ = ["Tolerance", "excuse", "tolerance"]
+__all__ = ["Tolerance", "excuse", "excused_quantities", "tolerance"]
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,39 @@ def tolerance(case: Case, backend: str, table: str = "tolerance") -> Tolerance:
 
 def excuse(case: Case, backend: str, face: str) -> str | None:
     """Return the reason why a host cannot express a case, or None if it can."""
+    entries = _excuses(case, backend, face)
+    return next((str(e["reason"]) for e in entries if "quantity" not in e), None)
+
+
+def excused_quantities(case: Case, backend: str, face: str) -> dict[str, str]:
+    """Return which quantities of a case a host has not, with the reasons.
+
+    The keys are how their names begin. The rest of the case is compared.
+    """
+    entries = _excuses(case, backend, face)
+    return {e["quantity"]: str(e["reason"]) for e in entries if "quantity" in e}
+
+
+def _excuses(case: Case, backend: str, face: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the entries of the capability table whose every selector matches."""
+    facts = {"family": case.family, "kind": case.kind, "optimizer": case.optimizer}
     for entry in _table("capabilities.toml")["excuse"]:
-        if (entry["family"], entry["kind"]) != (case.family, case.kind):
-            continue
-        if backend in entry["hosts"] or f"{backend}:{face}" in entry["hosts"]:
-            return str(entry["reason"])
-    return None
+        here = not {backend, f"{backend}:{face}"}.isdisjoint(entry["hosts"])
+        named = all(facts[k] in entry[k] for k in facts if k in entry)
+        alike = entry.get("sparse", case.sparse) == case.sparse
+        if here and named and alike and _has(case, entry.get("arguments", {})):
+            yield entry
+
+
+def _has(case: Case, wanted: Mapping[str, Any]) -> bool:
+    """Say whether the optimizer of a case has these arguments, given or by default."""
+    if not wanted:
+        return True
+    given = case.inputs["optimizer"]
+    if not isinstance(given, Mapping):
+        return False
+    bound = OPTIMIZERS[case.optimizer].bind((), given.get("args", {}))
+    return all(bound[name] == value for name, value in wanted.items())
 
 
 @cache

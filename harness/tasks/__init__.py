@@ -21,10 +21,12 @@ from types import ModuleType
 __all__ = ["TASKS", "part"]
 
 TASKS = (
+    "deep_digits",
+    "link_prediction",
+    "lost_updates",
     "multitask_digits",
     "policy_digits",
-    "deep_digits",
-    "lost_updates",
+    "recommender",
     "throughput",
 )
 

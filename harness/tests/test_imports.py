@@ -17,19 +17,23 @@ COMPARING = (
     "harness.record",
     "harness.run",
     "harness.worker",
+    "harness.tasks.deep_digits.findings",
+    "harness.tasks.link_prediction.findings",
+    "harness.tasks.lost_updates.findings",
     "harness.tasks.multitask_digits.findings",
     "harness.tasks.policy_digits.findings",
-    "harness.tasks.deep_digits.findings",
-    "harness.tasks.lost_updates.findings",
+    "harness.tasks.recommender.findings",
     "harness.tasks.throughput.findings",
 )
 DRAWING = (
     "harness.plot",
     "harness.bench.figures",
+    "harness.tasks.deep_digits.figures",
+    "harness.tasks.link_prediction.figures",
+    "harness.tasks.lost_updates.figures",
     "harness.tasks.multitask_digits.figures",
     "harness.tasks.policy_digits.figures",
-    "harness.tasks.deep_digits.figures",
-    "harness.tasks.lost_updates.figures",
+    "harness.tasks.recommender.figures",
     "harness.tasks.throughput.figures",
 )
 

@@ -18,13 +18,22 @@ class Backend:
     """One backend: its module name, the framework that it needs and its faces.
 
     ``faces`` are the ways in which its operations can run; the first is the one in
-    which parity replays a case unless asked for more.
+    which parity replays a case unless asked for more. ``runs_on`` is what the framework
+    itself needs. ``missing`` are names of :data:`lockstep.interface.EXPORTS` that this
+    backend does not have yet.
     """
 
     name: str
     framework: str | None
     extra: str | None
     faces: tuple[str, ...]
+    runs_on: str | None = None
+    missing: frozenset[str] = frozenset()
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """What has to be installed for it."""
+        return tuple(filter(None, (self.framework, self.runs_on)))
 
 
 BACKENDS: dict[str, Backend] = {
@@ -32,6 +41,23 @@ BACKENDS: dict[str, Backend] = {
     for backend in (
         Backend("reference", None, None, ("numpy",)),
         Backend("tf", "tensorflow", "tensorflow", ("eager", "function", "graph", "v1")),
+        Backend(
+            "keras3",
+            "keras",
+            "keras3",
+            ("eager", "function"),
+            runs_on="tensorflow",
+            missing=frozenset(
+                (
+                    "AutomaticLossScaler",
+                    "DynamicLossScale",
+                    "FixedLossScale",
+                    "MixedPrecisionLossScaleOptimizer",
+                    "MixedPrecisionOptimizerWrapper",
+                    "mp_regularizer_wrapper",
+                )
+            ),
+        ),
         Backend("pytorch", "torch", "torch", ("eager",)),
     )
 }
@@ -46,8 +72,7 @@ def find(name: str) -> Backend:
 
 def installed(name: str) -> bool:
     """Say whether the framework of a backend can be imported, without importing it."""
-    framework = find(name).framework
-    return framework is None or importlib.util.find_spec(framework) is not None
+    return all(importlib.util.find_spec(package) for package in find(name).packages)
 
 
 def load(name: str, strict: bool = False) -> ModuleType:
@@ -60,20 +85,27 @@ def load(name: str, strict: bool = False) -> ModuleType:
     backend = find(name)
     if not installed(name):
         raise MissingFrameworkError(
-            f"lockstep.{name}: expected {backend.framework} to be installed, found "
-            f"none; run pip install 'lockstep-optimizers[{backend.extra}]'."
+            f"lockstep.{name}: expected {' and '.join(backend.packages)} to be "
+            "installed, found none; run pip install "
+            f"'lockstep-optimizers[{backend.extra}]'."
         )
     module = f"lockstep.{name}.strict" if strict else f"lockstep.{name}"
     return importlib.import_module(module)
 
 
-def host(name: str, face: str | None = None, strict: bool = True) -> Host:
-    """Return the backend ``name`` as the harness drives it, in one of its faces."""
+def host(
+    name: str, face: str | None = None, strict: bool = True, device: str = "cpu"
+) -> Host:
+    """Return the backend ``name`` as the harness drives it, in one of its faces.
+
+    Raises:
+        UnsupportedError: the backend cannot use ``device`` here.
+    """
     backend = find(name)
     names = load(name, strict)
     chosen = face or backend.faces[0]
     if chosen not in backend.faces:
         raise unknown_name(f"face of {name}", chosen, backend.faces)
     module = importlib.import_module(f"lockstep.{name}.host")
-    made: Host = module.make_host(chosen, names)
+    made: Host = module.make_host(chosen, names, device)
     return made

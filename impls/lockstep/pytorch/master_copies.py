@@ -1,38 +1,103 @@
-"""Masters in place of weights: in an optimizer's groups, its state and checkpoints."""
+"""Masters of weights: made, kept side by side, and trained in place of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from lockstep.pytorch.core.masters import FlatMasters, saturate_cast
 from lockstep.pytorch.gradients import dtype_name
 from lockstep.pytorch.rule_optimizer import RuleOptimizer
-from lockstep.pytorch.train_v1 import SLOT_NAMES
 from lockstep.pytorch.variable_clipping import VariableClippingOptimizer
 from lockstep.spec import mixed_precision as words
 
-__all__ = [
-    "KEY",
-    "adopt_changes",
-    "as_module",
-    "base_of",
-    "check_saved",
-    "flat_masters",
-    "make_masters",
-    "take_over",
-    "without_masters",
-]
-
-KEY = "master"
-"""The key of a master in the state of an optimizer, and so in a checkpoint."""
+__all__ = ["MasterCopies", "make_masters", "take_over"]
 
 Masters = dict[Tensor, Tensor]
+
+
+class MasterCopies:
+    """The masters of the weights of one optimizer.
+
+    Attributes:
+        masters: weight -> master, for weights that have another than themselves.
+    """
+
+    _flats: list[FlatMasters] | None = None
+
+    def __init__(self, masters: Masters) -> None:
+        self.masters = masters
+        self.remember()
+
+    def add(self, fresh: Masters) -> None:
+        """Take further masters in."""
+        self.masters.update(fresh)
+        self._flats = None
+        self.remember()
+
+    def of(self, parameter: Tensor) -> Tensor:
+        """Return the master of a parameter: itself where it has no other."""
+        return self.masters.get(parameter, parameter)
+
+    def has(self, parameter: Any) -> bool:
+        """Say whether this is a weight that has a master."""
+        return isinstance(parameter, Tensor) and parameter in self.masters
+
+    def weights(self, parameters: Iterable[Any]) -> list[Any]:
+        """Return parameters with the weights in place of their masters."""
+        of = {id(master): weight for weight, master in self.masters.items()}
+        return [of.get(id(parameter), parameter) for parameter in parameters]
+
+    def buffers(self) -> list[FlatMasters]:
+        """Return the flat buffers; made anew after a copy or a move to a device."""
+        if self._flats is None or not all(flat.fits_weights() for flat in self._flats):
+            self._flats = flat_masters(self.masters)
+        return self._flats
+
+    def give_back(self, flats: Iterable[FlatMasters]) -> None:
+        """Round the masters in buffers into their weights."""
+        for flat in flats:
+            flat.give_back()
+        self.remember()
+
+    def clear_gradients(self, set_to_none: bool) -> None:
+        """Clear the gradients of the weights, which no optimizer holds."""
+        for weight in self.masters:
+            if weight.grad is not None:
+                weight.grad = None if set_to_none else weight.grad.detach().zero_()
+
+    def remember(self) -> None:
+        """Note what the weights are: whoever writes into one changes its version."""
+        self._versions = [weight._version for weight in self.masters]
+
+    @torch.no_grad()
+    def adopt_changes(self) -> None:
+        """Take over what others wrote into weights, as ``model.load_state_dict`` does.
+
+        Where a weight still is its rounded master, the master stays: it knows more.
+        """
+        versions = [weight._version for weight in self.masters]
+        if versions == self._versions:
+            return
+        everything = zip(self.masters.items(), versions, self._versions, strict=True)
+        for (weight, master), now, then in everything:
+            if now != then:
+                same = saturate_cast(master, weight.dtype).eq(weight) | weight.isnan()
+                master.copy_(torch.where(same, master, weight.float()))
+        self.remember()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what travels: buffers and versions are made anew."""
+        return {"masters": self.masters}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.remember()
 
 
 def make_masters(weights: Iterable[Tensor], strict: bool) -> Masters:
@@ -53,18 +118,6 @@ def flat_masters(masters: Masters) -> list[FlatMasters]:
         FlatMasters(weights, [masters[weight] for weight in weights])
         for weights in alike.values()
     ]
-
-
-@torch.no_grad()
-def adopt_changes(weights: Iterable[Tensor], masters: Masters) -> None:
-    """Take over what others wrote into weights, such as ``model.load_state_dict``.
-
-    Where a weight still is its rounded master, the master stays: it knows more.
-    """
-    for weight in weights:
-        master = masters[weight]
-        same = saturate_cast(master, weight.dtype).eq(weight) | weight.isnan()
-        master.copy_(torch.where(same, master, weight.float()))
 
 
 def base_of(optimizer: Optimizer) -> Optimizer:
@@ -123,57 +176,3 @@ def is_like(value: Any, weight: Tensor) -> bool:
         weight.shape,
         weight.dtype,
     )
-
-
-def check_saved(
-    saved: Mapping[str, Any],
-    groups: list[dict[str, Any]],
-    masters: Masters,
-    names: Mapping[Tensor, str],
-) -> dict[Tensor, Tensor]:
-    """Return master -> its saved value; raise where one is missing or does not fit.
-
-    Nothing is returned of a state whose groups do not fit: torch refuses it itself.
-    """
-    numbers = [group["params"] for group in saved["param_groups"]]
-    ours = [group["params"] for group in groups]
-    if list(map(len, numbers)) != list(map(len, ours)):
-        return {}
-    own, values = set(masters.values()), {}
-    for listed, parameters in zip(numbers, ours, strict=True):
-        for number, parameter in zip(listed, parameters, strict=True):
-            found = saved["state"].get(number, {})
-            for key, value in found.items():
-                like = key == KEY or key in SLOT_NAMES
-                if like and isinstance(value, Tensor):
-                    if value.shape != parameter.shape:
-                        name, shape = names[parameter], tuple(parameter.shape)
-                        raise words.other_shape(name, shape, tuple(value.shape))
-            if parameter in own:
-                if KEY not in found:
-                    raise words.without_masters(f"none for {names[parameter]!r}")
-                values[parameter] = found[KEY]
-    return values
-
-
-def without_masters(saved: dict[str, Any]) -> dict[str, Any]:
-    """Return a state as the wrapped optimizer would have saved it."""
-    state = {
-        number: {key: value for key, value in found.items() if key != KEY}
-        for number, found in saved["state"].items()
-    }
-    return {**saved, "state": {k: found for k, found in state.items() if found}}
-
-
-def as_module(model: nn.Module, masters: Masters) -> nn.Module:
-    """Return a module of the model's parameter names, masters in place of weights."""
-    root = nn.Module()
-    for path, parameter in model.named_parameters():
-        *folders, last = path.split(".")
-        module = root
-        for folder in folders:
-            if folder not in dict(module.named_children()):
-                module.add_module(folder, nn.Module())
-            module = module.get_submodule(folder)
-        module.register_parameter(last, masters.get(parameter, parameter))
-    return root

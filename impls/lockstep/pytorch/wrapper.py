@@ -146,17 +146,6 @@ class OptimizerWrapper(TrainV1, Optimizer):
         self.inner_optimizer.load_state_dict(state_dict)
         self._restore_numbers(state_dict)
 
-    def _only_wants_state(self, with_gradient: list[Tensor]) -> bool:
-        """Recognise the step that ``torch.distributed.checkpoint`` takes by itself.
-
-        It makes the state that is then loaded into: zero gradients at rate 0 under
-        ``no_grad``. It must neither count nor move a weight.
-        """
-        if self.state or torch.is_grad_enabled():
-            return False
-        idle = all(group.get("lr") == 0 for group in self.param_groups)
-        return idle and all(all_zero_flags([p.grad for p in with_gradient]))
-
     def _restore_numbers(self, saved: dict[str, Any]) -> None:
         """Take 0-d state again as it was saved, where torch cast it.
 

@@ -1,41 +1,32 @@
-"""Float32 master weights over NumPy variables: the wrapper and its regularizers."""
+"""Float32 master weights over NumPy variables."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from lockstep.interface import GATE_OP, Array, Gradient, Rows, StepReport
+from lockstep.interface import GATE_OP, Array, Gradient, Rows
 from lockstep.reference.automatic_scaler import AutomaticLossScaler
-from lockstep.reference.clip_gradients import (
-    clip_factor,
-    global_norm,
-    scale_gradients,
-)
 from lockstep.reference.loss_scale import (
     DynamicLossScale,
     FixedLossScale,
     LossScale,
-    is_finite,
 )
 from lockstep.reference.loss_scale_optimizer import times
 from lockstep.reference.masters import add_penalty, saturate_cast
 from lockstep.reference.optimizers import Optimizer, Pairs, check_pairs
+from lockstep.reference.regularizer import REGISTERED
+from lockstep.reference.skipping import SkippingWrapper, Verdict
 from lockstep.reference.variable import Variable
+from lockstep.reference.variable_clipping import VariableClippingOptimizer
 from lockstep.spec import mixed_precision as words
 
-__all__ = ["MixedPrecisionOptimizerWrapper", "mp_regularizer_wrapper"]
-
-Regularizer = Callable[[Variable], Array]
-
-REGISTERED: WeakKeyDictionary[Variable, Regularizer] = WeakKeyDictionary()
-"""Half-precision weight -> its regularizer, for as long as the weight lives."""
+__all__ = ["MixedPrecisionOptimizerWrapper"]
 
 
-class MixedPrecisionOptimizerWrapper(Optimizer):
+class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     """Train half-precision variables through float32 masters, with a scaled loss.
 
     ``compute_gradients``: g = (gradient of loss x scale, in the variable's dtype) cast
@@ -48,7 +39,8 @@ class MixedPrecisionOptimizerWrapper(Optimizer):
         optimizer: any optimizer or wrapper of the reference.
         loss_scale: None (1), a number, "dynamic", an ``AutomaticLossScaler`` or a loss
             scale.
-        clip_norm: the largest global norm of the unscaled gradients, > 0; None: any.
+        clip_norm, at_floor, floor_patience: as in
+            ``MixedPrecisionLossScaleOptimizer``; a number is at its floor.
         strict: as in OpenSeq2Seq, quirks included: only floats and automatic scalers
             can be used, absent float16 gradients are refused, a static scale applies
             gradients that are not finite, ``get_slot`` and ``variables()`` see nothing.
@@ -57,23 +49,26 @@ class MixedPrecisionOptimizerWrapper(Optimizer):
         ValueError: ``optimizer`` is no optimizer, an argument out of range.
     """
 
+    owner = words.WRAPPER
+
     def __init__(
         self,
         optimizer: Optimizer,
         loss_scale: Any = None,
         *,
         clip_norm: float | None = None,
+        at_floor: str = "warn",
+        floor_patience: int = words.PATIENCE,
         strict: bool = False,
     ) -> None:
         if not isinstance(optimizer, Optimizer):
             raise words.not_an_optimizer(optimizer, "lockstep.reference optimizer")
         words.check_clip_norm(clip_norm)
-        self.inner_optimizer = optimizer
+        words.check_at_floor(at_floor, floor_patience)
+        super().__init__(optimizer, at_floor, floor_patience, clip_norm, strict)
         self.scale_object = loss_scale if strict else get_scale(loss_scale)
-        self.clip_norm = clip_norm
-        self.strict = strict
         self.masters: dict[Variable, Variable] = {}
-        self.last_step: StepReport | None = None
+        self.models: dict[Variable, Variable] = {}
 
     @property
     def loss_scale(self) -> np.float32:
@@ -124,17 +119,27 @@ class MixedPrecisionOptimizerWrapper(Optimizer):
         self, gradient: Gradient, variable: Variable, scale: np.float32
     ) -> tuple[Gradient, Variable]:
         """Return the still scaled gradient of a variable's master, and the master."""
-        if not words.has_master(str(variable.dtype), self.strict):
-            return gradient, variable
         # Quirk: docs/differences.md#masters-absent
-        if gradient is None and self.strict:
+        if gradient is None and self.strict and self.trains_master(variable):
             raise words.absent_half(variable.name)
-        master = self.masters.setdefault(variable, make_master(variable))
-        wide = None if gradient is None else widen(gradient)
+        wide, master = self.for_master(gradient, variable)
         regularizer = REGISTERED.get(variable)
-        if regularizer is not None:
+        if regularizer is not None and master is not variable:
             wide = add_penalty(wide, regularizer(master) * scale)
         return wide, master
+
+    def for_master(
+        self, gradient: Gradient, variable: Variable
+    ) -> tuple[Gradient, Variable]:
+        """Return a gradient as its master takes it, and the master; made if missing."""
+        if not self.trains_master(variable):
+            return gradient, variable
+        if variable not in self.masters:
+            master = self.masters[variable] = make_master(variable)
+            self.models[master] = variable
+            if not self.strict:
+                share_row_limits(variable, master, self.inner_optimizer)
+        return widen(gradient), self.masters[variable]
 
     def apply_gradients(
         self,
@@ -147,37 +152,63 @@ class MixedPrecisionOptimizerWrapper(Optimizer):
         The scale moves once. A skipped step does not advance ``global_step``.
         """
         pairs = check_pairs(grads_and_vars, words.WRAPPER)
-        before = float(self.loss_scale)
-        names = {master: v.name for v, master in self.masters.items()}
-        found = [names.get(v, v.name) for g, v in pairs if not is_finite(g)]
-        overflow = self.move_scale(pairs, found)
-        # Quirk: docs/differences.md#masters-static-scale
-        static = not isinstance(self.scale_object, AutomaticLossScaler)
-        applied = (self.strict and static) or not overflow
-        norm = None
-        if self.clip_norm is not None:
-            pairs, norm = clipped(pairs, self.clip_norm)
-        if applied:
+        if not self.strict:
+            pairs = [self.for_master(gradient, v) for gradient, v in pairs]
+
+        def update(pairs: Pairs) -> None:
             self.inner_optimizer.apply_gradients(pairs, global_step, name)
             self.copy_back()
-        inner = getattr(self.inner_optimizer, "last_step", None) if applied else None
-        told = [names.get(v, v.name) for _, v in pairs]
-        scales = before, float(self.loss_scale)
-        self.last_step = words.report(inner, told, found, scales, applied, norm)
 
-    def move_scale(self, pairs: Pairs, found: list[str]) -> bool:
-        """Let the scale look at the gradients; say whether they must be skipped."""
+        self.apply_or_skip(pairs, update)
+
+    @property
+    def skips(self) -> bool:
+        """Whether steps that are not finite are left out.
+
+        # Quirk: docs/differences.md#masters-static-scale. Strict: only by a scaler.
+        """
+        return not self.strict or isinstance(self.scale_object, AutomaticLossScaler)
+
+    def judge(self, pairs: Pairs, strict_sums: bool = False) -> Verdict:
+        """Look at the gradients of a step, and for what the scale wants to know.
+
+        By default any overflow is one for an automatic scaler too, also where duplicate
+        rows overflow when they are summed, or the norm does; a step without any element
+        has none. Strict: it decides by the largest element as it is stored.
+        """
+        verdict, scale = super().judge(pairs, strict_sums), self.scale_object
+        if not isinstance(scale, AutomaticLossScaler):
+            return verdict
+        if self.strict:
+            has_nan, amax = scale.check_grads(pairs)
+            overflow = bool(has_nan) or bool(np.isinf(amax))
+            return verdict._replace(finite=not overflow, shown=(has_nan, amax))
+        has_nan, amax = scale.check_grads([(widen(g), v) for g, v in pairs])
+        largest = np.finfo(np.float32).max if verdict.finite else np.float32(np.inf)
+        least = np.float32(0) if verdict.finite else largest
+        return verdict._replace(shown=(has_nan, np.clip(amax, least, largest)))
+
+    def move_scale(self, verdict: Verdict) -> None:
+        """Let the scale take note of a step."""
         scale = self.scale_object
         if isinstance(scale, AutomaticLossScaler):
-            has_nan, amax = scale.check_grads(pairs)
-            if not self.strict:
-                amax = np.maximum(amax, np.float32(0))  # no element at all: -inf
-            scale.update_op(has_nan, amax)
-            overflow = bool(has_nan) or bool(np.isinf(amax))
-            return overflow or (bool(found) and not self.strict)
-        if isinstance(scale, LossScale):
-            scale.move(not found)
-        return bool(found)
+            assert verdict.shown is not None
+            scale.update_op(*verdict.shown)
+        elif isinstance(scale, LossScale):
+            scale.move(verdict.finite)
+
+    def scale_is_at_floor(self) -> bool:
+        """Say whether no overflow can make the scale smaller; a number cannot sink."""
+        scale = self.scale_object
+        return isinstance(scale, float) or bool(scale.at_floor())
+
+    def known_as(self, variable: Variable) -> Variable:
+        """Return the variable whose master this is, or itself."""
+        return self.models.get(variable, variable)
+
+    def trains_master(self, variable: Variable) -> bool:
+        """Say whether a variable is trained through a master of its own."""
+        return words.has_master(str(variable.dtype), self.strict)
 
     def copy_back(self) -> None:
         """Give each variable the value of its master."""
@@ -195,48 +226,15 @@ class MixedPrecisionOptimizerWrapper(Optimizer):
         """
         if self.strict:
             return None
-        return self.inner_optimizer.get_slot(self.master(var), name)
-
-    def get_slot_names(self) -> list[str]:
-        """Return the slot names of the wrapped optimizer; strict: none."""
-        return [] if self.strict else self.inner_optimizer.get_slot_names()
+        return super().get_slot(self.master(var), name)
 
     def variables(self) -> list[Array]:
-        """Return the masters, then the state of the wrapped optimizer; strict: none."""
+        """Return the state: masters, wrapped optimizer, skip count; strict: none."""
         if self.strict:
             return []
         masters = [master.value for master in self.masters.values()]
-        return [*masters, *self.inner_optimizer.variables()]
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "inner_optimizer":
-            raise AttributeError(name)
-        return getattr(self.inner_optimizer, name)
-
-
-def mp_regularizer_wrapper(regularizer: Regularizer) -> Callable[[Variable], Any]:
-    """Keep a regularizer of half-precision weights for the wrapper of the optimizer.
-
-    A loss here is its gradients, so ``regularizer(weight)`` returns the gradient of the
-    penalty at ``weight``.
-
-    Returns:
-        A function of a weight. In half precision it registers the weight and returns
-        None: nothing to add to the loss, for the wrapper adds the gradient at the
-        float32 master. Otherwise it returns what ``regularizer(weight)`` returns.
-
-    Raises:
-        TypeError: ``regularizer`` cannot be called.
-    """
-    words.check_regularizer(regularizer)
-
-    def register(weight: Variable) -> Array | None:
-        if not words.has_master(str(weight.dtype)):
-            return regularizer(weight)
-        REGISTERED[weight] = regularizer
-        return None
-
-    return register
+        skips = np.asarray(self.skipped_in_a_row)
+        return [*masters, *self.inner_optimizer.variables(), skips]
 
 
 def get_scale(loss_scale: Any) -> float | AutomaticLossScaler | LossScale:
@@ -260,6 +258,16 @@ def make_master(variable: Variable) -> Variable:
     return Variable(words.master_name(variable.name), variable.value, np.float32)
 
 
+def share_row_limits(variable: Variable, master: Variable, inner: Any) -> None:
+    """Let row clipping inside limit a new master as it would the variable."""
+    while inner is not None:
+        if isinstance(inner, VariableClippingOptimizer):
+            listed = inner.vars_to_clip_dims
+            if variable in listed:
+                listed[master] = listed[variable]
+        inner = vars(inner).get("inner_optimizer")
+
+
 def scale_in_dtype(gradient: Gradient, factor: np.float32) -> Gradient:
     """Return a gradient times a factor that was rounded to the gradient's dtype.
 
@@ -279,20 +287,10 @@ def product(values: Array, factor: np.float32) -> Array:
         return np.asarray(values * values.dtype.type(factor))
 
 
-def widen(gradient: Array | Rows) -> Array | Rows:
-    """Return a gradient in float32."""
+def widen(gradient: Gradient) -> Gradient:
+    """Return a gradient in float32; None stays None."""
+    if gradient is None:
+        return None
     if isinstance(gradient, Rows):
         return gradient._replace(values=gradient.values.astype(np.float32))
     return gradient.astype(np.float32)
-
-
-def clipped(pairs: Pairs, clip_norm: float) -> tuple[Pairs, float]:
-    """Scale gradients so that their global norm is at most ``clip_norm``."""
-    gradients = [gradient for gradient, _ in pairs]
-    present = [gradient for gradient in gradients if gradient is not None]
-    norm = global_norm(present, np.dtype(np.float32))
-    if norm > np.float32(clip_norm):
-        with np.errstate(all="ignore"):
-            gradients = scale_gradients(gradients, clip_factor(norm, clip_norm))
-    variables = [variable for _, variable in pairs]
-    return list(zip(gradients, variables, strict=True)), float(norm)

@@ -27,10 +27,12 @@ __all__ = [
     "PolicySpec",
     "arguments_without_name",
     "checked",
+    "dtype_name",
     "find",
     "groups_changed",
     "no_ratio",
     "not_a_policy",
+    "not_a_policy_name",
     "overlapping_ranges",
     "refuse_limit_of_another_dtype",
     "rises",
@@ -321,6 +323,13 @@ def not_a_policy(got: object) -> DtypeError:
     expected = "the name of a policy or a callable from the step to a rate"
     remedy = "pass functools.partial(lr_policies.poly_decay, ...), for example"
     return DtypeError(sentence("PolicyLR: policy", expected, repr(got), remedy))
+
+
+def not_a_policy_name(got: object) -> DtypeError:
+    """Build the error for a schedule of something else: it could not be saved."""
+    remedy = "pass 'poly_decay', for example"
+    expected = "the name of a policy"
+    return DtypeError(sentence("PolicySchedule: policy", expected, repr(got), remedy))
 
 
 def arguments_without_name(arguments: Mapping[str, Any]) -> OutOfRangeError:

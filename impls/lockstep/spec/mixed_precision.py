@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from numbers import Real
 from typing import Any
 
-from lockstep.interface import StepReport
 from lockstep.spec import loss_scaling
 from lockstep.spec.errors import (
     DtypeError,
@@ -19,30 +19,33 @@ from lockstep.spec.errors import (
     UnusableScaleError,
     sentence,
 )
-from lockstep.spec.loss_scaling import ScaledStepReport
+from lockstep.spec.loss_scaling import PATIENCE, ScaledStepReport, report
 
 __all__ = [
     "LARGEST",
     "MASTERS",
+    "PATIENCE",
     "REGULARIZERS",
     "SCOPE",
     "SUFFIX",
     "WRAPPER",
-    "MasterStepReport",
+    "ScaledStepReport",
     "absent_half",
     "automatic_on_device",
     "bad_loss_scale",
+    "check_at_floor",
     "check_clip_norm",
     "check_regularizer",
+    "clips_outside",
     "half_loss",
     "has_master",
     "master_name",
-    "needs_fused",
     "not_an_optimizer",
     "other_shape",
     "report",
     "scale_number",
     "scales_itself",
+    "stalled",
     "twice",
     "unusable",
     "without_masters",
@@ -63,14 +66,10 @@ LARGEST: Mapping[str, float] = {
 """Dtypes with a master, and the magnitude to which their weights are clamped."""
 
 
-class MasterStepReport(ScaledStepReport):
-    """A report that also tells the global norm, if the wrapper clips.
-
-    Attributes:
-        norm: of the unscaled float32 gradients before the clip; None without one.
-    """
-
-    norm: float | None = None
+check_at_floor = partial(loss_scaling.check_at_floor, owner=WRAPPER)
+check_clip_norm = partial(loss_scaling.check_clip_norm, strict=False, owner=WRAPPER)
+stalled = partial(loss_scaling.stalled, owner=WRAPPER)
+"""What the loss-scaling wrapper says too, in the name of this one."""
 
 
 def has_master(dtype: str, strict: bool = False) -> bool:
@@ -137,16 +136,6 @@ def not_an_optimizer(optimizer: object, expected: str) -> NotScalableError:
     return NotScalableError(sentence(WRAPPER, f"a {expected}", got, remedy))
 
 
-def check_clip_norm(clip_norm: Any) -> None:
-    """Raise unless ``clip_norm`` is None, or a positive and finite number."""
-    number = isinstance(clip_norm, Real) and not isinstance(clip_norm, bool)
-    if clip_norm is None or (number and 0 < float(clip_norm) < math.inf):
-        return
-    expected, remedy = "> 0, finite", "leave it out for no clip"
-    subject = f"{WRAPPER}: clip_norm"
-    raise OutOfRangeError(sentence(subject, expected, repr(clip_norm), remedy))
-
-
 def check_regularizer(regularizer: object) -> None:
     """Raise unless ``regularizer`` can be called."""
     if not callable(regularizer):
@@ -176,11 +165,16 @@ def half_loss(dtype: str) -> DtypeError:
     return DtypeError(sentence(WRAPPER, expected, dtype, remedy))
 
 
-def needs_fused(got: str) -> UnsupportedError:
-    """A step that never waits asks for an optimizer that can skip by itself."""
-    expected = "an optimizer with fused=True for capturable=True"
-    remedy = "pass fused=True to it: only a fused step can skip on the device"
-    return UnsupportedError(sentence(WRAPPER, expected, got, remedy))
+def clips_outside(name: str) -> UnsupportedError:
+    """Row clipping around the wrapper, of a variable that has a master.
+
+    It would clip what the next step overwrites: the master keeps the longer rows.
+    """
+    subject = "VariableClippingOptimizer"
+    expected = f"an optimizer that updates {name!r} itself"
+    remedy = "put the row clipping inside of the masters' wrapper, with the same keys"
+    got = f"{WRAPPER}, which updates its master"
+    return UnsupportedError(sentence(subject, expected, got, remedy))
 
 
 def automatic_on_device() -> UnsupportedError:
@@ -220,19 +214,3 @@ def without_masters(got: str) -> UnsupportedError:
     expected = "a state with the masters of every half-precision parameter"
     remedy = "load the optimizer's state before it is wrapped, or save it again"
     return UnsupportedError(sentence(WRAPPER, expected, got, remedy))
-
-
-def report(
-    inner: StepReport | None,
-    names: Sequence[str],
-    nonfinite: Sequence[str],
-    scales: tuple[float, float],
-    applied: bool | None = None,
-    norm: float | None = None,
-) -> MasterStepReport:
-    """Say what :func:`lockstep.spec.loss_scaling.report` says, and the norm."""
-    told = loss_scaling.report(inner, names, nonfinite, scales, applied)
-    made = MasterStepReport.of(told, nonfinite)
-    assert isinstance(made, MasterStepReport)
-    made.norm = norm
-    return made

@@ -28,6 +28,7 @@ __all__ = [
     "report",
     "require_mapping",
     "resolved_axes",
+    "several_variables",
     "unknown_variable",
     "whole_variable",
 ]
@@ -119,12 +120,13 @@ def resolved_axes(name: str, axes: Sequence[int], rank: int) -> tuple[int, ...]:
     return tuple(resolved)
 
 
-def not_a_key(got: object, expected: str) -> AxesError:
+def not_a_key(
+    got: object, expected: str, remedy: str = "use the variables themselves as keys"
+) -> AxesError:
     """Build the error for a key of ``vars_to_clip_dims`` that names no variable.
 
     ``expected`` says what keys there may be on this host, such as ``variables``.
     """
-    remedy = "use the variables themselves as keys"
     return AxesError(sentence(DIMS, f"{expected} as keys", type(got).__name__, remedy))
 
 
@@ -146,6 +148,14 @@ def listed_twice(name: str) -> UnsupportedError:
     remedy = "leave one of the two out"
     return UnsupportedError(
         sentence(DIMS, "each variable once", f"{name!r} twice", remedy)
+    )
+
+
+def several_variables(name: str) -> UnsupportedError:
+    """Build the error for a name that several variables have."""
+    remedy = "give them names of their own, or use variable.value.ref() as keys"
+    return UnsupportedError(
+        sentence(DIMS, f"one variable of the name {name!r}", "several", remedy)
     )
 
 

@@ -108,11 +108,19 @@ class MasterCopies:
         values = saturating_cast(master.read_value(), variable.dtype.base_dtype)
         return variable.assign(values, read_value=False)
 
-    def follow(self, variable: tf.Variable) -> tf.Operation | None:
-        """Take over into the master what others have written into ``variable``."""
+    def follow(self, variable: tf.Variable) -> list[tf.Operation]:
+        """Take over into the master what others have written into ``variable``.
+
+        Returns:
+            The operation after which the master may be read, if there is one; strict:
+            nothing is taken over.
+        """
+        if self.strict:
+            return []
         master = self.of(variable)
         values = follow(master.read_value(), variable.read_value())
-        return master.assign(values, read_value=False)
+        done = master.assign(values, read_value=False)
+        return [] if done is None else [done]
 
 
 def first_value(variable: tf.Variable) -> tf.Tensor:

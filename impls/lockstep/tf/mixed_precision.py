@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
-from lockstep.interface import StepReport
 from lockstep.spec import mixed_precision as words
 from lockstep.spec import tf_host
+from lockstep.tf import master_scale
 from lockstep.tf.core.masters import times, widen
-from lockstep.tf.hooks import require_resources
 from lockstep.tf.loss_scale import LossScale
-from lockstep.tf.loss_scale_optimizer import nonfinite_names
 from lockstep.tf.loss_scaler import AutomaticLossScaler
 from lockstep.tf.master_copies import (
     MasterCopies,
@@ -29,14 +27,16 @@ from lockstep.tf.pairs import (
     name_of,
     refuse_replicas,
 )
-from lockstep.tf.regularizer import Regularizer, penalty_gradient, regularizers
-from lockstep.tf.step_decision import Scale, clip_pairs, decide, scale_of
-from lockstep.tf.wrapper import Optimizer, Wrapper, as_train_op, is_keras
+from lockstep.tf.regularizer import regularized, regularizers
+from lockstep.tf.scaled_loss import scaled
+from lockstep.tf.skipping import SkippingWrapper
+from lockstep.tf.verdict import Verdict
+from lockstep.tf.wrapper import Optimizer, is_keras
 
 __all__ = ["MixedPrecisionOptimizerWrapper"]
 
 
-class MixedPrecisionOptimizerWrapper(Wrapper):
+class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     """Train half-precision variables through float32 masters, with a scaled loss.
 
     ``compute_gradients``: g = (float32(d(s loss)/dw) + s d reg(m)/dm) (1/s), s the loss
@@ -52,18 +52,22 @@ class MixedPrecisionOptimizerWrapper(Wrapper):
             clipping goes inside, with the model's variables as keys.
         loss_scale: a number > 0, None for 1, ``dynamic``, an ``AutomaticLossScaler`` or
             a loss scale.
-        clip_norm: the largest global norm of the unscaled gradients, > 0; None: any.
+        clip_norm, at_floor, floor_patience: as in
+            :class:`~lockstep.tf.MixedPrecisionLossScaleOptimizer`; a number is at its
+            floor.
         strict: as the original: float16 only, each needs a gradient, a static scale is
             a float and applies what is not finite, slots and variables are hidden, what
-            others write into the model is lost; in a graph each ``compute_gradients``
-            makes masters of its own and adds the penalties to REGULARIZATION_LOSSES.
+            others write into the model is lost, no stall is noticed; in a graph each
+            ``compute_gradients`` makes masters of its own and adds the penalties to
+            REGULARIZATION_LOSSES.
 
     Attributes:
         inner_optimizer: ``optimizer``; its slots belong to the masters.
         scale_object: the scale: a float, or an object.
         last_step: what the last eager step did, a
-            :class:`~lockstep.spec.mixed_precision.MasterStepReport`; None before it,
-            and in graphs.
+            :class:`~lockstep.spec.loss_scaling.ScaledStepReport`; None before it, and
+            in graphs.
+        skipped_in_a_row: the steps skipped in a row, a variable; not under ``strict``.
 
     Raises:
         NotScalableError: a ValueError and TypeError; ``optimizer`` is no v1 optimizer.
@@ -81,45 +85,32 @@ class MixedPrecisionOptimizerWrapper(Wrapper):
         ([0.9990234375, 1.9990234375], [0.999267578125, 1.999267578125])
     """
 
+    owner = words.WRAPPER
+
     def __init__(
         self,
         optimizer: Optimizer,
         loss_scale: float | str | AutomaticLossScaler | LossScale | None = None,
         *,
         clip_norm: float | None = None,
+        at_floor: str = "warn",
+        floor_patience: int = words.PATIENCE,
         strict: bool = False,
     ) -> None:
         if is_keras(optimizer) or not isinstance(optimizer, Optimizer):
             raise words.not_an_optimizer(optimizer, "tf.compat.v1.train.Optimizer")
         words.check_clip_norm(clip_norm)
-        self.scale_object: Scale = scale_of(loss_scale, strict)
-        locking = getattr(optimizer, "_use_locking", False)
-        super().__init__(optimizer, optimizer.get_name() + words.SUFFIX, locking)
-        if isinstance(self.scale_object, tf.Module):
-            self._track_trackable(self.scale_object, "loss_scale")
-        self.clip_norm = clip_norm
-        self.strict = strict
-        self.last_step: StepReport | None = None
+        words.check_at_floor(at_floor, floor_patience)
+        self.scale_object = master_scale.scale_of(loss_scale, strict)
+        name = optimizer.get_name() + words.SUFFIX
+        super().__init__(optimizer, name, at_floor, floor_patience, clip_norm, strict)
         self._copies = MasterCopies(strict, self._track_trackable)
 
     @property
     def loss_scale(self) -> tf.Tensor:
         """The scale of the next step: float32, 0-d."""
-        return tf.convert_to_tensor(self.factor(), tf.float32)
-
-    def factor(self) -> float | tf.Tensor:
-        """Return the scale of the next step: a float if it is a number.
-
-        # Quirk: docs/differences.md#masters-scale-type
-        """
-        scale = self.scale_object
-        if isinstance(scale, AutomaticLossScaler):
-            return scale.loss_scale
-        if isinstance(scale, LossScale) and not self.strict:
-            return scale()
-        if not isinstance(scale, float):
-            raise words.unusable(scale)
-        return scale
+        factor = master_scale.current(self.scale_object, self.strict)
+        return tf.convert_to_tensor(factor, tf.float32)
 
     @property
     def masters(self) -> list[tf.Variable]:
@@ -174,9 +165,9 @@ class MixedPrecisionOptimizerWrapper(Wrapper):
         if tf.executing_eagerly() and not callable(loss):
             raise tf_host.eager_loss(words.WRAPPER, type(loss).__name__)
         # Read once: the loss and its gradients must see one scale.
-        factor = self.factor()
+        factor = master_scale.current(self.scale_object, self.strict)
         found = super().compute_gradients(
-            self._scaled(loss, factor),
+            scaled(loss, factor, partial(self._refuse_half, factor)),
             var_list,
             gate_gradients,
             aggregation_method,
@@ -188,49 +179,27 @@ class MixedPrecisionOptimizerWrapper(Wrapper):
         known, reciprocal = regularizers(), 1.0 / factor
         pairs: Pairs = []
         for gradient, variable in found:
+            master = self._copies.of(variable)
             if self._copies.wanted(variable):
-                regularizer = known.get(variable.ref())
-                with tf.control_dependencies(self._follow(variable)):
-                    gradient = self._widened(gradient, variable, regularizer, factor)
+                # Quirk: docs/differences.md#masters-absent
+                if gradient is None and self.strict:
+                    raise words.absent_half(name_of(variable))
+                with tf.control_dependencies(self._copies.follow(variable)):
+                    wide = None if gradient is None else widen(gradient)
+                    gradient = regularized(
+                        wide, master, known.get(variable.ref()), factor, self.strict
+                    )
             unscaled = None if gradient is None else times(gradient, reciprocal)
-            pairs.append((unscaled, self._copies.of(variable)))
+            pairs.append((unscaled, master))
         return pairs
 
-    def _follow(self, variable: tf.Variable) -> list[tf.Operation]:
-        """Return the operation after which the master may be read, if there is one."""
-        done = None if self.strict else self._copies.follow(variable)
-        return [] if done is None else [done]
+    def _refuse_half(self, factor: float | tf.Tensor, dtype: tf.DType) -> None:
+        """Raise for a loss that the original could not scale.
 
-    def _scaled(self, loss: Any, factor: float | tf.Tensor) -> Any:
-        """Return ``loss`` times the scale; a callable becomes another one."""
-        if callable(loss):
-            return lambda: self._scaled(loss(), factor)
-        loss = tf.convert_to_tensor(loss)
         # Quirk: docs/differences.md#masters-half-loss
-        if self.strict and tf.is_tensor(factor) and loss.dtype != tf.float32:
-            raise words.half_loss(loss.dtype.name)
-        return times(loss, factor)
-
-    def _widened(
-        self,
-        gradient: Gradient,
-        variable: tf.Variable,
-        regularizer: Regularizer | None,
-        factor: float | tf.Tensor,
-    ) -> Gradient:
-        """Return the gradient of a master, still scaled, that of its penalty added."""
-        # Quirk: docs/differences.md#masters-absent
-        if gradient is None and self.strict:
-            raise words.absent_half(name_of(variable))
-        wide = None if gradient is None else widen(gradient)
-        if regularizer is None:
-            return wide
-        weight = self._copies.of(variable).read_value()
-        slope = penalty_gradient(regularizer, weight, collect=self.strict)
-        if slope is None:
-            return wide
-        slope = times(slope, factor)
-        return slope if wide is None else tf.convert_to_tensor(wide) + slope
+        """
+        if self.strict and tf.is_tensor(factor) and dtype != tf.float32:
+            raise words.half_loss(dtype.name)
 
     @tf.autograph.experimental.do_not_convert
     def apply_gradients(
@@ -255,29 +224,21 @@ class MixedPrecisionOptimizerWrapper(Wrapper):
             NoGradientsError: a ValueError; an empty list, or every gradient is None.
             ShapeError, DtypeError: a gradient does not fit its variable.
             UnsupportedError: reference variables where control flow v2 is on.
+            ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
         """
         pairs = check_pairs(grads_and_vars, words.WRAPPER)
         refuse_replicas(words.WRAPPER, self.strict)
         pairs = pairs if self.strict else self._of_masters(pairs)
         global_step = as_variable(global_step)
-        clipped, norm = clip_pairs(pairs, self.clip_norm)
 
-        def update() -> tf.Operation:
-            done = self.inner_optimizer.apply_gradients(clipped, global_step, name)
+        def update(pairs: Pairs) -> tf.Operation:
+            done = self.inner_optimizer.apply_gradients(pairs, global_step, name)
             # The model may be written only after the update has written the masters.
             with tf.control_dependencies([done]):
                 copies = [self._copies.copy_back(v) for g, v in pairs if g is not None]
             return tf.group(done, *[copy for copy in copies if copy is not None])
 
-        if tf.executing_eagerly():
-            return self._apply_eagerly(pairs, update, norm)
-        if not self.skips:
-            return as_train_op(update)
-        masters = [variable for gradient, variable in pairs if gradient is not None]
-        models = [self._copies.model_of(master) for master in masters]
-        step = [] if global_step is None else [global_step]
-        require_resources([*masters, *models, *step])
-        return as_train_op(lambda: self._apply_in_graph(pairs, update, norm, name))
+        return self.apply_or_skip(pairs, update, global_step, name)
 
     @property
     def skips(self) -> bool:
@@ -287,65 +248,38 @@ class MixedPrecisionOptimizerWrapper(Wrapper):
         """
         return not self.strict or isinstance(self.scale_object, AutomaticLossScaler)
 
+    def judge(self, pairs: Pairs) -> Verdict:
+        """Look at the gradients of a step; names are those of the model."""
+        known = [(gradient, self.known_as(master)) for gradient, master in pairs]
+        scale = self.scale_object
+        return master_scale.judge_for(scale, known, self.clip_norm, self.strict)
+
+    def move_scale(self, verdict: Verdict) -> Any:
+        """Let the scale take note of a step; return the operation."""
+        return master_scale.move(self.scale_object, verdict)
+
+    def scale_is_at_floor(self) -> tf.Tensor:
+        """Say whether no overflow can make the scale smaller: bool, 0-d."""
+        return master_scale.is_at_floor(self.scale_object)
+
+    def trains_master(self, variable: tf.Variable) -> bool:
+        """Say whether a variable is trained through a master of its own."""
+        return self._copies.wanted(variable)
+
+    def known_as(self, variable: tf.Variable) -> tf.Variable:
+        """Return the variable of the model whose master this is, or itself."""
+        return self._copies.model_of(variable)
+
     def _of_masters(self, pairs: Pairs) -> Pairs:
         """Put masters in the place of the model's variables."""
         found: Pairs = []
         for gradient, variable in pairs:
             master = self.master(variable)
             if gradient is not None and master is not variable:
-                with tf.control_dependencies(self._follow(variable)):
+                with tf.control_dependencies(self._copies.follow(variable)):
                     gradient = widen(gradient)
             found.append((gradient, master))
         return found
-
-    def _apply_in_graph(
-        self,
-        pairs: Pairs,
-        update: Callable[[], Any],
-        norm: tf.Tensor | None,
-        name: str | None,
-    ) -> tf.Operation:
-        with self._old_scope():
-            moved, should_apply = decide(self.scale_object, pairs, norm, self.strict)
-        with self._old_scope():
-            self.create_slots([v for g, v in pairs if g is not None])
-
-        def run() -> tf.Operation:
-            with tf.control_dependencies([update()]):
-                return tf.no_op()
-
-        done = tf.cond(should_apply, run, tf.no_op)
-        return tf.group(done, moved, name=name or self.get_name())
-
-    def _old_scope(self) -> contextlib.AbstractContextManager[Any]:
-        """Name what is made as the original did, in the second of its conditions."""
-        if not self.strict:
-            return contextlib.nullcontext()
-        return tf.compat.v1.name_scope("cond")
-
-    def _apply_eagerly(
-        self, pairs: Pairs, update: Callable[[], Any], norm: tf.Tensor | None
-    ) -> tf.Operation | None:
-        before, applied = float(self.loss_scale), True
-        if self.skips:
-            _, should_apply = decide(self.scale_object, pairs, norm, self.strict)
-            applied = bool(should_apply)
-        if applied:
-            done = update()
-        else:
-            # As in a graph: what a first step makes exists after a skipped one too.
-            done = self.create_slots([v for g, v in pairs if g is not None])
-        models = [(g, self._copies.model_of(v)) for g, v in pairs]
-        nonfinite = [] if applied and self.skips else nonfinite_names(models)
-        self.last_step = words.report(
-            getattr(self.inner_optimizer, "last_step", None) if applied else None,
-            [name_of(variable) for _, variable in models],
-            nonfinite if applied else nonfinite or ["the global norm"],
-            (before, float(self.loss_scale)),
-            applied,
-            None if norm is None else float(norm),
-        )
-        return done
 
     def create_slots(self, var_list: Iterable[Any]) -> None:
         """Make the masters of ``var_list``, and their slots, now."""
@@ -356,20 +290,14 @@ class MixedPrecisionOptimizerWrapper(Wrapper):
 
         # Quirk: docs/differences.md#masters-slots. Strict: None.
         """
-        if self.strict:
-            return None
         return super().get_slot(self._copies.of(as_variable(var)), name)
 
-    def get_slot_names(self) -> list[str]:
-        """Return the names of the slots that exist; strict: nothing."""
-        return [] if self.strict else super().get_slot_names()
-
     def variables(self) -> list[tf.Variable]:
-        """Return masters, the wrapped optimizer's state and the scale's; strict: none.
+        """Return the state: masters, wrapped optimizer, scale, skips; strict: none.
 
         A ``tf.compat.v1.train.Saver`` of these and of the model saves everything.
         """
         if self.strict:
             return []
-        scale = getattr(self.scale_object, "variables", ())
-        return [*self.masters, *super().variables(), *scale]
+        own = [*getattr(self.scale_object, "variables", ()), self.skipped_in_a_row]
+        return [*self.masters, *super().variables(), *own]

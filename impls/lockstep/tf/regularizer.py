@@ -8,10 +8,11 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.spec import mixed_precision as words
+from lockstep.tf.core.masters import times
 from lockstep.tf.master_copies import builds_graph
-from lockstep.tf.pairs import as_variable
+from lockstep.tf.pairs import Gradient, as_variable
 
-__all__ = ["mp_regularizer_wrapper", "penalty_gradient", "regularizers"]
+__all__ = ["mp_regularizer_wrapper", "regularized", "regularizers"]
 
 Regularizer = Callable[[Any], Any]
 
@@ -75,6 +76,26 @@ def regularizers() -> dict[Any, Regularizer]:
     with tf.init_scope():
         found = tf.compat.v1.get_collection(words.REGULARIZERS)
     return {v.ref(): regularizer for v, regularizer in found}
+
+
+def regularized(
+    gradient: Gradient,
+    master: tf.Variable,
+    regularizer: Regularizer | None,
+    factor: float | tf.Tensor,
+    collect: bool,
+) -> Gradient:
+    """Return gradient + factor d regularizer(m)/dm, m the master; absent is zero.
+
+    Sparse gradients become dense, unless there is no penalty.
+    """
+    if regularizer is None:
+        return gradient
+    slope = penalty_gradient(regularizer, master.read_value(), collect)
+    if slope is None:
+        return gradient
+    slope = times(slope, factor)
+    return slope if gradient is None else tf.convert_to_tensor(gradient) + slope
 
 
 def penalty_gradient(

@@ -24,6 +24,8 @@ class Verdict(NamedTuple):
         finite: whether all are, and their norm if it was taken: bool, 0-d.
         norm: the global norm of all, float32, 0-d; None if nothing is to be clipped.
         factor: what clipping multiplies by, like the norm.
+        shown: what an automatic scaler is to see: has_nan, bool, and the largest
+            element, float32, both 0-d; None for other scales.
     """
 
     names: list[str]
@@ -31,6 +33,7 @@ class Verdict(NamedTuple):
     finite: tf.Tensor
     norm: tf.Tensor | None = None
     factor: tf.Tensor | None = None
+    shown: tuple[tf.Tensor, tf.Tensor] | None = None
 
     def clipped(self, pairs: Pairs) -> Pairs:
         """Return the pairs with gradients times the factor, if there is one."""

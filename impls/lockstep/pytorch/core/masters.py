@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
 
 import torch
 from torch import Tensor
@@ -14,8 +15,8 @@ __all__ = ["FlatMasters", "add_penalty", "saturate_cast"]
 
 ROW = 1 << 12
 ALIGNMENT = 16
-CHUNK = 1 << 24
-"""About so many elements are clamped at once: what that needs is soon given back."""
+CHUNK = 1 << 20
+"""About so many elements are given back at once."""
 
 
 def saturate_cast(values: Tensor, dtype: torch.dtype) -> Tensor:
@@ -40,8 +41,8 @@ class FlatMasters:
     """The masters of weights that share a device and a dtype.
 
     Weights and gradients have one float32 buffer each. The master and the gradient of
-    a weight are views into them, so whole chunks are copied, measured and multiplied
-    at once, and yet an optimizer sees a tensor a weight.
+    a weight are views into them, so a whole buffer is measured and divided at once, and
+    yet an optimizer sees a tensor a weight.
 
     Args:
         weights: the model's, in half precision.
@@ -56,7 +57,7 @@ class FlatMasters:
         self.largest = largest_of(self.dtype)
         sizes = [weight.numel() for weight in weights]
         starts, size = lay_out(sizes)
-        self.groups = in_chunks(sizes)
+        self.chunks = in_chunks(starts, size)
         places = zip(starts, weights, strict=True)
         self.places = [(start, weight.shape) for start, weight in places]
         self.values = torch.zeros(size, device=weights[0].device)
@@ -79,49 +80,40 @@ class FlatMasters:
 
         Of a weight that has none here, the place holds zeros.
         """
-        targets, sources = [], []
-        for view, gradient in zip(self.gradient_views, gradients, strict=True):
-            if gradient is None or gradient.is_sparse:
-                view.zero_()
-            else:
-                targets.append(view)
-                sources.append(gradient)
-        foreach.copy(targets, sources)
+        views = self.gradient_views
+        dense = [g is not None and not g.is_sparse for g in gradients]
+        if not all(dense):
+            for view, is_there in zip(views, dense, strict=True):
+                if not is_there:
+                    view.zero_()
+            views = list(compress(views, dense))
+            gradients = list(compress(gradients, dense))
+        foreach.copy(views, gradients)
         return self.gradient_views
 
-    def square_sum(self) -> Tensor:
-        """Return the sum of squares of all gradients: 0-d float64.
-
-        Squares are added in float32 by rows of 4096, and the rows in float64.
-        """
-        norms = torch.linalg.vector_norm(self.gradients.view(-1, ROW), dim=1)
-        return norms.double().square_().sum()
-
-    def largest_gradient(self) -> Tensor:
-        """Return the largest magnitude: 0-d."""
-        low, high = self.gradients.aminmax()
-        return torch.maximum(-low, high)
-
+    @torch.no_grad()
     def give_back(self) -> None:
-        """Round the masters into the weights, clamped to what their dtype can hold."""
-        weights = [weight.detach() for weight in self.weights]
-        if self.fits():
-            foreach.copy(weights, self.value_views)
-            return
-        for whose in self.groups:
+        """Round the masters into the weights, clamped to what their dtype can hold.
+
+        A chunk at a time, so that it is still in the cache when it is copied.
+        """
+        for whose, part in self.chunks:
             views = self.value_views[whose]
-            foreach.copy(weights[whose], foreach.clamp(views, self.largest))
+            if not self.fits(self.values[part]):
+                views = foreach.clamp(views, self.largest)
+            foreach.copy(self.weights[whose], views)
 
     def fits_weights(self) -> bool:
         """Say whether the weights still have the device and dtype of these buffers."""
-        device, dtype = self.values.device, self.dtype
-        return all(w.dtype is dtype and w.device == device for w in self.weights)
+        dtypes = {weight.dtype for weight in self.weights}
+        devices = {weight.device for weight in self.weights}
+        return dtypes == {self.dtype} and devices == {self.values.device}
 
-    def fits(self) -> bool:
-        """Say whether no master must be clamped; not asked where it means waiting."""
-        if not self.values.is_cpu:
+    def fits(self, values: Tensor) -> bool:
+        """Say whether none must be clamped; not asked where it means waiting."""
+        if not (values.is_cpu and values.numel()):
             return False
-        low, high = self.values.aminmax()
+        low, high = values.aminmax()
         return bool(-self.largest <= low and high <= self.largest)
 
 
@@ -134,12 +126,13 @@ def lay_out(sizes: Sequence[int]) -> tuple[list[int], int]:
     return starts, max(-(-at // ROW), 1) * ROW
 
 
-def in_chunks(sizes: Sequence[int]) -> list[slice]:
-    """Cut a list of tensors into runs of about CHUNK elements."""
-    runs, first, found = [], 0, 0
-    for position, size in enumerate(sizes):
-        found += size
-        if found >= CHUNK or position == len(sizes) - 1:
-            runs.append(slice(first, position + 1))
-            first, found = position + 1, 0
+def in_chunks(starts: Sequence[int], size: int) -> list[tuple[slice, slice]]:
+    """Cut tensors into runs of about CHUNK elements: their positions and places."""
+    runs, first = [], 0
+    for position in range(len(starts)):
+        last = position + 1 == len(starts)
+        end = size if last else starts[position + 1]
+        if last or end - starts[first] >= CHUNK:
+            runs.append((slice(first, position + 1), slice(starts[first], end)))
+            first = position + 1
     return runs

@@ -292,7 +292,8 @@ def test_slots_and_variables_reach_through() -> None:
         wrapper.master(w), "momentum"
     )
     known = {variable.ref() for variable in wrapper.variables()}
-    wanted = [wrapper.master(w), slot, *scaler.state.values()]
+    counted = wrapper.skipped_in_a_row
+    wanted = [wrapper.master(w), slot, *scaler.state.values(), counted]
     assert known == {variable.ref() for variable in wanted}
     assert wrapper.get_name() == "Momentum-MP"
 
@@ -313,13 +314,72 @@ def test_the_report_names_the_model_and_what_was_not_finite() -> None:
     wrapper = MixedPrecisionOptimizerWrapper(AdamOptimizer(), 8, clip_norm=5.0)
     wrapper.minimize(lambda: 3.0 * wide[0] + 4.0 * tf.cast(half[0], tf.float32))
     assert wrapper.last_step.applied and wrapper.last_step.norm == 5.0
+    assert wrapper.last_step.clip_factor == 1.0
     wrapper.minimize(lambda: wide[0] + np.inf * tf.cast(half[0], tf.float32))
     report = wrapper.last_step
     assert not report.applied and report.nonfinite == ("half",)
     assert report.reason == "skipped, not finite: half; loss scale 8"
     assert report.skipped == ("half", "wide")
     wrapper.apply_gradients([(tf.constant([3e38]), wide)])
-    assert "the global norm" in wrapper.last_step.reason
+    assert "the norm of all gradients" in wrapper.last_step.reason
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [MixedPrecisionOptimizerWrapper, MixedPrecisionLossScaleOptimizer],
+)
+def test_a_multitask_wrapper_around_does_not_claim_a_skipped_step(wrapped: Any) -> None:
+    w, v = tf.Variable([1.0], name="w"), tf.Variable([1.0], name="v")
+    opt = MultitaskOptimizerWrapper(wrapped(GradientDescentOptimizer(0.5), 2.0))
+    opt.apply_gradients([(tf.constant([np.inf]), w), (tf.constant([0.0]), v)])
+    assert not opt.last_step.applied
+    assert opt.last_step.skipped == ("w", "v")
+    assert opt.last_step.nonfinite == ("w",)
+    assert opt.last_step.reason.startswith("of 2 gradients 1 all zero; skipped")
+    opt.apply_gradients([(tf.constant([1.0]), w), (tf.constant([0.0]), v)])
+    assert opt.last_step == (True, "of 2 gradients 1 all zero", ("v",))
+
+
+STALLS: dict[str, Callable[[], Any]] = {
+    "a number": lambda: 8.0,
+    "a floor": lambda: DynamicLossScale(1.0),
+    "a scaler": lambda: AutomaticLossScaler("Backoff", {"scale_min": 2.0**14}),
+}
+
+
+@pytest.mark.parametrize("scale", STALLS)
+def test_a_stall_at_the_floor_is_told_in_the_name_of_the_wrapper(scale: str) -> None:
+    w = tf.Variable([1.0], dtype=tf.float16, name="w")
+    wrapper = masters(STALLS[scale](), at_floor="raise", floor_patience=2)(
+        AdamOptimizer()
+    )
+    wrapper.apply_gradients([(tf.constant([np.inf], tf.float16), w)])
+    with pytest.raises(
+        errors.ScaleStalledError,
+        match=r"^MixedPrecisionOptimizerWrapper: .* 2 skipped in a row .*: w; ",
+    ):
+        wrapper.apply_gradients([(tf.constant([np.inf], tf.float16), w)])
+    wrapper.apply_gradients([(tf.constant([1.0], tf.float16), w)])
+    assert int(wrapper.skipped_in_a_row) == 0
+
+
+def test_a_stall_in_a_function_is_told_as_it_runs() -> None:
+    w = tf.Variable([1.0], dtype=tf.float16, name="w")
+    wrapper = masters(8.0, at_floor="raise", floor_patience=2)(AdamOptimizer())
+    step = tf.function(lambda g: wrapper.apply_gradients([(g, w)]) and None)
+    bad = tf.constant([np.nan], tf.float16)
+    step(bad)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="OptimizerWrapper: "):
+        step(bad)
+
+
+def test_row_clipping_around_masters_is_refused() -> None:
+    half = tf.Variable(START, dtype=tf.float16, name="half")
+    wide = tf.Variable(START)
+    inner = MultitaskOptimizerWrapper(masters(8.0)(GradientDescentOptimizer(1.0)))
+    with pytest.raises(errors.UnsupportedError, match="'half' itself"):
+        VariableClippingOptimizer(inner, {half.ref(): [1]}, 1.0)
+    VariableClippingOptimizer(inner, {wide.ref(): [1]}, 1.0)
 
 
 def test_nothing_is_traced_after_the_second_call() -> None:
@@ -427,6 +487,7 @@ BAD = {
     "a bool": (AdamOptimizer(), True, {}, errors.UnknownNameError),
     "zero": (AdamOptimizer(), 0, {}, errors.OutOfRangeError),
     "infinity": (AdamOptimizer(), float("inf"), {}, errors.OutOfRangeError),
+    "a floor": (AdamOptimizer(), 1.0, {"at_floor": "stop"}, errors.OutOfRangeError),
     "a clip of 0": (AdamOptimizer(), 1.0, {"clip_norm": 0}, errors.OutOfRangeError),
 }
 

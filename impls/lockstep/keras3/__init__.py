@@ -1,0 +1,43 @@
+"""Lockstep for Keras 3: optimizers of Keras, on its TensorFlow back end.
+
+Everything here is a ``keras.optimizers.Optimizer`` or works on its (gradient, variable)
+pairs. The wrappers take any optimizer of Keras, and ``fit``, callbacks and ``.keras``
+files take the wrappers.
+"""
+
+import keras
+
+from lockstep.spec import keras_host
+
+if keras.config.backend() != "tensorflow":
+    raise keras_host.other_backend(keras.config.backend())
+
+from lockstep.keras3 import lr_policies
+from lockstep.keras3.clip_gradients import clip_gradients_by_global_norm
+from lockstep.keras3.lr_schedule import PolicySchedule
+from lockstep.keras3.multitask import MultitaskOptimizerWrapper
+from lockstep.keras3.optimizers import (
+    AdagradOptimizer,
+    AdamOptimizer,
+    AdamWOptimizer,
+    FtrlOptimizer,
+    GradientDescentOptimizer,
+    MomentumOptimizer,
+    RMSPropOptimizer,
+)
+from lockstep.keras3.variable_clipping import VariableClippingOptimizer
+
+__all__ = [
+    "AdagradOptimizer",
+    "AdamOptimizer",
+    "AdamWOptimizer",
+    "FtrlOptimizer",
+    "GradientDescentOptimizer",
+    "MomentumOptimizer",
+    "MultitaskOptimizerWrapper",
+    "PolicySchedule",
+    "RMSPropOptimizer",
+    "VariableClippingOptimizer",
+    "clip_gradients_by_global_norm",
+    "lr_policies",
+]

@@ -1,0 +1,178 @@
+"""The multitask wrapper, for optimizers of Keras 3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from lockstep.interface import StepReport
+from lockstep.keras3.gradients import (
+    Gradient,
+    densify,
+    key_of,
+    name_of,
+    value_of,
+)
+from lockstep.keras3.preserved import preserved
+from lockstep.keras3.wrapper import Wrapper
+from lockstep.spec import keras_host as keras_host
+from lockstep.spec import multitask as words
+from lockstep.tf.core.zero_test import all_zero_flags, some_may_be_zero
+
+__all__ = ["MultitaskOptimizerWrapper"]
+
+
+@keras.saving.register_keras_serializable(package="lockstep")
+class MultitaskOptimizerWrapper(Wrapper):
+    """Leave a variable and its optimizer state alone where its gradient is all zero.
+
+    For each (gradient g, variable w): if g has no nonzero element, neither w nor any
+    of its slots changes, by weight decay neither; otherwise ``opt`` updates them as
+    usual. -0.0 is zero, NaN and infinity are not; the duplicate rows
+    of a sparse gradient are summed before the test. Where Keras accumulates gradients
+    over steps, the sum is judged, at the step that applies it.
+
+    ``iterations`` counts every call, also one in which every gradient was zero: it is
+    Keras' global step, which schedules read. Keras' Adam takes its bias correction from
+    it, so that one goes on for variables that are left alone.
+
+    Args:
+        opt: any optimizer of Keras, a wrapper included. It may be built already.
+        strict: reproduce ``tf.contrib.opt.MultitaskOptimizerWrapper`` (1.15) with its
+            quirks: ``opt`` is changed in place, so that used directly it leaves zeros
+            out as well; around another wrapper that has no effect; a multitask wrapper
+            as ``opt`` is refused.
+
+    Attributes:
+        inner_optimizer: ``opt``.
+        last_step: what the last eager step did, a
+            :class:`~lockstep.interface.StepReport`; None before it, and inside of a
+            ``tf.function``, where ``fit`` takes its steps.
+
+    Raises:
+        NotAnOptimizerError: a TypeError; ``opt`` is no ``keras.optimizers.Optimizer``.
+
+    Origin: ``tf.contrib.opt.MultitaskOptimizerWrapper``, TensorFlow 1.15.
+
+    Example:
+        >>> w = keras.Variable([1.0, 2.0])
+        >>> sgd = keras.optimizers.SGD(0.5, momentum=0.5)
+        >>> opt = MultitaskOptimizerWrapper(sgd)
+        >>> opt.apply([keras.ops.array([1.0, 0.0])], [w])
+        >>> opt.apply([keras.ops.array([0.0, 0.0])], [w])
+        >>> w.numpy().tolist(), opt.get_slot(w, "momentum").numpy().tolist()
+        ([0.5, 2.0], [-0.5, 0.0])
+    """
+
+    def __init__(self, opt: keras.optimizers.Optimizer, strict: bool = False) -> None:
+        refused = strict and isinstance(opt, MultitaskOptimizerWrapper)
+        if refused or not isinstance(opt, keras.optimizers.Optimizer):
+            raise words.not_an_optimizer(opt, "keras.optimizers.Optimizer", strict)
+        super().__init__(opt)
+        self.strict = strict
+        self.last_step: StepReport | None = None
+        if strict and not isinstance(opt, Wrapper):
+            # Quirk: docs/differences.md#multitask-in-place. The original replaced the
+            # methods of opt that update a variable; a wrapper never calls its own.
+            vars(self)["_step"] = opt.apply
+            vars(opt)["apply"] = self.apply
+
+    def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
+        """Let the wrapped optimizer step, and put back what is to be left alone.
+
+        In a graph three steps are built, of which one runs: of all variables, of some,
+        of none. Mostly no gradient is all zero: the first runs, behind one condition.
+        """
+        present, judged = self._judged(gradients, variables)
+        zero = self._look(gradients, variables, present, judged)
+        if self.strict and isinstance(self.inner_optimizer, Wrapper):
+            super().update(gradients, variables)
+            return
+
+        def update_all() -> None:
+            self._step(*map(list, zip(*present, strict=True)))
+
+        def leave_zeros_out() -> None:
+            flags = all_zero_flags(judged) if zero is None else zero
+            left_alone = tf.logical_and(flags, self._is_due())
+
+            def update_some() -> None:
+                with preserved([self._state(v) for _, v in present], left_alone):
+                    update_all()
+
+            if self.use_ema:
+                update_some()
+            else:
+                tf.cond(tf.reduce_all(left_alone), self._count, update_some)
+
+        rare = some_may_be_zero(judged) if zero is None else tf.reduce_any(zero)
+        tf.cond(rare, leave_zeros_out, update_all)
+
+    def _step(self, gradients: list[Gradient], variables: list[Any]) -> None:
+        self.inner_optimizer.apply(gradients, variables)
+
+    def _count(self) -> None:
+        """Count a step in which nothing is updated."""
+        self._iterations.assign_add(1)
+
+    def _judged(
+        self, gradients: list[Gradient], variables: list[Any]
+    ) -> tuple[list[tuple[Gradient, Any]], list[Gradient]]:
+        """Return the pairs with a gradient, and for each the tensor that is judged.
+
+        Where gradients are accumulated that is the sum, and an absent one adds 0.
+        """
+        pairs = list(zip(gradients, variables, strict=True))
+        if not self.gradient_accumulation_steps:
+            pairs = [(g, v) for g, v in pairs if g is not None]
+            # Duplicate rows are summed already.
+            return pairs, [getattr(g, "values", g) for g, _ in pairs]
+        pairs = [(densify(g, v), v) for g, v in pairs]
+        sums = [value_of(self._slots.of(v)[keras_host.ACCUMULATOR]) for _, v in pairs]
+        return pairs, [g + s for (g, _), s in zip(pairs, sums, strict=True)]
+
+    def _is_due(self) -> Any:
+        """Say whether this step applies what was accumulated, if anything is."""
+        period = self.gradient_accumulation_steps
+        return tf.equal((self._iterations.value + 1) % period, 0) if period else True
+
+    def _look(
+        self,
+        gradients: list[Gradient],
+        variables: list[Any],
+        present: list[tuple[Gradient, Any]],
+        judged: list[Gradient],
+    ) -> tf.Tensor | None:
+        """In eager mode, say which of ``judged`` are all zero, and report it."""
+        self.last_step = None
+        if not tf.executing_eagerly():
+            return None
+        zero = np.zeros(len(present), bool)
+        if some_may_be_zero(judged):
+            zero = np.asarray(all_zero_flags(judged))
+        found = {key_of(v): flag for (_, v), flag in zip(present, zero, strict=True)}
+        absent = [gradient is None for gradient in gradients]
+        zeros = [
+            not gone and bool(found[key_of(variable)])
+            for variable, gone in zip(variables, absent, strict=True)
+        ]
+        self.last_step = words.report(list(map(name_of, variables)), zeros, absent)
+        return tf.constant(zero)
+
+    def _state(self, variable: Any) -> list[tf.Variable]:
+        """Return a variable and its slots.
+
+        Not its moving average, which follows the variable and starts at the first step
+        whatever the gradient, and not its accumulator, which Keras empties.
+        """
+        apart = (keras_host.ACCUMULATOR, keras_host.AVERAGE)
+        slots = self._slots.of(variable)
+        kept = [slot for name, slot in slots.items() if name not in apart]
+        return [value_of(part) for part in (variable, *kept)]
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {**super().get_config(), "strict": self.strict}

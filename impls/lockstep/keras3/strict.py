@@ -1,0 +1,109 @@
+"""The names of :mod:`lockstep.keras3` bound to the originals' exact behaviour.
+
+As far as Keras goes: the arithmetic of its own optimizers is theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lockstep import keras3 as default
+from lockstep.keras3 import (
+    AdagradOptimizer,
+    AdamOptimizer,
+    AdamWOptimizer,
+    GradientDescentOptimizer,
+    MomentumOptimizer,
+    RMSPropOptimizer,
+)
+from lockstep.spec.lr_policies import strict_module
+
+__all__ = [
+    "AdagradOptimizer",
+    "AdamOptimizer",
+    "AdamWOptimizer",
+    "FtrlOptimizer",
+    "GradientDescentOptimizer",
+    "MomentumOptimizer",
+    "MultitaskOptimizerWrapper",
+    "PolicySchedule",
+    "RMSPropOptimizer",
+    "VariableClippingOptimizer",
+    "clip_gradients_by_global_norm",
+    "lr_policies",
+]
+
+registered = keras.saving.register_keras_serializable(package="lockstep.strict")
+
+
+@registered
+class MultitaskOptimizerWrapper(default.MultitaskOptimizerWrapper):
+    """The wrapper with ``strict=True``."""
+
+    def __init__(self, opt: keras.optimizers.Optimizer) -> None:
+        super().__init__(opt, strict=True)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        config = super().get_config()
+        del config["strict"]
+        return config
+
+
+@registered
+class VariableClippingOptimizer(default.VariableClippingOptimizer):
+    """The row-clipping wrapper with ``strict=True``."""
+
+    def __init__(
+        self,
+        opt: keras.optimizers.Optimizer,
+        vars_to_clip_dims: Mapping[Any, Sequence[int]],
+        max_norm: float,
+        use_locking: bool = False,
+        colocate_clip_ops_with_vars: bool = False,
+        name: str = "VariableClipping",
+    ) -> None:
+        super().__init__(opt, vars_to_clip_dims, max_norm, name=name, strict=True)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        config = super().get_config()
+        del config["strict"]
+        return config
+
+
+@registered
+class FtrlOptimizer(default.FtrlOptimizer):
+    """Ftrl with ``strict=True``: it fails at a rate of 0."""
+
+    strict = True
+
+
+def clip_gradients_by_global_norm(
+    gradients_variables: Iterable[tuple[Any, Any]], clip_norm: float = 20.0
+) -> tuple[list[tuple[Any, Any]], tf.Tensor]:
+    """Clip with ``strict=True``."""
+    return default.clip_gradients_by_global_norm(
+        gradients_variables, clip_norm, strict=True
+    )
+
+
+lr_policies = strict_module(default.lr_policies, f"{__name__}.lr_policies")
+
+
+@registered
+class PolicySchedule(default.PolicySchedule):
+    """The schedule with ``strict=True``: the original's rules."""
+
+    def __init__(self, policy: str, **parameters: Any) -> None:
+        super().__init__(policy, strict=True, **parameters)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        config = super().get_config()
+        del config["strict"]
+        return config

@@ -1,0 +1,234 @@
+"""The wrapper as a citizen of Keras: fit, tapes, callbacks, files, other wrappers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lockstep
+from lockstep.keras3 import MultitaskOptimizerWrapper, strict
+
+# Keras 3.15 converts its variables by a protocol that NumPy 2 deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ impl:DeprecationWarning")
+
+X = np.random.RandomState(0).randn(8, 3).astype(np.float32)
+Y = X[:, :1]
+
+INNER = {
+    "momentum": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+    "adamw": lambda: keras.optimizers.AdamW(0.1, weight_decay=0.5),
+    "ema": lambda: keras.optimizers.Adam(0.1, use_ema=True),
+    "global_clipnorm": lambda: keras.optimizers.Adam(0.1, global_clipnorm=0.1),
+    "accumulation": lambda: keras.optimizers.Adam(0.1, gradient_accumulation_steps=2),
+    "loss_scale": lambda: keras.optimizers.LossScaleOptimizer(
+        keras.optimizers.Adam(0.1)
+    ),
+}
+
+
+def two_heads(optimizer: Any, **options: Any) -> keras.Model:
+    """Return a model whose second head is absent: its loss has weight 0."""
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input([3])
+    body = keras.layers.Dense(2, name="body")(inputs)
+    heads = [keras.layers.Dense(1, name=name)(body) for name in "ab"]
+    model = keras.Model(inputs, heads)
+    losses = {"loss": ["mse", "mse"], "loss_weights": [1.0, 0.0]}
+    model.compile(optimizer, **losses, **options)
+    return model
+
+
+def fit(model: keras.Model, **options: Any) -> None:
+    model.fit(X, [Y, Y], batch_size=4, shuffle=False, verbose=0, **options)
+
+
+def weights(model: keras.Model, head: str) -> list[np.ndarray]:
+    return [v.numpy() for v in model.get_layer(head).trainable_variables]
+
+
+def same(first: Any, second: Any) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_fit_leaves_the_absent_head_and_its_slots_alone(inner: str) -> None:
+    optimizer = MultitaskOptimizerWrapper(INNER[inner]())
+    model = two_heads(optimizer, jit_compile=False)
+    a, b = weights(model, "a"), weights(model, "b")
+    fit(model, epochs=2)
+    assert same(weights(model, "b"), b)
+    assert not same(weights(model, "a"), a)
+    for variable in model.get_layer("b").trainable_variables:
+        for name in set(optimizer.get_slot_names()) - {"average"}:
+            assert not np.any(optimizer.get_slot(variable, name).numpy()), name
+
+
+def test_fit_under_xla_leaves_the_absent_head_alone() -> None:
+    model = two_heads(MultitaskOptimizerWrapper(INNER["adamw"]()), jit_compile=True)
+    b = weights(model, "b")
+    fit(model)
+    assert same(weights(model, "b"), b)
+
+
+def test_without_the_wrapper_decay_moves_the_absent_head() -> None:
+    model = two_heads(INNER["adamw"](), jit_compile=False)
+    b = weights(model, "b")
+    fit(model)
+    assert not same(weights(model, "b"), b)
+
+
+def test_a_policy_of_mixed_precision_scales_around_it() -> None:
+    policy = keras.mixed_precision.dtype_policy()
+    keras.mixed_precision.set_dtype_policy("mixed_float16")
+    try:
+        model = two_heads(MultitaskOptimizerWrapper(INNER["momentum"]()))
+    finally:
+        keras.mixed_precision.set_dtype_policy(policy)
+    assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+    b = weights(model, "b")
+    fit(model)
+    assert same(weights(model, "b"), b)
+
+
+def test_a_callback_sets_the_rate_of_the_wrapped_optimizer() -> None:
+    inner = keras.optimizers.SGD(0.1)
+    model = two_heads(MultitaskOptimizerWrapper(inner), jit_compile=False)
+    fit(model, callbacks=[keras.callbacks.LearningRateScheduler(lambda epoch: 0.25)])
+    assert float(inner.learning_rate) == 0.25
+    assert int(model.optimizer.iterations) == int(inner.iterations) == 2
+
+
+@pytest.mark.parametrize("traced", [False, True], ids=["eager", "function"])
+def test_a_loop_with_a_tape_works(traced: bool) -> None:
+    w, z = keras.Variable([1.0, 2.0]), keras.Variable([3.0])
+    optimizer = MultitaskOptimizerWrapper(keras.optimizers.Adam(0.1))
+
+    def step() -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(w.value**2) + 0.0 * z.value[0]
+        gradients = tape.gradient(loss, [w.value, z.value])
+        optimizer.apply_gradients(zip(gradients, [w, z], strict=True))
+
+    run = tf.function(step) if traced else step
+    run()
+    run()
+    assert z.numpy().tolist() == [3.0]
+    assert w.numpy()[0] < 1.0
+    report = optimizer.last_step
+    assert (report is None) == traced
+    assert traced or report.skipped == (z.path,)
+
+
+def test_duplicate_rows_are_summed_before_the_optimizer_sees_them() -> None:
+    table = keras.Variable(np.ones((4, 1), np.float32))
+    optimizer = MultitaskOptimizerWrapper(keras.optimizers.Adagrad(0.1))
+    values, rows = tf.constant([[1.0], [2.0], [4.0]]), tf.constant([1, 1, 3])
+    optimizer.apply([tf.IndexedSlices(values, rows, tf.constant([4, 1]))], [table])
+    slot = optimizer.get_slot(table, "accumulator").numpy()
+    np.testing.assert_allclose(slot.ravel(), [0.1, 9.1, 0.1, 16.1], rtol=1e-6)
+    before = table.numpy().copy()
+    values = tf.constant([[1.0], [-1.0], [0.0]])
+    optimizer.apply([tf.IndexedSlices(values, rows, tf.constant([4, 1]))], [table])
+    assert same(table.numpy(), before)
+
+
+def test_the_sum_of_accumulated_gradients_is_judged() -> None:
+    w, z = keras.Variable([1.0]), keras.Variable([1.0])
+    inner = keras.optimizers.SGD(0.5, gradient_accumulation_steps=2)
+    optimizer = MultitaskOptimizerWrapper(inner)
+    optimizer.apply([tf.constant([2.0]), tf.constant([2.0])], [w, z])
+    optimizer.apply([tf.constant([0.0]), tf.constant([-2.0])], [w, z])
+    assert (w.numpy()[0], z.numpy()[0]) == (0.5, 1.0)
+    assert not np.any(optimizer.get_slot(z, "gradient_accumulator").numpy())
+
+
+def test_an_optimizer_that_is_built_already_can_be_wrapped() -> None:
+    w, z = keras.Variable([1.0]), keras.Variable([1.0])
+    inner = keras.optimizers.Adam(0.1)
+    inner.apply([tf.ones([1]), tf.ones([1])], [w, z])
+    optimizer = MultitaskOptimizerWrapper(inner)
+    kept, moment = z.numpy().copy(), optimizer.get_slot
+    optimizer.apply([tf.ones([1]), tf.zeros([1])], [w, z])
+    assert same(z.numpy(), kept)
+    assert moment(z, "m").numpy()[0] == np.float32(0.1)
+
+
+def test_the_configuration_makes_the_same_nest_again() -> None:
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
+    inner = keras.optimizers.Adam(schedule, clipnorm=1.0)
+    nest = MultitaskOptimizerWrapper(MultitaskOptimizerWrapper(inner))
+    again = type(nest).from_config(nest.get_config())
+    assert again.get_config() == nest.get_config()
+    assert again.clipnorm == 1.0
+
+
+def test_strict_changes_the_wrapped_optimizer_in_place() -> None:
+    w = keras.Variable([1.0])
+    inner = keras.optimizers.SGD(0.5, momentum=0.5)
+    strict.MultitaskOptimizerWrapper(inner)
+    inner.apply([tf.ones([1])], [w])
+    inner.apply([tf.zeros([1])], [w])
+    assert w.numpy().tolist() == [0.5]
+
+
+RESUME = """
+import sys, keras, numpy as np
+from lockstep import keras3
+model = keras.models.load_model(sys.argv[1])
+x = np.load(sys.argv[2])
+model.fit(x, [x[:, :1]] * 2, batch_size=4, shuffle=False, verbose=0)
+np.savez(sys.argv[3], *[np.asarray(v.numpy()) for v in [
+    *model.variables, *model.optimizer.variables]])
+"""
+
+
+def test_a_saved_model_goes_on_to_the_bit_in_a_fresh_process(tmp_path: Path) -> None:
+    inner = MultitaskOptimizerWrapper(keras.optimizers.AdamW(0.1))
+    model = two_heads(MultitaskOptimizerWrapper(inner), jit_compile=False)
+    fit(model)
+    paths = [tmp_path / name for name in ("model.keras", "x.npy", "after.npz")]
+    model.save(paths[0])
+    np.save(paths[1], X)
+    fit(model)
+    sources = str(Path(lockstep.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", RESUME, *map(str, paths)],
+        env={**os.environ, "PYTHONPATH": sources},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    after = np.load(paths[2])
+    ours = [v.numpy() for v in [*model.variables, *model.optimizer.variables]]
+    assert same(ours, [after[name] for name in after.files])
+
+
+def test_another_back_end_of_keras_is_refused_in_one_sentence() -> None:
+    pytest.importorskip("torch", reason="needs a second back end of Keras")
+    sources = str(Path(lockstep.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", "import lockstep.keras3"],
+        env={**os.environ, "KERAS_BACKEND": "torch", "PYTHONPATH": sources},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert "MissingFrameworkError: lockstep.keras3: expected Keras on its Tens" in (
+        done.stderr
+    )
+
+
+def test_variables_are_a_property_and_a_method() -> None:
+    optimizer = MultitaskOptimizerWrapper(keras.optimizers.SGD(0.1, momentum=0.5))
+    optimizer.build([keras.Variable([1.0])])
+    assert optimizer.variables() == list(optimizer.variables)
+    assert optimizer.get_slot_names() == ["momentum"]

@@ -1,0 +1,171 @@
+"""The interface of TensorFlow 1's optimizers, for optimizers of Keras."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
+from lockstep.keras3.gradients import (
+    Gradient,
+    check_gradients,
+    name_of,
+    require_variable,
+    value_of,
+)
+from lockstep.keras3.slots import Slots
+from lockstep.spec import keras_host as words
+from lockstep.spec.pairs import as_pairs, require_gradients
+
+__all__ = ["StateList", "TrainV1"]
+
+
+class StateList(list):
+    """A list of variables that may be called.
+
+    ``variables`` is a property in Keras 3 and a method in TensorFlow 1; code written
+    for either finds the list.
+    """
+
+    def __call__(self) -> list[keras.Variable]:
+        """Return the list."""
+        return list(self)
+
+
+class TrainV1:
+    """What TensorFlow 1's optimizers offer beside Keras' interface.
+
+    ``gate_gradients``, ``aggregation_method``, ``colocate_gradients_with_ops`` and
+    ``name`` are accepted and have no effect.
+    """
+
+    GATE_NONE, GATE_OP, GATE_GRAPH = GATE_NONE, GATE_OP, GATE_GRAPH
+
+    _slots: Slots | None = None
+
+    @tf.autograph.experimental.do_not_convert
+    def compute_gradients(
+        self,
+        loss: Any,
+        var_list: Iterable[Any] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: Any = None,
+    ) -> list[tuple[Gradient, Any]]:
+        """Differentiate ``loss()``: a list of (gradient or None, variable).
+
+        The loss is passed through ``scale_loss`` first, as ``fit`` does it; what scales
+        it there divides the gradients again when they are applied.
+
+        Args:
+            loss: a callable without arguments that returns a tensor.
+            var_list: the variables; None means those that the optimizer is built with.
+            gate_gradients: accepted, no effect.
+            aggregation_method: accepted, no effect.
+            colocate_gradients_with_ops: accepted, no effect.
+            grad_loss: the upstream gradient of the loss.
+
+        Raises:
+            LossNotCallableError: a RuntimeError; ``loss`` cannot be called.
+            UnsupportedError: a ValueError; no ``var_list``, and the optimizer is not
+                built.
+        """
+        owner = type(self).__name__
+        words.check_options(owner, gate_gradients, aggregation_method)
+        if not callable(loss):
+            raise words.loss_not_callable(owner, type(loss).__name__)
+        if var_list is None and not self.built:
+            raise words.no_variables(owner)
+        found = self._trainable_variables if var_list is None else var_list
+        variables = [require_variable(v, owner) for v in tf.nest.flatten(list(found))]
+        values = [value_of(variable) for variable in variables]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(values)
+            scaled = self.scale_loss(loss())
+        gradients = tape.gradient(scaled, values, grad_loss)
+        return list(zip(gradients, variables, strict=True))
+
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        global_step: Any = None,
+        name: str | None = None,
+    ) -> tf.Variable:
+        """Update the variables; the optimizer is built with them at the first call.
+
+        Args:
+            grads_and_vars: iterable of (gradient, variable); the gradient is a tensor
+                or ``tf.IndexedSlices`` like its variable, or None.
+            global_step: integer variable, + 1 in any case.
+            name: accepted, no effect.
+
+        Returns:
+            ``iterations``, as Keras does.
+
+        Raises:
+            MalformedPairsError: a TypeError; an entry is no (gradient, variable).
+            NoGradientsError: a ValueError; an empty list, or every gradient is None.
+            ShapeError, DtypeError: a gradient does not fit its variable.
+            UnknownNameError: a ValueError; the optimizer was built without a variable.
+        """
+        owner = type(self).__name__
+        pairs = as_pairs(grads_and_vars, owner)
+        variables = [require_variable(variable, owner) for _, variable in pairs]
+        gradients = check_gradients([g for g, _ in pairs], variables, owner)
+        named = map(name_of, variables)
+        require_gradients(zip(gradients, variables, strict=True), owner, named)
+        counter = check_counter(global_step, owner)
+        self.apply(gradients, variables)
+        if counter is not None:
+            counter.assign_add(tf.ones((), counter.dtype))
+        return self._iterations
+
+    @tf.autograph.experimental.do_not_convert
+    def minimize(
+        self,
+        loss: Any,
+        global_step: Any = None,
+        var_list: Iterable[Any] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        name: str | None = None,
+        grad_loss: Any = None,
+    ) -> tf.Variable:
+        """Call ``compute_gradients`` and hand the result to ``apply_gradients``."""
+        pairs = self.compute_gradients(
+            loss,
+            var_list,
+            gate_gradients,
+            aggregation_method,
+            colocate_gradients_with_ops,
+            grad_loss,
+        )
+        return self.apply_gradients(pairs, global_step, name)
+
+    def get_name(self) -> str:
+        """Return the optimizer's name."""
+        return self.name
+
+    def get_slot(self, var: Any, name: str) -> keras.Variable | None:
+        """Return the slot ``name`` (a name of TensorFlow 1) of ``var``, or None."""
+        return None if self._slots is None else self._slots.of(var).get(name)
+
+    def get_slot_names(self) -> list[str]:
+        """Return the names (TensorFlow 1's) of the slots that exist."""
+        return [] if self._slots is None else self._slots.names()
+
+
+def check_counter(global_step: Any, owner: str) -> tf.Variable | None:
+    """Return the variable that counts, or None; raise if it cannot count."""
+    if global_step is None:
+        return None
+    counter = value_of(global_step)
+    if not isinstance(counter, tf.Variable) or not counter.dtype.is_integer:
+        raise words.not_a_counter(owner, type(global_step).__name__)
+    return counter

@@ -1,0 +1,228 @@
+"""What every wrapper of this package has in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lockstep.keras3.gradients import (
+    Gradient,
+    check_gradients,
+    name_of,
+    require_variable,
+    without_duplicates,
+)
+from lockstep.keras3.slots import base_of, build_observed
+from lockstep.keras3.train_v1 import StateList, TrainV1
+from lockstep.spec import keras_host as words
+from lockstep.spec.pairs import require_gradients
+
+__all__ = ["Wrapper"]
+
+
+def _live(name: str) -> property:
+    """Return a property that reads and writes ``name`` of the wrapped optimizer."""
+
+    def read(self: Wrapper) -> Any:
+        return getattr(self.inner_optimizer, name)
+
+    def write(self: Wrapper, value: Any) -> None:
+        # Keras' constructor sets each to its default before there is one to ask.
+        if "inner_optimizer" in vars(self):
+            setattr(self.inner_optimizer, name, value)
+
+    return property(read, write, doc=f"``{name}`` of the wrapped optimizer, live.")
+
+
+class Wrapper(TrainV1, keras.optimizers.Optimizer):
+    """An optimizer of Keras around another one, which owns the slots.
+
+    Learning rate, clipping, weight decay, moving averages and gradient accumulation are
+    those of the wrapped optimizer, read and set through the wrapper. ``iterations`` is
+    its counter. A subclass overrides
+
+    - :meth:`update`, what a step does: the gradients come checked, duplicate rows
+      summed, and ``self.inner_optimizer.apply(gradients, variables)`` is the step;
+    - :meth:`build_state`, if it has variables of its own: what it makes with
+      ``add_variable_from_reference`` counts as state of that variable;
+    - :meth:`get_config`, adding its constructor's arguments to ``super()``'s.
+
+    Args:
+        inner_optimizer: the optimizer to wrap; it may be a wrapper itself.
+        name: name of the wrapper, by default that of the wrapped optimizer.
+
+    Raises:
+        NotAnOptimizerError: a TypeError; no ``keras.optimizers.Optimizer``.
+    """
+
+    argument = "opt"
+    """What the constructor calls the wrapped optimizer."""
+
+    sums_duplicates = True
+    """Whether :meth:`update` gets sparse gradients with duplicate rows summed."""
+
+    weight_decay = _live("weight_decay")
+    clipnorm = _live("clipnorm")
+    clipvalue = _live("clipvalue")
+    global_clipnorm = _live("global_clipnorm")
+    use_ema = _live("use_ema")
+    ema_momentum = _live("ema_momentum")
+    ema_overwrite_frequency = _live("ema_overwrite_frequency")
+    loss_scale_factor = _live("loss_scale_factor")
+    gradient_accumulation_steps = _live("gradient_accumulation_steps")
+    learning_rate = _live("learning_rate")
+
+    def __init__(
+        self, inner_optimizer: keras.optimizers.Optimizer, name: str | None = None
+    ) -> None:
+        if not isinstance(inner_optimizer, keras.optimizers.Optimizer):
+            raise words.not_keras(type(self).__name__, inner_optimizer)
+        super().__init__(learning_rate=0.0, name=name or inner_optimizer.name)
+        self.inner_optimizer = inner_optimizer
+        self._iterations = self.base_optimizer._iterations
+        # The counter is the base optimizer's, the rate that Keras made is not used:
+        # neither is state of the wrapper.
+        for variable in list(self._variables):
+            self._untrack_variable(variable)
+
+    @property
+    def base_optimizer(self) -> keras.optimizers.Optimizer:
+        """The innermost optimizer: the one that owns the slots and the counter."""
+        return base_of(self)
+
+    @property
+    def iterations(self) -> Any:
+        """The counter of the wrapped optimizer."""
+        return self.inner_optimizer.iterations
+
+    @property
+    def variables(self) -> StateList:
+        """The wrapper's own variables, then those of the wrapped optimizer.
+
+        Keras' property and TensorFlow 1's method at once: ``opt.variables`` and
+        ``opt.variables()`` are the same list.
+        """
+        return StateList([*self._variables, *self.inner_optimizer.variables])
+
+    def build(self, variables: Sequence[Any]) -> None:
+        """Make the state for ``variables``, here and inside."""
+        if self.built:
+            return
+        variables, inner = list(variables), self.inner_optimizer
+        if isinstance(inner, Wrapper):
+            inner.build(variables)
+            slots = inner._slots
+        else:
+            slots = build_observed(inner, variables)
+        # Not setattr: the wrapped optimizer tracks these already.
+        vars(self)["_slots"] = slots
+        vars(self)["_trainable_variables"] = variables
+        self._trainable_variables_indices.update(
+            {self._var_key(variable): k for k, variable in enumerate(variables)}
+        )
+        self.build_state(variables)
+        self.built = True
+
+    def build_state(self, variables: Sequence[Any]) -> None:
+        """Make variables of the wrapper's own; by default there are none."""
+
+    def add_variable_from_reference(
+        self,
+        reference_variable: Any,
+        name: str | None = None,
+        initializer: Any = "zeros",
+    ) -> keras.Variable:
+        """Make a variable of state like ``reference_variable`` and remember whose."""
+        slot = super().add_variable_from_reference(
+            reference_variable, name, initializer
+        )
+        self._slots.add(reference_variable, name or "var", slot)
+        return slot
+
+    @tf.autograph.experimental.do_not_convert
+    def apply(
+        self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None
+    ) -> None:
+        """Take a step, as Keras calls it; nothing has changed if this raises.
+
+        Args:
+            grads: a gradient or None for each variable.
+            trainable_variables: the variables; None means those given to ``build``.
+        """
+        owner, gradients = type(self).__name__, list(grads)
+        if not gradients:
+            return
+        if trainable_variables is None and not self.built:
+            raise words.no_variables(owner)
+        given = trainable_variables
+        given = self._trainable_variables if given is None else given
+        variables = [require_variable(variable, owner) for variable in given]
+        gradients = check_gradients(gradients, variables, owner)
+        names = [name_of(variable) for variable in variables]
+        require_gradients(zip(gradients, variables, strict=True), owner, names)
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        if replicas > 1:
+            raise words.several_replicas(owner, replicas)
+        if not self.built:
+            with tf.init_scope(), keras.name_scope(self.name, caller=self):
+                self.build(variables)
+        for variable, name in zip(variables, names, strict=True):
+            if self._var_key(variable) not in self._trainable_variables_indices:
+                raise words.unknown_variable(owner, name)
+        if self.sums_duplicates:
+            gradients = [without_duplicates(gradient) for gradient in gradients]
+        self.update(gradients, variables)
+
+    def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
+        """Do what the wrapper is for; by default nothing but the step inside."""
+        self.inner_optimizer.apply(gradients, variables)
+
+    def scale_loss(self, loss: Any) -> Any:
+        """Scale the loss if something inside does so; ``fit`` calls it."""
+        return self.inner_optimizer.scale_loss(loss)
+
+    def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
+        """Let the wrapped optimizer put moving averages in place, after training."""
+        self.inner_optimizer.finalize_variable_values(var_list)
+
+    def exclude_from_weight_decay(
+        self,
+        var_list: Sequence[Any] | None = None,
+        var_names: Sequence[str] | None = None,
+    ) -> None:
+        """Exclude variables from the wrapped optimizer's weight decay."""
+        self.inner_optimizer.exclude_from_weight_decay(var_list, var_names)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Save the wrapper's own variables; Keras saves the wrapped optimizer's."""
+        for position, variable in enumerate(self._variables):
+            store[str(position)] = variable.numpy()
+
+    def load_own_variables(self, store: Any) -> None:
+        """Load what ``save_own_variables`` saved."""
+        for position, variable in enumerate(self._variables):
+            variable.assign(store[str(position)])
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Set the values of ``variables``, in their order."""
+        for variable, weight in zip(self.variables, weights, strict=True):
+            variable.assign(weight)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor, the wrapped optimizer serialized."""
+        inner = keras.saving.serialize_keras_object(self.inner_optimizer)
+        return {self.argument: inner}
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], custom_objects: Any = None
+    ) -> Wrapper:
+        """Make a wrapper from what ``get_config`` returned."""
+        arguments = dict(config)
+        inner = keras.saving.deserialize_keras_object(
+            arguments.pop(cls.argument), custom_objects
+        )
+        return cls(inner, **arguments)
