@@ -49,11 +49,11 @@ def device_name(framework: str, device: str) -> str | None:
     """Return what a GPU calls itself, its model and no serial number; None of a CPU."""
     if not device.startswith("cuda"):
         return None
-    module = importlib.import_module(framework)
     if framework == "torch":
-        return str(module.cuda.get_device_name(device))
-    first = module.config.list_physical_devices("GPU")[0]
-    return str(module.config.experimental.get_device_details(first)["device_name"])
+        return str(importlib.import_module("torch").cuda.get_device_name(device))
+    config = importlib.import_module("tensorflow").config
+    first = config.list_physical_devices("GPU")[0]
+    return str(config.experimental.get_device_details(first)["device_name"])
 
 
 def version(package: str) -> str | None:

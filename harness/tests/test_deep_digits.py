@@ -193,6 +193,24 @@ def test_a_host_that_behaves_otherwise_fails_a_claim(
     assert any(line.startswith("Does not hold") for line in judgement.small_print)
 
 
+def test_a_scale_that_became_nan_is_told_and_counts_as_the_lowest() -> None:
+    records = []
+    for run in RUNS:
+        made = record(run, "pytorch", 0.4, 0.0)
+        if run.config["method"].get("strict") and run.seed == 0:
+            of = Settings(**run.config)
+            scales = [1.0] * of.overflow + [float("nan")] * (of.steps + 1 - of.overflow)
+            summary = {**made.summary, **around(scales, of.overflow), "scale": np.nan}
+            made = dataclasses.replace(made, summary=summary)
+        records.append(made)
+    judgement = findings.judge(records)
+    told = "LogMax strict on pytorch: in 0 of 3 runs"
+    assert any(told in line for line in judgement.small_print)
+    assert any("in 1 it ended as NaN" in line for line in judgement.small_print)
+    scales_of = judgement.tables["scales"].set_index("method")
+    assert scales_of.loc["fp16, LogMax strict", "lowest"] == 2
+
+
 # -- hosts -----------------------------------------------------------------------------
 
 

@@ -22,6 +22,12 @@ WIDTH = 7.6
 DASHES: Sequence[Any] = ("-", "-", (0, (1, 1)), "--", "-.", (0, (5, 1)), ":")
 
 
+KINDS = {"weights": "default", "activations": "none"}
+"""The theme's colour of each kind of gradients."""
+
+UNSCALED = ("fp32", "fp16, no scale")
+
+
 def drawings(finding: Finding) -> Iterator[Drawing]:
     """Yield what there is to draw, in reading order."""
     yield losses(finding)
@@ -61,102 +67,88 @@ def losses(finding: Finding) -> Drawing:
 def underflow(finding: Finding) -> Drawing:
     """Left: where float32 gradients lie; right: what float16 loses of them."""
     histogram, curve = finding.tables["histogram"], finding.tables["underflow"]
-    at_one = curve[curve["scale_log2"] == 0].set_index("gradients")["flushed"]
+    at_one = curve[(curve["scale_log2"] == 0) & (curve["gradients"] == "weights")]
 
     def paint(canvas: Canvas, theme: Theme) -> None:
         left, right = canvas.subplots(1, 2)
-        colours = dict(
-            zip(
-                at_one.index,
-                (theme.methods["default"], theme.methods["none"]),
-                strict=True,
-            )
-        )
-        for kind, rows in histogram.groupby("gradients", sort=False):
-            colour = colours[kind]
-            left.stairs(
-                rows["share"],
-                [*rows["log2"], rows["log2"].iloc[-1] + 1],
-                color=colour,
-                fill=kind == "activations",
-                alpha=0.55 if kind == "activations" else 1,
-                lw=1.6,
-                label=kind,
-            )
-        for kind, rows in curve.groupby("gradients", sort=False):
-            band = rows["flushed_low"], rows["flushed_high"]
-            style = {"color": colours[kind], "ls": "-" if kind == "weights" else "--"}
-            right.fill_between(
-                rows["scale_log2"], *band, color=colours[kind], alpha=0.2
-            )
-            right.plot(rows["scale_log2"], rows["flushed"], label=kind, **style)
-        _limits(left, theme)
-        left.set_xlabel("log2 of the magnitude of a gradient")
-        left.set_ylabel("share of gradients")
-        right.set_xlabel("log2 of the loss scale")
-        right.set_ylabel("share flushed to zero")
-        right.yaxis.set_major_formatter(_percent())
-        left.yaxis.set_major_formatter(_percent())
-        right.set_ylim(0, 1)
-        right.legend()
-        left.legend(loc="upper left")
+        _paint_histogram(left, histogram, theme)
+        _paint_flushed(right, curve, theme)
+        for axes in (left, right):
+            axes.yaxis.set_major_formatter(_percent())
+            axes.legend()
 
     return Drawing(
         "underflow",
-        f"Unscaled, float16 flushes {at_one['weights']:.0%} of this net's weight "
-        "gradients to zero",
+        f"Unscaled, float16 flushes {at_one['flushed'].iloc[0]:.0%} of this net's "
+        "weight gradients to zero",
         alt="A histogram of the magnitudes of float32 gradients against the limits of "
         "float16, and the share that a loss scale leaves at zero.",
-        caption="Gradients of the float32 runs at all checkpoints. Lines: below 2^-25 "
-        "float16 has 0, below 2^-14 fewer bits, from 2^16 on infinity. A scale of 2^k "
-        "moves the histogram k to the right. Left of the plot: the rest.",
+        caption="Gradients of the float32 runs at all checkpoints. Left of the first "
+        "line float16 has 0, left of the second fewer bits, right of the third "
+        "infinity. A scale of 2^k moves the histogram k to the right.",
         data=curve,
         size=(WIDTH, 3.4),
         paint=paint,
     )
 
 
+def _paint_histogram(axes: Axes, table: pd.DataFrame, theme: Theme) -> None:
+    for kind, rows in table.groupby("gradients", sort=False):
+        edges = [*rows["log2"], rows["log2"].iloc[-1] + 1]
+        filled = kind == "activations"
+        look: dict[str, Any] = {
+            "fill": filled,
+            "alpha": 0.55 if filled else 1,
+            "lw": 1.6,
+        }
+        colour = theme.methods[KINDS[str(kind)]]
+        axes.stairs(rows["share"], edges, color=colour, label=kind, **look)
+    axes.set_xlim(-45, LARGEST + 2)
+    for place, name in ((FLUSHED, "0"), (SUBNORMAL, "subnormal"), (LARGEST, "inf")):
+        axes.axvline(place, color=theme.ink, lw=1, ls=":")
+        label: dict[str, Any] = {"rotation": 90, "ha": "right", "va": "top", "size": 8}
+        transform = axes.get_xaxis_transform()
+        axes.text(place - 0.4, 0.98, name, transform=transform, **label)
+    axes.set_xlabel("log2 of the magnitude of a gradient")
+    axes.set_ylabel("share of gradients")
+
+
+def _paint_flushed(axes: Axes, table: pd.DataFrame, theme: Theme) -> None:
+    for kind, rows in table.groupby("gradients", sort=False):
+        colour = theme.methods[KINDS[str(kind)]]
+        dashes = "-" if kind == "weights" else "--"
+        band = rows["flushed_low"], rows["flushed_high"]
+        axes.fill_between(rows["scale_log2"], *band, color=colour, alpha=0.2)
+        axes.plot(rows["scale_log2"], rows["flushed"], dashes, color=colour, label=kind)
+    axes.set_xlim(0, 20)
+    axes.set_ylim(0, 1)
+    axes.set_xlabel("log2 of the loss scale")
+    axes.set_ylabel("share flushed to zero")
+
+
 def trajectories(finding: Finding) -> Drawing:
     """Left: scales over a run; right: recovery of each scaler by itself."""
     table, overflows = finding.tables["curves"], finding.tables["overflows"]
     host = table["host"].iloc[0]
-    strict = overflows[overflows["pinned"] > 0].iloc[0]
+    pinned = overflows["pinned"].max()
 
     def paint(canvas: Canvas, theme: Theme) -> None:
         left, right = canvas.subplots(1, 2, width_ratios=(3, 2))
         for style, rows in _lines(table, host, theme):
-            if style["label"] in ("fp32", "fp16, no scale"):
-                continue
-            band = rows["scale_log2_low"], rows["scale_log2_high"]
-            left.fill_between(rows["step"], *band, color=style["color"], alpha=0.15)
-            left.plot(rows["step"], rows["scale_log2"], **style)
+            if style["label"] not in UNSCALED:
+                band = rows["scale_log2_low"], rows["scale_log2_high"]
+                look = {"color": style["color"], "alpha": 0.15}
+                left.fill_between(rows["step"], *band, **look)
+                left.plot(rows["step"], rows["scale_log2"], **style)
         left.set_xlabel("step")
         left.set_ylabel("log2 of the loss scale")
-        names = list(overflows["method"])
         colours = _colours(list(dict.fromkeys(table["method"])), theme)
-        for place, (_, row) in enumerate(overflows.iterrows()):
-            colour = colours[row["method"]]
-            right.plot([1, row["recovery"]], [place] * 2, color=colour, lw=2.4)
-            right.plot(row["recovery"], place, "o", color=colour, ms=5)
-            right.annotate(
-                f"{row['recovery']:.0f}",
-                (row["recovery"], place),
-                xytext=(0, 5),
-                textcoords="offset points",
-                ha="center",
-                size=8,
-            )
-        right.set_xscale("log")
-        right.set_xlim(1, 1e5)
-        right.set_yticks(range(len(names)), [name.split(", ")[1] for name in names])
-        right.invert_yaxis()
-        right.set_xlabel("steps to recover from one overflow")
-        right.grid(visible=False, axis="y")
+        _paint_recovery(right, overflows, colours)
         _legend(canvas, left)
 
     return Drawing(
         "scales",
-        f"One infinity pins the original's LogMax for {strict['pinned']:.0f} updates",
+        f"One infinity pins the original's LogMax for {pinned:.0f} updates",
         alt="The loss scale over the steps of a run with one overflow, and how many "
         f"steps each scaler takes to recover. {finding.answer}",
         caption=f"Left: log2 of the scale, median over seeds on {host}, the 95 % "
@@ -166,6 +158,23 @@ def trajectories(finding: Finding) -> Drawing:
         size=(WIDTH, 3.8),
         paint=paint,
     )
+
+
+def _paint_recovery(
+    axes: Axes, overflows: pd.DataFrame, colours: Mapping[str, str]
+) -> None:
+    names = [name.removeprefix("fp16, ") for name in overflows["method"]]
+    for place, (_, row) in enumerate(overflows.iterrows()):
+        steps, colour = float(row["recovery"]), colours[str(row["method"])]
+        axes.plot([1, steps], [place] * 2, color=colour, lw=2.4)
+        axes.plot(steps, place, "o", color=colour, ms=5)
+        axes.text(steps, place - 0.12, f"{steps:.0f}", ha="center", size=8)
+    axes.set_xscale("log")
+    axes.set_xlim(1, 1e5)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xlabel("steps to recover from one overflow")
+    axes.grid(visible=False, axis="y")
 
 
 def ends(finding: Finding) -> Drawing:
@@ -220,7 +229,7 @@ def _ending(table: pd.DataFrame) -> str:
 def _spread(table: pd.DataFrame) -> str:
     """Say where float16 ends with the scales of today."""
     of = _first_losses(table)
-    left_out = ("fp32", "fp16, no scale", "fp16, LogMax strict")
+    left_out = (*UNSCALED, "fp16, LogMax strict")
     scaled = [loss for method, loss in of.items() if method not in left_out]
     return (
         f"float32 ends at {of['fp32']:.3f}; with a loss scale float16 ends between "
@@ -257,24 +266,6 @@ def _colours(names: Sequence[str], theme: Theme) -> Mapping[str, str]:
         theme.methods["strict"],
     )
     return dict(zip(names, palette, strict=False))
-
-
-def _limits(axes: Axes, theme: Theme) -> None:
-    """Mark where float16 ends, and show what lies around it."""
-    axes.set_xlim(-45, LARGEST + 2)
-    for place, name in ((FLUSHED, "0"), (SUBNORMAL, "subnormal"), (LARGEST, "inf")):
-        axes.axvline(place, color=theme.ink, lw=1, ls=":")
-        axes.annotate(
-            name,
-            (place, 1),
-            xycoords=("data", "axes fraction"),
-            xytext=(-2, -2),
-            textcoords="offset points",
-            ha="right",
-            va="top",
-            rotation=90,
-            size=8,
-        )
 
 
 def _percent() -> FuncFormatter:

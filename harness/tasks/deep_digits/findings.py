@@ -207,6 +207,7 @@ def _small_print(
             f"Of the float32 gradients of {kind}, {law[kind]:.0%} are too small for "
             f"float16; in float16 without a scale {seen:.0%} were 0."
         )
+    sentences += _of_the_quirk(made["scales"], settings)
     sentences += [
         f"The loss is multiplied by 2^{first.loss_log2} and the rate divided by it: "
         "nothing changes in float32. A scale here is as good as one smaller by that "
@@ -221,3 +222,14 @@ def _small_print(
         "in every run.",
     ]
     return sentences
+
+
+def _of_the_quirk(scales: pd.DataFrame, settings: Mapping[str, Settings]) -> list[str]:
+    """Say what else became of the scaler with the quirks, on each host."""
+    strict = [label for label, each in settings.items() if each.strict]
+    return [
+        f"{row['method']} on {row['host']}: in {row['pinned']} of {row['runs']} runs "
+        "an overflow of its own had pinned the scale before the injected one; in "
+        f"{row['nan']} it ended as NaN, after a step whose gradients all were 0."
+        for _, row in scales[scales["method"].isin(strict)].iterrows()
+    ]

@@ -94,22 +94,27 @@ def scales(of: Sequence[Cell]) -> pd.DataFrame:
 
     ``mean_log2`` over all steps, ``before`` and ``lowest`` (log2) around the injected
     overflow, ``recovery`` in steps (infinite: not within the run), ``skipped`` steps,
-    and the share of gradients that were 0 over all checkpoints.
+    the share of gradients that were 0 over all checkpoints; and of the runs, how many
+    had a moving scale that was ``pinned`` at 1 before that overflow already, and in how
+    many it ended as ``nan``.
     """
     rows = []
     for cell in of:
         recovery = np.nan_to_num(cell.last("recovery"), nan=np.inf)
-        with np.errstate(divide="ignore"):
-            lowest = np.log2(np.median(cell.last("lowest")))
+        moves = cell.settings.scale not in ("none", "fixed")
+        pinned = moves & (cell.last("before") == 1)
         rows.append(
             {
                 **cell.labels,
                 **_interval("mean_log2", cell.last("mean_log2")),
-                "before": np.log2(np.median(cell.last("before"))),
-                "lowest": lowest,
+                "before": np.median(_log2(cell.last("before"))),
+                "lowest": np.median(_log2(cell.last("lowest"))),
                 "recovery": np.median(recovery),
                 "skipped": np.median(cell.last("skipped")),
                 **{f"zero_{k}": _share(cell.column(f"zero/{k}")) for k in KINDS},
+                "runs": len(cell.records),
+                "pinned": int(pinned.sum()),
+                "nan": int(np.isnan(cell.last("scale")).sum()),
             }
         )
     return pd.DataFrame(rows)
@@ -123,7 +128,7 @@ def curves(of: Sequence[Cell]) -> pd.DataFrame:
         columns = {
             "step": cell.settings.measured_at,
             **_interval("loss", loss),
-            **_interval("scale_log2", np.log2(cell.column("scale"))),
+            **_interval("scale_log2", _log2(cell.column("scale"))),
         }
         frames.append(pd.DataFrame({**cell.labels, **columns}))
     return pd.concat(frames, ignore_index=True)
@@ -186,6 +191,12 @@ def _highest(counted: tuple[Floats, Floats]) -> float:
 def _interval(name: str, samples: Any) -> dict[str, Any]:
     found = bootstrap(median, samples)
     return dict(zip((name, f"{name}_low", f"{name}_high"), found, strict=True))
+
+
+def _log2(scales: Floats) -> Floats:
+    """Return log2 of scales; NaN, under which every step is skipped, is the lowest."""
+    found: Floats = np.nan_to_num(np.log2(scales), nan=-np.inf, posinf=np.inf)
+    return found
 
 
 def _share(column: Floats) -> float:
