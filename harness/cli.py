@@ -79,15 +79,21 @@ def parity(
     everything: Annotated[
         bool, typer.Option("--all", help="Every case in every face.")
     ] = False,
+    default: Annotated[
+        bool,
+        typer.Option("--default", help="Compare the default with strict instead."),
+    ] = False,
 ) -> None:
     """Replay recorded cases through the backends and measure the distance in ULPs."""
     if explain and case is None:
         raise HarnessError("--explain: expected one case, got none; add --case ID.")
     if report_file is not None:
         report.check_writable(report_file)
-    request = Request(
-        backend or (), face or (), golden, family or (), case, explain, everything
-    )
+    if explain and default:
+        text = "--explain: expected a comparison with the recording, got --default"
+        raise HarnessError(f"{text}; leave one of them out.")
+    chosen = (backend or (), face or (), golden, family or ())
+    request = Request(*chosen, case, explain, everything, default)
     console = Console(width=max(Console().width, TABLE_WIDTH))
     result = _run_with_progress(request)
     report.print_explanation(result, console)

@@ -31,6 +31,7 @@ class Request:
     case: str | None = None
     explain: bool = False
     everything: bool = False
+    default: bool = False
 
 
 @dataclass
@@ -126,6 +127,7 @@ def _run_job(
         on_row(row)
 
     options = ["--explain"] if request.explain else []
+    options += ["--default"] if request.default else []
     stdin = "\n".join(waiting)
     module = "harness.parity.worker"
     status, errors = run_lines(module, arguments + options, stdin, take)

@@ -14,7 +14,14 @@ from harness.parity.row import Divergence, Row, Status
 from harness.parity.tables import excuse, excused_quantities, tolerance
 from lockstep.interface import Array, Host
 
-__all__ = ["Comparison", "compare", "element", "replay"]
+__all__ = [
+    "Comparison",
+    "compare",
+    "divergence",
+    "element",
+    "replay",
+    "settled_before",
+]
 
 
 class Comparison(NamedTuple):
@@ -29,7 +36,7 @@ class Comparison(NamedTuple):
 
 def replay(case: Case, host: Host) -> Row:
     """Replay ``case`` on ``host`` and judge it; an error of the case is a failure."""
-    status, reason = _settled_before(case, host)
+    status, reason = settled_before(case, host)
     if status is not None:
         return _row(case, host, status, reason)
     try:
@@ -74,7 +81,7 @@ def element(values: Array | None, index: tuple[int, ...]) -> str:
     return str(value)
 
 
-def _settled_before(case: Case, host: Host) -> tuple[Status | None, str]:
+def settled_before(case: Case, host: Host) -> tuple[Status | None, str]:
     """Return the status of a case that is not replayed at all."""
     if case.family not in FAMILIES:
         return "failed", f"cannot interpret the family {case.family!r}"
@@ -124,7 +131,7 @@ def _judge(case: Case, host: Host, everything: list[Comparison]) -> Row:
         reason or left_out,
         float(worst),
         float(raw),
-        None if first is None else _divergence(first),
+        None if first is None else divergence(first),
     )
 
 
@@ -142,7 +149,7 @@ def _comparable(
 
 
 def _explain(beyond: Comparison, allowed: float, why: str) -> str:
-    where = _divergence(beyond)
+    where = divergence(beyond)
     return (
         f"{beyond.quantity} after step {beyond.step + 1}, element {where.index}: got "
         f"{where.got}, expected {where.expected}; {beyond.distance.ulp:g} ULP, allowed "
@@ -150,7 +157,8 @@ def _explain(beyond: Comparison, allowed: float, why: str) -> str:
     )
 
 
-def _divergence(comparison: Comparison) -> Divergence:
+def divergence(comparison: Comparison) -> Divergence:
+    """Return the worst place of a comparison."""
     index = comparison.distance.where
     return Divergence(
         comparison.step,

@@ -187,11 +187,10 @@ def _of_the_scales() -> Sequence[Mutant]:
     from lockstep import reference
 
     default = instead(reference.MixedPrecisionLossScaleOptimizer)
-    times, finite, step = (
-        f"loss_scaling.{name}" for name in ("times", "is_finite", "step_dynamic")
-    )
-    words, advance = "loss_scaling.words", "optimizers.advance"
-    sums, start = "loss_scaling.sum_duplicates", "loss_scaling.start_dynamic"
+    times, finite = "loss_scale_optimizer.times", "loss_scale_optimizer.is_finite"
+    step, start = "loss_scale.step_dynamic", "loss_scale.start_dynamic"
+    sums, advance = "loss_scale.sum_duplicates", "optimizers.advance"
+    words, updated = "loss_scale.words", "loss_scale.is_finite"
     wrapper = "strict.MixedPrecisionLossScaleOptimizer"
     later = before(one_step_later)
     one = instead(lambda identifier, strict=False: reference.FixedLossScale(1.5))
@@ -207,6 +206,9 @@ def _of_the_scales() -> Sequence[Mutant]:
         Mutant(finite, "nothing is finite", constant(False), DYNAMIC),
         Mutant(finite, "infinity is finite", infinity_is_finite, DYNAMIC),
         Mutant(finite, "absent is not", absent_is_not_finite, DYNAMIC),
+        Mutant(updated, "everything is finite", constant(True), DYNAMIC),
+        Mutant(updated, "infinity is finite", infinity_is_finite, DYNAMIC),
+        Mutant(updated, "absent is not", absent_is_not_finite, DYNAMIC),
         Mutant(sums, "rows unsummed", instead(lambda rows: rows), DYNAMIC),
         Mutant(advance, "step not counted", constant(None), BOTH),
         Mutant(step, "grows a step later", later, DYNAMIC),
@@ -216,11 +218,16 @@ def _of_the_scales() -> Sequence[Mutant]:
         Mutant(step, "good steps kept", good_steps_kept, DYNAMIC),
         Mutant(step, "grows to infinity", infinite_too, DYNAMIC),
         Mutant(start, "starts at twice", doubled, DYNAMIC),
-        Mutant("loss_scaling.get", "1.5 for everything", one, FIXED),
+        Mutant("loss_scale_optimizer.get", "1.5 for everything", one, FIXED),
         Mutant(f"{words}.fixed_value", "unchecked", instead(lambda v: 1.0), fixed_only),
         Mutant(f"{words}.fixed_value", "one more", one_more, fixed_only),
         Mutant(f"{words}.dynamic_config", "another", other, BOTH),
-        Mutant(f"{words}.half_precision", "no error", instead(Warning), FIXED),
+        Mutant(
+            "loss_scale_optimizer.words.half_precision",
+            "no error",
+            instead(Warning),
+            FIXED,
+        ),
         Mutant("optimizers.require_gradients", "unchecked", constant(None), DYNAMIC),
         Mutant(wrapper, "not strict", default, FIXED),
     )

@@ -26,15 +26,18 @@ class Tolerance:
 EXACT = Tolerance(0, "nothing is rounded differently")
 
 
-def tolerance(case: Case, backend: str) -> Tolerance:
-    """Return the tolerance of a case on a backend: the first entry that matches."""
+def tolerance(case: Case, backend: str, table: str = "tolerance") -> Tolerance:
+    """Return the tolerance of a case on a backend: the first entry that matches.
+
+    ``table`` is ``tolerance``, from the recording, or ``between_modes``.
+    """
     facts = {
         "backend": backend,
         "family": case.family,
         "kind": case.kind,
         "optimizer": case.optimizer,
     }
-    for entry in _table("tolerances.toml")["tolerance"]:
+    for entry in _table("tolerances.toml")[table]:
         named = all(facts[k] in entry[k] for k in facts if k in entry)
         if named and entry.get("sparse", case.sparse) == case.sparse:
             return Tolerance(entry["ulp"], entry["reason"])

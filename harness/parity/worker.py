@@ -1,7 +1,8 @@
 """The child process of a parity run: one backend, one face, many cases.
 
-``python -m harness.parity.worker BACKEND FACE GOLDEN [--explain]`` reads case ids from
-standard input, a line each, and writes one JSON row a line to standard output.
+``python -m harness.parity.worker BACKEND FACE GOLDEN [--explain] [--default]`` reads
+case ids from standard input, a line each, and writes one JSON row a line to standard
+output. With ``--default`` a row compares the default with strict.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
+from harness.parity.agreement import agree
 from harness.parity.cases import Case, read_cases
 from harness.parity.replay import compare, element, replay
 from lockstep import registry
@@ -26,8 +29,12 @@ def main(arguments: list[str]) -> None:
     for identifier in filter(None, sys.stdin.read().split("\n")):
         case = cases[identifier]
         # A host of its own for every replay: no state crosses from one to the next.
-        with closing(registry.host(backend, face)) as host:
-            row = replay(case, host).as_json()
+        make_host = partial(registry.host, backend, face)
+        if "--default" in arguments:
+            row = agree(case, make_host).as_json()
+        else:
+            with closing(make_host()) as host:
+                row = replay(case, host).as_json()
         if "--explain" in arguments:
             with closing(registry.host(backend, face)) as host:
                 row["explanation"] = explain(case, host)

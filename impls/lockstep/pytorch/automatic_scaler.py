@@ -11,7 +11,7 @@ from torch import Tensor
 from lockstep.pytorch.core.backoff import start_backoff, step_backoff
 from lockstep.pytorch.core.logmax import start_logmax, step_logmax
 from lockstep.pytorch.gradients import dtype_name
-from lockstep.spec import loss_scaling as words
+from lockstep.spec import automatic_scaler as words
 
 __all__ = ["AutomaticLossScaler"]
 

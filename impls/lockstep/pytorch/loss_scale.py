@@ -13,10 +13,11 @@ from lockstep.pytorch.core.dynamic_scale import (
     DynamicState,
     start_dynamic,
     step_dynamic,
+    step_dynamic_on_device,
 )
 from lockstep.pytorch.core.finite import finite_flags
 from lockstep.pytorch.gradients import dtype_name
-from lockstep.spec import loss_scaling as words
+from lockstep.spec import loss_scale as words
 
 __all__ = [
     "NUMBERS",
@@ -26,14 +27,16 @@ __all__ = [
     "get",
 ]
 
-SCALE, GOOD_STEPS = NUMBERS = "loss_scale", "loss_scale_good_steps"
-"""The keys of what changes, in a checkpoint too."""
+SCALE, GOOD_STEPS = "loss_scale", "loss_scale_good_steps"
+NUMBERS = SCALE, GOOD_STEPS, "loss_scale_overflows", "loss_scale_steps"
+"""The keys of what changes, in a checkpoint too: the fields of ``DynamicState``."""
 
 
 class LossScale:
     """Base of the two: call it for the current scale, ``update`` it once a step.
 
-    What changes is in ``numbers``, a dict of plain numbers.
+    What changes is in ``numbers``: plain numbers, or 0-d tensors on a device, which are
+    moved without asking it.
     """
 
     good_steps = 0
@@ -43,7 +46,7 @@ class LossScale:
 
     def __call__(self) -> Tensor:
         """Return the current scale: a 0-d float32 tensor."""
-        return torch.tensor(self.value())
+        return self.on_device(torch.device("cpu"))
 
     def value(self) -> float:
         """Return the current scale as a number that float32 can hold."""
@@ -57,8 +60,16 @@ class LossScale:
         """
         raise NotImplementedError
 
-    def move(self, finite: bool) -> None:
-        """Take note of one step."""
+    def move(self, finite: bool | Tensor) -> None:
+        """Take note of one step; where the numbers are tensors, of a 0-d flag."""
+
+    def on_device(self, device: torch.device) -> Tensor:
+        """Return the current scale on ``device``, 0-d, float32; tensors stay there."""
+        return torch.full((), self.value(), device=device)
+
+    def may_be_below_one(self) -> bool:
+        """Say whether gradients may grow when they are divided by the scale."""
+        return False
 
     def at_floor(self) -> bool:
         """Say whether no overflow can make the scale smaller."""
@@ -119,8 +130,8 @@ class FixedLossScale(LossScale):
 class DynamicLossScale(LossScale):
     """A loss scale that grows after finite steps and shrinks after another one.
 
-    ``increment_period`` finite steps in a row: scale = scale multiplier. A step that is
-    not finite: scale = max(scale / multiplier, floor).
+    ``increment_period`` finite steps in a row: scale = min(scale multiplier, ceiling).
+    A step that is not finite: scale = max(scale / multiplier, floor).
 
     Args:
         initial_loss_scale: the scale to begin with, > 0.
@@ -128,6 +139,12 @@ class DynamicLossScale(LossScale):
         multiplier: > 1.
         floor: > 0, at most the initial scale; None: 1, or the initial scale if smaller.
         ceiling: at least the initial scale; None: the largest that float32 can hold.
+        growth_factor: the scale grows by this instead, > 1.
+        backoff_factor: the scale shrinks by this instead, in (0, 1).
+        hysteresis: only from this overflow on, counted since the scale last grew, does
+            one shrink the scale, >= 1.
+        tolerance: an overflow shrinks the scale only if at least this share of the
+            steps since the scale last moved overflowed, in [0, 1).
         strict: as in TensorFlow 1.15: nothing is checked, an overflow raises a scale
             below 1 to 1; no floor, no ceiling.
 
@@ -152,11 +169,27 @@ class DynamicLossScale(LossScale):
         floor: float | None = None,
         ceiling: float | None = None,
         strict: bool = False,
+        *,
+        growth_factor: float | None = None,
+        backoff_factor: float | None = None,
+        hysteresis: int = 1,
+        tolerance: float = 0.0,
     ) -> None:
         super().__init__()
-        arguments = (initial_loss_scale, increment_period, multiplier)
-        self.policy = words.dynamic_policy(*arguments, floor, ceiling, strict)
+        self.policy = words.dynamic_policy(
+            initial_loss_scale,
+            increment_period,
+            multiplier,
+            floor,
+            ceiling,
+            strict,
+            growth_factor=growth_factor,
+            backoff_factor=backoff_factor,
+            hysteresis=hysteresis,
+            tolerance=tolerance,
+        )
         self.strict = strict
+        self.keys = NUMBERS if self.policy.is_patient else NUMBERS[:2]
         self.keep(start_dynamic(self.policy))
 
     initial_loss_scale = property(lambda self: self.policy.initial_loss_scale)
@@ -164,15 +197,29 @@ class DynamicLossScale(LossScale):
     multiplier = property(lambda self: self.policy.multiplier)
     floor = property(lambda self: self.policy.floor)
     ceiling = property(lambda self: self.policy.ceiling)
+    growth_factor = property(lambda self: self.policy.growth)
+    backoff_factor = property(lambda self: self.policy.backoff)
+    hysteresis = property(lambda self: self.policy.hysteresis)
+    tolerance = property(lambda self: self.policy.tolerance)
 
     @property
     def good_steps(self) -> int:
-        """Finite steps since the scale last moved."""
-        return self.numbers[GOOD_STEPS]
+        """Finite steps in a row since the scale last moved."""
+        return int(self.numbers[GOOD_STEPS])
 
     def value(self) -> float:
         """Return the current scale as a number that float32 can hold."""
-        return self.numbers[SCALE]
+        return float(self.numbers[SCALE])
+
+    def on_device(self, device: torch.device) -> Tensor:
+        """Return the current scale on ``device``, 0-d, float32; tensors stay there."""
+        scale = self.numbers[SCALE]
+        # A copy: the next step moves the scale in place.
+        return scale.clone() if is_tensor(scale) else super().on_device(device)
+
+    def may_be_below_one(self) -> bool:
+        """Say whether gradients may grow when they are divided by the scale."""
+        return self.policy.floor < 1
 
     def update(self, grads: Any) -> tuple[None, bool]:
         """Move the scale; the gradients should be applied if all are finite.
@@ -186,15 +233,22 @@ class DynamicLossScale(LossScale):
         self.move(finite)
         return None, finite
 
-    def move(self, finite: bool) -> None:
-        """Take note of one step."""
-        state = DynamicState(np.float32(self.value()), self.good_steps)
-        self.keep(step_dynamic(self.policy, state, finite))
+    def move(self, finite: bool | Tensor) -> None:
+        """Take note of one step; where the numbers are tensors, of a 0-d flag."""
+        numbers = self.numbers
+        state = DynamicState(*[numbers[key] for key in self.keys])
+        if not is_tensor(state.loss_scale):
+            self.keep(step_dynamic(self.policy, state, bool(finite)))
+            return
+        flag = torch.as_tensor(finite, device=state.loss_scale.device)
+        after = step_dynamic_on_device(self.policy, state, flag)
+        # In place, so that a captured graph finds them again.
+        for key, value in zip(self.keys, after, strict=False):
+            numbers[key].copy_(value)
 
     def keep(self, state: DynamicState) -> None:
-        """Store a state as plain numbers."""
-        self.numbers[SCALE] = float(state.loss_scale)
-        self.numbers[GOOD_STEPS] = state.good_steps
+        """Store a state; overflows and steps only where they are looked at."""
+        self.numbers.update(zip(self.keys, state, strict=False))
 
     def at_floor(self) -> bool:
         """Say whether no overflow can make the scale smaller."""
@@ -218,6 +272,11 @@ def get(identifier: Any, strict: bool = False) -> LossScale | None:
     if identifier is None or isinstance(identifier, LossScale):
         return identifier
     raise words.bad_identifier(identifier)
+
+
+def is_tensor(number: Any) -> bool:
+    """Say whether a number is kept on a device."""
+    return isinstance(number, Tensor)
 
 
 def flat(nest: Any) -> Iterator[Tensor]:

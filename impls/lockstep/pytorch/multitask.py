@@ -101,7 +101,8 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         absent = [gradient is None for gradient in gradients]
         self._seen = parameters, zero, absent
         idle = all(map(or_, zero, absent))
-        if self.strict or (idle and self._only_wants_state()):
+        seen = [parameter for parameter in parameters if parameter.grad is not None]
+        if self.strict or (idle and self._only_wants_state(seen)):
             self.inner_optimizer.step()
         elif not idle:
             zeros = list(compress(parameters, zero))
@@ -122,15 +123,6 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         ]
         seen = [names[p] for p in parameters], zero, absent
         return words.report(*(list(compress(column, told)) for column in seen))
-
-    def _only_wants_state(self) -> bool:
-        """Recognise the step that ``torch.distributed.checkpoint`` takes by itself.
-
-        It makes the state that is then loaded into: zero gradients at rate 0 under
-        ``no_grad``. Were it left out, the checkpoint would be ignored in silence.
-        """
-        fresh = not self.state and not torch.is_grad_enabled()
-        return fresh and all(group.get("lr") == 0 for group in self.param_groups)
 
 
 @torch.no_grad()

@@ -107,8 +107,9 @@ class TrainV1:
         given = {parameter: gradient for gradient, parameter in pairs}
         with gradients_set_to(names, map(given.get, names)):
             self.step()
-        if self.took_step() and global_step is not None:
-            global_step += 1
+        took_step = self.took_step()
+        if global_step is not None:
+            global_step += took_step
 
     def minimize(
         self,
@@ -133,8 +134,11 @@ class TrainV1:
         )
         self.apply_gradients(pairs, global_step, name)
 
-    def took_step(self) -> bool:
-        """Say whether the step just taken counts; asked once a step."""
+    def took_step(self) -> bool | Tensor:
+        """Say whether the step just taken counts; asked once a step.
+
+        A 0-d bool tensor where that is known only on the device.
+        """
         return True
 
     def get_name(self) -> str:

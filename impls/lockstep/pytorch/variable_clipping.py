@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -12,7 +12,6 @@ from torch.optim import Optimizer
 
 from lockstep.interface import StepReport
 from lockstep.pytorch.core.clip_rows import clip_rows, excess
-from lockstep.pytorch.core.zero_test import all_zero_flags
 from lockstep.pytorch.gradients import named_parameters
 from lockstep.pytorch.wrapper import OptimizerWrapper
 from lockstep.spec import variable_clipping as words
@@ -199,17 +198,6 @@ class VariableClippingOptimizer(OptimizerWrapper):
             sum(rows for rows, _ in counts),
             sum(too_large for _, too_large in counts),
         )
-
-    def _only_wants_state(self, present: Sequence[Tensor]) -> bool:
-        """Recognise the step that ``torch.distributed.checkpoint`` takes by itself.
-
-        It makes the state that is then loaded into: zero gradients at rate 0 under
-        ``no_grad``. It must not move a weight.
-        """
-        if self.state or torch.is_grad_enabled():
-            return False
-        idle = all(group.get("lr") == 0 for group in self.param_groups)
-        return idle and all(all_zero_flags([p.grad for p in present]))
 
     def get_name(self) -> str:
         """Return the name given at construction."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lockstep.pytorch.core.zero_test import all_zero_flags
 from lockstep.pytorch.train_v1 import TrainV1, evaluate
 from lockstep.pytorch.untraced import untraced
 from lockstep.spec import torch_host as words
@@ -94,7 +96,19 @@ class OptimizerWrapper(TrainV1, Optimizer):
         """Let the wrapped optimizer take its step."""
         self.inner_optimizer.step()
 
-    def took_step(self) -> bool:
+    def _only_wants_state(self, with_gradient: Sequence[Tensor]) -> bool:
+        """Recognise the step that ``torch.distributed.checkpoint`` takes by itself.
+
+        It makes the state that is then loaded into: zero gradients at rate 0 under
+        ``no_grad``. It must reach the wrapped optimizer, or the checkpoint would be
+        ignored in silence, and nothing else may come of it.
+        """
+        if self.state or torch.is_grad_enabled():
+            return False
+        idle = all(group.get("lr") == 0 for group in self.param_groups)
+        return idle and all(all_zero_flags([p.grad for p in with_gradient]))
+
+    def took_step(self) -> bool | Tensor:
         """Ask the wrapped optimizer whether the step just taken counts."""
         inner = self.inner_optimizer
         return inner.took_step() if isinstance(inner, TrainV1) else True

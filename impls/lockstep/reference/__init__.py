@@ -8,11 +8,8 @@ are those of TensorFlow 1.15 to the bit.
 from lockstep.interface import Rows
 from lockstep.reference import lr_policies
 from lockstep.reference.automatic_scaler import AutomaticLossScaler
-from lockstep.reference.loss_scaling import (
-    DynamicLossScale,
-    FixedLossScale,
-    MixedPrecisionLossScaleOptimizer,
-)
+from lockstep.reference.loss_scale import DynamicLossScale, FixedLossScale
+from lockstep.reference.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
 from lockstep.reference.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,

@@ -10,7 +10,7 @@ import numpy as np
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.reference.backoff import BackoffState, start_backoff, step_backoff
 from lockstep.reference.logmax import LogMaxState, start_logmax, step_logmax
-from lockstep.spec import loss_scaling as words
+from lockstep.spec import automatic_scaler as words
 
 __all__ = ["AutomaticLossScaler"]
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lockstep.spec.loss_scaling import LogMaxPolicy
+from lockstep.spec.automatic_scaler import LogMaxPolicy
 
 __all__ = ["LogMaxState", "log_amax", "scale_for", "start_logmax", "step_logmax"]
 

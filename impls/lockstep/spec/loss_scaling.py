@@ -1,28 +1,49 @@
-"""The words of loss scaling: parameters, their checks, and what every host says."""
+"""The words of the loss-scaling wrapper; those of the scales are at hand here too."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any
 
 from lockstep.interface import StepReport
+from lockstep.spec.automatic_scaler import (
+    ALGORITHMS,
+    SCALER,
+    BackoffPolicy,
+    LogMaxPolicy,
+    algorithm_name,
+    automatic_policy,
+    check_amax_dtype,
+    check_check_grads_dtypes,
+    check_state,
+)
 from lockstep.spec.errors import (
     DtypeError,
     MissingLossScaleError,
     NotScalableError,
     OutOfRangeError,
     ScaleStalledError,
-    UnknownNameError,
     UnsupportedError,
-    nearest,
     sentence,
 )
+from lockstep.spec.loss_scale import (
+    DynamicPolicy,
+    bad_identifier,
+    check_gradient_dtype,
+    dynamic_config,
+    dynamic_policy,
+    fixed_value,
+    without_dense_shape,
+)
+from lockstep.spec.ranges import is_positive, require
 
 __all__ = [
     "ALGORITHMS",
     "AT_FLOOR",
     "PATIENCE",
+    "SCALER",
+    "WRAPPER",
     "BackoffPolicy",
     "DynamicPolicy",
     "LogMaxPolicy",
@@ -33,6 +54,7 @@ __all__ = [
     "check_amax_dtype",
     "check_at_floor",
     "check_check_grads_dtypes",
+    "check_clip_norm",
     "check_gradient_dtype",
     "check_state",
     "dynamic_config",
@@ -43,235 +65,49 @@ __all__ = [
     "not_an_optimizer",
     "report",
     "stalled",
+    "stalled_text",
     "without_dense_shape",
 ]
 
 WRAPPER = "MixedPrecisionLossScaleOptimizer"
-SCALER = "AutomaticLossScaler"
-ALGORITHMS = ["backoff", "logmax"]
-AT_FLOOR = ("warn", "raise")
+AT_FLOOR = ("warn", "raise", "ignore")
 PATIENCE = 100
 """So many skipped steps in a row, the scale at its floor, are a stall."""
 
 
 class ScaledStepReport(StepReport):
-    """A report that also names the variables whose gradients were not finite."""
-
-    nonfinite: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, report: StepReport, nonfinite: Sequence[str]) -> ScaledStepReport:
-        """Return ``report`` with these names."""
-        made = cls(*report)
-        made.nonfinite = tuple(nonfinite)
-        return made
-
-
-class DynamicPolicy(NamedTuple):
-    """What :class:`DynamicLossScale` was made with; all but the first for the rule."""
-
-    initial_loss_scale: float
-    increment_period: int
-    multiplier: float
-    floor: float
-    ceiling: float
-
-
-class BackoffPolicy(NamedTuple):
-    """Parameters of Backoff; ``nan_overflows``: a NaN amax is an overflow."""
-
-    scale_min: float = 1.0
-    scale_max: float = 2.0**14
-    step_factor: float = 2.0
-    step_window: int = 2000
-    nan_overflows: bool = True
-
-
-class LogMaxPolicy(NamedTuple):
-    """Parameters of LogMax.
+    """A report that also says what was found in the gradients.
 
     Attributes:
-        overflow_log: what an overflow counts as, a logarithm (strict: 2**log_max).
-        target: log2 of where the largest gradient should be (strict: 16).
-        guarded: a NaN amax is an overflow, an amax of zero leaves the statistics alone.
+        nonfinite: names of the variables whose gradients were not finite.
+        norm: the global norm of the unscaled gradients, before they were clipped; None
+            without ``clip_norm``, and where a gradient was not finite.
+        clip_factor: what the gradients were multiplied by for ``clip_norm``, at most 1;
+            None where ``norm`` is, and on a skipped step.
     """
 
-    scale_min: float = 1.0
-    scale_max: float = 2.0**14
-    log_max: float = 16.0
-    beta1: float = 0.99
-    beta2: float = 0.999
-    overflow_std_dev: float = 3.09
-    overflow_log: float = 16.0
-    target: float = 16.0
-    guarded: bool = True
+    nonfinite: tuple[str, ...] = ()
+    norm: float | None = None
+    clip_factor: float | None = None
 
+    @classmethod
+    def of(
+        cls,
+        report: StepReport,
+        nonfinite: Sequence[str],
+        norm: float | None = None,
+        clip_factor: float | None = None,
+    ) -> ScaledStepReport:
+        """Return ``report`` with these findings."""
+        made = cls(*report)
+        made.nonfinite = tuple(nonfinite)
+        made.norm, made.clip_factor = norm, clip_factor
+        return made
 
-PARAMETERS: Mapping[str, Mapping[str, type]] = {
-    "backoff": {
-        "scale_min": float,
-        "scale_max": float,
-        "step_factor": float,
-        "step_window": int,
-    },
-    "logmax": dict.fromkeys(
-        ("scale_min", "scale_max", "log_max", "beta1", "beta2", "overflow_std_dev"),
-        float,
-    ),
-}
-
-
-def fixed_value(value: Any) -> float:
-    """Return the scale of :class:`FixedLossScale`; NaN and infinity pass, as ever.
-
-    Raises:
-        OutOfRangeError: neither int nor float, or below 1.
-    """
-    subject = "FixedLossScale: loss_scale_value"
-    remedy = "give the factor for the loss"
-    if not isinstance(value, int | float):
-        text = sentence(subject, "an int or float", repr(value), remedy)
-        raise OutOfRangeError(text)
-    if value < 1:
-        raise OutOfRangeError(sentence(subject, "a number >= 1", repr(value), remedy))
-    return float(value)
-
-
-def dynamic_policy(
-    initial_loss_scale: Any,
-    increment_period: Any,
-    multiplier: Any,
-    floor: float | None = None,
-    ceiling: float | None = None,
-    strict: bool = False,
-) -> DynamicPolicy:
-    """Convert the arguments of :class:`DynamicLossScale`, and check them by default.
-
-    # Quirk: docs/differences.md#dynamic-scale-floor. Strict: floor 1, no ceiling, no
-    check. By default the floor is 1, or the initial scale if that is less.
-    """
-    initial, factor = float(initial_loss_scale), float(multiplier)
-    period = int(increment_period)
-    if strict:
-        return DynamicPolicy(initial, period, factor, 1.0, math.inf)
-    name = "DynamicLossScale"
-    _require(name, "initial_loss_scale", initial, _positive(initial), "> 0, finite")
-    _require(name, "increment_period", period, period >= 1, ">= 1")
-    fine = 1 < factor < math.inf
-    _require(name, "multiplier", factor, fine, "> 1 (an overflow divides by it)")
-    least = min(1.0, initial) if floor is None else float(floor)
-    most = math.inf if ceiling is None else float(ceiling)
-    fine = 0 < least <= initial
-    _require(name, "floor", least, fine, "> 0, at most initial_loss_scale")
-    _require(name, "ceiling", most, most >= initial, ">= initial_loss_scale")
-    return DynamicPolicy(initial, period, factor, least, most)
-
-
-def dynamic_config(policy: DynamicPolicy, strict: bool) -> dict[str, Any]:
-    """Return ``get_config()``: floor and ceiling only where they were chosen."""
-    config: dict[str, Any] = dict(list(policy._asdict().items())[:3])
-    if not strict:
-        if policy.floor != min(1.0, policy.initial_loss_scale):
-            config["floor"] = policy.floor
-        if policy.ceiling != math.inf:
-            config["ceiling"] = policy.ceiling
-    return config
-
-
-def algorithm_name(algorithm: Any) -> str:
-    """Return ``backoff`` or ``logmax``; spaces and case do not matter."""
-    name = algorithm.strip().lower() if isinstance(algorithm, str) else algorithm
-    if name not in ALGORITHMS:
-        raise _unknown("algorithm", algorithm, ["Backoff", "LogMax"])
-    return str(name)
-
-
-def automatic_policy(
-    algorithm: str, params: Mapping[str, Any] | None, strict: bool = False
-) -> BackoffPolicy | LogMaxPolicy:
-    """Check ``params`` and return the policy of ``backoff`` or ``logmax``.
-
-    # Quirk: docs/differences.md#logmax-overflow
-    """
-    types = PARAMETERS[algorithm]
-    params = {} if params is None else dict(params)
-    for name, value in params.items():
-        if name not in types:
-            raise _unknown("params", name, types)
-        if not isinstance(value, types[name]):
-            remedy = f"write {types[name].__name__}(...) of it"
-            expected = f"of type {types[name].__name__}"
-            text = sentence(f"{SCALER}: {name}", expected, repr(value), remedy)
-            raise OutOfRangeError(text)
-    if algorithm == "backoff":
-        backoff = BackoffPolicy(**params, nan_overflows=not strict)
-        return backoff if strict else _checked_backoff(backoff)
-    policy = LogMaxPolicy(**params)
-    if strict:
-        with_quirks = {"overflow_log": _power_of_two(policy.log_max), "target": 16.0}
-        return policy._replace(**with_quirks, guarded=False)
-    policy = policy._replace(overflow_log=policy.log_max, target=policy.log_max)
-    return _checked_logmax(policy)
-
-
-def _checked_backoff(policy: BackoffPolicy) -> BackoffPolicy:
-    _check_bounds("Backoff", policy)
-    factor, window = policy.step_factor, policy.step_window
-    expected = "> 1 (on overflow the scale is divided by it)"
-    _require("Backoff", "step_factor", factor, 1 < factor < math.inf, expected)
-    _require("Backoff", "step_window", window, window >= 1, ">= 1")
-    return policy
-
-
-def _checked_logmax(policy: LogMaxPolicy) -> LogMaxPolicy:
-    _check_bounds("LogMax", policy)
-    for name in ("beta1", "beta2"):
-        value = getattr(policy, name)
-        _require("LogMax", name, value, 0 <= value < 1, "in [0, 1)")
-    for name in ("log_max", "overflow_std_dev"):
-        value = getattr(policy, name)
-        _require("LogMax", name, value, math.isfinite(value), "finite")
-    return policy
-
-
-def _check_bounds(name: str, policy: BackoffPolicy | LogMaxPolicy) -> None:
-    low, high = policy.scale_min, policy.scale_max
-    _require(name, "scale_min", low, _positive(low), "> 0, finite")
-    fine = low <= high < math.inf
-    _require(name, "scale_max", high, fine, ">= scale_min, finite")
-
-
-def _require(owner: str, name: str, value: Any, fine: bool, expected: str) -> None:
-    if not fine:
-        remedy = "choose such a value, or leave it out"
-        text = sentence(f"{owner}: {name}", expected, repr(value), remedy)
-        raise OutOfRangeError(text)
-
-
-def _positive(value: float) -> bool:
-    return 0 < value < math.inf
-
-
-def _power_of_two(exponent: float) -> float:
-    try:
-        return float(2.0**exponent)
-    except OverflowError:
-        return math.inf
-
-
-def _unknown(what: str, got: Any, known: Any) -> UnknownNameError:
-    close = nearest(str(got), known)
-    remedy = f"did you mean {close!r}" if close else "choose one of them"
-    expected = f"one of {', '.join(known)}"
-    text = sentence(f"{SCALER}: {what}", expected, repr(got), remedy)
-    return UnknownNameError(text.removesuffix(".") + "?" if close else text)
-
-
-def bad_identifier(identifier: Any) -> UnknownNameError:
-    """Build the error for what ``get`` cannot turn into a loss scale."""
-    expected = "a number, 'dynamic' or a loss scale"
-    remedy = "for a scale that follows the gradients give 'dynamic'"
-    return UnknownNameError(sentence("loss_scale", expected, repr(identifier), remedy))
+    def _replace(self, **changes: Any) -> ScaledStepReport:
+        """Return a changed copy that keeps the findings, as wrappers outside need."""
+        made = super()._replace(**changes)
+        return self.of(made, self.nonfinite, self.norm, self.clip_factor)
 
 
 def missing_loss_scale() -> MissingLossScaleError:
@@ -296,42 +132,19 @@ def check_at_floor(at_floor: Any, floor_patience: Any) -> None:
         text = sentence(f"{WRAPPER}: at_floor", expected, repr(at_floor), remedy)
         raise OutOfRangeError(text)
     fine = isinstance(floor_patience, int) and floor_patience >= 1
-    _require(WRAPPER, "floor_patience", floor_patience, fine, "an int >= 1")
+    require(WRAPPER, "floor_patience", floor_patience, fine, "an int >= 1")
 
 
-def check_gradient_dtype(dtype: str) -> None:
-    """Raise for integer gradients, which are neither finite nor not."""
-    if "float" not in dtype:
-        remedy = "cast the gradients"
-        text = sentence("DynamicLossScale", "floating-point gradients", dtype, remedy)
-        raise DtypeError(text)
-
-
-def check_check_grads_dtypes(dtypes: Sequence[str]) -> None:
-    """Raise for gradients of several dtypes."""
-    if len(set(dtypes)) > 1:
-        got = " and ".join(sorted(set(dtypes)))
-        remedy = "cast them to one dtype first"
-        expected = "gradients of one dtype"
-        raise DtypeError(sentence(f"{SCALER}.check_grads", expected, got, remedy))
-
-
-def check_amax_dtype(dtype: str) -> None:
-    """Strict LogMax: raise unless the amax is float32."""
-    if dtype != "float32":
-        remedy = "cast it, or leave strict off"
-        text = sentence(f"{SCALER}.update_op", "a float32 amax", dtype, remedy)
-        raise DtypeError(text)
-
-
-def check_state(algorithm: str, found: Any, fields: Sequence[str]) -> None:
-    """Raise unless ``found`` holds exactly these entries, as plain numbers."""
-    fine = isinstance(found, Mapping) and set(found) == set(fields)
-    if not fine:
-        got = ", ".join(map(str, found)) if isinstance(found, Mapping) else repr(found)
-        remedy = "load what state_dict() of the same algorithm returned"
-        subject, expected = f"{SCALER}: state of {algorithm}", ", ".join(fields)
-        raise UnsupportedError(sentence(subject, expected, got, remedy))
+def check_clip_norm(clip_norm: Any, strict: bool) -> None:
+    """Raise unless ``clip_norm`` is None or a positive, finite number."""
+    if clip_norm is None:
+        return
+    if strict:
+        remedy = "the original does not clip; leave strict off"
+        expected, got = "no clip_norm under strict", repr(clip_norm)
+        raise UnsupportedError(sentence(WRAPPER, expected, got, remedy))
+    fine = isinstance(clip_norm, Real) and is_positive(float(clip_norm))
+    require(WRAPPER, "clip_norm", clip_norm, fine, "a finite number > 0")
 
 
 def half_precision(what: str) -> DtypeError:
@@ -343,19 +156,14 @@ def half_precision(what: str) -> DtypeError:
     return DtypeError(sentence(WRAPPER, "float32", f"{what} in float16", remedy))
 
 
-def without_dense_shape(name: str) -> UnsupportedError:
-    """Strict: a sparse gradient of which nobody knows the shape."""
-    remedy = "the original cannot sum its rows; leave strict off"
-    expected = f"a dense shape for {name}"
-    return UnsupportedError(sentence("DynamicLossScale", expected, "None", remedy))
-
-
 def report(
     inner: StepReport | None,
     names: Sequence[str],
     nonfinite: Sequence[str],
     scales: tuple[float, float],
     applied: bool | None = None,
+    norm: float | None = None,
+    clip_factor: float | None = None,
 ) -> ScaledStepReport:
     """Say whether a step was applied, which tensors were not finite, and the scale.
 
@@ -364,31 +172,48 @@ def report(
         names: of all variables of the step.
         nonfinite: names of those whose gradients were not finite.
         scales: the loss scale before and after the step.
-        applied: given only where non-finite gradients are applied (strict, fixed).
+        applied: None: if no gradient was non-finite. Given where these are applied all
+            the same (strict, fixed), or where only their norm was not finite.
+        norm: the global norm if it was taken.
+        clip_factor: what clipping multiplied by, on a step that was applied.
     """
-    before, after = (f"{scale:g}" for scale in scales)
-    moved = f"loss scale {before}" + (f" -> {after}" if after != before else "")
+    endings = [moved("loss scale", *scales)]
     applied = not nonfinite if applied is None else applied
+    if norm is not None and clip_factor is not None:
+        endings.append(moved("norm", norm, norm * clip_factor))
+    ending = "; ".join(endings)
     if not applied:
-        reason = f"skipped, not finite: {', '.join(nonfinite)}; {moved}"
-        skipped = StepReport(False, reason, tuple(names))
-        return ScaledStepReport.of(skipped, nonfinite)
-    if inner is not None:
-        told = inner._replace(reason=f"{inner.reason}; {moved}")
-        return ScaledStepReport.of(StepReport(*told), nonfinite)
-    found = f"applied, not finite: {', '.join(nonfinite)}" if nonfinite else "finite"
-    step = StepReport(True, f"{found}; {moved}", ())
-    return ScaledStepReport.of(step, nonfinite)
+        reason = f"skipped, not finite: {named(nonfinite)}; {ending}"
+        step = StepReport(False, reason, tuple(names))
+    elif inner is not None:
+        step = StepReport(*inner)._replace(reason=f"{inner.reason}; {ending}")
+    else:
+        found = f"applied, not finite: {named(nonfinite)}" if nonfinite else "finite"
+        step = StepReport(True, f"{found}; {ending}", ())
+    return ScaledStepReport.of(step, nonfinite, norm, clip_factor)
+
+
+def moved(what: str, before: float, after: float) -> str:
+    """Return ``what`` with its value, or with both where they differ."""
+    first, second = f"{before:g}", f"{after:g}"
+    return f"{what} {first}" + (f" -> {second}" if first != second else "")
+
+
+def named(nonfinite: Sequence[str]) -> str:
+    """Return the names; where every gradient was finite, it was their norm."""
+    return ", ".join(nonfinite) or "the norm of all gradients"
 
 
 def stalled(skips: int, scale: float, nonfinite: Sequence[str]) -> ScaleStalledError:
     """Build the error, or the warning, for a run that skips every step at the floor."""
-    return ScaleStalledError(
-        sentence(
-            WRAPPER,
-            "a finite step now and then",
-            f"{skips} skipped in a row at loss scale {scale:g}, "
-            f"not finite: {', '.join(nonfinite)}",
-            "look at these gradients, or lower the floor",
-        )
+    return ScaleStalledError(stalled_text(str(skips), f"{scale:g}", named(nonfinite)))
+
+
+def stalled_text(skips: str, scale: str, names: str) -> str:
+    """Return the sentence of :func:`stalled`; a graph fills in its own values."""
+    return sentence(
+        WRAPPER,
+        "a finite step now and then",
+        f"{skips} skipped in a row at loss scale {scale}, not finite: {names}",
+        "look at these gradients, or lower the floor",
     )

@@ -13,7 +13,9 @@ from lockstep.spec.errors import (
 )
 
 __all__ = [
+    "asks_each_step",
     "check_options",
+    "dampened",
     "empty_name",
     "needs_closure",
     "not_a_counter",
@@ -21,6 +23,7 @@ __all__ = [
     "not_a_parameter",
     "not_a_variable",
     "not_differentiable",
+    "not_fused",
     "not_scalar",
     "other_device",
     "repeated",
@@ -149,3 +152,24 @@ def check_options(
         subject = f"{owner}: aggregation_method"
         got = repr(aggregation_method)
         raise OutOfRangeError(sentence(subject, "None, 0, 1 or 2", got, remedy))
+
+
+def not_fused(owner: str, got: str) -> UnsupportedError:
+    """``capturable`` around an optimizer that the device cannot tell to skip."""
+    expected = "a fused optimizer for capturable=True"
+    remedy = "make it so, as in torch.optim.Adam(params, fused=True)"
+    return UnsupportedError(sentence(owner, expected, f"{got} that is not", remedy))
+
+
+def dampened(owner: str, dampening: float) -> UnsupportedError:
+    """``capturable`` around momentum whose first step differs from the others."""
+    expected = "momentum without dampening for capturable=True"
+    remedy = "set dampening to 0, or leave capturable off"
+    return UnsupportedError(sentence(owner, expected, f"{dampening:g}", remedy))
+
+
+def asks_each_step(owner: str, option: str) -> UnsupportedError:
+    """``capturable`` together with an option for which each step must be looked at."""
+    expected = f"no {option} with capturable=True"
+    remedy = "leave one of them out: it would wait for the device at each step"
+    return UnsupportedError(sentence(owner, expected, option, remedy))

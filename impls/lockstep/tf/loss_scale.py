@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Self
 
 import tensorflow as tf
 
-from lockstep.spec import loss_scaling as words
+from lockstep.spec import loss_scale as words
 from lockstep.tf.core.dynamic_scale import (
     DynamicState,
-    finite_flags,
     start_dynamic,
     step_dynamic,
 )
+from lockstep.tf.core.finite import finite_flags
 from lockstep.tf.pairs import Gradient, as_gradient
 
 __all__ = ["DynamicLossScale", "FixedLossScale", "LossScale", "get", "present_in"]
@@ -25,6 +26,7 @@ class LossScale(tf.Module):
 
     strict = False
     good_steps: Any = 0
+    least: float = math.inf
 
     def __call__(self) -> tf.Tensor:
         """Return the scale of the next step: float32, 0-d."""
@@ -33,6 +35,14 @@ class LossScale(tf.Module):
     def update(self, grads: Any) -> Update:
         """Return the operation that moves the scale, and whether to apply ``grads``."""
         raise NotImplementedError
+
+    def move(self, finite: tf.Tensor) -> tf.Operation | None:
+        """Take note of one step, finite or not: bool, 0-d; return the operation."""
+        raise NotImplementedError
+
+    def at_floor(self) -> tf.Tensor:
+        """Say whether no overflow can make the scale smaller: bool, 0-d."""
+        return self() <= self.least
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
@@ -80,9 +90,18 @@ class FixedLossScale(LossScale):
         """Return the factor: float32, 0-d."""
         return tf.constant(self._value, tf.float32)
 
+    @property
+    def least(self) -> float:  # type: ignore[override]
+        """The factor."""
+        return self._value
+
     def update(self, grads: Any) -> Update:
         """Do nothing: (no operation, True)."""
         return tf.no_op(), True
+
+    def move(self, finite: tf.Tensor) -> tf.Operation | None:
+        """Do nothing."""
+        return tf.no_op()
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's argument."""
@@ -92,12 +111,20 @@ class FixedLossScale(LossScale):
         return f"{type(self).__name__}({self._value})"
 
 
+def of_policy(name: str, doc: str) -> Any:
+    """Return a property that reads a part of the policy."""
+    return property(lambda scale: getattr(scale._policy, name), doc=doc)
+
+
 class DynamicLossScale(LossScale):
     """A loss scale that grows while gradients are finite and shrinks when they are not.
 
     finite: good_steps + 1; from ``increment_period`` on
-    scale = min(scale multiplier, ceiling), unless the product is not finite, and
-    good_steps = 0. Otherwise scale = max(scale / multiplier, floor), good_steps = 0.
+    scale = min(scale growth, ceiling), unless the product is not finite, and
+    good_steps = overflows = steps = 0. Otherwise good_steps = 0, overflows + 1, and if
+    overflows >= hysteresis and overflows / steps >= tolerance (this step counted; at
+    once by default) scale = max(scale / multiplier, floor), overflows = hysteresis - 1,
+    steps = 0.
 
     Args:
         initial_loss_scale: the first scale, > 0.
@@ -106,13 +133,22 @@ class DynamicLossScale(LossScale):
         floor: the least scale, not above the initial one; None takes 1, or the initial
             scale where that is smaller. Strict: 1 in any case.
         ceiling: the greatest scale, not below the initial one; None for float32's.
+        growth_factor: what growth multiplies by, > 1; None for ``multiplier``.
+        backoff_factor: what an overflow multiplies by, in (0, 1); None divides by
+            ``multiplier``.
+        hysteresis: overflows since the last growth until the scale is lowered, >= 1.
+        tolerance: the share of steps since the scale last moved that may overflow, in
+            [0, 1); not together with ``hysteresis``.
         strict: as the original: nothing is checked, an overflow raises a scale below 1
-            to 1, a sparse gradient needs a dense_shape.
+            to 1, a sparse gradient needs a dense_shape; the options after
+            ``multiplier`` are refused.
 
     Raises:
         OutOfRangeError: a ValueError; an argument is out of its range.
+        UnsupportedError: a ValueError; an option under ``strict``.
 
-    Origin: ``tf.train.experimental.DynamicLossScale``, TensorFlow 1.15.
+    Origin: ``tf.train.experimental.DynamicLossScale``, TensorFlow 1.15; hysteresis as
+    in Megatron-LM, tolerance as in fairseq.
 
     Example:
         >>> scale = DynamicLossScale(8.0, increment_period=1)
@@ -126,46 +162,49 @@ class DynamicLossScale(LossScale):
         initial_loss_scale: float = 2**15,
         increment_period: int = 2000,
         multiplier: float = 2.0,
+        *,
         floor: float | None = None,
         ceiling: float | None = None,
+        growth_factor: float | None = None,
+        backoff_factor: float | None = None,
+        hysteresis: int = 1,
+        tolerance: float = 0.0,
         strict: bool = False,
     ) -> None:
         self._policy = words.dynamic_policy(
-            initial_loss_scale, increment_period, multiplier, floor, ceiling, strict
+            initial_loss_scale,
+            increment_period,
+            multiplier,
+            floor,
+            ceiling,
+            strict,
+            growth_factor=growth_factor,
+            backoff_factor=backoff_factor,
+            hysteresis=hysteresis,
+            tolerance=tolerance,
         )
         super().__init__()
         self.strict = strict
+        first = start_dynamic(self._policy)
         with tf.init_scope():
-            first = start_dynamic(self._policy)
             self.current_loss_scale = state_variable(
                 "current_loss_scale", first.loss_scale, tf.float32
             )
             self.good_steps = state_variable("good_steps", first.good_steps, tf.int64)
+            if self._policy.is_patient:
+                self.overflows = state_variable("overflows", first.overflows, tf.int64)
+                self.steps = state_variable("steps", first.steps, tf.int64)
 
-    @property
-    def initial_loss_scale(self) -> float:
-        """The first scale."""
-        return self._policy.initial_loss_scale
-
-    @property
-    def increment_period(self) -> int:
-        """The steps from one growth to the next."""
-        return self._policy.increment_period
-
-    @property
-    def multiplier(self) -> float:
-        """The factor of growth."""
-        return self._policy.multiplier
-
-    @property
-    def floor(self) -> float:
-        """The least scale that an overflow leads to."""
-        return self._policy.floor
-
-    @property
-    def ceiling(self) -> float:
-        """The greatest scale that growth leads to."""
-        return self._policy.ceiling
+    initial_loss_scale = of_policy("initial_loss_scale", "The first scale.")
+    increment_period = of_policy("increment_period", "The steps from growth to growth.")
+    multiplier = of_policy("multiplier", "What scales are multiplied or divided by.")
+    floor = of_policy("floor", "The least scale that an overflow leads to.")
+    ceiling = of_policy("ceiling", "The greatest scale that growth leads to.")
+    growth_factor = of_policy("growth", "What growth multiplies by.")
+    backoff_factor = of_policy("backoff", "What lowering multiplies by.")
+    hysteresis = of_policy("hysteresis", "The overflows until the scale is lowered.")
+    tolerance = of_policy("tolerance", "The share of steps that may overflow.")
+    least = floor
 
     def __call__(self) -> tf.Tensor:
         """Return the scale of the next step: float32, 0-d."""
@@ -187,13 +226,18 @@ class DynamicLossScale(LossScale):
             UnsupportedError: a ValueError; strict, a sparse one without dense_shape.
         """
         finite = tf.reduce_all(finite_flags(present_in(grads, self.strict)))
-        before = DynamicState(self(), self.good_steps.read_value())
+        return self.move(finite), finite
+
+    def move(self, finite: tf.Tensor) -> tf.Operation | None:
+        """Move the scale by one step, finite or not; return the operation."""
+        state = [self.current_loss_scale, self.good_steps]
+        if self._policy.is_patient:
+            state += [self.overflows, self.steps]
+        before = DynamicState(*(variable.read_value() for variable in state))
         after = step_dynamic(self._policy, before, finite)
-        moved = tf.group(
-            self.current_loss_scale.assign(after.loss_scale, read_value=False),
-            self.good_steps.assign(after.good_steps, read_value=False),
-        )
-        return moved, finite
+        # Without patience there are values for the first two only.
+        pairs = zip(state, after, strict=False)
+        return tf.group(*(v.assign(value, read_value=False) for v, value in pairs))
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""

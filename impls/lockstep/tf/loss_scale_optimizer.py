@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from lockstep.interface import StepReport
 from lockstep.spec import loss_scaling as words
 from lockstep.spec import tf_host
-from lockstep.tf.core.dynamic_scale import finite_flags
 from lockstep.tf.hooks import require_resources
-from lockstep.tf.loss_scale import DynamicLossScale, LossScale, get
+from lockstep.tf.loss_scale import (
+    DynamicLossScale,
+    LossScale,
+    get,
+    state_variable,
+)
 from lockstep.tf.multitask import MultitaskOptimizerWrapper
 from lockstep.tf.pairs import (
     Gradient,
@@ -25,33 +27,48 @@ from lockstep.tf.pairs import (
     name_of,
     refuse_replicas,
 )
+from lockstep.tf.scaled_loss import scaled, unscaled
+from lockstep.tf.stall import Watch
+from lockstep.tf.verdict import Verdict, judge
 from lockstep.tf.wrapper import Optimizer, Wrapper, as_train_op, is_keras
 
 __all__ = ["MixedPrecisionLossScaleOptimizer"]
+
+Update = Callable[[Pairs], tf.Operation | None]
 
 
 class MixedPrecisionLossScaleOptimizer(Wrapper):
     """Differentiate a scaled loss, and leave steps out whose gradients are not finite.
 
     ``compute_gradients``: g = d(s loss)/dw (1/s), s the loss scale and 1/s rounded to
-    float32. ``apply_gradients``: the scale is updated; ``opt`` is called if every
-    element of every gradient is finite, otherwise weights, slots, shared powers and
-    ``global_step`` stay as they are. It neither scales nor unscales.
+    float32. ``apply_gradients``: if every element of every gradient is finite, they are
+    clipped as ``clip_norm`` says and ``opt`` is called; otherwise weights, slots,
+    shared powers and ``global_step`` stay as they are. Then the scale is updated. It
+    neither scales nor unscales.
 
     Args:
         opt: a ``tf.compat.v1.train.Optimizer``, or a wrapper around one.
         loss_scale: a number >= 1, ``dynamic``, or a loss scale.
-        at_floor: ``warn`` or ``raise`` once ``floor_patience`` steps in a row were
-            skipped and the scale cannot sink any more; eager steps only.
+        at_floor: what to do once ``floor_patience`` steps in a row were skipped and the
+            scale cannot sink any more: ``warn`` (in a graph: print to stderr), once;
+            ``raise`` (in a graph an assertion, which raises
+            ``tf.errors.InvalidArgumentError`` when it runs); ``ignore``. What XLA
+            compiles only counts.
         floor_patience: steps.
         strict: as the original: non-finite gradients are applied at a fixed scale,
-            float16 is refused, slots and variables are hidden, no stall is noticed.
+            float16 is refused, slots and variables are hidden, no stall is noticed,
+            ``clip_norm`` is refused.
+        clip_norm: > 0; n the float32 global norm of the unscaled gradients, each g
+            becomes g clip_norm min(1 / n, 1 / clip_norm) before ``opt`` has it. n that
+            is not finite is an overflow, and skipped. None: no clipping, no norm.
 
     Attributes:
         inner_optimizer: ``opt``.
         scale_object: the loss scale as an object.
         last_step: what the last eager step did, a
-            :class:`~lockstep.interface.StepReport`; None before it, and in graphs.
+            :class:`~lockstep.spec.loss_scaling.ScaledStepReport`; None before it, and
+            in graphs.
+        skipped_in_a_row: the steps skipped in a row, a variable; not under ``strict``.
 
     Raises:
         NotScalableError: a ValueError and TypeError; ``opt`` is no v1 optimizer.
@@ -76,19 +93,26 @@ class MixedPrecisionLossScaleOptimizer(Wrapper):
         at_floor: str = "warn",
         floor_patience: int = words.PATIENCE,
         strict: bool = False,
+        *,
+        clip_norm: float | None = None,
     ) -> None:
         refuse_others(opt, strict)
         if loss_scale is None:
             raise words.missing_loss_scale()
         words.check_at_floor(at_floor, floor_patience)
+        words.check_clip_norm(clip_norm, strict)
         self.scale_object = get(loss_scale, strict)
         super().__init__(opt, use_locking=getattr(opt, "_use_locking", False))
         self._track_trackable(self.scale_object, "loss_scale")
         self.at_floor = at_floor
         self.floor_patience = floor_patience
         self.strict = strict
+        self.clip_norm = clip_norm
         self.last_step: StepReport | None = None
-        self._skips = 0
+        if not strict:
+            with tf.init_scope():
+                self.skipped_in_a_row = state_variable("skipped_in_a_row", 0, tf.int64)
+            self._track_trackable(self.skipped_in_a_row, "skipped_in_a_row")
 
     @property
     def loss_scale(self) -> tf.Tensor:
@@ -124,7 +148,7 @@ class MixedPrecisionLossScaleOptimizer(Wrapper):
         # Read once: the loss and its gradients must see one scale.
         scale = self.loss_scale
         pairs = super().compute_gradients(
-            self.scaled(loss, scale),
+            scaled(loss, scale, self.strict),
             var_list,
             gate_gradients,
             aggregation_method,
@@ -132,35 +156,7 @@ class MixedPrecisionLossScaleOptimizer(Wrapper):
             grad_loss,
         )
         reciprocal = 1.0 / scale
-        return [(self.unscaled(g, v, reciprocal), v) for g, v in pairs]
-
-    def scaled(self, loss: Any, scale: tf.Tensor) -> Any:
-        """Return ``loss`` times the scale; a callable becomes another one."""
-        if callable(loss):
-            return lambda: self.scaled(tf.convert_to_tensor(loss()), scale)
-        loss = tf.convert_to_tensor(loss)
-        self.refuse_half("a loss", loss.dtype)
-        return loss * tf.cast(scale, loss.dtype)
-
-    def unscaled(
-        self, gradient: Gradient, variable: Any, reciprocal: tf.Tensor
-    ) -> Gradient:
-        """Return g (1/s), half precision by way of float32; absent stays absent."""
-        if gradient is None:
-            return None
-        self.refuse_half(repr(name_of(variable)), gradient.dtype)
-        if isinstance(gradient, tf.IndexedSlices):
-            values = multiplied(gradient.values, reciprocal)
-            return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-        return multiplied(gradient, reciprocal)
-
-    def refuse_half(self, what: str, dtype: tf.DType) -> None:
-        """Raise under strict for what the float32 scale cannot multiply.
-
-        # Quirk: docs/differences.md#loss-scale-float16
-        """
-        if self.strict and dtype.base_dtype != tf.float32:
-            raise words.half_precision(what)
+        return [(unscaled(g, v, reciprocal, self.strict), v) for g, v in pairs]
 
     @tf.autograph.experimental.do_not_convert
     def apply_gradients(
@@ -169,7 +165,7 @@ class MixedPrecisionLossScaleOptimizer(Wrapper):
         global_step: tf.Variable | None = None,
         name: str | None = None,
     ) -> tf.Operation | None:
-        """Update the scale; let the wrapped optimizer run if all is finite.
+        """Let the wrapped optimizer run if all is finite, then update the scale.
 
         Args:
             grads_and_vars: iterable of (gradient, variable), gradients unscaled.
@@ -185,19 +181,19 @@ class MixedPrecisionLossScaleOptimizer(Wrapper):
             ShapeError, DtypeError: a gradient does not fit its variable.
             UnsupportedError: reference variables where control flow v2 is on; strict, a
                 sparse gradient without dense_shape.
-            ScaleStalledError: a RuntimeError; see ``at_floor``.
+            ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
         """
         pairs = check_pairs(grads_and_vars, words.WRAPPER)
         refuse_replicas(words.WRAPPER, self.strict)
         global_step = as_variable(global_step)
 
-        def update() -> tf.Operation | None:
+        def update(pairs: Pairs) -> tf.Operation | None:
             return self.inner_optimizer.apply_gradients(pairs, global_step, name)
 
         if tf.executing_eagerly():
             return self._apply_eagerly(pairs, update)
         if not self.skips:
-            return update()
+            return update(pairs)
         touched = [v for g, v in pairs if g is not None]
         step = [] if global_step is None else [global_step]
         require_resources([*touched, *step])
@@ -211,30 +207,35 @@ class MixedPrecisionLossScaleOptimizer(Wrapper):
         """
         return not self.strict or isinstance(self.scale_object, DynamicLossScale)
 
-    def decide(self, pairs: Pairs) -> tuple[tf.Operation | None, Any]:
-        """Update the scale, once: the operation, and whether to apply."""
-        gradients = [gradient for gradient, _ in pairs]
-        moved, should_apply = self.scale_object.update(gradients)
-        if self.skips and not isinstance(self.scale_object, DynamicLossScale):
-            present = [gradient for gradient in gradients if gradient is not None]
-            finite = tf.reduce_all(finite_flags(present))
-            should_apply = tf.logical_and(should_apply, finite)
-        return moved, should_apply
+    @property
+    def watch(self) -> Watch:
+        """Who counts the skipped steps; not under strict."""
+        count, patience = self.skipped_in_a_row, self.floor_patience
+        return Watch(count, self.scale_object, patience, self.at_floor)
 
-    def _apply_in_graph(
-        self, pairs: Pairs, update: Callable[[], Any], name: str | None
-    ) -> tf.Operation:
+    def judge(self, pairs: Pairs) -> Verdict:
+        """Look at the gradients of a step."""
+        scale = self.scale_object
+        needs_shape = scale.strict and isinstance(scale, DynamicLossScale)
+        return judge(pairs, self.clip_norm, needs_shape)
+
+    def _apply_in_graph(self, pairs: Pairs, update: Update, name: str | None) -> Any:
         with self._old_scope():
-            moved, should_apply = self.decide(pairs)
+            verdict = self.judge(pairs)
         with self._old_scope():
             self.create_slots([v for g, v in pairs if g is not None])
 
         def run() -> tf.Operation | None:
-            with tf.control_dependencies([update()]):
+            with tf.control_dependencies([update(verdict.clipped(pairs))]):
                 return tf.no_op()
 
-        done = tf.cond(should_apply, run, tf.no_op)
-        return tf.group(done, moved, name=name or self.get_name())
+        done = tf.cond(verdict.finite, run, tf.no_op)
+        # A step that fails leaves the scale where it was.
+        with tf.control_dependencies([done]):
+            moved = self.scale_object.move(verdict.finite)
+        with tf.control_dependencies([moved]):
+            told = tf.no_op() if self.strict else self.watch.count_in_graph(verdict)
+        return tf.group(done, moved, told, name=name or self.get_name())
 
     def _old_scope(self) -> contextlib.AbstractContextManager[Any]:
         """Name what is made as the original did, in the second of its conditions.
@@ -245,38 +246,28 @@ class MixedPrecisionLossScaleOptimizer(Wrapper):
             return contextlib.nullcontext()
         return tf.compat.v1.name_scope("cond")
 
-    def _apply_eagerly(
-        self, pairs: Pairs, update: Callable[[], Any]
-    ) -> tf.Operation | None:
-        before = float(self.loss_scale)
-        _, should_apply = self.decide(pairs)
-        applied = bool(should_apply)
+    def _apply_eagerly(self, pairs: Pairs, update: Update) -> tf.Operation | None:
+        before, verdict = float(self.loss_scale), self.judge(pairs)
+        finite = bool(verdict.finite)
+        applied = finite or not self.skips
         if applied:
-            done = update()
+            done = update(verdict.clipped(pairs))
         else:
             # As in a graph: what a first step makes exists after a skipped one too.
             done = self.create_slots([v for g, v in pairs if g is not None])
-        nonfinite = [] if applied and self.skips else nonfinite_names(pairs)
-        after = float(self.loss_scale)
+        # A step that fails leaves the scale where it was.
+        self.scale_object.move(verdict.finite)
         self.last_step = words.report(
             getattr(self.inner_optimizer, "last_step", None) if applied else None,
             [name_of(variable) for _, variable in pairs],
-            nonfinite,
-            (before, after),
+            [] if finite else verdict.nonfinite(),
+            (before, float(self.loss_scale)),
             applied,
+            *verdict.norm_and_factor(),
         )
-        self._skips = 0 if applied else self._skips + 1
-        if not self.strict and after <= getattr(self.scale_object, "floor", after):
-            self._notice_stall(after, nonfinite)
+        if not self.strict:
+            self.watch.count_eagerly(verdict)
         return done
-
-    def _notice_stall(self, scale: float, nonfinite: list[str]) -> None:
-        """Warn once a row of skips, or raise at each, when patience has run out."""
-        stalled = words.stalled(self._skips, scale, nonfinite)
-        if self.at_floor == "raise" and self._skips >= self.floor_patience:
-            raise stalled
-        if self._skips == self.floor_patience:
-            warnings.warn(str(stalled), stacklevel=4)
 
     def get_slot(self, var: Any, name: str) -> tf.Variable | None:
         """Return a slot of the wrapped optimizer.
@@ -290,10 +281,11 @@ class MixedPrecisionLossScaleOptimizer(Wrapper):
         return [] if self.strict else super().get_slot_names()
 
     def variables(self) -> list[tf.Variable]:
-        """Return the state: the wrapped optimizer's and the scale's; strict: none."""
+        """Return the state: wrapped optimizer, scale and skip count; strict: none."""
         if self.strict:
             return []
-        return [*super().variables(), *self.scale_object.variables]
+        own = [*self.scale_object.variables, self.skipped_in_a_row]
+        return [*super().variables(), *own]
 
 
 def refuse_others(opt: Any, strict: bool) -> None:
@@ -306,17 +298,3 @@ def refuse_others(opt: Any, strict: bool) -> None:
         fine = not opt.strict
     if is_keras(opt) or not fine:
         raise words.not_an_optimizer(opt, "tf.compat.v1.train.Optimizer")
-
-
-def multiplied(values: tf.Tensor, reciprocal: tf.Tensor) -> tf.Tensor:
-    """Return values times the float32 reciprocal, rounded to their dtype once."""
-    wide = tf.float64 if values.dtype == tf.float64 else tf.float32
-    product = tf.cast(values, wide) * tf.cast(reciprocal, wide)
-    return tf.cast(product, values.dtype)
-
-
-def nonfinite_names(pairs: Pairs) -> list[str]:
-    """Return the names of the variables whose gradients are not finite."""
-    present = [(g, name_of(v)) for g, v in pairs if g is not None]
-    flags = np.asarray(finite_flags([gradient for gradient, _ in present]))
-    return [name for (_, name), fine in zip(present, flags, strict=True) if not fine]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
-from lockstep.spec import loss_scaling as words
+from lockstep.spec import automatic_scaler as words
 from lockstep.tf.core.backoff import BackoffState, start_backoff, step_backoff
 from lockstep.tf.core.logmax import LogMaxState, start_logmax, step_logmax
 from lockstep.tf.loss_scale import state_variable

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lockstep.spec.loss_scaling import BackoffPolicy
+from lockstep.spec.automatic_scaler import BackoffPolicy
 
 __all__ = ["BackoffState", "start_backoff", "step_backoff"]
 

@@ -30,7 +30,7 @@ def all_finite(gradients: Sequence[Tensor]) -> list[bool]:
 
 
 def times(
-    gradients: Sequence[Tensor], factor: float, flush: bool = False
+    gradients: Sequence[Tensor], factor: float | Tensor, flush: bool = False
 ) -> list[Tensor]:
     """Return gradients times a float32 factor, each rounded once to its own dtype.
 
@@ -41,7 +41,7 @@ def times(
     wide = [v.float() if v.itemsize < 4 else v for v in values]
     if flush:
         wide = [flush_subnormals(v) for v in wide]
-    products = foreach.scale(wide, torch.tensor(factor)) if wide else []
+    products = foreach.scale(wide, factor)
     if flush:
         products = [flush_subnormals(v) for v in products]
     narrow = [p.to(v.dtype) for p, v in zip(products, values, strict=True)]

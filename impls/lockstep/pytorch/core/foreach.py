@@ -6,38 +6,66 @@ A list may mix devices and dtypes: it is cut into parts that one launch can take
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-__all__ = ["scale", "square_sums"]
+__all__ = ["end_to_end", "norms", "scale", "scale_in_place"]
 
 
-def scale(tensors: Sequence[Tensor], factor: Tensor) -> list[Tensor]:
-    """Return each tensor times the 0-d ``factor``, which is cast to its dtype first."""
+def scale(tensors: Sequence[Tensor], factor: Tensor | float) -> list[Tensor]:
+    """Return each tensor times a number, which is cast to its dtype first."""
     scaled: dict[int, Tensor] = {}
     for positions in alike(tensors):
         part = [tensors[k] for k in positions]
-        products = torch._foreach_mul(part, factor.to(part[0]))
+        products = torch._foreach_mul(part, number_like(factor, part[0]))
         scaled.update(zip(positions, products, strict=True))
     return [scaled[k] for k in range(len(tensors))]
 
 
-def square_sums(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
-    """Return each tensor's sum of squares: squared in ``dtype``, added in float64."""
-    sums: dict[int, Tensor] = {}
+def scale_in_place(tensors: Sequence[Tensor], factor: float) -> None:
+    """Multiply each tensor by a number, which is cast to its dtype first."""
     for positions in alike(tensors):
-        part = [tensors[k].to(dtype) for k in positions]
-        squares = torch._foreach_mul(part, part)
-        totals = torch._foreach_norm(squares, 1, dtype=torch.float64)
-        sums.update(zip(positions, totals, strict=True))
-    return [sums[k] for k in range(len(tensors))]
+        part = [tensors[k] for k in positions]
+        torch._foreach_mul_(part, number_like(factor, part[0]))
+
+
+def number_like(number: Tensor | float, tensor: Tensor) -> Tensor:
+    """Return a 0-d tensor with the dtype and device of ``tensor``.
+
+    A number is written where it is needed: to copy it there would wait for a GPU.
+    """
+    if isinstance(number, Tensor):
+        return number.to(tensor)
+    return torch.full((), number, dtype=tensor.dtype, device=tensor.device)
+
+
+def norms(tensors: Sequence[Tensor], order: float = 2) -> list[Tensor]:
+    """Return each tensor's norm, taken in float64; of order inf none may be empty."""
+    found: dict[int, Tensor] = {}
+    for positions in alike(tensors):
+        part = [tensors[k] for k in positions]
+        values = torch._foreach_norm(part, order, dtype=torch.float64)
+        found.update(zip(positions, values, strict=True))
+    return [found[k] for k in range(len(tensors))]
+
+
+def end_to_end(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return the elements of all tensors: a copy [n] for each dtype and device."""
+    parts = ([tensors[k] for k in positions] for positions in alike(tensors))
+    return [
+        torch.cat(part)
+        if all(tensor.dim() == 1 for tensor in part)
+        else torch._utils._flatten_dense_tensors(part)
+        for part in parts
+    ]
 
 
 def alike(tensors: Sequence[Tensor]) -> list[list[int]]:
     """Group the positions of tensors by device and dtype."""
-    groups: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+    groups: dict[tuple[torch.device, torch.dtype], list[int]] = defaultdict(list)
     for position, tensor in enumerate(tensors):
-        groups.setdefault((tensor.device, tensor.dtype), []).append(position)
+        groups[tensor.device, tensor.dtype].append(position)
     return list(groups.values())

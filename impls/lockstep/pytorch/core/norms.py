@@ -1,4 +1,4 @@
-"""A global norm that is fast, and accurate for very large tensors."""
+"""A global norm in one read of every gradient, accurate for very large ones."""
 
 from __future__ import annotations
 
@@ -10,33 +10,96 @@ from torch import Tensor
 from lockstep.pytorch.core import foreach
 from lockstep.pytorch.core.rows import sum_duplicates
 
-__all__ = ["accurate_norm"]
+__all__ = ["accurate_norm", "magnitudes", "tensor_norms", "total_norm"]
 
-BLOCK = 1 << 12
+# So many elements float32 adds up with an error below 1e-7.
+BLOCK = 1 << 14
+# Outside, squares may have left the range of float32.
+LOWEST, HIGHEST = 1e-15, 1e18
 
 
 def accurate_norm(gradients: Sequence[Tensor]) -> Tensor:
-    """Return the global norm sqrt(sum of squares): 0-d float32, right to 1e-6.
+    """Return the :func:`total_norm` in float32."""
+    return total_norm(gradients).float()
 
-    Squares are taken in float32 whatever the dtype. Up to 4096 elements are added in
-    float64; larger tensors are cut into rows of 4096, a row's norm is taken in float32
-    and the rows are added in float64. (One float32 sum over 100M elements is 1 % off.)
+
+@torch.no_grad()
+def total_norm(gradients: Sequence[Tensor]) -> Tensor:
+    """Return sqrt(sum of squares) of all elements: 0-d, float64, right to 1e-6.
+
+    It is finite exactly if every element is, duplicate rows summed (float64 gradients:
+    and below 1e154). It is on the device of the first gradient, and nothing waits for
+    a GPU unless a gradient is sparse.
+
+    On a GPU squares are taken and added in float64: reading takes longer than that. On
+    the CPU it would take several times as long, so there rows of 16384 elements are
+    added in float32 and the norms of the rows in float64. (One float32 sum over 100M
+    elements is 1 % off.) Only where squares may have left the range of float32, a
+    second look is taken in float64.
     """
+    if not gradients:
+        return torch.zeros((), dtype=torch.float64)
+    values = stored_values(gradients)
+    on_cpu = [v for v in values if v.is_cpu]
+    norms = foreach.norms([v for v in values if not v.is_cpu])
+    if on_cpu:
+        norms.append(norm_on_cpu(on_cpu))
+    return torch.linalg.vector_norm(together(norms, gradients[0].device))
+
+
+@torch.no_grad()
+def tensor_norms(gradients: Sequence[Tensor]) -> Tensor:
+    """Return the norm of each gradient, squared and added in float64: [n]."""
+    norms = foreach.norms(stored_values(gradients))
+    return together(norms, gradients[0].device)
+
+
+@torch.no_grad()
+def magnitudes(gradients: Sequence[Tensor]) -> Tensor:
+    """Return the largest |g| of each gradient, NaN if one is: [n], float64.
+
+    An empty gradient has 0. Nothing waits for a GPU unless a gradient is sparse.
+    """
+    values = [v if v.numel() else v.new_zeros(1) for v in stored_values(gradients)]
+    return together(foreach.norms(values, torch.inf), gradients[0].device)
+
+
+def together(numbers: Sequence[Tensor], device: torch.device) -> Tensor:
+    """Return 0-d tensors, wherever they are, as one on ``device``: [n]."""
+    return torch.stack([n.to(device, non_blocking=True) for n in numbers])
+
+
+def stored_values(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Return the real elements of each gradient, duplicate rows summed."""
     values = [sum_duplicates(g).values if g.is_sparse else g for g in gradients]
-    values = [torch.view_as_real(v) if v.is_complex() else v for v in values]
-    sums = foreach.square_sums([v for v in values if v.numel() <= BLOCK], torch.float32)
-    sums += [square_sum_by_rows(v) for v in values if v.numel() > BLOCK]
-    device = sums[0].device if sums else None
-    total = torch.zeros((), dtype=torch.float64, device=device)
-    if sums:
-        total = torch.stack([s.to(device) for s in sums]).sum()
-    return total.sqrt().float()
+    return [torch.view_as_real(v) if v.is_complex() else v for v in values]
 
 
-def square_sum_by_rows(tensor: Tensor) -> Tensor:
-    """Return the sum of squares by rows of 4096 elements and a shorter rest."""
-    flat = tensor.reshape(-1)
-    even = flat.numel() // BLOCK * BLOCK
-    parts = flat[:even].view(-1, BLOCK), flat[even:].view(1, -1)
-    norms = [torch.linalg.vector_norm(part.float(), dim=1) for part in parts]
-    return torch.cat(norms).double().square_().sum()
+def norm_on_cpu(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the norm of all elements: 0-d, float64."""
+    norm = torch.linalg.vector_norm(torch.cat(norms_by_rows(tensors)))
+    if LOWEST < norm < HIGHEST or not (norm or any(t.any() for t in tensors)):
+        return norm
+    return torch.linalg.vector_norm(torch.stack(foreach.norms(tensors)))
+
+
+def norms_by_rows(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return the norms of rows that cover all elements once, in float64.
+
+    What is shorter than a row, the ends of large tensors included, is laid end to end.
+    """
+    rows, short = [], []
+    for tensor in tensors:
+        if tensor.numel() <= BLOCK:
+            short.append(tensor)
+            continue
+        flat = tensor.reshape(-1)
+        even = flat.numel() // BLOCK * BLOCK
+        rows.append(flat[:even].view(-1, BLOCK))
+        if even < flat.numel():
+            short.append(flat[even:])
+    for flat in foreach.end_to_end(short):
+        even = flat.numel() // BLOCK * BLOCK
+        rows += [flat[:even].view(-1, BLOCK), flat[even:].view(1, -1)]
+    wide = [row.float() if row.itemsize < 4 else row for row in rows]
+    return [torch.linalg.vector_norm(row, dim=1).double() for row in wide]

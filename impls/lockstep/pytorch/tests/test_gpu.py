@@ -9,6 +9,8 @@ import torch
 from torch.nn import Parameter
 
 from lockstep.pytorch import (
+    DynamicLossScale,
+    MixedPrecisionLossScaleOptimizer,
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
     clip_gradients_by_global_norm,
@@ -54,6 +56,27 @@ def test_clipping_does_not_wait():
     assert host_syncs(lambda: clip_gradients_by_global_norm(pairs, 1.0)) == 0
     _, norm = clip_gradients_by_global_norm(pairs, 1.0)
     assert norm.item() == pytest.approx((17 * 6000) ** 0.5, rel=1e-6)
+
+
+@pytest.mark.parametrize("fused", [False, True], ids=["foreach", "fused"])
+@pytest.mark.parametrize("clip_norm", [None, 1.0])
+def test_a_scaled_step_waits_once(clip_norm, fused):
+    trained = parameters(0)
+    adam = torch.optim.Adam(trained, fused=fused)
+    scale = DynamicLossScale(2.0**10, 1)
+    wrapper = MixedPrecisionLossScaleOptimizer(adam, scale, clip_norm=clip_norm)
+    for overflow in (False, False, True):
+        wrapper.scale_loss(torch.ones((), device="cuda"))
+        if overflow:
+            trained[3].grad[0, 0] = torch.inf
+        assert host_syncs(wrapper.step) == 1
+        assert wrapper.last_step.applied != overflow
+    assert wrapper.last_step.nonfinite == ("param_groups[0]['params'][3]",)
+
+
+def test_moving_the_scale_does_not_wait():
+    scale = DynamicLossScale(2.0**10, 1)
+    assert host_syncs(lambda: (scale.move(True), scale.move(False))) == 0
 
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])

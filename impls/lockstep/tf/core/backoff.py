@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from lockstep.spec.loss_scaling import BackoffPolicy, LogMaxPolicy
+from lockstep.spec.automatic_scaler import BackoffPolicy, LogMaxPolicy
 
 __all__ = ["BackoffState", "clip", "start_backoff", "step_backoff"]
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from lockstep.spec.loss_scaling import LogMaxPolicy
+from lockstep.spec.automatic_scaler import LogMaxPolicy
 from lockstep.tf.core.backoff import clip
 
 __all__ = ["LogMaxState", "log_amax", "scale_for", "start_logmax", "step_logmax"]

@@ -1,0 +1,144 @@
+"""The law of the two modes: default and strict agree wherever no row says otherwise.
+
+``differences.toml`` names the kinds of cases in which they may differ. Every other case
+is replayed in both modes and must give the same bits, but for what the entries
+``between_modes`` of ``tolerances.toml`` allow, with the reason.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import cache
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.parity.cases import CannotInterpretError, Case, NotBuiltError
+from harness.parity.distance import Distance, distance
+from harness.parity.families import BUILT
+from harness.parity.replay import Comparison, divergence, settled_before
+from harness.parity.row import Row, Status
+from harness.parity.tables import Tolerance, tolerance
+from lockstep.interface import Array, Host, Rows
+
+__all__ = ["Difference", "agree", "allowed", "differences"]
+
+UNLIKE = Distance(np.inf, np.inf, ())
+
+Replay = tuple[list[Mapping[str, Array]], str]
+"""The states of a replay and, if it ended in an error, the error."""
+
+
+class Difference(NamedTuple):
+    """A kind of cases in which the modes may differ: by ``ulp``, or in any way."""
+
+    anchor: str
+    family: str
+    kinds: Sequence[str]
+    reason: str
+    optimizers: Sequence[str] = ()
+    ulp: float = np.inf
+
+    def concerns(self, case: Case) -> bool:
+        """Say whether ``case`` is one of these."""
+        listed = case.family == self.family and case.kind in self.kinds
+        return listed and (not self.optimizers or case.optimizer in self.optimizers)
+
+
+def allowed(case: Case, backend: str) -> Tolerance:
+    """Return how far the modes of a backend may be apart in a case."""
+    host = tolerance(case, backend, "between_modes")
+    named = [entry for entry in differences() if entry.concerns(case)]
+    loosest = max(named, key=lambda entry: entry.ulp, default=None)
+    if loosest is None or loosest.ulp <= host.ulp:
+        return host
+    return Tolerance(loosest.ulp, loosest.reason)
+
+
+def agree(case: Case, make_host: Callable[[bool], Host]) -> Row:
+    """Replay ``case`` under strict and by default; ``make_host`` takes ``strict``.
+
+    A case that may differ in any way is measured too, and skipped with the reason.
+    """
+    with closing(make_host(True)) as host:
+        fields = (case.id, case.family, case.kind, host.backend, host.face)
+        settled, why = settled_before(case, host)
+        if settled is not None:
+            return Row(*fields, settled, why)
+        strict = _replay(case, host)
+    with closing(make_host(False)) as host:
+        default = _replay(case, host)
+    comparisons = list(_compare(strict, default))
+    limit = allowed(case, host.backend)
+    first = next((c for c in comparisons if c.distance.ulp > limit.ulp), None)
+    worst = max((c.distance.ulp for c in comparisons), default=0.0)
+    raw = max((c.distance.raw for c in comparisons), default=0.0)
+    status: Status = "passed" if first is None else "failed"
+    reason = "" if first is None else _explain(first, limit, strict, default)
+    if np.isinf(limit.ulp):
+        status, reason = "skipped", f"differs by design: {limit.reason}"
+    place = None if first is None else divergence(first)
+    return Row(*fields, status, reason, float(worst), float(raw), place)
+
+
+def _replay(case: Case, host: Host) -> Replay:
+    states: list[Mapping[str, Array]] = []
+    try:
+        for state in BUILT[case.family].replay(case, host):
+            states.append(dict(_copied(state)))
+    except (NotBuiltError, CannotInterpretError):
+        raise
+    except Exception as error:
+        return states, f"{type(error).__name__}: {error}"
+    return states, ""
+
+
+def _copied(state: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
+    """Yield copies, since what a host hands out may change with its next step."""
+    for name, value in state.items():
+        if isinstance(value, Rows):
+            yield f"{name}/indices", np.array(value.indices)
+            yield f"{name}/values", np.array(value.values)
+        else:
+            yield name, np.array(value)
+
+
+def _compare(strict: Replay, default: Replay) -> Iterator[Comparison]:
+    """Yield a comparison for how the replays ended, then one for each quantity."""
+    ends = [np.array(error.partition(":")[0]) for _, error in (default, strict)]
+    yield Comparison(0, "the error", ends[0], ends[1], distance(*ends))
+    for step, (wanted, got) in enumerate(zip_longest(strict[0], default[0])):
+        for name in {**(wanted or {}), **(got or {})}:
+            found, expected = (got or {}).get(name), (wanted or {}).get(name)
+            if found is None or expected is None:
+                nothing = np.array("nothing")
+                yield Comparison(step, name, found, nothing, UNLIKE)
+            else:
+                apart = distance(found, expected)
+                yield Comparison(step, name, found, expected, apart)
+
+
+def _explain(
+    first: Comparison, limit: Tolerance, strict: Replay, default: Replay
+) -> str:
+    if first.quantity == "the error":
+        told = [error or "no error" for _, error in (default, strict)]
+        return f"by default {told[0]}; under strict {told[1]}"
+    where = divergence(first)
+    return (
+        f"{first.quantity} after step {first.step + 1}, element {where.index}: by "
+        f"default {where.got}, under strict {where.expected}; "
+        f"{first.distance.ulp:g} ULP, allowed {limit.ulp:g} ({limit.reason})"
+    )
+
+
+@cache
+def differences() -> Sequence[Difference]:
+    """Read ``differences.toml``."""
+    path = Path(__file__).parent / "differences.toml"
+    entries = tomllib.loads(path.read_text("utf-8"))["difference"]
+    return [Difference(**entry) for entry in entries]

@@ -1,0 +1,106 @@
+"""Division of gradients inside of the update, as torch's fused optimizers can."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.optim import SGD, Optimizer
+
+from lockstep.pytorch.core.unscale import divide
+from lockstep.spec import torch_host as words
+
+__all__ = [
+    "handing",
+    "is_fused",
+    "make_momentum",
+    "own_gradients",
+    "require_fused",
+    "step_divided",
+]
+
+
+def is_fused(optimizer: Optimizer) -> bool:
+    """Say whether ``step`` reads ``grad_scale`` and ``found_inf``.
+
+    A copy of one of torch's optimizers has forgotten it, but its groups know. A group
+    that was loaded may say no.
+    """
+    own = type(optimizer).__module__.startswith("torch.optim.")
+    able = getattr(optimizer, "_step_supports_amp_scaling", own and None)
+    groups = optimizer.param_groups
+    return able is not False and all(group.get("fused", able) for group in groups)
+
+
+def require_fused(owner: str, optimizer: Optimizer) -> None:
+    """Raise unless ``optimizer`` can skip a step without asking the device.
+
+    Dampened momentum cannot: the first step that counts would have to be known.
+    """
+    if not is_fused(optimizer):
+        raise words.not_fused(owner, type(optimizer).__name__)
+    for group in optimizer.param_groups:
+        if group.get("momentum") and group.get("dampening"):
+            raise words.dampened(owner, group["dampening"])
+
+
+def step_divided(
+    optimizer: Optimizer, parameters: Sequence[Tensor], divisor: float, borrowed: bool
+) -> None:
+    """Take a step with gradients divided by ``divisor``, which ``.grad`` then holds.
+
+    ``borrowed``: the gradients belong to somebody else and are copied first.
+    """
+    if divisor == 1:
+        optimizer.step()
+        return
+    if borrowed:
+        own_gradients(parameters)
+    if not is_fused(optimizer):
+        divide([parameter.grad for parameter in parameters], divisor)
+        optimizer.step()
+        return
+    with np.errstate(over="ignore"):
+        number = float(np.float32(divisor))
+    with handing(optimizer, torch.full((), number, device=parameters[0].device)):
+        optimizer.step()
+
+
+def own_gradients(parameters: Sequence[Tensor]) -> None:
+    """Let each ``.grad`` be a copy that may be written into."""
+    for parameter in parameters:
+        parameter.grad = parameter.grad.clone()
+
+
+@contextmanager
+def handing(
+    optimizer: Optimizer, grad_scale: Tensor, found_inf: Tensor | None = None
+) -> Iterator[None]:
+    """Let steps in the block divide gradients by ``grad_scale``, which they write back.
+
+    Where ``found_inf`` is 1 they change nothing.
+    """
+    optimizer.grad_scale, optimizer.found_inf = grad_scale, found_inf
+    try:
+        yield
+    finally:
+        del optimizer.grad_scale, optimizer.found_inf
+
+
+def make_momentum(optimizer: Optimizer) -> None:
+    """Give SGD its momentum buffers, filled with zeros, before its first step.
+
+    Made by a step that is then skipped, they would keep what the memory held. From
+    zeros the first step gives the same: momentum 0 + g = g.
+    """
+    if not isinstance(optimizer, SGD):
+        return
+    for group in optimizer.param_groups:
+        for parameter in group["params"] if group["momentum"] else []:
+            if parameter.grad is not None:
+                state = optimizer.state[parameter]
+                if state.get("momentum_buffer") is None:
+                    state["momentum_buffer"] = torch.zeros_like(parameter)

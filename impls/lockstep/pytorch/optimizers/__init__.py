@@ -1,0 +1,27 @@
+"""The optimizers of TensorFlow 1, as :class:`torch.optim.Optimizer` classes.
+
+An optimizer's name means the same here as in ``tf.compat.v1.train`` (AdamW: in
+``tf.contrib.opt``): same defaults, same order of operations, same bits. They are
+written for that, not for speed; ``torch.optim`` has fused kernels of similar rules.
+"""
+
+from lockstep.pytorch.optimizers.adam import AdamOptimizer, AdamWOptimizer
+from lockstep.pytorch.optimizers.adaptive import (
+    AdagradOptimizer,
+    FtrlOptimizer,
+    RMSPropOptimizer,
+)
+from lockstep.pytorch.optimizers.plain import (
+    GradientDescentOptimizer,
+    MomentumOptimizer,
+)
+
+__all__ = [
+    "AdagradOptimizer",
+    "AdamOptimizer",
+    "AdamWOptimizer",
+    "FtrlOptimizer",
+    "GradientDescentOptimizer",
+    "MomentumOptimizer",
+    "RMSPropOptimizer",
+]

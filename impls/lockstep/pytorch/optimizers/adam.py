@@ -1,0 +1,123 @@
+"""Adam and AdamW: a rate of its own for every element, from two decaying means."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from lockstep.pytorch.core import adam, adamw
+from lockstep.pytorch.rule_optimizer import RuleOptimizer
+from lockstep.spec.optimizers import OPTIMIZERS
+
+__all__ = ["AdamOptimizer", "AdamWOptimizer"]
+
+
+class AdamOptimizer(RuleOptimizer):
+    """m += (g - m)(1 - b1); v += (g^2 - v)(1 - b2);
+    w -= lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps).
+
+    Sparse gradients: duplicate rows are summed, and the rule is not lazy: m and v decay
+    and w moves on every row.
+
+    Args:
+        params: parameters, named parameters or groups, as for every torch optimizer.
+        learning_rate: lr >= 0; ``lr`` in the groups.
+        beta1: decay of m, in [0, 1).
+        beta2: decay of v, in [0, 1).
+        epsilon: eps >= 0 ("epsilon hat": added to the root of the uncorrected v).
+        use_locking, name: as in TF; without effect on the numbers.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Slots: ``m`` and ``v``, which start at 0. The powers ``beta1_power`` and
+    ``beta2_power`` are float32 numbers in the groups; t counts the steps of the
+    optimizer, not those of each parameter.
+
+    Origin: TensorFlow 1.15, ``tf.train.AdamOptimizer``; Kingma and Ba 2015.
+    ``torch.optim.Adam`` divides sqrt(v) by sqrt(1 - b2^t) before eps is added, and
+    counts the steps of each parameter. Here the arithmetic is that of the
+    parameter's dtype: in bfloat16 the default beta2 rounds to 1, so give a smaller one.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.tensor([1.0]))
+        >>> optimizer = AdamOptimizer([weight], learning_rate=0.5)
+        >>> optimizer.minimize(lambda: weight.sum())
+        >>> round(weight.item(), 6), optimizer.get_slot_names()
+        (0.5, ['m', 'v'])
+    """
+
+    spec, rule = OPTIMIZERS["Adam"], adam
+
+    def __init__(
+        self,
+        params: ParamsT,
+        learning_rate: float | Tensor = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        *,
+        use_locking: bool = False,
+        name: str | None = None,
+    ) -> None:
+        arguments = {
+            "learning_rate": learning_rate,
+            "beta1": beta1,
+            "beta2": beta2,
+            "epsilon": epsilon,
+        }
+        super().__init__(params, arguments, name)
+
+
+class AdamWOptimizer(RuleOptimizer):
+    """w -= weight_decay w, then as :class:`AdamOptimizer`.
+
+    Sparse gradients: only the named rows decay; the Adam that follows moves every row.
+
+    Args:
+        params: parameters, named parameters or groups, as for every torch optimizer.
+        weight_decay: >= 0, NOT multiplied by the rate.
+        learning_rate: lr >= 0; ``lr`` in the groups.
+        beta1: decay of m, in [0, 1).
+        beta2: decay of v, in [0, 1).
+        epsilon: eps >= 0, added to the root of the uncorrected v.
+        use_locking, name: as in TF; without effect on the numbers.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Slots: ``m`` and ``v``, which start at 0.
+
+    Origin: TensorFlow 1.15, ``tf.contrib.opt.AdamWOptimizer``; Loshchilov and Hutter
+    2019. ``torch.optim.AdamW`` multiplies the decay by the rate.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.tensor([1.0]))
+        >>> optimizer = AdamWOptimizer([weight], weight_decay=0.25, learning_rate=0.5)
+        >>> optimizer.minimize(lambda: weight.sum())
+        >>> round(weight.item(), 6)
+        0.25
+    """
+
+    spec, rule = OPTIMIZERS["AdamW"], adamw
+
+    def __init__(
+        self,
+        params: ParamsT,
+        weight_decay: float,
+        learning_rate: float | Tensor = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        *,
+        use_locking: bool = False,
+        name: str | None = None,
+    ) -> None:
+        arguments = {
+            "weight_decay": weight_decay,
+            "learning_rate": learning_rate,
+            "beta1": beta1,
+            "beta2": beta2,
+            "epsilon": epsilon,
+        }
+        super().__init__(params, arguments, name)

@@ -1,0 +1,190 @@
+"""Adagrad, RMSProp and Ftrl: a rate of its own for every element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from lockstep.pytorch.core import adagrad, ftrl, rmsprop
+from lockstep.pytorch.rule_optimizer import RuleOptimizer
+from lockstep.spec import torch_host as words
+from lockstep.spec.optimizers import OPTIMIZERS
+
+__all__ = ["AdagradOptimizer", "FtrlOptimizer", "RMSPropOptimizer"]
+
+
+class AdagradOptimizer(RuleOptimizer):
+    """acc += g^2; w -= lr g / sqrt(acc), without an epsilon.
+
+    Sparse gradients: duplicate rows are summed, then the named rows alone move.
+
+    Args:
+        params: parameters, named parameters or groups, as for every torch optimizer.
+        learning_rate: lr >= 0; ``lr`` in the groups.
+        initial_accumulator_value: > 0.
+        use_locking, name: as in TF; without effect on the numbers.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Slots: ``accumulator``, which starts at ``initial_accumulator_value``.
+
+    Origin: TensorFlow 1.15, ``tf.train.AdagradOptimizer``; Duchi et al. 2011.
+    ``torch.optim.Adagrad`` starts at 0 and adds an epsilon to the root.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.tensor([1.0]))
+        >>> optimizer = AdagradOptimizer([weight], 0.5, initial_accumulator_value=3.0)
+        >>> optimizer.minimize(lambda: weight.sum())
+        >>> weight.item(), optimizer.get_slot(weight, "accumulator").item()
+        (0.75, 4.0)
+    """
+
+    spec, rule = OPTIMIZERS["Adagrad"], adagrad
+
+    def __init__(
+        self,
+        params: ParamsT,
+        learning_rate: float | Tensor,
+        initial_accumulator_value: float = 0.1,
+        *,
+        use_locking: bool = False,
+        name: str | None = None,
+    ) -> None:
+        arguments = {
+            "learning_rate": learning_rate,
+            "initial_accumulator_value": initial_accumulator_value,
+        }
+        super().__init__(params, arguments, name)
+
+
+class RMSPropOptimizer(RuleOptimizer):
+    """rms += (g^2 - rms)(1 - d); mom = mu mom + lr g / sqrt(rms + eps); w -= mom.
+
+    Centered: mg += (g - mg)(1 - d), and the root is that of rms - mg^2 + eps.
+    Sparse gradients: duplicate rows are summed, then the named rows alone move.
+
+    Args:
+        params: parameters, named parameters or groups, as for every torch optimizer.
+        learning_rate: lr >= 0; ``lr`` in the groups.
+        decay: d, in [0, 1].
+        momentum: mu, in [0, 1].
+        epsilon: eps >= 0, inside the root.
+        centered: subtract the square of the mean gradient.
+        use_locking, name: as in TF; without effect on the numbers.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Slots: ``rms``, which starts at ONE; ``momentum`` and, if centered, ``mg``, at 0.
+
+    Origin: TensorFlow 1.15, ``tf.train.RMSPropOptimizer``; Tieleman and Hinton 2012.
+    ``torch.optim.RMSprop`` starts at 0, has eps outside of the root, and multiplies by
+    the rate after the momentum.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.tensor([1.0]))
+        >>> optimizer = RMSPropOptimizer([weight], 0.5, epsilon=0.0)
+        >>> optimizer.minimize(lambda: weight.sum())
+        >>> weight.item()
+        0.5
+    """
+
+    spec, rule = OPTIMIZERS["RMSProp"], rmsprop
+
+    def __init__(
+        self,
+        params: ParamsT,
+        learning_rate: float | Tensor,
+        decay: float = 0.9,
+        momentum: float = 0.0,
+        epsilon: float = 1e-10,
+        centered: bool = False,
+        *,
+        use_locking: bool = False,
+        name: str | None = None,
+    ) -> None:
+        arguments = {
+            "learning_rate": learning_rate,
+            "decay": decay,
+            "momentum": momentum,
+            "epsilon": epsilon,
+            "centered": centered,
+        }
+        super().__init__(params, arguments, name)
+
+
+class FtrlOptimizer(RuleOptimizer):
+    """G = g + 2 s w; n = accum + g^2; linear += G - (n^-p - accum^-p)/lr w; accum = n;
+    w = (sign(linear) l1 - linear) / (n^-p / lr + 2 l2) where abs(linear) > l1, else 0.
+
+    Sparse gradients: duplicate rows are summed, then the named rows alone move.
+
+    Args:
+        params: parameters, named parameters or groups, as for every torch optimizer.
+        learning_rate: lr >= 0; ``lr`` in the groups. At 0 nothing changes.
+        learning_rate_power: p <= 0.
+        initial_accumulator_value: >= 0.
+        l1_regularization_strength: l1 >= 0.
+        l2_regularization_strength: l2 >= 0.
+        l2_shrinkage_regularization_strength: s >= 0.
+        use_locking, name: as in TF; without effect on the numbers.
+        strict: at rate 0 fail, as the original does (the first step of a warm-up).
+
+    Raises:
+        ValueError: an argument is out of range; under ``strict``, a step at rate 0.
+
+    Slots: ``accum``, which starts at ``initial_accumulator_value``; ``linear``, at 0.
+
+    Origin: TensorFlow 1.15, ``tf.train.FtrlOptimizer``; McMahan et al. 2013.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.tensor([0.0]))
+        >>> optimizer = FtrlOptimizer([weight], 0.5, initial_accumulator_value=0.0)
+        >>> optimizer.minimize(lambda: weight.sum())
+        >>> weight.item()
+        -0.5
+    """
+
+    spec, rule = OPTIMIZERS["Ftrl"], ftrl
+
+    def __init__(
+        self,
+        params: ParamsT,
+        learning_rate: float | Tensor,
+        learning_rate_power: float = -0.5,
+        initial_accumulator_value: float = 0.1,
+        l1_regularization_strength: float = 0.0,
+        l2_regularization_strength: float = 0.0,
+        l2_shrinkage_regularization_strength: float = 0.0,
+        *,
+        use_locking: bool = False,
+        name: str | None = None,
+        strict: bool = False,
+    ) -> None:
+        shrinkage = l2_shrinkage_regularization_strength
+        arguments = {
+            "learning_rate": learning_rate,
+            "learning_rate_power": learning_rate_power,
+            "initial_accumulator_value": initial_accumulator_value,
+            "l1_regularization_strength": l1_regularization_strength,
+            "l2_regularization_strength": l2_regularization_strength,
+            "l2_shrinkage_regularization_strength": shrinkage,
+        }
+        super().__init__(params, arguments, name, strict)
+
+    def check(self, group: dict[str, Any], parameter: Tensor) -> None:
+        """Raise if the rule cannot be applied; under ``strict`` also at rate 0."""
+        super().check(group, parameter)
+        if self.strict and group["lr"] == 0:
+            raise words.zero_rate(self.spec.class_name)
+
+    def update(self, group: dict[str, Any], parameter: Tensor) -> None:
+        """Apply the rule; at rate 0 nothing changes.
+
+        # Quirk: docs/differences.md#ftrl-zero-rate
+        """
+        if group["lr"] != 0:
+            super().update(group, parameter)

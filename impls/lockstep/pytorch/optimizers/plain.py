@@ -1,0 +1,99 @@
+"""Gradient descent and momentum: one rate for every element."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from lockstep.pytorch.core import gradient_descent, momentum
+from lockstep.pytorch.rule_optimizer import RuleOptimizer
+from lockstep.spec.optimizers import OPTIMIZERS
+
+__all__ = ["GradientDescentOptimizer", "MomentumOptimizer"]
+
+
+class GradientDescentOptimizer(RuleOptimizer):
+    """w -= lr g.
+
+    Sparse gradients move the named rows only, each occurrence of a row in turn.
+
+    Args:
+        params: parameters, named parameters or groups, as for every torch optimizer.
+        learning_rate: lr >= 0; ``lr`` in the groups.
+        use_locking, name: as in TF; without effect on the numbers.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Origin: TensorFlow 1.15, ``tf.train.GradientDescentOptimizer``.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
+        >>> optimizer = GradientDescentOptimizer([weight], learning_rate=0.5)
+        >>> optimizer.minimize(lambda: (weight * weight).sum())
+        >>> weight.tolist()
+        [0.0, 0.0]
+    """
+
+    spec, rule = OPTIMIZERS["GradientDescent"], gradient_descent
+    sums_duplicates = False
+
+    def __init__(
+        self,
+        params: ParamsT,
+        learning_rate: float | Tensor,
+        *,
+        use_locking: bool = False,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(params, {"learning_rate": learning_rate}, name)
+
+
+class MomentumOptimizer(RuleOptimizer):
+    """a = mu a + g; w -= lr a. Nesterov: w -= lr g + lr mu a, with a already new.
+
+    Sparse gradients: duplicate rows are summed, then the rule holds for the named rows
+    only; the momentum of the others does not decay.
+
+    Args:
+        params: parameters, named parameters or groups, as for every torch optimizer.
+        learning_rate: lr >= 0; ``lr`` in the groups.
+        momentum: mu, in [0, 1].
+        use_nesterov: look ahead, as Nesterov did.
+        use_locking, name: as in TF; without effect on the numbers.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Slots: ``momentum``, which starts at 0.
+
+    Origin: TensorFlow 1.15, ``tf.train.MomentumOptimizer``; Sutskever et al. 2013.
+    ``torch.optim.SGD`` computes the same in another order of operations.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.tensor([1.0]))
+        >>> optimizer = MomentumOptimizer([weight], 0.25, momentum=0.5)
+        >>> for _ in range(2):
+        ...     optimizer.minimize(lambda: weight.sum())
+        >>> weight.item(), optimizer.get_slot(weight, "momentum").item()
+        (0.375, 1.5)
+    """
+
+    spec, rule = OPTIMIZERS["Momentum"], momentum
+
+    def __init__(
+        self,
+        params: ParamsT,
+        learning_rate: float | Tensor,
+        momentum: float,
+        use_nesterov: bool = False,
+        *,
+        use_locking: bool = False,
+        name: str | None = None,
+    ) -> None:
+        arguments = {
+            "learning_rate": learning_rate,
+            "momentum": momentum,
+            "use_nesterov": use_nesterov,
+        }
+        super().__init__(params, arguments, name)

@@ -1,0 +1,40 @@
+"""Where a test runs: on the CPU, and on a GPU if there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+__all__ = ["no_syncs", "on_devices"]
+
+on_devices = pytest.mark.parametrize(
+    "device",
+    [
+        "cpu",
+        pytest.param(
+            "cuda",
+            marks=[
+                pytest.mark.gpu,
+                pytest.mark.skipif(
+                    not torch.cuda.is_available(), reason="needs a CUDA GPU"
+                ),
+            ],
+        ),
+    ],
+)
+
+
+@contextmanager
+def no_syncs(device: str) -> Iterator[None]:
+    """Raise in the block for whatever waits for a GPU; without one, do nothing."""
+    if device == "cpu":
+        yield
+        return
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

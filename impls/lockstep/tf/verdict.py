@@ -1,0 +1,67 @@
+"""What a step finds in its gradients: whether they are finite, and their norm."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from lockstep.tf.core.clip_gradients import clip_factor, global_norm, scale_gradients
+from lockstep.tf.core.finite import finite_flags
+from lockstep.tf.loss_scale import present_in
+from lockstep.tf.pairs import Pairs, name_of
+
+__all__ = ["Verdict", "judge"]
+
+
+class Verdict(NamedTuple):
+    """What was found in the n gradients that are present.
+
+    Attributes:
+        names: of their variables.
+        flags: whether each is finite: bool, [n].
+        finite: whether all are, and their norm if it was taken: bool, 0-d.
+        norm: the global norm of all, float32, 0-d; None if nothing is to be clipped.
+        factor: what clipping multiplies by, like the norm.
+    """
+
+    names: list[str]
+    flags: tf.Tensor
+    finite: tf.Tensor
+    norm: tf.Tensor | None = None
+    factor: tf.Tensor | None = None
+
+    def clipped(self, pairs: Pairs) -> Pairs:
+        """Return the pairs with gradients times the factor, if there is one."""
+        if self.factor is None:
+            return pairs
+        gradients = scale_gradients([gradient for gradient, _ in pairs], self.factor)
+        return [(g, v) for g, (_, v) in zip(gradients, pairs, strict=True)]
+
+    def nonfinite(self) -> list[str]:
+        """Return the names of what is not finite; eager only."""
+        flags = np.asarray(self.flags)
+        return [n for n, fine in zip(self.names, flags, strict=True) if not fine]
+
+    def norm_and_factor(self) -> tuple[float | None, float | None]:
+        """Return the norm unless a gradient was not finite, and the factor; eager."""
+        if self.norm is None or self.factor is None or self.nonfinite():
+            return None, None
+        return float(self.norm), float(self.factor) if bool(self.finite) else None
+
+
+def judge(pairs: Pairs, clip_norm: float | None, needs_shape: bool) -> Verdict:
+    """Look at the gradients of a step; the norm is taken only to be clipped.
+
+    ``needs_shape``: refuse a sparse gradient without a dense shape.
+    """
+    present = present_in([gradient for gradient, _ in pairs], needs_shape)
+    names = [name_of(variable) for gradient, variable in pairs if gradient is not None]
+    flags = finite_flags(present)
+    finite = tf.reduce_all(flags)
+    if clip_norm is None:
+        return Verdict(names, flags, finite)
+    norm = global_norm(present, tf.float32)
+    finite = tf.logical_and(finite, tf.math.is_finite(norm))
+    return Verdict(names, flags, finite, norm, clip_factor(norm, clip_norm))
