@@ -47,14 +47,6 @@ BACKENDS: dict[str, Backend] = {
             "keras3",
             ("eager", "function"),
             runs_on="tensorflow",
-            missing=frozenset(
-                (
-                    "AutomaticLossScaler",
-                    "DynamicLossScale",
-                    "FixedLossScale",
-                    "MixedPrecisionLossScaleOptimizer",
-                )
-            ),
         ),
         Backend("pytorch", "torch", "torch", ("eager",)),
     )

@@ -330,7 +330,9 @@ def nothing_listed(optimizer: Any) -> Iterator[None]:
     """Let this wrapper and those inside of it clip nothing for a while."""
     layers = []
     while isinstance(optimizer, Wrapper):
-        layers += [optimizer] if isinstance(optimizer, VariableClippingOptimizer) else []
+        layers += (
+            [optimizer] if isinstance(optimizer, VariableClippingOptimizer) else []
+        )
         optimizer = optimizer.inner_optimizer
     for layer in layers:
         vars(layer)["_used_up"] = True

@@ -11,11 +11,14 @@ import tensorflow as tf
 from lockstep.interface import StepReport
 from lockstep.spec import loss_scaling as words
 from lockstep.spec import tf_host
+from lockstep.tf.core.stall import Watch
+from lockstep.tf.core.verdict import Verdict, judge
 from lockstep.tf.hooks import require_resources
 from lockstep.tf.loss_scale import (
     DynamicLossScale,
     LossScale,
     get,
+    present_in,
     state_variable,
 )
 from lockstep.tf.multitask import MultitaskOptimizerWrapper
@@ -28,8 +31,6 @@ from lockstep.tf.pairs import (
     refuse_replicas,
 )
 from lockstep.tf.scaled_loss import scaled, unscaled
-from lockstep.tf.stall import Watch
-from lockstep.tf.verdict import Verdict, judge
 from lockstep.tf.wrapper import Optimizer, Wrapper, as_train_op, is_keras
 
 __all__ = ["MixedPrecisionLossScaleOptimizer"]
@@ -217,7 +218,9 @@ class MixedPrecisionLossScaleOptimizer(Wrapper):
         """Look at the gradients of a step."""
         scale = self.scale_object
         needs_shape = scale.strict and isinstance(scale, DynamicLossScale)
-        return judge(pairs, self.clip_norm, needs_shape)
+        present = present_in([gradient for gradient, _ in pairs], needs_shape)
+        names = [name_of(variable) for g, variable in pairs if g is not None]
+        return judge(present, names, self.clip_norm)
 
     def _apply_in_graph(self, pairs: Pairs, update: Update, name: str | None) -> Any:
         with self._old_scope():

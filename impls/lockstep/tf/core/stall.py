@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from lockstep.spec import loss_scaling as words
-from lockstep.tf.loss_scale import LossScale
-from lockstep.tf.verdict import Verdict
+from lockstep.tf.core.verdict import Verdict
 
 __all__ = ["Watch"]
+
+
+class LossScale(Protocol):
+    """What a stall asks of a loss scale."""
+
+    def __call__(self) -> tf.Tensor:
+        """Return the scale of the next step: float32, 0-d."""
+
+    def at_floor(self) -> tf.Tensor:
+        """Say whether no overflow can make the scale smaller: bool, 0-d."""
 
 
 class Watch(NamedTuple):
