@@ -22,6 +22,8 @@ from nox.command import CommandFailed
 
 ROOT = Path(__file__).parent.resolve()
 LOCKS = {name: ROOT / f"harness/environments/{name}.txt" for name in ("core", "site")}
+# Builds for a GPU depend on the machine's driver: a group of pyproject.toml, no lock.
+GPU = {"gpu_torch": "pytorch", "gpu_tf": "tf"}
 TORCH = "torch==2.13.0"
 # CPU builds of torch; set the variable to another index, or to nothing for none.
 TORCH_INDEX = os.environ.get(
@@ -114,6 +116,18 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session
+def gpu_torch(session: nox.Session) -> None:
+    """On a machine with an NVIDIA GPU: parity, GPU tests and throughput on PyTorch."""
+    on_gpu(session, "gpu_torch", "impls/lockstep/pytorch")
+
+
+@nox.session
+def gpu_tf(session: nox.Session) -> None:
+    """On a machine with an NVIDIA GPU: parity and GPU tests on TensorFlow and Keras."""
+    on_gpu(session, "gpu_tf", "impls/lockstep/tf", "impls/lockstep/keras3")
+
+
+@nox.session
 def site(session: nox.Session) -> None:
     """Build the site from recorded results: strict, offline, without a framework."""
     run(session, "site", "harness", "pages")
@@ -194,6 +208,24 @@ def run(session: nox.Session, name: str, module: str, *args: str) -> None:
     session.run(str(python_of(session, name)), "-m", module, *args, env=VARIABLES)
 
 
+def on_gpu(session: nox.Session, name: str, *tests: str) -> None:
+    """Replay the recorded cases on the GPU, run its tests, measure throughput.
+
+    What is measured goes to results/local/, which Git ignores.
+    """
+    if shutil.which("nvidia-smi") is None:
+        session.error(
+            f"{name}: expected an NVIDIA GPU, found no nvidia-smi on PATH; run this "
+            "session on a machine that has one. On the CPU: nox -s unit parity"
+        )
+    backend, report = GPU[name], ROOT / f"results/local/parity_{name}.json"
+    options = ["--backend", backend, "--device", "cuda"]
+    run(session, name, "harness", "parity", *options, "--report", str(report))
+    run(session, name, "pytest", "-m", "gpu", *tests)
+    if backend == "pytorch":
+        run(session, name, "harness", "run", "throughput", *options, "--scale", "std")
+
+
 def timed(
     session: nox.Session, part: Callable[[nox.Session], None]
 ) -> tuple[str, bool, float]:
@@ -223,11 +255,12 @@ def python_of(session: nox.Session, name: str) -> Path:
             f"Python must be 3.11, 3.12 or 3.13, got {sys.version.split()[0]}; "
             "make .venv anew with one of them, e.g. python3.13 -m venv --clear .venv"
         )
-    if name not in LOCKS:
-        session.error(f"environments: expected {' or '.join(LOCKS)}, got {name!r}")
+    sources = {**LOCKS, **dict.fromkeys(GPU, ROOT / "pyproject.toml")}
+    if name not in sources:
+        session.error(f"environments: expected {' or '.join(sources)}, got {name!r}")
     home = ROOT / ".envs" / name
     python = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    recipe = f"{sys.version} {home} {TORCH}".encode() + LOCKS[name].read_bytes()
+    recipe = f"{sys.version} {home} {TORCH}".encode() + sources[name].read_bytes()
     stamp, current = home / "stamp", hashlib.sha256(recipe).hexdigest()
     if not (stamp.exists() and stamp.read_text() == current and python.exists()):
         build(session, name, python)
@@ -237,7 +270,10 @@ def python_of(session: nox.Session, name: str) -> Path:
 
 
 def build(session: nox.Session, name: str, python: Path) -> None:
-    """Make the environment `name` from nothing: torch alone, then the hashed lock."""
+    """Make the environment `name` from nothing: torch alone, then the hashed lock.
+
+    One for a GPU is made of a group of pyproject.toml instead.
+    """
     home, start = ROOT / ".envs" / name, time.perf_counter()
     session.log(f"Making .envs/{name}; this is done once and takes a few minutes.")
     (home / "stamp").unlink(missing_ok=True)
@@ -251,7 +287,12 @@ def build(session: nox.Session, name: str, python: Path) -> None:
     if UV:
         pip = [UV, "pip", "install", "--quiet", "--python", str(python)]
         pip += ["--compile-bytecode"]
-    commands += [[*pip, "--require-hashes", "-r", str(LOCKS[name])]]
+    elif name in GPU:
+        commands += [[*pip, "pip>=25.1"]]  # the first that knows groups
+    if name in GPU:
+        commands += [[*pip, "--group", f"{ROOT / 'pyproject.toml'}:{name}"]]
+    else:
+        commands += [[*pip, "--require-hashes", "-r", str(LOCKS[name])]]
     if name == "core":
         commands += [[str(python), "-c", "import torch"]]
     try:

@@ -83,6 +83,7 @@ def parity(
         bool,
         typer.Option("--default", help="Compare the default with strict instead."),
     ] = False,
+    device: Device = "cpu",
 ) -> None:
     """Replay recorded cases through the backends and measure the distance in ULPs."""
     if explain and case is None:
@@ -92,8 +93,11 @@ def parity(
     if explain and default:
         text = "--explain: expected a comparison with the recording, got --default"
         raise HarnessError(f"{text}; leave one of them out.")
+    if device != "cpu" and not backend:
+        text = f"--device {device}: expected the backends that can use it, got none"
+        raise HarnessError(f"{text}; add --backend pytorch or --backend tf.")
     chosen = (backend or (), face or (), golden, family or ())
-    request = Request(*chosen, case, explain, everything, default)
+    request = Request(*chosen, case, explain, everything, default, device)
     console = Console(width=max(Console().width, TABLE_WIDTH))
     result = _run_with_progress(request)
     report.print_explanation(result, console)

@@ -69,7 +69,12 @@ def agree(case: Case, make_host: Callable[[bool], Host]) -> Row:
         settled, why = settled_before(case, host)
         if settled is not None:
             return Row(*fields, settled, why)
-        strict = _replay(case, host)
+        try:
+            strict = _replay(case, host)
+        except NotBuiltError as missing:
+            return Row(*fields, "not_implemented", str(missing))
+        except CannotInterpretError as unknown:
+            return Row(*fields, "failed", f"cannot interpret {unknown}")
     with closing(make_host(False)) as host:
         default = _replay(case, host)
     comparisons = list(_compare(strict, default))

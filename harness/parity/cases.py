@@ -83,7 +83,8 @@ class Case:
     @property
     def optimizer(self) -> str:
         """The name of the base optimizer, or an empty string."""
-        return str(self.inputs.get("optimizer", {}).get("name", ""))
+        found = self.inputs.get("optimizer", {})
+        return str(found.get("name", "") if isinstance(found, Mapping) else found)
 
     @property
     def sparse(self) -> bool:

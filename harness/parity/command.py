@@ -32,6 +32,7 @@ class Request:
     explain: bool = False
     everything: bool = False
     default: bool = False
+    device: str = "cpu"
 
 
 @dataclass
@@ -113,7 +114,8 @@ def _backends(request: Request, result: Result) -> list[registry.Backend]:
 def _run_job(
     job: Job, request: Request, result: Result, on_row: Callable[[Row], None]
 ) -> None:
-    arguments = [job.backend, job.face, str(request.golden.resolve())]
+    golden = str(request.golden.resolve())
+    arguments = [job.backend, job.face, golden, request.device]
     waiting = {case.id: case for case in job.cases}
 
     def take(line: str) -> None:
@@ -131,8 +133,11 @@ def _run_job(
     stdin = "\n".join(waiting)
     module = "harness.parity.worker"
     status, errors = run_lines(module, arguments + options, stdin, take)
+    last = (errors.strip().splitlines() or ["no error was printed"])[-1]
+    if len(waiting) == len(job.cases) and request.device != "cpu":
+        # A device that cannot be used is one error, not one a case.
+        raise HarnessError(last.partition("Error: ")[2] or last)
     for case in waiting.values():
-        last = (errors.strip().splitlines() or ["no error was printed"])[-1]
         reason = f"the child process ended first, with status {status}: {last}"
         fields = (case.id, case.family, case.kind, job.backend, job.face)
         row = Row(*fields, "failed", reason)

@@ -74,8 +74,10 @@ def _has(case: Case, wanted: Mapping[str, Any]) -> bool:
     """Say whether the optimizer of a case has these arguments, given or by default."""
     if not wanted:
         return True
-    given = case.inputs["optimizer"].get("args", {})
-    bound = OPTIMIZERS[case.optimizer].bind((), given)
+    given = case.inputs["optimizer"]
+    if not isinstance(given, Mapping):
+        return False
+    bound = OPTIMIZERS[case.optimizer].bind((), given.get("args", {}))
     return all(bound[name] == value for name, value in wanted.items())
 
 

@@ -1,8 +1,8 @@
 """The child process of a parity run: one backend, one face, many cases.
 
-``python -m harness.parity.worker BACKEND FACE GOLDEN [--explain] [--default]`` reads
-case ids from standard input, a line each, and writes one JSON row a line to standard
-output. With ``--default`` a row compares the default with strict.
+``python -m harness.parity.worker BACKEND FACE GOLDEN DEVICE [--explain] [--default]``
+reads case ids from standard input, a line each, and writes one JSON row a line to
+standard output. With ``--default`` a row compares the default with strict.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ __all__ = ["main"]
 
 def main(arguments: list[str]) -> None:
     """Replay the cases named on standard input in their order."""
-    backend, face, golden = arguments[:3]
+    backend, face, golden, device = arguments[:4]
     cases = {case.id: case for case in read_cases(Path(golden))}
     for identifier in filter(None, sys.stdin.read().split("\n")):
         case = cases[identifier]
         # A host of its own for every replay: no state crosses from one to the next.
-        make_host = partial(registry.host, backend, face)
+        make_host = partial(registry.host, backend, face, device=device)
         if "--default" in arguments:
             row = agree(case, make_host).as_json()
         else:
             with closing(make_host()) as host:
                 row = replay(case, host).as_json()
         if "--explain" in arguments:
-            with closing(registry.host(backend, face)) as host:
+            with closing(make_host()) as host:
                 row["explanation"] = explain(case, host)
         print(json.dumps(row), flush=True)
 

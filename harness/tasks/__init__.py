@@ -20,7 +20,7 @@ from types import ModuleType
 
 __all__ = ["TASKS", "part"]
 
-TASKS = ("multitask_digits",)
+TASKS = ("link_prediction", "multitask_digits", "recommender")
 
 
 def part(task: str, name: str) -> ModuleType:

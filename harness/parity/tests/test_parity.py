@@ -328,3 +328,15 @@ def test_a_child_that_dies_fails_its_cases_with_its_last_words(
     assert {row.status for row in result.rows} == {"failed", "skipped"}
     failed = next(row for row in result.rows if row.status == "failed")
     assert failed.reason.endswith("with status 3: last words")
+
+
+def test_a_device_that_is_not_there_is_one_error() -> None:
+    request = Request(backends=["reference"], families=["multitask"], device="cuda")
+    with pytest.raises(HarnessError, match="reference: expected the device 'cuda'"):
+        run_parity(request, lambda row: None)
+
+
+def test_a_device_needs_a_backend_that_can_use_it() -> None:
+    done = CliRunner().invoke(app, ["parity", "--device", "cuda"])
+    assert isinstance(done.exception, HarnessError)
+    assert "add --backend" in str(done.exception)

@@ -54,7 +54,7 @@ def trained(backend: str, case: Any, dtype: str) -> list[Any]:
 
 @pytest.mark.parametrize("dtype", ALLOWED)
 @pytest.mark.parametrize("case", SHAPES, ids=str)
-@pytest.mark.parametrize("backend", ["pytorch", "tf"])
+@pytest.mark.parametrize("backend", ["keras3", "pytorch", "tf"])
 def test_each_host_clips_as_the_reference_does(
     backend: str, case: Any, dtype: str
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from harness.errors import HarnessError
 from harness.tasks.multitask_digits.data import Plan
 from lockstep.interface import Array
-from lockstep.spec.errors import sentence
+from lockstep.spec import errors
 
 __all__ = ["Recipe", "Trainer", "no_device"]
 
@@ -52,5 +52,4 @@ class Trainer(Protocol):
 
 def no_device(backend: str, device: str, reason: str) -> HarnessError:
     """Build the error for a device on which a backend cannot work here."""
-    got = reason.splitlines()[0].rstrip(".")
-    return HarnessError(sentence(backend, f"the device {device!r}", got, "use cpu"))
+    return HarnessError(str(errors.no_device(backend, device, reason)))

@@ -25,6 +25,7 @@ import tensorflow as tf
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.keras3.gradients import value_of
 from lockstep.keras3.slots import base_of
+from lockstep.tf.core.device import use_device
 
 __all__ = ["EagerHost", "FunctionHost", "make_host"]
 
@@ -162,7 +163,8 @@ def linear(variables: Sequence[Any], gradients: Sequence[Any]) -> tf.Tensor:
     return tf.add_n(terms)
 
 
-def make_host(face: str, names: ModuleType) -> EagerHost:
+def make_host(face: str, names: ModuleType, device: str = "cpu") -> EagerHost:
     """Return the host for ``face`` and the names under test."""
+    use_device(device)
     hosts = (EagerHost, FunctionHost)
     return {host.face: host for host in hosts}[face](names)

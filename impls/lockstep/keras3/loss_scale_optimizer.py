@@ -165,7 +165,7 @@ class MixedPrecisionLossScaleOptimizer(Wrapper, ScalesAlready):
         colocate_gradients_with_ops: bool = False,
         grad_loss: Any = None,
     ) -> list[tuple[Gradient, Any]]:
-        """Differentiate the scaled ``loss()`` and unscale: (gradient or None, variable).
+        """Differentiate the scaled loss and unscale: (gradient or None, variable).
 
         Args:
             loss: a callable without arguments that returns a tensor.

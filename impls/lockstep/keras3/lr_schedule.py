@@ -71,4 +71,4 @@ def plain(name: str, value: Any) -> Any:
         return words.dtype_name(value)
     if isinstance(value, list | tuple):
         return [plain(name, part) for part in value]
-    return np.asarray(value).tolist() if words.is_tensor(value) else value
+    return np.asarray(value).tolist() if hasattr(value, "dtype") else value

@@ -14,11 +14,16 @@ import tensorflow as tf
 from lockstep.interface import Array, StepReport
 from lockstep.keras3.gradients import (
     Gradient,
-    as_variable,
     key_of,
     name_of,
     value_of,
     without_duplicates,
+)
+from lockstep.keras3.row_axes import (
+    axes_by_variable,
+    by_path,
+    listed_variables,
+    resolved,
 )
 from lockstep.keras3.train_v1 import StateList
 from lockstep.keras3.wrapper import Wrapper
@@ -26,8 +31,6 @@ from lockstep.spec import variable_clipping as words
 from lockstep.tf.core.clip_rows import clip_rows, excess
 
 __all__ = ["VariableClippingOptimizer"]
-
-Axes = tuple[int, ...]
 
 
 class Clipped(NamedTuple):
@@ -56,9 +59,8 @@ class VariableClippingOptimizer(Wrapper):
         opt: any optimizer of Keras, a wrapper included. It may be built already.
         vars_to_clip_dims: variable -> list or tuple of axes over which the norm is
             taken; [1] are the rows of a matrix, [] the elements. Keys are paths
-            (``variable.path``), variables, or the ``ref()`` of their ``value``. A
-            variable that is not listed is never clipped. In a configuration, so in
-            files, they are paths.
+            (``variable.path``), or ``variable.value.ref()``; in a configuration, so in
+            files, they are paths. A variable that is not listed is never clipped.
         max_norm: the largest norm that is left as it is: a number > 0, finite.
         use_locking: accepted, no effect.
         colocate_clip_ops_with_vars: accepted, no effect.
@@ -146,7 +148,8 @@ class VariableClippingOptimizer(Wrapper):
         """Make the state for ``variables``; find those that are listed."""
         if not self.built:
             variables = list(variables)
-            vars(self)["_axes"] = self._axes_among(variables)
+            found = axes_by_variable(self._listed, variables, self.strict)
+            vars(self)["_axes"] = found
         super().build(variables)
 
     def apply_gradients(
@@ -187,41 +190,13 @@ class VariableClippingOptimizer(Wrapper):
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor; variables go by their paths."""
-        dims: dict[str, list[int]] = {}
-        for key, axes in self._listed:
-            if name_of(key) in dims:
-                raise words.several_variables(name_of(key))
-            dims[name_of(key)] = list(axes)
         return {
             **super().get_config(),
-            "vars_to_clip_dims": dims,
+            "vars_to_clip_dims": by_path(self._listed),
             "max_norm": self.max_norm,
             "name": self.name,
             "strict": self.strict,
         }
-
-    def _axes_among(self, variables: Sequence[Any]) -> dict[Any, Axes]:
-        """Return ``key_of(variable)`` -> axes for what is listed and among these.
-
-        Strict: a listed variable that is not among them has no effect.
-        """
-        names = [name_of(variable) for variable in variables]
-        keys = [key_of(variable) for variable in variables]
-        found: dict[Any, Axes] = {}
-        for key, axes in self._listed:
-            name, wanted = name_of(key), names
-            if not isinstance(key, str):
-                name, wanted = key_of(key), keys
-            matches = [k for k, other in enumerate(wanted) if other == name]
-            if not matches and (isinstance(key, str) or not self.strict):
-                raise words.unknown_variable(name_of(key), names)
-            if len(matches) > 1:
-                raise words.several_variables(name)
-            for k in matches:
-                if keys[k] in found:
-                    raise words.listed_twice(names[k])
-                found[keys[k]] = axes if self.strict else resolved(variables[k], axes)
-        return found
 
     def _to_clip(
         self, gradients: list[Gradient], variables: list[Any]
@@ -283,38 +258,6 @@ class HiddenList(StateList):
     def __call__(self) -> list[keras.Variable]:
         """Return nothing, as the original."""
         return []
-
-
-def listed_variables(
-    vars_to_clip_dims: Mapping[Any, Sequence[int]], resolve: bool
-) -> list[tuple[Any, Axes]]:
-    """Return (path or variable, axes), copied and checked as far as can be said now.
-
-    Args:
-        vars_to_clip_dims: as the wrapper takes it.
-        resolve: check the axes of the variables that are there.
-    """
-    words.require_mapping(vars_to_clip_dims)
-    found: list[tuple[Any, Axes]] = []
-    seen = set()
-    for key, dims in vars_to_clip_dims.items():
-        variable = as_variable(key)
-        if not isinstance(variable, str | keras.Variable | tf.Variable):
-            raise words.not_a_key(key, "paths, variables, or their ref(),")
-        axes = words.listed_axes(name_of(variable), dims)
-        if not isinstance(variable, str):
-            if key_of(variable) in seen:
-                raise words.listed_twice(name_of(variable))
-            seen.add(key_of(variable))
-            if resolve:
-                resolved(variable, axes)
-        found.append((variable, axes))
-    return found
-
-
-def resolved(variable: Any, axes: Axes) -> Axes:
-    """Return the axes of a variable, counted from 0 on."""
-    return words.resolved_axes(name_of(variable), axes, len(variable.shape))
 
 
 def each_row_once(indices: tf.Tensor | None, too_large: tf.Tensor) -> Array:

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.pytorch.rule_optimizer import RuleOptimizer
+from lockstep.spec.errors import no_device
 
 __all__ = ["TorchHost", "make_host"]
 
@@ -157,4 +158,8 @@ def base_of(optimizer: Any) -> RuleOptimizer:
 
 def make_host(face: str, names: ModuleType, device: str = "cpu") -> TorchHost:
     """Return the host for the only face, the names under test and a torch device."""
+    try:
+        torch.zeros((), device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise no_device("pytorch", device, str(error)) from error
     return TorchHost(face, names, device)

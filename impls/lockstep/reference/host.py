@@ -12,6 +12,7 @@ import numpy as np
 from lockstep.interface import Array, Gradient
 from lockstep.reference.optimizers import Optimizer, RuleOptimizer
 from lockstep.reference.variable import Variable
+from lockstep.spec.errors import no_device
 
 __all__ = ["NumpyHost", "make_host"]
 
@@ -84,6 +85,8 @@ def base_of(optimizer: Any) -> RuleOptimizer:
     return optimizer
 
 
-def make_host(face: str, names: ModuleType) -> NumpyHost:
+def make_host(face: str, names: ModuleType, device: str = "cpu") -> NumpyHost:
     """Return the host for ``face`` and the names under test."""
+    if device != "cpu":
+        raise no_device("reference", device, "NumPy, which has only the CPU")
     return NumpyHost(face, names)

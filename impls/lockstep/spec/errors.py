@@ -27,6 +27,7 @@ __all__ = [
     "UnknownNameError",
     "UnsupportedError",
     "nearest",
+    "no_device",
     "sentence",
     "unknown_name",
 ]
@@ -99,6 +100,12 @@ class MissingFrameworkError(LockstepError, ImportError):
 def sentence(subject: str, expected: str, got: str, remedy: str) -> str:
     """Say what was expected, what came and what to do, always in this order."""
     return f"{subject}: expected {expected}, got {got}; {remedy}."
+
+
+def no_device(backend: str, device: str, got: str) -> UnsupportedError:
+    """Build the error for a device on which a backend cannot work here."""
+    got = got.splitlines()[0].rstrip(".")
+    return UnsupportedError(sentence(backend, f"the device {device!r}", got, "use cpu"))
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

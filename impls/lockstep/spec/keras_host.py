@@ -29,7 +29,6 @@ __all__ = [
     "not_a_variable",
     "not_keras",
     "other_backend",
-    "rate_of_keras",
     "several_replicas",
     "tf_slot_name",
     "unknown_variable",
@@ -136,14 +135,6 @@ def several_replicas(owner: str, count: int) -> UnsupportedError:
     """Build the error for a wrapper among several replicas."""
     remedy = "use it under a strategy of one replica"
     return UnsupportedError(sentence(owner, "one replica", str(count), remedy))
-
-
-def rate_of_keras(owner: str, got: str) -> OutOfRangeError:
-    """Build the error for a learning rate that Keras cannot take."""
-    expected = "a number, a keras LearningRateSchedule or a callable"
-    remedy = "give one of them"
-    subject = f"{owner}: learning_rate"
-    return OutOfRangeError(sentence(subject, expected, got, remedy))
 
 
 def zero_rate(owner: str) -> OutOfRangeError:

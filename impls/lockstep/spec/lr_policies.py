@@ -30,7 +30,6 @@ __all__ = [
     "dtype_name",
     "find",
     "groups_changed",
-    "is_tensor",
     "no_ratio",
     "not_a_policy",
     "not_a_policy_name",

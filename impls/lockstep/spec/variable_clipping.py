@@ -120,12 +120,13 @@ def resolved_axes(name: str, axes: Sequence[int], rank: int) -> tuple[int, ...]:
     return tuple(resolved)
 
 
-def not_a_key(got: object, expected: str) -> AxesError:
+def not_a_key(
+    got: object, expected: str, remedy: str = "use the variables themselves as keys"
+) -> AxesError:
     """Build the error for a key of ``vars_to_clip_dims`` that names no variable.
 
     ``expected`` says what keys there may be on this host, such as ``variables``.
     """
-    remedy = "use the variables themselves as keys"
     return AxesError(sentence(DIMS, f"{expected} as keys", type(got).__name__, remedy))
 
 
@@ -152,7 +153,7 @@ def listed_twice(name: str) -> UnsupportedError:
 
 def several_variables(name: str) -> UnsupportedError:
     """Build the error for a name that several variables have."""
-    remedy = "use the variables themselves as keys, or give them names of their own"
+    remedy = "give them names of their own, or use variable.value.ref() as keys"
     return UnsupportedError(
         sentence(DIMS, f"one variable of the name {name!r}", "several", remedy)
     )

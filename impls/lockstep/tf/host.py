@@ -25,6 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from lockstep.interface import Array, Gradient, Rows
+from lockstep.tf.core.device import use_device
 from lockstep.tf.hooks import base_of
 from lockstep.tf.pairs import as_variable
 
@@ -305,7 +306,11 @@ def linear(variables: Sequence[Any], gradients: Sequence[Any]) -> tf.Tensor:
     return tf.add_n(terms)
 
 
-def make_host(face: str, names: ModuleType) -> EagerHost:
-    """Return the host for ``face`` and the names under test."""
+def make_host(face: str, names: ModuleType, device: str = "cpu") -> EagerHost:
+    """Return the host for ``face`` and the names under test.
+
+    TensorFlow puts on a GPU what it can once it sees one: on the CPU it sees none.
+    """
+    use_device(device)
     hosts = (EagerHost, FunctionHost, GraphHost, V1Host)
     return {host.face: host for host in hosts}[face](names)

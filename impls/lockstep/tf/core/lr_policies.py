@@ -295,7 +295,10 @@ def decay_progress(
 ) -> tf.Tensor:
     """Return min(s - begin, decay_steps) / decay_steps."""
     length = single(decay_steps)
-    return tf.minimum(single(step - begin_decay_at), length) / length
+    progress = tf.minimum(single(step - begin_decay_at), length) / length
+    # XLA multiplies by the reciprocal of a constant: 11 / 11 is above 1 there, and
+    # what remains, below 0, has no power.
+    return tf.minimum(progress, 1.0)
 
 
 def as_step(global_step: Step) -> tf.Tensor:
@@ -305,6 +308,6 @@ def as_step(global_step: Step) -> tf.Tensor:
     return tf.convert_to_tensor(global_step)
 
 
-def single(value: Any) -> tf.Tensor:
+def single(values: Any) -> tf.Tensor:
     """Round to float32."""
-    return tf.cast(value, tf.float32)
+    return tf.cast(values, tf.float32)

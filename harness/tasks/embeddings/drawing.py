@@ -1,0 +1,100 @@
+"""What the figures share: names of the limits, curves, intervals and the legend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+
+from harness.style import MARKERS, Theme
+from harness.tasks.multitask_digits.figures.parts import grouped
+
+__all__ = ["LINES", "NAMES", "colour", "draw_curves", "draw_intervals", "legend"]
+
+NAMES = {
+    "none": "no limit",
+    "clip": "clipped after the step",
+    "lookup": "normalised in the lookup",
+}
+LINES = {"none": "-", "clip": "--", "lookup": ":"}
+COLOURS = {"none": "none", "clip": "default", "lookup": "strict"}
+"""The method of the theme whose colour a limit has; ``clip`` is our wrapper."""
+
+
+def colour(theme: Theme, limit: str) -> str:
+    """Return the colour of a limit."""
+    return theme.methods[COLOURS[limit]]
+
+
+def draw_curves(panel: Axes, rows: pd.DataFrame, theme: Theme) -> None:
+    """Draw medians with their bands: lines for the first host, markers for others."""
+    hosts = list(dict.fromkeys(rows["host"]))
+    for (limit, host), curve in grouped(rows, "limit", "host"):
+        ink, steps = colour(theme, limit), curve["step"]
+        if host == hosts[0]:
+            panel.fill_between(
+                steps, curve["low"], curve["high"], color=ink, alpha=0.2, lw=0
+            )
+            panel.plot(steps, curve["median"], LINES[limit], color=ink)
+        else:
+            panel.plot(steps, curve["median"], marker=_marker(host), **_hollow(ink))
+
+
+def draw_intervals(panel: Axes, rows: pd.DataFrame, theme: Theme) -> None:
+    """Draw estimates with intervals, one line each; ``place`` says how far down."""
+    hosts = list(dict.fromkeys(rows["host"]))
+    for _, row in rows.iterrows():
+        ink = colour(theme, row["limit"])
+        panel.plot([row["low"], row["high"]], [row["place"]] * 2, color=ink, lw=2)
+        style = _hollow(ink) | {"marker": _marker(row["host"]), "ms": 5}
+        style["mfc"] = ink if row["host"] == hosts[0] else "none"
+        panel.plot(row["estimate"], row["place"], **style)
+
+
+def legend(
+    canvas: Canvas,
+    theme: Theme,
+    limits: Iterable[str],
+    hosts: Iterable[str],
+    extra: Sequence[Line2D] = (),
+    lines: bool = True,
+) -> None:
+    """Name limits by line and colour and hosts by marker, below the panels."""
+    handles = [
+        Line2D(
+            [],
+            [],
+            color=colour(theme, limit),
+            ls=LINES[limit] if lines else "-",
+            label=NAMES[limit],
+        )
+        for limit in dict.fromkeys(limits)
+    ]
+    named = list(dict.fromkeys(hosts))
+    for host in named:
+        if lines and host == named[0]:
+            continue
+        label = f"{host} (lines: {named[0]})" if lines else host
+        style = _hollow(theme.ink) | {"label": label, "marker": _marker(host)}
+        style["mfc"] = theme.ink if host == named[0] else "none"
+        handles.append(Line2D([], [], **style))
+    handles += extra
+    canvas.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=len(handles),
+        handlelength=1.8,
+        columnspacing=1.2,
+    )
+
+
+def _marker(host: str) -> str:
+    return MARKERS[host.split(" ")[0]]
+
+
+def _hollow(ink: str) -> dict[str, Any]:
+    return {"color": ink, "mfc": "none", "ms": 3.5, "lw": 0}

@@ -1,0 +1,98 @@
+"""Tables of rows in TensorFlow: one compiled function takes many steps a call."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from harness.tasks.embeddings.trainer import Recipe, no_device
+from lockstep import tf as lockstep
+
+
+def require(device: str) -> None:
+    """Raise HarnessError unless variables can be made on ``device``."""
+    kind = {"cuda": "GPU"}.get(device, device.upper())
+    found = [each.device_type for each in tf.config.list_physical_devices()]
+    if kind not in found:
+        raise no_device("tf", device, f"found only {', '.join(sorted(set(found)))}")
+
+
+class EmbeddingTrainer:
+    """Training inside ``tf.function``, traced once for all runs of this recipe.
+
+    A new run gives each variable its first value again; other shapes trace anew.
+    """
+
+    def __init__(self, recipe: Recipe, loss, device: str) -> None:
+        self.recipe = recipe
+        self.loss = loss
+        self.device = {"cuda": "gpu"}.get(device, device)
+        self.shapes = {}
+
+    def reset(self, weights) -> None:
+        shapes = {name: value.shape for name, value in weights.items()}
+        if shapes != self.shapes:
+            with tf.device(f"/{self.device}:0"):
+                self.compile(weights)
+            self.shapes = shapes
+        for name, value in weights.items():
+            self.weights[name].assign(value)
+        for variable, value in self.first_state:
+            variable.assign(value)
+
+    def compile(self, weights) -> None:
+        """Make the variables, trace the loop and note the state before any step."""
+        self.weights = {name: tf.Variable(value) for name, value in weights.items()}
+        make = getattr(lockstep, self.recipe.optimizer)
+        self.optimizer = make(**dict(self.recipe.arguments))
+        if self.recipe.limit == "clip":
+            axes = {self.weights[name].ref(): [1] for name in self.recipe.limited}
+            wrap = lockstep.VariableClippingOptimizer
+            self.optimizer = wrap(self.optimizer, axes, self.recipe.max_norm)
+        width = sum(len(columns) for _, columns in self.recipe.columns)
+        batches = tf.TensorSpec([None, None, width], tf.int32)
+        self.loop = tf.function(self.steps, input_signature=[batches])
+        self.loop.get_concrete_function()
+        self.lookups = tf.function(self.look_up_often)
+        state = self.optimizer.variables()
+        self.first_state = [(variable, variable.numpy()) for variable in state]
+
+    def advance(self, batches) -> None:
+        self.loop(batches).numpy()
+
+    def steps(self, batches: tf.Tensor) -> tf.Tensor:
+        """Take the steps; the number that is returned is there when they are done."""
+        for step in tf.range(tf.shape(batches)[0]):
+            self.step(batches[step])
+        return tf.shape(batches)[0]
+
+    def step(self, batch: tf.Tensor) -> None:
+        weights = list(self.weights.values())
+        with tf.GradientTape() as tape:
+            rows = {
+                name: self.look_up(name, tf.gather(batch, columns, axis=1))
+                for name, columns in self.recipe.columns
+            }
+            loss = self.loss(rows)
+        gradients = tape.gradient(loss, weights)
+        self.optimizer.apply_gradients(zip(gradients, weights, strict=True))
+
+    def look_up(self, name: str, ids: tf.Tensor) -> tf.Tensor:
+        """Return rows [..., width]; where the lookup limits them, gradients know it."""
+        table = self.weights[name]
+        limited = self.recipe.limit == "lookup" and name in self.recipe.limited
+        if not limited:
+            return tf.nn.embedding_lookup(table, ids)
+        return tf.nn.embedding_lookup(table, ids, max_norm=self.recipe.max_norm)
+
+    def tables(self) -> dict:
+        return {name: weight.numpy() for name, weight in self.weights.items()}
+
+    def serve(self, table: str, ids) -> None:
+        self.lookups(table, tf.constant(ids)).numpy()
+
+    def look_up_often(self, table: str, ids: tf.Tensor) -> tf.Tensor:
+        """Return a sum over one entry of each lookup, so that none can be left out."""
+        total = tf.constant(0.0)
+        for asked in ids:
+            total += self.look_up(table, asked)[0, 0]
+        return total

@@ -1,0 +1,77 @@
+"""Tables of rows in PyTorch, written as one would write them there."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from harness.tasks.embeddings.trainer import Recipe, no_device
+from lockstep import pytorch as lockstep
+
+
+def require(device: str) -> None:
+    """Raise HarnessError unless tensors can be made on ``device``."""
+    try:
+        torch.zeros((), device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise no_device("pytorch", device, str(error)) from error
+
+
+class EmbeddingTrainer:
+    """Eager training with sparse gradients; a run gets a new table and optimizer."""
+
+    def __init__(self, recipe: Recipe, loss, device: str) -> None:
+        self.recipe = recipe
+        self.loss = loss
+        self.device = device
+
+    def reset(self, weights) -> None:
+        self.weights = {
+            name: torch.nn.Parameter(torch.tensor(value, device=self.device))
+            for name, value in weights.items()
+        }
+        make = getattr(lockstep, self.recipe.optimizer)
+        arguments = dict(self.recipe.arguments)
+        self.optimizer = make(list(self.weights.values()), **arguments)
+        if self.recipe.limit == "clip":
+            axes = {self.weights[name]: [1] for name in self.recipe.limited}
+            wrap = lockstep.VariableClippingOptimizer
+            self.optimizer = wrap(self.optimizer, axes, self.recipe.max_norm)
+
+    def advance(self, batches) -> None:
+        ids = torch.tensor(batches, dtype=torch.int64, device=self.device)
+        columns = {name: list(columns) for name, columns in self.recipe.columns}
+        by_table = {name: ids[:, :, columns[name]].unbind() for name in columns}
+        for step in range(len(ids)):
+            self.step({name: steps[step] for name, steps in by_table.items()})
+        self.wait()
+
+    def step(self, ids: dict[str, Tensor]) -> None:
+        self.optimizer.zero_grad()
+        self.loss(
+            {name: self.look_up(name, rows) for name, rows in ids.items()}
+        ).backward()
+        self.optimizer.step()
+
+    def look_up(self, name: str, ids: Tensor) -> Tensor:
+        """Return rows [..., width]; where the lookup limits them, gradients know it."""
+        rows = functional.embedding(ids, self.weights[name], sparse=True)
+        if self.recipe.limit != "lookup" or name not in self.recipe.limited:
+            return rows
+        norms = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+        return rows * (self.recipe.max_norm / norms.clamp(min=self.recipe.max_norm))
+
+    def tables(self) -> dict:
+        return {n: w.detach().cpu().numpy().copy() for n, w in self.weights.items()}
+
+    @torch.inference_mode()
+    def serve(self, table: str, ids) -> None:
+        for asked in torch.from_numpy(ids).to(self.device).unbind():
+            self.look_up(table, asked)
+        self.wait()
+
+    def wait(self) -> None:
+        """Return when the device has done all that it was given."""
+        if self.device != "cpu":
+            torch.cuda.synchronize()

@@ -1,0 +1,164 @@
+"""What a host offers to runs with embeddings, and the walk through one of them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from functools import cache
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from harness.errors import HarnessError
+from harness.record import Outcome
+from harness.tasks.embeddings.settings import EmbeddingSettings
+from lockstep.interface import Array
+from lockstep.spec.errors import sentence
+from lockstep.spec.optimizers import OPTIMIZERS
+
+__all__ = [
+    "Columns",
+    "Plan",
+    "Recipe",
+    "Rows",
+    "Trainer",
+    "no_device",
+    "prepare",
+    "trainer_of",
+    "walk",
+]
+
+MODELS = {"pytorch": "torch_model", "tf": "tf_model"}
+
+Columns = tuple[tuple[str, tuple[int, ...]], ...]
+"""Name of a table, and the columns of a batch that hold its ids."""
+
+Rows = Mapping[str, Array]
+"""Name of a table -> its rows: [rows, width] float32."""
+
+Measure = Callable[[int, Rows], Mapping[str, float]]
+"""Steps so far and the tables after them -> what is recorded; ``loss`` among it."""
+
+
+class Recipe(NamedTuple):
+    """How a host builds tables and optimizer.
+
+    Attributes:
+        task: the package whose ``torch_model`` or ``tf_model`` has ``loss(rows)``, with
+            ``rows`` a mapping of tables to looked-up rows [batch, ids, width].
+        optimizer, arguments: the class of the optimizer, and its arguments.
+        limit, max_norm: as in the settings.
+        limited: the tables whose rows are limited.
+        columns: which ids of a batch belong to which table.
+    """
+
+    task: str
+    optimizer: str
+    arguments: tuple[tuple[str, Any], ...]
+    limit: str
+    max_norm: float
+    limited: tuple[str, ...]
+    columns: Columns
+
+
+class Trainer(Protocol):
+    """Tables with their optimizer on one host."""
+
+    def reset(self, weights: Rows) -> None:
+        """Take the first values of the tables; forget all state."""
+        ...
+
+    def advance(self, batches: Array) -> None:
+        """Train on batches [steps, batch, ids] int32; return when that is done."""
+        ...
+
+    def tables(self) -> dict[str, Array]:
+        """Return a copy of every table as it is stored."""
+        ...
+
+    def serve(self, table: str, ids: Array) -> None:
+        """Look up ids [lookups, ids] as they are served; return when that is done."""
+        ...
+
+
+class Plan(NamedTuple):
+    """What both hosts are fed; all of it follows from one seed.
+
+    Attributes:
+        weights: first values of the tables by name.
+        batches: [steps, batch, ids] int32.
+        columns: which ids of a batch belong to which table.
+        measure: how a run is measured.
+    """
+
+    weights: Rows
+    batches: Array
+    columns: Columns
+    measure: Measure
+
+    def named(self, table: str, start: int, stop: int) -> Array:
+        """Return the ids of a table that the steps start + 1, ..., stop name."""
+        columns = list(dict(self.columns)[table])
+        return np.unique(self.batches[start:stop][:, :, columns])
+
+
+def prepare(backend: str, device: str) -> None:
+    """Import the backend's framework and try the device; raise if either fails."""
+    _model(__package__, backend).require(device)
+
+
+def trainer_of(
+    task: str,
+    settings: EmbeddingSettings,
+    limited: tuple[str, ...],
+    columns: Columns,
+    backend: str,
+    device: str,
+) -> Trainer:
+    """Return the one trainer of this kind: what a host compiles, it compiles once."""
+    arguments = dict(settings.optimizer)
+    optimizer = OPTIMIZERS[arguments.pop("name")].class_name
+    bound = tuple(arguments.items())
+    how = (settings.limit, settings.max_norm, limited, columns)
+    return _trainer(Recipe(task, optimizer, bound, *how), backend, device)
+
+
+@cache
+def _trainer(recipe: Recipe, backend: str, device: str) -> Trainer:
+    loss = _model(f"harness.tasks.{recipe.task}", backend).loss
+    model = _model(__package__, backend)
+    trainer: Trainer = model.EmbeddingTrainer(recipe, loss, device)
+    return trainer
+
+
+def _model(package: str | None, backend: str) -> Any:
+    return importlib.import_module(f"{package}.{MODELS[backend]}")
+
+
+def walk(settings: EmbeddingSettings, plan: Plan, trainer: Trainer) -> Outcome:
+    """Train and measure; the run has diverged when a loss is not finite."""
+    trainer.reset(plan.weights)
+    rows = [_row(plan, 0, trainer)]
+    for start, stop in pairwise(settings.measured_at):
+        trainer.advance(plan.batches[start:stop])
+        rows.append(_row(plan, stop, trainer))
+        if not np.isfinite(rows[-1]["loss"]):
+            reason = f"the loss was not finite after step {stop}"
+            return Outcome("diverged", reason, _columns(rows))
+    return Outcome("ok", "", _columns(rows))
+
+
+def _row(plan: Plan, step: int, trainer: Trainer) -> dict[str, float]:
+    with np.errstate(all="ignore"):  # a run that diverges is measured as well
+        return {"step": step, **plan.measure(step, trainer.tables())}
+
+
+def _columns(rows: list[dict[str, float]]) -> dict[str, list[float]]:
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def no_device(backend: str, device: str, reason: str) -> HarnessError:
+    """Build the error for a device on which a backend cannot work here."""
+    got = reason.splitlines()[0].rstrip(".")
+    return HarnessError(sentence(backend, f"the device {device!r}", got, "use cpu"))

@@ -1,0 +1,185 @@
+"""The figures of the experiment, each a function of a finding's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import product
+from typing import Literal
+
+import pandas as pd
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+
+from harness.finding import Finding
+from harness.plot import Drawing
+from harness.style import Theme
+from harness.tasks.embeddings.cells import quoted
+from harness.tasks.embeddings.drawing import draw_curves, draw_intervals, legend
+from harness.tasks.multitask_digits.figures.parts import THIN, WIDTH
+
+__all__ = ["drawings"]
+
+TIMES = {"lookup": "lookup at serving", "step": "training step"}
+HIGHEST = {
+    "highest/named": "rows just named",
+    "highest/stored": "all rows, as stored",
+    "highest/served": "all rows, as used",
+}
+GROUPS = {"norm/frequent": "frequent items", "norm/rare": "rare items"}
+SHORT = {"none": "no limit", "clip": "clipped", "lookup": "normalised"}
+RANKS = {"hits": "hits@10 of 101", "loss": "held-out loss (nats)"}
+
+
+def drawings(finding: Finding) -> Iterator[Drawing]:
+    """Yield what there is to draw, in reading order."""
+    yield _cost(finding)
+    yield _promise(finding)
+    yield _norms(finding)
+    yield _ranks(finding)
+
+
+def _cost(finding: Finding) -> Drawing:
+    cost = finding.tables["cost"]
+    table = cost[cost["against"] == "none"]
+    lookup = table[(table["what"] == "lookup") & (table["limit"] == "lookup")]
+    step = table[(table["what"] == "step") & (table["limit"] == "clip")]
+    return Drawing(
+        "cost",
+        f"Normalising takes {quoted(lookup['estimate'], '.1f')} times a bare lookup, "
+        f"clipping {quoted(step['estimate'], '.1f')} times a bare step",
+        alt="Time of a served lookup and of a training step, over that without a "
+        f"limit, with intervals. {finding.answer}",
+        caption="Time over that without a limit (1 in the picture), the median over "
+        "the runs with its 95 % interval. Left is faster.",
+        data=cost,
+        size=(WIDTH, 3.2),
+        paint=partial(_paint_cost, table=table),
+    )
+
+
+def _paint_cost(canvas: Canvas, theme: Theme, table: pd.DataFrame) -> None:
+    names, hosts, limits = (
+        list(dict.fromkeys(table[column])) for column in ("optimizer", "host", "limit")
+    )
+    panels = canvas.subplots(1, len(TIMES), sharey=True)
+    cases, apart = list(product(hosts, names)), [-0.13, 0.13]
+    for panel, (what, title) in zip(panels, TIMES.items(), strict=True):
+        here = table[table["what"] == what].copy()
+        here["place"] = [
+            cases.index((row["host"], row["optimizer"]))
+            + apart[limits.index(row["limit"])]
+            for _, row in here.iterrows()
+        ]
+        panel.axvline(1, color=theme.ink, lw=THIN)
+        draw_intervals(panel, here, theme)
+        panel.set_title(title)
+        panel.set_xlabel("time / time without a limit")
+        panel.set_xlim(left=0)
+        panel.grid(visible=False, axis="y")
+    panels[0].set_yticks(range(len(cases)), [f"{name}, {host}" for host, name in cases])
+    panels[0].set_ylim(len(cases) - 0.5, -0.5)
+    legend(canvas, theme, limits, hosts, lines=False)
+
+
+def _promise(finding: Finding) -> Drawing:
+    curves = _chosen(finding, HIGHEST)
+    end = finding.tables["promise"]
+    clipped = end[end["limit"] == "clip"]
+    return Drawing(
+        "promise",
+        f"Clipped, rows just named keep to {quoted(clipped['named'], '.4f')} times the "
+        f"limit, others reach {quoted(clipped['served'], '.1f')}",
+        alt="Highest norm over the limit, over the steps: of rows that a step has just "
+        "named, of all rows as they are stored and as they are used.",
+        caption="The highest norm of an item's row over the limit (1 in the picture): "
+        "of the rows that the latest step named, of all rows in the table, and of all "
+        "rows as the model uses them. At step 0 no row has been named. Median over "
+        "seeds, the 95 % interval as a band.",
+        data=curves,
+        size=(WIDTH, 4.8),
+        paint=partial(
+            _paint_curves,
+            curves=curves,
+            titles=HIGHEST,
+            label="highest norm / limit",
+            limit=1.0,
+        ),
+    )
+
+
+def _norms(finding: Finding) -> Drawing:
+    curves = _chosen(finding, GROUPS)
+    last = curves[
+        (curves["step"] == curves["step"].max()) & (curves["limit"] == "none")
+    ]
+    frequent, rare = (
+        quoted(last[last["what"] == what]["median"], ".1f") for what in GROUPS
+    )
+    return Drawing(
+        "norms",
+        f"Without a limit frequent items end at norm {frequent}, rare ones at {rare}",
+        alt="Median norm of the rows of frequent and of rare items over the steps, for "
+        "the three ways to limit norms.",
+        caption="Median norm of the rows of the most popular tenth and of the least "
+        "popular half of the items, as the model uses them; the median over seeds, its "
+        "95 % interval as a band.",
+        data=curves,
+        size=(WIDTH, 4.8),
+        paint=partial(_paint_curves, curves=curves, titles=GROUPS, label="median norm"),
+    )
+
+
+def _ranks(finding: Finding) -> Drawing:
+    curves = _chosen(finding, RANKS)
+    hits = curves[(curves["what"] == "hits") & (curves["step"] == curves["step"].max())]
+    parts = [
+        f"{quoted(100 * rows['median'], '.0f')} % ({SHORT[str(limit)]})"
+        for limit, rows in hits.groupby("limit", sort=False)
+    ]
+    return Drawing(
+        "ranks",
+        f"Hits@10 end at {', '.join(parts)}",
+        alt="Hits@10 and held-out loss over the steps for the three ways to limit "
+        "norms.",
+        caption="Share of held-out choices that are among the 10 best of 101 items, "
+        "and loss on held-out choices. Median over seeds, the 95 % interval as a band.",
+        data=curves,
+        size=(WIDTH, 4.8),
+        paint=partial(_paint_curves, curves=curves, titles=RANKS, label=""),
+    )
+
+
+def _paint_curves(
+    canvas: Canvas,
+    theme: Theme,
+    curves: pd.DataFrame,
+    titles: Mapping[str, str],
+    label: str,
+    limit: float = 0.0,
+) -> None:
+    """Draw one panel an optimizer (rows) and measure (columns)."""
+    names = list(dict.fromkeys(curves["optimizer"]))
+    shape = len(names), len(titles)
+    share: Literal["row", "none"] = "row" if label else "none"
+    panels = canvas.subplots(*shape, sharex=True, sharey=share, squeeze=False)
+    for (row, name), (column, what) in product(enumerate(names), enumerate(titles)):
+        panel = panels[row, column]
+        here = (curves["optimizer"] == name) & (curves["what"] == what)
+        draw_curves(panel, curves[here], theme)
+        if row == 0:
+            panel.set_title(titles[what])
+        if limit:
+            panel.axhline(limit, color=theme.ink, lw=THIN)
+    for row, name in enumerate(names):
+        panels[row, 0].set_ylabel(f"{name}\n{label}".strip())
+    for panel in panels[-1]:
+        panel.set_xlabel("step")
+    line = Line2D([], [], color=theme.ink, lw=THIN, label="limit")
+    legend(canvas, theme, curves["limit"], curves["host"], [line] if limit else [])
+
+
+def _chosen(finding: Finding, names: Mapping[str, str]) -> pd.DataFrame:
+    curves = finding.tables["curves"]
+    rows: pd.DataFrame = curves[curves["what"].isin(list(names))]
+    return rows

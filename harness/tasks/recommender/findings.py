@@ -1,0 +1,231 @@
+"""The answer, computed: what limits cost, what they promise and what they change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from harness.finding import Judgement
+from harness.record import Record
+from harness.stats import bootstrap, median
+from harness.tasks.embeddings.cells import (
+    Cell,
+    agreeing,
+    cells,
+    columns,
+    curves,
+    differences,
+    hosts,
+    quoted,
+)
+from harness.tasks.embeddings.rows import OVER
+from harness.tasks.embeddings.settings import LIMITS
+from harness.tasks.recommender.settings import Settings
+
+__all__ = ["judge", "match"]
+
+SERIES = (
+    "loss",
+    "hits",
+    "norm/frequent",
+    "norm/rare",
+    "highest/named",
+    "highest/stored",
+    "highest/served",
+    "above",
+)
+LEFT = ("above", "drifted", "unnamed", "changed")
+RATIOS = (("clip", "none"), ("lookup", "none"), ("clip", "lookup"), ("lookup", "clip"))
+
+
+def judge(records: Sequence[Record]) -> Judgement:
+    """Make tables of the records, judge the claims by them and say the answer."""
+    of = cells(records, Settings)
+    made = {
+        "cost": cost(of),
+        "promise": promise(of),
+        "effect": differences(of, ["hits", "loss"]),
+    }
+    made = {"claims": claims(made), **made, "curves": curves(of, SERIES)}
+    made["hosts"] = hosts(of, "loss")
+    held = made["claims"]
+    verdict = "partly"
+    if (held["holds"] == held["cases"]).all():
+        verdict = "reproduced"
+    elif not held["holds"].any():
+        verdict = "not supported"
+    return Judgement(_answer(made), verdict, made, list(_small_print(made, of[0])))
+
+
+def match(
+    published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
+) -> pd.DataFrame:
+    """Compare what limits change in ranks and loss; times are each machine's own."""
+    return agreeing(published["effect"], own["effect"])
+
+
+def cost(of: Sequence[Cell]) -> pd.DataFrame:
+    """Times as ratios: ``estimate`` = that of ``limit`` / that of ``against``.
+
+    Of a training step, and of a lookup as it is served. The ratio is taken in each
+    run; median over the seeds with its interval. ``microseconds`` = median time of
+    ``limit``, of the machine on which it was taken.
+    """
+    rows = []
+    for cell in (cell for cell in of if cell.settings.limit == "clip"):
+        for what in ("step", "lookup"):
+            times = {name: cell.single(f"seconds/{what}/{name}") for name in LIMITS}
+            for limit, against in RATIOS:
+                labels = {**cell.labels, "limit": limit, "against": against}
+                known = np.isfinite(times[limit]) & np.isfinite(times[against])
+                if not known.any():
+                    continue
+                mine, other = times[limit][known], times[against][known]
+                numbers = columns(
+                    bootstrap(median, mine / other), "estimate", "low", "high"
+                )
+                taken = 1e6 * float(np.median(mine))
+                rows.append({"what": what, **labels, **numbers, "microseconds": taken})
+    return pd.DataFrame(rows)
+
+
+def promise(of: Sequence[Cell]) -> pd.DataFrame:
+    """What a limit holds rows to: norms over the limit, the highest of all runs.
+
+    ``named``: of rows that a step has just named, as stored, over all checkpoints;
+    ``stored`` and ``served``: of all rows at the end. ``above``: share of all rows that
+    are used above the limit at the end; ``drifted``: how many of them were named some
+    time; ``unnamed`` and ``changed``: rows that never were, and how many of these are
+    not what they were at first. Means over the seeds.
+    """
+    rows = []
+    for cell in of:
+        named = cell.column("highest/named")[:, 1:].max()
+        ends = {
+            name: cell.column(f"highest/{name}")[:, -1].max()
+            for name in ("stored", "served")
+        }
+        left = {name: cell.column(name)[:, -1].mean() for name in LEFT}
+        rows.append({**cell.labels, "named": named, **ends, **left})
+    return pd.DataFrame(rows)
+
+
+def claims(made: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """In how many cases, an optimizer on a host, each of the three claims holds."""
+    lookups = _ratio(made["cost"], "lookup", "lookup", "clip")
+    steps = _ratio(made["cost"], "step", "clip", "lookup")
+    clipped, looked = (
+        made["promise"][made["promise"]["limit"] == limit].reset_index(drop=True)
+        for limit in ("clip", "lookup")
+    )
+    fewer = (clipped["served"] > OVER) & (looked["served"] <= OVER)
+    held = {
+        "cheaper at serving time": lookups["low"] > 1,
+        "more expensive training": steps["low"] > 1,
+        "fewer guarantees about norms": fewer,
+    }
+    return pd.DataFrame(
+        [
+            {"claim": claim, "holds": int(cases.sum()), "cases": len(cases)}
+            for claim, cases in held.items()
+        ]
+    )
+
+
+def _answer(made: Mapping[str, pd.DataFrame]) -> str:
+    lookups = _ratio(made["cost"], "lookup", "lookup", "clip")["estimate"]
+    steps = _ratio(made["cost"], "step", "clip", "lookup")["estimate"]
+    clipped, looked = (_rows(made["promise"], limit) for limit in ("clip", "lookup"))
+    return (
+        "To normalise in the lookup takes "
+        f"{quoted(lookups, '.1f')} times as long at serving as to read rows that were "
+        f"clipped after the step; a training step that clips takes "
+        f"{quoted(steps)} times as long as one that normalises; and clipping holds "
+        f"rows that a step names to {quoted(clipped['named'], '.4f')} limits but "
+        f"leaves {_percent(clipped['above'])} of all rows above it, where the lookup "
+        f"hands out {_percent(looked['above'])}."
+    )
+
+
+def _small_print(made: Mapping[str, pd.DataFrame], cell: Cell) -> Iterator[str]:
+    for _, row in made["claims"].iterrows():
+        yield f"“{row['claim']}”: in {row['holds']} of {row['cases']} cases."
+    yield (
+        "The three claims are those of the documentation of tf.contrib.opt, about "
+        "clipping after the step as against normalising in the lookup. A time ratio "
+        "counts where its whole interval (95 %, bootstrapped over seeds) is above 1; a "
+        "case is an optimizer on a host."
+    )
+    yield (
+        f"Times are tenth percentiles of {_setting(cell, 'timings')} each, taken in "
+        "turns in one process with one thread; a step names "
+        f"{3 * cell.settings.batch} rows of width {cell.settings.width}, so that the "
+        "cost of calls weighs much. Bare and clipped tables are read by the same "
+        "lookup. Another machine gives other times."
+    )
+    against = [_ratio(made["cost"], "step", limit, "none") for limit in LIMITS[1:]]
+    yield (
+        "Over the step without a limit: clipping takes "
+        f"{quoted(against[0]['estimate'])} times as long, normalising "
+        f"{quoted(against[1]['estimate'])} times."
+    )
+    yield from _above(made["promise"])
+    yield from _changes(made["effect"])
+    if len(made["hosts"]):
+        yield (
+            "Two hosts with the same seed differ by rounding alone, which training "
+            "amplifies; what must agree are the intervals."
+        )
+
+
+def _above(promise: pd.DataFrame) -> Iterator[str]:
+    """Say which rows are above the limit though rows are clipped."""
+    for name, rows in _rows(promise, "clip").groupby("optimizer", sort=False):
+        drifted = rows["drifted"].max()
+        why = (
+            f"{quoted(rows['drifted'], '.0f')} that some step has named, since {name} "
+            "moves rows that are not named as well"
+            if drifted
+            else "all of them rows that no step has named"
+        )
+        yield (
+            f"With {name}, {_percent(rows['above'])} of the rows end above the limit "
+            f"though rows are clipped, {why}; the highest at "
+            f"{quoted(rows['served'])} limits."
+        )
+    kept = promise["changed"].max() == 0
+    yield (
+        f"Rows that no step has named ({quoted(promise['unnamed'], '.0f')} a run) "
+        + ("keep their bits in every run." if kept else "were changed in some runs.")
+    )
+
+
+def _changes(effect: pd.DataFrame) -> Iterator[str]:
+    for limit, words in (("none", "Without a limit"), ("lookup", "Normalised")):
+        rows = effect[(effect["limit"] == limit) & (effect["what"] == "hits")]
+        lower, higher = (rows["high"] < 0).sum(), (rows["low"] > 0).sum()
+        yield (
+            f"{words}, hits@10 differ by {quoted(rows['estimate'], '.3f')} from rows "
+            f"clipped: lower in {lower} and higher in {higher} of {len(rows)} cases."
+        )
+
+
+def _ratio(cost: pd.DataFrame, what: str, limit: str, against: str) -> pd.DataFrame:
+    chosen = (cost["what"] == what) & (cost["limit"] == limit)
+    rows: pd.DataFrame = cost[chosen & (cost["against"] == against)]
+    return rows
+
+
+def _rows(table: pd.DataFrame, limit: str) -> pd.DataFrame:
+    rows: pd.DataFrame = table[table["limit"] == limit]
+    return rows
+
+
+def _percent(shares: pd.Series) -> str:
+    return f"{quoted(100 * shares, '.2g')} %"
+
+
+def _setting(cell: Cell, name: str) -> int:
+    return int(getattr(cell.settings, name))

@@ -1,0 +1,102 @@
+"""Which variables a row-clipping wrapper clips, and over which axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lockstep.keras3.gradients import as_variable, key_of, name_of
+from lockstep.spec import variable_clipping as words
+
+__all__ = [
+    "Axes",
+    "Listed",
+    "axes_by_variable",
+    "by_path",
+    "listed_variables",
+    "resolved",
+]
+
+Axes = tuple[int, ...]
+Listed = list[tuple[Any, Axes]]
+"""(path or variable, axes): paths find their variables when an optimizer is built."""
+
+
+def listed_variables(
+    vars_to_clip_dims: Mapping[Any, Sequence[int]], resolve: bool
+) -> Listed:
+    """Return (path or variable, axes), copied and checked as far as can be said now.
+
+    Args:
+        vars_to_clip_dims: as the wrapper takes it.
+        resolve: check the axes of the variables that are there.
+    """
+    words.require_mapping(vars_to_clip_dims)
+    found: Listed = []
+    seen = set()
+    for key, dims in vars_to_clip_dims.items():
+        variable = as_variable(key)
+        if not isinstance(variable, str | keras.Variable | tf.Variable):
+            remedy = "use variable.path, or variable.value.ref()"
+            raise words.not_a_key(key, "paths or references of variables", remedy)
+        axes = words.listed_axes(name_of(variable), dims)
+        if not isinstance(variable, str):
+            if key_of(variable) in seen:
+                raise words.listed_twice(name_of(variable))
+            seen.add(key_of(variable))
+            if resolve:
+                resolved(variable, axes)
+        found.append((variable, axes))
+    return found
+
+
+def resolved(variable: Any, axes: Axes) -> Axes:
+    """Return the axes of a variable, counted from 0 on."""
+    return words.resolved_axes(name_of(variable), axes, len(variable.shape))
+
+
+def axes_by_variable(
+    listed: Listed, variables: Sequence[Any], strict: bool
+) -> dict[Any, Axes]:
+    """Return ``key_of(variable)`` -> axes for what is listed among ``variables``.
+
+    Strict: a listed variable that is not among them has no effect, and axes stay as
+    they were written.
+    """
+    found: dict[Any, Axes] = {}
+    for key, axes in listed:
+        for variable in matching(key, variables, strict):
+            if key_of(variable) in found:
+                raise words.listed_twice(name_of(variable))
+            found[key_of(variable)] = axes if strict else resolved(variable, axes)
+    return found
+
+
+def matching(key: Any, variables: Sequence[Any], strict: bool) -> list[Any]:
+    """Return the one variable that a path or a variable stands for; strict: or none."""
+    if isinstance(key, str):
+        found = [variable for variable in variables if name_of(variable) == key]
+    else:
+        found = [variable for variable in variables if key_of(variable) == key_of(key)]
+    if len(found) > 1:
+        raise words.several_variables(name_of(key))
+    if not found and (isinstance(key, str) or not strict):
+        raise words.unknown_variable(name_of(key), map(name_of, variables))
+    return found
+
+
+def by_path(listed: Listed) -> dict[str, list[int]]:
+    """Return path -> axes, as a configuration holds them; each path must be one's own.
+
+    Raises:
+        UnsupportedError: two listed variables have the same path.
+    """
+    found: dict[str, list[int]] = {}
+    for key, axes in listed:
+        if name_of(key) in found:
+            raise words.several_variables(name_of(key))
+        found[name_of(key)] = list(axes)
+    return found

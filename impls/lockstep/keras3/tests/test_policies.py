@@ -1,0 +1,194 @@
+"""Policies of variables, and as schedules: in fit, in wrappers, in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lockstep.keras3 import (
+    MomentumOptimizer,
+    MultitaskOptimizerWrapper,
+    PolicySchedule,
+    VariableClippingOptimizer,
+    lr_policies,
+    strict,
+)
+from lockstep.tf import lr_policies as tf_policies
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "fixed_lr": {},
+    "piecewise_constant": {"boundaries": [3, 9], "decay_rates": [0.5, 0.3]},
+    "exp_decay": {"decay_steps": 4, "decay_rate": 0.7, "use_staircase_decay": False},
+    "poly_decay": {"decay_steps": 11, "power": 1.7, "min_lr": 0.02, "warmup_steps": 5},
+    "cosine_decay": {"decay_steps": 11, "begin_decay_at": 3, "min_lr": 0.02},
+    "inv_poly_decay": {"decay_steps": 11, "min_lr": 0.02, "warmup_steps": 3},
+    "transformer_policy": {"d_model": 16, "warmup_steps": 6, "dtype": "float16"},
+}
+STEPS = (0, 1, 3, 4, 9, 17, 70000)
+
+
+def bits(rate: Any) -> bytes:
+    return np.asarray(rate).tobytes()
+
+
+@pytest.mark.parametrize("is_strict", [False, True], ids=["default", "strict"])
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_a_schedule_is_the_policy_to_the_bit(name: str, is_strict: bool) -> None:
+    arguments = {"learning_rate": 0.1, **ARGUMENTS[name]}
+    schedule = PolicySchedule(name, strict=is_strict, **arguments)
+    counter = keras.Variable(0, dtype="int32", trainable=False)
+    for step in STEPS:
+        counter.assign(step)
+        expected = getattr(tf_policies, name)(step, strict=is_strict, **arguments)
+        for given in (step, counter, counter.value, tf.constant(step)):
+            assert bits(schedule(given)) == bits(expected)
+            policy = getattr(lr_policies, name)
+            if not isinstance(given, keras.Variable):
+                assert bits(policy(given, strict=is_strict, **arguments)) == bits(
+                    expected
+                )
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "jit"])
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_a_compiled_schedule_is_traced_once(name: str, jit: bool) -> None:
+    schedule = PolicySchedule(name, learning_rate=0.1, **ARGUMENTS[name])
+    step, traces = tf.Variable(0, dtype=tf.int64), []
+
+    @tf.function(jit_compile=jit, autograph=False)
+    def rate() -> Any:
+        traces.append(1)
+        return tf.convert_to_tensor(schedule(step))
+
+    # XLA takes pow and cos, and products of sums, otherwise than the kernels.
+    within = 1e-2 if name == "transformer_policy" else 1e-5
+    for at in (*STEPS[:-1], 11, 12):
+        step.assign(at)
+        assert float(rate()) == pytest.approx(float(schedule(at)), rel=within)
+    assert len(traces) == 1
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["graph", "jit"])
+@pytest.mark.parametrize("length", [3, 11, 22, 49])
+def test_a_compiled_decay_ends_at_its_floor(length: int, jit: bool) -> None:
+    """XLA multiplies by reciprocals, with which 11 / 11 is more than 1."""
+    arguments = {"learning_rate": 0.1, "decay_steps": length, "min_lr": 0.02}
+    schedule = PolicySchedule("poly_decay", power=1.7, **arguments)
+    rate = tf.function(schedule, jit_compile=jit, autograph=False)
+    assert float(rate(tf.constant(length))) == pytest.approx(0.02)
+
+
+def trained(optimizer: Any, epochs: int = 6, **options: Any) -> keras.Model:
+    inputs = keras.Input((2,))
+    dense = keras.layers.Dense(1, use_bias=False, name="w")
+    model = keras.Model(inputs, dense(inputs))
+    dense.kernel.assign([[1.0], [2.0]])
+    model.compile(optimizer, "mse", **options)
+    fit(model, epochs)
+    return model
+
+
+def fit(model: keras.Model, epochs: int) -> None:
+    x = np.float32([[0.5, 1], [1, 0.25]])
+    model.fit(x, np.float32([[1], [-1]]), epochs=epochs, verbose=0, shuffle=False)
+
+
+WRAPS: dict[str, Any] = {
+    "bare": lambda opt: opt,
+    "multitask": MultitaskOptimizerWrapper,
+    "clip": lambda opt: VariableClippingOptimizer(opt, {"w/kernel": [0]}, 1e3),
+}
+
+
+@pytest.mark.parametrize("way", ["eager", "graph", "jit"])
+@pytest.mark.parametrize("wrap", WRAPS)
+def test_fit_takes_the_rate_of_every_step(wrap: str, way: str) -> None:
+    options = {"run_eagerly": way == "eager", "jit_compile": way == "jit"}
+    arguments = {"learning_rate": 0.5, "decay_steps": 4, "min_lr": 0.125}
+    by_hand = keras.optimizers.SGD(0.5)
+    expected = trained(by_hand, 0, run_eagerly=True)
+    for step in range(6):
+        by_hand.learning_rate = float(lr_policies.poly_decay(step, **arguments))
+        fit(expected, 1)
+    schedule = PolicySchedule("poly_decay", **arguments)
+    got = trained(WRAPS[wrap](keras.optimizers.SGD(schedule)), **options)
+    kernels = [model.get_layer("w").kernel.numpy() for model in (got, expected)]
+    np.testing.assert_allclose(*kernels, rtol=1e-6)
+    assert float(got.optimizer.learning_rate) == 0.125
+
+
+def test_our_own_optimizers_take_a_schedule() -> None:
+    schedule = PolicySchedule("poly_decay", learning_rate=1.0, decay_steps=4)
+    w, opt = keras.Variable(4.0), MomentumOptimizer(schedule, 0.0)
+    seen = []
+    for _ in range(5):
+        opt.apply_gradients([(tf.constant(1.0), w)])
+        seen.append(float(w.numpy()))
+    assert seen == [3.0, 2.25, 1.75, 1.5, 1.5]
+
+
+# Keras turns a variable into an array as NumPy 2 does not like it.
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+@pytest.mark.parametrize("made", [PolicySchedule, strict.PolicySchedule])
+def test_a_saved_model_goes_on_as_if_it_had_not_been(tmp_path: Path, made: Any) -> None:
+    schedule = made("cosine_decay", learning_rate=0.5, decay_steps=9, min_lr=0.25)
+    whole = trained(MultitaskOptimizerWrapper(keras.optimizers.Adam(schedule)))
+    whole.save(tmp_path / "model.keras")
+    part = keras.models.load_model(tmp_path / "model.keras")
+    assert type(part.optimizer.inner_optimizer._learning_rate) is made
+    fit(whole, 6)
+    fit(part, 6)
+    rates = [model.optimizer.learning_rate for model in (whole, part)]
+    assert bits(rates[0]) == bits(rates[1])
+    assert float(rates[0]) == (0.125 if made is strict.PolicySchedule else 0.25)
+    assert bits(whole.get_layer("w").kernel) == bits(part.get_layer("w").kernel)
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_a_configuration_makes_the_same_schedule(name: str) -> None:
+    schedule = PolicySchedule(name, learning_rate=np.float32(0.1), **ARGUMENTS[name])
+    saved = keras.saving.serialize_keras_object(schedule)
+    assert saved["registered_name"] == "lockstep>PolicySchedule"
+    twin = keras.saving.deserialize_keras_object(saved)
+    assert twin.get_config() == schedule.get_config()
+    assert [bits(twin(s)) for s in STEPS] == [bits(schedule(s)) for s in STEPS]
+
+
+def test_what_a_file_cannot_hold_becomes_what_it_can() -> None:
+    policy, rates = "piecewise_constant", (np.float32(0.5), 0.25)
+    schedule = PolicySchedule(
+        policy, learning_rate=1, boundaries=(1, np.int64(2)), decay_rates=rates
+    )
+    config = schedule.get_config()
+    assert config["boundaries"] == [1, 2] and config["decay_rates"] == [0.5, 0.25]
+    half = PolicySchedule(
+        "transformer_policy",
+        learning_rate=1.0,
+        d_model=4,
+        warmup_steps=2,
+        dtype=tf.float16,
+    )
+    assert half.get_config()["dtype"] == "float16"
+    assert half(3).dtype == tf.float16
+
+
+@pytest.mark.parametrize(
+    ("policy", "arguments", "error", "words"),
+    [
+        ("pol_decay", {}, ValueError, "did you mean 'poly_decay'"),
+        ("poly_decay", {"decay_step": 4}, ValueError, "did you mean 'decay_steps'"),
+        ("poly_decay", {}, ValueError, "learning_rate: expected .*, got nothing"),
+        ("fixed_lr", {"learning_rate": -1}, ValueError, ">= 0, got -1"),
+        (lr_policies.fixed_lr, {}, TypeError, "expected the name of a policy"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    policy: Any, arguments: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        PolicySchedule(policy, **arguments)
