@@ -114,12 +114,19 @@ class MixedPrecisionLossScaleOptimizer(default.MixedPrecisionLossScaleOptimizer)
     """The loss-scaling wrapper with ``strict=True``."""
 
     def __init__(self, opt: keras.optimizers.Optimizer, loss_scale: Any) -> None:
-        super().__init__(opt, loss_scale, strict=True)
+        super().__init__(opt, scale_of(loss_scale), strict=True)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
         config = super().get_config()
         return {name: config[name] for name in (self.argument, "loss_scale")}
+
+
+def scale_of(identifier: Any) -> Any:
+    """Return a loss scale of this module for a number and for "dynamic"."""
+    if isinstance(identifier, int | float):
+        return FixedLossScale(identifier)
+    return DynamicLossScale() if identifier == "dynamic" else identifier
 
 
 @registered

@@ -471,7 +471,7 @@ def test_a_configuration_makes_the_same_object(names: Any) -> None:
         again = keras.saving.deserialize_keras_object(config)
         assert type(again) is type(made) and again.get_config() == made.get_config()
         assert again.strict == made.strict
-    for scale in (4.0, "dynamic", scales[1]):
+    for scale in (4, "dynamic", scales[1]):
         nest = MultitaskOptimizerWrapper(
             names.MixedPrecisionLossScaleOptimizer(momentum(), scale)
         )
