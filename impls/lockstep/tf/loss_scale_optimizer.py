@@ -17,6 +17,7 @@ from lockstep.tf.pairs import (
     Pairs,
     as_variable,
     check_pairs,
+    name_of,
     refuse_replicas,
 )
 from lockstep.tf.scaled_loss import refuse_half, scaled, unscaled
@@ -49,8 +50,8 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
             float16 is refused, slots and variables are hidden, no stall is noticed,
             ``clip_norm`` is refused.
         clip_norm: > 0; n the float32 global norm of the unscaled gradients, each g
-            becomes g clip_norm min(1 / n, 1 / clip_norm) before ``opt`` has it. n that
-            is not finite is an overflow, and skipped. None: no clipping, no norm.
+            becomes g clip_norm / n before ``opt`` has it, if n > clip_norm. n that is
+            not finite is an overflow, and skipped. None: no clipping, no norm.
 
     Attributes:
         inner_optimizer: ``opt``.
@@ -137,8 +138,10 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
             colocate_gradients_with_ops,
             grad_loss,
         )
-        reciprocal = 1.0 / scale
-        return [(unscaled(g, v, reciprocal, self.strict), v) for g, v in pairs]
+        for gradient, variable in pairs:
+            if gradient is not None:
+                refuse_half(repr(name_of(variable)), self.strict, gradient.dtype)
+        return unscaled(pairs, scale, self.strict)
 
     @tf.autograph.experimental.do_not_convert
     def apply_gradients(

@@ -67,4 +67,6 @@ def judge(pairs: Pairs, clip_norm: float | None, needs_shape: bool) -> Verdict:
         return Verdict(names, flags, finite)
     norm = global_norm(present, tf.float32)
     finite = tf.logical_and(finite, tf.math.is_finite(norm))
-    return Verdict(names, flags, finite, norm, clip_factor(norm, clip_norm))
+    # Below the limit nothing is multiplied: c (1/c) is not 1 for every c.
+    factor = tf.where(norm > clip_norm, clip_factor(norm, clip_norm), 1.0)
+    return Verdict(names, flags, finite, norm, factor)
