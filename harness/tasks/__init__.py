@@ -20,7 +20,7 @@ from types import ModuleType
 
 __all__ = ["TASKS", "part"]
 
-TASKS = ("multitask_digits", "policy_digits")
+TASKS = ("multitask_digits", "policy_digits", "scaler_limits")
 
 
 def part(task: str, name: str) -> ModuleType:

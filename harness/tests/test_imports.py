@@ -19,12 +19,14 @@ COMPARING = (
     "harness.worker",
     "harness.tasks.multitask_digits.findings",
     "harness.tasks.policy_digits.findings",
+    "harness.tasks.scaler_limits.findings",
 )
 DRAWING = (
     "harness.plot",
     "harness.bench.figures",
     "harness.tasks.multitask_digits.figures",
     "harness.tasks.policy_digits.figures",
+    "harness.tasks.scaler_limits.figures",
 )
 
 
