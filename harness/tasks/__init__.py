@@ -25,6 +25,7 @@ TASKS = (
     "multitask_digits",
     "policy_digits",
     "recommender",
+    "scaler_limits",
 )
 
 
