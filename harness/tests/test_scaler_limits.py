@@ -268,19 +268,7 @@ def test_lockstep_s_scale_stays_finite_while_it_only_grows(
     assert math.isfinite(row["scale"]) and row["skipped"] == 0
 
 
-@pytest.mark.parametrize(
-    "backend",
-    [
-        "pytorch",
-        pytest.param(
-            "tf",
-            marks=pytest.mark.xfail(
-                reason="TensorFlow flushes 1 / 2**127 to 0: updates are lost",
-                strict=True,
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("backend", ["pytorch", "tf"])
 def test_the_largest_scale_makes_right_steps(backend: str) -> None:
     row = row_of(backend, "zeros", WARNS)
     assert row["applied_again"] == 1 and row["wrong"] == 0

@@ -99,7 +99,7 @@ class SkippingWrapper(Optimizer):
             return pairs, None
         # Below the limit nothing is multiplied: c (1/c) is not 1 for every c.
         over = bool(norm > self.clip_norm)
-        factor = clip_factor(norm, self.clip_norm) if over else np.float32(1)
+        factor = clip_factor(norm, self.clip_norm) if over else np.ones_like(norm)
         gradients = scale_gradients([gradient for gradient, _ in pairs], factor)
         variables = [variable for _, variable in pairs]
         return list(zip(gradients, variables, strict=True)), float(factor)
