@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 __all__ = ["PACKAGES", "THREADS", "child_variables", "describe"]
 
-PACKAGES = ("numpy", "scikit-learn", "scipy", "pandas")
+PACKAGES = ("numpy", "scikit-learn", "scipy", "pandas", "keras")
 """What a run depends on beside Lockstep and its framework."""
 
 THREADS = "1"

@@ -10,12 +10,23 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
 from lockstep.interface import Array
 
-__all__ = ["LOW", "Rounds", "Steps", "low_quantile", "ratio_interval"]
+__all__ = [
+    "LOW",
+    "Prepared",
+    "Rounds",
+    "Step",
+    "Steps",
+    "low_quantile",
+    "made",
+    "ratio_interval",
+]
 
 LOW = 0.1
 """The quantile that stands for a variant's time."""
@@ -24,8 +35,29 @@ WARM_UP = 3
 """How many steps of a new variant are not timed."""
 
 
-Steps = Mapping[str, Callable[[], None]]
-"""Name of a variant -> one step of it, which returns when the step is done."""
+Step: TypeAlias = Callable[[], None]
+"""One step, which returns when it is done."""
+
+Steps: TypeAlias = Mapping[str, Step]
+"""Name of a variant -> one step of it."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A step that needs something made anew each time, outside of what is timed."""
+
+    prepare: Step
+    step: Step
+
+    def __call__(self) -> None:
+        """Take the step."""
+        self.step()
+
+
+def made(makers: Mapping[str, Callable[[], Step]], seed: int) -> dict[str, Step]:
+    """Make the variants in an order that follows from the seed."""
+    order = random.Random(seed).sample(sorted(makers), len(makers))
+    return {name: makers[name]() for name in order}
 
 
 class Rounds:
@@ -58,8 +90,10 @@ class Rounds:
             self.renew()
         self.left -= 1
         for name in self.random.sample(sorted(self.variants), len(self.variants)):
+            step = self.variants[name]
+            _prepare(step)
             start = time.perf_counter()
-            self.variants[name]()
+            step()
             self.seconds.setdefault(name, []).append(time.perf_counter() - start)
 
     def renew(self) -> None:
@@ -67,8 +101,14 @@ class Rounds:
         self.variants = {}
         self.variants = self.build(self.random.getrandbits(32))
         for step in list(self.variants.values()) * WARM_UP:
+            _prepare(step)
             step()
         self.left = self.between_builds
+
+
+def _prepare(step: Step) -> None:
+    if isinstance(step, Prepared):
+        step.prepare()
 
 
 def low_quantile(seconds: Sequence[float]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from harness.finding import Finding
 from harness.record import RESULTS, Record, folder, read
 from harness.timing import low_quantile, ratio_interval
 
-__all__ = ["compare"]
+__all__ = ["compare", "short"]
 
 Measured = Mapping[tuple[str, str], Record]
 """(backend, setup id) -> the last record of it."""
@@ -42,7 +42,10 @@ def _judge(benchmark: Benchmark, home: Path) -> Finding | None:
     if not measured:
         return None
     rows = [row for row in benchmark.rows if (row.backend, row.setup_id) in measured]
-    judged = [_ratio(row, measured[row.backend, row.setup_id]) for row in rows]
+    judged = [
+        _ratio(row, measured[row.backend, row.setup_id], benchmark.peers[row.peer])
+        for row in rows
+    ]
     ratios = pd.DataFrame(judged)
     missed = [row for row, entry in zip(rows, judged, strict=True) if _misses(entry)]
     goals = sum(row.goal is not None for row in rows)
@@ -52,22 +55,28 @@ def _judge(benchmark: Benchmark, home: Path) -> Finding | None:
         task=benchmark.task,
         title=benchmark.title,
         question=benchmark.question,
-        answer=_answer(ratios, met, goals),
+        answer=_answer(benchmark, rows, judged, f"{met} of {goals} goals are met"),
         verdict=f"{met} of {goals} goals met",
         tables={"ratios": ratios, "times": _times(measured)},
-        small_print=[*_small_print(measured), *map(_why, missed)],
+        small_print=[*benchmark.notes, *_small_print(measured), *map(_why, missed)],
         missing=_missing(benchmark, measured),
         provenance=_provenance(measured),
     )
 
 
-def _ratio(row: Row, record: Record) -> dict[str, Any]:
+def short(ratio: float) -> str:
+    """Write a ratio to two decimals, or to two digits where it is small."""
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
+
+
+def _ratio(row: Row, record: Record, against: str) -> dict[str, Any]:
     ours, peer = record.series["ours"], record.series[row.peer]
     ratio, low, high = ratio_interval(ours, peer)
     return {
         "host": row.backend,
         "what": row.what,
         "peer": row.peer,
+        "against": against,
         "ours_ms": 1e3 * low_quantile(ours),
         "peer_ms": 1e3 * low_quantile(peer),
         "ratio": ratio,
@@ -98,14 +107,18 @@ def _times(measured: Measured) -> pd.DataFrame:
     )
 
 
-def _answer(ratios: pd.DataFrame, met: int, goals: int) -> str:
-    """Say the ratio to the bare step on every host, and how many goals are met."""
-    bare = ratios[ratios["peer"] == "bare"].drop_duplicates("host")
-    parts = [f"{row['ratio']:.2f} times on {row['host']}" for _, row in bare.iterrows()]
-    return (
-        f"Where no task is absent, a step takes {' and '.join(parts)} what the bare "
-        f"one takes; {met} of {goals} goals are met."
-    )
+def _answer(
+    benchmark: Benchmark, rows: Sequence[Row], judged: Sequence[Any], goals: str
+) -> str:
+    """Say the ratios that matter most, and how many goals are met."""
+    parts = [
+        f"{short(entry['ratio'])} times {row.headline}"
+        for row, entry in zip(rows, judged, strict=True)
+        if row.headline
+    ]
+    if not parts:
+        return f"{goals}."
+    return f"{benchmark.answer.format(' and '.join(parts))}; {goals}."
 
 
 def _small_print(measured: Measured) -> list[str]:
@@ -120,8 +133,9 @@ def _small_print(measured: Measured) -> list[str]:
 
 
 def _why(row: Row) -> str:
-    """Say what stands in the way of a goal that is missed."""
-    return f"Goal missed on {row.backend} ({row.what}): {row.limit}."
+    """Say what stands in the way of a goal that is missed, if that is known."""
+    missed = f"Goal missed on {row.backend} ({row.what}, against {row.peer})"
+    return f"{missed}: {row.limit}." if row.limit else f"{missed}."
 
 
 def _missing(benchmark: Benchmark, measured: Measured) -> list[str]:

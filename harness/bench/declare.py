@@ -24,6 +24,8 @@ class Row:
     Attributes:
         goal: the largest ratio wanted, if any.
         limit: what keeps us from the goal, shown where it is missed.
+        headline: what stands behind the ratio in the answer; the row is not in it if
+            there is none.
     """
 
     backend: str
@@ -32,6 +34,7 @@ class Row:
     what: str
     goal: float | None = None
     limit: str = ""
+    headline: str = ""
 
     @property
     def setup_id(self) -> str:
@@ -41,12 +44,21 @@ class Row:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A question, the rows of its table and how often each variant is timed."""
+    """A question, the rows of its table and how often each variant is timed.
+
+    Attributes:
+        answer: a clause in which ``{}`` stands for the ratios of the headlines.
+        notes: sentences for the small print.
+        peers: what each peer is called.
+    """
 
     name: str
     question: str
     title: str
     task: str
+    answer: str
+    notes: Sequence[str]
+    peers: Mapping[str, str]
     rounds: Mapping[str, int]
     rows: Sequence[Row]
     path: Path

@@ -39,6 +39,7 @@ TOOLS = {
             "auto_loss_scaler_logmax",
         ),
     ),
+    "masters": ("Parity of the float32 masters", ("mixed_precision_wrapper",)),
     "policies": ("Parity of the learning-rate policies", ("lr_policies",)),
 }
 """Insert of a tool's page -> its title and the families of the tool."""

@@ -43,13 +43,27 @@ def write_pages(
         inserts = {
             **parity_inserts(results),
             "answers": render("answers.md.jinja", found=found),
-            "cost_multitask": render("cost.md.jinja", found=timed),
+            **_costs(timed),
             "base_optimizers": optimizers_insert(),
             **checkout_inserts(ROOT),
         }
         for name, text in inserts.items():
             _write(folder / "inserts" / f"{name}.md", text)
     return sorted(path for path in target.rglob("*") if path.is_file())
+
+
+def _costs(timed: list[Answered]) -> dict[str, str]:
+    """Return what each benchmark found, for a page that lies in ``docs/wrappers``.
+
+    ``cost_NAME_top`` is the same for a page that lies in ``docs``.
+    """
+    return {
+        f"cost_{answered.question.name}{end}": render(
+            "cost.md.jinja", answered=answered, up=up
+        )
+        for answered in timed
+        for end, up in (("", "../"), ("_top", ""))
+    }
 
 
 def write_findings(folder: Path, source: Source, results: Path) -> list[Answered]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.parity.masters_mutants import masters_mutants
 from harness.parity.mutant import (
     Mutant,
     after,
@@ -234,4 +235,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *policy_mutants(),
     *row_mutants(),
     *scale_mutants(),
+    *masters_mutants(),
 )

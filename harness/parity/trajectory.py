@@ -69,8 +69,14 @@ class Training:
 
     def state(self, optimizer: Any) -> State:
         """Read everything: variables, slots, shared scalars and the step counter."""
+        return self.read(optimizer, self.recorded, self.variables)
+
+    def read(
+        self, optimizer: Any, recorded_ones: Sequence[Variable], variables: list[Any]
+    ) -> State:
+        """Read these variables, which ``optimizer`` updates, and all of its state."""
         state = {"global_step": self.host.read(self.counter)}
-        for recorded, variable in zip(self.recorded, self.variables, strict=True):
+        for recorded, variable in zip(recorded_ones, variables, strict=True):
             state[f"variables/{recorded.name}"] = self.host.read(variable)
             for slot in self.spec.active_slots(self.bound):
                 made = self.host.slot(optimizer, variable, slot.name)

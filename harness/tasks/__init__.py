@@ -20,7 +20,13 @@ from types import ModuleType
 
 __all__ = ["TASKS", "part"]
 
-TASKS = ("link_prediction", "multitask_digits", "recommender")
+TASKS = (
+    "link_prediction",
+    "multitask_digits",
+    "policy_digits",
+    "recommender",
+    "scaler_limits",
+)
 
 
 def part(task: str, name: str) -> ModuleType:

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from harness.bench import command
-from harness.bench.compare import compare
+from harness.bench.compare import compare, short
 from harness.bench.declare import find, known
 from harness.bench.declare import read as read_declared
 from harness.errors import HarnessError
 from harness.plot import draw
 from harness.record import Log, Record, read
-from harness.tasks.multitask_overhead.models import MODELS, arrays, zero_flags
+from harness.tasks.multitask_overhead.zeros import zero_flags
+from harness.tasks.overhead.shapes import MODELS, arrays
 from lockstep import registry
 from lockstep.spec.errors import UnknownNameError
 
@@ -24,6 +25,9 @@ SMOKE = """
 question = "Does it run?"
 title = "Smoke"
 task = "multitask_overhead"
+answer = "It takes {{}}"
+notes = []
+peers = {{ bare = "the bare optimizer" }}
 rounds = {{ quick = 2 }}
 
 [[row]]
@@ -119,6 +123,7 @@ def test_the_models_are_what_the_goals_speak_of() -> None:
     assert len(MODELS["T25M"]) == 136
     assert sum(array.size for array in arrays("T25M", 0)) == pytest.approx(22.8e6, 0.01)
     assert len(MODELS["S400"]) == 400
+    assert sum(array.size for array in arrays("S1000", 0)) == 64_000
     half = zero_flags("S400", "half")
     assert sum(half) == 200
     assert not any(zero_flags("T25M", "none"))
@@ -162,6 +167,21 @@ def test_a_benchmark_is_measured_and_recorded(backend: str, tmp_path: Path) -> N
         assert all(second > 0 for times in record.series.values() for second in times)
 
 
-def test_every_benchmark_has_a_goal_with_a_peer_that_is_timed() -> None:
-    for name in known():
-        assert any(row.goal is not None for row in find(name).rows)
+@pytest.mark.parametrize("name", known())
+def test_every_benchmark_has_a_goal_and_a_headline_and_names_its_peers(
+    name: str,
+) -> None:
+    benchmark = find(name)
+    assert any(row.goal is not None for row in benchmark.rows)
+    assert any(row.headline for row in benchmark.rows)
+    assert {row.peer for row in benchmark.rows} == set(benchmark.peers)
+    assert "{}" in benchmark.answer
+
+
+def test_small_ratios_keep_two_digits() -> None:
+    assert [short(r) for r in (1.0, 0.613, 0.0049, 0.1)] == [
+        "1.00",
+        "0.61",
+        "0.0049",
+        "0.10",
+    ]

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from harness.environment import child_variables
+from harness.tasks import TASKS
 
 HEAVY = ("torch", "tensorflow", "keras", "sklearn", "scipy")
 COMPARING = (
@@ -17,15 +18,12 @@ COMPARING = (
     "harness.record",
     "harness.run",
     "harness.worker",
-    "harness.tasks.link_prediction.findings",
-    "harness.tasks.multitask_digits.findings",
-    "harness.tasks.recommender.findings",
+    *(f"harness.tasks.{task}.findings" for task in TASKS),
 )
 DRAWING = (
     "harness.plot",
-    "harness.tasks.link_prediction.figures",
-    "harness.tasks.multitask_digits.figures",
-    "harness.tasks.recommender.figures",
+    "harness.bench.figures",
+    *(f"harness.tasks.{task}.figures" for task in TASKS),
 )
 
 

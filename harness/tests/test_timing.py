@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
-from harness.timing import Rounds, Steps, low_quantile, ratio_interval
+from harness.timing import Prepared, Rounds, Steps, low_quantile, made, ratio_interval
 
 
 def test_every_round_runs_every_variant_once_in_varying_order() -> None:
@@ -33,6 +35,28 @@ def test_variants_are_made_anew_with_another_seed_from_time_to_time() -> None:
     for _ in range(9):
         rounds()
     assert len(set(seeds)) == 3
+
+
+def test_what_a_step_needs_anew_is_not_timed() -> None:
+    calls: list[str] = []
+
+    def prepare() -> None:
+        time.sleep(0.05)
+        calls.append("prepare")
+
+    step = Prepared(prepare, lambda: calls.append("step"))
+    rounds = Rounds(lambda seed: {"a": step}, between_builds=4, seed=0)
+    for _ in range(4):
+        rounds()
+    assert calls == ["prepare", "step"] * (len(calls) // 2)
+    assert max(rounds.seconds["a"]) < 0.05
+
+
+def test_the_order_of_making_follows_from_the_seed() -> None:
+    makers = {name: (lambda: lambda: None) for name in "abc"}
+    orders = [tuple(made(makers, seed)) for seed in range(20)]
+    assert tuple(made(makers, 0)) == orders[0]
+    assert len(set(orders)) > 1
 
 
 def test_the_low_quantile_does_not_feel_the_slow_half() -> None:

@@ -38,12 +38,14 @@ EXPORTS: tuple[str, ...] = (
     "FtrlOptimizer",
     "GradientDescentOptimizer",
     "MixedPrecisionLossScaleOptimizer",
+    "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
     "lr_policies",
+    "mp_regularizer_wrapper",
 )
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -174,13 +176,28 @@ class Host(Protocol):
         """
         ...
 
-    def linear_loss(self, variables: Sequence[Any], gradients: Sequence[Any]) -> Any:
+    def linear_loss(
+        self,
+        variables: Sequence[Any],
+        gradients: Sequence[Any],
+        regularizers: Mapping[int, Callable[[Any], Any]] | None = None,
+    ) -> Any:
         """Return a loss for ``compute_gradients`` whose gradients are these.
 
         It is the sum over variables of sum(variable * g), or sum(gather(variable,
         indices) * values); a variable whose gradient is None is not in it. Called
         inside of a function that is compiled, with the host's gradients.
+        ``regularizers``: position of a variable -> the function whose value at this
+        variable is added to the loss.
         """
+        ...
+
+    def half_loss(self, variables: Sequence[Any], gradients: Sequence[Any]) -> Any:
+        """Return the same loss in float16, for variables in float16."""
+        ...
+
+    def regularizer(self, strength: float) -> Any:
+        """Return a regularizer of this host: strength * sum(x**2) / 2 of a weight x."""
         ...
 
     def read(self, variable: Any) -> Array:

@@ -47,6 +47,9 @@ BACKENDS: dict[str, Backend] = {
             "keras3",
             ("eager", "function"),
             runs_on="tensorflow",
+            missing=frozenset(
+                ("MixedPrecisionOptimizerWrapper", "mp_regularizer_wrapper")
+            ),
         ),
         Backend("pytorch", "torch", "torch", ("eager",)),
     )

@@ -16,6 +16,7 @@ from harness.parity.families import (
     base_optimizers,
     loss_scale,
     lr_policies,
+    mixed_precision_wrapper,
     multitask,
     multitask_clip,
     variable_clipping,
@@ -49,4 +50,5 @@ BUILT: Mapping[str, Family] = {
     "loss_scale_dynamic": loss_scale,
     "auto_loss_scaler_backoff": auto_loss_scaler,
     "auto_loss_scaler_logmax": auto_loss_scaler,
+    "mixed_precision_wrapper": mixed_precision_wrapper,
 }

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
+from functools import partial
 
 import keras
 import tensorflow as tf
 
-from harness.tasks.multitask_overhead.models import arrays, zero_flags
-from harness.timing import Steps
+from harness.tasks.multitask_overhead.zeros import zero_flags
+from harness.tasks.overhead.shapes import arrays
+from harness.tasks.overhead.tf_model import one_thread
+from harness.timing import Step, Steps, made
 from lockstep.tf import AdamOptimizer, MultitaskOptimizerWrapper
 
 
@@ -20,27 +22,21 @@ def variants(seed: int, model: str, zeros: str, device: str) -> Steps:
     gradients = [
         tf.constant(g * (not is_zero)) for g, is_zero in zip(drawn, flags, strict=True)
     ]
-    makers = {"ours": wrapped_step, "bare": bare_step, "loop": loop_step}
-    made = {}
-    for name in random.Random(seed).sample(sorted(makers), len(makers)):
+
+    def make(step: Callable[[list, list], Step]) -> Step:
         variables = [tf.Variable(value) for value in arrays(model, seed=0)]
-        made[name] = tf.function(makers[name](gradients, variables))
-    return made
+        return tf.function(step(gradients, variables))
+
+    makers = {"ours": wrapped_step, "bare": bare_step, "loop": loop_step}
+    return made({name: partial(make, step) for name, step in makers.items()}, seed)
 
 
-def one_thread() -> None:
-    """Use one thread; TensorFlow takes this only before its first operation."""
-    if tf.config.threading.get_intra_op_parallelism_threads() != 1:
-        tf.config.threading.set_intra_op_parallelism_threads(1)
-        tf.config.threading.set_inter_op_parallelism_threads(1)
-
-
-def bare_step(gradients: list, variables: list) -> Callable[[], None]:
+def bare_step(gradients: list, variables: list) -> Step:
     optimizer = AdamOptimizer(1e-4)
     return lambda: apply(optimizer, gradients, variables)
 
 
-def wrapped_step(gradients: list, variables: list) -> Callable[[], None]:
+def wrapped_step(gradients: list, variables: list) -> Step:
     optimizer = MultitaskOptimizerWrapper(AdamOptimizer(1e-4))
     return lambda: apply(optimizer, gradients, variables)
 
@@ -49,7 +45,7 @@ def apply(optimizer: tf.compat.v1.train.Optimizer, gradients: list, variables: l
     optimizer.apply_gradients(list(zip(gradients, variables, strict=True)))
 
 
-def loop_step(gradients: list, variables: list) -> Callable[[], None]:
+def loop_step(gradients: list, variables: list) -> Step:
     """The way one writes it first: a condition a variable around Keras' update."""
     optimizer = keras.optimizers.Adam(1e-4)
     variables = [keras.Variable(v) for v in variables]

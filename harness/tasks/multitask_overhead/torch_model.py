@@ -2,54 +2,59 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from harness.tasks.multitask_overhead.models import arrays, zero_flags
-from harness.timing import Steps
+from harness.tasks.multitask_overhead.zeros import zero_flags
+from harness.tasks.overhead.shapes import arrays
+from harness.tasks.overhead.torch_model import finished
+from harness.timing import Step, Steps, made
 from lockstep.pytorch import MultitaskOptimizerWrapper
 
 
 def variants(seed: int, model: str, zeros: str, device: str) -> Steps:
     """Return the steps to time, made in random order: ``ours``, ``bare``, ``loop``."""
     torch.set_num_threads(1)
+
+    def make(step: Callable[[list[Tensor]], Step]) -> Step:
+        return finished(step(parameters(model, zeros, device)), device)
+
     makers = {"ours": wrapped_step, "bare": bare_step, "loop": loop_step}
-    return {
-        name: finished(makers[name](parameters(model, zeros, device)), device)
-        for name in random.Random(seed).sample(sorted(makers), len(makers))
-    }
+    return made({name: partial(make, step) for name, step in makers.items()}, seed)
 
 
 def parameters(model: str, zeros: str, device: str) -> list[Tensor]:
-    made = []
+    ready = []
     flags, gradients = zero_flags(model, zeros), arrays(model, seed=1)
     for value, gradient, is_zero in zip(
         arrays(model, 0), gradients, flags, strict=True
     ):
         parameter = torch.nn.Parameter(torch.tensor(value, device=device))
         parameter.grad = torch.tensor(gradient * (not is_zero), device=device)
-        made.append(parameter)
-    return made
+        ready.append(parameter)
+    return ready
 
 
-def bare_step(made: list[Tensor]) -> Callable[[], None]:
-    return torch.optim.Adam(made, lr=1e-4, fused=True).step
+def bare_step(weights: list[Tensor]) -> Step:
+    return torch.optim.Adam(weights, lr=1e-4, fused=True).step
 
 
-def wrapped_step(made: list[Tensor]) -> Callable[[], None]:
-    return MultitaskOptimizerWrapper(torch.optim.Adam(made, lr=1e-4, fused=True)).step
+def wrapped_step(weights: list[Tensor]) -> Step:
+    return MultitaskOptimizerWrapper(
+        torch.optim.Adam(weights, lr=1e-4, fused=True)
+    ).step
 
 
-def loop_step(made: list[Tensor]) -> Callable[[], None]:
+def loop_step(weights: list[Tensor]) -> Step:
     """The loop that one writes first: a count and a host sync a tensor."""
-    optimizer = torch.optim.Adam(made, lr=1e-4, fused=True)
+    optimizer = torch.optim.Adam(weights, lr=1e-4, fused=True)
 
     def step() -> None:
         hidden = []
-        for parameter in made:
+        for parameter in weights:
             if parameter.grad.count_nonzero().item() == 0:
                 hidden.append((parameter, parameter.grad))
                 parameter.grad = None
@@ -58,15 +63,3 @@ def loop_step(made: list[Tensor]) -> Callable[[], None]:
             parameter.grad = gradient
 
     return step
-
-
-def finished(step: Callable[[], None], device: str) -> Callable[[], None]:
-    """Return ``step``, waiting for the device where it works on its own."""
-    if not device.startswith("cuda"):
-        return step
-
-    def and_wait() -> None:
-        step()
-        torch.cuda.synchronize(device)
-
-    return and_wait

@@ -263,7 +263,14 @@ class MixedPrecisionLossScaleOptimizer(Wrapper, ScalesAlready):
     def _watch(self, verdict: Verdict) -> None:
         """Count the steps skipped in a row; somebody is told of a stall."""
         count = value_of(self.skipped_in_a_row)
-        watch = Watch(count, self.scale_object, self.floor_patience, self.at_floor)
+        watch = Watch(
+            words.WRAPPER,
+            count,
+            self.scale_object,
+            self.scale_object.at_floor,
+            self.floor_patience,
+            self.at_floor,
+        )
         if tf.executing_eagerly():
             watch.count_eagerly(verdict)
         else:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lockstep.keras3.gradients import Gradient
 from lockstep.spec import loss_scaling as words
-from lockstep.tf.core.finite import times
+from lockstep.tf.core.finite import divided
 
 __all__ = ["refuse_half", "scaled", "unscaled"]
 
@@ -32,7 +32,7 @@ def unscaled(gradients: Sequence[Gradient], divisor: tf.Tensor) -> list[Gradient
     values = tf.cond(
         tf.equal(divisor, 1.0),
         lambda: [tf.identity(value) for value in present],
-        lambda: [times(value, 1.0 / divisor) for value in present],
+        lambda: divided(present, divisor),
     )
     found = iter(tf.nest.flatten(values))
     return [None if g is None else with_values(g, next(found)) for g in gradients]

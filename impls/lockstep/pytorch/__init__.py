@@ -12,6 +12,7 @@ from lockstep.pytorch.automatic_scaler import AutomaticLossScaler
 from lockstep.pytorch.loss_scale import DynamicLossScale, FixedLossScale
 from lockstep.pytorch.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
 from lockstep.pytorch.lr_scheduler import PolicyLR
+from lockstep.pytorch.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.pytorch.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
@@ -25,6 +26,7 @@ from lockstep.pytorch.optimizers import (
     MomentumOptimizer,
     RMSPropOptimizer,
 )
+from lockstep.pytorch.regularizer import mp_regularizer_wrapper
 from lockstep.pytorch.variable_clipping import VariableClippingOptimizer
 
 __all__ = [
@@ -37,6 +39,7 @@ __all__ = [
     "FtrlOptimizer",
     "GradientDescentOptimizer",
     "MixedPrecisionLossScaleOptimizer",
+    "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "PolicyLR",
@@ -44,4 +47,5 @@ __all__ = [
     "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
     "lr_policies",
+    "mp_regularizer_wrapper",
 ]

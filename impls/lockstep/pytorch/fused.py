@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -18,6 +18,7 @@ __all__ = [
     "is_fused",
     "make_momentum",
     "own_gradients",
+    "require_capturable",
     "require_fused",
     "step_divided",
 ]
@@ -47,32 +48,41 @@ def require_fused(owner: str, optimizer: Optimizer) -> None:
             raise words.dampened(owner, group["dampening"])
 
 
-def step_divided(
-    optimizer: Optimizer, parameters: Sequence[Tensor], divisor: float, borrowed: bool
+def require_capturable(
+    owner: str, optimizer: Optimizer, options: Mapping[str, bool]
 ) -> None:
-    """Take a step with gradients divided by ``divisor``, which ``.grad`` then holds.
+    """Raise unless no step has to be looked at on the host.
 
-    ``borrowed``: the gradients belong to somebody else and are copied first.
+    ``options``: those for which one would have to be, and whether they are chosen.
     """
+    require_fused(owner, optimizer)
+    for option, is_chosen in options.items():
+        if is_chosen:
+            raise words.asks_each_step(owner, option)
+
+
+def step_divided(
+    optimizer: Optimizer, gradients: Sequence[Tensor], divisor: float
+) -> None:
+    """Take a step with gradients divided by ``divisor``, in place."""
     if divisor == 1:
         optimizer.step()
         return
-    if borrowed:
-        own_gradients(parameters)
     if not is_fused(optimizer):
-        divide([parameter.grad for parameter in parameters], divisor)
+        divide(gradients, divisor)
         optimizer.step()
         return
     with np.errstate(over="ignore"):
         number = float(np.float32(divisor))
-    with handing(optimizer, torch.full((), number, device=parameters[0].device)):
+    with handing(optimizer, torch.full((), number, device=gradients[0].device)):
         optimizer.step()
 
 
-def own_gradients(parameters: Sequence[Tensor]) -> None:
-    """Let each ``.grad`` be a copy that may be written into."""
+def own_gradients(parameters: Sequence[Tensor]) -> list[Tensor]:
+    """Let each ``.grad`` be a copy that may be written into, and return these."""
     for parameter in parameters:
         parameter.grad = parameter.grad.clone()
+    return [parameter.grad for parameter in parameters]
 
 
 @contextmanager

@@ -68,7 +68,10 @@ class TorchHost:
         return run
 
     def linear_loss(
-        self, variables: Sequence[Parameter], gradients: Sequence[Tensor | None]
+        self,
+        variables: Sequence[Parameter],
+        gradients: Sequence[Tensor | None],
+        regularizers: Mapping[int, Callable[[Tensor], Tensor]] | None = None,
     ) -> Callable[[], Tensor]:
         """Return a function that adds up sum(variable * gradient)."""
 
@@ -77,9 +80,22 @@ class TorchHost:
             for variable, gradient in zip(variables, gradients, strict=True):
                 if gradient is not None:
                     total = total + product(variable, gradient).sum()
+            for position, regularizer in (regularizers or {}).items():
+                total = total + regularizer(variables[position])
             return total
 
         return loss
+
+    def half_loss(
+        self, variables: Sequence[Parameter], gradients: Sequence[Tensor | None]
+    ) -> Callable[[], Tensor]:
+        """Return a function that does the same in float16."""
+        loss = self.linear_loss(variables, gradients)
+        return lambda: loss().half()
+
+    def regularizer(self, strength: float) -> Callable[[Tensor], Tensor]:
+        """Return strength * sum(x**2) / 2 as a function of x."""
+        return lambda weight: strength * (weight.square().sum() / 2)
 
     def read(self, variable: Any) -> Array:
         """Return the value of a tensor, or a plain number."""

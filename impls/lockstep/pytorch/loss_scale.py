@@ -40,9 +40,17 @@ class LossScale:
     """
 
     good_steps = 0
+    keys: tuple[str, ...] = ()
+    """The keys of ``numbers``."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, Any] = {}
+
+    def live_in(self, group: dict[str, Any]) -> None:
+        """Go on from the numbers in a group; those it lacks are put there."""
+        for key in self.keys:
+            group.setdefault(key, self.numbers[key])
+        self.numbers = group
 
     def __call__(self) -> Tensor:
         """Return the current scale: a 0-d float32 tensor."""

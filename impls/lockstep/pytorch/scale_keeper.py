@@ -1,15 +1,23 @@
-"""A wrapper that keeps the numbers of a loss scale in its first group."""
+"""A wrapper that scales the loss and keeps the scale's numbers in its first group."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.pytorch.loss_scale import NUMBERS, LossScale
+from lockstep.interface import GATE_OP
+from lockstep.pytorch.core.unscale import unscaled
+from lockstep.pytorch.gradients import Pairs, named_parameters
+from lockstep.pytorch.loss_scale import LossScale
+from lockstep.pytorch.scaled_report import ScaledStep
+from lockstep.pytorch.train_v1 import evaluate
 from lockstep.pytorch.wrapper import OptimizerWrapper
+from lockstep.spec import loss_scaling as words
 
 __all__ = ["SKIPS", "ScaleKeeper"]
 
@@ -24,64 +32,189 @@ class ScaleKeeper(OptimizerWrapper):
     dtype of a parameter, and is in a distributed checkpoint too. ``capturable``: as 0-d
     tensors beside the parameters, moved in place; otherwise as plain numbers. Numbers
     that were loaded become what they are here.
+
+    ``owner``: the public name of the wrapper, for its sentences.
     """
+
+    owner: str
+
+    _pending: Any = None
+    _borrowed = False
+    _took: bool | Tensor = True
+    _seen: ScaledStep | None = None
 
     def __init__(
         self,
         opt: Optimizer,
         scale: LossScale,
+        *,
         clip_norm: float | None,
+        at_floor: str,
+        floor_patience: int,
         capturable: bool,
+        strict: bool,
     ) -> None:
         super().__init__(opt)
         self.clip_norm = clip_norm
+        self.at_floor = at_floor
+        self.floor_patience = floor_patience
         self.capturable = capturable
+        self.strict = strict
         self.chosen_scale = scale
         group = self.param_groups[0]
-        group.update({k: scale.numbers[k] for k in NUMBERS if k in scale.numbers})
+        group.update({key: scale.numbers[key] for key in scale.keys})
         group[SKIPS] = 0
-        scale.numbers = group
+        scale.live_in(group)
 
     @property
     def scale_object(self) -> LossScale:
         """The loss scale itself; its numbers live in ``param_groups[0]``."""
         scale, group = self.chosen_scale, self.param_groups[0]
         if scale.numbers is not group:
-            for key in (*NUMBERS, SKIPS):
-                if key in scale.numbers:
-                    group.setdefault(key, scale.numbers[key])
-            scale.numbers = group
-        self._settle(group)
+            group.setdefault(SKIPS, scale.numbers.get(SKIPS, 0))
+            scale.live_in(group)
+        self._settle((*scale.keys, SKIPS), group)
         return scale
 
-    def _settle(self, group: dict[str, Any]) -> None:
+    def _settle(self, keys: tuple[str, ...], group: dict[str, Any]) -> None:
         """Turn the numbers into plain ones, or tensors, if they are not yet."""
         device = group["params"][0].device if self.capturable else None
         skips = group[SKIPS]
         if (skips.device if isinstance(skips, Tensor) else None) != device:
-            for key in (*NUMBERS, SKIPS):
-                if key in group:
-                    group[key] = number_on(device, group[key])
+            group.update({key: number_on(device, group[key]) for key in keys})
 
     @property
     def loss_scale(self) -> Tensor:
         """The current loss scale: a 0-d float32 tensor."""
         return self.scale_object()
 
+    def scale_loss(self, loss: Tensor) -> Tensor:
+        """Return loss x scale; a loss in half precision becomes float32.
+
+        The gradients are divided by the scale once, by whatever comes first of
+        ``step``, ``apply_gradients`` and ``compute_gradients``.
+        """
+        scale = self.scale_object
+        device = self.param_groups[0]["params"][0].device
+        self._pending = scale.on_device(device) if self.capturable else scale.value()
+        return (loss.float() if loss.itemsize < 4 else loss) * self._pending
+
+    def compute_gradients(
+        self,
+        loss: Tensor | Callable[[], Tensor],
+        var_list: Iterable[Tensor] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: Tensor | float | None = None,
+    ) -> Pairs:
+        """Differentiate loss x scale and unscale: see the base class.
+
+        Raises:
+            TypeError: under ``strict`` also what the original cannot scale.
+        """
+        if callable(loss):
+            self._pending = None
+            loss = evaluate(loss)
+        variables = None if var_list is None else list(var_list)
+        try:
+            self._check(loss, variables)
+            if isinstance(loss, Tensor) and self._pending is None:
+                loss = self.scale_loss(loss)
+            options = gate_gradients, aggregation_method, colocate_gradients_with_ops
+            pairs = super().compute_gradients(loss, variables, *options, grad_loss)
+            return self._unscaled(pairs)
+        finally:
+            self._pending = None
+
+    def _check(self, loss: Any, variables: Iterable[Any] | None) -> None:
+        """Raise for a loss, or a parameter, that cannot be scaled."""
+
+    def _unscaled(self, pairs: Pairs) -> Pairs:
+        """Return the pairs with gradients times 1 / scale, rounded to float32."""
+        found = [gradient for gradient, _ in pairs]
+        gradients = unscaled(found, self._pending, self.strict)
+        return [(g, p) for g, (_, p) in zip(gradients, pairs, strict=True)]
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
+        global_step: Tensor | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Take one ``step()`` with these gradients: see the base class.
+
+        The gradients keep their values; to unscale or clip them costs a copy.
+        ``global_step`` stands still at a skipped step; with ``capturable`` it must be
+        on the device of the parameters.
+        """
+        self._borrowed = True
+        try:
+            super().apply_gradients(grads_and_vars, global_step, name)
+        finally:
+            self._borrowed = False
+
+    def _note(self, step: ScaledStep) -> None:
+        """Remember a step; count those skipped in a row; warn, or raise, of a stall."""
+        self._seen, self._took = step, step.applied
+        scale = self.scale_object
+        skips = scale.numbers[SKIPS]
+        if isinstance(step.applied, Tensor):
+            skips.copy_((skips + 1) * ~step.applied)
+        else:
+            skips = scale.numbers[SKIPS] = 0 if step.applied else skips + 1
+            self._tell_of_stall(scale, skips)
+
+    def _tell_of_stall(self, scale: LossScale, skips: int) -> None:
+        """Warn, or raise, after ``skips`` skipped steps in a row at the floor."""
+        quiet = self.at_floor == "ignore" or skips < self.floor_patience
+        if quiet or self._seen is None or not scale.at_floor():
+            return
+        names = self._seen.nonfinite(named_parameters(self))
+        error = words.stalled(skips, scale.value(), names, self.owner)
+        if self.at_floor == "raise":
+            raise error
+        # Where somebody has to ask first, the very step may have passed.
+        if skips == self.floor_patience or self.capturable:
+            warnings.warn(str(error), stacklevel=6)
+
+    def took_step(self) -> bool | Tensor:
+        """Say whether the step just taken counts; asked once a step."""
+        took, self._took = self._took, True
+        counts = super().took_step()
+        return took if counts is True else took and counts
+
+    @property
+    def last_step(self) -> words.ScaledStepReport | None:
+        """What the last step with gradients did; None before the first one.
+
+        With ``capturable`` it is asked of the device, which waits for it, and a stall
+        at the floor is warned of now.
+        """
+        if self._seen is None:
+            return None
+        inner = getattr(self.inner_optimizer, "last_step", None)
+        report = self._seen.report(named_parameters(self), inner)
+        if self.capturable:
+            self._tell_of_stall(self.scale_object, int(self.param_groups[0][SKIPS]))
+        return report
+
     def state_dict(self) -> dict[str, Any]:
         """Return the wrapped optimizer's state, the scale in its first group."""
-        numbers = self.scale_object.numbers
+        scale = self.scale_object
         state_dict = super().state_dict()
         # What is moved in place must not move in what was saved.
-        for key in (*NUMBERS, SKIPS):
-            if isinstance(numbers.get(key), Tensor):
-                state_dict["param_groups"][0][key] = numbers[key].clone()
+        for key in (*scale.keys, SKIPS):
+            if isinstance(scale.numbers[key], Tensor):
+                state_dict["param_groups"][0][key] = scale.numbers[key].clone()
         return state_dict
 
     def variables(self) -> list[Tensor]:
-        """Return the wrapped optimizer's state, then the numbers of a dynamic scale."""
-        numbers = self.scale_object.numbers
-        own = [numbers[key] for key in NUMBERS if key in numbers]
+        """Return the wrapped optimizer's state, then the numbers of a moving scale."""
+        if self.strict:
+            return []
+        scale = self.scale_object
+        own = [scale.numbers[key] for key in scale.keys]
         return [*super().variables(), *map(torch.as_tensor, own)]
 
 

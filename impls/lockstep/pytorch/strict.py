@@ -12,6 +12,7 @@ from lockstep.pytorch import (
     GradientDescentOptimizer,
     MomentumOptimizer,
     RMSPropOptimizer,
+    mp_regularizer_wrapper,
 )
 from lockstep.spec.lr_policies import strict_module
 
@@ -25,6 +26,7 @@ __all__ = [
     "FtrlOptimizer",
     "GradientDescentOptimizer",
     "MixedPrecisionLossScaleOptimizer",
+    "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "PolicyLR",
@@ -32,6 +34,7 @@ __all__ = [
     "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
     "lr_policies",
+    "mp_regularizer_wrapper",
 ]
 
 
@@ -70,6 +73,14 @@ class MixedPrecisionLossScaleOptimizer(pytorch.MixedPrecisionLossScaleOptimizer)
 
     __init__ = partialmethod(
         pytorch.MixedPrecisionLossScaleOptimizer.__init__, strict=True
+    )
+
+
+class MixedPrecisionOptimizerWrapper(pytorch.MixedPrecisionOptimizerWrapper):
+    """The wrapper with ``strict=True``."""
+
+    __init__ = partialmethod(
+        pytorch.MixedPrecisionOptimizerWrapper.__init__, strict=True
     )
 
 

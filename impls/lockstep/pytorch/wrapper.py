@@ -137,10 +137,14 @@ class OptimizerWrapper(TrainV1, Optimizer):
         for hook in self._optimizer_load_state_dict_pre_hooks.values():
             replaced = hook(self, state_dict)
             state_dict = state_dict if replaced is None else replaced
-        self.inner_optimizer.load_state_dict(state_dict)
-        self._restore_numbers(state_dict)
+        self._load_inner(state_dict)
         for hook in self._optimizer_load_state_dict_post_hooks.values():
             hook(self)
+
+    def _load_inner(self, state_dict: dict[str, Any]) -> None:
+        """Let the wrapped optimizer load its state."""
+        self.inner_optimizer.load_state_dict(state_dict)
+        self._restore_numbers(state_dict)
 
     def _restore_numbers(self, saved: dict[str, Any]) -> None:
         """Take 0-d state again as it was saved, where torch cast it.

@@ -10,6 +10,7 @@ from lockstep.reference import lr_policies
 from lockstep.reference.automatic_scaler import AutomaticLossScaler
 from lockstep.reference.loss_scale import DynamicLossScale, FixedLossScale
 from lockstep.reference.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
+from lockstep.reference.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.reference.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
@@ -23,6 +24,7 @@ from lockstep.reference.optimizers import (
     MomentumOptimizer,
     RMSPropOptimizer,
 )
+from lockstep.reference.regularizer import mp_regularizer_wrapper
 from lockstep.reference.variable import Variable
 from lockstep.reference.variable_clipping import VariableClippingOptimizer
 
@@ -36,6 +38,7 @@ __all__ = [
     "FtrlOptimizer",
     "GradientDescentOptimizer",
     "MixedPrecisionLossScaleOptimizer",
+    "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "RMSPropOptimizer",
@@ -44,4 +47,5 @@ __all__ = [
     "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
     "lr_policies",
+    "mp_regularizer_wrapper",
 ]

@@ -55,6 +55,10 @@ class AutomaticLossScaler:
         """Everything that changes, by name."""
         return self.tuple._asdict()
 
+    def at_floor(self) -> bool:
+        """Say whether no overflow can make the scale smaller."""
+        return bool(self.loss_scale <= np.float32(self.policy.scale_min))
+
     def update_op(self, has_nan: Any, amax: Any) -> int:
         """Move the scale after a step; return the number of steps so far."""
         amax = np.float32(amax) if isinstance(amax, float) else np.asarray(amax)

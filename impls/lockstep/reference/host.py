@@ -52,10 +52,30 @@ class NumpyHost:
         return lambda gradients: function(list(gradients))
 
     def linear_loss(
-        self, variables: Sequence[Variable], gradients: Sequence[Gradient]
+        self,
+        variables: Sequence[Variable],
+        gradients: Sequence[Gradient],
+        regularizers: Mapping[int, Callable[[Any], Any]] | None = None,
     ) -> Callable[[], list[Gradient]]:
         """Return a function of these gradients: losses here are their gradients."""
-        return lambda: list(gradients)
+
+        def loss() -> list[Gradient]:
+            found = list(gradients)
+            for position, regularizer in (regularizers or {}).items():
+                found[position] = found[position] + regularizer(variables[position])
+            return found
+
+        return loss
+
+    def half_loss(
+        self, variables: Sequence[Variable], gradients: Sequence[Gradient]
+    ) -> Callable[[], list[Gradient]]:
+        """Return the loss itself: gradients have no other dtype than their own."""
+        return self.linear_loss(variables, gradients)
+
+    def regularizer(self, strength: float) -> Callable[[Variable], Array]:
+        """Return the gradient of strength * sum(x**2) / 2 as a function of x."""
+        return lambda weight: np.asarray(np.float32(strength) * weight.value)
 
     def read(self, variable: Any) -> Array:
         """Return the value of a variable, or the array itself."""

@@ -77,17 +77,17 @@ class MultitaskOptimizerWrapper(Optimizer):
         self.last_step = words.report(
             [v.name for _, v in pairs], zero, [g is None for g, _ in pairs]
         )
-        if self.strict:
-            self.inner_optimizer.apply_gradients(pairs, global_step, name)
+        if not (self.strict or self.last_step.applied):
+            advance(global_step)
             return
         filtered: Pairs = [
-            (None if is_zero else gradient, variable)
+            (None if is_zero and not self.strict else gradient, variable)
             for is_zero, (gradient, variable) in zip(zero, pairs, strict=True)
         ]
-        if self.last_step.applied:
-            self.inner_optimizer.apply_gradients(filtered, global_step, name)
-        else:
-            advance(global_step)
+        self.inner_optimizer.apply_gradients(filtered, global_step, name)
+        names = [variable.name for _, variable in pairs]
+        inner = getattr(self.inner_optimizer, "last_step", None)
+        self.last_step = words.report_through(self.last_step, inner, names)
 
     def get_name(self) -> str:
         """Return the wrapped optimizer's name."""

@@ -14,6 +14,7 @@ from lockstep.reference import (
     RMSPropOptimizer,
     Rows,
     Variable,
+    mp_regularizer_wrapper,
 )
 from lockstep.reference.optimizers import Optimizer
 from lockstep.spec.lr_policies import strict_module
@@ -28,6 +29,7 @@ __all__ = [
     "FtrlOptimizer",
     "GradientDescentOptimizer",
     "MixedPrecisionLossScaleOptimizer",
+    "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "RMSPropOptimizer",
@@ -36,6 +38,7 @@ __all__ = [
     "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
     "lr_policies",
+    "mp_regularizer_wrapper",
 ]
 
 
@@ -69,6 +72,14 @@ class MixedPrecisionLossScaleOptimizer(reference.MixedPrecisionLossScaleOptimize
 
     __init__ = partialmethod(
         reference.MixedPrecisionLossScaleOptimizer.__init__, strict=True
+    )
+
+
+class MixedPrecisionOptimizerWrapper(reference.MixedPrecisionOptimizerWrapper):
+    """The wrapper with ``strict=True``."""
+
+    __init__ = partialmethod(
+        reference.MixedPrecisionOptimizerWrapper.__init__, strict=True
     )
 
 

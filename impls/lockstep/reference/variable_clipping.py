@@ -13,6 +13,7 @@ from lockstep.reference.clip_rows import clip_rows, excess
 from lockstep.reference.optimizers import Optimizer, check_pairs
 from lockstep.reference.variable import Variable
 from lockstep.spec import variable_clipping as words
+from lockstep.spec.mixed_precision import clips_outside
 
 __all__ = ["VariableClippingOptimizer"]
 
@@ -70,6 +71,7 @@ class VariableClippingOptimizer(Optimizer):
             words.check_max_norm(max_norm)
             for variable, axes in listed.items():
                 listed[variable] = resolved(variable, axes)
+            refuse_masters(opt, listed)
         self.inner_optimizer = opt
         self.vars_to_clip_dims = listed
         self.max_norm = max_norm
@@ -155,6 +157,14 @@ class VariableClippingOptimizer(Optimizer):
         if name == "inner_optimizer":
             raise AttributeError(name)
         return getattr(self.inner_optimizer, name)
+
+
+def refuse_masters(opt: Optimizer, listed: Iterable[Variable]) -> None:
+    """Raise for variables that ``opt`` trains through masters of its own."""
+    trains_master = getattr(opt, "trains_master", None)
+    for variable in listed:
+        if trains_master is not None and trains_master(variable):
+            raise clips_outside(variable.name)
 
 
 def resolved(variable: Variable, axes: Sequence[int]) -> Axes:

@@ -26,6 +26,7 @@ __all__ = [
     "ShapeError",
     "UnknownNameError",
     "UnsupportedError",
+    "UnusableScaleError",
     "nearest",
     "no_device",
     "sentence",
@@ -91,6 +92,10 @@ class NonFiniteNormError(LockstepError, ValueError):
 
 class UnsupportedError(LockstepError, ValueError):
     """The host or the mode cannot do what was asked for."""
+
+
+class UnusableScaleError(LockstepError, AttributeError):
+    """Strict: a loss scale that the original accepts and fails to use."""
 
 
 class MissingFrameworkError(LockstepError, ImportError):

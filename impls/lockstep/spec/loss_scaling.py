@@ -124,27 +124,28 @@ def not_an_optimizer(opt: object, expected: str) -> NotScalableError:
     return NotScalableError(sentence(WRAPPER, f"a {expected}", got, remedy))
 
 
-def check_at_floor(at_floor: Any, floor_patience: Any) -> None:
-    """Raise unless both arguments of the wrapper are admissible."""
+def check_at_floor(at_floor: Any, floor_patience: Any, owner: str = WRAPPER) -> None:
+    """Raise unless both arguments of the wrapper ``owner`` are admissible."""
     if at_floor not in AT_FLOOR:
         expected = " or ".join(map(repr, AT_FLOOR))
         remedy = "say what a stalled run is to do"
-        text = sentence(f"{WRAPPER}: at_floor", expected, repr(at_floor), remedy)
+        text = sentence(f"{owner}: at_floor", expected, repr(at_floor), remedy)
         raise OutOfRangeError(text)
     fine = isinstance(floor_patience, int) and floor_patience >= 1
-    require(WRAPPER, "floor_patience", floor_patience, fine, "an int >= 1")
+    require(owner, "floor_patience", floor_patience, fine, "an int >= 1")
 
 
-def check_clip_norm(clip_norm: Any, strict: bool) -> None:
-    """Raise unless ``clip_norm`` is None or a positive, finite number."""
+def check_clip_norm(clip_norm: Any, strict: bool, owner: str = WRAPPER) -> None:
+    """Raise unless ``clip_norm`` of ``owner`` is None or a positive, finite number."""
     if clip_norm is None:
         return
     if strict:
         remedy = "the original does not clip; leave strict off"
         expected, got = "no clip_norm under strict", repr(clip_norm)
-        raise UnsupportedError(sentence(WRAPPER, expected, got, remedy))
-    fine = isinstance(clip_norm, Real) and is_positive(float(clip_norm))
-    require(WRAPPER, "clip_norm", clip_norm, fine, "a finite number > 0")
+        raise UnsupportedError(sentence(owner, expected, got, remedy))
+    number = isinstance(clip_norm, Real) and not isinstance(clip_norm, bool)
+    fine = number and is_positive(float(clip_norm))
+    require(owner, "clip_norm", clip_norm, fine, "a finite number > 0")
 
 
 def half_precision(what: str) -> DtypeError:
@@ -204,15 +205,18 @@ def named(nonfinite: Sequence[str]) -> str:
     return ", ".join(nonfinite) or "the norm of all gradients"
 
 
-def stalled(skips: int, scale: float, nonfinite: Sequence[str]) -> ScaleStalledError:
+def stalled(
+    skips: int, scale: float, nonfinite: Sequence[str], owner: str = WRAPPER
+) -> ScaleStalledError:
     """Build the error, or the warning, for a run that skips every step at the floor."""
-    return ScaleStalledError(stalled_text(str(skips), f"{scale:g}", named(nonfinite)))
+    values = str(skips), f"{scale:g}", named(nonfinite)
+    return ScaleStalledError(stalled_text(*values, owner))
 
 
-def stalled_text(skips: str, scale: str, names: str) -> str:
+def stalled_text(skips: str, scale: str, names: str, owner: str = WRAPPER) -> str:
     """Return the sentence of :func:`stalled`; a graph fills in its own values."""
     return sentence(
-        WRAPPER,
+        owner,
         "a finite step now and then",
         f"{skips} skipped in a row at loss scale {scale}, not finite: {names}",
         "look at these gradients, or lower the floor",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from lockstep.interface import StepReport
 from lockstep.spec.errors import (
@@ -22,6 +23,7 @@ __all__ = [
     "refuse_mixed_dtypes",
     "refuse_sparse",
     "report",
+    "report_through",
 ]
 
 WRAPPER = "MultitaskOptimizerWrapper"
@@ -38,6 +40,21 @@ def not_an_optimizer(opt: object, expected: str, strict: bool) -> NotAnOptimizer
     else:
         remedy = "pass the optimizer whose state is to be kept"
     return NotAnOptimizerError(sentence(WRAPPER, f"a {expected}", got, remedy))
+
+
+def report_through(own: StepReport, inner: Any, names: Sequence[str]) -> StepReport:
+    """Return what a step did after all: a wrapped wrapper may have skipped it.
+
+    Args:
+        own: what :func:`report` said before the wrapped optimizer was called.
+        inner: its ``last_step`` then; None if it keeps none.
+        names: of all variables.
+    """
+    if inner is None or inner.applied:
+        return own
+    reason = f"{own.reason}; {inner.reason}"
+    told: StepReport = inner._replace(reason=reason, skipped=tuple(names))
+    return told
 
 
 def report(

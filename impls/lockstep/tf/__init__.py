@@ -13,10 +13,12 @@ from lockstep.tf.ftrl import FtrlOptimizer
 from lockstep.tf.loss_scale import DynamicLossScale, FixedLossScale
 from lockstep.tf.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
 from lockstep.tf.loss_scaler import AutomaticLossScaler
+from lockstep.tf.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.tf.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
 )
+from lockstep.tf.regularizer import mp_regularizer_wrapper
 from lockstep.tf.variable_clipping import VariableClippingOptimizer
 
 AdagradOptimizer = tf.compat.v1.train.AdagradOptimizer
@@ -35,10 +37,12 @@ __all__ = [
     "FtrlOptimizer",
     "GradientDescentOptimizer",
     "MixedPrecisionLossScaleOptimizer",
+    "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
     "lr_policies",
+    "mp_regularizer_wrapper",
 ]

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
-from lockstep.interface import StepReport
 from lockstep.spec import loss_scaling as words
 from lockstep.spec import tf_host
-from lockstep.tf.core.stall import Watch
 from lockstep.tf.core.verdict import Verdict, judge
-from lockstep.tf.hooks import require_resources
-from lockstep.tf.loss_scale import (
-    DynamicLossScale,
-    LossScale,
-    get,
-    present_in,
-    state_variable,
-)
+from lockstep.tf.loss_scale import DynamicLossScale, LossScale, get, present_in
 from lockstep.tf.multitask import MultitaskOptimizerWrapper
 from lockstep.tf.pairs import (
     Gradient,
@@ -30,15 +21,14 @@ from lockstep.tf.pairs import (
     name_of,
     refuse_replicas,
 )
-from lockstep.tf.scaled_loss import scaled, unscaled
-from lockstep.tf.wrapper import Optimizer, Wrapper, as_train_op, is_keras
+from lockstep.tf.scaled_loss import refuse_half, scaled, unscaled
+from lockstep.tf.skipping import SkippingWrapper
+from lockstep.tf.wrapper import Optimizer, is_keras
 
 __all__ = ["MixedPrecisionLossScaleOptimizer"]
 
-Update = Callable[[Pairs], tf.Operation | None]
 
-
-class MixedPrecisionLossScaleOptimizer(Wrapper):
+class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
     """Differentiate a scaled loss, and leave steps out whose gradients are not finite.
 
     ``compute_gradients``: g = d(s loss)/dw (1/s), s the loss scale and 1/s rounded to
@@ -60,8 +50,8 @@ class MixedPrecisionLossScaleOptimizer(Wrapper):
             float16 is refused, slots and variables are hidden, no stall is noticed,
             ``clip_norm`` is refused.
         clip_norm: > 0; n the float32 global norm of the unscaled gradients, each g
-            becomes g clip_norm min(1 / n, 1 / clip_norm) before ``opt`` has it. n that
-            is not finite is an overflow, and skipped. None: no clipping, no norm.
+            becomes g clip_norm / n before ``opt`` has it, if n > clip_norm. n that is
+            not finite is an overflow, and skipped. None: no clipping, no norm.
 
     Attributes:
         inner_optimizer: ``opt``.
@@ -87,6 +77,8 @@ class MixedPrecisionLossScaleOptimizer(Wrapper):
         ([0.0, 0.0], True)
     """
 
+    owner = words.WRAPPER
+
     def __init__(
         self,
         opt: Optimizer,
@@ -103,17 +95,7 @@ class MixedPrecisionLossScaleOptimizer(Wrapper):
         words.check_at_floor(at_floor, floor_patience)
         words.check_clip_norm(clip_norm, strict)
         self.scale_object = get(loss_scale, strict)
-        super().__init__(opt, use_locking=getattr(opt, "_use_locking", False))
-        self._track_trackable(self.scale_object, "loss_scale")
-        self.at_floor = at_floor
-        self.floor_patience = floor_patience
-        self.strict = strict
-        self.clip_norm = clip_norm
-        self.last_step: StepReport | None = None
-        if not strict:
-            with tf.init_scope():
-                self.skipped_in_a_row = state_variable("skipped_in_a_row", 0, tf.int64)
-            self._track_trackable(self.skipped_in_a_row, "skipped_in_a_row")
+        super().__init__(opt, None, at_floor, floor_patience, clip_norm, strict)
 
     @property
     def loss_scale(self) -> tf.Tensor:
@@ -149,15 +131,17 @@ class MixedPrecisionLossScaleOptimizer(Wrapper):
         # Read once: the loss and its gradients must see one scale.
         scale = self.loss_scale
         pairs = super().compute_gradients(
-            scaled(loss, scale, self.strict),
+            scaled(loss, scale, partial(refuse_half, "a loss", self.strict)),
             var_list,
             gate_gradients,
             aggregation_method,
             colocate_gradients_with_ops,
             grad_loss,
         )
-        reciprocal = 1.0 / scale
-        return [(unscaled(g, v, reciprocal, self.strict), v) for g, v in pairs]
+        for gradient, variable in pairs:
+            if gradient is not None:
+                refuse_half(repr(name_of(variable)), self.strict, gradient.dtype)
+        return unscaled(pairs, scale, self.strict)
 
     @tf.autograph.experimental.do_not_convert
     def apply_gradients(
@@ -191,14 +175,7 @@ class MixedPrecisionLossScaleOptimizer(Wrapper):
         def update(pairs: Pairs) -> tf.Operation | None:
             return self.inner_optimizer.apply_gradients(pairs, global_step, name)
 
-        if tf.executing_eagerly():
-            return self._apply_eagerly(pairs, update)
-        if not self.skips:
-            return update(pairs)
-        touched = [v for g, v in pairs if g is not None]
-        step = [] if global_step is None else [global_step]
-        require_resources([*touched, *step])
-        return as_train_op(lambda: self._apply_in_graph(pairs, update, name))
+        return self.apply_or_skip(pairs, update, global_step, name)
 
     @property
     def skips(self) -> bool:
@@ -208,12 +185,6 @@ class MixedPrecisionLossScaleOptimizer(Wrapper):
         """
         return not self.strict or isinstance(self.scale_object, DynamicLossScale)
 
-    @property
-    def watch(self) -> Watch:
-        """Who counts the skipped steps; not under strict."""
-        count, patience = self.skipped_in_a_row, self.floor_patience
-        return Watch(count, self.scale_object, patience, self.at_floor)
-
     def judge(self, pairs: Pairs) -> Verdict:
         """Look at the gradients of a step."""
         scale = self.scale_object
@@ -222,66 +193,13 @@ class MixedPrecisionLossScaleOptimizer(Wrapper):
         names = [name_of(variable) for g, variable in pairs if g is not None]
         return judge(present, names, self.clip_norm)
 
-    def _apply_in_graph(self, pairs: Pairs, update: Update, name: str | None) -> Any:
-        with self._old_scope():
-            verdict = self.judge(pairs)
-        with self._old_scope():
-            self.create_slots([v for g, v in pairs if g is not None])
+    def move_scale(self, verdict: Verdict) -> tf.Operation | None:
+        """Let the scale take note of a step; return the operation."""
+        return self.scale_object.move(verdict.finite)
 
-        def run() -> tf.Operation | None:
-            with tf.control_dependencies([update(verdict.clipped(pairs))]):
-                return tf.no_op()
-
-        done = tf.cond(verdict.finite, run, tf.no_op)
-        # A step that fails leaves the scale where it was.
-        with tf.control_dependencies([done]):
-            moved = self.scale_object.move(verdict.finite)
-        with tf.control_dependencies([moved]):
-            told = tf.no_op() if self.strict else self.watch.count_in_graph(verdict)
-        return tf.group(done, moved, told, name=name or self.get_name())
-
-    def _old_scope(self) -> contextlib.AbstractContextManager[Any]:
-        """Name what is made as the original did, in the second of its conditions.
-
-        Checkpoints of old code have ``cond_1/beta1_power`` for the power of an Adam.
-        """
-        if not self.strict:
-            return contextlib.nullcontext()
-        return tf.compat.v1.name_scope("cond")
-
-    def _apply_eagerly(self, pairs: Pairs, update: Update) -> tf.Operation | None:
-        before, verdict = float(self.loss_scale), self.judge(pairs)
-        finite = bool(verdict.finite)
-        applied = finite or not self.skips
-        if applied:
-            done = update(verdict.clipped(pairs))
-        else:
-            # As in a graph: what a first step makes exists after a skipped one too.
-            done = self.create_slots([v for g, v in pairs if g is not None])
-        # A step that fails leaves the scale where it was.
-        self.scale_object.move(verdict.finite)
-        self.last_step = words.report(
-            getattr(self.inner_optimizer, "last_step", None) if applied else None,
-            [name_of(variable) for _, variable in pairs],
-            [] if finite else verdict.nonfinite(),
-            (before, float(self.loss_scale)),
-            applied,
-            *verdict.norm_and_factor(),
-        )
-        if not self.strict:
-            self.watch.count_eagerly(verdict)
-        return done
-
-    def get_slot(self, var: Any, name: str) -> tf.Variable | None:
-        """Return a slot of the wrapped optimizer.
-
-        # Quirk: docs/differences.md#loss-scale-slots. Strict: None.
-        """
-        return None if self.strict else super().get_slot(var, name)
-
-    def get_slot_names(self) -> list[str]:
-        """Return the names of the slots that exist; strict: nothing."""
-        return [] if self.strict else super().get_slot_names()
+    def scale_is_at_floor(self) -> tf.Tensor:
+        """Say whether no overflow can make the scale smaller: bool, 0-d."""
+        return self.scale_object.at_floor()
 
     def variables(self) -> list[tf.Variable]:
         """Return the state: wrapped optimizer, scale and skip count; strict: none."""

@@ -148,12 +148,14 @@ class MultitaskOptimizerWrapper(Wrapper):
             zero[~absent] = all_zero_flags(present)
         names = [name_of(variable) for _, variable in pairs]
         self.last_step = words.report(names, zero.tolist(), absent.tolist())
-        if self.strict:
-            return self.inner_optimizer.apply_gradients(pairs, global_step, name)
-        if not self.last_step.applied:
+        if not (self.strict or self.last_step.applied):
             return advance(global_step)
-        kept = [pair for pair, dropped in zip(pairs, zero, strict=True) if not dropped]
-        return self.inner_optimizer.apply_gradients(kept, global_step, name)
+        dropped = np.zeros_like(zero) if self.strict else zero
+        kept = [pair for pair, out in zip(pairs, dropped, strict=True) if not out]
+        done = self.inner_optimizer.apply_gradients(kept, global_step, name)
+        inner = getattr(self.inner_optimizer, "last_step", None)
+        self.last_step = words.report_through(self.last_step, inner, names)
+        return done
 
     def _apply_in_graph(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None

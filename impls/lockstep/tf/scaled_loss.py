@@ -2,45 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from lockstep.spec import loss_scaling as words
-from lockstep.tf.core.finite import times
-from lockstep.tf.pairs import Gradient, name_of
+from lockstep.tf.core.clip_rows import as_tensor
+from lockstep.tf.core.finite import divided, times
+from lockstep.tf.pairs import Gradient, Pairs
 
-__all__ = ["scaled", "unscaled"]
+__all__ = ["refuse_half", "scaled", "unscaled"]
 
 
-def scaled(loss: Any, scale: tf.Tensor, strict: bool) -> Any:
-    """Return ``loss`` times the scale; a callable becomes another one."""
+def scaled(
+    loss: Any, scale: float | tf.Tensor, check: Callable[[tf.DType], None]
+) -> Any:
+    """Return ``loss`` times the scale in its dtype; a callable becomes another one.
+
+    ``check`` raises for a dtype of the loss that is refused.
+    """
     if callable(loss):
-        return lambda: scaled(tf.convert_to_tensor(loss()), scale, strict)
+        return lambda: scaled(tf.convert_to_tensor(loss()), scale, check)
     loss = tf.convert_to_tensor(loss)
+    check(loss.dtype)
+    return loss * as_tensor(scale, loss.dtype)
+
+
+def unscaled(pairs: Pairs, scale: float | tf.Tensor, strict: bool) -> Pairs:
+    """Return pairs of g (1/s), half precision by way of float32; None stays None.
+
+    Strict: also where 1/s is flushed to zero, above 2^126.
+    """
+    present = [gradient for gradient, _ in pairs if gradient is not None]
+    values = [getattr(gradient, "values", gradient) for gradient in present]
     if strict:
-        refuse_half("a loss", loss.dtype)
-    return loss * tf.cast(scale, loss.dtype)
+        reciprocal = 1.0 / scale
+        found = iter([times(value, reciprocal) for value in values])
+    else:
+        found = iter(divided(values, scale))
+    return [(g if g is None else with_values(g, next(found)), v) for g, v in pairs]
 
 
-def unscaled(
-    gradient: Gradient, variable: Any, reciprocal: tf.Tensor, strict: bool
-) -> Gradient:
-    """Return g (1/s), half precision by way of float32; absent stays absent."""
-    if gradient is None:
-        return None
-    if strict:
-        refuse_half(repr(name_of(variable)), gradient.dtype)
-    if isinstance(gradient, tf.IndexedSlices):
-        values = times(gradient.values, reciprocal)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return times(gradient, reciprocal)
+def with_values(gradient: tf.Tensor | tf.IndexedSlices, values: tf.Tensor) -> Gradient:
+    """Return a gradient of the same kind and rows with these values."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return values
+    return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
 
 
-def refuse_half(what: str, dtype: tf.DType) -> None:
-    """Raise for what the original's float32 scale cannot multiply.
+def refuse_half(what: str, strict: bool, dtype: tf.DType) -> None:
+    """Strict: raise for what the original's float32 scale cannot multiply.
 
     # Quirk: docs/differences.md#loss-scale-float16
     """
-    if dtype.base_dtype != tf.float32:
+    if strict and dtype.base_dtype != tf.float32:
         raise words.half_precision(what)

@@ -30,12 +30,14 @@ __all__ = [
     "FtrlOptimizer",
     "GradientDescentOptimizer",
     "MixedPrecisionLossScaleOptimizer",
+    "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
     "lr_policies",
+    "mp_regularizer_wrapper",
 ]
 
 
@@ -95,6 +97,15 @@ class MixedPrecisionLossScaleOptimizer(default.MixedPrecisionLossScaleOptimizer)
         super().__init__(opt, loss_scale, strict=True)
 
 
+class MixedPrecisionOptimizerWrapper(default.MixedPrecisionOptimizerWrapper):
+    """The wrapper of float32 masters with ``strict=True``."""
+
+    def __init__(
+        self, optimizer: tf.compat.v1.train.Optimizer, loss_scale: Any = None
+    ) -> None:
+        super().__init__(optimizer, loss_scale, strict=True)
+
+
 class AutomaticLossScaler(default.AutomaticLossScaler):
     """The scaler with ``strict=True``."""
 
@@ -138,6 +149,11 @@ def clip_gradients_by_global_norm(
     return default.clip_gradients_by_global_norm(
         gradients_variables, clip_norm, strict=True
     )
+
+
+def mp_regularizer_wrapper(regularizer: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Wrap with ``strict=True``."""
+    return default.mp_regularizer_wrapper(regularizer, strict=True)
 
 
 lr_policies = strict_module(default.lr_policies, f"{__name__}.lr_policies")

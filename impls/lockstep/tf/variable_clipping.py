@@ -14,6 +14,7 @@ import tensorflow as tf
 from lockstep.interface import StepReport
 from lockstep.spec import tf_host
 from lockstep.spec import variable_clipping as words
+from lockstep.spec.mixed_precision import clips_outside
 from lockstep.tf.core.clip_rows import clip_rows, excess
 from lockstep.tf.hooks import is_reference, skips_of, unless
 from lockstep.tf.pairs import (
@@ -98,6 +99,8 @@ class VariableClippingOptimizer(Wrapper):
         known = tf.get_static_value(max_norm) if tf.is_tensor(max_norm) else max_norm
         if not strict and not (known is None and tf.is_tensor(max_norm)):
             words.check_max_norm(known)
+        if not strict:
+            refuse_masters(opt, vars_to_clip_dims)
         super().__init__(opt, name, use_locking)
         self.max_norm = max_norm
         self.use_locking = use_locking
@@ -235,6 +238,14 @@ def refuse_others(opt: Any, strict: bool) -> None:
         fine = all(hasattr(opt, method) for method in DELEGATED)
     if not fine:
         raise words.not_an_optimizer(opt, "tf.compat.v1.train.Optimizer")
+
+
+def refuse_masters(opt: Optimizer, keys: Iterable[Any]) -> None:
+    """Raise for variables that ``opt`` trains through masters of its own."""
+    trains_master = getattr(opt, "trains_master", None)
+    for variable in map(as_variable, keys):
+        if trains_master is not None and trains_master(variable):
+            raise clips_outside(name_of(variable))
 
 
 def axes_by_variable(

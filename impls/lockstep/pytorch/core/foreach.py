@@ -12,7 +12,20 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["end_to_end", "norms", "scale", "scale_in_place"]
+__all__ = ["clamp", "copy", "end_to_end", "norms", "scale", "scale_in_place"]
+
+
+def clamp(tensors: Sequence[Tensor], largest: float) -> list[Tensor]:
+    """Return tensors with magnitudes of at most ``largest``; NaN stays NaN."""
+    clamped = torch._foreach_clamp_max(tensors, largest)
+    torch._foreach_clamp_min_(clamped, -largest)
+    return list(clamped)
+
+
+def copy(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+    """Copy tensors into others of their shapes, cast to their dtypes."""
+    if targets:
+        torch._foreach_copy_(targets, sources)
 
 
 def scale(tensors: Sequence[Tensor], factor: Tensor | float) -> list[Tensor]:

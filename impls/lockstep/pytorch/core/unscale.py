@@ -14,7 +14,7 @@ from lockstep.pytorch.core import foreach
 from lockstep.pytorch.core.finite import times
 from lockstep.pytorch.core.norms import magnitudes, tensor_norms, total_norm
 
-__all__ = ["Look", "divide", "look", "look_on_device", "unscaled"]
+__all__ = ["Look", "divide", "fit", "look", "look_on_device", "unscaled"]
 
 LARGEST = float(np.finfo(np.float32).max)
 

@@ -25,6 +25,7 @@ SHARED = sorted(
 )
 WRAPPERS = [
     "MixedPrecisionLossScaleOptimizer",
+    "MixedPrecisionOptimizerWrapper",
     "MultitaskOptimizerWrapper",
     "VariableClippingOptimizer",
 ]
@@ -99,10 +100,12 @@ def test_methods_take_the_arguments_of_every_wrapper(name, wrapper):
         "automatic_scaler",
         "loss_scale",
         "loss_scale_optimizer",
+        "mixed_precision",
         "multitask",
         "optimizers.adam",
         "optimizers.adaptive",
         "optimizers.plain",
+        "regularizer",
         "variable_clipping",
     ],
 )

@@ -11,6 +11,7 @@ from torch.nn import Parameter
 from lockstep.pytorch import (
     DynamicLossScale,
     MixedPrecisionLossScaleOptimizer,
+    MixedPrecisionOptimizerWrapper,
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
     clip_gradients_by_global_norm,
@@ -87,3 +88,26 @@ def test_row_clipping_does_not_wait(sparse):
     rows = torch.tensor([1, 5, 1], device="cuda") if sparse else None
     assert host_syncs(lambda: wrapper.clip({table: rows})) == 0
     assert int((table < 1).all(dim=1).sum()) == (2 if sparse else 1000)
+
+
+@pytest.mark.parametrize("capturable", [False, True], ids=["waits", "never waits"])
+@pytest.mark.parametrize("bad", [False, True], ids=["finite", "not finite"])
+def test_masters_wait_once_and_a_second_time_for_names_or_never(capturable, bad):
+    weights = [Parameter(torch.ones(300, 20, device="cuda").half()) for _ in range(20)]
+    adam = torch.optim.Adam(weights, fused=True)
+    wrapper = MixedPrecisionOptimizerWrapper(
+        adam, "dynamic", clip_norm=1.0, capturable=capturable
+    )
+    for weight in weights:
+        weight.grad = torch.ones_like(weight)
+    wrapper.step()
+    weights[3].grad.fill_(torch.inf if bad else 1.0)
+    if capturable:
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            wrapper.step()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    else:
+        assert host_syncs(wrapper.step) == 1 + bad
+    assert wrapper.last_step.applied is not bad

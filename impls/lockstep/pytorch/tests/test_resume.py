@@ -14,6 +14,7 @@ from torch.distributed.checkpoint import state_dict as checkpoint
 from lockstep.pytorch import (
     DynamicLossScale,
     MixedPrecisionLossScaleOptimizer,
+    MixedPrecisionOptimizerWrapper,
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
 )
@@ -42,7 +43,13 @@ def scaling(opt):
     return MixedPrecisionLossScaleOptimizer(opt, DynamicLossScale(4.0, 2))
 
 
+def masters(opt):
+    """Keep float32 masters; the scale grows every other step."""
+    return MixedPrecisionOptimizerWrapper(opt, DynamicLossScale(4.0, 2))
+
+
 WRAPPERS = {
+    "masters": masters,
     "multitask": MultitaskOptimizerWrapper,
     "rows": row_clipping,
     "scaling": scaling,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
@@ -15,28 +16,22 @@ from lockstep.tf.core.verdict import Verdict
 __all__ = ["Watch"]
 
 
-class LossScale(Protocol):
-    """What a stall asks of a loss scale."""
-
-    def __call__(self) -> tf.Tensor:
-        """Return the scale of the next step: float32, 0-d."""
-
-    def at_floor(self) -> tf.Tensor:
-        """Say whether no overflow can make the scale smaller: bool, 0-d."""
-
-
 class Watch(NamedTuple):
     """Who counts skipped steps, and when and how a stall is told.
 
     Attributes:
+        owner: the wrapper's name.
         count: the steps skipped in a row: int64, 0-d, in checkpoints.
-        scale: the loss scale; a stall needs it at its floor.
+        scale: returns the loss scale.
+        is_at_floor: says whether it cannot sink any more, which a stall needs.
         patience: steps.
         at_floor: ``warn``, ``raise`` or ``ignore``.
     """
 
+    owner: str
     count: tf.Variable
-    scale: LossScale
+    scale: Callable[[], tf.Tensor]
+    is_at_floor: Callable[[], tf.Tensor]
     patience: int
     at_floor: str
 
@@ -45,9 +40,10 @@ class Watch(NamedTuple):
         skips = 0 if bool(verdict.finite) else int(self.count) + 1
         self.count.assign(skips)
         quiet = self.at_floor == "ignore" or skips < self.patience
-        if quiet or not self.scale.at_floor():
+        if quiet or not self.is_at_floor():
             return
-        stalled = words.stalled(skips, float(self.scale()), verdict.nonfinite())
+        names = verdict.nonfinite()
+        stalled = words.stalled(skips, float(self.scale()), names, self.owner)
         if self.at_floor == "raise":
             raise stalled
         if skips == self.patience:
@@ -67,12 +63,12 @@ class Watch(NamedTuple):
         reached = tf.greater_equal if self.at_floor == "raise" else tf.equal
         with tf.control_dependencies([counted]):
             stalled = reached(skips, tf.constant(self.patience, tf.int64))
-            stalled = tf.logical_and(stalled, self.scale.at_floor())
+            stalled = tf.logical_and(stalled, self.is_at_floor())
             return tf.cond(stalled, lambda: self.tell(verdict, skips), tf.no_op)
 
     def tell(self, verdict: Verdict, skips: tf.Tensor) -> tf.Operation:
         """Print the sentence to stderr, or fail with it."""
-        text = stalled_text(verdict, skips, self.scale())
+        text = stalled_text(self.owner, verdict, skips, self.scale())
         if self.at_floor == "raise":
             told = tf.debugging.Assert(False, [text])
         else:
@@ -81,12 +77,14 @@ class Watch(NamedTuple):
             return tf.no_op()
 
 
-def stalled_text(verdict: Verdict, skips: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
+def stalled_text(
+    owner: str, verdict: Verdict, skips: tf.Tensor, scale: tf.Tensor
+) -> tf.Tensor:
     """Return the sentence of ``words.stalled`` with this step's values: string, 0-d."""
     names = tf.boolean_mask(tf.constant(verdict.names), tf.logical_not(verdict.flags))
     joined = tf.strings.reduce_join(names, separator=", ")
     joined = tf.where(tf.size(names) > 0, joined, words.named([]))
     values = [tf.strings.as_string(skips), tf.strings.as_string(scale, shortest=True)]
-    first, *rest = words.stalled_text("{}", "{}", "{}").split("{}")
+    first, *rest = words.stalled_text("{}", "{}", "{}", owner).split("{}")
     parts = zip([*values, joined], rest, strict=True)
     return tf.strings.join([first, *(piece for pair in parts for piece in pair)])

@@ -26,6 +26,8 @@ class Verdict(NamedTuple):
         finite: whether all are, and their norm if it was taken: bool, 0-d.
         norm: the global norm of all, float32, 0-d; None if nothing is to be clipped.
         factor: what clipping multiplies by, like the norm.
+        shown: what an automatic scaler is to see: has_nan, bool, and the largest
+            element, float32, both 0-d; None for other scales.
     """
 
     names: list[str]
@@ -33,6 +35,7 @@ class Verdict(NamedTuple):
     finite: tf.Tensor
     norm: tf.Tensor | None = None
     factor: tf.Tensor | None = None
+    shown: tuple[tf.Tensor, tf.Tensor] | None = None
 
     def clipped(self, pairs: Pairs) -> Pairs:
         """Return the pairs with gradients times the factor, if there is one."""
@@ -66,4 +69,6 @@ def judge(
         return Verdict(names, flags, finite)
     norm = global_norm(present, tf.float32)
     finite = tf.logical_and(finite, tf.math.is_finite(norm))
-    return Verdict(names, flags, finite, norm, clip_factor(norm, clip_norm))
+    # Below the limit nothing is multiplied: c (1/c) is not 1 for every c.
+    factor = tf.where(norm > clip_norm, clip_factor(norm, clip_norm), 1.0)
+    return Verdict(names, flags, finite, norm, factor)

@@ -1,0 +1,7 @@
+"""A step with a scaled loss and a clipped gradient, and moving the scale alone."""
+
+SCALE = 2.0**15
+"""The loss scale that everything begins with."""
+
+CLIP = 1.0
+"""The largest global norm: gradients of deviation 0.02 are far beyond it."""

@@ -1,0 +1,126 @@
+"""Scaled and clipped steps of Adam in PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from harness.tasks.loss_scaling_overhead import CLIP, SCALE
+from harness.tasks.overhead.torch_model import Gradients, parameters, prepared
+from harness.timing import Step, Steps, made
+from lockstep.pytorch import (
+    AutomaticLossScaler,
+    DynamicLossScale,
+    MixedPrecisionLossScaleOptimizer,
+)
+
+UPDATES = 100
+"""Updates that are timed together; a single one is hardly longer than the clock's."""
+
+
+def variants(seed: int, part: str, device: str, **what: str) -> Steps:
+    """Return the steps to time, made in random order.
+
+    ``part`` is ``step`` of a ``model``: ``ours``, ``same`` (``GradScaler`` and the same
+    fused Adam), ``usual`` (with Adam as it comes), ``bare`` (neither scaled nor
+    clipped); or it is ``update`` of a ``scaler``: ``ours``, ``gradscaler``.
+    """
+    torch.set_num_threads(1)
+    parts = {"step": step_makers, "update": update_makers}
+    return made(parts[part](**what, device=device), seed)
+
+
+def step_makers(model: str, device: str) -> dict[str, Callable[[], Step]]:
+    gradients = Gradients(model, SCALE, device, torch.float32)
+
+    def make(step: Callable[[list[Tensor]], tuple[Step, Step]]) -> Step:
+        weights = parameters(model, device, torch.float32)
+        scale, timed = step(weights)
+
+        def prepare() -> None:
+            gradients.fill(weights)
+            scale()
+
+        return prepared(prepare, timed, device)
+
+    kinds = {
+        "ours": our_step,
+        "same": partial(gradscaler_step, fused=True),
+        "usual": partial(gradscaler_step, fused=None),
+        "bare": bare_step,
+    }
+    return {name: partial(make, step) for name, step in kinds.items()}
+
+
+def our_step(weights: list[Tensor]) -> tuple[Step, Step]:
+    """Return what scales a loss before the step, and the step."""
+    base = torch.optim.Adam(weights, lr=1e-4, fused=True)
+    scale = DynamicLossScale(SCALE)
+    optimizer = MixedPrecisionLossScaleOptimizer(base, scale, clip_norm=CLIP)
+    loss = weights[0].new_ones(())
+    return lambda: optimizer.scale_loss(loss), optimizer.step
+
+
+def gradscaler_step(weights: list[Tensor], fused: bool | None) -> tuple[Step, Step]:
+    optimizer = torch.optim.Adam(weights, lr=1e-4, fused=fused)
+    scaler = torch.amp.GradScaler(weights[0].device.type, init_scale=SCALE)
+    loss = weights[0].new_ones(())
+
+    def step() -> None:
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(weights, CLIP)
+        scaler.step(optimizer)
+        scaler.update()
+
+    return lambda: scaler.scale(loss), step
+
+
+def bare_step(weights: list[Tensor]) -> tuple[Step, Step]:
+    return lambda: None, torch.optim.Adam(weights, lr=1e-4, fused=True).step
+
+
+def update_makers(scaler: str, device: str) -> dict[str, Callable[[], Step]]:
+    ours = dynamic_updates if scaler == "dynamic" else partial(automatic, scaler)
+    peer = partial(gradscaler_updates, device)
+    return {"ours": ours, "gradscaler": peer}
+
+
+def dynamic_updates() -> Step:
+    """What the wrapper does with its scale once it has looked at the gradients."""
+    return repeated(partial(DynamicLossScale(SCALE).move, True))
+
+
+def automatic(algorithm: str) -> Step:
+    scaler = AutomaticLossScaler(algorithm)
+    return repeated(partial(scaler.update_op, False, 1.0))
+
+
+def repeated(update: Callable[[], object]) -> Step:
+    def updates() -> None:
+        for _ in range(UPDATES):
+            update()
+
+    return updates
+
+
+def gradscaler_updates(device: str) -> Step:
+    """Updates of many scalers, for each of them wants gradients to look at first."""
+    weight = torch.nn.Parameter(torch.ones(1, device=device))
+    weight.grad = torch.ones_like(weight)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    kind = torch.device(device).type
+    scalers = [torch.amp.GradScaler(kind, init_scale=1.0) for _ in range(UPDATES)]
+
+    def look() -> None:
+        for scaler in scalers:
+            scaler.scale(weight)
+            scaler.unscale_(optimizer)
+
+    def updates() -> None:
+        for scaler in scalers:
+            scaler.update()
+
+    return prepared(look, updates, device)

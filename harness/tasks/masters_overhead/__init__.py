@@ -1,0 +1,1 @@
+"""A step on float16 weights whose float32 masters an optimizer moves."""

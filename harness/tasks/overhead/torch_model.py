@@ -1,0 +1,55 @@
+"""Steps in PyTorch: made in random order, and done when they return."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from harness.tasks.overhead.shapes import arrays
+from harness.timing import Prepared, Step
+
+
+def parameters(model: str, device: str, dtype: torch.dtype) -> list[Tensor]:
+    """Return the parameters of a model, without gradients."""
+    return [
+        torch.nn.Parameter(torch.tensor(value, dtype=dtype, device=device))
+        for value in arrays(model, seed=0)
+    ]
+
+
+def finished(step: Step, device: str) -> Step:
+    """Return ``step``, waiting for the device where it works on its own."""
+    if not device.startswith("cuda"):
+        return step
+
+    def and_wait() -> None:
+        step()
+        torch.cuda.synchronize(device)
+
+    return and_wait
+
+
+def prepared(prepare: Step, step: Step, device: str) -> Prepared:
+    """Return a step with what goes before it, which is not timed."""
+    return Prepared(finished(prepare, device), finished(step, device))
+
+
+class Gradients:
+    """The gradients of scaled losses, handed out anew before every step.
+
+    Fused optimizers write unscaled and clipped gradients back into ``grad``: a second
+    step would find nothing to clip.
+    """
+
+    def __init__(
+        self, model: str, scale: float, device: str, dtype: torch.dtype
+    ) -> None:
+        drawn = [torch.tensor(value * scale) for value in arrays(model, seed=1)]
+        self.values = [value.to(device, dtype) for value in drawn]
+
+    def fill(self, made: list[Tensor]) -> None:
+        """Copy the gradients into those of the parameters, in place."""
+        for parameter, value in zip(made, self.values, strict=True):
+            if parameter.grad is None:
+                parameter.grad = torch.empty_like(value)
+            parameter.grad.copy_(value)

@@ -1,0 +1,188 @@
+"""The figures of the experiment, each a function of a finding's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from harness.finding import Finding
+from harness.plot import Drawing
+from harness.style import MARKERS, Theme
+
+__all__ = ["drawings"]
+
+LINES = {"default": "-", "strict": "--"}
+WIDTHS = {"default": 1.6, "strict": 2.4}
+COLUMNS = 4
+WIDTH = 7.6
+
+
+def drawings(finding: Finding) -> Iterator[Drawing]:
+    """Yield what there is to draw, in reading order."""
+    yield rates(finding)
+    yield losses(finding)
+    yield ends(finding)
+
+
+def rates(finding: Finding) -> Drawing:
+    """A panel a schedule: the rate over the steps, strict and default."""
+    table, peaks = finding.tables["schedules"], finding.tables["peaks"]
+    early = peaks[peaks["law"] < 1].iloc[0]
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        panels = _panels(canvas, table)
+        for panel, rows in zip(panels, _each(table, "schedule"), strict=False):
+            for mode in LINES:
+                of_mode = rows[rows["mode"] == mode]
+                _line(panel, theme, mode, of_mode["step"], of_mode["rate"])
+        _legend(canvas, theme)
+        panels[0].set_ylim(bottom=0)
+        for panel in panels[::COLUMNS]:
+            panel.set_ylabel("learning rate")
+
+    return Drawing(
+        "rates",
+        f"poly_decay without waiting peaks at {early['peak']:.2f} of its rate",
+        alt="The learning rate over the steps for each schedule, strict and default. "
+        f"{finding.answer}",
+        caption="All schedules are given the same rate. Where one line is seen, strict "
+        "and default are the same.",
+        data=table,
+        size=(WIDTH, 4.4),
+        paint=paint,
+    )
+
+
+def losses(finding: Finding) -> Drawing:
+    """A panel a schedule: the held-out loss over the steps, with its interval."""
+    table = finding.tables["curves"]
+    hosts = list(dict.fromkeys(table["host"]))
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        panels = _panels(canvas, table)
+        for panel, rows in zip(panels, _each(table, "schedule"), strict=False):
+            for mode in LINES:
+                of_mode = rows[(rows["mode"] == mode) & (rows["host"] == hosts[0])]
+                band = of_mode["low"], of_mode["high"]
+                colour = theme.methods[mode]
+                panel.fill_between(
+                    of_mode["step"], *band, color=colour, alpha=0.2, lw=0
+                )
+                _line(panel, theme, mode, of_mode["step"], of_mode["median"])
+        _legend(canvas, theme)
+        _log(panels[0])
+        for panel in panels[::COLUMNS]:
+            panel.set_ylabel("held-out loss (nats)")
+
+    return Drawing(
+        "losses",
+        "The same budget under every schedule: held-out loss over the steps",
+        alt="Held-out loss over the steps for each schedule, strict and default. "
+        f"{finding.answer}",
+        caption=f"Median over seeds on {hosts[0]}, the 95 % interval as a band.",
+        data=table,
+        size=(WIDTH, 4.4),
+        paint=paint,
+    )
+
+
+def ends(finding: Finding) -> Drawing:
+    """A line a schedule: the loss at the end on every host, strict and default."""
+    table = finding.tables["losses"]
+    names = list(dict.fromkeys(table["schedule"]))
+    hosts = list(dict.fromkeys(table["host"]))
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        axes = canvas.subplots()
+        for _, row in table.iterrows():
+            mode, host = str(row["mode"]), str(row["host"])
+            offset = 0.18 * (1 if mode == "strict" else -1) + 0.12 * hosts.index(host)
+            place = names.index(row["schedule"]) + offset - 0.06
+            colour = theme.methods[mode]
+            axes.plot([row["low"], row["high"]], [place] * 2, color=colour, lw=1.4)
+            style = _marker(host, hosts, colour)
+            axes.plot(row["loss"], place, **style)
+        axes.set_yticks(range(len(names)), names)
+        axes.invert_yaxis()
+        axes.set_xlabel("held-out loss at the end (nats)")
+        axes.grid(visible=False, axis="y")
+        _legend(canvas, theme, hosts)
+
+    return Drawing(
+        "ends",
+        _spread(table),
+        alt="Held-out loss at the end for each schedule, mode and host, with "
+        f"intervals. {finding.answer}",
+        caption="Median over seeds with its 95 % interval; a host's marker is filled "
+        "for the first one only.",
+        data=table,
+        size=(WIDTH, 4.2),
+        paint=paint,
+    )
+
+
+def _spread(table: pd.DataFrame) -> str:
+    """Say where the best and the worst schedule end, on the first host."""
+    rows = table[table["host"] == table["host"].iloc[0]].sort_values("loss")
+    best, worst = rows.iloc[0], rows.iloc[-1]
+    return (
+        f"Losses end between {best['loss']:.2f} ({best['schedule']}) and "
+        f"{worst['loss']:.2f} ({worst['schedule']}, {worst['mode']})"
+    )
+
+
+def _panels(canvas: Canvas, table: pd.DataFrame) -> list[Axes]:
+    """Make one panel a schedule, in rows of four, with the same axes."""
+    names = list(dict.fromkeys(table["schedule"]))
+    rows = -(-len(names) // COLUMNS)
+    grid = canvas.subplots(rows, COLUMNS, sharex=True, sharey=True, squeeze=False)
+    panels = list(grid.flat)
+    for panel, name in zip(panels, names, strict=False):
+        panel.set_title(name)
+    for panel in panels[len(names) :]:
+        panel.set_visible(False)
+    for panel in panels[-COLUMNS:]:
+        panel.set_xlabel("step")
+    return panels
+
+
+def _each(table: pd.DataFrame, column: str) -> Iterator[pd.DataFrame]:
+    for _, rows in table.groupby(column, sort=False):
+        yield rows
+
+
+def _line(panel: Axes, theme: Theme, mode: str, x: Any, y: Any) -> None:
+    """Draw a mode's line; strict is wide and dashed: both are seen where equal."""
+    colour, below = theme.methods[mode], 2 if mode == "default" else 3
+    panel.plot(x, y, LINES[mode], color=colour, lw=WIDTHS[mode], zorder=below)
+
+
+def _log(panel: Axes) -> None:
+    panel.set_yscale("log")
+    panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    panel.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _marker(host: str, hosts: Sequence[str], colour: str) -> dict[str, Any]:
+    filled = colour if host == hosts[0] else "none"
+    kind = MARKERS[host.split(" ")[0]]
+    return {"marker": kind, "ms": 4.5, "color": colour, "mfc": filled, "lw": 0}
+
+
+def _legend(canvas: Canvas, theme: Theme, hosts: Sequence[str] = ()) -> None:
+    """Name modes by line and colour and hosts by marker, below the panels."""
+    handles = [
+        Line2D([], [], color=theme.methods[m], ls=LINES[m], lw=WIDTHS[m], label=m)
+        for m in LINES
+    ]
+    handles += [
+        Line2D([], [], label=host, **_marker(host, hosts, theme.ink)) for host in hosts
+    ]
+    canvas.legend(handles=handles, loc="outside lower center", ncols=len(handles))

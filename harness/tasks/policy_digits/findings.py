@@ -1,0 +1,229 @@
+"""The answer, computed: which quirks the policies have, and what they lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.finding import Judgement
+from harness.record import Record
+from harness.stats import Interval, overlap
+from harness.tasks.policy_digits import tables
+from harness.tasks.policy_digits.settings import Settings
+
+__all__ = ["judge", "match"]
+
+TOLERANCE = 0.01
+"""How far a peak may miss its law: the law's step is not a whole one."""
+
+ROUNDING = 1e-6
+"""How far rates of two hosts may be apart: a few units in the last place of float32."""
+
+SLACK = 0.05
+"""How far intervals of a loss may miss each other: those of few seeds are narrow."""
+
+DIFFER = ("cosine_decay", "inv_poly_decay")
+"""The policies with another rule under strict."""
+
+
+def judge(records: Sequence[Record]) -> Judgement:
+    """Make tables of the records, judge the claims by them and say the answer."""
+    cells = tables.cells(records)
+    made = {
+        "peaks": tables.peaks(cells),
+        "losses": tables.losses(cells),
+        "hosts": tables.hosts(cells),
+        "schedules": tables.schedules(cells),
+        "curves": tables.curves(cells),
+    }
+    settings = {cell.settings.label: cell.settings for cell in cells}
+    claims = claimed(made, settings)
+    verdict = "not supported"
+    if claims[0][1]:
+        verdict = "reproduced" if all(holds for _, holds in claims) else "partly"
+    return Judgement(
+        answer=_answer(made),
+        verdict=verdict,
+        tables=made,
+        small_print=_small_print(made, claims, settings),
+    )
+
+
+def match(
+    published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
+) -> pd.DataFrame:
+    """Compare a user's peaks with the published ones; losses depend on the scale."""
+    keys = ["schedule", "mode", "host"]
+    both = published["peaks"][[*keys, "peak"]].merge(
+        own["peaks"][[*keys, "peak"]], on=keys, suffixes=("_published", "_own")
+    )
+    gap = np.abs(both["peak_own"] / both["peak_published"] - 1)
+    # A peak lies on a whole step; how near that is to the law's depends on the scale.
+    return both.assign(matches=gap <= TOLERANCE)
+
+
+# -- claims ----------------------------------------------------------------------------
+
+
+def claimed(
+    made: Mapping[str, pd.DataFrame], settings: Mapping[str, Settings]
+) -> list[tuple[str, bool]]:
+    """Return each claim with whether it holds on every host; the first is the main."""
+    policies = {label: setting.policy for label, setting in settings.items()}
+    peaks = made["peaks"].assign(policy=made["peaks"]["schedule"].map(policies))
+    of = {name: rows for name, rows in peaks.groupby("policy")}
+    poly, inverse, cosine, piecewise, transformer = (
+        of[name]
+        for name in (
+            "poly_decay",
+            "inv_poly_decay",
+            "cosine_decay",
+            "piecewise_constant",
+            "transformer_policy",
+        )
+    )
+    early = poly[poly["law"] < 1 - TOLERANCE]
+    strict, default = _by_mode(inverse)
+    at_boundary = _all(piecewise["middle"] == 1) and _all(piecewise["last"] < 1)
+    return [
+        (
+            "poly_decay decays during its warm-up and does not reach its rate",
+            _all(early["peak"] < 1 - TOLERANCE) and _lawful(early),
+        ),
+        (
+            "it reaches its rate where the decay waits for the warm-up",
+            _lawful(poly[poly["law"] == 1]),
+        ),
+        (
+            "inv_poly_decay passes over its warm-up and its floor under strict only",
+            _all(strict["first"] == 1)
+            and _all(default["first"] == 0)
+            and bool(strict["last"].max() < default["last"].min()),
+        ),
+        (
+            "min_lr of cosine_decay is a share of the rate under strict, else a rate",
+            _ends_at_its_floor(cosine, settings),
+        ),
+        ("piecewise_constant keeps the old rate at a boundary step", at_boundary),
+        (
+            "transformer_policy rises to its peak and falls from there",
+            _lawful(transformer) and _all(transformer["last"] < 1),
+        ),
+        (
+            "the other policies are the same in both modes",
+            _same_in_both_modes(peaks, made["losses"]),
+        ),
+        ("the hosts' rates agree to rounding", _all(made["hosts"]["rate"] <= ROUNDING)),
+    ]
+
+
+def _lawful(peaks: pd.DataFrame) -> bool:
+    return _all(np.abs(peaks["peak"] / peaks["law"] - 1) <= TOLERANCE)
+
+
+def _ends_at_its_floor(peaks: pd.DataFrame, settings: Mapping[str, Settings]) -> bool:
+    """Strict ends at min_lr times the rate, the default at min_lr."""
+    floors = [settings[label].arguments["min_lr"] for label in peaks["schedule"]]
+    rates = [settings[label].rate for label in peaks["schedule"]]
+    shares = np.where(peaks["mode"] == "strict", floors, np.divide(floors, rates))
+    return _all(np.isclose(peaks["last"], shares, rtol=ROUNDING))
+
+
+def _same_in_both_modes(peaks: pd.DataFrame, losses: pd.DataFrame) -> bool:
+    """Compare what was written and where it led, to the last digit."""
+    alike = peaks[~peaks["policy"].isin(DIFFER)]
+    columns = ["schedule", "host", "peak", "first", "middle", "last", "loss"]
+    keys = ["schedule", "mode", "host"]
+    both = [
+        rows[columns].reset_index(drop=True)
+        for rows in _by_mode(alike.merge(losses, on=keys))
+    ]
+    return len(both[0]) > 0 and both[0].equals(both[1])
+
+
+def _by_mode(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    return rows[rows["mode"] == "strict"], rows[rows["mode"] == "default"]
+
+
+def _all(holds: Any) -> bool:
+    """Say whether something was looked at and holds throughout."""
+    return len(holds) > 0 and bool(np.all(holds))
+
+
+# -- sentences -------------------------------------------------------------------------
+
+
+def _answer(made: Mapping[str, pd.DataFrame]) -> str:
+    peaks, losses = (_first_host(made[name]) for name in ("peaks", "losses"))
+    early = peaks[peaks["law"] < 1 - TOLERANCE].iloc[0]
+    rows = losses[losses["mode"] == "default"].sort_values("loss")
+    low, high = rows.iloc[0], rows.iloc[-1]
+    hosts = made["hosts"]
+    apart = f"; two hosts' rates are at most {hosts['rate'].max():.0e} apart"
+    return (
+        f"poly_decay that decays from the first step peaks at {early['peak']:.2f} of "
+        f"its rate (law: {early['law']:.2f}); strict and default differ under "
+        f"{_differing(peaks)}; with the same budget held-out losses "
+        f"end between {low['loss']:.3f} ({low['schedule']}) and {high['loss']:.3f} "
+        f"({high['schedule']}){apart if len(hosts) else ''}."
+    )
+
+
+def _differing(peaks: pd.DataFrame) -> str:
+    """Name the schedules whose rates are others under strict."""
+    columns = ["peak", "first", "middle", "last"]
+    strict, default = (rows.set_index("schedule") for rows in _by_mode(peaks))
+    other = (strict[columns] != default[columns]).any(axis=1)
+    return " and ".join(other.index[other]) or "none"
+
+
+def _small_print(
+    made: Mapping[str, pd.DataFrame],
+    claims: Sequence[tuple[str, bool]],
+    settings: Mapping[str, Settings],
+) -> list[str]:
+    first = next(iter(settings.values()))
+    sentences = [
+        f"{'Holds' if holds else 'Does not hold'}: {claim}." for claim, holds in claims
+    ]
+    sentences.append(
+        f"Every schedule is given the rate {first.rate:g} for {first.steps} steps of "
+        "SGD; none was tuned, so the losses rank these settings and not the policies."
+    )
+    sentences.append(
+        "Median over seeds, intervals bootstrapped over them (95 %); splits and "
+        "batches of a seed are the same in every run."
+    )
+    for _, row in _host_gaps(made).iterrows():
+        sentences.append(
+            f"{row['schedule']} ({row['mode']}): the loss interval on {row['host']} "
+            f"misses that on {row['against']}."
+        )
+    return sentences
+
+
+def _host_gaps(made: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Return the pairs of hosts whose losses do not agree."""
+    losses, hosts = made["losses"], made["hosts"]
+    of = {(r["schedule"], r["mode"], r["host"]): _loss(r) for _, r in losses.iterrows()}
+    agree = [
+        overlap(
+            of[row["schedule"], row["mode"], row["host"]],
+            of[row["schedule"], row["mode"], row["against"]],
+            SLACK,
+        )
+        for _, row in hosts.iterrows()
+    ]
+    return hosts[~np.array(agree, dtype=bool)]
+
+
+def _loss(row: pd.Series) -> Interval:
+    return Interval(*(np.asarray(row[name]) for name in ("loss", "low", "high")))
+
+
+def _first_host(table: pd.DataFrame) -> pd.DataFrame:
+    rows: pd.DataFrame = table[table["host"] == table["host"].iloc[0]]
+    return rows

@@ -1,0 +1,91 @@
+"""The settings of one run, checked where they are declared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lockstep.spec.errors import OutOfRangeError, sentence, unknown_name
+from lockstep.spec.lr_policies import find
+
+__all__ = ["MODES", "Settings"]
+
+MODES = ("default", "strict")
+
+IN_STEPS = ("boundaries", "decay_steps", "begin_decay_at", "warmup_steps")
+"""Arguments that an experiment declares as shares of a run's steps."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What one run does.
+
+    Attributes:
+        schedule: ``label``, the ``policy`` and its arguments. Steps are given as shares
+            of the run. A ``transformer_policy`` is scaled so that its peak is the rate.
+        mode: ``default`` or ``strict``.
+        rate: the learning rate that every schedule is given.
+        steps: optimizer steps.
+        checkpoints: measurements, at equal distances.
+        batch: images a step.
+    """
+
+    schedule: Mapping[str, Any]
+    mode: str
+    rate: float
+    steps: int
+    checkpoints: int
+    batch: int
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise unknown_name("mode", self.mode, MODES)
+        for name in ("steps", "checkpoints", "batch"):
+            value = getattr(self, name)
+            counted = isinstance(value, int) and value > 0
+            _require(counted, name, "a whole number > 0", value)
+        got = f"{self.checkpoints} for {self.steps} steps"
+        even = self.steps % self.checkpoints == 0
+        _require(even, "checkpoints", "a number that divides steps", got)
+        label = self.schedule.get("label")
+        _require(isinstance(label, str), "schedule.label", "a text", label)
+        find(self.policy).check(self.arguments, strict=False)
+
+    @property
+    def label(self) -> str:
+        """What the schedule is called."""
+        return str(self.schedule["label"])
+
+    @property
+    def policy(self) -> str:
+        """The name of the policy."""
+        return str(self.schedule.get("policy"))
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The policy's arguments, in steps."""
+        given: dict[str, Any] = {"learning_rate": self.rate}
+        for name, value in self.schedule.items():
+            if name not in ("label", "policy"):
+                given[name] = self._steps(value) if name in IN_STEPS else value
+        if self.policy == "transformer_policy" and "coefficient" not in given:
+            given["coefficient"] = (given["d_model"] * given["warmup_steps"]) ** 0.5
+        return find(self.policy).bind(given)
+
+    def _steps(self, shares: Any) -> Any:
+        if isinstance(shares, list):
+            return [self._steps(share) for share in shares]
+        return round(shares * self.steps)
+
+    @property
+    def measured_at(self) -> list[int]:
+        """The steps after which the loss is measured, 0 among them."""
+        interval = self.steps // self.checkpoints
+        return [interval * k for k in range(self.checkpoints + 1)]
+
+
+def _require(claim: bool, subject: str, expected: str, got: object) -> None:
+    if not claim:
+        remedy = "change it in the experiment's file"
+        raise OutOfRangeError(sentence(subject, expected, str(got), remedy))

@@ -1,0 +1,1 @@
+"""Holding the rows of a table to a norm: only those of a step, or all of them."""

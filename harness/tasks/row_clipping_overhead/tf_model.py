@@ -1,0 +1,72 @@
+"""Clipping rows in TensorFlow, each variant a ``tf.function``."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import tensorflow as tf
+
+from harness.tasks.overhead.tf_model import one_thread, traced
+from harness.tasks.row_clipping_overhead.tables import (
+    LIMIT,
+    LONG,
+    SHORT,
+    SMALL,
+    WIDTH,
+    named_rows,
+)
+from harness.timing import Prepared, Step, Steps, made
+from lockstep.tf import GradientDescentOptimizer, VariableClippingOptimizer
+
+
+def variants(seed: int, part: str, vocabulary: str, device: str) -> Steps:
+    """Return the steps to time: ``ours``, ``dense``, and ``small``, a small table's.
+
+    ``part`` is ``clip``: what comes after the update.
+    """
+    one_thread()
+    table, small = Table(int(vocabulary), seed), Table(SMALL, seed)
+    makers = {
+        "ours": partial(our_clip, table),
+        "small": partial(our_clip, small),
+        "dense": partial(dense_clip, table),
+    }
+    return made(makers, seed)
+
+
+class Table:
+    """A table of short rows, and the rows that a step names."""
+
+    def __init__(self, vocabulary: int, seed: int) -> None:
+        self.weight = tf.Variable(tf.fill([vocabulary, WIDTH], SHORT))
+        self.named = tf.constant(named_rows(vocabulary, seed))
+        self.long = tf.fill([len(self.named), WIDTH], LONG)
+
+    def lengthen(self) -> None:
+        tf.raw_ops.ResourceScatterUpdate(
+            resource=self.weight.handle, indices=self.named, updates=self.long
+        )
+
+    def prepared(self, step: Step) -> Step:
+        return Prepared(self.lengthen, traced(step))
+
+
+def our_clip(table: Table) -> Step:
+    """What the wrapper does after a sparse update of its optimizer."""
+    base = GradientDescentOptimizer(0.1)
+    optimizer = VariableClippingOptimizer(base, {table.weight.ref(): [1]}, LIMIT)
+    shape = table.weight.shape.as_list()
+    gradient = tf.IndexedSlices(table.long, table.named, shape)
+
+    def clip() -> None:
+        optimizer.clip(gradient, table.weight, too_large=[])
+
+    return table.prepared(clip)
+
+
+def dense_clip(table: Table) -> Step:
+    def clip() -> None:
+        clipped = tf.clip_by_norm(table.weight, LIMIT, axes=[1])
+        table.weight.assign(clipped, read_value=False)
+
+    return table.prepared(clip)

@@ -1,0 +1,98 @@
+"""Clipping rows in PyTorch.
+
+Before each step, and outside of its time, the rows that it names are made too long
+again. So they lie in the cache, as they do when an optimizer has just moved them.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from harness.tasks.overhead.torch_model import prepared
+from harness.tasks.row_clipping_overhead.tables import (
+    LIMIT,
+    LONG,
+    SHORT,
+    SMALL,
+    WIDTH,
+    named_rows,
+)
+from harness.timing import Step, Steps, made
+from lockstep.pytorch import VariableClippingOptimizer
+
+
+def variants(seed: int, part: str, vocabulary: str, device: str) -> Steps:
+    """Return the steps to time, made in random order.
+
+    ``part`` is ``clip``: ``ours``, ``forward``, ``dense`` and ``small``, which is ours
+    in a small table; or it is ``step``: ``ours`` and ``bare``, whole sparse steps.
+    """
+    torch.set_num_threads(1)
+    parts = {"clip": clip_makers, "step": step_makers}
+    return made(parts[part](Table(int(vocabulary), seed, device), seed), seed)
+
+
+class Table:
+    """A table of short rows, and the rows that a step names."""
+
+    def __init__(self, vocabulary: int, seed: int, device: str) -> None:
+        rows = torch.full((vocabulary, WIDTH), SHORT, device=device)
+        self.weight = torch.nn.Parameter(rows)
+        self.named = torch.tensor(named_rows(vocabulary, seed), device=device)
+        self.long = torch.full((len(self.named), WIDTH), LONG, device=device)
+        self.device = device
+
+    @torch.no_grad()
+    def lengthen(self) -> None:
+        self.weight.index_copy_(0, self.named, self.long)
+
+    def prepared(self, step: Step) -> Step:
+        return prepared(self.lengthen, step, self.device)
+
+
+def clip_makers(table: Table, seed: int) -> dict[str, partial]:
+    small = Table(SMALL, seed, table.device)
+    return {
+        "ours": partial(our_clip, table),
+        "small": partial(our_clip, small),
+        "forward": partial(forward_clip, table),
+        "dense": partial(dense_clip, table),
+    }
+
+
+def our_clip(table: Table) -> Step:
+    """What the wrapper does after a sparse step of its optimizer."""
+    optimizer = wrapped(table.weight)
+    return table.prepared(lambda: optimizer.clip({table.weight: table.named}))
+
+
+def forward_clip(table: Table) -> Step:
+    embed = torch.nn.Embedding.from_pretrained(
+        table.weight, freeze=False, max_norm=LIMIT
+    )
+    return table.prepared(lambda: embed(table.named))
+
+
+def dense_clip(table: Table) -> Step:
+    weight = table.weight.detach()
+    return table.prepared(lambda: weight.renorm_(2, 0, LIMIT))
+
+
+def step_makers(table: Table, seed: int) -> dict[str, partial]:
+    rows = torch.full_like(table.long, 0.01)
+    size = table.weight.shape
+    table.weight.grad = torch.sparse_coo_tensor(
+        table.named[None], rows, size, check_invariants=True
+    )
+    return {
+        "ours": lambda: table.prepared(wrapped(table.weight).step),
+        "bare": lambda: table.prepared(torch.optim.SGD([table.weight], lr=0.1).step),
+    }
+
+
+def wrapped(weight: Tensor) -> VariableClippingOptimizer:
+    base = torch.optim.SGD([weight], lr=0.1)
+    return VariableClippingOptimizer(base, {weight: [1]}, LIMIT)

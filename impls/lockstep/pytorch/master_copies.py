@@ -1,0 +1,178 @@
+"""Masters of weights: made, kept side by side, and trained in place of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+from lockstep.pytorch.core.masters import FlatMasters, saturate_cast
+from lockstep.pytorch.gradients import dtype_name
+from lockstep.pytorch.rule_optimizer import RuleOptimizer
+from lockstep.pytorch.variable_clipping import VariableClippingOptimizer
+from lockstep.spec import mixed_precision as words
+
+__all__ = ["MasterCopies", "make_masters", "take_over"]
+
+Masters = dict[Tensor, Tensor]
+
+
+class MasterCopies:
+    """The masters of the weights of one optimizer.
+
+    Attributes:
+        masters: weight -> master, for weights that have another than themselves.
+    """
+
+    _flats: list[FlatMasters] | None = None
+
+    def __init__(self, masters: Masters) -> None:
+        self.masters = masters
+        self.remember()
+
+    def add(self, fresh: Masters) -> None:
+        """Take further masters in."""
+        self.masters.update(fresh)
+        self._flats = None
+        self.remember()
+
+    def of(self, parameter: Tensor) -> Tensor:
+        """Return the master of a parameter: itself where it has no other."""
+        return self.masters.get(parameter, parameter)
+
+    def has(self, parameter: Any) -> bool:
+        """Say whether this is a weight that has a master."""
+        return isinstance(parameter, Tensor) and parameter in self.masters
+
+    def weights(self, parameters: Iterable[Any]) -> list[Any]:
+        """Return parameters with the weights in place of their masters."""
+        of = {id(master): weight for weight, master in self.masters.items()}
+        return [of.get(id(parameter), parameter) for parameter in parameters]
+
+    def buffers(self) -> list[FlatMasters]:
+        """Return the flat buffers; made anew after a copy or a move to a device."""
+        if self._flats is None or not all(flat.fits_weights() for flat in self._flats):
+            self._flats = flat_masters(self.masters)
+        return self._flats
+
+    def give_back(self, flats: Iterable[FlatMasters]) -> None:
+        """Round the masters in buffers into their weights."""
+        for flat in flats:
+            flat.give_back()
+        self.remember()
+
+    def clear_gradients(self, set_to_none: bool) -> None:
+        """Clear the gradients of the weights, which no optimizer holds."""
+        for weight in self.masters:
+            if weight.grad is not None:
+                weight.grad = None if set_to_none else weight.grad.detach().zero_()
+
+    def remember(self) -> None:
+        """Note what the weights are: whoever writes into one changes its version."""
+        self._versions = [weight._version for weight in self.masters]
+
+    @torch.no_grad()
+    def adopt_changes(self) -> None:
+        """Take over what others wrote into weights, as ``model.load_state_dict`` does.
+
+        Where a weight still is its rounded master, the master stays: it knows more.
+        """
+        versions = [weight._version for weight in self.masters]
+        if versions == self._versions:
+            return
+        everything = zip(self.masters.items(), versions, self._versions, strict=True)
+        for (weight, master), now, then in everything:
+            if now != then:
+                same = saturate_cast(master, weight.dtype).eq(weight) | weight.isnan()
+                master.copy_(torch.where(same, master, weight.float()))
+        self.remember()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what travels: buffers and versions are made anew."""
+        return {"masters": self.masters}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.remember()
+
+
+def make_masters(weights: Iterable[Tensor], strict: bool) -> Masters:
+    """Return a float32 parameter for each weight that is in half precision."""
+    return {
+        weight: Parameter(weight.detach().float(), weight.requires_grad)
+        for weight in weights
+        if words.has_master(dtype_name(weight), strict)
+    }
+
+
+def flat_masters(masters: Masters) -> list[FlatMasters]:
+    """Lay masters side by side, those of one device and dtype together."""
+    alike: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    for weight in masters:
+        alike.setdefault((weight.device, weight.dtype), []).append(weight)
+    return [
+        FlatMasters(weights, [masters[weight] for weight in weights])
+        for weights in alike.values()
+    ]
+
+
+def base_of(optimizer: Optimizer) -> Optimizer:
+    """Return the innermost optimizer: the one that owns the state."""
+    while "inner_optimizer" in vars(optimizer):
+        optimizer = optimizer.inner_optimizer
+    return optimizer
+
+
+def take_over(optimizer: Optimizer, masters: Masters) -> None:
+    """Let an optimizer train masters in place of weights, its state in float32."""
+    base = base_of(optimizer)
+    for group in base.param_groups:
+        for weight in group["params"]:
+            if weight in masters and weight in base.state:
+                slots = base.state.pop(weight)
+                base.state[masters[weight]] = widened(
+                    base, group, weight, masters[weight], slots
+                )
+        group["params"] = [masters.get(p, p) for p in group["params"]]
+    while optimizer is not base:
+        if isinstance(optimizer, VariableClippingOptimizer):
+            listed = optimizer.vars_to_clip_dims.items()
+            clipped = {masters.get(p, p): axes for p, axes in listed}
+            optimizer.vars_to_clip_dims = clipped
+        optimizer = optimizer.inner_optimizer
+
+
+def widened(
+    base: Optimizer,
+    group: dict[str, Any],
+    weight: Tensor,
+    master: Tensor,
+    slots: dict[str, Any],
+) -> dict[str, Any]:
+    """Return the state of a weight in float32; one that is new is made anew.
+
+    So an initial value such as 0.1 is that of float32, not the rounded one.
+    """
+    if isinstance(base, RuleOptimizer):
+        fresh = base.initial_slots(group, weight)
+        if all(torch.equal(slots[name], value) for name, value in fresh.items()):
+            return dict(base.initial_slots(group, master))
+    if isinstance(base, torch.optim.Adagrad) and not slots["step"]:
+        start = group["initial_accumulator_value"]
+        return {**slots, "sum": torch.full_like(master, start, requires_grad=False)}
+    return {
+        name: value.float() if is_like(value, weight) else value
+        for name, value in slots.items()
+    }
+
+
+def is_like(value: Any, weight: Tensor) -> bool:
+    """Say whether a piece of state has the shape and dtype of its weight."""
+    return isinstance(value, Tensor) and (value.shape, value.dtype) == (
+        weight.shape,
+        weight.dtype,
+    )

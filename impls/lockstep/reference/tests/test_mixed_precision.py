@@ -1,0 +1,113 @@
+"""Float32 masters in the reference where no recorded case speaks: its options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lockstep.reference import (
+    AutomaticLossScaler,
+    DynamicLossScale,
+    GradientDescentOptimizer,
+    MixedPrecisionLossScaleOptimizer,
+    MixedPrecisionOptimizerWrapper,
+    MultitaskOptimizerWrapper,
+    Rows,
+    Variable,
+    VariableClippingOptimizer,
+)
+from lockstep.spec.errors import OutOfRangeError, ScaleStalledError, UnsupportedError
+
+HALF = np.float16
+
+
+def weight(*values: float, name: str = "w", dtype: Any = HALF) -> Variable:
+    return Variable(name, np.array(values, dtype), dtype)
+
+
+def masters(loss_scale: Any = 8.0, **options: Any) -> MixedPrecisionOptimizerWrapper:
+    base = GradientDescentOptimizer(1.0)
+    return MixedPrecisionOptimizerWrapper(base, loss_scale, **options)
+
+
+STALLS: dict[str, Callable[[], Any]] = {
+    "a number": lambda: 8.0,
+    "a floor": lambda: DynamicLossScale(1.0),
+    "a scaler": lambda: AutomaticLossScaler("Backoff", {"scale_min": 2.0**14}),
+}
+
+
+@pytest.mark.parametrize("scale", STALLS)
+def test_a_stall_at_the_floor_is_told_in_the_name_of_the_wrapper(scale: str) -> None:
+    w = weight(1.0)
+    opt = masters(STALLS[scale](), at_floor="raise", floor_patience=2)
+    opt.apply_gradients([(np.array([np.inf], HALF), w)])
+    with pytest.raises(
+        ScaleStalledError,
+        match=r"^MixedPrecisionOptimizerWrapper: .* 2 skipped in a row .*: w; ",
+    ):
+        opt.apply_gradients([(np.array([np.inf], HALF), w)])
+    opt.apply_gradients([(np.array([0.5], HALF), w)])
+    assert opt.skipped_in_a_row == 0 and w.value.tolist() == [0.5]
+
+
+def test_a_scale_above_its_floor_is_no_stall() -> None:
+    opt = masters(DynamicLossScale(4.0), at_floor="raise", floor_patience=1)
+    opt.apply_gradients([(np.array([np.nan], HALF), weight(1.0))])
+    assert float(opt.loss_scale) == 2 and opt.skipped_in_a_row == 1
+
+
+def test_the_report_has_norm_and_factor_and_names_the_model() -> None:
+    w = weight(0.0, 0.0)
+    opt = masters(clip_norm=2.5)
+    opt.apply_gradients([(np.array([3, 4], HALF), w)])
+    assert (opt.last_step.norm, opt.last_step.clip_factor) == (5.0, 0.5)
+    assert w.value.tolist() == [-1.5, -2.0]
+    opt.apply_gradients([(np.array([3, np.inf], HALF), w)])
+    assert opt.last_step.nonfinite == ("w",) == opt.last_step.skipped
+    assert w.value.tolist() == [-1.5, -2.0]
+
+
+@pytest.mark.parametrize("loss_scale", [8.0, "dynamic", AutomaticLossScaler()])
+def test_sums_and_norms_that_overflow_skip_the_step(loss_scale: Any) -> None:
+    w = weight(1.0, 1.0, dtype=np.float32)
+    opt = masters(loss_scale, clip_norm=1.0)
+    before = float(opt.loss_scale)
+    huge = Rows(np.array([0, 0]), np.float32([3e38, 3e38]), (2,))
+    for gradient in (huge, np.float32([3e38, 3e38])):
+        opt.apply_gradients([(gradient, w)])
+        assert not opt.last_step.applied and w.value.tolist() == [1.0, 1.0]
+    assert float(opt.loss_scale) == (before if before == 8 else before / 4)
+
+
+@pytest.mark.parametrize(
+    "wrapped", [MixedPrecisionOptimizerWrapper, MixedPrecisionLossScaleOptimizer]
+)
+def test_a_multitask_wrapper_around_does_not_claim_a_skipped_step(wrapped: Any) -> None:
+    w = weight(1.0, dtype=np.float32)
+    opt = MultitaskOptimizerWrapper(wrapped(GradientDescentOptimizer(0.5), 2.0))
+    opt.apply_gradients([(np.float32([np.inf]), w)])
+    assert not opt.last_step.applied and opt.last_step.skipped == ("w",)
+    assert opt.last_step.nonfinite == ("w",)
+    opt.apply_gradients([(np.float32([1.0]), w)])
+    assert opt.last_step.applied
+
+
+def test_row_clipping_limits_masters_inside_and_is_refused_around() -> None:
+    w = Variable("w", np.array([[3, 4], [0.25, 0.5]], HALF), HALF)
+    inner = VariableClippingOptimizer(GradientDescentOptimizer(1.0), {w: [1]}, 2.5)
+    opt = MixedPrecisionOptimizerWrapper(inner, 8.0)
+    opt.apply_gradients([(np.zeros((2, 2), HALF), w)])
+    assert opt.master(w).value.tolist() == [[1.5, 2], [0.25, 0.5]]
+    assert w.value.tolist() == [[1.5, 2], [0.25, 0.5]]
+    with pytest.raises(UnsupportedError, match="'w' itself"):
+        VariableClippingOptimizer(MultitaskOptimizerWrapper(opt), {w: [1]}, 2.5)
+
+
+def test_bad_options_are_refused_in_the_name_of_the_wrapper() -> None:
+    for options in ({"at_floor": "stop"}, {"floor_patience": 0}, {"clip_norm": -1.0}):
+        with pytest.raises(OutOfRangeError, match=r"^MixedPrecisionOptimizerWrapper: "):
+            masters(**options)

@@ -1,0 +1,216 @@
+"""The words of float32 masters: names, checks, and what every host says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from numbers import Real
+from typing import Any
+
+from lockstep.spec import loss_scaling
+from lockstep.spec.errors import (
+    DtypeError,
+    NotScalableError,
+    OutOfRangeError,
+    ShapeError,
+    UnknownNameError,
+    UnsupportedError,
+    UnusableScaleError,
+    sentence,
+)
+from lockstep.spec.loss_scaling import PATIENCE, ScaledStepReport, report
+
+__all__ = [
+    "LARGEST",
+    "MASTERS",
+    "PATIENCE",
+    "REGULARIZERS",
+    "SCOPE",
+    "SUFFIX",
+    "WRAPPER",
+    "ScaledStepReport",
+    "absent_half",
+    "automatic_on_device",
+    "bad_loss_scale",
+    "check_at_floor",
+    "check_clip_norm",
+    "check_regularizer",
+    "clips_outside",
+    "half_loss",
+    "has_master",
+    "master_name",
+    "not_an_optimizer",
+    "other_shape",
+    "report",
+    "scale_number",
+    "scales_itself",
+    "stalled",
+    "twice",
+    "unusable",
+    "without_masters",
+]
+
+WRAPPER = "MixedPrecisionOptimizerWrapper"
+SCOPE = "FP32-master-copy"
+"""Masters are called SCOPE/NAME."""
+SUFFIX = "-MP"
+"""The wrapper is called as its optimizer, and this."""
+MASTERS = "FP32_MASTER_COPIES"
+REGULARIZERS = "REGULARIZATION_FUNCTIONS"
+"""The two collections of a graph."""
+LARGEST: Mapping[str, float] = {
+    "float16": 65504.0,
+    "bfloat16": (2 - 2**-7) * 2.0**127,
+}
+"""Dtypes with a master, and the magnitude to which their weights are clamped."""
+
+
+check_at_floor = partial(loss_scaling.check_at_floor, owner=WRAPPER)
+check_clip_norm = partial(loss_scaling.check_clip_norm, strict=False, owner=WRAPPER)
+stalled = partial(loss_scaling.stalled, owner=WRAPPER)
+"""What the loss-scaling wrapper says too, in the name of this one."""
+
+
+def has_master(dtype: str, strict: bool = False) -> bool:
+    """Say whether a variable of this dtype is trained through a float32 master.
+
+    Strict: float16 only; the original knew no bfloat16.
+    """
+    return dtype == "float16" if strict else dtype in LARGEST
+
+
+def master_name(name: str) -> str:
+    """Return the name of the master of the variable ``name``."""
+    return f"{SCOPE}/{name}"
+
+
+def scale_number(loss_scale: Any, strict: bool = False) -> float | None:
+    """Return the static scale that ``loss_scale`` stands for; None if it is no number.
+
+    None stands for 1. Strict: only floats are numbers, and none is checked.
+
+    # Quirk: docs/differences.md#masters-scale-type
+
+    Raises:
+        OutOfRangeError: not positive, or not finite.
+    """
+    if loss_scale is None:
+        return 1.0
+    if strict:
+        return float(loss_scale) if isinstance(loss_scale, float) else None
+    if isinstance(loss_scale, bool) or not isinstance(loss_scale, Real):
+        return None
+    value = float(loss_scale)
+    if not 0 < value < math.inf:
+        remedy = "give the factor for the loss, 1 for none"
+        got, subject = repr(value), f"{WRAPPER}: loss_scale"
+        raise OutOfRangeError(sentence(subject, "> 0, finite", got, remedy))
+    return value
+
+
+def bad_loss_scale(loss_scale: object) -> UnknownNameError:
+    """Build the error for what is neither a number nor a scale object."""
+    expected = "a number, None, 'dynamic', an AutomaticLossScaler or a loss scale"
+    remedy = "for OpenSeq2Seq's scalers pass AutomaticLossScaler('Backoff')"
+    subject = f"{WRAPPER}: loss_scale"
+    return UnknownNameError(sentence(subject, expected, repr(loss_scale), remedy))
+
+
+def unusable(loss_scale: object) -> UnusableScaleError:
+    """Strict: what the original accepts and then cannot use, an AttributeError.
+
+    # Quirk: docs/differences.md#masters-scale-type
+    """
+    expected = "a float or an AutomaticLossScaler"
+    remedy = "the original fails at the first use; leave strict off"
+    subject = f"{WRAPPER}: loss_scale"
+    return UnusableScaleError(sentence(subject, expected, repr(loss_scale), remedy))
+
+
+def not_an_optimizer(optimizer: object, expected: str) -> NotScalableError:
+    """Build the error for an ``optimizer`` that cannot be wrapped."""
+    got, remedy = type(optimizer).__name__, "pass the optimizer that is to train"
+    if isinstance(optimizer, type):
+        got, remedy = f"the class {optimizer.__name__}", "pass an instance"
+    return NotScalableError(sentence(WRAPPER, f"a {expected}", got, remedy))
+
+
+def check_regularizer(regularizer: object) -> None:
+    """Raise unless ``regularizer`` can be called."""
+    if not callable(regularizer):
+        expected, got = "a callable of a weight", type(regularizer).__name__
+        remedy = "pass a function that returns the penalty"
+        text = sentence("mp_regularizer_wrapper: regularizer", expected, got, remedy)
+        raise DtypeError(text)
+
+
+def absent_half(name: str) -> UnsupportedError:
+    """Strict: an absent gradient, which the original cannot cast to float32.
+
+    # Quirk: docs/differences.md#masters-absent
+    """
+    expected = f"a gradient for the float16 variable {name!r}"
+    remedy = "the original cannot leave it out; leave strict off"
+    return UnsupportedError(sentence(WRAPPER, expected, "None", remedy))
+
+
+def half_loss(dtype: str) -> DtypeError:
+    """Strict: a half-precision loss, which an automatic float32 scale cannot multiply.
+
+    # Quirk: docs/differences.md#masters-half-loss
+    """
+    remedy = "cast the loss to float32, or leave strict off"
+    expected = "a float32 loss for an automatic scale"
+    return DtypeError(sentence(WRAPPER, expected, dtype, remedy))
+
+
+def clips_outside(name: str) -> UnsupportedError:
+    """Row clipping around the wrapper, of a variable that has a master.
+
+    It would clip what the next step overwrites: the master keeps the longer rows.
+    """
+    subject = "VariableClippingOptimizer"
+    expected = f"an optimizer that updates {name!r} itself"
+    remedy = "put the row clipping inside of the masters' wrapper, with the same keys"
+    got = f"{WRAPPER}, which updates its master"
+    return UnsupportedError(sentence(subject, expected, got, remedy))
+
+
+def automatic_on_device() -> UnsupportedError:
+    """A step that never waits, under a scaler that counts in plain numbers."""
+    expected = "a number, 'dynamic' or a loss scale for capturable=True"
+    remedy = "the scaler's state is not on the device; leave capturable off"
+    subject = f"{WRAPPER}: loss_scale"
+    return UnsupportedError(sentence(subject, expected, "an automatic scaler", remedy))
+
+
+def scales_itself() -> UnsupportedError:
+    """A ``GradScaler`` around a wrapper that scales the loss itself."""
+    expected = "a loss multiplied by scale_loss(loss), and step()"
+    remedy = "give the wrapper a loss scale, such as 'dynamic', and leave it out"
+    return UnsupportedError(sentence(WRAPPER, expected, "a GradScaler", remedy))
+
+
+def twice(shape: Sequence[int]) -> UnsupportedError:
+    """A parameter that a new group holds, and another one too."""
+    expected, remedy = "each parameter in one group", "leave it out of the new group"
+    got = f"one of shape {list(shape)} in two"
+    return UnsupportedError(sentence(WRAPPER, expected, got, remedy))
+
+
+def other_shape(
+    name: str, expected: Sequence[int], got: Sequence[int] | str
+) -> ShapeError:
+    """A saved master that is not that of this variable."""
+    found = got if isinstance(got, str) else str(list(got))
+    remedy = "load what state_dict() of the same model returned"
+    wanted = f"a saved master of shape {list(expected)} for {name!r}"
+    return ShapeError(sentence(WRAPPER, wanted, found, remedy))
+
+
+def without_masters(got: str) -> UnsupportedError:
+    """A saved state that another kind of optimizer wrote."""
+    expected = "a state with the masters of every half-precision parameter"
+    remedy = "load the optimizer's state before it is wrapped, or save it again"
+    return UnsupportedError(sentence(WRAPPER, expected, got, remedy))

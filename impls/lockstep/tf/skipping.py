@@ -1,0 +1,187 @@
+"""What both wrappers with a loss scale do: skip a step, move the scale, tell of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.interface import StepReport
+from lockstep.spec import loss_scaling as words
+from lockstep.tf.core.stall import Watch
+from lockstep.tf.core.verdict import Verdict
+from lockstep.tf.hooks import require_resources
+from lockstep.tf.loss_scale import state_variable
+from lockstep.tf.pairs import Pairs, name_of
+from lockstep.tf.wrapper import Optimizer, Wrapper, as_train_op
+
+__all__ = ["SkippingWrapper"]
+
+Update = Callable[[Pairs], tf.Operation | None]
+
+
+class SkippingWrapper(Wrapper):
+    """A wrapper that leaves a step out if what it finds in the gradients is not finite.
+
+    Then weights, slots, shared powers and ``global_step`` stay as they are. The scale
+    moves after the update: a step that fails leaves it where it was.
+
+    Args:
+        inner_optimizer: the optimizer to wrap.
+        name: name of the wrapper.
+        at_floor: what is done about a stall; ``clip_norm``: the largest global norm;
+            both are checked.
+        floor_patience: the steps skipped in a row that are a stall.
+        strict: nothing is counted, and no slot is seen.
+    """
+
+    owner: str
+    """The name in sentences."""
+    scale_object: Any
+
+    def __init__(
+        self,
+        inner_optimizer: Optimizer,
+        name: str | None,
+        at_floor: str,
+        floor_patience: int,
+        clip_norm: float | None,
+        strict: bool,
+    ) -> None:
+        locking = getattr(inner_optimizer, "_use_locking", False)
+        super().__init__(inner_optimizer, name, locking)
+        if isinstance(self.scale_object, tf.Module):
+            self._track_trackable(self.scale_object, "loss_scale")
+        self.at_floor = at_floor
+        self.floor_patience = floor_patience
+        self.clip_norm = clip_norm
+        self.strict = strict
+        self.last_step: StepReport | None = None
+        if not strict:
+            with tf.init_scope():
+                self.skipped_in_a_row = state_variable("skipped_in_a_row", 0, tf.int64)
+            self._track_trackable(self.skipped_in_a_row, "skipped_in_a_row")
+
+    @property
+    def loss_scale(self) -> tf.Tensor:
+        """The scale of the next step: float32, 0-d."""
+        raise NotImplementedError
+
+    @property
+    def skips(self) -> bool:
+        """Whether steps that are not finite are left out."""
+        raise NotImplementedError
+
+    def judge(self, pairs: Pairs) -> Verdict:
+        """Look at the gradients of a step."""
+        raise NotImplementedError
+
+    def move_scale(self, verdict: Verdict) -> tf.Operation | None:
+        """Let the scale take note of a step; return the operation."""
+        raise NotImplementedError
+
+    def scale_is_at_floor(self) -> tf.Tensor:
+        """Say whether no overflow can make the scale smaller: bool, 0-d."""
+        raise NotImplementedError
+
+    def known_as(self, variable: tf.Variable) -> tf.Variable:
+        """Return the variable that the user knows in place of ``variable``."""
+        return variable
+
+    @property
+    def watch(self) -> Watch:
+        """Who counts the skipped steps; not under strict."""
+        return Watch(
+            self.owner,
+            self.skipped_in_a_row,
+            lambda: self.loss_scale,
+            self.scale_is_at_floor,
+            self.floor_patience,
+            self.at_floor,
+        )
+
+    def apply_or_skip(
+        self,
+        pairs: Pairs,
+        update: Update,
+        global_step: tf.Variable | None,
+        name: str | None,
+    ) -> tf.Operation | None:
+        """Let ``update`` run with the clipped pairs unless the step is to be skipped.
+
+        Raises:
+            ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
+            UnsupportedError: reference variables where control flow v2 is on.
+        """
+        if tf.executing_eagerly():
+            return self._apply_eagerly(pairs, update)
+        if not self.skips:
+            clips = self.clip_norm is not None
+            clipped = self.judge(pairs).clipped(pairs) if clips else pairs
+            return as_train_op(lambda: update(clipped))
+        touched = [v for g, v in pairs if g is not None]
+        known = [self.known_as(variable) for variable in touched]
+        step = [] if global_step is None else [global_step]
+        require_resources([*touched, *known, *step])
+        return as_train_op(lambda: self._apply_in_graph(pairs, update, name))
+
+    def _apply_in_graph(self, pairs: Pairs, update: Update, name: str | None) -> Any:
+        with self._old_scope():
+            verdict = self.judge(pairs)
+        with self._old_scope():
+            self.create_slots([v for g, v in pairs if g is not None])
+
+        def run() -> tf.Operation | None:
+            with tf.control_dependencies([update(verdict.clipped(pairs))]):
+                return tf.no_op()
+
+        done = tf.cond(verdict.finite, run, tf.no_op)
+        with tf.control_dependencies([done]):
+            moved = self.move_scale(verdict)
+        with tf.control_dependencies([moved]):
+            told = tf.no_op() if self.strict else self.watch.count_in_graph(verdict)
+        return tf.group(done, moved, told, name=name or self.get_name())
+
+    def _old_scope(self) -> contextlib.AbstractContextManager[Any]:
+        """Name what is made as the original did, in the second of its conditions.
+
+        Checkpoints of old code have ``cond_1/beta1_power`` for the power of an Adam.
+        """
+        if not self.strict:
+            return contextlib.nullcontext()
+        return tf.compat.v1.name_scope("cond")
+
+    def _apply_eagerly(self, pairs: Pairs, update: Update) -> tf.Operation | None:
+        before, verdict = float(self.loss_scale), self.judge(pairs)
+        finite = bool(verdict.finite)
+        applied = finite or not self.skips
+        if applied:
+            done = update(verdict.clipped(pairs))
+        else:
+            # As in a graph: what a first step makes exists after a skipped one too.
+            done = self.create_slots([v for g, v in pairs if g is not None])
+        self.move_scale(verdict)
+        self.last_step = words.report(
+            getattr(self.inner_optimizer, "last_step", None) if applied else None,
+            [name_of(self.known_as(variable)) for _, variable in pairs],
+            [] if finite else verdict.nonfinite(),
+            (before, float(self.loss_scale)),
+            applied,
+            *verdict.norm_and_factor(),
+        )
+        if not self.strict:
+            self.watch.count_eagerly(verdict)
+        return done
+
+    def get_slot(self, var: Any, name: str) -> tf.Variable | None:
+        """Return a slot of the wrapped optimizer.
+
+        # Quirk: docs/differences.md#loss-scale-slots. Strict: None.
+        """
+        return None if self.strict else super().get_slot(var, name)
+
+    def get_slot_names(self) -> list[str]:
+        """Return the names of the slots that exist; strict: nothing."""
+        return [] if self.strict else super().get_slot_names()
