@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 __all__ = ["PACKAGES", "THREADS", "child_variables", "describe", "device_name"]
 
-PACKAGES = ("numpy", "scikit-learn", "scipy", "pandas")
+PACKAGES = ("numpy", "scikit-learn", "scipy", "pandas", "keras")
 """What a run depends on beside Lockstep and its framework."""
 
 THREADS = "1"

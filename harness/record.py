@@ -49,7 +49,8 @@ class Outcome:
     """What became of a run.
 
     Attributes:
-        reason: one sentence unless the status is ``ok``.
+        reason: one sentence unless the status is ``ok``; then what the run was told,
+            mostly nothing.
         series: columns of equal length, one entry a checkpoint.
         summary: single numbers.
     """

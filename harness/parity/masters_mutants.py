@@ -78,7 +78,7 @@ def masters_mutants() -> Sequence[Mutant]:
         "mixed_precision",
         "mixed_precision.MixedPrecisionOptimizerWrapper",
     )
-    words, cast = f"{module}.words", f"{module}.saturate_cast"
+    words, cast = f"{module}.words", f"{module}.saturating_cast"
     penalty, scale = f"{module}.add_penalty", f"{module}.scale_in_dtype"
     half = after(lambda v: type(v)(v.name, v.value, np.float16))
     tenth = after(lambda number: None if number is None else number * 10)

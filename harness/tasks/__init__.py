@@ -27,6 +27,7 @@ TASKS = (
     "multitask_digits",
     "policy_digits",
     "recommender",
+    "scaler_limits",
     "throughput",
 )
 

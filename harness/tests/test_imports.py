@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from harness.environment import child_variables
+from harness.tasks import TASKS
 
 HEAVY = ("torch", "tensorflow", "keras", "sklearn", "scipy")
 COMPARING = (
@@ -17,24 +18,12 @@ COMPARING = (
     "harness.record",
     "harness.run",
     "harness.worker",
-    "harness.tasks.deep_digits.findings",
-    "harness.tasks.link_prediction.findings",
-    "harness.tasks.lost_updates.findings",
-    "harness.tasks.multitask_digits.findings",
-    "harness.tasks.policy_digits.findings",
-    "harness.tasks.recommender.findings",
-    "harness.tasks.throughput.findings",
+    *(f"harness.tasks.{task}.findings" for task in TASKS),
 )
 DRAWING = (
     "harness.plot",
     "harness.bench.figures",
-    "harness.tasks.deep_digits.figures",
-    "harness.tasks.link_prediction.figures",
-    "harness.tasks.lost_updates.figures",
-    "harness.tasks.multitask_digits.figures",
-    "harness.tasks.policy_digits.figures",
-    "harness.tasks.recommender.figures",
-    "harness.tasks.throughput.figures",
+    *(f"harness.tasks.{task}.figures" for task in TASKS),
 )
 
 

@@ -48,14 +48,7 @@ BACKENDS: dict[str, Backend] = {
             ("eager", "function"),
             runs_on="tensorflow",
             missing=frozenset(
-                (
-                    "AutomaticLossScaler",
-                    "DynamicLossScale",
-                    "FixedLossScale",
-                    "MixedPrecisionLossScaleOptimizer",
-                    "MixedPrecisionOptimizerWrapper",
-                    "mp_regularizer_wrapper",
-                )
+                ("MixedPrecisionOptimizerWrapper", "mp_regularizer_wrapper")
             ),
         ),
         Backend("pytorch", "torch", "torch", ("eager",)),

@@ -14,6 +14,9 @@ if keras.config.backend() != "tensorflow":
 
 from lockstep.keras3 import lr_policies
 from lockstep.keras3.clip_gradients import clip_gradients_by_global_norm
+from lockstep.keras3.loss_scale import DynamicLossScale, FixedLossScale
+from lockstep.keras3.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
+from lockstep.keras3.loss_scaler import AutomaticLossScaler
 from lockstep.keras3.lr_schedule import PolicySchedule
 from lockstep.keras3.multitask import MultitaskOptimizerWrapper
 from lockstep.keras3.optimizers import (
@@ -31,8 +34,12 @@ __all__ = [
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
+    "AutomaticLossScaler",
+    "DynamicLossScale",
+    "FixedLossScale",
     "FtrlOptimizer",
     "GradientDescentOptimizer",
+    "MixedPrecisionLossScaleOptimizer",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "PolicySchedule",

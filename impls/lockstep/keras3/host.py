@@ -24,6 +24,7 @@ import tensorflow as tf
 
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.keras3.gradients import value_of
+from lockstep.keras3.slots import base_of
 from lockstep.tf.core.device import use_device
 
 __all__ = ["EagerHost", "FunctionHost", "make_host"]
@@ -77,7 +78,7 @@ class EagerHost:
 
     def slot(self, optimizer: Any, variable: Any, name: str) -> Array | None:
         """Return a slot of the base optimizer."""
-        slot = optimizer.get_slot(variable, name)
+        slot = base_of(optimizer).get_slot(variable, name)
         return None if slot is None else self.read(slot)
 
     def shared(self, optimizer: Any) -> dict[str, Array]:

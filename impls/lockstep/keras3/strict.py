@@ -26,8 +26,12 @@ __all__ = [
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
+    "AutomaticLossScaler",
+    "DynamicLossScale",
+    "FixedLossScale",
     "FtrlOptimizer",
     "GradientDescentOptimizer",
+    "MixedPrecisionLossScaleOptimizer",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "PolicySchedule",
@@ -68,6 +72,71 @@ class VariableClippingOptimizer(default.VariableClippingOptimizer):
         name: str = "VariableClipping",
     ) -> None:
         super().__init__(opt, vars_to_clip_dims, max_norm, name=name, strict=True)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        config = super().get_config()
+        del config["strict"]
+        return config
+
+
+@registered
+class FixedLossScale(default.FixedLossScale):
+    """The fixed scale with ``strict=True``."""
+
+    def __init__(self, loss_scale_value: float) -> None:
+        super().__init__(loss_scale_value, strict=True)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the argument of the constructor."""
+        return self.arguments()
+
+
+@registered
+class DynamicLossScale(default.DynamicLossScale):
+    """The dynamic scale with ``strict=True``."""
+
+    def __init__(
+        self,
+        initial_loss_scale: float = 2**15,
+        increment_period: int = 2000,
+        multiplier: float = 2.0,
+    ) -> None:
+        super().__init__(initial_loss_scale, increment_period, multiplier, strict=True)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return self.arguments()
+
+
+@registered
+class MixedPrecisionLossScaleOptimizer(default.MixedPrecisionLossScaleOptimizer):
+    """The loss-scaling wrapper with ``strict=True``."""
+
+    def __init__(self, opt: keras.optimizers.Optimizer, loss_scale: Any) -> None:
+        super().__init__(opt, scale_of(loss_scale), strict=True)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        config = super().get_config()
+        return {name: config[name] for name in (self.argument, "loss_scale")}
+
+
+def scale_of(identifier: Any) -> Any:
+    """Return a loss scale of this module for a number and for "dynamic"."""
+    if isinstance(identifier, int | float):
+        return FixedLossScale(identifier)
+    return DynamicLossScale() if identifier == "dynamic" else identifier
+
+
+@registered
+class AutomaticLossScaler(default.AutomaticLossScaler):
+    """The scaler with ``strict=True``."""
+
+    def __init__(
+        self, algorithm: str = "Backoff", params: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(algorithm, params, strict=True)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""

@@ -101,7 +101,7 @@ class TrainV1:
         Args:
             grads_and_vars: iterable of (gradient, variable); the gradient is a tensor
                 or ``tf.IndexedSlices`` like its variable, or None.
-            global_step: integer variable, + 1 in any case.
+            global_step: integer variable, + 1 where ``iterations`` counts the step.
             name: accepted, no effect.
 
         Returns:
@@ -120,9 +120,11 @@ class TrainV1:
         named = map(name_of, variables)
         require_gradients(zip(gradients, variables, strict=True), owner, named)
         counter = check_counter(global_step, owner)
+        before = self._iterations.value.read_value()
         self.apply(gradients, variables)
         if counter is not None:
-            counter.assign_add(tf.ones((), counter.dtype))
+            counted = self._iterations.value.read_value() - before
+            counter.assign_add(tf.cast(counted, counter.dtype))
         return self._iterations
 
     @tf.autograph.experimental.do_not_convert

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lockstep.interface import StepReport
 from lockstep.keras3.gradients import (
     Gradient,
     check_gradients,
@@ -87,6 +88,13 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         # neither is state of the wrapper.
         for variable in list(self._variables):
             self._untrack_variable(variable)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Keep a report as it is: Keras makes tuples anew, without their attributes."""
+        if isinstance(value, StepReport):
+            vars(self)[name] = value
+        else:
+            super().__setattr__(name, value)
 
     @property
     def base_optimizer(self) -> keras.optimizers.Optimizer:
@@ -183,6 +191,18 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
     def scale_loss(self, loss: Any) -> Any:
         """Scale the loss if something inside does so; ``fit`` calls it."""
         return self.inner_optimizer.scale_loss(loss)
+
+    def compute_gradients(
+        self, loss: Any, *args: Any, **kwargs: Any
+    ) -> list[tuple[Gradient, Any]]:
+        """Let a wrapper inside differentiate ``loss()``: what it scales, it unscales.
+
+        Arguments and errors are those of
+        :meth:`~lockstep.keras3.train_v1.TrainV1.compute_gradients`.
+        """
+        inner = self.inner_optimizer
+        found = inner if isinstance(inner, Wrapper) else super()
+        return found.compute_gradients(loss, *args, **kwargs)
 
     def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
         """Let the wrapped optimizer put moving averages in place, after training."""

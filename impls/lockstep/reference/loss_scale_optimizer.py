@@ -38,7 +38,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
             ``floor_patience`` steps in a row were skipped.
         floor_patience: optimizer steps.
         clip_norm: > 0; n the float32 global norm of the unscaled gradients, each g
-            becomes g clip_norm min(1 / n, 1 / clip_norm); n that is not finite is an
+            becomes g clip_norm / n if n > clip_norm; n that is not finite is an
             overflow, and skipped. None: no clipping, no norm.
         strict: as in TensorFlow 1.15: under a fixed scale gradients that are not
             finite are applied, float16 is refused, ``get_slot`` and ``variables()``

@@ -10,10 +10,10 @@ from lockstep.interface import Array, Gradient, Rows
 from lockstep.reference.rows import densify
 from lockstep.spec.mixed_precision import LARGEST
 
-__all__ = ["add_penalty", "saturate_cast"]
+__all__ = ["add_penalty", "saturating_cast"]
 
 
-def saturate_cast(values: Array, dtype: np.dtype[Any]) -> Array:
+def saturating_cast(values: Array, dtype: np.dtype[Any]) -> Array:
     """Round float32 to ``dtype``, clamped to its largest magnitude; NaN stays NaN."""
     largest = np.float32(LARGEST[str(dtype)])
     return np.clip(values, -largest, largest).astype(dtype)

@@ -15,7 +15,7 @@ from lockstep.reference.loss_scale import (
     LossScale,
 )
 from lockstep.reference.loss_scale_optimizer import times
-from lockstep.reference.masters import add_penalty, saturate_cast
+from lockstep.reference.masters import add_penalty, saturating_cast
 from lockstep.reference.optimizers import Optimizer, Pairs, check_pairs
 from lockstep.reference.regularizer import REGISTERED
 from lockstep.reference.skipping import SkippingWrapper, Verdict
@@ -213,7 +213,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     def copy_back(self) -> None:
         """Give each variable the value of its master."""
         for variable, master in self.masters.items():
-            variable.value = saturate_cast(master.value, variable.dtype)
+            variable.value = saturating_cast(master.value, variable.dtype)
 
     def get_name(self) -> str:
         """Return the wrapped optimizer's name and "-MP"."""

@@ -97,7 +97,9 @@ class SkippingWrapper(Optimizer):
         """Return pairs whose norm is at most ``clip_norm``, and the factor of it."""
         if self.clip_norm is None or norm is None:
             return pairs, None
-        factor = clip_factor(norm, self.clip_norm)
+        # Below the limit nothing is multiplied: c (1/c) is not 1 for every c.
+        over = bool(norm > self.clip_norm)
+        factor = clip_factor(norm, self.clip_norm) if over else np.ones_like(norm)
         gradients = scale_gradients([gradient for gradient, _ in pairs], factor)
         variables = [variable for _, variable in pairs]
         return list(zip(gradients, variables, strict=True)), float(factor)

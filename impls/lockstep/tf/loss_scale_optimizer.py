@@ -10,18 +10,19 @@ import tensorflow as tf
 
 from lockstep.spec import loss_scaling as words
 from lockstep.spec import tf_host
-from lockstep.tf.loss_scale import DynamicLossScale, LossScale, get
+from lockstep.tf.core.verdict import Verdict, judge
+from lockstep.tf.loss_scale import DynamicLossScale, LossScale, get, present_in
 from lockstep.tf.multitask import MultitaskOptimizerWrapper
 from lockstep.tf.pairs import (
     Gradient,
     Pairs,
     as_variable,
     check_pairs,
+    name_of,
     refuse_replicas,
 )
 from lockstep.tf.scaled_loss import refuse_half, scaled, unscaled
 from lockstep.tf.skipping import SkippingWrapper
-from lockstep.tf.verdict import Verdict, judge
 from lockstep.tf.wrapper import Optimizer, is_keras
 
 __all__ = ["MixedPrecisionLossScaleOptimizer"]
@@ -49,8 +50,8 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
             float16 is refused, slots and variables are hidden, no stall is noticed,
             ``clip_norm`` is refused.
         clip_norm: > 0; n the float32 global norm of the unscaled gradients, each g
-            becomes g clip_norm min(1 / n, 1 / clip_norm) before ``opt`` has it. n that
-            is not finite is an overflow, and skipped. None: no clipping, no norm.
+            becomes g clip_norm / n before ``opt`` has it, if n > clip_norm. n that is
+            not finite is an overflow, and skipped. None: no clipping, no norm.
 
     Attributes:
         inner_optimizer: ``opt``.
@@ -137,8 +138,10 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
             colocate_gradients_with_ops,
             grad_loss,
         )
-        reciprocal = 1.0 / scale
-        return [(unscaled(g, v, reciprocal, self.strict), v) for g, v in pairs]
+        for gradient, variable in pairs:
+            if gradient is not None:
+                refuse_half(repr(name_of(variable)), self.strict, gradient.dtype)
+        return unscaled(pairs, scale, self.strict)
 
     @tf.autograph.experimental.do_not_convert
     def apply_gradients(
@@ -186,7 +189,9 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         """Look at the gradients of a step."""
         scale = self.scale_object
         needs_shape = scale.strict and isinstance(scale, DynamicLossScale)
-        return judge(pairs, self.clip_norm, needs_shape)
+        present = present_in([gradient for gradient, _ in pairs], needs_shape)
+        names = [name_of(variable) for g, variable in pairs if g is not None]
+        return judge(present, names, self.clip_norm)
 
     def move_scale(self, verdict: Verdict) -> tf.Operation | None:
         """Let the scale take note of a step; return the operation."""

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lockstep.spec import automatic_scaler as words
 from lockstep.tf.core.backoff import BackoffState, start_backoff, step_backoff
+from lockstep.tf.core.largest import find_largest
 from lockstep.tf.core.logmax import LogMaxState, start_logmax, step_logmax
 from lockstep.tf.loss_scale import state_variable
 from lockstep.tf.pairs import as_gradient, name_of
@@ -131,23 +132,12 @@ class AutomaticLossScaler(tf.Module):
         gradients = [as_gradient(g, name_of(v), words.SCALER) for g, v in pairs]
         values = [values_of(g) for g in gradients if g is not None]
         words.check_check_grads_dtypes([value.dtype.name for value in values])
-        if not values:
-            return tf.constant(False), tf.constant(float("-inf"))
-        has_nan = tf.stack([tf.reduce_any(tf.math.is_nan(v)) for v in values])
-        largest = tf.stack([largest_of(value) for value in values])
-        return tf.reduce_any(has_nan), tf.reduce_max(largest)
+        return find_largest(values)
 
 
 def values_of(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
     """Return the stored elements of a gradient."""
     return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
-
-
-def largest_of(values: tf.Tensor) -> tf.Tensor:
-    """Return the largest magnitude that is not NaN; -inf if there is none."""
-    nothing = tf.constant(float("-inf"), values.dtype)
-    known = tf.where(tf.math.is_nan(values), nothing, tf.abs(values))
-    return tf.reduce_max(known)
 
 
 def dtype_of(name: str) -> tf.DType:

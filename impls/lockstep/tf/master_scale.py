@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from lockstep.spec import mixed_precision as words
 from lockstep.tf.core.masters import widen
+from lockstep.tf.core.verdict import Verdict, judge
 from lockstep.tf.loss_scale import DynamicLossScale, LossScale
 from lockstep.tf.loss_scaler import AutomaticLossScaler
-from lockstep.tf.pairs import Pairs
-from lockstep.tf.verdict import Verdict, judge
+from lockstep.tf.pairs import Pairs, name_of
 
 __all__ = ["Scale", "current", "is_at_floor", "judge_for", "move", "scale_of"]
 
@@ -63,7 +63,9 @@ def judge_for(
     rows overflow when they are summed, or the norm does; a step without any element has
     none. Strict: it decides by the largest element as it is stored.
     """
-    verdict = judge(pairs, clip_norm, needs_shape=False)
+    present = [gradient for gradient, _ in pairs if gradient is not None]
+    names = [name_of(variable) for g, variable in pairs if g is not None]
+    verdict = judge(present, names, clip_norm)
     if not isinstance(scale, AutomaticLossScaler):
         return verdict
     if strict:

@@ -11,7 +11,8 @@ import tensorflow as tf
 from lockstep.spec import mixed_precision as words
 from lockstep.spec import tf_host
 from lockstep.tf import master_scale
-from lockstep.tf.core.masters import times, widen
+from lockstep.tf.core.masters import widen
+from lockstep.tf.core.verdict import Verdict
 from lockstep.tf.loss_scale import LossScale
 from lockstep.tf.loss_scaler import AutomaticLossScaler
 from lockstep.tf.master_copies import (
@@ -28,9 +29,8 @@ from lockstep.tf.pairs import (
     refuse_replicas,
 )
 from lockstep.tf.regularizer import regularized, regularizers
-from lockstep.tf.scaled_loss import scaled
+from lockstep.tf.scaled_loss import scaled, unscaled
 from lockstep.tf.skipping import SkippingWrapper
-from lockstep.tf.verdict import Verdict
 from lockstep.tf.wrapper import Optimizer, is_keras
 
 __all__ = ["MixedPrecisionOptimizerWrapper"]
@@ -176,7 +176,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         )
         anew = self.strict and builds_graph()
         self._make_masters([variable for _, variable in found], anew)
-        known, reciprocal = regularizers(), 1.0 / factor
+        known = regularizers()
         pairs: Pairs = []
         for gradient, variable in found:
             master = self._copies.of(variable)
@@ -189,9 +189,8 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
                     gradient = regularized(
                         wide, master, known.get(variable.ref()), factor, self.strict
                     )
-            unscaled = None if gradient is None else times(gradient, reciprocal)
-            pairs.append((unscaled, master))
-        return pairs
+            pairs.append((gradient, master))
+        return unscaled(pairs, factor, self.strict)
 
     def _refuse_half(self, factor: float | tf.Tensor, dtype: tf.DType) -> None:
         """Raise for a loss that the original could not scale.

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from lockstep.spec import loss_scaling as words
 from lockstep.tf.core.clip_rows import as_tensor
-from lockstep.tf.core.finite import times
-from lockstep.tf.pairs import Gradient, name_of
+from lockstep.tf.core.finite import divided, times
+from lockstep.tf.pairs import Gradient, Pairs
 
 __all__ = ["refuse_half", "scaled", "unscaled"]
 
@@ -29,17 +29,26 @@ def scaled(
     return loss * as_tensor(scale, loss.dtype)
 
 
-def unscaled(
-    gradient: Gradient, variable: Any, reciprocal: tf.Tensor, strict: bool
-) -> Gradient:
-    """Return g (1/s), half precision by way of float32; absent stays absent."""
-    if gradient is None:
-        return None
-    refuse_half(repr(name_of(variable)), strict, gradient.dtype)
-    if isinstance(gradient, tf.IndexedSlices):
-        values = times(gradient.values, reciprocal)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return times(gradient, reciprocal)
+def unscaled(pairs: Pairs, scale: float | tf.Tensor, strict: bool) -> Pairs:
+    """Return pairs of g (1/s), half precision by way of float32; None stays None.
+
+    Strict: also where 1/s is flushed to zero, above 2^126.
+    """
+    present = [gradient for gradient, _ in pairs if gradient is not None]
+    values = [getattr(gradient, "values", gradient) for gradient in present]
+    if strict:
+        reciprocal = 1.0 / scale
+        found = iter([times(value, reciprocal) for value in values])
+    else:
+        found = iter(divided(values, scale))
+    return [(g if g is None else with_values(g, next(found)), v) for g, v in pairs]
+
+
+def with_values(gradient: tf.Tensor | tf.IndexedSlices, values: tf.Tensor) -> Gradient:
+    """Return a gradient of the same kind and rows with these values."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return values
+    return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
 
 
 def refuse_half(what: str, strict: bool, dtype: tf.DType) -> None:

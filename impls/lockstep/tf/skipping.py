@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from lockstep.interface import StepReport
 from lockstep.spec import loss_scaling as words
+from lockstep.tf.core.stall import Watch
+from lockstep.tf.core.verdict import Verdict
 from lockstep.tf.hooks import require_resources
 from lockstep.tf.loss_scale import state_variable
 from lockstep.tf.pairs import Pairs, name_of
-from lockstep.tf.stall import Watch
-from lockstep.tf.verdict import Verdict
 from lockstep.tf.wrapper import Optimizer, Wrapper, as_train_op
 
 __all__ = ["SkippingWrapper"]

@@ -19,8 +19,13 @@ LOWEST, HIGHEST = 1e-15, 1e18
 
 
 def accurate_norm(gradients: Sequence[Tensor]) -> Tensor:
-    """Return the :func:`total_norm` in float32."""
-    return total_norm(gradients).float()
+    """Return the :func:`total_norm` in float32, infinite where its square would be.
+
+    The clipping function does on every host what the original did with such a norm.
+    """
+    norm = total_norm(gradients)
+    overflows = norm.square() > torch.finfo(torch.float32).max
+    return torch.where(overflows, torch.inf, norm).float()
 
 
 @torch.no_grad()

@@ -8,7 +8,10 @@ import tensorflow as tf
 
 from lockstep.tf.core.zero_test import summed_values
 
-__all__ = ["finite_flags", "times"]
+__all__ = ["divided", "finite_flags", "times"]
+
+INVERTIBLE = 2.0**126
+"""The reciprocal of a larger float32 is subnormal, and kernels flush it to zero."""
 
 
 def finite_flags(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> tf.Tensor:
@@ -23,6 +26,22 @@ def finite_flags(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> tf.Tensor
         for gradient in gradients
     ]
     return tf.stack(flags)
+
+
+def divided(values: Sequence[tf.Tensor], scale: float | tf.Tensor) -> list[tf.Tensor]:
+    """Return v (1/s) of each, rounded to its dtype once; above 2^126, v / s."""
+    reciprocal = 1.0 / scale
+
+    def over(value: tf.Tensor) -> tf.Tensor:
+        wide = tf.float64 if value.dtype == tf.float64 else tf.float32
+        return tf.cast(tf.cast(value, wide) / tf.cast(scale, wide), value.dtype)
+
+    found = tf.cond(
+        tf.convert_to_tensor(scale > INVERTIBLE),
+        lambda: [over(value) for value in values],
+        lambda: [times(value, reciprocal) for value in values],
+    )
+    return list(tf.nest.flatten(found))
 
 
 def times(values: tf.Tensor, reciprocal: tf.Tensor) -> tf.Tensor:

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from lockstep.spec import loss_scaling as words
-from lockstep.tf.verdict import Verdict
+from lockstep.tf.core.verdict import Verdict
 
 __all__ = ["Watch"]
 

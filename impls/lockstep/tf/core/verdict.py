@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from lockstep.tf.core.clip_gradients import clip_factor, global_norm, scale_gradients
 from lockstep.tf.core.finite import finite_flags
-from lockstep.tf.loss_scale import present_in
-from lockstep.tf.pairs import Pairs, name_of
 
 __all__ = ["Verdict", "judge"]
+
+Present = tf.Tensor | tf.IndexedSlices
+Pairs = list[tuple[Present | None, Any]]
 
 
 class Verdict(NamedTuple):
@@ -54,17 +56,19 @@ class Verdict(NamedTuple):
         return float(self.norm), float(self.factor) if bool(self.finite) else None
 
 
-def judge(pairs: Pairs, clip_norm: float | None, needs_shape: bool) -> Verdict:
+def judge(
+    present: Sequence[Present], names: list[str], clip_norm: float | None
+) -> Verdict:
     """Look at the gradients of a step; the norm is taken only to be clipped.
 
-    ``needs_shape``: refuse a sparse gradient without a dense shape.
+    ``names`` are those of the variables of the gradients that are ``present``.
     """
-    present = present_in([gradient for gradient, _ in pairs], needs_shape)
-    names = [name_of(variable) for gradient, variable in pairs if gradient is not None]
     flags = finite_flags(present)
     finite = tf.reduce_all(flags)
     if clip_norm is None:
         return Verdict(names, flags, finite)
     norm = global_norm(present, tf.float32)
     finite = tf.logical_and(finite, tf.math.is_finite(norm))
-    return Verdict(names, flags, finite, norm, clip_factor(norm, clip_norm))
+    # Below the limit nothing is multiplied: c (1/c) is not 1 for every c.
+    factor = tf.where(norm > clip_norm, clip_factor(norm, clip_norm), 1.0)
+    return Verdict(names, flags, finite, norm, factor)

@@ -1,0 +1,44 @@
+"""The batches of a run. The loss is linear, so they are its gradients as well."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.tasks.scaler_limits.settings import Settings
+
+__all__ = ["NAMES", "SHAPE", "Batches", "longer_than", "make"]
+
+NAMES = ("trunk", "head")
+SHAPE = (2, 4)
+"""Two weights of four numbers."""
+
+Batches = npt.NDArray[np.float32]
+
+
+def make(settings: Settings, seed: int) -> Batches:
+    """Return the batch of each step, [steps, weights, numbers].
+
+    An overflow is an inf in the head's gradient alone, as the root of 0 makes one: no
+    scale is small enough for it.
+    """
+    rng = np.random.default_rng(seed)
+    if settings.situation == "clipping":
+        # Sizes from a tenth of the limit to ten times of it.
+        sizes = settings.clip_norm * 10 ** rng.uniform(-1, 1, settings.after)
+        drawn = rng.standard_normal((settings.after, *SHAPE))
+        norms = np.sqrt((drawn**2).sum(axis=(1, 2)))
+        return np.asarray(drawn * (sizes / norms)[:, None, None], np.float32)
+    before, limit = settings.before, settings.limit
+    drawn = rng.standard_normal((before + limit + settings.after, *SHAPE))
+    if settings.situation == "zeros":
+        drawn[before : before + limit] = 0
+    else:
+        drawn[before : before + limit, NAMES.index("head"), 0] = np.inf
+    return np.asarray(drawn, np.float32)
+
+
+def longer_than(batches: Batches, clip_norm: float) -> int:
+    """Return how many gradients a clip shortens."""
+    norms = np.sqrt((batches.astype(np.float64) ** 2).sum(axis=(1, 2)))
+    return int((norms > clip_norm).sum())

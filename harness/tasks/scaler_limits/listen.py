@@ -1,0 +1,37 @@
+"""Hear what is said during a step: warnings, and lines on standard error."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["listening"]
+
+STDERR = 2
+
+
+@contextmanager
+def listening() -> Iterator[list[str]]:
+    """Fill the list with what was said once the block is left.
+
+    The file descriptor is listened to: TensorFlow's graphs print past ``sys.stderr``.
+    """
+    heard: list[str] = []
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as file, warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        kept = os.dup(STDERR)
+        os.dup2(file.fileno(), STDERR)
+        try:
+            yield heard
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, STDERR)
+            os.close(kept)
+            heard += [str(warning.message) for warning in said]
+            file.seek(0)
+            heard += file.read().decode(errors="replace").splitlines()

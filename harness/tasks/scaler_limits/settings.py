@@ -1,0 +1,74 @@
+"""The settings of one run, checked where they are declared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lockstep.spec.errors import OutOfRangeError, sentence, unknown_name
+
+__all__ = ["ON_DEVICE", "PEER", "RAISES", "SITUATIONS", "SUBJECTS", "WARNS", "Settings"]
+
+SITUATIONS = ("overflow", "zeros", "clipping")
+
+WARNS, RAISES, ON_DEVICE, PEER = SUBJECTS = (
+    "lockstep",
+    "lockstep, at_floor='raise'",
+    "lockstep, on the device",
+    "peer",
+)
+"""Our wrapper in three ways, and the scaler that the host itself brings."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What one run does.
+
+    Attributes:
+        situation: ``overflow``: finite steps, ``overflows`` steps with an inf in one
+            gradient, finite steps. ``zeros``: the same with ``zeros`` steps without any
+            gradient, and growth at every step. ``clipping``: ``after`` clipped steps,
+            once with the scale 1 and once with ``large``.
+        subject: which scaler.
+        initial: the loss scale at first.
+        before, after: finite steps.
+        rate, momentum: of SGD.
+        clip_norm: of the gradients of both weights together.
+        asked_every: steps; so often the scaler on the device is asked what it did.
+    """
+
+    situation: str
+    subject: str
+    initial: float
+    before: int
+    overflows: int
+    zeros: int
+    after: int
+    rate: float
+    momentum: float
+    clip_norm: float
+    large: float
+    asked_every: int
+
+    def __post_init__(self) -> None:
+        if self.situation not in SITUATIONS:
+            raise unknown_name("situation", self.situation, SITUATIONS)
+        if self.subject not in SUBJECTS:
+            raise unknown_name("subject", self.subject, SUBJECTS)
+        for name in ("before", "overflows", "zeros", "after", "asked_every"):
+            value = getattr(self, name)
+            counted = isinstance(value, int) and value > 0
+            _require(counted, name, "a whole number > 0", value)
+        for name in ("initial", "rate", "momentum", "clip_norm", "large"):
+            value = getattr(self, name)
+            _require(value > 0, name, "a number > 0", value)
+
+    @property
+    def limit(self) -> int:
+        """How many steps the situation itself takes."""
+        return self.zeros if self.situation == "zeros" else self.overflows
+
+
+def _require(claim: bool, subject: str, expected: str, got: object) -> None:
+    if not claim:
+        remedy = "change it in the experiment's file"
+        raise OutOfRangeError(sentence(subject, expected, repr(got), remedy))

@@ -1,0 +1,120 @@
+"""One run: take a scaler to its limit and write down what it does."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.record import Outcome
+from harness.tasks.scaler_limits import batches as plans
+from harness.tasks.scaler_limits.law import Law
+from harness.tasks.scaler_limits.listen import listening
+from harness.tasks.scaler_limits.settings import Settings
+from harness.tasks.scaler_limits.subject import Scaling, Subject, of_situation
+
+__all__ = ["clip", "observe", "prepare", "train"]
+
+MODELS = {"pytorch": "torch_model", "tf": "tf_model"}
+
+
+def prepare(backend: str, device: str) -> None:
+    """Import the backend's framework and try the device; raise if either fails."""
+    importlib.import_module(f"{__package__}.{MODELS[backend]}").require(device)
+
+
+def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
+    """Do one run. What was said, if anything, is the outcome's reason."""
+    settings = Settings(**config)
+    module = importlib.import_module(f"{__package__}.{MODELS[backend]}")
+    batches = plans.make(settings, seed)
+    if settings.situation != "clipping":
+        subject = module.make(settings, of_situation(settings), device)
+        return observe(settings, subject, batches)
+    scalings = [
+        Scaling(scale, settings.after + 1, settings.clip_norm)
+        for scale in (1.0, settings.large)
+    ]
+    pair = [module.make(settings, scaling, device) for scaling in scalings]
+    return clip(settings, pair, batches)
+
+
+def observe(settings: Settings, subject: Subject, batches: plans.Batches) -> Outcome:
+    """Take all steps, or those until an error is raised.
+
+    Series, an entry a step: ``step``; ``scale`` after it and whether it is
+    ``infinite``, which JSON cannot say; whether the step was ``applied``: a bit of the
+    weights or slots is another one; whether it was ``right``, see :class:`Law`; whether
+    the weights are ``finite``.
+
+    Summary: ``told_at``, the step of the situation at which somebody first said
+    something (NaN: nobody), and whether it was an error (``raised``).
+    """
+    columns = ("step", "scale", "infinite", "applied", "right", "finite")
+    series: dict[str, list[float]] = {name: [] for name in columns}
+    told_at, said, raised = math.nan, "", False
+    law = Law(settings)
+    for number, batch in enumerate(batches, start=1):
+        weights, before = subject.weights(), state(subject)
+        heard, raised = take(subject, batch)
+        # What a host says while it starts has nothing to do with scales.
+        if heard and not said and number > settings.before:
+            said, told_at = " ".join(heard), number - settings.before
+        applied = unequal(before, state(subject)) > 0
+        right = applied and law.holds(batch, weights, subject.weights())
+        finite = all(np.isfinite(weight).all() for weight in subject.weights())
+        scale = subject.scale()
+        row = (number, scale, math.isinf(scale), applied, right, finite)
+        for name, value in zip(columns, row, strict=True):
+            series[name].append(float(value))
+        if raised:
+            break
+    return Outcome("ok", said, series, {"told_at": told_at, "raised": float(raised)})
+
+
+def take(subject: Subject, batch: plans.Batches) -> tuple[list[str], bool]:
+    """Take one step; return what was said, and whether an error ended it."""
+    errors = []
+    with listening() as heard:
+        try:
+            subject.step(batch)
+        except RuntimeError as error:
+            errors.append(str(error))
+    return [*heard, *errors], bool(errors)
+
+
+def clip(
+    settings: Settings, pair: Sequence[Subject], batches: plans.Batches
+) -> Outcome:
+    """Take the same clipped steps at two scales and compare what became of them.
+
+    Series: ``step``; ``unequal``, how many numbers in weights and slots differ in their
+    bits; whether the step at the smaller scale was ``right``. Summary: how many
+    gradients were ``longer`` than the limit.
+    """
+    series: dict[str, list[float]] = {"step": [], "unequal": [], "right": []}
+    law = Law(settings, settings.clip_norm)
+    for number, batch in enumerate(batches, start=1):
+        before = pair[0].weights()
+        for subject in pair:
+            subject.step(batch)
+        series["step"].append(float(number))
+        series["unequal"].append(float(unequal(state(pair[0]), state(pair[1]))))
+        series["right"].append(float(law.holds(batch, before, pair[0].weights())))
+    longer = plans.longer_than(batches, settings.clip_norm)
+    return Outcome("ok", "", series, {"longer": longer})
+
+
+def state(subject: Subject) -> list[Any]:
+    """Return weights and slots; a slot that is not there yet is zero."""
+    slots = subject.slots() or [np.zeros_like(weight) for weight in subject.weights()]
+    return [*subject.weights(), *slots]
+
+
+def unequal(first: Sequence[Any], second: Sequence[Any]) -> int:
+    """Count the float32 numbers whose bits differ."""
+    pairs = zip(first, second, strict=True)
+    return sum(int((a.view(np.uint32) != b.view(np.uint32)).sum()) for a, b in pairs)

@@ -1,0 +1,148 @@
+"""Loss scales that follow the largest gradient: Backoff and LogMax."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Self
+
+import keras
+import tensorflow as tf
+
+from lockstep.keras3.gradients import as_gradient, value_of
+from lockstep.keras3.loss_scale import state_variable
+from lockstep.spec import automatic_scaler as words
+from lockstep.tf.core.backoff import BackoffState, start_backoff, step_backoff
+from lockstep.tf.core.largest import find_largest
+from lockstep.tf.core.logmax import LogMaxState, start_logmax, step_logmax
+
+__all__ = ["AutomaticLossScaler"]
+
+State = BackoffState | LogMaxState
+
+
+@keras.saving.register_keras_serializable(package="lockstep")
+class AutomaticLossScaler(tf.Module):
+    """A loss scale that is updated with the largest gradient of every step.
+
+    Backoff starts at scale_max; an overflow divides by step_factor, and every
+    step_window steps after the last one the scale is multiplied by it. LogMax follows
+    the mean and the deviation of log2(amax) so that overflows stay rare.
+
+    Args:
+        algorithm: ``Backoff`` or ``LogMax``, in any case.
+        params: name -> value; Backoff: scale_min, scale_max, step_factor (floats),
+            step_window (steps, int). LogMax: scale_min, scale_max, log_max, beta1,
+            beta2, overflow_std_dev (floats).
+        strict: as the original: see docs/differences.md.
+
+    Raises:
+        UnknownNameError: a ValueError; an unknown algorithm or parameter.
+        OutOfRangeError: a ValueError; a parameter of another type or out of its range.
+
+    State: found by ``tf.train.Checkpoint``; ``get_config`` has the arguments only.
+
+    Origin: OpenSeq2Seq, ``AutomaticLossScaler``; B. Ginsburg et al.
+
+    Example:
+        >>> scaler = AutomaticLossScaler("Backoff", {"scale_max": 64.0})
+        >>> int(scaler.update_op(False, float("inf"))), float(scaler.loss_scale)
+        (1, 32.0)
+    """
+
+    SUPPORTED_ALGOS: ClassVar[list[str]] = words.ALGORITHMS
+
+    def __init__(
+        self,
+        algorithm: str = "Backoff",
+        params: Mapping[str, Any] | None = None,
+        strict: bool = False,
+    ) -> None:
+        self.algorithm = words.algorithm_name(algorithm)
+        self.policy = words.automatic_policy(self.algorithm, params, strict)
+        super().__init__()
+        self.strict = strict
+        self._params = dict(params or {})
+        start = start_backoff if self.algorithm == "backoff" else start_logmax
+        first = start(self.policy)
+        self._kind = type(first)
+        self._state = {
+            name: state_variable(name, value, dtype_of(name))
+            for name, value in first._asdict().items()
+        }
+
+    @property
+    def loss_scale(self) -> tf.Tensor:
+        """The scale of the next step: float32, 0-d."""
+        return value_of(self._state["loss_scale"]).read_value()
+
+    @property
+    def state(self) -> dict[str, keras.Variable]:
+        """The variables that an update moves, by name."""
+        return dict(self._state)
+
+    @tf.autograph.experimental.do_not_convert
+    def update_op(self, has_nan: Any, amax: Any) -> tf.Tensor:
+        """Move the scale by one step.
+
+        Args:
+            has_nan: whether any gradient has a NaN: bool, 0-d.
+            amax: the largest absolute value: float32, 0-d.
+
+        Returns:
+            The number of updates made, this one included: int64, 0-d.
+
+        Raises:
+            DtypeError: a TypeError; strict, an ``amax`` that is not float32.
+        """
+        has_nan = tf.convert_to_tensor(has_nan, tf.bool)
+        amax = self.largest(amax)
+        variables = [value_of(variable) for variable in self._state.values()]
+        before = self._kind(*(variable.read_value() for variable in variables))
+        if isinstance(before, BackoffState):
+            after: State = step_backoff(self.policy, before, has_nan, amax)
+        else:
+            after = step_logmax(self.policy, before, has_nan, amax)
+        for variable, value in zip(variables, after, strict=True):
+            variable.assign(value, read_value=False)
+        return after.iteration
+
+    def largest(self, amax: Any) -> tf.Tensor:
+        """Return ``amax`` as float32."""
+        if not tf.is_tensor(amax):
+            return tf.constant(amax, tf.float32)
+        if self.strict and self.algorithm == "logmax":
+            words.check_amax_dtype(amax.dtype.name)
+        return tf.cast(amax, tf.float32)
+
+    @staticmethod
+    def check_grads(
+        grads_and_vars: Iterable[tuple[Any, Any]],
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return whether any gradient has a NaN, and the largest absolute value.
+
+        Sparse gradients count as they are stored; NaN is left out of the maximum, which
+        is -inf where there is nothing.
+
+        Raises:
+            DtypeError: a TypeError; the gradients have several dtypes.
+        """
+        pairs = list(grads_and_vars)
+        gradients = [as_gradient(g, v, words.SCALER) for g, v in pairs]
+        values = [getattr(g, "values", g) for g in gradients if g is not None]
+        words.check_check_grads_dtypes([value.dtype.name for value in values])
+        return find_largest(values)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        config = {"algorithm": self.algorithm, "params": dict(self._params)}
+        return config | ({"strict": True} if self.strict else {})
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Make a scaler, at its start, from what ``get_config`` returned."""
+        return cls(**config)
+
+
+def dtype_of(name: str) -> str:
+    """Return the dtype of a part of the state."""
+    return "int64" if name in ("iteration", "last_overflow_iteration") else "float32"
