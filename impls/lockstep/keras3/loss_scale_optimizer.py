@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from lockstep.interface import GATE_OP, StepReport
+from lockstep.keras3.divisor import Divisor
 from lockstep.keras3.gradients import Gradient, name_of, value_of
 from lockstep.keras3.loss_scale import DynamicLossScale, LossScale, get, state_variable
 from lockstep.keras3.multitask import MultitaskOptimizerWrapper
@@ -126,9 +127,8 @@ class MixedPrecisionLossScaleOptimizer(Wrapper, ScalesAlready):
             self._track_variable(variable)
         if not strict:
             self.skipped_in_a_row = state_variable("skipped_in_a_row", 0, "int64")
-        # What gradients are still to be divided by, of one step: not to be saved.
-        divisor = state_variable("divisor", 1.0, "float32")
-        vars(self)["_divisor"] = value_of(divisor)
+        # Not setattr: Keras would track and save it.
+        vars(self)["_divisor"] = Divisor()
 
     @property
     def loss_scale(self) -> tf.Tensor:
@@ -150,7 +150,7 @@ class MixedPrecisionLossScaleOptimizer(Wrapper, ScalesAlready):
         # Read once: the loss and its gradients must see one scale.
         scale = self.loss_scale
         made = scaled(self.inner_optimizer.scale_loss(loss), scale, self.strict)
-        self._divisor.assign(scale, read_value=False)
+        self._divisor.put(scale, self._iterations.value)
         if self._has_scaled is False:
             self._has_scaled = True
         return made
@@ -193,9 +193,7 @@ class MixedPrecisionLossScaleOptimizer(Wrapper, ScalesAlready):
 
     def _unscaled(self, gradients: list[Gradient]) -> list[Gradient]:
         """Return the gradients, divided by what they are still to be divided by."""
-        divisor = self._divisor.read_value()
-        self._divisor.assign(1.0, read_value=False)
-        return unscaled(gradients, divisor)
+        return unscaled(gradients, self._divisor.take(self._iterations.value))
 
     def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
         """Unscale; let the wrapped optimizer step if all is finite; move the scale."""

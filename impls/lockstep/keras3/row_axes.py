@@ -17,6 +17,7 @@ __all__ = [
     "axes_by_variable",
     "by_path",
     "listed_variables",
+    "positions_of",
     "resolved",
 ]
 
@@ -59,32 +60,69 @@ def resolved(variable: Any, axes: Axes) -> Axes:
 
 
 def axes_by_variable(
-    listed: Listed, variables: Sequence[Any], strict: bool
+    listed: Listed,
+    variables: Sequence[Any],
+    strict: bool,
+    positions: Mapping[str, int] | None = None,
 ) -> dict[Any, Axes]:
     """Return ``key_of(variable)`` -> axes for what is listed among ``variables``.
 
     Strict: a listed variable that is not among them has no effect, and axes stay as
-    they were written.
+    they were written. ``positions``: see :func:`with_path`.
     """
     found: dict[Any, Axes] = {}
     for key, axes in listed:
-        for variable in matching(key, variables, strict):
+        for variable in matching(key, variables, strict, positions or {}):
             if key_of(variable) in found:
                 raise words.listed_twice(name_of(variable))
             found[key_of(variable)] = axes if strict else resolved(variable, axes)
     return found
 
 
-def matching(key: Any, variables: Sequence[Any], strict: bool) -> list[Any]:
+def matching(
+    key: Any, variables: Sequence[Any], strict: bool, positions: Mapping[str, int]
+) -> list[Any]:
     """Return the one variable that a path or a variable stands for; strict: or none."""
     if isinstance(key, str):
-        found = [variable for variable in variables if name_of(variable) == key]
+        found = with_path(key, variables, positions.get(key))
     else:
         found = [variable for variable in variables if key_of(variable) == key_of(key)]
     if len(found) > 1:
         raise words.several_variables(name_of(key))
     if not found and (isinstance(key, str) or not strict):
         raise words.unknown_variable(name_of(key), map(name_of, variables))
+    return found
+
+
+def with_path(path: str, variables: Sequence[Any], position: int | None) -> list[Any]:
+    """Return the variables that ``path`` may stand for.
+
+    While it loads a file Keras makes layers outside of the model that names them, so
+    that ``model/layer/kernel`` becomes ``layer/kernel``, maybe several times. What it
+    keeps is the order: where several variables fit equally ``position`` decides.
+    """
+    names = [name_of(variable) for variable in variables]
+    alike = [k for k, name in enumerate(names) if same_ending(name, path)]
+    found = [k for k in alike if names[k] == path] or alike
+    if position in found:
+        found = [position]
+    return [variables[k] for k in found]
+
+
+def same_ending(one: str, other: str) -> bool:
+    """Say whether one path ends with the other, by whole components."""
+    return f"/{one}".endswith(f"/{other}") or f"/{other}".endswith(f"/{one}")
+
+
+def positions_of(
+    listed: Listed, variables: Sequence[Any], before: Mapping[str, int]
+) -> dict[str, int]:
+    """Return path -> place of its variable, for what is listed among ``variables``."""
+    places = {key_of(variable): k for k, variable in enumerate(variables)}
+    found = {}
+    for key, _ in listed:
+        for variable in matching(key, variables, True, before):
+            found[name_of(key)] = places[key_of(variable)]
     return found
 
 

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from lockstep.interface import Array, StepReport
+from lockstep.interface import StepReport
 from lockstep.keras3.gradients import (
     Gradient,
     key_of,
@@ -23,8 +22,10 @@ from lockstep.keras3.row_axes import (
     axes_by_variable,
     by_path,
     listed_variables,
+    positions_of,
     resolved,
 )
+from lockstep.keras3.row_writing import each_row_once, subtract_rows, write_rows
 from lockstep.keras3.train_v1 import StateList
 from lockstep.keras3.wrapper import Wrapper
 from lockstep.spec import variable_clipping as words
@@ -60,7 +61,9 @@ class VariableClippingOptimizer(Wrapper):
         vars_to_clip_dims: variable -> list or tuple of axes over which the norm is
             taken; [1] are the rows of a matrix, [] the elements. Keys are paths
             (``variable.path``), or ``variable.value.ref()``; in a configuration, so in
-            files, they are paths. A variable that is not listed is never clipped.
+            files, they are paths. Keras loads ``model/layer/kernel`` as
+            ``layer/kernel``: a path that no variable has is that of the one variable
+            with the same ending. A variable that is not listed is never clipped.
         max_norm: the largest norm that is left as it is: a number > 0, finite.
         use_locking: accepted, no effect.
         colocate_clip_ops_with_vars: accepted, no effect.
@@ -124,7 +127,7 @@ class VariableClippingOptimizer(Wrapper):
         self.strict = strict
         self.last_step: StepReport | None = None
         # Not setattr: Keras and TensorFlow track what is assigned.
-        vars(self).update(_listed=listed, _axes={}, _used_up=False)
+        vars(self).update(_listed=listed, _positions={}, _axes={}, _used_up=False)
 
     @property
     def sums_duplicates(self) -> bool:
@@ -148,8 +151,9 @@ class VariableClippingOptimizer(Wrapper):
         """Make the state for ``variables``; find those that are listed."""
         if not self.built:
             variables = list(variables)
-            found = axes_by_variable(self._listed, variables, self.strict)
-            vars(self)["_axes"] = found
+            listed, positions = self._listed, self._positions
+            axes = axes_by_variable(listed, variables, self.strict, positions)
+            vars(self)["_axes"] = axes
         super().build(variables)
 
     def apply_gradients(
@@ -189,23 +193,48 @@ class VariableClippingOptimizer(Wrapper):
             self.last_step = self._report(gradients, variables, clipped)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor; variables go by their paths."""
+        """Return the arguments of the constructor; variables go by their paths.
+
+        ``positions``, path -> place, decides where Keras loads several of one path.
+        """
         return {
             **super().get_config(),
             "vars_to_clip_dims": by_path(self._listed),
+            "positions": self._known_positions(),
             "max_norm": self.max_norm,
             "name": self.name,
             "strict": self.strict,
         }
 
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
+        """Make a wrapper from what ``get_config`` returned."""
+        arguments = dict(config)
+        positions = arguments.pop("positions", {})
+        made = super().from_config(arguments, custom_objects)
+        vars(made)["_positions"] = positions
+        return made
+
+    def _known_positions(self) -> dict[str, int]:
+        """Return path -> place among the variables, once these are known."""
+        if not self.built:
+            return dict(self._positions)
+        return positions_of(self._listed, self._trainable_variables, self._positions)
+
     def _to_clip(
         self, gradients: list[Gradient], variables: list[Any]
     ) -> list[tuple[Gradient, Any]]:
-        """Return the pairs to clip after: a gradient that is present, axes listed."""
+        """Return the pairs to clip after: a gradient that is present, axes listed.
+
+        Where gradients are accumulated one that is absent now may have been present
+        before: what is applied is the sum.
+        """
         if self._used_up:
             return []
+        sums = bool(self.gradient_accumulation_steps)
         pairs = zip(gradients, variables, strict=True)
-        listed = [(g, v) for g, v in pairs if g is not None and key_of(v) in self._axes]
+        updated = [(g, v) for g, v in pairs if sums or g is not None]
+        listed = [(g, v) for g, v in updated if key_of(v) in self._axes]
         for _, variable in listed:
             resolved(variable, self._axes[key_of(variable)])
         return listed
@@ -260,14 +289,6 @@ class HiddenList(StateList):
         return []
 
 
-def each_row_once(indices: tf.Tensor | None, too_large: tf.Tensor) -> Array:
-    """Return ``too_large``, of a row that is named several times once."""
-    flags = np.asarray(too_large)
-    if indices is None:
-        return flags
-    return flags[np.unique(indices, return_index=True)[1]]
-
-
 @contextlib.contextmanager
 def nothing_listed(optimizer: Any) -> Iterator[None]:
     """Let this wrapper and those inside of it clip nothing for a while."""
@@ -284,28 +305,3 @@ def nothing_listed(optimizer: Any) -> Iterator[None]:
     finally:
         for layer in layers:
             vars(layer)["_used_up"] = False
-
-
-def write_rows(
-    variable: tf.Variable, indices: tf.Tensor | None, values: tf.Tensor
-) -> None:
-    """Assign ``values``, to rows [k] if ``indices`` are given, each of them once."""
-    if indices is None:
-        variable.assign(values, read_value=False)
-        return
-    # The method of the variable would read all of it afterwards.
-    tf.raw_ops.ResourceScatterUpdate(
-        resource=variable.handle, indices=indices, updates=values
-    )
-
-
-def subtract_rows(
-    variable: tf.Variable, indices: tf.Tensor | None, values: tf.Tensor
-) -> None:
-    """Subtract ``values``, from rows [k] if ``indices`` are given, in their order."""
-    if indices is None:
-        variable.assign_sub(values, read_value=False)
-        return
-    tf.raw_ops.ResourceScatterSub(
-        resource=variable.handle, indices=indices, updates=values
-    )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.interface import GATE_OP, Array, Gradient, Rows
+from lockstep.interface import GATE_OP, Array, Gradient
 from lockstep.reference.automatic_scaler import AutomaticLossScaler
 from lockstep.reference.loss_scale import (
     DynamicLossScale,
@@ -15,7 +15,13 @@ from lockstep.reference.loss_scale import (
     LossScale,
 )
 from lockstep.reference.loss_scale_optimizer import times
-from lockstep.reference.masters import add_penalty, saturating_cast
+from lockstep.reference.masters import (
+    add_penalty,
+    follow,
+    saturating_cast,
+    scale_in_dtype,
+    widen,
+)
 from lockstep.reference.optimizers import Optimizer, Pairs, check_pairs
 from lockstep.reference.regularizer import REGISTERED
 from lockstep.reference.skipping import SkippingWrapper, Verdict
@@ -33,7 +39,8 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     to float32, plus scale x the gradient of its regularizer at the master, all times
     1 / scale; paired with the master. ``apply_gradients``: ``optimizer`` updates the
     masters, then variable = master rounded to its dtype, clamped to its largest
-    magnitude. Variables of other dtypes are their own masters.
+    magnitude. Variables of other dtypes are their own masters. Elements of a variable
+    that others have written since go into its master before either.
 
     Args:
         optimizer: any optimizer or wrapper of the reference.
@@ -103,6 +110,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     ) -> Pairs:
         """Pair the unscaled float32 gradients of ``loss()`` with the masters."""
         scale = self.current_scale()
+        self.adopt_changes()
 
         def scaled_loss() -> list[Gradient]:
             return [scale_in_dtype(g, scale) for g in loss()]
@@ -152,6 +160,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         The scale moves once. A skipped step does not advance ``global_step``.
         """
         pairs = check_pairs(grads_and_vars, words.WRAPPER)
+        self.adopt_changes()
         if not self.strict:
             pairs = [self.for_master(gradient, v) for gradient, v in pairs]
 
@@ -210,6 +219,14 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         """Say whether a variable is trained through a master of its own."""
         return words.has_master(str(variable.dtype), self.strict)
 
+    def adopt_changes(self) -> None:
+        """Take over into the masters what others have written into variables.
+
+        Strict: nothing is taken over, and the next step overwrites it.
+        """
+        for variable, master in self.masters.items() if not self.strict else ():
+            master.value = follow(master.value, variable.value)
+
     def copy_back(self) -> None:
         """Give each variable the value of its master."""
         for variable, master in self.masters.items():
@@ -266,31 +283,3 @@ def share_row_limits(variable: Variable, master: Variable, inner: Any) -> None:
             if variable in listed:
                 listed[master] = listed[variable]
         inner = vars(inner).get("inner_optimizer")
-
-
-def scale_in_dtype(gradient: Gradient, factor: np.float32) -> Gradient:
-    """Return a gradient times a factor that was rounded to the gradient's dtype.
-
-    So the gradients of a scaled loss come out of a model in float16, where a factor
-    above 65504 is infinite.
-    """
-    if gradient is None:
-        return None
-    if isinstance(gradient, Rows):
-        return gradient._replace(values=product(gradient.values, factor))
-    return product(gradient, factor)
-
-
-def product(values: Array, factor: np.float32) -> Array:
-    """Return values times a factor that is rounded to their dtype first."""
-    with np.errstate(all="ignore"):
-        return np.asarray(values * values.dtype.type(factor))
-
-
-def widen(gradient: Gradient) -> Gradient:
-    """Return a gradient in float32; None stays None."""
-    if gradient is None:
-        return None
-    if isinstance(gradient, Rows):
-        return gradient._replace(values=gradient.values.astype(np.float32))
-    return gradient.astype(np.float32)

@@ -1,4 +1,4 @@
-"""Loss scaling as a citizen of Keras: fit, tapes, files, mixed precision, wrappers."""
+"""Loss scaling as a citizen of Keras: skipped steps, fit, stalls, files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,24 @@ import pytest
 import tensorflow as tf
 
 import lockstep
-from lockstep import reference
 from lockstep.keras3 import (
-    AutomaticLossScaler,
     DynamicLossScale,
-    FixedLossScale,
     MixedPrecisionLossScaleOptimizer,
     MultitaskOptimizerWrapper,
-    VariableClippingOptimizer,
     strict,
+)
+from lockstep.keras3.tests.scaling import (
+    BAD,
+    NAN,
+    X,
+    Y,
+    bits,
+    each_face,
+    fit,
+    model_with,
+    momentum,
+    scaled,
+    stepper,
 )
 from lockstep.spec import errors
 
@@ -32,51 +40,6 @@ pytestmark = pytest.mark.filterwarnings(
     # Keras hands its variables to NumPy in a way that NumPy 2 warns of.
     "ignore:__array__ implementation doesn't accept:DeprecationWarning"
 )
-
-X = np.random.RandomState(0).randn(12, 3).astype(np.float32)
-BAD = X.copy()
-BAD[5] = np.inf
-Y = X[:, :1].copy()
-NAN = float("nan")
-
-FACES: dict[str, Callable[[Any], Any]] = {
-    "eager": lambda function: function,
-    "function": lambda function: tf.function(function, autograph=False),
-    "jit": lambda function: tf.function(function, autograph=False, jit_compile=True),
-}
-each_face = pytest.mark.parametrize("face", FACES)
-
-
-def momentum() -> keras.optimizers.Optimizer:
-    return keras.optimizers.SGD(0.125, momentum=0.5)
-
-
-def scaled(scale: Any = "dynamic", **options: Any) -> MixedPrecisionLossScaleOptimizer:
-    return MixedPrecisionLossScaleOptimizer(momentum(), scale, **options)
-
-
-def model_with(optimizer: Any, **options: Any) -> keras.Model:
-    keras.utils.set_random_seed(0)
-    model = keras.Sequential([keras.layers.Input([3]), keras.layers.Dense(1)])
-    model.compile(optimizer, "mse", **options)
-    return model
-
-
-def fit(model: keras.Model, x: Any = X, **options: Any) -> None:
-    model.fit(x, Y, batch_size=4, shuffle=False, verbose=0, **options)
-
-
-def bits(variables: Sequence[Any]) -> list[bytes]:
-    return [np.asarray(variable.numpy()).tobytes() for variable in variables]
-
-
-def stepper(
-    optimizer: Any, variables: Sequence[Any], face: str
-) -> Callable[[Sequence[Any]], Any]:
-    """Return a compiled step that applies these gradients to the variables."""
-    optimizer.build(list(variables))
-    step = FACES[face](lambda *gradients: optimizer.apply(list(gradients), variables))
-    return lambda gradients: step(*map(tf.constant, gradients))
 
 
 # Skipping
@@ -212,161 +175,6 @@ def test_inside_another_wrapper_auto_scale_loss_has_to_be_off() -> None:
     assert float(inside.loss_scale) == 32 and int(inside.iterations) == 2
 
 
-# Who unscales
-
-
-def loss_of(w: keras.Variable) -> tf.Tensor:
-    return tf.reduce_sum(w.value * [1.0, 2.0])
-
-
-EXPECTED = [0.875, 0.75]
-"""(1, 1) - 0.125 (1, 2): one step of the optimizer, however the gradients are made."""
-
-
-@each_face
-def test_gradients_of_a_scaled_loss_are_divided_once(face: str) -> None:
-    w = keras.Variable([1.0, 1.0])
-    optimizer = MixedPrecisionLossScaleOptimizer(keras.optimizers.SGD(0.125), 8.0)
-    optimizer.build([w])
-
-    def differentiate(scales: bool) -> tf.Tensor:
-        with tf.GradientTape() as tape:
-            loss = loss_of(w)
-            loss = optimizer.scale_loss(loss) if scales else loss
-        return tape.gradient(loss, w.value)
-
-    compiled = FACES[face](differentiate)
-    apply = FACES[face](lambda gradient: optimizer.apply([gradient], [w]))
-    # Apart: what is still to be divided by is known between graphs.
-    for scales in (True, True, False, True):
-        w.assign([1.0, 1.0])
-        apply(compiled(scales))
-        assert w.numpy().tolist() == EXPECTED
-
-
-@each_face
-@pytest.mark.parametrize("around", ["nothing", "multitask", "rows"])
-@pytest.mark.parametrize("scales", [False, True], ids=["plainly", "by itself"])
-def test_compute_gradients_unscales(face: str, around: str, scales: bool) -> None:
-    w = keras.Variable([1.0, 1.0])
-    sgd = keras.optimizers.SGD(0.125)
-    optimizer: Any = MixedPrecisionLossScaleOptimizer(sgd, 8.0)
-    inside = optimizer
-    if around == "multitask":
-        optimizer = MultitaskOptimizerWrapper(inside)
-    elif around == "rows":
-        optimizer = VariableClippingOptimizer(inside, {w.path: [0]}, 100.0)
-    optimizer.build([w])
-
-    def step() -> tf.Tensor:
-        def loss() -> tf.Tensor:
-            return inside.scale_loss(loss_of(w)) if scales else loss_of(w)
-
-        pairs = optimizer.compute_gradients(loss, [w])
-        optimizer.apply_gradients(pairs)
-        return pairs[0][0]
-
-    compiled = FACES[face](step)
-    for _ in range(2):
-        w.assign([1.0, 1.0])
-        assert compiled().numpy().tolist() == [1.0, 2.0]
-        assert w.numpy().tolist() == EXPECTED
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_every_precision_gets_unscaled_gradients(dtype: str) -> None:
-    w = keras.Variable([1.0, 2.0], dtype=dtype)
-    optimizer = MixedPrecisionLossScaleOptimizer(keras.optimizers.SGD(0.5), 2.0**10)
-    given = tf.constant([0.5, -1.0], dtype)
-    pairs = optimizer.compute_gradients(lambda: tf.reduce_sum(w.value * given), [w])
-    assert pairs[0][0].dtype.name == dtype
-    optimizer.apply_gradients(pairs)
-    assert np.asarray(w.numpy(), np.float64).tolist() == [0.75, 2.5]
-
-
-def test_strict_refuses_float16() -> None:
-    w = keras.Variable([1.0], dtype="float16")
-    optimizer = strict.MixedPrecisionLossScaleOptimizer(momentum(), 2.0)
-    with pytest.raises(TypeError, match="float16"):
-        optimizer.compute_gradients(lambda: tf.reduce_sum(w.value), [w])
-
-
-# Clipping
-
-
-@each_face
-def test_clipping_does_not_see_the_scale(face: str) -> None:
-    def clipped_run(scale: float) -> list[bytes]:
-        draw = np.random.default_rng(1)
-        w = keras.Variable(np.ones((3, 2), np.float32))
-        optimizer = scaled(scale, clip_norm=0.7)
-        optimizer.build([w])
-
-        def step(gradient: tf.Tensor) -> None:
-            optimizer.minimize(lambda: tf.reduce_sum(w.value * gradient), var_list=[w])
-
-        compiled = FACES[face](step)
-        for _ in range(3):
-            compiled(tf.constant(draw.normal(size=(3, 2)), tf.float32))
-        return bits([w])
-
-    assert clipped_run(1.0) == clipped_run(2.0**16)
-
-
-def test_a_norm_that_overflows_is_an_overflow_and_reported() -> None:
-    w = keras.Variable([0.0, 0.0], name="w")
-    optimizer = scaled("dynamic", clip_norm=2.5)
-    optimizer.apply([tf.constant([3.0, 4.0])], [w])
-    assert w.numpy().tolist() == [-0.1875, -0.25]
-    assert (optimizer.last_step.norm, optimizer.last_step.clip_factor) == (5, 0.5)
-    optimizer.apply([tf.constant([1e30, 4.0])], [w])
-    assert optimizer.last_step.norm == np.inf and not optimizer.last_step.applied
-    assert float(optimizer.loss_scale) == 2.0**14
-
-
-# Nests
-
-
-@pytest.mark.parametrize("outside", [False, True], ids=["around", "inside"])
-def test_it_works_around_and_inside_a_multitask_wrapper(outside: bool) -> None:
-    w, z = keras.Variable([1.0]), keras.Variable([1.0])
-    if outside:
-        optimizer: Any = MultitaskOptimizerWrapper(scaled(64.0))
-    else:
-        optimizer = MixedPrecisionLossScaleOptimizer(
-            MultitaskOptimizerWrapper(momentum()), 64.0
-        )
-    step = stepper(optimizer, [w, z], "function")
-    step([[1.0], [1.0]])
-    moved = z.numpy().tolist()
-    step([[1.0], [0.0]])
-    assert z.numpy().tolist() == moved
-    before = bits([w, z, *optimizer.inner_optimizer.variables])
-    if not outside:
-        step([[NAN], [0.0]])
-        assert bits([w, z, *optimizer.inner_optimizer.variables]) == before
-
-
-def test_row_clipping_inside_is_skipped_with_the_step() -> None:
-    w = keras.Variable([[3.0, 4.0]], name="w")
-    inner = VariableClippingOptimizer(momentum(), {"w": [1]}, 2.5)
-    optimizer = MixedPrecisionLossScaleOptimizer(inner, "dynamic")
-    optimizer.apply([tf.constant([[NAN, 0.0]])], [w])
-    assert w.numpy().tolist() == [[3.0, 4.0]]
-    optimizer.apply([tf.zeros([1, 2])], [w])
-    assert w.numpy().tolist() == [[1.5, 2.0]]
-    assert "1 of 1 rows clipped; loss scale" in optimizer.last_step.reason
-
-
-def test_duplicate_rows_that_overflow_when_summed_are_an_overflow() -> None:
-    table = keras.Variable(np.ones((4, 1), np.float32))
-    optimizer = scaled()
-    values, rows = tf.constant([[3e38], [3e38]]), tf.constant([1, 1])
-    optimizer.apply([tf.IndexedSlices(values, rows, tf.constant([4, 1]))], [table])
-    assert not optimizer.last_step.applied
-    assert table.numpy().ravel().tolist() == [1, 1, 1, 1]
-
-
 # A stall
 
 
@@ -409,77 +217,6 @@ def test_under_xla_a_stall_is_only_counted() -> None:
     optimizer = scaled(2.0, at_floor="raise", floor_patience=2)
     fit(model_with(optimizer, jit_compile=True), X * np.float32(NAN))
     assert int(optimizer.skipped_in_a_row) == 3
-
-
-# The scales by themselves
-
-OPTIONS: list[dict[str, Any]] = [
-    {},
-    {"growth_factor": 1.7, "backoff_factor": 0.3, "floor": 1e-3},
-    {"multiplier": 3.0, "ceiling": 2.0**20},
-    {"hysteresis": 4, "backoff_factor": 0.5},
-    {"tolerance": 1 / 3, "growth_factor": 4.0},
-]
-
-
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_200_random_steps_move_the_scale_as_in_the_reference(
-    options: dict[str, Any],
-) -> None:
-    ours = DynamicLossScale(2.0**10, 3, **options)
-    theirs = reference.DynamicLossScale(2.0**10, 3, **options)
-    # Eagerly: the rewriting of graphs divides by 3 as if it multiplied by 1/3.
-    moved = set()
-    for overflows in np.random.default_rng(len(str(options))).random(200) < 0.3:
-        ours.update([tf.constant([np.inf if overflows else 1.0])])
-        theirs.move(not overflows)
-        found = [np.asarray(variable).item() for variable in ours.variables]
-        assert found == [part.item() for part in theirs.variables()]
-        moved.add(float(theirs()))
-    assert len(moved) > 3
-
-
-ALGORITHMS = {
-    "backoff": {"scale_max": 1024.0, "step_window": 3},
-    "logmax": {"beta1": 0.9, "beta2": 0.99, "scale_max": 2.0**20, "log_max": 15.0},
-}
-
-
-@each_face
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_scaler_equals_the_reference(face: str, algorithm: str) -> None:
-    theirs = reference.AutomaticLossScaler(algorithm, ALGORITHMS[algorithm])
-    ours = AutomaticLossScaler(algorithm, ALGORITHMS[algorithm])
-    step = FACES[face](ours.update_op)
-    for amax in [3, 0.01, 0.5, np.inf, 2, 7, 0.25, 1, -np.inf, 9, 0, 4, np.nan, 1]:
-        amax = np.float32(amax)
-        count = step(tf.constant(False), tf.constant(amax))
-        assert int(count) == theirs.update_op(False, amax)
-        for name, expected in theirs.state.items():
-            got = np.asarray(ours.state[name])
-            # log and exp are rounded differently, and the error of a logarithm of
-            # about 16 is that many times larger in the scale.
-            np.testing.assert_allclose(got, expected, rtol=1e-5, err_msg=name)
-
-
-@pytest.mark.parametrize("names", [lockstep.keras3, strict], ids=["default", "strict"])
-def test_a_configuration_makes_the_same_object(names: Any) -> None:
-    scales = [names.FixedLossScale(3), names.DynamicLossScale(8.0, 3, 4.0)]
-    scales += [DynamicLossScale(8.0, **options) for options in OPTIONS]
-    for made in [*scales, names.AutomaticLossScaler("LogMax", {"beta1": 0.5})]:
-        config = keras.saving.serialize_keras_object(made)
-        again = keras.saving.deserialize_keras_object(config)
-        assert type(again) is type(made) and again.get_config() == made.get_config()
-        assert again.strict == made.strict
-    for scale in (4, "dynamic", scales[1]):
-        nest = MultitaskOptimizerWrapper(
-            names.MixedPrecisionLossScaleOptimizer(momentum(), scale)
-        )
-        again = type(nest).from_config(nest.get_config())
-        assert again.get_config() == nest.get_config()
-        assert repr(again.inner_optimizer.scale_object) == repr(
-            nest.inner_optimizer.scale_object
-        )
 
 
 # Files
@@ -531,80 +268,3 @@ def test_a_saved_model_goes_on_to_the_bit_in_a_fresh_process(tmp_path: Path) -> 
     assert (first, whole[0]) == ("64.0", "32.0")
     # Weights, scale, three counts, skips, counter, rate, two slots of each weight.
     assert len(whole) == 1 + 2 + 1 + 3 + 1 + 2 + 4
-
-
-def test_a_checkpoint_of_tensorflow_has_the_state_of_scales(tmp_path: Path) -> None:
-    def made() -> tuple[Any, Any, tf.train.Checkpoint]:
-        scale, scaler = DynamicLossScale(hysteresis=5), AutomaticLossScaler("LogMax")
-        return scale, scaler, tf.train.Checkpoint(scale=scale, scaler=scaler)
-
-    scale, scaler, checkpoint = made()
-    for _ in range(3):
-        scale.update([tf.constant([NAN])])
-        scaler.update_op(*scaler.check_grads([(tf.constant([0.5]), "w")]))
-    path = checkpoint.write(str(tmp_path / "three"))
-    again, other, checkpoint = made()
-    checkpoint.read(path).assert_existing_objects_matched()
-    assert bits(again.variables) == bits(scale.variables)
-    assert bits(other.state.values()) == bits(scaler.state.values())
-    assert int(again.overflows) == int(other.state["iteration"]) == 3
-
-
-# Bad input
-
-W = keras.Variable([1.0], name="w")
-REFUSED: dict[str, tuple[Callable[[], Any], type, str]] = {
-    "too small": (lambda: FixedLossScale(0.5), ValueError, ">= 1, got 0.5"),
-    "a negative scale": (lambda: DynamicLossScale(-1.0), ValueError, "> 0"),
-    "patience": (lambda: DynamicLossScale(hysteresis=0), ValueError, "an int >= 1"),
-    "an option": (
-        lambda: DynamicLossScale(strict=True, tolerance=0.5),
-        ValueError,
-        "no tolerance under strict",
-    ),
-    "a word": (lambda: scaled("foo"), ValueError, "'dynamic'"),
-    "None": (lambda: scaled(None), TypeError, "got None"),
-    "no optimizer": (
-        lambda: MixedPrecisionLossScaleOptimizer(3, 2.0),
-        ValueError,
-        "got int",
-    ),
-    "a class": (
-        lambda: MixedPrecisionLossScaleOptimizer(keras.optimizers.SGD, 2.0),
-        ValueError,
-        "pass an instance",
-    ),
-    "a floor rule": (lambda: scaled(2.0, at_floor="stop"), ValueError, "'warn' or"),
-    "a norm": (lambda: scaled(2.0, clip_norm=0.0), ValueError, "clip_norm"),
-    "an algorithm": (lambda: AutomaticLossScaler("Backof"), ValueError, "Backoff"),
-    "integer gradients": (
-        lambda: DynamicLossScale().update([tf.constant([1])]),
-        TypeError,
-        "floating-point",
-    ),
-    "several dtypes": (
-        lambda: AutomaticLossScaler.check_grads(
-            [(tf.ones(1), W), (tf.ones(1, tf.float16), W)]
-        ),
-        TypeError,
-        "one dtype",
-    ),
-    "nothing to apply": (lambda: scaled().apply_gradients([]), ValueError, "at least"),
-    "all absent": (lambda: scaled().apply([None], [W]), ValueError, "at least one"),
-    "a tensor": (lambda: scaled().minimize(tf.ones([])), RuntimeError, "a callable"),
-    "rows without a shape": (
-        lambda: strict.DynamicLossScale().update(
-            [tf.IndexedSlices(tf.ones([1, 1]), tf.constant([0]))]
-        ),
-        ValueError,
-        "dense shape",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_bad_input_is_refused_in_a_sentence(case: str) -> None:
-    make, kind, words = REFUSED[case]
-    with pytest.raises(kind, match=words) as caught:
-        make()
-    assert isinstance(caught.value, errors.LockstepError)

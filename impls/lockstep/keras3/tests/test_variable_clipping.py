@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -232,6 +233,36 @@ def test_accumulated_gradients_are_clipped_where_they_are_applied() -> None:
     assert norms(table) == pytest.approx([18**0.5] * 4)
     step(rows[1])
     assert norms(table) == pytest.approx([1] * 4)
+
+
+@pytest.mark.parametrize("around", ["nothing", "multitask"])
+@pytest.mark.parametrize("jit", [None, False, True], ids=["eager", "graph", "jit"])
+def test_an_absent_gradient_at_the_due_step_does_not_keep_the_sum_from_the_clipping(
+    jit: bool | None, around: str
+) -> None:
+    w = keras.Variable([[3.0, 4.0], [0.25, 0.5]], name="w")
+    other = keras.Variable([1.0], name="other")
+    sgd = keras.optimizers.SGD(0.125, gradient_accumulation_steps=2)
+    inner = MultitaskOptimizerWrapper(sgd) if around == "multitask" else sgd
+    opt = clip_w(inner)
+    opt.build([w, other])
+
+    def step(gradient: Any) -> None:
+        opt.apply([gradient, tf.ones([1])], [w, other])
+
+    def compiled(call: Callable[..., Any]) -> Callable[..., Any]:
+        if jit is None:
+            return call
+        return tf.function(call, jit_compile=jit, autograph=False)
+
+    compiled(step)(tf.constant([[1.0, 1.0], [0.0, 0.0]]))
+    assert norms(w)[0] == 5
+    with warnings.catch_warnings():
+        # Keras warns of absent gradients.
+        warnings.simplefilter("ignore", UserWarning)
+        compiled(lambda: step(None))()
+    assert norms(w)[0] == pytest.approx(1)
+    assert w.numpy()[1].tolist() == [0.25, 0.5]
 
 
 def operations(graph: Any) -> list[Any]:

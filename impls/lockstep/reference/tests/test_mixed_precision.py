@@ -111,3 +111,34 @@ def test_bad_options_are_refused_in_the_name_of_the_wrapper() -> None:
     for options in ({"at_floor": "stop"}, {"floor_patience": 0}, {"clip_norm": -1.0}):
         with pytest.raises(OutOfRangeError, match=r"^MixedPrecisionOptimizerWrapper: "):
             masters(**options)
+
+
+def test_what_others_write_into_the_model_goes_into_the_masters() -> None:
+    w, absent = weight(1.0, 2.0, name="w"), weight(4.0, name="absent")
+    opt = masters()
+    tiny = np.array([2.0**-12, 0.0], np.float32)
+
+    def step() -> None:
+        pairs = opt.compute_gradients(lambda: [np.zeros(2, HALF), None], [w, absent])
+        opt.apply_gradients([(tiny, opt.master(w)), *pairs[1:]])
+
+    step()
+    assert opt.master(w).value.tolist() == [1 - 2.0**-12, 2.0]
+    w.value[1], absent.value[0] = 8.0, 16.0
+    step()
+    # What rounds to the model keeps what half precision has no room for.
+    assert opt.master(w).value.tolist() == [1 - 2.0**-11, 8.0]
+    assert (w.value[1], absent.value[0]) == (8.0, 16.0)
+    w.value[1] = np.nan
+    opt.apply_gradients([(np.ones(2, HALF), w)])
+    assert np.isnan(w.value[1]) and w.value[0] == -(2.0**-11)
+
+
+def test_strict_overwrites_what_others_write_into_the_model() -> None:
+    w = weight(1.0)
+    opt = masters(strict=True)
+    for _ in range(2):
+        pairs = opt.compute_gradients(lambda: [np.zeros(1, HALF)], [w])
+        opt.apply_gradients(pairs)
+        assert w.value.tolist() == [1.0]
+        w.value = np.array([8.0], HALF)

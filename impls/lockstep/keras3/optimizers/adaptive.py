@@ -1,0 +1,153 @@
+"""Adagrad, RMSProp and Ftrl: a rate of its own for every element."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import keras
+import tensorflow as tf
+
+from lockstep.keras3.gradients import value_of
+from lockstep.keras3.preserved import preserved
+from lockstep.keras3.rule_optimizer import RuleOptimizer
+from lockstep.spec import keras_host as words
+from lockstep.spec.optimizers import OPTIMIZERS
+
+__all__ = ["AdagradOptimizer", "FtrlOptimizer", "RMSPropOptimizer"]
+
+registered = keras.saving.register_keras_serializable(package="lockstep")
+
+
+@registered
+class AdagradOptimizer(RuleOptimizer, keras.optimizers.Adagrad):
+    """acc += g^2; w -= lr g / sqrt(acc).
+
+    The rule of ``keras.optimizers.Adagrad`` with epsilon 0, which is TensorFlow 1's.
+    """
+
+    spec = OPTIMIZERS["Adagrad"]
+    renamed: ClassVar = {"initial_accumulator_value": "initial_accumulator_value"}
+    fixed: ClassVar = {"epsilon": 0.0}
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        initial_accumulator_value: float = 0.1,
+        use_locking: bool = False,
+        name: str = "Adagrad",
+        **options: Any,
+    ) -> None:
+        given = {"initial_accumulator_value": initial_accumulator_value}
+        super().__init__({"learning_rate": learning_rate, **given}, name, options)
+
+
+@registered
+class RMSPropOptimizer(RuleOptimizer, keras.optimizers.RMSprop):
+    """s = d s + (1-d) g^2; m = mu m + lr g / sqrt(s + eps); w -= m.
+
+    The rule of ``keras.optimizers.RMSprop`` with s starting at one, which is TensorFlow
+    1's; ``centered`` takes the square of the mean gradient from s. Without momentum
+    there is no slot m.
+    """
+
+    spec = OPTIMIZERS["RMSProp"]
+    renamed: ClassVar = {
+        "decay": "rho",
+        "momentum": "momentum",
+        "epsilon": "epsilon",
+        "centered": "centered",
+    }
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        decay: float = 0.9,
+        momentum: float = 0.0,
+        epsilon: float = 1e-10,
+        use_locking: bool = False,
+        centered: bool = False,
+        name: str = "RMSProp",
+        **options: Any,
+    ) -> None:
+        given = {"learning_rate": learning_rate, "decay": decay, "momentum": momentum}
+        given |= {"epsilon": epsilon, "centered": centered}
+        super().__init__(given, name, options)
+
+
+@registered
+class FtrlOptimizer(RuleOptimizer, keras.optimizers.Ftrl):
+    """FTRL-proximal with l1, l2 and l2 shrinkage.
+
+    The rule of ``keras.optimizers.Ftrl``, which is TensorFlow 1's. At rate 0 (the first
+    step of a warm-up, say) the original fails and Keras' gives NaN; here the variable
+    and its slots stay as they are. ``accum_name`` and ``linear_name`` have no effect.
+    ``beta`` is TensorFlow 2's: l2 grows by beta / (2 lr); None is 0.
+
+    # Quirk: docs/differences.md#ftrl-zero-rate. ``strict`` raises at rate 0.
+    """
+
+    spec = OPTIMIZERS["Ftrl"]
+    renamed: ClassVar = {
+        name: name
+        for name in (
+            "learning_rate_power",
+            "initial_accumulator_value",
+            "l1_regularization_strength",
+            "l2_regularization_strength",
+            "l2_shrinkage_regularization_strength",
+        )
+    }
+    strict = False
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        learning_rate_power: float = -0.5,
+        initial_accumulator_value: float = 0.1,
+        l1_regularization_strength: float = 0.0,
+        l2_regularization_strength: float = 0.0,
+        use_locking: bool = False,
+        name: str = "Ftrl",
+        accum_name: str | None = None,
+        linear_name: str | None = None,
+        l2_shrinkage_regularization_strength: float = 0.0,
+        beta: float | None = None,
+        strict: bool = False,
+        **options: Any,
+    ) -> None:
+        values = (
+            learning_rate,
+            learning_rate_power,
+            initial_accumulator_value,
+            l1_regularization_strength,
+            l2_regularization_strength,
+            l2_shrinkage_regularization_strength,
+        )
+        names = (parameter.name for parameter in self.spec.parameters)
+        given = dict(zip(names, values, strict=True))
+        beta = 0.0 if beta is None else float(beta)
+        super().__init__(given, name, {**options, "beta": beta})
+        self.strict = strict or type(self).strict
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {**super().get_config(), "strict": self.strict}
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Apply the rule; at rate 0 nothing changes."""
+        rate = tf.cast(value_of(learning_rate), variable.dtype)
+        stands = tf.equal(rate, 0)
+        if self.strict:
+            refuse_zero(stands)
+        state = [value_of(variable), *map(value_of, self._slots.of(variable).values())]
+        with preserved([state], [stands]):
+            safe = tf.where(stands, tf.ones_like(rate), rate)
+            super().update_step(gradient, variable, safe)
+
+
+def refuse_zero(stands: tf.Tensor) -> None:
+    """Raise where the rate is 0: now, or when the graph runs."""
+    if not tf.executing_eagerly():
+        tf.debugging.assert_equal(stands, False, str(words.zero_rate("FtrlOptimizer")))
+    elif stands:
+        raise words.zero_rate("FtrlOptimizer")

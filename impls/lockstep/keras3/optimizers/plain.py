@@ -1,0 +1,58 @@
+"""Gradient descent and momentum: one rate for every element."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import keras
+
+from lockstep.keras3.rule_optimizer import RuleOptimizer
+from lockstep.spec.optimizers import OPTIMIZERS
+
+__all__ = ["GradientDescentOptimizer", "MomentumOptimizer"]
+
+registered = keras.saving.register_keras_serializable(package="lockstep")
+
+
+@registered
+class GradientDescentOptimizer(RuleOptimizer, keras.optimizers.SGD):
+    """w -= lr g. The rule of ``keras.optimizers.SGD`` is TensorFlow 1's."""
+
+    spec = OPTIMIZERS["GradientDescent"]
+    renamed: ClassVar = {}
+    fixed: ClassVar = {"momentum": 0.0, "nesterov": False}
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        use_locking: bool = False,
+        name: str = "GradientDescent",
+        **options: Any,
+    ) -> None:
+        super().__init__({"learning_rate": learning_rate}, name, options)
+
+
+@registered
+class MomentumOptimizer(RuleOptimizer, keras.optimizers.SGD):
+    """m = mu m - lr g; w += m (Nesterov: w += mu m - lr g).
+
+    The rule of ``keras.optimizers.SGD``. At a constant rate the variables are those of
+    TensorFlow 1, whose slot is a = mu a + g: here it holds -lr a, so that after a
+    change of the rate old gradients keep their old one. Without momentum there is no
+    slot.
+    """
+
+    spec = OPTIMIZERS["Momentum"]
+    renamed: ClassVar = {"momentum": "momentum", "use_nesterov": "nesterov"}
+
+    def __init__(
+        self,
+        learning_rate: Any,
+        momentum: float,
+        use_locking: bool = False,
+        name: str = "Momentum",
+        use_nesterov: bool = False,
+        **options: Any,
+    ) -> None:
+        given = {"learning_rate": learning_rate, "momentum": momentum}
+        super().__init__({**given, "use_nesterov": use_nesterov}, name, options)

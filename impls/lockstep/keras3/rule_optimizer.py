@@ -1,0 +1,91 @@
+"""What the optimizers of TensorFlow 1 have in common, as optimizers of Keras."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import keras
+import tensorflow as tf
+
+from lockstep.keras3.gradients import without_duplicates
+from lockstep.keras3.slots import Slots
+from lockstep.keras3.train_v1 import StateList, TrainV1
+from lockstep.spec import keras_host as words
+from lockstep.spec.optimizers import OptimizerSpec
+
+__all__ = ["RuleOptimizer"]
+
+
+class RuleOptimizer(TrainV1):
+    """What the optimizers of this package have in common, beside a class of Keras.
+
+    ``renamed`` maps the arguments to Keras' names, ``fixed`` holds Keras' arguments
+    that TensorFlow 1 does not have. Without ``checks`` any number is taken.
+    """
+
+    spec: OptimizerSpec
+    renamed: Mapping[str, str]
+    fixed: ClassVar[Mapping[str, Any]] = {}
+
+    def __init__(
+        self,
+        given: dict[str, Any],
+        name: str,
+        options: Mapping[str, Any],
+        checks: bool = True,
+    ) -> None:
+        rate = given.pop("learning_rate")
+        numbers = {**given, "learning_rate": 0.0 if callable(rate) else rate}
+        bound = self.spec.bind((), numbers) if checks else numbers
+        values = {
+            self.renamed[key]: value if isinstance(value, bool) else float(value)
+            for key, value in bound.items()
+            if key in self.renamed
+        }
+        rate = rate if callable(rate) else float(rate)
+        super().__init__(
+            learning_rate=rate, name=name, **values, **self.fixed, **options
+        )
+        vars(self).update(_slots=Slots(), bound=bound)
+
+    @property
+    def variables(self) -> StateList:
+        """All state; Keras' property and TensorFlow 1's method at once."""
+        return StateList(super().variables)
+
+    def add_variable_from_reference(
+        self,
+        reference_variable: Any,
+        name: str | None = None,
+        initializer: Any = "zeros",
+    ) -> keras.Variable:
+        """Make a slot, filled as TensorFlow 1 fills it."""
+        classes = [cls.__name__ for cls in type(self).__mro__]
+        tf_name = words.tf_slot_name(classes, name or "var")
+        for slot in self.spec.active_slots(self.bound):
+            if slot.name == tf_name:
+                first = self.spec.initial_value(slot, self.bound)
+                initializer = keras.initializers.Constant(first)
+        made = super().add_variable_from_reference(
+            reference_variable, name, initializer
+        )
+        self._slots.add(reference_variable, tf_name, made)
+        return made
+
+    @tf.autograph.experimental.do_not_convert
+    def apply(
+        self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None
+    ) -> None:
+        """Take a step as Keras does, with the duplicate rows of slices summed first."""
+        super().apply([without_duplicates(g) for g in grads], trainable_variables)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        config = super().get_config()
+        named = {ours: config.pop(theirs) for ours, theirs in self.renamed.items()}
+        return {k: v for k, v in config.items() if k not in self.unnamed()} | named
+
+    def unnamed(self) -> set[str]:
+        """Return Keras' arguments that the constructor here does not have."""
+        return {*self.fixed, *self.renamed.values()}
