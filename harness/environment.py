@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import os
 import platform
 import sys
 from collections.abc import Mapping
 
-__all__ = ["PACKAGES", "THREADS", "child_variables", "describe"]
+__all__ = ["PACKAGES", "THREADS", "child_variables", "describe", "device_name"]
 
 PACKAGES = ("numpy", "scikit-learn", "scipy", "pandas", "keras")
 """What a run depends on beside Lockstep and its framework."""
@@ -42,6 +43,17 @@ def describe(framework: str, device: str) -> dict[str, object]:
         "device": device,
         "packages": {name: version(name) for name in (framework, *PACKAGES)},
     }
+
+
+def device_name(framework: str, device: str) -> str | None:
+    """Return what a GPU calls itself, its model and no serial number; None of a CPU."""
+    if not device.startswith("cuda"):
+        return None
+    if framework == "torch":
+        return str(importlib.import_module("torch").cuda.get_device_name(device))
+    config = importlib.import_module("tensorflow").config
+    first = config.list_physical_devices("GPU")[0]
+    return str(config.experimental.get_device_details(first)["device_name"])
 
 
 def version(package: str) -> str | None:

@@ -52,6 +52,8 @@ def introduce(backend: str, device: str) -> dict[str, Any]:
         "lockstep": __version__,
         framework: environment.version(framework),
     }
+    name = environment.device_name(framework, device)
+    subject |= {} if name is None else {"device_name": name}
     return {"subject": subject, "environment": environment.describe(framework, device)}
 
 

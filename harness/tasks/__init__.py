@@ -21,11 +21,14 @@ from types import ModuleType
 __all__ = ["TASKS", "part"]
 
 TASKS = (
+    "deep_digits",
     "link_prediction",
+    "lost_updates",
     "multitask_digits",
     "policy_digits",
     "recommender",
     "scaler_limits",
+    "throughput",
 )
 
 

@@ -14,7 +14,11 @@ GOOD = (declare.EXPERIMENTS / "absent_tasks.toml").read_text("utf-8")
 DAMAGES = {
     "unknown key": ('title = "', 'titel = "', "did you mean 'title'?"),
     "unknown task": ("multitask_digits", "multitask_digit", "'multitask_digits'?"),
-    "unknown backend": ('"tf"]', '"tensorflow"]', "expected one of pytorch, ref"),
+    "unknown backend": (
+        '"tf"]',
+        '"tensorflow"]',
+        "expected one of keras3, pytorch, ref",
+    ),
     "unknown setting": ("hidden = 32", "hiden = 32", "did you mean 'hidden'?"),
     "unknown optimizer": ('"Adam"', '"Adan"', "did you mean 'Adam'?"),
     "unknown argument": ("beta1 = 0.9", "beta_1 = 0.9", "did you mean 'beta1'?"),

@@ -19,12 +19,14 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def framework_of(example: str) -> str:
-    return "torch" if "import torch" in example else "tensorflow"
+    names = ("torch", "tensorflow", "keras")
+    return next(name for name in names if f"import {name}" in example)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=framework_of)
 def test_an_example_runs_and_prints(example: str) -> None:
-    backend = {"torch": "pytorch", "tensorflow": "tf"}[framework_of(example)]
+    backends = {"torch": "pytorch", "tensorflow": "tf", "keras": "keras3"}
+    backend = backends[framework_of(example)]
     if not registry.installed(backend):
         pytest.skip(f"{framework_of(example)} is not installed")
     path = f"import sys; sys.path.insert(0, {str(ROOT / 'impls')!r})\n"
@@ -39,7 +41,7 @@ def test_an_example_runs_and_prints(example: str) -> None:
 
 
 def test_there_is_an_example_for_each_host_and_none_is_long() -> None:
-    assert sorted(map(framework_of, EXAMPLES)) == ["tensorflow", "torch"]
+    assert sorted(map(framework_of, EXAMPLES)) == ["keras", "tensorflow", "torch"]
     assert all(len(example.splitlines()) <= 16 for example in EXAMPLES)
 
 

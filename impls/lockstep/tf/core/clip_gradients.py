@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lockstep.tf.core.zero_test import summed_values
 
-__all__ = ["clip_factor", "global_norm", "scale_gradients"]
+__all__ = ["clip_factor", "global_norm", "half_square_sums", "scale_gradients"]
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
 
@@ -22,11 +22,18 @@ def global_norm(
     doubled, as ``tf.linalg.global_norm`` does; no gradients give 0. A gradient that is
     all zero adds nothing, so none has to be left out.
     """
-    if not gradients:
-        return tf.zeros((), dtype)
-    values = [tf.cast(summed_values(gradient), dtype) for gradient in gradients]
-    total = tf.reduce_sum(tf.stack([tf.nn.l2_loss(value) for value in values]))
+    total = tf.reduce_sum(half_square_sums(gradients, dtype))
     return tf.sqrt(total * tf.constant(2, dtype))
+
+
+def half_square_sums(
+    gradients: Sequence[tf.Tensor | tf.IndexedSlices], dtype: tf.DType
+) -> tf.Tensor:
+    """Return sum(g^2) / 2 of each of n gradients, duplicate rows summed first: [n]."""
+    if not gradients:
+        return tf.zeros([0], dtype)
+    values = [tf.cast(summed_values(gradient), dtype) for gradient in gradients]
+    return tf.stack([tf.nn.l2_loss(value) for value in values])
 
 
 def clip_factor(norm: tf.Tensor, clip_norm: float) -> tf.Tensor:

@@ -8,7 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from lockstep.tf.core.clip_gradients import clip_factor, global_norm, scale_gradients
+from lockstep.tf.core.clip_gradients import (
+    clip_factor,
+    half_square_sums,
+    scale_gradients,
+)
 from lockstep.tf.core.finite import finite_flags
 
 __all__ = ["Verdict", "judge"]
@@ -63,12 +67,18 @@ def judge(
 
     ``names`` are those of the variables of the gradients that are ``present``.
     """
-    flags = finite_flags(present)
-    finite = tf.reduce_all(flags)
     if clip_norm is None:
-        return Verdict(names, flags, finite)
-    norm = global_norm(present, tf.float32)
-    finite = tf.logical_and(finite, tf.math.is_finite(norm))
+        flags = finite_flags(present)
+        return Verdict(names, flags, tf.reduce_all(flags))
+    sums = half_square_sums(present, tf.float32)
+    norm = tf.sqrt(tf.reduce_sum(sums) * 2.0)
+    # One read gives both: a finite sum of squares has no element that is not finite.
+    flags = tf.cond(
+        tf.reduce_all(tf.math.is_finite(sums)),
+        lambda: tf.ones_like(sums, tf.bool),
+        lambda: finite_flags(present),
+    )
+    finite = tf.logical_and(tf.reduce_all(flags), tf.math.is_finite(norm))
     # Below the limit nothing is multiplied: c (1/c) is not 1 for every c.
     factor = tf.where(norm > clip_norm, clip_factor(norm, clip_norm), 1.0)
     return Verdict(names, flags, finite, norm, factor)

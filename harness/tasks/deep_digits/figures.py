@@ -1,0 +1,290 @@
+"""The figures of the experiment, each a function of a finding's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from harness.finding import Finding
+from harness.plot import Drawing
+from harness.style import MARKERS, Theme
+from harness.tasks.deep_digits.laws import FLUSHED, LARGEST, SUBNORMAL
+
+__all__ = ["drawings"]
+
+WIDTH = 7.6
+DASHES: Sequence[Any] = ("-", "-", (0, (1, 1)), "--", "-.", (0, (5, 1)), ":")
+
+
+KINDS = {"weights": "default", "activations": "none"}
+"""The theme's colour of each kind of gradients."""
+
+UNSCALED = ("fp32", "fp16, no scale")
+
+
+def drawings(finding: Finding) -> Iterator[Drawing]:
+    """Yield what there is to draw, in reading order."""
+    yield losses(finding)
+    yield underflow(finding)
+    yield trajectories(finding)
+    yield ends(finding)
+
+
+def losses(finding: Finding) -> Drawing:
+    """The held-out loss over the steps, a line a method, with its interval."""
+    table = finding.tables["curves"]
+    host = table["host"].iloc[0]
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        axes = canvas.subplots()
+        for style, rows in _lines(table, host, theme):
+            band = rows["loss_low"], rows["loss_high"]
+            axes.fill_between(rows["step"], *band, color=style["color"], alpha=0.15)
+            axes.plot(rows["step"], rows["loss"], **style)
+        _log(axes)
+        axes.set_xlabel("step")
+        axes.set_ylabel("held-out loss (nats)")
+        _legend(canvas, axes)
+
+    return Drawing(
+        "losses",
+        _ending(finding.tables["losses"]),
+        alt=f"Held-out loss over the steps for each method. {finding.answer}",
+        caption=f"Median over seeds on {host}, the 95 % interval as a band. In the "
+        "middle of every run one step has an infinite loss.",
+        data=table,
+        size=(WIDTH, 3.8),
+        paint=paint,
+    )
+
+
+def underflow(finding: Finding) -> Drawing:
+    """Left: where float32 gradients lie; right: what float16 loses of them."""
+    histogram, curve = finding.tables["histogram"], finding.tables["underflow"]
+    at_one = curve[(curve["scale_log2"] == 0) & (curve["gradients"] == "weights")]
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        left, right = canvas.subplots(1, 2)
+        _paint_histogram(left, histogram, theme)
+        _paint_flushed(right, curve, theme)
+        for axes in (left, right):
+            axes.yaxis.set_major_formatter(_percent())
+            axes.legend()
+
+    return Drawing(
+        "underflow",
+        f"Unscaled, float16 flushes {at_one['flushed'].iloc[0]:.0%} of this net's "
+        "weight gradients to zero",
+        alt="A histogram of the magnitudes of float32 gradients against the limits of "
+        "float16, and the share that a loss scale leaves at zero.",
+        caption="Gradients of the float32 runs at all checkpoints. Left of the first "
+        "line float16 has 0, left of the second fewer bits, right of the third "
+        "infinity. A scale of 2^k moves the histogram k to the right.",
+        data=curve,
+        size=(WIDTH, 3.4),
+        paint=paint,
+    )
+
+
+def _paint_histogram(axes: Axes, table: pd.DataFrame, theme: Theme) -> None:
+    for kind, rows in table.groupby("gradients", sort=False):
+        edges = [*rows["log2"], rows["log2"].iloc[-1] + 1]
+        filled = kind == "activations"
+        look: dict[str, Any] = {
+            "fill": filled,
+            "alpha": 0.55 if filled else 1,
+            "lw": 1.6,
+        }
+        colour = theme.methods[KINDS[str(kind)]]
+        axes.stairs(rows["share"], edges, color=colour, label=kind, **look)
+    axes.set_xlim(-45, LARGEST + 2)
+    for place, name in ((FLUSHED, "0"), (SUBNORMAL, "subnormal"), (LARGEST, "inf")):
+        axes.axvline(place, color=theme.ink, lw=1, ls=":")
+        label: dict[str, Any] = {"rotation": 90, "ha": "right", "va": "top", "size": 8}
+        transform = axes.get_xaxis_transform()
+        axes.text(place - 0.4, 0.98, name, transform=transform, **label)
+    axes.set_xlabel("log2 of the magnitude of a gradient")
+    axes.set_ylabel("share of gradients")
+
+
+def _paint_flushed(axes: Axes, table: pd.DataFrame, theme: Theme) -> None:
+    for kind, rows in table.groupby("gradients", sort=False):
+        colour = theme.methods[KINDS[str(kind)]]
+        dashes = "-" if kind == "weights" else "--"
+        band = rows["flushed_low"], rows["flushed_high"]
+        axes.fill_between(rows["scale_log2"], *band, color=colour, alpha=0.2)
+        axes.plot(rows["scale_log2"], rows["flushed"], dashes, color=colour, label=kind)
+    axes.set_xlim(0, 20)
+    axes.set_ylim(0, 1)
+    axes.set_xlabel("log2 of the loss scale")
+    axes.set_ylabel("share flushed to zero")
+
+
+def trajectories(finding: Finding) -> Drawing:
+    """Left: scales over a run; right: recovery of each scaler by itself."""
+    table, overflows = finding.tables["curves"], finding.tables["overflows"]
+    host = table["host"].iloc[0]
+    pinned = overflows["pinned"].max()
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        left, right = canvas.subplots(1, 2, width_ratios=(3, 2))
+        for style, rows in _lines(table, host, theme):
+            if style["label"] not in UNSCALED:
+                band = rows["scale_log2_low"], rows["scale_log2_high"]
+                look = {"color": style["color"], "alpha": 0.15}
+                left.fill_between(rows["step"], *band, **look)
+                left.plot(rows["step"], rows["scale_log2"], **style)
+        left.set_xlabel("step")
+        left.set_ylabel("log2 of the loss scale")
+        colours = _colours(list(dict.fromkeys(table["method"])), theme)
+        _paint_recovery(right, overflows, colours)
+        _legend(canvas, left)
+
+    return Drawing(
+        "scales",
+        f"One infinity pins the original's LogMax for {pinned:.0f} updates",
+        alt="The loss scale over the steps of a run with one overflow, and how many "
+        f"steps each scaler takes to recover. {finding.answer}",
+        caption=f"Left: log2 of the scale, median over seeds on {host}, the 95 % "
+        "interval as a band; the overflow is in the middle. Right: each scaler by "
+        "itself, until the scale is above half of what it was.",
+        data=overflows,
+        size=(WIDTH, 3.8),
+        paint=paint,
+    )
+
+
+def _paint_recovery(
+    axes: Axes, overflows: pd.DataFrame, colours: Mapping[str, str]
+) -> None:
+    names = [name.removeprefix("fp16, ") for name in overflows["method"]]
+    for place, (_, row) in enumerate(overflows.iterrows()):
+        steps, colour = float(row["recovery"]), colours[str(row["method"])]
+        axes.plot([1, steps], [place] * 2, color=colour, lw=2.4)
+        axes.plot(steps, place, "o", color=colour, ms=5)
+        axes.text(steps, place - 0.12, f"{steps:.0f}", ha="center", size=8)
+    axes.set_xscale("log")
+    axes.set_xlim(1, 1e5)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xlabel("steps to recover from one overflow")
+    axes.grid(visible=False, axis="y")
+
+
+def ends(finding: Finding) -> Drawing:
+    """A line a method: the loss at the end on every host."""
+    table = finding.tables["losses"]
+    names = list(dict.fromkeys(table["method"]))
+    hosts = list(dict.fromkeys(table["host"]))
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        axes = canvas.subplots()
+        colours = _colours(names, theme)
+        for _, row in table.iterrows():
+            colour = colours[row["method"]]
+            place = names.index(row["method"]) + 0.2 * hosts.index(row["host"]) - 0.1
+            band = [row["loss_low"], row["loss_high"]]
+            axes.plot(band, [place] * 2, color=colour, lw=1.4)
+            axes.plot(row["loss"], place, **_marker(row["host"], hosts, colour))
+        axes.set_yticks(range(len(names)), names)
+        axes.invert_yaxis()
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlabel("held-out loss at the end (nats)")
+        axes.grid(visible=False, axis="y")
+        handles = [
+            Line2D([], [], label=host, **_marker(host, hosts, theme.ink))
+            for host in hosts
+        ]
+        canvas.legend(handles=handles, loc="outside lower center", ncols=len(hosts))
+
+    return Drawing(
+        "ends",
+        _spread(table),
+        alt=f"Held-out loss at the end for each method and host. {finding.answer}",
+        caption="Median over seeds with its 95 % interval.",
+        data=table,
+        size=(WIDTH, 3.4),
+        paint=paint,
+    )
+
+
+def _ending(table: pd.DataFrame) -> str:
+    """Say where float32 and float16 without a scale end, on the first host."""
+    of = _first_losses(table)
+    return (
+        f"Without a loss scale float16 ends at a loss of {of['fp16, no scale']:.2f}, "
+        f"float32 at {of['fp32']:.2f}"
+    )
+
+
+def _spread(table: pd.DataFrame) -> str:
+    """Say where float16 ends with the scales of today."""
+    of = _first_losses(table)
+    left_out = (*UNSCALED, "fp16, LogMax strict")
+    scaled = [loss for method, loss in of.items() if method not in left_out]
+    return (
+        f"float32 ends at {of['fp32']:.3f}; with a loss scale float16 ends between "
+        f"{min(scaled):.3f} and {max(scaled):.3f}"
+    )
+
+
+def _first_losses(table: pd.DataFrame) -> dict[str, float]:
+    rows = table[table["host"] == table["host"].iloc[0]]
+    return dict(zip(rows["method"], rows["loss"].astype(float), strict=True))
+
+
+def _lines(
+    table: pd.DataFrame, host: str, theme: Theme
+) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+    """Yield the style and the rows of each method on one host."""
+    of = table[table["host"] == host]
+    names = list(dict.fromkeys(of["method"]))
+    colours = _colours(names, theme)
+    for name, dashes in zip(names, DASHES, strict=False):
+        style = {"color": colours[name], "ls": dashes, "label": name, "lw": 1.6}
+        yield style, of[of["method"] == name]
+
+
+def _colours(names: Sequence[str], theme: Theme) -> Mapping[str, str]:
+    """Give every method a colour: those of the theme, in a fixed order."""
+    palette = (
+        theme.ink,
+        theme.methods["none"],
+        theme.backends["reference"],
+        theme.methods["default"],
+        theme.backends["pytorch"],
+        theme.backends["tf"],
+        theme.methods["strict"],
+    )
+    return dict(zip(names, palette, strict=False))
+
+
+def _percent() -> FuncFormatter:
+    return FuncFormatter(lambda value, _: f"{100 * value:g} %")
+
+
+def _log(axes: Axes) -> None:
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _marker(host: str, hosts: Sequence[str], colour: str) -> dict[str, Any]:
+    filled = colour if host == hosts[0] else "none"
+    kind = MARKERS[host.split(" ")[0]]
+    return {"marker": kind, "ms": 4.5, "color": colour, "mfc": filled, "lw": 0}
+
+
+def _legend(canvas: Canvas, axes: Axes) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    canvas.legend(handles, labels, loc="outside lower center", ncols=4)

@@ -1,0 +1,208 @@
+"""The tables of the experiment, each a function of records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.record import Record
+from harness.stats import Floats, bootstrap, median
+from harness.tasks.deep_digits import laws
+from harness.tasks.deep_digits.settings import Settings
+
+__all__ = [
+    "KINDS",
+    "Cell",
+    "cells",
+    "curves",
+    "histograms",
+    "losses",
+    "overflows",
+    "scales",
+    "underflow",
+]
+
+KINDS = ("weights", "activations")
+"""Whose gradients are counted."""
+
+LARGEST_SCALE = 45
+"""log2 of the largest scale whose flushed share is computed."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs that differ in nothing but their seed, on one host.
+
+    ``host`` is the backend, and its device where that is not the CPU.
+    """
+
+    host: str
+    settings: Settings
+    records: Sequence[Record]
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """The columns that name the cell in every table."""
+        return {"method": self.settings.label, "host": self.host}
+
+    def column(self, name: str) -> Floats:
+        """Return a series of all runs, [seeds, checkpoints]; infinite once diverged."""
+        length = self.settings.checkpoints + 1
+        rows = [np.asarray(record.series[name], float) for record in self.records]
+        padded = [np.pad(r, (0, length - len(r)), constant_values=np.inf) for r in rows]
+        return np.stack(padded)
+
+    def last(self, name: str) -> Floats:
+        """Return a number of the summary of all runs, [seeds]; NaN once diverged."""
+        return np.array([r.summary.get(name, np.nan) for r in self.records], float)
+
+
+def cells(records: Sequence[Record]) -> list[Cell]:
+    """Group records that differ in nothing but their seed, in order of appearance."""
+    groups: dict[str, list[Record]] = {}
+    for record in sorted(records, key=lambda record: record.seed):
+        groups.setdefault(f"{_host(record)} {record.config}", []).append(record)
+    return [
+        Cell(_host(group[0]), Settings(**group[0].config), group)
+        for group in groups.values()
+    ]
+
+
+def losses(of: Sequence[Cell]) -> pd.DataFrame:
+    """Held-out loss and accuracy at the end, medians over the seeds with intervals."""
+    rows = []
+    for cell in of:
+        loss = np.nan_to_num(cell.column("loss")[:, -1], nan=np.inf)
+        accuracy = np.nan_to_num(cell.last("accuracy"), nan=0.0)
+        rows.append(
+            {
+                **cell.labels,
+                **_interval("loss", loss),
+                **_interval("accuracy", accuracy),
+                "seeds": len(cell.records),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def scales(of: Sequence[Cell]) -> pd.DataFrame:
+    """What each scale did, medians over the seeds.
+
+    ``mean_log2`` over all steps, ``before`` and ``lowest`` (log2) around the injected
+    overflow, ``recovery`` in steps (infinite: not within the run), ``skipped`` steps,
+    the share of gradients that were 0 over all checkpoints; and of the runs, how many
+    had a moving scale that was ``pinned`` at 1 before that overflow already, and in how
+    many it ended as ``nan``.
+    """
+    rows = []
+    for cell in of:
+        recovery = np.nan_to_num(cell.last("recovery"), nan=np.inf)
+        moves = cell.settings.scale not in ("none", "fixed")
+        pinned = moves & (cell.last("before") == 1)
+        rows.append(
+            {
+                **cell.labels,
+                **_interval("mean_log2", cell.last("mean_log2")),
+                "before": np.median(_log2(cell.last("before"))),
+                "lowest": np.median(_log2(cell.last("lowest"))),
+                "recovery": np.median(recovery),
+                "skipped": np.median(cell.last("skipped")),
+                **{f"zero_{k}": _share(cell.column(f"zero/{k}")) for k in KINDS},
+                "runs": len(cell.records),
+                "pinned": int(pinned.sum()),
+                "nan": int(np.isnan(cell.last("scale")).sum()),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def curves(of: Sequence[Cell]) -> pd.DataFrame:
+    """Held-out loss and log2 of the scale over the steps, medians with intervals."""
+    frames = []
+    for cell in of:
+        loss = np.nan_to_num(cell.column("loss"), nan=np.inf)
+        columns = {
+            "step": cell.settings.measured_at,
+            **_interval("loss", loss),
+            **_interval("scale_log2", _log2(cell.column("scale"))),
+        }
+        frames.append(pd.DataFrame({**cell.labels, **columns}))
+    return pd.concat(frames, ignore_index=True)
+
+
+def histograms(of: Sequence[Cell]) -> pd.DataFrame:
+    """The share of float32 gradients in each [2^e, 2^(e+1)), on the first host."""
+    frames = []
+    for kind in KINDS:
+        counts = np.sum([c for _, c in _counted(of, kind)], axis=0)
+        exponents, _ = _counted(of, kind)[0]
+        share = counts / counts.sum()
+        columns = {"gradients": kind, "log2": exponents, "share": share}
+        frames.append(pd.DataFrame(columns))
+    return pd.concat(frames, ignore_index=True)
+
+
+def underflow(of: Sequence[Cell]) -> pd.DataFrame:
+    """The share of float32 gradients that float16 makes 0 under a scale 2^k."""
+    frames = []
+    powers = np.arange(LARGEST_SCALE + 1)
+    for kind in KINDS:
+        shares = [
+            [laws.flushed(exponents, counts, float(power)) for power in powers]
+            for exponents, counts in _counted(of, kind)
+        ]
+        columns = {"scale_log2": powers, **_interval("flushed", shares)}
+        frames.append(pd.DataFrame({"gradients": kind, **columns}))
+    return pd.concat(frames, ignore_index=True)
+
+
+def overflows(of: Sequence[Cell]) -> pd.DataFrame:
+    """What one infinity does to each scaler by itself, with gradients of one size.
+
+    The size is that of this net: the largest power of two that its gradients reach.
+    """
+    rows = []
+    amax = 2.0 ** max(_highest(counted) for counted in _counted(of, "weights"))
+    for cell in (cell for cell in of if cell.host == of[0].host):
+        settings = cell.settings
+        if settings.scale in ("none", "fixed"):
+            continue
+        arguments = tuple(settings.arguments.items())
+        found = laws.recovery(settings.scale, arguments, settings.strict, amax)
+        rows.append({"method": settings.label, "amax": amax, **found._asdict()})
+    return pd.DataFrame(rows)
+
+
+def _counted(of: Sequence[Cell], kind: str) -> list[tuple[Floats, Floats]]:
+    """Return the histogram of every float32 run of the first host."""
+    cell = next(cell for cell in of if cell.settings.dtype == "float32")
+    return [laws.histogram(r.summary, kind) for r in cell.records if r.status == "ok"]
+
+
+def _highest(counted: tuple[Floats, Floats]) -> float:
+    exponents, counts = counted
+    return float(exponents[counts > 0].max())
+
+
+def _interval(name: str, samples: Any) -> dict[str, Any]:
+    found = bootstrap(median, samples)
+    return dict(zip((name, f"{name}_low", f"{name}_high"), found, strict=True))
+
+
+def _log2(scales: Floats) -> Floats:
+    """Return log2 of scales; NaN, under which every step is skipped, is the lowest."""
+    found: Floats = np.nan_to_num(np.log2(scales), nan=-np.inf, posinf=np.inf)
+    return found
+
+
+def _share(column: Floats) -> float:
+    return float(np.mean(column[np.isfinite(column)]))
+
+
+def _host(record: Record) -> str:
+    backend, device = record.subject["backend"], record.subject["device"]
+    return backend if device == "cpu" else f"{backend} on {device}"

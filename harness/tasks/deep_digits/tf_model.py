@@ -1,0 +1,168 @@
+"""The deep net in TensorFlow: one compiled loop a method."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import tensorflow as tf
+
+from harness.tasks.deep_digits.data import Images, Plan
+from harness.tasks.deep_digits.settings import Settings
+from harness.tasks.deep_digits.training import Taken
+from harness.tasks.multitask_digits.trainer import no_device
+from lockstep.interface import Array
+from lockstep.tf import (
+    AutomaticLossScaler,
+    DynamicLossScale,
+    MixedPrecisionOptimizerWrapper,
+    MomentumOptimizer,
+)
+
+MOMENTUM = 0.9
+
+
+def require(device: str) -> None:
+    """Raise HarnessError unless variables can be made on ``device``."""
+    kind = {"cuda": "GPU"}.get(device, device.upper())
+    found = [each.device_type for each in tf.config.list_physical_devices()]
+    if kind not in found:
+        raise no_device("tf", device, f"found only {', '.join(sorted(set(found)))}")
+
+
+def make_scale(settings: Settings) -> Any:
+    """Return the loss scale of a run, as the wrapper takes it."""
+    if settings.scale == "none":
+        return None
+    if settings.scale == "fixed":
+        return settings.arguments["value"]
+    if settings.scale == "dynamic":
+        return DynamicLossScale(**settings.arguments)
+    return AutomaticLossScaler(settings.scale, settings.arguments, settings.strict)
+
+
+class Trainer:
+    """One run; what is compiled is shared by all runs of a method."""
+
+    def __init__(self, settings: Settings, plan: Plan, device: str) -> None:
+        self.plan = plan
+        self.loop = Loop.of(settings, plan, {"cuda": "gpu"}.get(device, device))
+        self.loop.restart(plan.weights)
+        dtype = settings.dtype
+        self.training, self.held_out = (
+            Images(images.features.astype(dtype), images.digit)
+            for images in (plan.training, plan.held_out)
+        )
+
+    def advance(self, start: int, stop: int) -> list[Taken]:
+        """Take the steps from ``start`` on; say what each did."""
+        batches, factors = self.plan.batches[start:stop], self.plan.factors[start:stop]
+        scales, counts = self.loop.run(*self.training, batches, factors)
+        applied = np.diff(counts.numpy(), prepend=self.loop.applied) > 0
+        self.loop.applied = int(counts[-1])
+        pairs = zip(scales.numpy().tolist(), applied.tolist(), strict=True)
+        return [Taken(*pair) for pair in pairs]
+
+    def scale(self) -> float:
+        """Return the scale of the next step."""
+        return float(self.loop.optimizer.loss_scale)
+
+    def gradients(self, rows: Array, factor: float) -> dict[str, Array]:
+        """Return gradients of the scaled loss as the backward pass makes them."""
+        features, digit = (part[rows] for part in self.training)
+        product = tf.constant(float(factor) * self.scale(), tf.float32)
+        found = self.loop.probe(features, digit, product)
+        names = ("weights", "activations")
+        return {name: each.numpy() for name, each in zip(names, found, strict=True)}
+
+    def measure(self) -> tuple[float, float]:
+        """Return the held-out loss in nats, and the share of digits that are right."""
+        loss, right = self.loop.measure(*self.held_out)
+        return float(loss), float(right)
+
+
+class Loop:
+    """The weights, the optimizer and a loop over steps, traced once."""
+
+    cache: ClassVar[dict[str, Loop]] = {}
+
+    def __init__(self, settings: Settings, plan: Plan, device: str) -> None:
+        rate = settings.rate * 2.0**-settings.loss_log2
+        with tf.device(f"/{device}:0"):
+            self.weights = [
+                tf.Variable(weight.astype(settings.dtype)) for weight in plan.weights
+            ]
+            self.count = tf.Variable(0, dtype=tf.int64, trainable=False)
+            base = MomentumOptimizer(rate, MOMENTUM)
+            scale = make_scale(settings)
+            self.optimizer = MixedPrecisionOptimizerWrapper(base, scale)
+            self.optimizer.create_slots(self.weights)
+        self.applied = 0
+        state = self.optimizer.variables()
+        self.first = [(variable, variable.numpy()) for variable in state]
+        self.run = tf.function(self.steps)
+        self.probe = tf.function(self.gradients)
+        self.measure = tf.function(self.quality)
+
+    @classmethod
+    def of(cls, settings: Settings, plan: Plan, device: str) -> Loop:
+        """Return the one loop of these settings on a device."""
+        key = f"{device} {settings}"
+        if key not in cls.cache:
+            cls.cache[key] = cls(settings, plan, device)
+        return cls.cache[key]
+
+    def restart(self, weights: tuple[Array, ...]) -> None:
+        """Begin anew at ``weights``: forget slots, scale and what was counted."""
+        for variable, value in self.first:
+            variable.assign(value)
+        for variable, value in zip(self.weights, weights, strict=True):
+            variable.assign(value.astype(variable.dtype.as_numpy_dtype))
+            self.optimizer.master(variable).assign(value.astype(np.float32))
+        self.count.assign(0)
+        self.applied = 0
+
+    def steps(self, features, digit, batches, factors):
+        total = batches.shape[0]
+        scales, counts = (tf.TensorArray(t, total) for t in (tf.float32, tf.int64))
+        for step in tf.range(total):
+            rows = batches[step]
+            x, y = tf.gather(features, rows), tf.gather(digit, rows)
+            pairs = self.optimizer.compute_gradients(
+                lambda x=x, y=y, factor=factors[step]: (
+                    loss_of(self.forward(x)[0], y) * factor
+                ),
+                self.weights,
+            )
+            self.optimizer.apply_gradients(pairs, self.count)
+            scales = scales.write(step, self.optimizer.loss_scale)
+            counts = counts.write(step, self.count.read_value())
+        return scales.stack(), counts.stack()
+
+    def gradients(self, features, digit, factor):
+        with tf.GradientTape() as tape:
+            logits, hidden = self.forward(features)
+            loss = loss_of(logits, digit) * factor
+        found = tape.gradient(loss, [*self.weights, *hidden])
+        flat = [tf.reshape(tf.cast(each, tf.float32), [-1]) for each in found]
+        return tf.concat(flat[:3], 0), tf.concat(flat[3:], 0)
+
+    def quality(self, features, digit):
+        logits, _ = self.forward(features)
+        found = tf.argmax(logits, axis=1, output_type=tf.int32)
+        right = tf.reduce_mean(tf.cast(tf.equal(found, digit), tf.float32))
+        return loss_of(logits, digit), right
+
+    def forward(self, features):
+        first, layers, last = self.weights
+        hidden = [tf.tanh(features @ first)]
+        for layer in tf.unstack(layers):
+            hidden.append(tf.tanh(hidden[-1] @ layer))
+        return hidden[-1] @ last, hidden
+
+
+def loss_of(logits, digit):
+    """Return the mean cross-entropy in nats, in float32 whatever the logits are."""
+    wide = tf.cast(logits, tf.float32)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(digit, wide)
+    return tf.reduce_mean(losses)

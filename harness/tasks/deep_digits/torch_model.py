@@ -1,0 +1,113 @@
+"""The deep net in PyTorch: SGD on float32 masters, eagerly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from harness.tasks.deep_digits.data import Plan
+from harness.tasks.deep_digits.settings import Settings
+from harness.tasks.deep_digits.training import Taken
+from harness.tasks.multitask_digits.trainer import no_device
+from lockstep.interface import Array
+from lockstep.pytorch import (
+    AutomaticLossScaler,
+    DynamicLossScale,
+    MixedPrecisionOptimizerWrapper,
+)
+
+MOMENTUM = 0.9
+
+
+def require(device: str) -> None:
+    """Raise HarnessError unless tensors can be made on ``device``."""
+    try:
+        torch.zeros((), device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise no_device("pytorch", device, str(error)) from error
+
+
+def make_scale(settings: Settings) -> Any:
+    """Return the loss scale of a run, as the wrapper takes it."""
+    if settings.scale == "none":
+        return None
+    if settings.scale == "fixed":
+        return settings.arguments["value"]
+    if settings.scale == "dynamic":
+        return DynamicLossScale(**settings.arguments)
+    return AutomaticLossScaler(settings.scale, settings.arguments, settings.strict)
+
+
+class Trainer:
+    """One run; the training loop is the one that PyTorch's users write."""
+
+    def __init__(self, settings: Settings, plan: Plan, device: str) -> None:
+        torch.set_num_threads(1)
+        self.device, self.dtype = device, getattr(torch, settings.dtype)
+        self.features, self.digit = self._images(*plan.training)
+        self.held_out = self._images(*plan.held_out)
+        self.batches = torch.tensor(plan.batches, device=device).long()
+        self.factors = plan.factors.tolist()
+        self.weights = [
+            torch.nn.Parameter(torch.tensor(weight, dtype=self.dtype, device=device))
+            for weight in plan.weights
+        ]
+        rate = settings.rate * 2.0**-settings.loss_log2
+        base = torch.optim.SGD(self.weights, lr=rate, momentum=MOMENTUM)
+        self.optimizer = MixedPrecisionOptimizerWrapper(base, make_scale(settings))
+
+    def _images(self, features: Array, digit: Array) -> tuple[Tensor, Tensor]:
+        cast = torch.tensor(features, dtype=self.dtype, device=self.device)
+        return cast, torch.tensor(digit, device=self.device).long()
+
+    def advance(self, start: int, stop: int) -> list[Taken]:
+        """Take the steps from ``start`` on; say what each did."""
+        taken = []
+        for step in range(start, stop):
+            rows = self.batches[step]
+            logits, _ = self.forward(self.features[rows])
+            loss = loss_of(logits, self.digit[rows]) * self.factors[step]
+            self.optimizer.zero_grad()
+            self.optimizer.scale_loss(loss).backward()
+            self.optimizer.step()
+            report = self.optimizer.last_step
+            assert report is not None
+            taken.append(Taken(self.scale(), report.applied))
+        return taken
+
+    def scale(self) -> float:
+        """Return the scale of the next step."""
+        return float(self.optimizer.loss_scale)
+
+    def gradients(self, rows: Array, factor: float) -> dict[str, Array]:
+        """Return gradients of the scaled loss as the backward pass makes them."""
+        chosen = torch.tensor(rows, device=self.device).long()
+        logits, hidden = self.forward(self.features[chosen])
+        loss = loss_of(logits, self.digit[chosen]) * (float(factor) * self.scale())
+        found = torch.autograd.grad(loss, [*self.weights, *hidden])
+        flat = [gradient.float().flatten() for gradient in found]
+        split = {"weights": flat[: len(self.weights)], "activations": flat[3:]}
+        return {name: torch.cat(each).cpu().numpy() for name, each in split.items()}
+
+    @torch.no_grad()
+    def measure(self) -> tuple[float, float]:
+        """Return the held-out loss in nats, and the share of digits that are right."""
+        features, digit = self.held_out
+        logits, _ = self.forward(features)
+        right = (logits.argmax(1) == digit).float().mean()
+        return loss_of(logits, digit).item(), right.item()
+
+    def forward(self, features: Tensor) -> tuple[Tensor, list[Tensor]]:
+        first, layers, last = self.weights
+        hidden = [torch.tanh(features @ first)]
+        for layer in layers.unbind():
+            hidden.append(torch.tanh(hidden[-1] @ layer))
+        return hidden[-1] @ last, hidden
+
+
+def loss_of(logits: Tensor, digit: Tensor) -> Tensor:
+    """Return the mean cross-entropy in nats, in float32 whatever the logits are."""
+    return functional.cross_entropy(logits.float(), digit)

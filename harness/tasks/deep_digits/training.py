@@ -1,0 +1,107 @@
+"""One run: train in a precision on a host and measure at sparse checkpoints."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.record import Outcome
+from harness.tasks.deep_digits import laws
+from harness.tasks.deep_digits.data import Plan, make_plan
+from harness.tasks.deep_digits.settings import Settings
+from lockstep.interface import Array
+
+__all__ = ["Taken", "prepare", "train"]
+
+MODELS = {"pytorch": "torch_model", "tf": "tf_model"}
+
+
+class Taken(NamedTuple):
+    """What an optimizer step did: the scale after it, and whether it was applied."""
+
+    scale: float
+    applied: bool
+
+
+def prepare(backend: str, device: str) -> None:
+    """Import the backend's framework and try the device; raise if either fails."""
+    importlib.import_module(f"{__package__}.{MODELS[backend]}").require(device)
+
+
+def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
+    """Do one run; it has diverged when a held-out loss is not finite.
+
+    Series: ``step``, ``loss`` (held out, nats), ``accuracy`` (held out, a share),
+    ``scale`` (of the step that comes next), ``skipped`` (steps so far) and
+    ``zero/weights`` and ``zero/activations`` (the share of gradients that are 0, of one
+    batch).
+    Summary: the last of these, what :func:`around` and, in float32,
+    :func:`harness.tasks.deep_digits.laws.count` say.
+    """
+    settings = Settings(**config)
+    module = importlib.import_module(f"{__package__}.{MODELS[backend]}")
+    plan = make_plan(settings, seed)
+    trainer = module.Trainer(settings, plan, device)
+    taken: list[Taken] = []
+    scales = [trainer.scale()]
+    rows: list[dict[str, float]] = []
+    counts: dict[str, int] = {}
+    for start, stop in [(0, 0), *pairwise(settings.measured_at)]:
+        taken += trainer.advance(start, stop) if stop else []
+        skipped = sum(not step.applied for step in taken)
+        found = _gradients(trainer, plan, stop)
+        loss, accuracy = trainer.measure()
+        scale = taken[-1].scale if taken else scales[0]
+        rows.append(
+            {
+                "step": float(stop),
+                "loss": loss,
+                "accuracy": accuracy,
+                "scale": scale,
+                "skipped": float(skipped),
+                **{f"zero/{kind}": laws.zeros(each) for kind, each in found.items()},
+            }
+        )
+        if settings.dtype == "float32":
+            laws.count(counts, found)
+        if not np.isfinite(loss):
+            reason = f"a held-out loss was not finite after step {stop}"
+            return Outcome("diverged", reason, _columns(rows))
+    scales += [step.scale for step in taken]
+    summary = {**rows[-1], **around(scales, settings.overflow), **counts}
+    return Outcome("ok", "", _columns(rows), summary)
+
+
+def around(scales: Sequence[float], overflow: int) -> dict[str, float]:
+    """Say what one overflow did to a scale: ``scales[k]`` is that of step k.
+
+    ``before`` and ``after`` the step, ``lowest`` since, ``mean_log2`` of all steps, and
+    ``recovery``: the steps from the overflow on until the scale is again above half of
+    what it was, 0 if it did not fall; NaN if it never is.
+    """
+    values = np.asarray(scales, float)
+    before, later = values[overflow], values[overflow + 1 :]
+    back = np.flatnonzero(later > before / 2)
+    usable = values[np.isfinite(values)]
+    return {
+        "before": float(before),
+        "after": float(later[0]),
+        "lowest": float(later.min()),
+        "mean_log2": float(np.log2(usable).mean()),
+        "recovery": float(back[0]) if len(back) else float("nan"),
+    }
+
+
+def _gradients(trainer: Any, plan: Plan, step: int) -> dict[str, Array]:
+    """Return gradients of weights and activations, flat, of the batch of a step."""
+    rows = plan.batches[min(step, len(plan.batches) - 1)]
+    found: dict[str, Array] = trainer.gradients(rows, plan.factors[0])
+    return found
+
+
+def _columns(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    return {name: [row[name] for row in rows] for name in rows[0]}

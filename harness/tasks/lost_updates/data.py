@@ -1,0 +1,38 @@
+"""What both hosts are fed: weights and the update that each is asked to take."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.tasks.lost_updates.settings import Settings
+from lockstep.interface import Array
+
+__all__ = ["Plan", "make_plan"]
+
+LOWEST, HIGHEST = 4.0, 8.0
+"""log2 of the weights: whole binades, so that their mantissas are spread evenly."""
+
+
+class Plan(NamedTuple):
+    """Everything that a run consumes.
+
+    Attributes:
+        weights: [n] float16, of either sign, log2 of the magnitude uniform.
+        updates: [n] float16, weight / ratio, rounded; of either sign, at random.
+    """
+
+    weights: Array
+    updates: Array
+
+
+def make_plan(settings: Settings, seed: int) -> Plan:
+    """Draw the plan of one run."""
+    stream = np.random.default_rng(seed)
+    size = settings.weights
+    signs = stream.choice([-1.0, 1.0], size=(2, size))
+    magnitudes = 2.0 ** stream.uniform(LOWEST, HIGHEST, size)
+    weights = (signs[0] * magnitudes).astype(np.float16)
+    updates = signs[1] * np.abs(weights.astype(np.float64)) / settings.ratio
+    return Plan(weights, updates.astype(np.float16))

@@ -1,0 +1,107 @@
+"""The figures of the experiment, each a function of a finding's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from harness.finding import Finding
+from harness.plot import Drawing
+from harness.style import MARKERS, Theme
+
+__all__ = ["drawings"]
+
+NAMES = {"fp16": "float16 weights", "masters": "with float32 masters"}
+COLOURS = {"fp16": "none", "masters": "default"}
+LIMITS = (2048, 4096)
+
+
+def drawings(finding: Finding) -> Iterator[Drawing]:
+    """Yield what there is to draw, in reading order."""
+    yield lost(finding)
+
+
+def lost(finding: Finding) -> Drawing:
+    """Left: the share of lost updates over weight / update; right: the way gone."""
+    table, law = finding.tables["updates"], finding.tables["law"]
+    plain = table[table["method"] == "fp16"]
+    share = plain[plain["ratio"] > LIMITS[1]]["first"].min()
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        left, right = canvas.subplots(1, 2)
+        left.plot(law["ratio"], law["lost"], color=theme.ink, lw=1, label="law")
+        _points(left, table, theme, "first")
+        _points(right, table, theme, "moved")
+        for axes in (left, right):
+            _axis(axes, table, theme)
+        left.set_ylabel("share of updates lost")
+        right.set_ylabel("way gone, of that asked for")
+        _legend(canvas, table, theme)
+
+    return Drawing(
+        "lost",
+        f"Beyond {LIMITS[1]} float16 weights lose {share:.0%} of their updates; "
+        "masters keep them",
+        alt="The share of lost updates and the way that weights went over the ratio of "
+        f"weight and update, with and without masters. {finding.answer}",
+        caption="Left: updates lost in the first step; the line is log2(weight / "
+        "update) - 11, the dotted ones its ends. Right: the way that the weights went "
+        "over all steps. Medians over seeds with 95 % intervals.",
+        data=table,
+        size=(7.6, 3.6),
+        paint=paint,
+    )
+
+
+def _points(axes: Axes, table: pd.DataFrame, theme: Theme, column: str) -> None:
+    """Draw a marker with its interval for each ratio, method and host."""
+    hosts = list(dict.fromkeys(table["host"]))
+    for (method, host), rows in table.groupby(["method", "host"], sort=False):
+        colour = theme.methods[COLOURS[str(method)]]
+        axes.vlines(
+            rows["ratio"], rows[f"{column}_low"], rows[f"{column}_high"], color=colour
+        )
+        axes.plot(rows["ratio"], rows[column], **_marker(str(host), hosts, colour))
+
+
+def _axis(axes: Axes, table: pd.DataFrame, theme: Theme) -> None:
+    axes.set_xscale("log", base=2)
+    powers = [r for r in sorted(set(table["ratio"])) if r.is_integer() and _is_power(r)]
+    axes.xaxis.set_major_locator(FixedLocator(powers))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+    axes.set_xlabel("weight / update")
+    for limit in LIMITS:
+        axes.axvline(limit, color=theme.ink, lw=1, ls=":")
+
+
+def _is_power(ratio: float) -> bool:
+    whole = int(ratio)
+    return whole & (whole - 1) == 0
+
+
+def _marker(host: str, hosts: Sequence[str], colour: str) -> dict[str, Any]:
+    filled = colour if host == hosts[0] else "none"
+    kind = MARKERS[host.split(" ")[0]]
+    size = 4.5 if host == hosts[0] else 7.5
+    return {"marker": kind, "ms": size, "color": colour, "mfc": filled, "lw": 0}
+
+
+def _legend(canvas: Canvas, table: pd.DataFrame, theme: Theme) -> None:
+    hosts = list(dict.fromkeys(table["host"]))
+    handles = [
+        Line2D([], [], color=theme.methods[COLOURS[method]], lw=3, label=name)
+        for method, name in NAMES.items()
+    ]
+    handles += [
+        Line2D([], [], label=host, **_marker(host, hosts, theme.ink)) for host in hosts
+    ]
+    handles.append(Line2D([], [], color=theme.ink, lw=1, label="law"))
+    canvas.legend(handles=handles, loc="outside lower center", ncols=len(handles))

@@ -1,0 +1,27 @@
+"""Which updates float16 loses.
+
+A weight w in [2^e, 2^(e+1)) has neighbours at a distance of 2^(e-10). An update u is
+lost where w - u rounds back to w: where u < 2^(e-11), that is w / u > 2048 (w / 2^e).
+So none is lost up to a ratio of 2048 and all are beyond 4096; in between, where log2 of
+the weights is uniform, the share log2(w / u) - 11 is. On a tie the even one of two
+neighbours wins, which is w where w is a power of two.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.tasks.lost_updates.data import Plan
+
+__all__ = ["lost_in_float16", "share_lost"]
+
+
+def share_lost(ratio: float) -> float:
+    """Return the share of lost updates at a ratio weight / update."""
+    return float(np.clip(np.log2(ratio) - 11, 0.0, 1.0))
+
+
+def lost_in_float16(plan: Plan) -> float:
+    """Return the share of a plan's updates that NumPy's float16 loses."""
+    difference = plan.weights.astype(np.float64) - plan.updates.astype(np.float64)
+    return float(np.mean(difference.astype(np.float16) == plan.weights))

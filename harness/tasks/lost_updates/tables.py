@@ -1,0 +1,61 @@
+"""The tables of the experiment, each a function of records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.record import Record
+from harness.stats import Floats, bootstrap, median
+from harness.tasks.lost_updates import laws
+
+__all__ = ["curve", "updates"]
+
+KEYS = ["method", "host", "ratio"]
+
+
+def updates(records: Sequence[Record]) -> pd.DataFrame:
+    """A row a method, host and ratio, medians over the seeds with intervals.
+
+    ``first``: the share of updates lost in the first step; ``law``, that of
+    :func:`harness.tasks.lost_updates.laws.share_lost`, 0 with masters; ``numpy``, what
+    NumPy's float16 loses of the same numbers; ``lost``: over all steps; ``moved``: the
+    way gone over the way asked for.
+    """
+    groups: dict[tuple[Any, ...], list[Record]] = {}
+    for record in sorted(records, key=lambda record: record.seed):
+        key = record.config["method"], _host(record), float(record.config["ratio"])
+        groups.setdefault(key, []).append(record)
+    rows = [
+        {**dict(zip(KEYS, key, strict=True)), **_row(key, group)}
+        for key, group in groups.items()
+    ]
+    return pd.DataFrame(rows).sort_values(KEYS, ignore_index=True)
+
+
+def curve(table: pd.DataFrame) -> pd.DataFrame:
+    """The law over the ratios of the table, at 201 points."""
+    low, high = np.log2(table["ratio"].min()), np.log2(table["ratio"].max())
+    ratios = 2.0 ** np.linspace(low, high, 201)
+    lost = [laws.share_lost(ratio) for ratio in ratios]
+    return pd.DataFrame({"ratio": ratios, "lost": lost})
+
+
+def _row(key: tuple[Any, ...], group: Sequence[Record]) -> dict[str, Any]:
+    def of(name: str) -> Floats:
+        return np.array([record.summary[name] for record in group], float)
+
+    row: dict[str, Any] = {"law": laws.share_lost(key[2]) if key[0] == "fp16" else 0.0}
+    row["numpy"] = float(np.median(of("numpy"))) if key[0] == "fp16" else 0.0
+    for name in ("first", "lost", "moved"):
+        found = bootstrap(median, of(name))
+        row |= dict(zip((name, f"{name}_low", f"{name}_high"), found, strict=True))
+    return {**row, "steps": group[0].config["steps"], "seeds": len(group)}
+
+
+def _host(record: Record) -> str:
+    backend, device = record.subject["backend"], record.subject["device"]
+    return backend if device == "cpu" else f"{backend} on {device}"

@@ -1,0 +1,48 @@
+"""The updates in TensorFlow: SGD with a rate of 1, with and without masters."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from harness.tasks.lost_updates.data import Plan
+from harness.tasks.lost_updates.settings import Settings
+from harness.tasks.multitask_digits.trainer import no_device
+from lockstep.interface import Array
+from lockstep.tf import GradientDescentOptimizer, MixedPrecisionOptimizerWrapper
+
+
+def require(device: str) -> None:
+    """Raise HarnessError unless variables can be made on ``device``."""
+    kind = {"cuda": "GPU"}.get(device, device.upper())
+    found = [each.device_type for each in tf.config.list_physical_devices()]
+    if kind not in found:
+        raise no_device("tf", device, f"found only {', '.join(sorted(set(found)))}")
+
+
+class Trainer:
+    """One vector of weights with its optimizer."""
+
+    def __init__(self, settings: Settings, plan: Plan, device: str) -> None:
+        place = {"cuda": "gpu"}.get(device, device)
+        with tf.device(f"/{place}:0"):
+            self.weight = tf.Variable(plan.weights)
+            self.updates = tf.constant(plan.updates)
+        self.optimizer = GradientDescentOptimizer(1.0)
+        self.master = self.weight
+        if settings.method == "masters":
+            self.optimizer = MixedPrecisionOptimizerWrapper(self.optimizer)
+            self.master = self.optimizer.master(self.weight)
+
+    def step(self) -> None:
+        """Ask for the updates once more."""
+        self.optimizer.apply_gradients([(self.updates, self.weight)])
+
+    def trained(self) -> Array:
+        """Return what the optimizer updates: weights, or masters."""
+        found: Array = self.master.numpy()
+        return found
+
+    def weights(self) -> Array:
+        """Return the float16 weights."""
+        found: Array = self.weight.numpy()
+        return found

@@ -1,0 +1,51 @@
+"""One run: ask for the same updates again and again, and look what has arrived."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.record import Outcome
+from harness.tasks.lost_updates import laws
+from harness.tasks.lost_updates.data import make_plan
+from harness.tasks.lost_updates.settings import Settings
+
+__all__ = ["prepare", "train"]
+
+MODELS = {"pytorch": "torch_model", "tf": "tf_model"}
+
+
+def prepare(backend: str, device: str) -> None:
+    """Import the backend's framework and try the device; raise if either fails."""
+    importlib.import_module(f"{__package__}.{MODELS[backend]}").require(device)
+
+
+def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
+    """Do one run.
+
+    Series: ``step``, ``lost`` (the share of updates so far that left what is trained,
+    weight or master, at the bits it had) and ``moved`` (the median over the weights of
+    the way gone, over the way asked for). Summary: the last of these, ``first`` (lost
+    in the first step) and ``numpy`` (the same by NumPy's float16).
+    """
+    settings = Settings(**config)
+    plan = make_plan(settings, seed)
+    module = importlib.import_module(f"{__package__}.{MODELS[backend]}")
+    trainer = module.Trainer(settings, plan, device)
+    lost, rows, before = 0.0, [], trainer.trained()
+    start, asked = plan.weights.astype(float), plan.updates.astype(float)
+    for step in range(1, settings.steps + 1):
+        trainer.step()
+        now = trainer.trained()
+        lost += float(np.mean(now == before))
+        before = now
+        if step in settings.measured_at:
+            way = (start - trainer.weights().astype(float)) / (step * asked)
+            moved = float(np.median(way))
+            rows.append({"step": float(step), "lost": lost / step, "moved": moved})
+    series = {name: [row[name] for row in rows] for name in rows[0]}
+    own = {"first": rows[0]["lost"], "numpy": laws.lost_in_float16(plan)}
+    return Outcome("ok", "", series, {**rows[-1], **own})

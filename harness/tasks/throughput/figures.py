@@ -1,0 +1,63 @@
+"""The figure of the experiment, a function of a finding's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from matplotlib.figure import Figure as Canvas
+
+from harness.finding import Finding
+from harness.plot import Drawing
+from harness.style import Theme
+
+__all__ = ["drawings"]
+
+
+def drawings(finding: Finding) -> Iterator[Drawing]:
+    """Yield what there is to draw: nothing without a run on a GPU."""
+    if "rates" in finding.tables:
+        yield rates(finding)
+
+
+def rates(finding: Finding) -> Drawing:
+    """A bar a mode: examples a second over those of float32."""
+    whole = finding.tables["rates"]
+    table = whole[whole["device"] == whole["device"].iloc[0]]
+    best = table.loc[table["speedup"].idxmax()]
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        axes = canvas.subplots()
+        places = range(len(table))
+        colours = [
+            theme.faint if mode == "fp32" else theme.methods["default"]
+            for mode in table["mode"]
+        ]
+        spread = [
+            table["speedup"] - table["speedup_low"],
+            table["speedup_high"] - table["speedup"],
+        ]
+        axes.barh(places, table["speedup"], color=colours, height=0.6)
+        axes.errorbar(
+            table["speedup"], places, xerr=spread, fmt="none", ecolor=theme.ink
+        )
+        for place, (_, row) in zip(places, table.iterrows(), strict=True):
+            text = f" {row['rate']:,.0f} / s"
+            axes.annotate(text, (row["speedup_high"], place), va="center")
+        axes.margins(x=0.25)
+        axes.set_yticks(places, table["mode"])
+        axes.invert_yaxis()
+        axes.axvline(1, color=theme.ink, lw=1, ls=":")
+        axes.set_xlabel("examples a second, over those of float32")
+        axes.grid(visible=False, axis="y")
+
+    return Drawing(
+        "rates",
+        f"{best['mode']} trains {best['speedup']:.1f} times as fast as float32 on "
+        f"{best['device']}",
+        alt=f"Examples a second of each precision over float32's. {finding.answer}",
+        caption="Median over seeds with its 95 % interval; numbers are examples a "
+        "second.",
+        data=table,
+        size=(7.6, 3.0),
+        paint=paint,
+    )

@@ -1,0 +1,83 @@
+"""The answer, computed: how many more examples a second each precision trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from harness.finding import Judgement
+from harness.record import Record
+from harness.stats import Interval, overlap
+from harness.tasks.throughput import tables
+from harness.tasks.throughput.settings import MODES
+
+__all__ = ["judge", "match"]
+
+CLAIMED = 1.5
+"""OpenSeq2Seq: 1.5 to 3 times less training time in mixed precision."""
+
+SLACK = 0.1
+"""How far intervals of rates may miss each other: clocks and coolers differ."""
+
+NOTHING = "Not measured yet on a GPU; runs on a CPU are not counted."
+
+
+def judge(records: Sequence[Record]) -> Judgement:
+    """Make a table of the runs on GPUs and say the answer; without any, say that."""
+    usable = tables.on_gpus(records)
+    if not usable:
+        return Judgement(NOTHING, "", {}, _small_print())
+    table = tables.rates(usable)
+    halves = table[table["mode"].str.endswith("fp16")]
+    verdict = "not supported"
+    if (halves["speedup_low"] >= CLAIMED).any():
+        verdict = "partly"
+    if len(halves) and (halves["speedup_low"] >= CLAIMED).all():
+        verdict = "reproduced"
+    return Judgement(_answer(table), verdict, {"rates": table}, _small_print())
+
+
+def match(
+    published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
+) -> pd.DataFrame:
+    """Compare rates on the same kind of device; there may be none to compare."""
+    keys = ["mode", "device", "net"]
+    empty = pd.DataFrame(columns=[*keys, "rate", "rate_low", "rate_high"])
+    both = published.get("rates", empty).merge(
+        own.get("rates", empty), on=keys, suffixes=("_published", "_own")
+    )
+    agree = [
+        overlap(_rate(row, "published"), _rate(row, "own"), SLACK)
+        for _, row in both.iterrows()
+    ]
+    return both.assign(matches=pd.Series(agree, index=both.index, dtype=bool))
+
+
+def _rate(row: pd.Series, whose: str) -> Interval:
+    return Interval(
+        *(row[f"{name}_{whose}"] for name in ("rate", "rate_low", "rate_high"))
+    )
+
+
+def _answer(table: pd.DataFrame) -> str:
+    first = table[table["device"] == table["device"].iloc[0]]
+    others = first[first["mode"] != "fp32"]
+    parts = [f"{row['mode']} {row['speedup']:.2f}" for _, row in others.iterrows()]
+    return (
+        f"On {first['device'].iloc[0]} ({first['net'].iloc[0]}) float32 trains "
+        f"{first[first['mode'] == 'fp32']['rate'].iloc[0]:,.0f} examples a second; "
+        f"times as many: {', '.join(parts)}."
+    )
+
+
+def _small_print() -> list[str]:
+    return [
+        "A step is forward, backward and update of a stack of square layers with ReLU, "
+        "SGD with momentum, the same batch every time; data loading is left out.",
+        *(f"{mode}: {what}." for mode, what in MODES.items()),
+        "float32 is PyTorch's default: matrix products without TF32.",
+        "OpenSeq2Seq claims 1.5 to 3 times less training time for its models on its "
+        "GPUs; this is a net of matrix products alone, so an upper end.",
+        "Medians over seeds of the median over rounds, intervals bootstrapped (95 %).",
+    ]

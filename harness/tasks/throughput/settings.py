@@ -1,0 +1,51 @@
+"""The settings of one run, checked where they are declared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lockstep.spec.errors import OutOfRangeError, sentence, unknown_name
+
+__all__ = ["MODES", "Settings"]
+
+MODES = {
+    "fp32": "float32 throughout",
+    "autocast fp16": "torch.autocast to float16, dynamic loss scale",
+    "autocast bf16": "torch.autocast to bfloat16, no loss scale",
+    "masters fp16": "float16 weights, float32 masters, dynamic loss scale",
+    "masters bf16": "bfloat16 weights, float32 masters, no loss scale",
+}
+"""The precisions of a training, with what each does."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What one run does.
+
+    Attributes:
+        mode: one of ``MODES``.
+        depth: square layers.
+        width: units of each.
+        batch: examples a step.
+        warm_up: steps before the clock starts.
+        steps: steps of a round.
+        rounds: how often these are timed.
+    """
+
+    mode: str
+    depth: int
+    width: int
+    batch: int
+    warm_up: int
+    steps: int
+    rounds: int
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise unknown_name("mode", self.mode, MODES)
+        for name in ("depth", "width", "batch", "warm_up", "steps", "rounds"):
+            value = getattr(self, name)
+            if not (isinstance(value, int) and value > 0):
+                remedy = "change it in the experiment's file"
+                expected = "a whole number > 0"
+                raise OutOfRangeError(sentence(name, expected, str(value), remedy))

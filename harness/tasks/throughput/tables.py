@@ -1,0 +1,53 @@
+"""The tables of the experiment, each a function of records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.record import Record
+from harness.stats import Floats, bootstrap, median
+
+__all__ = ["on_gpus", "rates"]
+
+
+def on_gpus(records: Sequence[Record]) -> list[Record]:
+    """Return the records of runs on a GPU that ended well; the others are not used."""
+    return [
+        record
+        for record in records
+        if record.subject["device"].startswith("cuda") and record.status == "ok"
+    ]
+
+
+def rates(records: Sequence[Record]) -> pd.DataFrame:
+    """Examples a second of each mode, and over those of fp32, by device and net.
+
+    Medians over the seeds with intervals; ``speedup`` pairs the runs of a seed.
+    """
+    groups: dict[tuple[str, str, str], dict[int, float]] = {}
+    for record in records:
+        config = record.config
+        size = f"{config['depth']} x {config['width']}, batch {config['batch']}"
+        name = record.subject.get("device_name", record.subject["device"])
+        key = name, size, config["mode"]
+        groups.setdefault(key, {})[record.seed] = record.summary["rate"]
+    rows = []
+    for (name, size, mode), found in groups.items():
+        base = groups.get((name, size, "fp32"), {})
+        seeds = sorted(set(found) & set(base))
+        row: dict[str, Any] = {"mode": mode, "device": name, "net": size}
+        row |= _interval("rate", np.array(list(found.values())))
+        if seeds:
+            pairs = np.array([found[seed] / base[seed] for seed in seeds])
+            row |= _interval("speedup", pairs)
+        rows.append({**row, "seeds": len(found)})
+    return pd.DataFrame(rows)
+
+
+def _interval(name: str, samples: Floats) -> dict[str, float]:
+    found = (float(value) for value in bootstrap(median, samples))
+    return dict(zip((name, f"{name}_low", f"{name}_high"), found, strict=True))

@@ -1,0 +1,93 @@
+"""The net in PyTorch, and one whole training step in each precision."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from harness.tasks.multitask_digits.trainer import no_device
+from harness.tasks.throughput.settings import Settings
+from lockstep.pytorch import (
+    MixedPrecisionLossScaleOptimizer,
+    MixedPrecisionOptimizerWrapper,
+)
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+def require(device: str) -> None:
+    """Raise HarnessError unless tensors can be made on ``device``."""
+    try:
+        torch.zeros((), device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise no_device("pytorch", device, str(error)) from error
+
+
+class Trainer:
+    """One net with its optimizer; the same batch in every step."""
+
+    def __init__(self, settings: Settings, seed: int, device: str) -> None:
+        torch.set_num_threads(1)
+        torch.manual_seed(seed)
+        self.device = device
+        method, _, short = settings.mode.rpartition(" ")
+        dtype = DTYPES[short]
+        width = settings.width
+        layers: list[nn.Module] = []
+        for _ in range(settings.depth):
+            layers += [nn.Linear(width, width), nn.ReLU()]
+        weights = dtype if method == "masters" else torch.float32
+        self.model = nn.Sequential(*layers).to(device, weights)
+        self.features = torch.randn(settings.batch, width, device=device).to(weights)
+        self.target = torch.randint(width, (settings.batch,), device=device)
+        self.context = _context(method, device, dtype)
+        parameters = list(self.model.parameters())
+        base = torch.optim.SGD(parameters, lr=0.01, momentum=0.9, fused=True)
+        self.optimizer = _wrapped(base, method, short)
+
+    def advance(self, steps: int) -> None:
+        """Take steps: forward, backward and update."""
+        for _ in range(steps):
+            self.optimizer.zero_grad()
+            loss = self._loss()
+            scale = getattr(self.optimizer, "scale_loss", None)
+            (loss if scale is None else scale(loss)).backward()
+            self.optimizer.step()
+
+    def wait(self) -> None:
+        """Wait until the device has done what it was given."""
+        if torch.device(self.device).type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    @torch.no_grad()
+    def loss(self) -> float:
+        """Return the loss in nats."""
+        return self._loss().item()
+
+    def _loss(self) -> Tensor:
+        with self.context():
+            logits = self.model(self.features)
+        return functional.cross_entropy(logits.float(), self.target)
+
+
+def _context(method: str, device: str, dtype: torch.dtype) -> Callable[[], Any]:
+    """Return what the forward pass runs in."""
+    if method != "autocast":
+        return contextlib.nullcontext
+    kind = torch.device(device).type
+    return lambda: torch.autocast(kind, dtype=dtype)
+
+
+def _wrapped(base: torch.optim.Optimizer, method: str, short: str) -> Any:
+    """Return the optimizer that the mode calls for; only float16 needs a loss scale."""
+    scaled = short == "fp16"
+    if method == "masters":
+        return MixedPrecisionOptimizerWrapper(base, "dynamic" if scaled else None)
+    if method == "autocast" and scaled:
+        return MixedPrecisionLossScaleOptimizer(base, "dynamic")
+    return base
