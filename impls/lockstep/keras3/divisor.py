@@ -30,9 +30,13 @@ class Divisor:
         self.value.assign(scale, read_value=False)
         self.step.assign(tf.cast(iterations, tf.int64), read_value=False)
 
-    def take(self, iterations: tf.Tensor) -> tf.Tensor:
-        """Return what to divide by: float32, 0-d; from then on it is 1."""
+    def look(self, iterations: tf.Tensor) -> tf.Tensor:
+        """Return what to divide by: float32, 0-d."""
         fresh = tf.equal(self.step, tf.cast(iterations, tf.int64))
-        divisor = tf.where(fresh, self.value.read_value(), 1.0)
+        return tf.where(fresh, self.value.read_value(), 1.0)
+
+    def take(self, iterations: tf.Tensor) -> tf.Tensor:
+        """Return what to divide by; from then on it is 1."""
+        divisor = self.look(iterations)
         self.value.assign(1.0, read_value=False)
         return divisor
