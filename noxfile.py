@@ -100,7 +100,10 @@ def reformat(session: nox.Session) -> None:
 @nox.session
 def unit(session: nox.Session) -> None:
     """Run the tests that lie beside the code, e.g. nox -s unit -- -k multitask."""
-    run(session, "core", "pytest", "--ignore=harness/site_tests", *session.posargs)
+    # A file stays in one process: what it sets up once is shared. -- -n 0 for none.
+    parallel = ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile"]
+    ignored = "--ignore=harness/site_tests"
+    run(session, "core", "pytest", ignored, *parallel, *session.posargs)
 
 
 @nox.session

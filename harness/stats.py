@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Floats", "Interval", "bootstrap", "median", "overlap", "ratio_of_sums"]
+__all__ = [
+    "Floats",
+    "Interval",
+    "bootstrap",
+    "median",
+    "overlap",
+    "ratio_of_sums",
+    "relative_gap",
+]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -22,6 +30,14 @@ class Interval(NamedTuple):
     estimate: Floats
     low: Floats
     high: Floats
+
+    def columns(self, name: str) -> dict[str, Any]:
+        """Return the three as columns of a table: ``name``, ``low`` and ``high``."""
+        return {name: self.estimate, "low": self.low, "high": self.high}
+
+    def named(self, name: str) -> dict[str, Any]:
+        """Return the three as ``NAME``, ``NAME_low`` and ``NAME_high``."""
+        return {name: self.estimate, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
 def bootstrap(
@@ -62,3 +78,11 @@ def overlap(a: Interval, b: Interval, slack: float = 0.0) -> bool:
     """Whether two intervals meet, each widened by the share ``slack``."""
     low = max(float(a.low), float(b.low)) * (1 - slack)
     return low <= min(float(a.high), float(b.high)) * (1 + slack)
+
+
+def relative_gap(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
+    """|a - b| / max(|a|, |b|), entry by entry; 0 where both are equal."""
+    one, other = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    with np.errstate(invalid="ignore"):
+        gap = np.abs(one - other) / np.maximum(np.abs(one), np.abs(other))
+    return np.where(one == other, 0.0, gap)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from functools import partial
 
@@ -14,6 +15,9 @@ from harness.plot import Drawing
 from harness.style import MARKERS, Theme
 
 __all__ = ["drawings"]
+
+LINE = 78
+"""Characters of a label that fit on one line."""
 
 TINY = 0.1
 """Where a ratio is below this, ratios are drawn on a logarithmic axis."""
@@ -31,7 +35,7 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
         "tenth percentiles; bars: 95 % bootstrap interval over rounds; vertical marks: "
         "the largest ratio wanted.",
         data=ratios,
-        size=(5.6, 1.1 + 0.62 * len(ratios)),
+        size=(5.6, 1.1 + 0.68 * len(ratios)),
         paint=partial(_paint, ratios=ratios),
     )
 
@@ -56,9 +60,8 @@ def _paint(canvas: Canvas, theme: Theme, ratios: pd.DataFrame) -> None:
             color=theme.ink,
             fontsize=8,
         )
-        axes.text(
-            0.01, place - 0.3, _name(row), transform=beside, va="center", fontsize=8
-        )
+        label = textwrap.fill(_name(row), LINE)
+        axes.text(0.01, place - 0.2, label, transform=beside, va="bottom", fontsize=8)
     axes.set_yticks([])
     axes.set_ylim(len(ratios) - 0.5, -0.75)
     largest = max(1.25, float(ratios["high"].max()) * 1.12)

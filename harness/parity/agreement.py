@@ -29,7 +29,7 @@ __all__ = ["Difference", "agree", "allowed", "differences"]
 
 UNLIKE = Distance(np.inf, np.inf, ())
 
-Replay = tuple[list[Mapping[str, Array]], str]
+Replay = tuple[list[Mapping[str, Array]], Exception | None]
 """The states of a replay and, if it ended in an error, the error."""
 
 
@@ -71,10 +71,16 @@ def agree(case: Case, make_host: Callable[[bool], Host]) -> Row:
             return Row(*fields, settled, why)
         try:
             strict = _replay(case, host)
+            wanted = host.expects(case.expected.get("raises", ""))
         except NotBuiltError as missing:
             return Row(*fields, "not_implemented", str(missing))
         except CannotInterpretError as unknown:
             return Row(*fields, "failed", f"cannot interpret {unknown}")
+    if strict[1] is not None and not (
+        "raises" in case.expected and isinstance(strict[1], wanted)
+    ):
+        # Two modes that fail alike do not agree.
+        return Row(*fields, "failed", f"under strict {_told(strict[1])}")
     with closing(make_host(False)) as host:
         default = _replay(case, host)
     comparisons = list(_compare(strict, default))
@@ -98,8 +104,12 @@ def _replay(case: Case, host: Host) -> Replay:
     except (NotBuiltError, CannotInterpretError):
         raise
     except Exception as error:
-        return states, f"{type(error).__name__}: {error}"
-    return states, ""
+        return states, error
+    return states, None
+
+
+def _told(error: Exception | None) -> str:
+    return "no error" if error is None else f"{type(error).__name__}: {error}"
 
 
 def _copied(state: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
@@ -114,7 +124,7 @@ def _copied(state: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
 
 def _compare(strict: Replay, default: Replay) -> Iterator[Comparison]:
     """Yield a comparison for how the replays ended, then one for each quantity."""
-    ends = [np.array(error.partition(":")[0]) for _, error in (default, strict)]
+    ends = [np.array(_told(e).partition(":")[0]) for _, e in (default, strict)]
     yield Comparison(0, "the error", ends[0], ends[1], distance(*ends))
     for step, (wanted, got) in enumerate(zip_longest(strict[0], default[0])):
         for name in {**(wanted or {}), **(got or {})}:
@@ -131,7 +141,7 @@ def _explain(
     first: Comparison, limit: Tolerance, strict: Replay, default: Replay
 ) -> str:
     if first.quantity == "the error":
-        told = [error or "no error" for _, error in (default, strict)]
+        told = [_told(error) for _, error in (default, strict)]
         return f"by default {told[0]}; under strict {told[1]}"
     where = divergence(first)
     return (

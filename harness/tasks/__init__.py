@@ -5,12 +5,17 @@ A task is a package with these parts, loaded by name when they are needed:
 ``settings``
     ``Settings``, a dataclass that checks one run's settings. Imports no framework.
 ``training``
+    ``prepare(backend, device)``: whether runs are possible;
     ``train(config, seed, backend, device)``: one run, in a worker process. The only
     part that imports a framework, in its ``tf_model`` and ``torch_model``.
 ``findings``
-    ``find(experiment, scale, records)``: tables and the answer, from records alone.
+    ``judge(records)``: tables and the answer, from records alone;
+    ``match(published, own)``: whether a user's own tables agree with the published.
 ``figures``
-    ``draw(finding)``: the plots, from a finding alone.
+    ``drawings(finding)``: the plots, from a finding alone.
+
+What several tasks share lies beside them, in ``cells``, ``digits``, ``hosts`` and
+``settings``: no experiment's package imports from another's.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,11 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from harness.declare import Experiment, Run
-from harness.record import Record, folder
+from harness.record import Outcome, Record, folder
 from harness.tasks.multitask_digits import laws
 from harness.tasks.multitask_digits.settings import TASKS, Settings
 
-__all__ = ["as_the_laws_say", "publish", "without_harm"]
+__all__ = ["as_the_laws_say", "publish", "record_of", "without_harm"]
 
 Factor = Callable[[Settings], float]
 
@@ -77,16 +78,18 @@ def _record(
     columns = {name: column.tolist() for name, column in series.items()}
     if diverged:
         columns = {name: column[:4] for name, column in columns.items()}
+    reason = "a loss was not finite" if diverged else ""
+    outcome = Outcome("diverged" if diverged else "ok", reason, columns)
+    return record_of(run, backend, outcome)
+
+
+def record_of(run: Run, backend: str, outcome: Outcome) -> Record:
+    """Return the record of a run that led to ``outcome`` on the CPU."""
+    subject = {"backend": backend, "device": "cpu", "lockstep": "0"}
     return Record(
-        experiment=run.experiment,
+        **dataclasses.asdict(run),
+        **vars(outcome),
         id=run.id,
-        task=run.task,
-        config=run.config,
-        seed=run.seed,
-        subject={"backend": backend, "device": "cpu", "lockstep": "0"},
+        subject=subject,
         environment="0",
-        status="diverged" if diverged else "ok",
-        reason="a loss was not finite" if diverged else "",
-        series=columns,
-        summary={},
     )

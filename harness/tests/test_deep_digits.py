@@ -254,7 +254,7 @@ def first_gradients(backend: str, label: str) -> dict[str, Any]:
     if importlib.util.find_spec("sklearn") is None:
         pytest.skip("sklearn is not installed")
     from harness.tasks.deep_digits.data import make_plan
-    from harness.tasks.deep_digits.training import MODELS
+    from harness.tasks.hosts import MODELS
 
     pytest.importorskip({"pytorch": "torch", "tf": "tensorflow"}[backend])
     model = importlib.import_module(f"harness.tasks.deep_digits.{MODELS[backend]}")

@@ -1,13 +1,16 @@
-"""Comparing and drawing need no framework, and not what only training needs."""
+"""Comparing and drawing need no framework; experiments do not lean on one another."""
 
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from harness import tasks
 from harness.environment import child_variables
 from harness.tasks import TASKS
 
@@ -53,3 +56,17 @@ def test_comparing_imports_no_framework() -> None:
 )
 def test_drawing_imports_no_framework() -> None:
     assert imported_by(DRAWING) == set()
+
+
+def test_no_experiments_package_imports_from_anothers() -> None:
+    root = Path(tasks.__file__).parent
+    named = re.compile(
+        rf"^\s*(?:from|import) harness\.tasks\.({'|'.join(TASKS)})\b", re.M
+    )
+    imports = {
+        (path.relative_to(root).parts[0], name)
+        for path in root.rglob("*.py")
+        for name in named.findall(path.read_text("utf-8"))
+    }
+    assert {name for _, name in imports} >= set(TASKS)
+    assert {pair for pair in imports if pair[0] != pair[1]} == set()

@@ -19,8 +19,7 @@ class Backend:
 
     ``faces`` are the ways in which its operations can run; the first is the one in
     which parity replays a case unless asked for more. ``runs_on`` is what the framework
-    itself needs. ``missing`` are names of :data:`lockstep.interface.EXPORTS` that this
-    backend does not have yet.
+    itself needs.
     """
 
     name: str
@@ -28,7 +27,6 @@ class Backend:
     extra: str | None
     faces: tuple[str, ...]
     runs_on: str | None = None
-    missing: frozenset[str] = frozenset()
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -47,9 +45,6 @@ BACKENDS: dict[str, Backend] = {
             "keras3",
             ("eager", "function"),
             runs_on="tensorflow",
-            missing=frozenset(
-                ("MixedPrecisionOptimizerWrapper", "mp_regularizer_wrapper")
-            ),
         ),
         Backend("pytorch", "torch", "torch", ("eager",)),
     )

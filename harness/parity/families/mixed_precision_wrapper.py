@@ -123,7 +123,10 @@ class _Masters(Training):
         wrapped = self.host.names.mp_regularizer_wrapper(l2)
         if not has_master(recorded["dtype"]):
             self.penalties[position] = wrapped
-        elif wrapped(self.variables[position]) is not None:
+            return
+        penalty = wrapped(self.variables[position])
+        # Keras adds up what regularizers return, so there it is 0 and not None.
+        if penalty is not None and np.any(self.host.read(penalty)):
             raise ValueError("a half-precision weight is penalised in the loss")
 
     def step(self, gradients: list[Any]) -> Mapping[str, Any]:

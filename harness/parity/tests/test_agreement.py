@@ -14,6 +14,7 @@ from harness.parity.cases import GOLDEN, read_cases
 from harness.parity.command import Request, run_parity
 from harness.parity.row import Row
 from lockstep import registry
+from lockstep.reference.host import NumpyHost
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -58,3 +59,14 @@ def test_a_difference_that_is_not_listed_is_noticed(
     assert row.status == "failed"
     assert "by default 0.25" in row.reason
     assert "under strict 1.0" in row.reason
+
+
+def test_two_modes_that_are_broken_alike_do_not_agree() -> None:
+    class Broken(NumpyHost):
+        def optimizer(self, *args: object) -> object:
+            raise AttributeError("nothing is here")
+
+    (case,) = [c for c in read_cases(GOLDEN) if c.id == "multitask-p-000"]
+    row = agree(case, lambda strict: Broken("numpy", registry.load("reference")))
+    assert row.status == "failed"
+    assert "nothing is here" in row.reason

@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from harness.tasks.deep_digits.settings import Settings
+from harness.tasks.digits import CLASSES, INPUTS, Images, split
 from lockstep.interface import Array
 
-__all__ = ["Images", "Plan", "make_plan"]
+__all__ = ["Plan", "make_plan"]
 
-INPUTS, CLASSES = 65, 10
-HELD_OUT = 360
 
 GAINS = (0.5, 1.1, 1.0)
 """Of the orthogonal first weights: above 1 keeps a deep tanh net from going quiet."""
-
-
-class Images(NamedTuple):
-    """A set of n digits.
-
-    Attributes:
-        features: [n, 65] float32, 64 pixels between -1 and 1 and a constant 1.
-        digit: [n] int32, 0 to 9.
-    """
-
-    features: Array
-    digit: Array
 
 
 class Plan(NamedTuple):
@@ -52,12 +37,8 @@ class Plan(NamedTuple):
 
 def make_plan(settings: Settings, seed: int) -> Plan:
     """Draw the plan of one run."""
-    images, streams = _digits(), [np.random.default_rng((seed, k)) for k in range(3)]
-    order = streams[0].permutation(len(images.digit))
-    training, held_out = (
-        Images(images.features[rows], images.digit[rows])
-        for rows in (order[HELD_OUT:], order[:HELD_OUT])
-    )
+    streams = [np.random.default_rng((seed, k)) for k in range(3)]
+    training, held_out = split(streams[0])
     size = (settings.steps, settings.batch)
     batches = streams[1].integers(len(training.digit), size=size, dtype=np.int32)
     factors = np.full(settings.steps, 2.0**settings.loss_log2, np.float32)
@@ -76,10 +57,3 @@ def _first_weights(
         for gain, shape in zip(GAINS, shapes, strict=True)
     )
     return first.astype(np.float16), hidden.astype(np.float16), last.astype(np.float16)
-
-
-@cache
-def _digits() -> Images:
-    digits = load_digits()
-    pixels = np.pad(digits.data / 8 - 1, ((0, 0), (0, 1)), constant_values=1)
-    return Images(pixels.astype(np.float32), digits.target.astype(np.int32))

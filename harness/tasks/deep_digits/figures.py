@@ -9,16 +9,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from harness.axes import log_axis, percent
 from harness.finding import Finding
 from harness.plot import Drawing
-from harness.style import MARKERS, Theme
+from harness.style import WIDTH, Theme, marker
+from harness.tables import grouped
 from harness.tasks.deep_digits.laws import FLUSHED, LARGEST, SUBNORMAL
 
 __all__ = ["drawings"]
 
-WIDTH = 7.6
 DASHES: Sequence[Any] = ("-", "-", (0, (1, 1)), "--", "-.", (0, (5, 1)), ":")
 
 
@@ -47,7 +47,7 @@ def losses(finding: Finding) -> Drawing:
             band = rows["loss_low"], rows["loss_high"]
             axes.fill_between(rows["step"], *band, color=style["color"], alpha=0.15)
             axes.plot(rows["step"], rows["loss"], **style)
-        _log(axes)
+        log_axis(axes, "y")
         axes.set_xlabel("step")
         axes.set_ylabel("held-out loss (nats)")
         _legend(canvas, axes)
@@ -74,7 +74,7 @@ def underflow(finding: Finding) -> Drawing:
         _paint_histogram(left, histogram, theme)
         _paint_flushed(right, curve, theme)
         for axes in (left, right):
-            axes.yaxis.set_major_formatter(_percent())
+            axes.yaxis.set_major_formatter(percent())
             axes.legend()
 
     return Drawing(
@@ -93,7 +93,7 @@ def underflow(finding: Finding) -> Drawing:
 
 
 def _paint_histogram(axes: Axes, table: pd.DataFrame, theme: Theme) -> None:
-    for kind, rows in table.groupby("gradients", sort=False):
+    for (kind,), rows in grouped(table, "gradients"):
         edges = [*rows["log2"], rows["log2"].iloc[-1] + 1]
         filled = kind == "activations"
         look: dict[str, Any] = {
@@ -101,7 +101,7 @@ def _paint_histogram(axes: Axes, table: pd.DataFrame, theme: Theme) -> None:
             "alpha": 0.55 if filled else 1,
             "lw": 1.6,
         }
-        colour = theme.methods[KINDS[str(kind)]]
+        colour = theme.methods[KINDS[kind]]
         axes.stairs(rows["share"], edges, color=colour, label=kind, **look)
     axes.set_xlim(-45, LARGEST + 2)
     for place, name in ((FLUSHED, "0"), (SUBNORMAL, "subnormal"), (LARGEST, "inf")):
@@ -114,8 +114,8 @@ def _paint_histogram(axes: Axes, table: pd.DataFrame, theme: Theme) -> None:
 
 
 def _paint_flushed(axes: Axes, table: pd.DataFrame, theme: Theme) -> None:
-    for kind, rows in table.groupby("gradients", sort=False):
-        colour = theme.methods[KINDS[str(kind)]]
+    for (kind,), rows in grouped(table, "gradients"):
+        colour = theme.methods[KINDS[kind]]
         dashes = "-" if kind == "weights" else "--"
         band = rows["flushed_low"], rows["flushed_high"]
         axes.fill_between(rows["scale_log2"], *band, color=colour, alpha=0.2)
@@ -191,17 +191,14 @@ def ends(finding: Finding) -> Drawing:
             place = names.index(row["method"]) + 0.2 * hosts.index(row["host"]) - 0.1
             band = [row["loss_low"], row["loss_high"]]
             axes.plot(band, [place] * 2, color=colour, lw=1.4)
-            axes.plot(row["loss"], place, **_marker(row["host"], hosts, colour))
+            axes.plot(row["loss"], place, **marker(row["host"], hosts, colour))
         axes.set_yticks(range(len(names)), names)
         axes.invert_yaxis()
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        log_axis(axes, "x")
         axes.set_xlabel("held-out loss at the end (nats)")
         axes.grid(visible=False, axis="y")
         handles = [
-            Line2D([], [], label=host, **_marker(host, hosts, theme.ink))
+            Line2D([], [], label=host, **marker(host, hosts, theme.ink))
             for host in hosts
         ]
         canvas.legend(handles=handles, loc="outside lower center", ncols=len(hosts))
@@ -266,23 +263,6 @@ def _colours(names: Sequence[str], theme: Theme) -> Mapping[str, str]:
         theme.methods["strict"],
     )
     return dict(zip(names, palette, strict=False))
-
-
-def _percent() -> FuncFormatter:
-    return FuncFormatter(lambda value, _: f"{100 * value:g} %")
-
-
-def _log(axes: Axes) -> None:
-    axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _marker(host: str, hosts: Sequence[str], colour: str) -> dict[str, Any]:
-    filled = colour if host == hosts[0] else "none"
-    kind = MARKERS[host.split(" ")[0]]
-    return {"marker": kind, "ms": 4.5, "color": colour, "mfc": filled, "lw": 0}
 
 
 def _legend(canvas: Canvas, axes: Axes) -> None:

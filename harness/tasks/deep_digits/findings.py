@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +10,7 @@ import pandas as pd
 from harness.finding import Judgement
 from harness.record import Record
 from harness.stats import Interval, overlap
+from harness.tables import all_hold
 from harness.tasks.deep_digits import tables
 from harness.tasks.deep_digits.settings import Settings
 
@@ -89,11 +89,11 @@ def claimed(
     return [
         (
             "float16 with a scaled loss ends at float32's loss, whichever scale it is",
-            _all([overlap(of[BASE], of[m], SLACK) for of in ends for m in scaled]),
+            all_hold([overlap(of[BASE], of[m], SLACK) for of in ends for m in scaled]),
         ),
         (
             "float16 without a scale does not",
-            _all([of[FLOOR].low > of[BASE].high * (1 + SLACK) for of in ends]),
+            all_hold([of[FLOOR].low > of[BASE].high * (1 + SLACK) for of in ends]),
         ),
         (
             "without a scale most gradients are 0 in float16, with one hardly any",
@@ -101,11 +101,11 @@ def claimed(
         ),
         (
             "after one overflow dynamic and Backoff are back in a window of steps",
-            _all([recovery[label] <= steps for label, steps in windows.items()]),
+            all_hold([recovery[label] <= steps for label, steps in windows.items()]),
         ),
         (
             "LogMax needs longer than they do",
-            _all([recovery[label] > max(backing) for label in logmax]),
+            all_hold([recovery[label] > max(backing) for label in logmax]),
         ),
         (
             "under strict one infinity pins LogMax at its minimum for about 11000 "
@@ -142,7 +142,9 @@ def _flushes(
     columns = ["zero_weights", "zero_activations"]
     without = scales[scales["method"] == FLOOR][columns]
     others = scales[scales["method"].isin(scaled)][columns]
-    return _all(by_law > 0.5) and _all(without > 0.5) and _all(others < 0.05)
+    return (
+        all_hold(by_law > 0.5) and all_hold(without > 0.5) and all_hold(others < 0.05)
+    )
 
 
 def _pinned(overflows: pd.DataFrame, settings: Mapping[str, Settings]) -> float:
@@ -160,12 +162,6 @@ def _column(table: pd.DataFrame, name: str) -> dict[str, float]:
     once = table.drop_duplicates("method")
     values = once[name].astype(float)
     return dict(zip(once["method"].astype(str), values, strict=True))
-
-
-def _all(holds: Any) -> bool:
-    """Say whether something was looked at and holds throughout."""
-    values = np.asarray(holds)
-    return values.size > 0 and bool(np.all(values))
 
 
 # -- sentences -------------------------------------------------------------------------

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.spec.errors import OutOfRangeError, sentence, unknown_name
+from harness.tasks.settings import require, require_counts, require_spread, spread
+from lockstep.spec.errors import unknown_name
 
 __all__ = ["DTYPES", "SCALES", "Settings"]
 
@@ -42,18 +43,13 @@ class Settings:
     checkpoints: int
 
     def __post_init__(self) -> None:
-        for name in ("depth", "width", "batch", "steps", "checkpoints"):
-            value = getattr(self, name)
-            counted = isinstance(value, int) and value > 0
-            _require(counted, name, "a whole number > 0", value)
-        got = f"{self.checkpoints} for {self.steps} steps"
-        even = self.steps % self.checkpoints == 0
-        _require(even, "checkpoints", "a number that divides steps", got)
+        require_counts(self, "depth", "width", "batch", "steps", "checkpoints")
+        require_spread(self.checkpoints, self.steps)
         whole = isinstance(self.loss_log2, int)
-        _require(whole, "loss_log2", "a whole number", self.loss_log2)
-        _require(self.rate > 0, "rate", "> 0", self.rate)
+        require(whole, "loss_log2", "a whole number", self.loss_log2)
+        require(self.rate > 0, "rate", "> 0", self.rate)
         label = self.method.get("label")
-        _require(isinstance(label, str), "method.label", "a text", label)
+        require(isinstance(label, str), "method.label", "a text", label)
         if self.dtype not in DTYPES:
             raise unknown_name("method.dtype", str(self.dtype), DTYPES)
         if self.scale not in SCALES:
@@ -96,11 +92,4 @@ class Settings:
     @property
     def measured_at(self) -> list[int]:
         """The steps after which is measured, 0 among them."""
-        interval = self.steps // self.checkpoints
-        return [interval * k for k in range(self.checkpoints + 1)]
-
-
-def _require(claim: bool, subject: str, expected: str, got: object) -> None:
-    if not claim:
-        remedy = "change it in the experiment's file"
-        raise OutOfRangeError(sentence(subject, expected, str(got), remedy))
+        return spread(self.checkpoints, self.steps)

@@ -11,6 +11,7 @@ import pandas as pd
 
 from harness.record import Record
 from harness.stats import Floats, bootstrap, median
+from harness.tasks.cells import SeedCell, grouped, host_of
 from harness.tasks.deep_digits import laws
 from harness.tasks.deep_digits.settings import Settings
 
@@ -34,41 +35,20 @@ LARGEST_SCALE = 45
 
 
 @dataclass(frozen=True)
-class Cell:
-    """The runs that differ in nothing but their seed, on one host.
-
-    ``host`` is the backend, and its device where that is not the CPU.
-    """
-
-    host: str
-    settings: Settings
-    records: Sequence[Record]
+class Cell(SeedCell[Settings]):
+    """The runs that differ in nothing but their seed, on one host."""
 
     @property
     def labels(self) -> dict[str, Any]:
         """The columns that name the cell in every table."""
         return {"method": self.settings.label, "host": self.host}
 
-    def column(self, name: str) -> Floats:
-        """Return a series of all runs, [seeds, checkpoints]; infinite once diverged."""
-        length = self.settings.checkpoints + 1
-        rows = [np.asarray(record.series[name], float) for record in self.records]
-        padded = [np.pad(r, (0, length - len(r)), constant_values=np.inf) for r in rows]
-        return np.stack(padded)
-
-    def last(self, name: str) -> Floats:
-        """Return a number of the summary of all runs, [seeds]; NaN once diverged."""
-        return np.array([r.summary.get(name, np.nan) for r in self.records], float)
-
 
 def cells(records: Sequence[Record]) -> list[Cell]:
     """Group records that differ in nothing but their seed, in order of appearance."""
-    groups: dict[str, list[Record]] = {}
-    for record in sorted(records, key=lambda record: record.seed):
-        groups.setdefault(f"{_host(record)} {record.config}", []).append(record)
     return [
-        Cell(_host(group[0]), Settings(**group[0].config), group)
-        for group in groups.values()
+        Cell(host_of(group[0]), Settings(**group[0].config), group)
+        for group in grouped(records)
     ]
 
 
@@ -76,7 +56,7 @@ def losses(of: Sequence[Cell]) -> pd.DataFrame:
     """Held-out loss and accuracy at the end, medians over the seeds with intervals."""
     rows = []
     for cell in of:
-        loss = np.nan_to_num(cell.column("loss")[:, -1], nan=np.inf)
+        loss = cell.column("loss")[:, -1]
         accuracy = np.nan_to_num(cell.last("accuracy"), nan=0.0)
         rows.append(
             {
@@ -111,7 +91,7 @@ def scales(of: Sequence[Cell]) -> pd.DataFrame:
                 "lowest": np.median(_log2(cell.last("lowest"))),
                 "recovery": np.median(recovery),
                 "skipped": np.median(cell.last("skipped")),
-                **{f"zero_{k}": _share(cell.column(f"zero/{k}")) for k in KINDS},
+                **{f"zero_{k}": _share(cell.series(f"zero/{k}")) for k in KINDS},
                 "runs": len(cell.records),
                 "pinned": int(pinned.sum()),
                 "nan": int(np.isnan(cell.last("scale")).sum()),
@@ -124,11 +104,10 @@ def curves(of: Sequence[Cell]) -> pd.DataFrame:
     """Held-out loss and log2 of the scale over the steps, medians with intervals."""
     frames = []
     for cell in of:
-        loss = np.nan_to_num(cell.column("loss"), nan=np.inf)
         columns = {
             "step": cell.settings.measured_at,
-            **_interval("loss", loss),
-            **_interval("scale_log2", _log2(cell.column("scale"))),
+            **_interval("loss", cell.column("loss")),
+            **_interval("scale_log2", _log2(cell.series("scale"))),
         }
         frames.append(pd.DataFrame({**cell.labels, **columns}))
     return pd.concat(frames, ignore_index=True)
@@ -189,8 +168,7 @@ def _highest(counted: tuple[Floats, Floats]) -> float:
 
 
 def _interval(name: str, samples: Any) -> dict[str, Any]:
-    found = bootstrap(median, samples)
-    return dict(zip((name, f"{name}_low", f"{name}_high"), found, strict=True))
+    return bootstrap(median, samples).named(name)
 
 
 def _log2(scales: Floats) -> Floats:
@@ -201,8 +179,3 @@ def _log2(scales: Floats) -> Floats:
 
 def _share(column: Floats) -> float:
     return float(np.mean(column[np.isfinite(column)]))
-
-
-def _host(record: Record) -> str:
-    backend, device = record.subject["backend"], record.subject["device"]
-    return backend if device == "cpu" else f"{backend} on {device}"

@@ -2,43 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import tensorflow as tf
 
-from harness.tasks.deep_digits.data import Images, Plan
+from harness.tasks.deep_digits.data import Plan
+from harness.tasks.deep_digits.scale import make_scale
 from harness.tasks.deep_digits.settings import Settings
 from harness.tasks.deep_digits.training import Taken
-from harness.tasks.multitask_digits.trainer import no_device
+from harness.tasks.digits import Images
+from lockstep import tf as lockstep
 from lockstep.interface import Array
-from lockstep.tf import (
-    AutomaticLossScaler,
-    DynamicLossScale,
-    MixedPrecisionOptimizerWrapper,
-    MomentumOptimizer,
-)
 
 MOMENTUM = 0.9
-
-
-def require(device: str) -> None:
-    """Raise HarnessError unless variables can be made on ``device``."""
-    kind = {"cuda": "GPU"}.get(device, device.upper())
-    found = [each.device_type for each in tf.config.list_physical_devices()]
-    if kind not in found:
-        raise no_device("tf", device, f"found only {', '.join(sorted(set(found)))}")
-
-
-def make_scale(settings: Settings) -> Any:
-    """Return the loss scale of a run, as the wrapper takes it."""
-    if settings.scale == "none":
-        return None
-    if settings.scale == "fixed":
-        return settings.arguments["value"]
-    if settings.scale == "dynamic":
-        return DynamicLossScale(**settings.arguments)
-    return AutomaticLossScaler(settings.scale, settings.arguments, settings.strict)
 
 
 class Trainer:
@@ -93,9 +70,9 @@ class Loop:
                 tf.Variable(weight.astype(settings.dtype)) for weight in plan.weights
             ]
             self.count = tf.Variable(0, dtype=tf.int64, trainable=False)
-            base = MomentumOptimizer(rate, MOMENTUM)
-            scale = make_scale(settings)
-            self.optimizer = MixedPrecisionOptimizerWrapper(base, scale)
+            base = lockstep.MomentumOptimizer(rate, MOMENTUM)
+            scale = make_scale(settings, lockstep)
+            self.optimizer = lockstep.MixedPrecisionOptimizerWrapper(base, scale)
             self.optimizer.create_slots(self.weights)
         self.applied = 0
         state = self.optimizer.variables()

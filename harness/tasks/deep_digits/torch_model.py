@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from harness.tasks.deep_digits.data import Plan
+from harness.tasks.deep_digits.scale import make_scale
 from harness.tasks.deep_digits.settings import Settings
 from harness.tasks.deep_digits.training import Taken
-from harness.tasks.multitask_digits.trainer import no_device
+from lockstep import pytorch as lockstep
 from lockstep.interface import Array
-from lockstep.pytorch import (
-    AutomaticLossScaler,
-    DynamicLossScale,
-    MixedPrecisionOptimizerWrapper,
-)
 
 MOMENTUM = 0.9
-
-
-def require(device: str) -> None:
-    """Raise HarnessError unless tensors can be made on ``device``."""
-    try:
-        torch.zeros((), device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise no_device("pytorch", device, str(error)) from error
-
-
-def make_scale(settings: Settings) -> Any:
-    """Return the loss scale of a run, as the wrapper takes it."""
-    if settings.scale == "none":
-        return None
-    if settings.scale == "fixed":
-        return settings.arguments["value"]
-    if settings.scale == "dynamic":
-        return DynamicLossScale(**settings.arguments)
-    return AutomaticLossScaler(settings.scale, settings.arguments, settings.strict)
 
 
 class Trainer:
@@ -57,7 +32,8 @@ class Trainer:
         ]
         rate = settings.rate * 2.0**-settings.loss_log2
         base = torch.optim.SGD(self.weights, lr=rate, momentum=MOMENTUM)
-        self.optimizer = MixedPrecisionOptimizerWrapper(base, make_scale(settings))
+        scale = make_scale(settings, lockstep)
+        self.optimizer = lockstep.MixedPrecisionOptimizerWrapper(base, scale)
 
     def _images(self, features: Array, digit: Array) -> tuple[Tensor, Tensor]:
         cast = torch.tensor(features, dtype=self.dtype, device=self.device)

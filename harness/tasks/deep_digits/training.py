@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -10,14 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.record import Outcome
+from harness.tasks import hosts
 from harness.tasks.deep_digits import laws
 from harness.tasks.deep_digits.data import Plan, make_plan
 from harness.tasks.deep_digits.settings import Settings
 from lockstep.interface import Array
 
 __all__ = ["Taken", "prepare", "train"]
-
-MODELS = {"pytorch": "torch_model", "tf": "tf_model"}
 
 
 class Taken(NamedTuple):
@@ -29,7 +27,7 @@ class Taken(NamedTuple):
 
 def prepare(backend: str, device: str) -> None:
     """Import the backend's framework and try the device; raise if either fails."""
-    importlib.import_module(f"{__package__}.{MODELS[backend]}").require(device)
+    hosts.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
@@ -43,7 +41,7 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     :func:`harness.tasks.deep_digits.laws.count` say.
     """
     settings = Settings(**config)
-    module = importlib.import_module(f"{__package__}.{MODELS[backend]}")
+    module = hosts.model(__package__, backend)
     plan = make_plan(settings, seed)
     trainer = module.Trainer(settings, plan, device)
     taken: list[Taken] = []

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
-from harness.style import MARKERS, Theme
-from harness.tasks.multitask_digits.figures.parts import grouped
+from harness.style import Theme, symbol
+from harness.tables import grouped
 
 __all__ = ["LINES", "NAMES", "colour", "draw_curves", "draw_intervals", "legend"]
 
@@ -41,7 +41,7 @@ def draw_curves(panel: Axes, rows: pd.DataFrame, theme: Theme) -> None:
             )
             panel.plot(steps, curve["median"], LINES[limit], color=ink)
         else:
-            panel.plot(steps, curve["median"], marker=_marker(host), **_hollow(ink))
+            panel.plot(steps, curve["median"], marker=symbol(host), **_hollow(ink))
 
 
 def draw_intervals(panel: Axes, rows: pd.DataFrame, theme: Theme) -> None:
@@ -50,7 +50,7 @@ def draw_intervals(panel: Axes, rows: pd.DataFrame, theme: Theme) -> None:
     for _, row in rows.iterrows():
         ink = colour(theme, row["limit"])
         panel.plot([row["low"], row["high"]], [row["place"]] * 2, color=ink, lw=2)
-        style = _hollow(ink) | {"marker": _marker(row["host"]), "ms": 5}
+        style = _hollow(ink) | {"marker": symbol(row["host"]), "ms": 5}
         style["mfc"] = ink if row["host"] == hosts[0] else "none"
         panel.plot(row["estimate"], row["place"], **style)
 
@@ -79,7 +79,7 @@ def legend(
         if lines and host == named[0]:
             continue
         label = f"{host} (lines: {named[0]})" if lines else host
-        style = _hollow(theme.ink) | {"label": label, "marker": _marker(host)}
+        style = _hollow(theme.ink) | {"label": label, "marker": symbol(host)}
         style["mfc"] = theme.ink if host == named[0] else "none"
         handles.append(Line2D([], [], **style))
     handles += extra
@@ -90,10 +90,6 @@ def legend(
         handlelength=1.8,
         columnspacing=1.2,
     )
-
-
-def _marker(host: str) -> str:
-    return MARKERS[host.split(" ")[0]]
 
 
 def _hollow(ink: str) -> dict[str, Any]:

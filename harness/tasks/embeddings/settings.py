@@ -7,10 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from lockstep.spec.errors import OutOfRangeError, sentence, unknown_name
-from lockstep.spec.optimizers import OPTIMIZERS
+from harness.tasks.settings import (
+    bound,
+    require,
+    require_counts,
+    require_spread,
+    spread,
+)
+from lockstep.spec.errors import unknown_name
 
-__all__ = ["LIMITS", "EmbeddingSettings", "require"]
+__all__ = ["LIMITS", "EmbeddingSettings"]
 
 LIMITS = ("none", "clip", "lookup")
 
@@ -41,38 +47,16 @@ class EmbeddingSettings:
     def __post_init__(self) -> None:
         if self.limit not in LIMITS:
             raise unknown_name("limit", self.limit, LIMITS)
-        for field in fields(self):
-            if field.type == "int":
-                value = getattr(self, field.name)
-                counted = isinstance(value, int) and value > 0
-                require(counted, field.name, "a whole number > 0", value)
-        got = f"{self.checkpoints} for {self.steps} steps"
-        divides = self.steps % self.checkpoints == 0
-        require(divides, "checkpoints", "a number that divides steps", got)
+        counts = [field.name for field in fields(self) if field.type == "int"]
+        require_counts(self, *counts)
+        require_spread(self.checkpoints, self.steps)
         number = isinstance(self.max_norm, int | float)
         finite = number and 0 < self.max_norm < math.inf
         require(finite, "max_norm", "a finite number > 0", self.max_norm)
         object.__setattr__(self, "max_norm", float(self.max_norm))
-        object.__setattr__(self, "optimizer", _bound(self.optimizer))
+        object.__setattr__(self, "optimizer", bound(self.optimizer))
 
     @property
     def measured_at(self) -> list[int]:
         """The steps after which everything is measured, 0 among them."""
-        interval = self.steps // self.checkpoints
-        return [interval * k for k in range(self.checkpoints + 1)]
-
-
-def require(claim: bool, subject: str, expected: str, got: object) -> None:
-    """Raise OutOfRangeError, in one sentence, unless ``claim`` holds."""
-    if not claim:
-        remedy = "change it in the experiment's file"
-        raise OutOfRangeError(sentence(subject, expected, str(got), remedy))
-
-
-def _bound(optimizer: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in the defaults of an optimizer's arguments and check them."""
-    arguments = dict(optimizer)
-    name = arguments.pop("name", None)
-    if name not in OPTIMIZERS:
-        raise unknown_name("optimizer", name, OPTIMIZERS)
-    return {"name": name, **OPTIMIZERS[name].bind((), arguments)}
+        return spread(self.checkpoints, self.steps)

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from harness.tasks.embeddings.trainer import Recipe, no_device
+from harness.tasks.embeddings.trainer import Recipe
 from lockstep import tf as lockstep
-
-
-def require(device: str) -> None:
-    """Raise HarnessError unless variables can be made on ``device``."""
-    kind = {"cuda": "GPU"}.get(device, device.upper())
-    found = [each.device_type for each in tf.config.list_physical_devices()]
-    if kind not in found:
-        raise no_device("tf", device, f"found only {', '.join(sorted(set(found)))}")
 
 
 class EmbeddingTrainer:

@@ -6,16 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from harness.tasks.embeddings.trainer import Recipe, no_device
+from harness.tasks.embeddings.trainer import Recipe
 from lockstep import pytorch as lockstep
-
-
-def require(device: str) -> None:
-    """Raise HarnessError unless tensors can be made on ``device``."""
-    try:
-        torch.zeros((), device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise no_device("pytorch", device, str(error)) from error
 
 
 class EmbeddingTrainer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from functools import cache
 from itertools import pairwise
@@ -10,11 +9,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from harness.errors import HarnessError
 from harness.record import Outcome
+from harness.tasks import hosts
 from harness.tasks.embeddings.settings import EmbeddingSettings
 from lockstep.interface import Array
-from lockstep.spec.errors import sentence
 from lockstep.spec.optimizers import OPTIMIZERS
 
 __all__ = [
@@ -23,13 +21,10 @@ __all__ = [
     "Recipe",
     "Rows",
     "Trainer",
-    "no_device",
     "prepare",
     "trainer_of",
     "walk",
 ]
-
-MODELS = {"pytorch": "torch_model", "tf": "tf_model"}
 
 Columns = tuple[tuple[str, tuple[int, ...]], ...]
 """Name of a table, and the columns of a batch that hold its ids."""
@@ -105,7 +100,7 @@ class Plan(NamedTuple):
 
 def prepare(backend: str, device: str) -> None:
     """Import the backend's framework and try the device; raise if either fails."""
-    _model(__package__, backend).require(device)
+    hosts.prepare(__package__, backend, device)
 
 
 def trainer_of(
@@ -126,14 +121,10 @@ def trainer_of(
 
 @cache
 def _trainer(recipe: Recipe, backend: str, device: str) -> Trainer:
-    loss = _model(f"harness.tasks.{recipe.task}", backend).loss
-    model = _model(__package__, backend)
+    loss = hosts.model(f"harness.tasks.{recipe.task}", backend).loss
+    model = hosts.model(__package__, backend)
     trainer: Trainer = model.EmbeddingTrainer(recipe, loss, device)
     return trainer
-
-
-def _model(package: str | None, backend: str) -> Any:
-    return importlib.import_module(f"{package}.{MODELS[backend]}")
 
 
 def walk(settings: EmbeddingSettings, plan: Plan, trainer: Trainer) -> Outcome:
@@ -156,9 +147,3 @@ def _row(plan: Plan, step: int, trainer: Trainer) -> dict[str, float]:
 
 def _columns(rows: list[dict[str, float]]) -> dict[str, list[float]]:
     return {name: [row[name] for row in rows] for name in rows[0]}
-
-
-def no_device(backend: str, device: str, reason: str) -> HarnessError:
-    """Build the error for a device on which a backend cannot work here."""
-    got = reason.splitlines()[0].rstrip(".")
-    return HarnessError(sentence(backend, f"the device {device!r}", got, "use cpu"))

@@ -12,13 +12,13 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from harness.axes import log_axis
 from harness.finding import Finding
 from harness.plot import Drawing
-from harness.style import Theme
+from harness.style import THIN, WIDTH, Theme
 from harness.tasks.embeddings.cells import quoted
 from harness.tasks.embeddings.drawing import draw_curves, draw_intervals, legend
 from harness.tasks.link_prediction.findings import NEGLIGIBLE
-from harness.tasks.multitask_digits.figures.parts import THIN, WIDTH, log_axis
 
 __all__ = ["drawings"]
 

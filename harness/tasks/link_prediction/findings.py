@@ -14,7 +14,6 @@ from harness.tasks.embeddings.cells import (
     Cell,
     agreeing,
     cells,
-    columns,
     curves,
     differences,
     hosts,
@@ -64,10 +63,10 @@ def ends(of: Sequence[Cell]) -> pd.DataFrame:
     """
     rows = []
     for cell in of:
-        values = {name: cell.column(name)[:, -1] for name in MEASURES}
-        values["mrr_best"] = cell.column("mrr").max(axis=1)
+        values = {name: cell.measured(name)[:, -1] for name in MEASURES}
+        values["mrr_best"] = cell.measured("mrr").max(axis=1)
         for name, value in values.items():
-            numbers = columns(bootstrap(mean, value), "estimate", "low", "high")
+            numbers = bootstrap(mean, value).columns("estimate")
             rows.append({**cell.labels, "what": name, **numbers})
     return pd.DataFrame(rows)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from harness.tasks.embeddings.settings import EmbeddingSettings, require
+from harness.tasks.embeddings.settings import EmbeddingSettings
+from harness.tasks.settings import require
 
 __all__ = ["MARGIN", "RELATIONS", "Settings"]
 

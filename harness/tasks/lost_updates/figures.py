@@ -9,11 +9,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, NullLocator
 
+from harness.axes import percent, plain
 from harness.finding import Finding
 from harness.plot import Drawing
-from harness.style import MARKERS, Theme
+from harness.style import WIDTH, Theme, marker
+from harness.tables import grouped
 
 __all__ = ["drawings"]
 
@@ -54,7 +56,7 @@ def lost(finding: Finding) -> Drawing:
         "update) - 11, the dotted ones its ends. Right: the way that the weights went "
         "over all steps. Medians over seeds with 95 % intervals.",
         data=table,
-        size=(7.6, 3.6),
+        size=(WIDTH, 3.6),
         paint=paint,
     )
 
@@ -62,12 +64,12 @@ def lost(finding: Finding) -> Drawing:
 def _points(axes: Axes, table: pd.DataFrame, theme: Theme, column: str) -> None:
     """Draw a marker with its interval for each ratio, method and host."""
     hosts = list(dict.fromkeys(table["host"]))
-    for (method, host), rows in table.groupby(["method", "host"], sort=False):
-        colour = theme.methods[COLOURS[str(method)]]
+    for (method, host), rows in grouped(table, "method", "host"):
+        colour = theme.methods[COLOURS[method]]
         axes.vlines(
             rows["ratio"], rows[f"{column}_low"], rows[f"{column}_high"], color=colour
         )
-        axes.plot(rows["ratio"], rows[column], **_marker(str(host), hosts, colour))
+        axes.plot(rows["ratio"], rows[column], **_marker(host, hosts, colour))
 
 
 def _axis(axes: Axes, table: pd.DataFrame, theme: Theme) -> None:
@@ -75,8 +77,8 @@ def _axis(axes: Axes, table: pd.DataFrame, theme: Theme) -> None:
     powers = [r for r in sorted(set(table["ratio"])) if r.is_integer() and _is_power(r)]
     axes.xaxis.set_major_locator(FixedLocator(powers))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g} %"))
+    axes.xaxis.set_major_formatter(plain())
+    axes.yaxis.set_major_formatter(percent())
     axes.set_xlabel("weight / update")
     for limit in LIMITS:
         axes.axvline(limit, color=theme.ink, lw=1, ls=":")
@@ -88,10 +90,9 @@ def _is_power(ratio: float) -> bool:
 
 
 def _marker(host: str, hosts: Sequence[str], colour: str) -> dict[str, Any]:
-    filled = colour if host == hosts[0] else "none"
-    kind = MARKERS[host.split(" ")[0]]
+    """Return how a host's points are drawn: those of the first lie in the others'."""
     size = 4.5 if host == hosts[0] else 7.5
-    return {"marker": kind, "ms": size, "color": colour, "mfc": filled, "lw": 0}
+    return marker(host, hosts, colour) | {"ms": size}
 
 
 def _legend(canvas: Canvas, table: pd.DataFrame, theme: Theme) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from harness.finding import Judgement
 from harness.record import Record
+from harness.tables import all_hold
 from harness.tasks.lost_updates import tables
 
 __all__ = ["claimed", "judge", "match"]
@@ -59,22 +59,22 @@ def claimed(table: pd.DataFrame) -> list[tuple[str, bool]]:
         (
             "float16 weights lose updates where weight / update is above 2048, and "
             "only there",
-            _all(below["first"] <= TIES) and _all(above["first"] > TIES),
+            all_hold(below["first"] <= TIES) and all_hold(above["first"] > TIES),
         ),
         (
             "the share lost is log2(weight / update) - 11: none up to 2048 but ties, "
             "all from 4096",
-            _all(np.abs(plain["first"] - plain["law"]) <= SAMPLING)
-            and _all(whole["first"] == 1),
+            all_hold(np.abs(plain["first"] - plain["law"]) <= SAMPLING)
+            and all_hold(whole["first"] == 1),
         ),
-        ("float32 masters lose none", _all(masters["lost"] == 0)),
+        ("float32 masters lose none", all_hold(masters["lost"] == 0)),
         (
             "with masters the weights go all the way, whatever the ratio",
-            _all(np.abs(masters["moved"] - 1) <= ROUNDING),
+            all_hold(np.abs(masters["moved"] - 1) <= ROUNDING),
         ),
         (
             "hosts and NumPy lose the same updates",
-            _all(np.abs(plain["first"] - plain["numpy"]) <= 1e-6),
+            all_hold(np.abs(plain["first"] - plain["numpy"]) <= 1e-6),
         ),
     ]
 
@@ -82,11 +82,6 @@ def claimed(table: pd.DataFrame) -> list[tuple[str, bool]]:
 def _plain(table: pd.DataFrame) -> pd.DataFrame:
     rows: pd.DataFrame = table[table["method"] == "fp16"]
     return rows
-
-
-def _all(holds: Any) -> bool:
-    """Say whether something was looked at and holds throughout."""
-    return len(holds) > 0 and bool(np.all(holds))
 
 
 def _answer(table: pd.DataFrame) -> str:

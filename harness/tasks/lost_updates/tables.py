@@ -10,6 +10,7 @@ import pandas as pd
 
 from harness.record import Record
 from harness.stats import Floats, bootstrap, median
+from harness.tasks.cells import host_of
 from harness.tasks.lost_updates import laws
 
 __all__ = ["curve", "updates"]
@@ -27,7 +28,7 @@ def updates(records: Sequence[Record]) -> pd.DataFrame:
     """
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for record in sorted(records, key=lambda record: record.seed):
-        key = record.config["method"], _host(record), float(record.config["ratio"])
+        key = record.config["method"], host_of(record), float(record.config["ratio"])
         groups.setdefault(key, []).append(record)
     rows = [
         {**dict(zip(KEYS, key, strict=True)), **_row(key, group)}
@@ -51,11 +52,5 @@ def _row(key: tuple[Any, ...], group: Sequence[Record]) -> dict[str, Any]:
     row: dict[str, Any] = {"law": laws.share_lost(key[2]) if key[0] == "fp16" else 0.0}
     row["numpy"] = float(np.median(of("numpy"))) if key[0] == "fp16" else 0.0
     for name in ("first", "lost", "moved"):
-        found = bootstrap(median, of(name))
-        row |= dict(zip((name, f"{name}_low", f"{name}_high"), found, strict=True))
+        row |= bootstrap(median, of(name)).named(name)
     return {**row, "steps": group[0].config["steps"], "seeds": len(group)}
-
-
-def _host(record: Record) -> str:
-    backend, device = record.subject["backend"], record.subject["device"]
-    return backend if device == "cpu" else f"{backend} on {device}"

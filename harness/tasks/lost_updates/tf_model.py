@@ -6,17 +6,8 @@ import tensorflow as tf
 
 from harness.tasks.lost_updates.data import Plan
 from harness.tasks.lost_updates.settings import Settings
-from harness.tasks.multitask_digits.trainer import no_device
 from lockstep.interface import Array
 from lockstep.tf import GradientDescentOptimizer, MixedPrecisionOptimizerWrapper
-
-
-def require(device: str) -> None:
-    """Raise HarnessError unless variables can be made on ``device``."""
-    kind = {"cuda": "GPU"}.get(device, device.upper())
-    found = [each.device_type for each in tf.config.list_physical_devices()]
-    if kind not in found:
-        raise no_device("tf", device, f"found only {', '.join(sorted(set(found)))}")
 
 
 class Trainer:

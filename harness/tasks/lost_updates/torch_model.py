@@ -7,17 +7,8 @@ from torch import Tensor
 
 from harness.tasks.lost_updates.data import Plan
 from harness.tasks.lost_updates.settings import Settings
-from harness.tasks.multitask_digits.trainer import no_device
 from lockstep.interface import Array
 from lockstep.pytorch import MixedPrecisionOptimizerWrapper
-
-
-def require(device: str) -> None:
-    """Raise HarnessError unless tensors can be made on ``device``."""
-    try:
-        torch.zeros((), device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise no_device("pytorch", device, str(error)) from error
 
 
 class Trainer:

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from harness.record import Outcome
+from harness.tasks import hosts
 from harness.tasks.lost_updates import laws
 from harness.tasks.lost_updates.data import make_plan
 from harness.tasks.lost_updates.settings import Settings
 
 __all__ = ["prepare", "train"]
 
-MODELS = {"pytorch": "torch_model", "tf": "tf_model"}
-
 
 def prepare(backend: str, device: str) -> None:
     """Import the backend's framework and try the device; raise if either fails."""
-    importlib.import_module(f"{__package__}.{MODELS[backend]}").require(device)
+    hosts.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
@@ -33,7 +31,7 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     """
     settings = Settings(**config)
     plan = make_plan(settings, seed)
-    module = importlib.import_module(f"{__package__}.{MODELS[backend]}")
+    module = hosts.model(__package__, backend)
     trainer = module.Trainer(settings, plan, device)
     lost, rows, before = 0.0, [], trainer.trained()
     start, asked = plan.weights.astype(float), plan.updates.astype(float)

@@ -11,12 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.datasets import load_digits
 
+from harness.tasks.digits import HELD_OUT
 from harness.tasks.multitask_digits.settings import ABSENTEE, TASKS, Settings
 from lockstep.interface import Array
 
 __all__ = ["Images", "Plan", "make_plan"]
-
-HELD_OUT = 360
 
 
 class Images(NamedTuple):

@@ -10,6 +10,7 @@ import pandas as pd
 from harness.finding import Judgement
 from harness.record import Record
 from harness.stats import Interval, overlap
+from harness.tables import first_host
 from harness.tasks.multitask_digits import laws, tables
 from harness.tasks.multitask_digits.settings import Settings
 
@@ -141,7 +142,7 @@ def _answer(made: Mapping[str, pd.DataFrame], harmed: bool, saved: bool) -> str:
 
 def _loss_clause(losses: pd.DataFrame) -> str:
     """Count the losses that the wrapper lowers and raises, on the first host."""
-    rarest = _first_host(losses[losses["presence"] == losses["presence"].min()])
+    rarest = first_host(losses[losses["presence"] == losses["presence"].min()])
     lower = int((rarest["ratio_low"] > 1).sum())
     higher = int((rarest["ratio_high"] < 1).sum())
     return (
@@ -218,7 +219,7 @@ def _shared_powers(movement: pd.DataFrame, settings: Settings) -> list[str]:
 
 def _loss_details(losses: pd.DataFrame) -> list[str]:
     """Name the losses that the wrapper changes, on the first host, and lost runs."""
-    rarest = _first_host(losses[losses["presence"] == losses["presence"].min()])
+    rarest = first_host(losses[losses["presence"] == losses["presence"].min()])
     sentences = []
     lower, higher = rarest["ratio_low"] > 1, rarest["ratio_high"] < 1
     for rows, what in ((rarest[lower], "lower"), (rarest[higher], "higher")):
@@ -251,11 +252,6 @@ def _after_absence(state: pd.DataFrame, wrapper: str) -> pd.DataFrame:
     """Return the rows at the end of the absence."""
     last = state["absent"] == state["absent"].max()
     rows: pd.DataFrame = state[last & (state["wrapper"] == wrapper)]
-    return rows
-
-
-def _first_host(table: pd.DataFrame) -> pd.DataFrame:
-    rows: pd.DataFrame = table[table["host"] == table["host"].iloc[0]]
     return rows
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from lockstep.spec.errors import OutOfRangeError, sentence, unknown_name
-from lockstep.spec.optimizers import OPTIMIZERS
+from harness.tasks.settings import bound, require, require_counts, spread
+from lockstep.spec.errors import unknown_name
 
 __all__ = ["ABSENTEE", "TASKS", "WRAPPERS", "Settings"]
 
@@ -46,38 +46,19 @@ class Settings:
     def __post_init__(self) -> None:
         if self.wrapper not in WRAPPERS:
             raise unknown_name("wrapper", self.wrapper, WRAPPERS)
-        for name in ("steps", "checkpoints", "batch", "hidden"):
-            value = getattr(self, name)
-            counted = isinstance(value, int) and value > 0
-            _require(counted, name, "a whole number > 0", value)
+        require_counts(self, "steps", "checkpoints", "batch", "hidden")
         even = self.checkpoints % 2 == 0 and self.steps % self.checkpoints == 0
         got = f"{self.checkpoints} for {self.steps} steps"
-        _require(even, "checkpoints", "an even number that divides steps", got)
+        require(even, "checkpoints", "an even number that divides steps", got)
         within = isinstance(self.presence, int | float) and 0 < self.presence <= 1
-        _require(within, "presence", "a probability in (0, 1]", self.presence)
+        require(within, "presence", "a probability in (0, 1]", self.presence)
         rising = all(a < b for a, b in pairwise([0, *self.absence]))
-        _require(rising, "absence", "rising numbers of steps", self.absence)
+        require(rising, "absence", "rising numbers of steps", self.absence)
         object.__setattr__(self, "presence", float(self.presence))
-        object.__setattr__(self, "optimizer", _bound(self.optimizer))
+        object.__setattr__(self, "optimizer", bound(self.optimizer))
 
     @property
     def measured_at(self) -> list[int]:
         """The steps after which everything is measured, 0 among them."""
-        interval = self.steps // self.checkpoints
-        training = [interval * k for k in range(self.checkpoints + 1)]
+        training = spread(self.checkpoints, self.steps)
         return training + [self.steps + k for k in self.absence]
-
-
-def _bound(optimizer: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in the defaults of an optimizer's arguments and check them."""
-    arguments = dict(optimizer)
-    name = arguments.pop("name", None)
-    if name not in OPTIMIZERS:
-        raise unknown_name("optimizer", name, OPTIMIZERS)
-    return {"name": name, **OPTIMIZERS[name].bind((), arguments)}
-
-
-def _require(claim: bool, subject: str, expected: str, got: object) -> None:
-    if not claim:
-        remedy = "change it in the experiment's file"
-        raise OutOfRangeError(sentence(subject, expected, str(got), remedy))

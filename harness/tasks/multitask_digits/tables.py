@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from harness.record import Record
-from harness.stats import Floats, bootstrap, median, ratio_of_sums
+from harness.stats import Floats, bootstrap, median, ratio_of_sums, relative_gap
+from harness.tasks.cells import SeedCell, grouped, host_of, same_seeds, twins
 from harness.tasks.multitask_digits import laws
 from harness.tasks.multitask_digits.settings import TASKS, Settings
 
@@ -22,15 +23,8 @@ POINTS_OF_A_CURVE = 17
 
 
 @dataclass(frozen=True)
-class Cell:
-    """The runs that differ in nothing but their seed, on one host.
-
-    ``host`` is the backend, and its device where that is not the CPU.
-    """
-
-    host: str
-    settings: Settings
-    records: Sequence[Record]
+class Cell(SeedCell[Settings]):
+    """The runs that differ in nothing but their seed, on one host."""
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -42,18 +36,6 @@ class Cell:
             "host": self.host,
         }
 
-    @property
-    def seeds(self) -> list[int]:
-        """The seed of each record."""
-        return [record.seed for record in self.records]
-
-    def column(self, name: str) -> Floats:
-        """Return a series of all runs, [seeds, checkpoints]; infinite once diverged."""
-        length = len(self.settings.measured_at)
-        rows = [np.asarray(record.series[name], float) for record in self.records]
-        padded = [np.pad(r, (0, length - len(r)), constant_values=np.inf) for r in rows]
-        return np.where(np.isnan(padded), np.inf, padded)
-
     def finished(self) -> Cell:
         """Return the cell without the runs that diverged."""
         ended = [record for record in self.records if record.status == "ok"]
@@ -62,12 +44,9 @@ class Cell:
 
 def cells(records: Sequence[Record]) -> list[Cell]:
     """Group records that differ in nothing but their seed, in order of appearance."""
-    groups: dict[str, list[Record]] = {}
-    for record in sorted(records, key=lambda record: record.seed):
-        groups.setdefault(f"{_host(record)} {record.config}", []).append(record)
     return [
-        Cell(_host(group[0]), Settings(**group[0].config), group)
-        for group in groups.values()
+        Cell(host_of(group[0]), Settings(**group[0].config), group)
+        for group in grouped(records)
     ]
 
 
@@ -99,7 +78,7 @@ def _movement(cell: Cell) -> dict[str, Any] | None:
     measured = bootstrap(ratio_of_sums, moved / unit, seen)
     return {
         **cell.labels,
-        **dict(zip(("measured", "low", "high"), measured, strict=True)),
+        **measured.columns("measured"),
         "law": law,
         "limit": laws.limit(*of_run),
         "ratio": measured.estimate / law,
@@ -181,7 +160,7 @@ def losses(of: Sequence[Cell]) -> pd.DataFrame:
             "task": task,
             "without": np.median(a[:, last]),
             "with": np.median(b[:, last]),
-            **dict(zip(("ratio", "ratio_low", "ratio_high"), ratio, strict=True)),
+            **ratio.named("ratio"),
             "lost_without": int((a[:, last] > a[:, first]).sum()),
             "lost_with": int((b[:, last] > b[:, first]).sum()),
             "seeds": len(a),
@@ -196,7 +175,7 @@ def curves(of: Sequence[Cell]) -> pd.DataFrame:
     for cell, task in product(of, TASKS):
         end = cell.settings.checkpoints + 1
         interval = bootstrap(median, cell.column(f"loss/{task}")[:, :end])
-        columns = dict(zip(("median", "low", "high"), interval, strict=True))
+        columns = interval.columns("median")
         steps = cell.settings.measured_at[:end]
         frames.append(
             pd.DataFrame({**cell.labels, "task": task, "step": steps, **columns})
@@ -211,13 +190,11 @@ def hosts(of: Sequence[Cell]) -> pd.DataFrame:
     and b are held-out losses; ``against`` is the host that ``host`` is compared with.
     """
     frames = []
-    for first, other in _twins(of):
+    for first, other in twins(of):
         apart, end = [], first.settings.checkpoints + 1
         for task in TASKS:
             a, b = (c.column(f"loss/{task}")[:, :end] for c in (first, other))
-            with np.errstate(invalid="ignore"):
-                gap = np.abs(a - b) / np.maximum(np.abs(a), np.abs(b))
-            apart.append(np.where(a == b, 0.0, gap))
+            apart.append(relative_gap(a, b))
         gaps = np.concatenate(apart)
         columns = {"median": np.median(gaps, axis=0), "highest": gaps.max(axis=0)}
         labels = {**other.labels, "against": first.host}
@@ -237,28 +214,9 @@ def _pairs(of: Sequence[Cell]) -> Iterator[tuple[Cell, Cell]]:
         alike = replace(a.settings, wrapper=b.settings.wrapper) == b.settings
         if a.settings.wrapper == "none" != b.settings.wrapper and alike:
             if a.host == b.host:
-                yield from _same_seeds(a, b)
-
-
-def _twins(of: Sequence[Cell]) -> Iterator[tuple[Cell, Cell]]:
-    """Pair the cells of the first host with the same cells elsewhere, by seed."""
-    for a, b in product(of, of):
-        if a.host == of[0].host != b.host and a.settings == b.settings:
-            yield from _same_seeds(a, b)
-
-
-def _same_seeds(a: Cell, b: Cell) -> Iterator[tuple[Cell, Cell]]:
-    common = set(a.seeds) & set(b.seeds)
-    if common:
-        kept = [[r for r in cell.records if r.seed in common] for cell in (a, b)]
-        yield replace(a, records=kept[0]), replace(b, records=kept[1])
+                yield from same_seeds(a, b)
 
 
 def _sum_over_tasks(cell: Cell, kind: str) -> Floats:
     columns = np.stack([cell.column(f"{kind}/{task}") for task in TASKS])
     return np.asarray(columns.sum(axis=0))
-
-
-def _host(record: Record) -> str:
-    backend, device = record.subject["backend"], record.subject["device"]
-    return backend if device == "cpu" else f"{backend} on {device}"

@@ -6,16 +6,8 @@ import tensorflow as tf
 
 from harness.tasks.multitask_digits.data import Images, Plan
 from harness.tasks.multitask_digits.settings import ABSENTEE, TASKS
-from harness.tasks.multitask_digits.trainer import Recipe, no_device
+from harness.tasks.multitask_digits.trainer import Recipe
 from lockstep import tf as lockstep
-
-
-def require(device: str) -> None:
-    """Raise HarnessError unless variables can be made on ``device``."""
-    kind = {"cuda": "GPU"}.get(device, device.upper())
-    found = [each.device_type for each in tf.config.list_physical_devices()]
-    if kind not in found:
-        raise no_device("tf", device, f"found only {', '.join(sorted(set(found)))}")
 
 
 class DigitsTrainer:

@@ -8,19 +8,11 @@ from torch.nn import functional
 
 from harness.tasks.multitask_digits.data import Images, Plan
 from harness.tasks.multitask_digits.settings import ABSENTEE, TASKS
-from harness.tasks.multitask_digits.trainer import Recipe, no_device
+from harness.tasks.multitask_digits.trainer import Recipe
 from lockstep import pytorch as lockstep
 
 CHUNK = 100
 """Steps whose batches are gathered at once."""
-
-
-def require(device: str) -> None:
-    """Raise HarnessError unless tensors can be made on ``device``."""
-    try:
-        torch.zeros((), device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise no_device("pytorch", device, str(error)) from error
 
 
 class DigitsTrainer:

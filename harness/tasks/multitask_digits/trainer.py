@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from harness.errors import HarnessError
 from harness.tasks.multitask_digits.data import Plan
 from lockstep.interface import Array
-from lockstep.spec import errors
 
-__all__ = ["Recipe", "Trainer", "no_device"]
+__all__ = ["Recipe", "Trainer"]
 
 
 class Recipe(NamedTuple):
@@ -48,8 +46,3 @@ class Trainer(Protocol):
         2-norm of the slots of parity's probe and head.
         """
         ...
-
-
-def no_device(backend: str, device: str, reason: str) -> HarnessError:
-    """Build the error for a device on which a backend cannot work here."""
-    return HarnessError(str(errors.no_device(backend, device, reason)))

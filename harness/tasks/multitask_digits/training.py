@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.record import Outcome
+from harness.tasks import hosts
 from harness.tasks.multitask_digits.data import Plan, make_plan
 from harness.tasks.multitask_digits.settings import TASKS, Settings
 from harness.tasks.multitask_digits.trainer import Recipe, Trainer
@@ -18,12 +18,10 @@ from lockstep.spec.optimizers import OPTIMIZERS
 
 __all__ = ["prepare", "train"]
 
-MODELS = {"pytorch": "torch_model", "tf": "tf_model"}
-
 
 def prepare(backend: str, device: str) -> None:
     """Import the backend's framework and try the device; raise if either fails."""
-    importlib.import_module(f"{__package__}.{MODELS[backend]}").require(device)
+    hosts.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
@@ -57,7 +55,7 @@ def _trainer(
 
     ``hidden`` is part of the key because a compiled step knows its shapes.
     """
-    module = importlib.import_module(f"{__package__}.{MODELS[backend]}")
+    module = hosts.model(__package__, backend)
     arguments = dict(optimizer)
     spec = OPTIMIZERS[arguments.pop("name")]
     slots = [slot.name for slot in spec.active_slots(arguments)]

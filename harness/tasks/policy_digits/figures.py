@@ -9,18 +9,18 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from harness.axes import log_axis
 from harness.finding import Finding
 from harness.plot import Drawing
-from harness.style import MARKERS, Theme
+from harness.style import WIDTH, Theme, marker
+from harness.tables import grouped
 
 __all__ = ["drawings"]
 
 LINES = {"default": "-", "strict": "--"}
 WIDTHS = {"default": 1.6, "strict": 2.4}
 COLUMNS = 4
-WIDTH = 7.6
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
@@ -37,7 +37,7 @@ def rates(finding: Finding) -> Drawing:
 
     def paint(canvas: Canvas, theme: Theme) -> None:
         panels = _panels(canvas, table)
-        for panel, rows in zip(panels, _each(table, "schedule"), strict=False):
+        for panel, (_, rows) in zip(panels, grouped(table, "schedule"), strict=False):
             for mode in LINES:
                 of_mode = rows[rows["mode"] == mode]
                 _line(panel, theme, mode, of_mode["step"], of_mode["rate"])
@@ -66,7 +66,7 @@ def losses(finding: Finding) -> Drawing:
 
     def paint(canvas: Canvas, theme: Theme) -> None:
         panels = _panels(canvas, table)
-        for panel, rows in zip(panels, _each(table, "schedule"), strict=False):
+        for panel, (_, rows) in zip(panels, grouped(table, "schedule"), strict=False):
             for mode in LINES:
                 of_mode = rows[(rows["mode"] == mode) & (rows["host"] == hosts[0])]
                 band = of_mode["low"], of_mode["high"]
@@ -76,7 +76,7 @@ def losses(finding: Finding) -> Drawing:
                 )
                 _line(panel, theme, mode, of_mode["step"], of_mode["median"])
         _legend(canvas, theme)
-        _log(panels[0])
+        log_axis(panels[0], "y")
         for panel in panels[::COLUMNS]:
             panel.set_ylabel("held-out loss (nats)")
 
@@ -106,7 +106,7 @@ def ends(finding: Finding) -> Drawing:
             place = names.index(row["schedule"]) + offset - 0.06
             colour = theme.methods[mode]
             axes.plot([row["low"], row["high"]], [place] * 2, color=colour, lw=1.4)
-            style = _marker(host, hosts, colour)
+            style = marker(host, hosts, colour)
             axes.plot(row["loss"], place, **style)
         axes.set_yticks(range(len(names)), names)
         axes.invert_yaxis()
@@ -152,28 +152,10 @@ def _panels(canvas: Canvas, table: pd.DataFrame) -> list[Axes]:
     return panels
 
 
-def _each(table: pd.DataFrame, column: str) -> Iterator[pd.DataFrame]:
-    for _, rows in table.groupby(column, sort=False):
-        yield rows
-
-
 def _line(panel: Axes, theme: Theme, mode: str, x: Any, y: Any) -> None:
     """Draw a mode's line; strict is wide and dashed: both are seen where equal."""
     colour, below = theme.methods[mode], 2 if mode == "default" else 3
     panel.plot(x, y, LINES[mode], color=colour, lw=WIDTHS[mode], zorder=below)
-
-
-def _log(panel: Axes) -> None:
-    panel.set_yscale("log")
-    panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    panel.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _marker(host: str, hosts: Sequence[str], colour: str) -> dict[str, Any]:
-    filled = colour if host == hosts[0] else "none"
-    kind = MARKERS[host.split(" ")[0]]
-    return {"marker": kind, "ms": 4.5, "color": colour, "mfc": filled, "lw": 0}
 
 
 def _legend(canvas: Canvas, theme: Theme, hosts: Sequence[str] = ()) -> None:
@@ -183,6 +165,6 @@ def _legend(canvas: Canvas, theme: Theme, hosts: Sequence[str] = ()) -> None:
         for m in LINES
     ]
     handles += [
-        Line2D([], [], label=host, **_marker(host, hosts, theme.ink)) for host in hosts
+        Line2D([], [], label=host, **marker(host, hosts, theme.ink)) for host in hosts
     ]
     canvas.legend(handles=handles, loc="outside lower center", ncols=len(handles))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,6 +10,7 @@ import pandas as pd
 from harness.finding import Judgement
 from harness.record import Record
 from harness.stats import Interval, overlap
+from harness.tables import all_hold, first_host
 from harness.tasks.policy_digits import tables
 from harness.tasks.policy_digits.settings import Settings
 
@@ -87,11 +87,11 @@ def claimed(
     )
     early = poly[poly["law"] < 1 - TOLERANCE]
     strict, default = _by_mode(inverse)
-    at_boundary = _all(piecewise["middle"] == 1) and _all(piecewise["last"] < 1)
+    at_boundary = all_hold(piecewise["middle"] == 1) and all_hold(piecewise["last"] < 1)
     return [
         (
             "poly_decay decays during its warm-up and does not reach its rate",
-            _all(early["peak"] < 1 - TOLERANCE) and _lawful(early),
+            all_hold(early["peak"] < 1 - TOLERANCE) and _lawful(early),
         ),
         (
             "it reaches its rate where the decay waits for the warm-up",
@@ -99,8 +99,8 @@ def claimed(
         ),
         (
             "inv_poly_decay passes over its warm-up and its floor under strict only",
-            _all(strict["first"] == 1)
-            and _all(default["first"] == 0)
+            all_hold(strict["first"] == 1)
+            and all_hold(default["first"] == 0)
             and bool(strict["last"].max() < default["last"].min()),
         ),
         (
@@ -110,18 +110,21 @@ def claimed(
         ("piecewise_constant keeps the old rate at a boundary step", at_boundary),
         (
             "transformer_policy rises to its peak and falls from there",
-            _lawful(transformer) and _all(transformer["last"] < 1),
+            _lawful(transformer) and all_hold(transformer["last"] < 1),
         ),
         (
             "the other policies are the same in both modes",
             _same_in_both_modes(peaks, made["losses"]),
         ),
-        ("the hosts' rates agree to rounding", _all(made["hosts"]["rate"] <= ROUNDING)),
+        (
+            "the hosts' rates agree to rounding",
+            all_hold(made["hosts"]["rate"] <= ROUNDING),
+        ),
     ]
 
 
 def _lawful(peaks: pd.DataFrame) -> bool:
-    return _all(np.abs(peaks["peak"] / peaks["law"] - 1) <= TOLERANCE)
+    return all_hold(np.abs(peaks["peak"] / peaks["law"] - 1) <= TOLERANCE)
 
 
 def _ends_at_its_floor(peaks: pd.DataFrame, settings: Mapping[str, Settings]) -> bool:
@@ -129,7 +132,7 @@ def _ends_at_its_floor(peaks: pd.DataFrame, settings: Mapping[str, Settings]) ->
     floors = [settings[label].arguments["min_lr"] for label in peaks["schedule"]]
     rates = [settings[label].rate for label in peaks["schedule"]]
     shares = np.where(peaks["mode"] == "strict", floors, np.divide(floors, rates))
-    return _all(np.isclose(peaks["last"], shares, rtol=ROUNDING))
+    return all_hold(np.isclose(peaks["last"], shares, rtol=ROUNDING))
 
 
 def _same_in_both_modes(peaks: pd.DataFrame, losses: pd.DataFrame) -> bool:
@@ -148,16 +151,11 @@ def _by_mode(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     return rows[rows["mode"] == "strict"], rows[rows["mode"] == "default"]
 
 
-def _all(holds: Any) -> bool:
-    """Say whether something was looked at and holds throughout."""
-    return len(holds) > 0 and bool(np.all(holds))
-
-
 # -- sentences -------------------------------------------------------------------------
 
 
 def _answer(made: Mapping[str, pd.DataFrame]) -> str:
-    peaks, losses = (_first_host(made[name]) for name in ("peaks", "losses"))
+    peaks, losses = (first_host(made[name]) for name in ("peaks", "losses"))
     early = peaks[peaks["law"] < 1 - TOLERANCE].iloc[0]
     rows = losses[losses["mode"] == "default"].sort_values("loss")
     low, high = rows.iloc[0], rows.iloc[-1]
@@ -222,8 +220,3 @@ def _host_gaps(made: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 def _loss(row: pd.Series) -> Interval:
     return Interval(*(np.asarray(row[name]) for name in ("loss", "low", "high")))
-
-
-def _first_host(table: pd.DataFrame) -> pd.DataFrame:
-    rows: pd.DataFrame = table[table["host"] == table["host"].iloc[0]]
-    return rows

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.spec.errors import OutOfRangeError, sentence, unknown_name
+from harness.tasks.settings import require, require_counts, require_spread, spread
+from lockstep.spec.errors import unknown_name
 from lockstep.spec.lr_policies import find
 
 __all__ = ["MODES", "Settings"]
@@ -41,15 +42,10 @@ class Settings:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise unknown_name("mode", self.mode, MODES)
-        for name in ("steps", "checkpoints", "batch"):
-            value = getattr(self, name)
-            counted = isinstance(value, int) and value > 0
-            _require(counted, name, "a whole number > 0", value)
-        got = f"{self.checkpoints} for {self.steps} steps"
-        even = self.steps % self.checkpoints == 0
-        _require(even, "checkpoints", "a number that divides steps", got)
+        require_counts(self, "steps", "checkpoints", "batch")
+        require_spread(self.checkpoints, self.steps)
         label = self.schedule.get("label")
-        _require(isinstance(label, str), "schedule.label", "a text", label)
+        require(isinstance(label, str), "schedule.label", "a text", label)
         find(self.policy).check(self.arguments, strict=False)
 
     @property
@@ -81,11 +77,4 @@ class Settings:
     @property
     def measured_at(self) -> list[int]:
         """The steps after which the loss is measured, 0 among them."""
-        interval = self.steps // self.checkpoints
-        return [interval * k for k in range(self.checkpoints + 1)]
-
-
-def _require(claim: bool, subject: str, expected: str, got: object) -> None:
-    if not claim:
-        remedy = "change it in the experiment's file"
-        raise OutOfRangeError(sentence(subject, expected, str(got), remedy))
+        return spread(self.checkpoints, self.steps)

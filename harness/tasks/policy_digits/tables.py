@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import product
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from harness.record import Record
-from harness.stats import Floats, bootstrap, median
+from harness.stats import bootstrap, median, relative_gap
+from harness.tasks.cells import SeedCell, grouped, host_of, twins
 from harness.tasks.policy_digits import laws
 from harness.tasks.policy_digits.settings import Settings
 
@@ -22,15 +22,8 @@ POINTS = 201
 
 
 @dataclass(frozen=True)
-class Cell:
-    """The runs that differ in nothing but their seed, on one host.
-
-    ``host`` is the backend, and its device where that is not the CPU.
-    """
-
-    host: str
-    settings: Settings
-    records: Sequence[Record]
+class Cell(SeedCell[Settings]):
+    """The runs that differ in nothing but their seed, on one host."""
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -38,22 +31,12 @@ class Cell:
         mode = self.settings.mode
         return {"schedule": self.settings.label, "mode": mode, "host": self.host}
 
-    def column(self, name: str) -> Floats:
-        """Return a series of all runs, [seeds, checkpoints]; infinite once diverged."""
-        length = self.settings.checkpoints + 1
-        rows = [np.asarray(record.series[name], float) for record in self.records]
-        padded = [np.pad(r, (0, length - len(r)), constant_values=np.inf) for r in rows]
-        return np.where(np.isnan(padded), np.inf, padded)
-
 
 def cells(records: Sequence[Record]) -> list[Cell]:
     """Group records that differ in nothing but their seed, in order of appearance."""
-    groups: dict[str, list[Record]] = {}
-    for record in sorted(records, key=lambda record: record.seed):
-        groups.setdefault(f"{_host(record)} {record.config}", []).append(record)
     return [
-        Cell(_host(group[0]), Settings(**group[0].config), group)
-        for group in groups.values()
+        Cell(host_of(group[0]), Settings(**group[0].config), group)
+        for group in grouped(records)
     ]
 
 
@@ -99,7 +82,7 @@ def losses(of: Sequence[Cell]) -> pd.DataFrame:
     rows = []
     for cell in of:
         interval = bootstrap(median, cell.column("loss")[:, -1])
-        columns = dict(zip(("loss", "low", "high"), interval, strict=True))
+        columns = interval.columns("loss")
         rows.append({**cell.labels, **columns, "seeds": len(cell.records)})
     return pd.DataFrame(rows)
 
@@ -109,7 +92,7 @@ def curves(of: Sequence[Cell]) -> pd.DataFrame:
     frames = []
     for cell in of:
         interval = bootstrap(median, cell.column("loss"))
-        columns = dict(zip(("median", "low", "high"), interval, strict=True))
+        columns = interval.columns("median")
         steps = cell.settings.measured_at
         frames.append(pd.DataFrame({**cell.labels, "step": steps, **columns}))
     return pd.concat(frames, ignore_index=True)
@@ -121,7 +104,7 @@ def hosts(of: Sequence[Cell]) -> pd.DataFrame:
     ``rate`` at the checkpoints, ``loss`` at the end of each run.
     """
     rows = []
-    for first, other in _twins(of):
+    for first, other in twins(of):
         pairs = zip(first.records, other.records, strict=True)
         gaps = [
             [_gap(a.series["rate"], b.series["rate"]) for a, b in pairs],
@@ -135,22 +118,5 @@ def hosts(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def _gap(a: Any, b: Any) -> float:
-    """Return the largest of |a - b| / max(|a|, |b|), 0 where they are equal."""
-    first, second = np.asarray(a, float), np.asarray(b, float)
-    different = first != second
-    size = np.maximum(np.abs(first), np.abs(second))[different]
-    return float(np.max(np.abs(first - second)[different] / size, initial=0.0))
-
-
-def _twins(of: Sequence[Cell]) -> Iterator[tuple[Cell, Cell]]:
-    """Pair the cells of the first host with the same cells elsewhere, by seed."""
-    for a, b in product(of, of):
-        common = {r.seed for r in a.records} & {r.seed for r in b.records}
-        if a.host == of[0].host != b.host and a.settings == b.settings and common:
-            kept = [[r for r in c.records if r.seed in common] for c in (a, b)]
-            yield replace(a, records=kept[0]), replace(b, records=kept[1])
-
-
-def _host(record: Record) -> str:
-    backend, device = record.subject["backend"], record.subject["device"]
-    return backend if device == "cpu" else f"{backend} on {device}"
+    """Return the largest relative gap; 0 where there is nothing to compare."""
+    return float(np.max(relative_gap(a, b), initial=0.0))

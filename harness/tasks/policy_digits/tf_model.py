@@ -6,19 +6,11 @@ from functools import cache
 
 import tensorflow as tf
 
-from harness.tasks.multitask_digits.trainer import no_device
-from harness.tasks.policy_digits.data import CLASSES, INPUTS, Plan
+from harness.tasks.digits import CLASSES, INPUTS
+from harness.tasks.policy_digits.data import Plan
 from harness.tasks.policy_digits.settings import Settings
 from lockstep import registry
 from lockstep.tf import GradientDescentOptimizer
-
-
-def require(device: str) -> None:
-    """Raise HarnessError unless variables can be made on ``device``."""
-    kind = {"cuda": "GPU"}.get(device, device.upper())
-    found = [each.device_type for each in tf.config.list_physical_devices()]
-    if kind not in found:
-        raise no_device("tf", device, f"found only {', '.join(sorted(set(found)))}")
 
 
 class Trainer:

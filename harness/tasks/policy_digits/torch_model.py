@@ -5,18 +5,10 @@ from __future__ import annotations
 import torch
 from torch.nn import functional
 
-from harness.tasks.multitask_digits.trainer import no_device
-from harness.tasks.policy_digits.data import CLASSES, INPUTS, Plan
+from harness.tasks.digits import CLASSES, INPUTS
+from harness.tasks.policy_digits.data import Plan
 from harness.tasks.policy_digits.settings import Settings
 from lockstep.pytorch import PolicyLR
-
-
-def require(device: str) -> None:
-    """Raise HarnessError unless tensors can be made on ``device``."""
-    try:
-        torch.zeros((), device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise no_device("pytorch", device, str(error)) from error
 
 
 class Trainer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
@@ -10,17 +9,16 @@ from typing import Any
 import numpy as np
 
 from harness.record import Outcome
+from harness.tasks import hosts
 from harness.tasks.policy_digits.data import make_plan
 from harness.tasks.policy_digits.settings import Settings
 
 __all__ = ["prepare", "train"]
 
-MODELS = {"pytorch": "torch_model", "tf": "tf_model"}
-
 
 def prepare(backend: str, device: str) -> None:
     """Import the backend's framework and try the device; raise if either fails."""
-    importlib.import_module(f"{__package__}.{MODELS[backend]}").require(device)
+    hosts.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
@@ -30,7 +28,7 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     (held out, nats). Summary: the last loss, the ``peak`` of the rate and its step.
     """
     settings = Settings(**config)
-    module = importlib.import_module(f"{__package__}.{MODELS[backend]}")
+    module = hosts.model(__package__, backend)
     trainer = module.Trainer(settings, make_plan(settings, seed), device)
     rates: list[float] = []
     losses = [trainer.loss()]

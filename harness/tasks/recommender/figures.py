@@ -13,10 +13,9 @@ from matplotlib.lines import Line2D
 
 from harness.finding import Finding
 from harness.plot import Drawing
-from harness.style import Theme
+from harness.style import THIN, WIDTH, Theme
 from harness.tasks.embeddings.cells import quoted
 from harness.tasks.embeddings.drawing import draw_curves, draw_intervals, legend
-from harness.tasks.multitask_digits.figures.parts import THIN, WIDTH
 
 __all__ = ["drawings"]
 

@@ -14,7 +14,6 @@ from harness.tasks.embeddings.cells import (
     Cell,
     agreeing,
     cells,
-    columns,
     curves,
     differences,
     hosts,
@@ -76,16 +75,14 @@ def cost(of: Sequence[Cell]) -> pd.DataFrame:
     rows = []
     for cell in (cell for cell in of if cell.settings.limit == "clip"):
         for what in ("step", "lookup"):
-            times = {name: cell.single(f"seconds/{what}/{name}") for name in LIMITS}
+            times = {name: cell.last(f"seconds/{what}/{name}") for name in LIMITS}
             for limit, against in RATIOS:
                 labels = {**cell.labels, "limit": limit, "against": against}
                 known = np.isfinite(times[limit]) & np.isfinite(times[against])
                 if not known.any():
                     continue
                 mine, other = times[limit][known], times[against][known]
-                numbers = columns(
-                    bootstrap(median, mine / other), "estimate", "low", "high"
-                )
+                numbers = bootstrap(median, mine / other).columns("estimate")
                 taken = 1e6 * float(np.median(mine))
                 rows.append({"what": what, **labels, **numbers, "microseconds": taken})
     return pd.DataFrame(rows)
@@ -102,12 +99,12 @@ def promise(of: Sequence[Cell]) -> pd.DataFrame:
     """
     rows = []
     for cell in of:
-        named = cell.column("highest/named")[:, 1:].max()
+        named = cell.measured("highest/named")[:, 1:].max()
         ends = {
-            name: cell.column(f"highest/{name}")[:, -1].max()
+            name: cell.measured(f"highest/{name}")[:, -1].max()
             for name in ("stored", "served")
         }
-        left = {name: cell.column(name)[:, -1].mean() for name in LEFT}
+        left = {name: cell.measured(name)[:, -1].mean() for name in LEFT}
         rows.append({**cell.labels, "named": named, **ends, **left})
     return pd.DataFrame(rows)
 

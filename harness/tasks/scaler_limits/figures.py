@@ -14,7 +14,8 @@ from matplotlib.lines import Line2D
 from harness.finding import Finding
 from harness.plot import Drawing
 from harness.stats import Floats
-from harness.style import Theme
+from harness.style import WIDTH, Theme
+from harness.tables import grouped
 
 __all__ = ["drawings"]
 
@@ -50,7 +51,7 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
         caption="The scale after each step; Lockstep in every way it can be used. Step "
         "1 is the first of the situation; the finite steps that follow it are shaded.",
         data=table.drop(columns="peer"),
-        size=(7.6, 4.2),
+        size=(WIDTH, 4.2),
         paint=paint,
     )
 
@@ -71,12 +72,12 @@ def _short(name: str) -> str:
 
 
 def _panel(panel: Axes, theme: Theme, table: pd.DataFrame) -> None:
-    for (_, host), run in table.groupby(["scaler", "host"], sort=False):
+    for (_, host), run in grouped(table, "scaler", "host"):
         peer, heights = bool(run["peer"].iloc[0]), _heights(run["scale"])
-        panel.plot(run["step"], heights, **_line(theme, str(host), peer))
+        panel.plot(run["step"], heights, **_line(theme, host, peer))
         marks = ("o", run["told"].to_numpy()), ("X", _broken(run))
         for marker, at in marks:
-            colour = _line(theme, str(host), peer)["color"]
+            colour = _line(theme, host, peer)["color"]
             panel.plot(
                 run["step"][at], heights[at], marker, color=colour, ms=7, zorder=5
             )

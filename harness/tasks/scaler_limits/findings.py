@@ -10,6 +10,7 @@ import pandas as pd
 
 from harness.finding import Judgement
 from harness.record import Record
+from harness.tables import all_hold
 from harness.tasks.scaler_limits import tables
 from harness.tasks.scaler_limits.batches import NAMES
 from harness.tasks.scaler_limits.settings import Settings
@@ -94,30 +95,31 @@ def claimed(
         (
             "Lockstep's scale stays above 0 while all steps overflow, no bit changes, "
             "and the first finite step is applied and right",
-            _all(ours["scale"] > 0)
-            and _all(ours["kept"])
-            and _all(going_on["applied_again"] == 1)
-            and _all(going_on["right"]),
+            all_hold(ours["scale"] > 0)
+            and all_hold(ours["kept"])
+            and all_hold(going_on["applied_again"] == 1)
+            and all_hold(going_on["right"]),
         ),
         (
             "it says so and names the tensor that overflows and no other, by an error "
             "if it was asked to",
-            _all(heard.str.contains(bad))
+            all_hold(heard.str.contains(bad))
             and not heard.str.contains(quiet).any()
-            and _all(raised == (ours["scaler"] == "Lockstep, raise")),
+            and all_hold(raised == (ours["scaler"] == "Lockstep, raise")),
         ),
         (
             "its scale stays finite while it only grows, and no step is wrong",
-            _all(np.isfinite(zeros[0]["scale"])) and _all(zeros[0]["wrong"] == 0),
+            all_hold(np.isfinite(zeros[0]["scale"]))
+            and all_hold(zeros[0]["wrong"] == 0),
         ),
         (
             "the peers, too, change no bit while all steps overflow",
-            _all(theirs["kept"]),
+            all_hold(theirs["kept"]),
         ),
-        ("the peers' scale reaches 0, and nothing is said", _all(unfloored)),
+        ("the peers' scale reaches 0, and nothing is said", all_hold(unfloored)),
         (
             "the first finite step then makes their weights NaN",
-            _all(theirs["applied_again"] == 1) and not theirs["finite"].any(),
+            all_hold(theirs["applied_again"] == 1) and not theirs["finite"].any(),
         ),
         (
             "a peer's scale grows to inf, and no step is applied again",
@@ -125,9 +127,9 @@ def claimed(
         ),
         (
             "a clip leads to the same bits at both scales, in every scaler",
-            _all(pd.concat(clipping)["unequal"] == 0)
-            and _all(pd.concat(clipping)["right"] == pd.concat(clipping)["steps"])
-            and _all(pd.concat(clipping)["longer"] > 0),
+            all_hold(pd.concat(clipping)["unequal"] == 0)
+            and all_hold(pd.concat(clipping)["right"] == pd.concat(clipping)["steps"])
+            and all_hold(pd.concat(clipping)["longer"] > 0),
         ),
     ]
 
@@ -135,11 +137,6 @@ def claimed(
 def _split(table: pd.DataFrame, peers: set[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
     is_peer = table["scaler"].isin(peers)
     return table[~is_peer], table[is_peer]
-
-
-def _all(holds: Any) -> bool:
-    """Say whether something was looked at and holds throughout."""
-    return len(holds) > 0 and bool(np.all(holds))
 
 
 # -- sentences -------------------------------------------------------------------------

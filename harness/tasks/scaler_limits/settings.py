@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lockstep.spec.errors import OutOfRangeError, sentence, unknown_name
+from harness.tasks.settings import require, require_counts
+from lockstep.spec.errors import unknown_name
 
 __all__ = ["ON_DEVICE", "PEER", "RAISES", "SITUATIONS", "SUBJECTS", "WARNS", "Settings"]
 
@@ -54,21 +55,12 @@ class Settings:
             raise unknown_name("situation", self.situation, SITUATIONS)
         if self.subject not in SUBJECTS:
             raise unknown_name("subject", self.subject, SUBJECTS)
-        for name in ("before", "overflows", "zeros", "after", "asked_every"):
-            value = getattr(self, name)
-            counted = isinstance(value, int) and value > 0
-            _require(counted, name, "a whole number > 0", value)
+        require_counts(self, "before", "overflows", "zeros", "after", "asked_every")
         for name in ("initial", "rate", "momentum", "clip_norm", "large"):
             value = getattr(self, name)
-            _require(value > 0, name, "a number > 0", value)
+            require(value > 0, name, "a number > 0", value)
 
     @property
     def limit(self) -> int:
         """How many steps the situation itself takes."""
         return self.zeros if self.situation == "zeros" else self.overflows
-
-
-def _require(claim: bool, subject: str, expected: str, got: object) -> None:
-    if not claim:
-        remedy = "change it in the experiment's file"
-        raise OutOfRangeError(sentence(subject, expected, repr(got), remedy))

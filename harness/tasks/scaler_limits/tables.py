@@ -12,6 +12,7 @@ import pandas as pd
 
 from harness.record import Record
 from harness.stats import Floats
+from harness.tasks.cells import host_of
 from harness.tasks.scaler_limits.settings import ON_DEVICE, PEER, RAISES, Settings
 
 __all__ = [
@@ -108,7 +109,7 @@ class Observed:
 
 def observed(records: Sequence[Record], situation: str) -> list[Observed]:
     """Return the runs of a situation: ours before the peers, host by host."""
-    runs = [Observed(_host(r), Settings(**r.config), r) for r in records]
+    runs = [Observed(host_of(r), Settings(**r.config), r) for r in records]
     chosen = [run for run in runs if run.settings.situation == situation]
     return sorted(chosen, key=lambda run: run.is_peer)
 
@@ -206,8 +207,3 @@ def trajectories(runs: Sequence[Observed]) -> pd.DataFrame:
         labels = {"situation": run.settings.situation, **run.labels}
         frames.append(pd.DataFrame({**labels, "peer": run.is_peer, **columns}))
     return pd.concat(frames, ignore_index=True)
-
-
-def _host(record: Record) -> str:
-    backend, device = record.subject["backend"], record.subject["device"]
-    return backend if device == "cpu" else f"{backend} on {device}"

@@ -7,7 +7,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from harness.tasks.multitask_digits.trainer import no_device
 from harness.tasks.scaler_limits.batches import NAMES, SHAPE, Batches
 from harness.tasks.scaler_limits.settings import ON_DEVICE, PEER, RAISES, Settings
 from harness.tasks.scaler_limits.subject import Scaling, Subject
@@ -16,14 +15,6 @@ from lockstep.tf import (
     MixedPrecisionLossScaleOptimizer,
     MomentumOptimizer,
 )
-
-
-def require(device: str) -> None:
-    """Raise HarnessError unless variables can be made on ``device``."""
-    kind = {"cuda": "GPU"}.get(device, device.upper())
-    found = [each.device_type for each in tf.config.list_physical_devices()]
-    if kind not in found:
-        raise no_device("tf", device, f"found only {', '.join(sorted(set(found)))}")
 
 
 def make(settings: Settings, scaling: Scaling, device: str) -> Subject:

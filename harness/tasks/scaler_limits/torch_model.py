@@ -6,19 +6,10 @@ from typing import Any
 
 import torch
 
-from harness.tasks.multitask_digits.trainer import no_device
 from harness.tasks.scaler_limits.batches import NAMES, SHAPE, Batches
 from harness.tasks.scaler_limits.settings import ON_DEVICE, PEER, RAISES, Settings
 from harness.tasks.scaler_limits.subject import Scaling, Subject
 from lockstep.pytorch import DynamicLossScale, MixedPrecisionLossScaleOptimizer
-
-
-def require(device: str) -> None:
-    """Raise HarnessError unless tensors can be made on ``device``."""
-    try:
-        torch.zeros((), device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise no_device("pytorch", device, str(error)) from error
 
 
 def make(settings: Settings, scaling: Scaling, device: str) -> Subject:

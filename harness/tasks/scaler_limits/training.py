@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from harness.record import Outcome
+from harness.tasks import hosts
 from harness.tasks.scaler_limits import batches as plans
 from harness.tasks.scaler_limits.law import Law
 from harness.tasks.scaler_limits.listen import listening
@@ -18,18 +18,16 @@ from harness.tasks.scaler_limits.subject import Scaling, Subject, of_situation
 
 __all__ = ["clip", "observe", "prepare", "train"]
 
-MODELS = {"pytorch": "torch_model", "tf": "tf_model"}
-
 
 def prepare(backend: str, device: str) -> None:
     """Import the backend's framework and try the device; raise if either fails."""
-    importlib.import_module(f"{__package__}.{MODELS[backend]}").require(device)
+    hosts.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run. What was said, if anything, is the outcome's reason."""
     settings = Settings(**config)
-    module = importlib.import_module(f"{__package__}.{MODELS[backend]}")
+    module = hosts.model(__package__, backend)
     batches = plans.make(settings, seed)
     if settings.situation != "clipping":
         subject = module.make(settings, of_situation(settings), device)

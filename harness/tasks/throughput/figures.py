@@ -8,7 +8,7 @@ from matplotlib.figure import Figure as Canvas
 
 from harness.finding import Finding
 from harness.plot import Drawing
-from harness.style import Theme
+from harness.style import WIDTH, Theme
 
 __all__ = ["drawings"]
 
@@ -58,6 +58,6 @@ def rates(finding: Finding) -> Drawing:
         caption="Median over seeds with its 95 % interval; numbers are examples a "
         "second.",
         data=table,
-        size=(7.6, 3.0),
+        size=(WIDTH, 3.0),
         paint=paint,
     )

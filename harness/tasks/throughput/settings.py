@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lockstep.spec.errors import OutOfRangeError, sentence, unknown_name
+from harness.tasks.settings import require_counts
+from lockstep.spec.errors import unknown_name
 
 __all__ = ["MODES", "Settings"]
 
@@ -43,9 +44,4 @@ class Settings:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise unknown_name("mode", self.mode, MODES)
-        for name in ("depth", "width", "batch", "warm_up", "steps", "rounds"):
-            value = getattr(self, name)
-            if not (isinstance(value, int) and value > 0):
-                remedy = "change it in the experiment's file"
-                expected = "a whole number > 0"
-                raise OutOfRangeError(sentence(name, expected, str(value), remedy))
+        require_counts(self, "depth", "width", "batch", "warm_up", "steps", "rounds")

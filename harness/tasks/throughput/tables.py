@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from harness.record import Record
-from harness.stats import Floats, bootstrap, median
+from harness.stats import bootstrap, median
 
 __all__ = ["on_gpus", "rates"]
 
@@ -40,14 +39,9 @@ def rates(records: Sequence[Record]) -> pd.DataFrame:
         base = groups.get((name, size, "fp32"), {})
         seeds = sorted(set(found) & set(base))
         row: dict[str, Any] = {"mode": mode, "device": name, "net": size}
-        row |= _interval("rate", np.array(list(found.values())))
+        row |= bootstrap(median, list(found.values())).named("rate")
         if seeds:
-            pairs = np.array([found[seed] / base[seed] for seed in seeds])
-            row |= _interval("speedup", pairs)
+            pairs = [found[seed] / base[seed] for seed in seeds]
+            row |= bootstrap(median, pairs).named("speedup")
         rows.append({**row, "seeds": len(found)})
     return pd.DataFrame(rows)
-
-
-def _interval(name: str, samples: Floats) -> dict[str, float]:
-    found = (float(value) for value in bootstrap(median, samples))
-    return dict(zip((name, f"{name}_low", f"{name}_high"), found, strict=True))

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from harness.tasks.multitask_digits.trainer import no_device
 from harness.tasks.throughput.settings import Settings
 from lockstep.pytorch import (
     MixedPrecisionLossScaleOptimizer,
@@ -18,14 +17,6 @@ from lockstep.pytorch import (
 )
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-
-
-def require(device: str) -> None:
-    """Raise HarnessError unless tensors can be made on ``device``."""
-    try:
-        torch.zeros((), device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise no_device("pytorch", device, str(error)) from error
 
 
 class Trainer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from time import perf_counter
 from typing import Any
@@ -10,16 +9,15 @@ from typing import Any
 import numpy as np
 
 from harness.record import Outcome
+from harness.tasks import hosts
 from harness.tasks.throughput.settings import Settings
 
 __all__ = ["prepare", "train"]
 
-MODELS = {"pytorch": "torch_model"}
-
 
 def prepare(backend: str, device: str) -> None:
     """Import the backend's framework and try the device; raise if either fails."""
-    importlib.import_module(f"{__package__}.{MODELS[backend]}").require(device)
+    hosts.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
@@ -29,7 +27,7 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     the ``loss`` before and after, so that a step that does nothing is seen.
     """
     settings = Settings(**config)
-    module = importlib.import_module(f"{__package__}.{MODELS[backend]}")
+    module = hosts.model(__package__, backend)
     trainer = module.Trainer(settings, seed, device)
     before = trainer.loss()
     trainer.advance(settings.warm_up)

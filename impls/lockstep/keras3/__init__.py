@@ -18,6 +18,7 @@ from lockstep.keras3.loss_scale import DynamicLossScale, FixedLossScale
 from lockstep.keras3.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
 from lockstep.keras3.loss_scaler import AutomaticLossScaler
 from lockstep.keras3.lr_schedule import PolicySchedule
+from lockstep.keras3.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.keras3.multitask import MultitaskOptimizerWrapper
 from lockstep.keras3.optimizers import (
     AdagradOptimizer,
@@ -28,6 +29,7 @@ from lockstep.keras3.optimizers import (
     MomentumOptimizer,
     RMSPropOptimizer,
 )
+from lockstep.keras3.regularizer import mp_regularizer_wrapper
 from lockstep.keras3.variable_clipping import VariableClippingOptimizer
 
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "FtrlOptimizer",
     "GradientDescentOptimizer",
     "MixedPrecisionLossScaleOptimizer",
+    "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "PolicySchedule",
@@ -47,4 +50,5 @@ __all__ = [
     "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
     "lr_policies",
+    "mp_regularizer_wrapper",
 ]

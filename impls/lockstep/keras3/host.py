@@ -14,7 +14,7 @@ face: it fuses multiplications and additions, which no recording did.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -30,6 +30,7 @@ from lockstep.tf.core.device import use_device
 __all__ = ["EagerHost", "FunctionHost", "make_host"]
 
 Step = Callable[[Sequence[Gradient]], Any]
+Regularizers = Mapping[int, Callable[[Any], tf.Tensor]]
 
 
 class EagerHost:
@@ -68,9 +69,22 @@ class EagerHost:
 
         return step
 
-    def linear_loss(self, variables: Sequence[Any], gradients: Sequence[Any]) -> Any:
+    def linear_loss(
+        self,
+        variables: Sequence[Any],
+        gradients: Sequence[Any],
+        regularizers: Regularizers | None = None,
+    ) -> Any:
         """Return a callable loss whose gradients are these."""
-        return lambda: linear(variables, gradients)
+        return lambda: linear(variables, gradients, regularizers)
+
+    def half_loss(self, variables: Sequence[Any], gradients: Sequence[Any]) -> Any:
+        """Return the same loss in float16."""
+        return lambda: tf.cast(linear(variables, gradients), tf.float16)
+
+    def regularizer(self, strength: float) -> Callable[[Any], tf.Tensor]:
+        """Return strength * sum(x**2) / 2 as a function of x."""
+        return lambda weight: strength * tf.nn.l2_loss(value_of(weight))
 
     def read(self, variable: Any) -> Array:
         """Return the value of a variable or tensor."""
@@ -149,8 +163,15 @@ def as_tensor(value: Any) -> Any:
     return value.value + 0 if isinstance(value, keras.Variable) else value
 
 
-def linear(variables: Sequence[Any], gradients: Sequence[Any]) -> tf.Tensor:
-    """Return the sum of variable * g over those present; float32 if dtypes differ."""
+def linear(
+    variables: Sequence[Any],
+    gradients: Sequence[Any],
+    regularizers: Regularizers | None = None,
+) -> tf.Tensor:
+    """Return the sum of variable * g over those present, and of the penalties.
+
+    It is float32 if dtypes differ or are half precision.
+    """
     terms = []
     for variable, gradient in zip(variables, gradients, strict=True):
         if isinstance(gradient, tf.IndexedSlices):
@@ -158,9 +179,10 @@ def linear(variables: Sequence[Any], gradients: Sequence[Any]) -> tf.Tensor:
             terms.append(tf.reduce_sum(taken * gradient.values))
         elif gradient is not None:
             terms.append(tf.reduce_sum(variable.value * gradient))
-    if len({term.dtype for term in terms}) > 1:
+    terms += [of(variables[position]) for position, of in (regularizers or {}).items()]
+    if {term.dtype for term in terms} != {tf.float64}:
         terms = [tf.cast(term, tf.float32) for term in terms]
-    return tf.add_n(terms)
+    return tf.add_n(terms) if terms else tf.constant(0.0)
 
 
 def make_host(face: str, names: ModuleType, device: str = "cpu") -> EagerHost:

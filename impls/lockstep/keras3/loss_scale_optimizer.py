@@ -8,29 +8,20 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lockstep.interface import GATE_OP, StepReport
-from lockstep.keras3.gradients import Gradient, name_of, value_of
-from lockstep.keras3.loss_scale import DynamicLossScale, LossScale, get, state_variable
+from lockstep.interface import GATE_OP
+from lockstep.keras3.gradients import Gradient, name_of
+from lockstep.keras3.loss_scale import DynamicLossScale, LossScale, get
 from lockstep.keras3.multitask import MultitaskOptimizerWrapper
-from lockstep.keras3.scaled_loss import refuse_half, scaled, unscaled
-from lockstep.keras3.train_v1 import TrainV1
-from lockstep.keras3.wrapper import Wrapper
+from lockstep.keras3.scaled_loss import refuse_half
+from lockstep.keras3.skipping import Pairs, SkippingWrapper
 from lockstep.spec import loss_scaling as words
-from lockstep.tf.core.stall import Watch
 from lockstep.tf.core.verdict import Verdict, judge
 
 __all__ = ["MixedPrecisionLossScaleOptimizer"]
 
 
-class ScalesAlready(keras.optimizers.LossScaleOptimizer):
-    """What ``compile`` asks for before it wraps an optimizer in a scaling of Keras."""
-
-    def __init__(self, learning_rate: float, name: str) -> None:
-        keras.optimizers.Optimizer.__init__(self, learning_rate, name=name)
-
-
 @keras.saving.register_keras_serializable(package="lockstep")
-class MixedPrecisionLossScaleOptimizer(Wrapper, ScalesAlready):
+class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
     """Scale the loss, unscale the gradients, skip a step that is not finite.
 
     If every element of every gradient is finite, they are clipped as ``clip_norm`` says
@@ -95,7 +86,7 @@ class MixedPrecisionLossScaleOptimizer(Wrapper, ScalesAlready):
         ([0.0, 0.0], True)
     """
 
-    _has_scaled: bool | None = None
+    owner = words.WRAPPER
 
     def __init__(
         self,
@@ -115,45 +106,18 @@ class MixedPrecisionLossScaleOptimizer(Wrapper, ScalesAlready):
             raise words.missing_loss_scale()
         words.check_at_floor(at_floor, floor_patience)
         words.check_clip_norm(clip_norm, strict)
-        super().__init__(opt)
-        self.scale_object = scale
-        self.at_floor = at_floor
-        self.floor_patience = floor_patience
-        self.strict = strict
-        self.clip_norm = clip_norm
-        self.last_step: StepReport | None = None
-        for variable in scale.variables:
-            self._track_variable(variable)
-        if not strict:
-            self.skipped_in_a_row = state_variable("skipped_in_a_row", 0, "int64")
-        # What gradients are still to be divided by, of one step: not to be saved.
-        divisor = state_variable("divisor", 1.0, "float32")
-        vars(self)["_divisor"] = value_of(divisor)
+        state = scale.variables
+        super().__init__(opt, scale, state, at_floor, floor_patience, clip_norm, strict)
 
     @property
     def loss_scale(self) -> tf.Tensor:
         """The scale of the next step: float32, 0-d."""
         return self.scale_object()
 
-    @tf.autograph.experimental.do_not_convert
-    def scale_loss(self, loss: Any) -> tf.Tensor:
-        """Return loss times scale; a loss in half precision becomes float32.
-
-        The gradients are divided by the scale once: see the class.
-
-        Raises:
-            DtypeError: a TypeError; strict, a loss in float16.
-        """
-        if self._has_scaled:
-            # The loss given to compute_gradients has called this by itself.
-            return loss
-        # Read once: the loss and its gradients must see one scale.
-        scale = self.loss_scale
-        made = scaled(self.inner_optimizer.scale_loss(loss), scale, self.strict)
-        self._divisor.assign(scale, read_value=False)
-        if self._has_scaled is False:
-            self._has_scaled = True
-        return made
+    def check_loss(self, dtype: tf.DType) -> None:
+        """Raise under ``strict`` for a loss in half precision."""
+        if self.strict:
+            refuse_half("a loss", dtype)
 
     @tf.autograph.experimental.do_not_convert
     def compute_gradients(
@@ -164,7 +128,7 @@ class MixedPrecisionLossScaleOptimizer(Wrapper, ScalesAlready):
         aggregation_method: int | None = None,
         colocate_gradients_with_ops: bool = False,
         grad_loss: Any = None,
-    ) -> list[tuple[Gradient, Any]]:
+    ) -> Pairs:
         """Differentiate the scaled loss and unscale: (gradient or None, variable).
 
         Args:
@@ -180,56 +144,20 @@ class MixedPrecisionLossScaleOptimizer(Wrapper, ScalesAlready):
             DtypeError: a TypeError; strict, a loss or a variable in float16.
         """
         options = gate_gradients, aggregation_method, colocate_gradients_with_ops
-        self._has_scaled = False
-        try:
-            pairs = TrainV1.compute_gradients(self, loss, var_list, *options, grad_loss)
-        finally:
-            self._has_scaled = None
+        pairs = self.differentiate(loss, var_list, *options, grad_loss)
         for gradient, variable in pairs if self.strict else []:
             if gradient is not None:
                 refuse_half(repr(name_of(variable)), gradient.dtype)
-        gradients = self._unscaled([gradient for gradient, _ in pairs])
-        return [(g, v) for g, (_, v) in zip(gradients, pairs, strict=True)]
-
-    def _unscaled(self, gradients: list[Gradient]) -> list[Gradient]:
-        """Return the gradients, divided by what they are still to be divided by."""
-        divisor = self._divisor.read_value()
-        self._divisor.assign(1.0, read_value=False)
-        return unscaled(gradients, divisor)
+        return self.unscaled(pairs)
 
     def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
         """Unscale; let the wrapped optimizer step if all is finite; move the scale."""
-        before, pairs = self.loss_scale, self._pairs(gradients, variables)
-        verdict = self.judge(pairs)
+        pairs = self.unscaled(list(zip(gradients, variables, strict=True)))
 
-        def step() -> tf.Tensor:
-            clipped = verdict.clipped(pairs)
-            self.inner_optimizer.apply(*map(list, zip(*clipped, strict=True)))
-            return tf.constant(True)
+        def update(pairs: Pairs) -> None:
+            self.inner_optimizer.apply(*map(list, zip(*pairs, strict=True)))
 
-        skip = tf.zeros_like(verdict.finite)
-        applied = tf.cond(verdict.finite, step, lambda: skip) if self.skips else step()
-        # A step that fails leaves the scale where it was.
-        with tf.control_dependencies([applied]):
-            self.scale_object.move(verdict.finite)
-            self.last_step = None
-            if tf.executing_eagerly():
-                self._report(verdict, variables, bool(applied), float(before))
-            if not self.strict:
-                self._watch(verdict)
-
-    def _pairs(
-        self, gradients: list[Gradient], variables: list[Any]
-    ) -> list[tuple[Gradient, Any]]:
-        """Return unscaled gradients with their variables.
-
-        What overwrites its variable (the scales of float8) is no gradient of the loss.
-        """
-        kept = [self._overwrite_variable_with_gradient(v) for v in variables]
-        pairs = list(zip(gradients, kept, strict=True))
-        made = self._unscaled([None if keep else g for g, keep in pairs])
-        found = [g if keep else m for (g, keep), m in zip(pairs, made, strict=True)]
-        return list(zip(found, variables, strict=True))
+        self.step_or_skip(pairs, self.judge(pairs), update)
 
     @property
     def skips(self) -> bool:
@@ -239,72 +167,17 @@ class MixedPrecisionLossScaleOptimizer(Wrapper, ScalesAlready):
         """
         return not self.strict or isinstance(self.scale_object, DynamicLossScale)
 
-    def judge(self, pairs: list[tuple[Gradient, Any]]) -> Verdict:
+    def judge(self, pairs: Pairs) -> Verdict:
         """Look at the gradients of a step."""
         names = [name_of(variable) for g, variable in pairs if g is not None]
         # Duplicate rows are summed already.
         present = [getattr(g, "values", g) for g, _ in pairs if g is not None]
         return judge(present, names, self.clip_norm)
 
-    def _report(
-        self, verdict: Verdict, variables: list[Any], applied: bool, before: float
-    ) -> None:
-        inner = getattr(self.inner_optimizer, "last_step", None) if applied else None
-        finite = bool(verdict.finite)
-        self.last_step = words.report(
-            inner,
-            [name_of(variable) for variable in variables],
-            [] if finite else verdict.nonfinite(),
-            (before, float(self.loss_scale)),
-            applied,
-            *verdict.norm_and_factor(),
-        )
+    def move_scale(self, verdict: Verdict) -> None:
+        """Let the scale take note of a step."""
+        self.scale_object.move(verdict.finite)
 
-    def _watch(self, verdict: Verdict) -> None:
-        """Count the steps skipped in a row; somebody is told of a stall."""
-        count = value_of(self.skipped_in_a_row)
-        watch = Watch(
-            words.WRAPPER,
-            count,
-            self.scale_object,
-            self.scale_object.at_floor,
-            self.floor_patience,
-            self.at_floor,
-        )
-        if tf.executing_eagerly():
-            watch.count_eagerly(verdict)
-        else:
-            watch.count_in_graph(verdict)
-
-    def get_slot(self, var: Any, name: str) -> keras.Variable | None:
-        """Return a slot of the wrapped optimizer.
-
-        # Quirk: docs/differences.md#loss-scale-slots. Strict: None.
-        """
-        return None if self.strict else super().get_slot(var, name)
-
-    def get_slot_names(self) -> list[str]:
-        """Return the names of the slots that exist; strict: nothing."""
-        return [] if self.strict else super().get_slot_names()
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        scale = keras.saving.serialize_keras_object(self.scale_object)
-        return {
-            **super().get_config(),
-            "loss_scale": scale,
-            "at_floor": self.at_floor,
-            "floor_patience": self.floor_patience,
-            "strict": self.strict,
-            "clip_norm": self.clip_norm,
-        }
-
-    @classmethod
-    def from_config(
-        cls, config: Any, custom_objects: Any = None
-    ) -> MixedPrecisionLossScaleOptimizer:
-        """Make a wrapper from what ``get_config`` returned."""
-        scale = keras.saving.deserialize_keras_object(
-            config["loss_scale"], custom_objects
-        )
-        return super().from_config({**config, "loss_scale": scale}, custom_objects)
+    def scale_is_at_floor(self) -> tf.Tensor:
+        """Say whether no overflow can make the scale smaller: bool, 0-d."""
+        return self.scale_object.at_floor()

@@ -80,6 +80,10 @@ class AutomaticLossScaler(tf.Module):
         """The variables that an update moves, by name."""
         return dict(self._state)
 
+    def at_floor(self) -> tf.Tensor:
+        """Say whether no overflow can make the scale smaller: bool, 0-d."""
+        return self.loss_scale <= self.policy.scale_min
+
     @tf.autograph.experimental.do_not_convert
     def update_op(self, has_nan: Any, amax: Any) -> tf.Tensor:
         """Move the scale by one step.

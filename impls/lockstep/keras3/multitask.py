@@ -163,12 +163,13 @@ class MultitaskOptimizerWrapper(Wrapper):
         return tf.constant(zero)
 
     def _state(self, variable: Any) -> list[tf.Variable]:
-        """Return a variable and its slots.
+        """Return a variable and its slots; with a master, both and their slots.
 
         Not its moving average, which follows the variable and starts at the first step
         whatever the gradient, and not its accumulator, which Keras empties.
         """
         apart = (keras_host.ACCUMULATOR, keras_host.AVERAGE)
+        variable = self._slots.model_of(variable)
         slots = self._slots.of(variable)
         kept = [slot for name, slot in slots.items() if name not in apart]
         return [value_of(part) for part in (variable, *kept)]

@@ -14,11 +14,9 @@ from lockstep.tf.core.finite import divided
 __all__ = ["refuse_half", "scaled", "unscaled"]
 
 
-def scaled(loss: Any, scale: tf.Tensor, strict: bool) -> tf.Tensor:
+def scaled(loss: Any, scale: tf.Tensor) -> tf.Tensor:
     """Return loss times scale; half precision by way of float32, where it fits."""
     loss = tf.convert_to_tensor(loss)
-    if strict:
-        refuse_half("a loss", loss.dtype)
     loss = tf.cast(loss, tf.float32) if loss.dtype.size < 4 else loss
     return loss * tf.cast(scale, loss.dtype)
 

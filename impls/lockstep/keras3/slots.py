@@ -19,10 +19,15 @@ __all__ = ["Slots", "base_of", "build_observed"]
 
 
 class Slots:
-    """The state of each trained variable, by TensorFlow 1's name of the slot."""
+    """The state of each trained variable, by TensorFlow 1's name of the slot.
+
+    Where a variable of the model is trained through a master, it is the state of both.
+    """
 
     def __init__(self) -> None:
         self.by_variable: dict[Any, dict[str, Any]] = {}
+        self.masters: dict[Any, Any] = {}
+        self.models: dict[Any, Any] = {}
 
     def add(self, variable: Any, name: str, slot: Any) -> None:
         """Enter a slot that was made for ``variable``."""
@@ -31,6 +36,21 @@ class Slots:
     def of(self, variable: Any) -> dict[str, Any]:
         """Return the slots of ``variable`` by name; none if there are none."""
         return self.by_variable.get(key_of(variable), {})
+
+    def add_master(self, variable: Any, master: Any) -> None:
+        """Enter the master of ``variable``, and its slots as those of both."""
+        self.masters[key_of(variable)] = master
+        self.models[key_of(master)] = variable
+        named = self.of(master)
+        self.by_variable[key_of(variable)] = {"master": master, **named}
+
+    def master_of(self, variable: Any) -> Any:
+        """Return the master of ``variable``, or itself if it has none."""
+        return self.masters.get(key_of(variable), variable)
+
+    def model_of(self, variable: Any) -> Any:
+        """Return the variable whose master this is, or itself if it is none."""
+        return self.models.get(key_of(variable), variable)
 
     def names(self) -> list[str]:
         """Return the names of all slots, each once."""

@@ -5,7 +5,7 @@ As far as Keras goes: the arithmetic of its own optimizers is theirs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -32,6 +32,7 @@ __all__ = [
     "FtrlOptimizer",
     "GradientDescentOptimizer",
     "MixedPrecisionLossScaleOptimizer",
+    "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
     "PolicySchedule",
@@ -39,6 +40,7 @@ __all__ = [
     "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
     "lr_policies",
+    "mp_regularizer_wrapper",
 ]
 
 registered = keras.saving.register_keras_serializable(package="lockstep.strict")
@@ -120,6 +122,28 @@ class MixedPrecisionLossScaleOptimizer(default.MixedPrecisionLossScaleOptimizer)
         """Return the arguments of the constructor."""
         config = super().get_config()
         return {name: config[name] for name in (self.argument, "loss_scale")}
+
+
+@registered
+class MixedPrecisionOptimizerWrapper(default.MixedPrecisionOptimizerWrapper):
+    """The wrapper of float32 masters with ``strict=True``."""
+
+    def __init__(
+        self, optimizer: keras.optimizers.Optimizer, loss_scale: Any = None
+    ) -> None:
+        super().__init__(optimizer, loss_scale, strict=True)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        config = super().get_config()
+        return {name: config[name] for name in (self.argument, "loss_scale")}
+
+
+def mp_regularizer_wrapper(
+    regularizer: Callable[[Any], Any],
+) -> keras.regularizers.Regularizer:
+    """Wrap with ``strict=True``."""
+    return default.mp_regularizer_wrapper(regularizer, strict=True)
 
 
 def scale_of(identifier: Any) -> Any:

@@ -20,7 +20,7 @@ from lockstep.keras3.slots import Slots
 from lockstep.spec import keras_host as words
 from lockstep.spec.pairs import as_pairs, require_gradients
 
-__all__ = ["StateList", "TrainV1"]
+__all__ = ["HiddenList", "StateList", "TrainV1"]
 
 
 class StateList(list):
@@ -35,6 +35,14 @@ class StateList(list):
         return list(self)
 
 
+class HiddenList(StateList):
+    """The state as Keras sees it; TensorFlow 1's method does not."""
+
+    def __call__(self) -> list[keras.Variable]:
+        """Return nothing, as the original."""
+        return []
+
+
 class TrainV1:
     """What TensorFlow 1's optimizers offer beside Keras' interface.
 
@@ -45,6 +53,13 @@ class TrainV1:
     GATE_NONE, GATE_OP, GATE_GRAPH = GATE_NONE, GATE_OP, GATE_GRAPH
 
     _slots: Slots | None = None
+
+    def __dir__(self) -> list[str]:
+        """Leave out the name by which ``tf.train.Checkpoint`` knows a v1 optimizer.
+
+        It refuses slots of such a one that it finds as variables of Keras too.
+        """
+        return [name for name in super().__dir__() if name != "get_slot_names"]
 
     @tf.autograph.experimental.do_not_convert
     def compute_gradients(

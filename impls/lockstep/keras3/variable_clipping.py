@@ -25,9 +25,10 @@ from lockstep.keras3.row_axes import (
     listed_variables,
     resolved,
 )
-from lockstep.keras3.train_v1 import StateList
+from lockstep.keras3.train_v1 import HiddenList, StateList
 from lockstep.keras3.wrapper import Wrapper
 from lockstep.spec import variable_clipping as words
+from lockstep.spec.mixed_precision import clips_outside
 from lockstep.tf.core.clip_rows import clip_rows, excess
 
 __all__ = ["VariableClippingOptimizer"]
@@ -148,8 +149,14 @@ class VariableClippingOptimizer(Wrapper):
         """Make the state for ``variables``; find those that are listed."""
         if not self.built:
             variables = list(variables)
-            found = axes_by_variable(self._listed, variables, self.strict)
-            vars(self)["_axes"] = found
+            models = [self._stand_for.get(key_of(v), v) for v in variables]
+            found = axes_by_variable(self._listed, models, self.strict)
+            for variable in models:
+                if key_of(variable) in found and has_master(self, variable):
+                    raise clips_outside(name_of(variable))
+            pairs = zip(variables, map(key_of, models), strict=True)
+            axes = {key_of(v): found[model] for v, model in pairs if model in found}
+            vars(self)["_axes"] = axes
         super().build(variables)
 
     def apply_gradients(
@@ -252,12 +259,14 @@ class VariableClippingOptimizer(Wrapper):
         )
 
 
-class HiddenList(StateList):
-    """The state as Keras sees it; TensorFlow 1's method does not."""
-
-    def __call__(self) -> list[keras.Variable]:
-        """Return nothing, as the original."""
-        return []
+def has_master(optimizer: Any, variable: Any) -> bool:
+    """Say whether something inside trains ``variable`` through a master."""
+    while isinstance(optimizer, Wrapper):
+        optimizer = optimizer.inner_optimizer
+        trains_master = getattr(optimizer, "trains_master", None)
+        if trains_master is not None and trains_master(variable):
+            return True
+    return False
 
 
 def each_row_once(indices: tf.Tensor | None, too_large: tf.Tensor) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -16,7 +17,7 @@ from lockstep.keras3.gradients import (
     require_variable,
     without_duplicates,
 )
-from lockstep.keras3.slots import base_of, build_observed
+from lockstep.keras3.slots import Slots, base_of, build_observed
 from lockstep.keras3.train_v1 import StateList, TrainV1
 from lockstep.spec import keras_host as words
 from lockstep.spec.pairs import require_gradients
@@ -76,6 +77,9 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
     gradient_accumulation_steps = _live("gradient_accumulation_steps")
     learning_rate = _live("learning_rate")
 
+    _stand_for: Mapping[Any, Any] = MappingProxyType({})
+    """Key of a master -> the model's variable, if a wrapper around this made any."""
+
     def __init__(
         self, inner_optimizer: keras.optimizers.Optimizer, name: str | None = None
     ) -> None:
@@ -86,8 +90,19 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         self._iterations = self.base_optimizer._iterations
         # The counter is the base optimizer's, the rate that Keras made is not used:
         # neither is state of the wrapper.
-        for variable in list(self._variables):
-            self._untrack_variable(variable)
+        self._forget_variables()
+
+    def _forget_variables(self) -> None:
+        """Begin with no variables, in a new list.
+
+        ``tf.train.Checkpoint`` refuses a list that anything was taken out of.
+        """
+        is_variable, kept = self._tracker.config["variables"]
+        kept = type(kept)([])
+        self._tracker.config["variables"] = is_variable, kept
+        self._tracker.stored_ids["variables"].clear()
+        self._track_trackable(kept, "_variables", overwrite=True)
+        vars(self)["_variables"] = kept
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Keep a report as it is: Keras makes tuples anew, without their attributes."""
@@ -119,20 +134,30 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         """Make the state for ``variables``, here and inside."""
         if self.built:
             return
-        variables, inner = list(variables), self.inner_optimizer
-        if isinstance(inner, Wrapper):
-            inner.build(variables)
-            slots = inner._slots
-        else:
-            slots = build_observed(inner, variables)
+        variables = list(variables)
+        slots = self.build_inner(variables)
         # Not setattr: the wrapped optimizer tracks these already.
         vars(self)["_slots"] = slots
         vars(self)["_trainable_variables"] = variables
-        self._trainable_variables_indices.update(
-            {self._var_key(variable): k for k, variable in enumerate(variables)}
-        )
+        for k, variable in enumerate(variables):
+            for known in (variable, slots.master_of(variable)):
+                self._trainable_variables_indices[self._var_key(known)] = k
         self.build_state(variables)
         self.built = True
+
+    def build_inner(self, variables: list[Any]) -> Slots:
+        """Build the wrapped optimizer for ``variables``; return what it made."""
+        inner = self.inner_optimizer
+        if not isinstance(inner, Wrapper):
+            return build_observed(inner, variables)
+        inner.build(variables)
+        return inner._slots
+
+    def ensure_built(self, variables: Sequence[Any]) -> None:
+        """Make the state for ``variables`` unless there is any, also in a graph."""
+        if not self.built:
+            with tf.init_scope(), keras.name_scope(self.name, caller=self):
+                self.build(variables)
 
     def build_state(self, variables: Sequence[Any]) -> None:
         """Make variables of the wrapper's own; by default there are none."""
@@ -174,9 +199,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         if replicas > 1:
             raise words.several_replicas(owner, replicas)
-        if not self.built:
-            with tf.init_scope(), keras.name_scope(self.name, caller=self):
-                self.build(variables)
+        self.ensure_built(variables)
         for variable, name in zip(variables, names, strict=True):
             if self._var_key(variable) not in self._trainable_variables_indices:
                 raise words.unknown_variable(owner, name)
@@ -222,9 +245,14 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
             store[str(position)] = variable.numpy()
 
     def load_own_variables(self, store: Any) -> None:
-        """Load what ``save_own_variables`` saved."""
+        """Load what ``save_own_variables`` saved.
+
+        A file of an optimizer that was not built has nothing for what building makes,
+        so that this starts anew, as the slots of the wrapped optimizer do.
+        """
         for position, variable in enumerate(self._variables):
-            variable.assign(store[str(position)])
+            if str(position) in store.keys():
+                variable.assign(store[str(position)])
 
     def set_weights(self, weights: Sequence[Any]) -> None:
         """Set the values of ``variables``, in their order."""

@@ -30,6 +30,7 @@ __all__ = [
     "absent_half",
     "automatic_on_device",
     "bad_loss_scale",
+    "built_already",
     "check_at_floor",
     "check_clip_norm",
     "check_regularizer",
@@ -154,6 +155,13 @@ def half_loss(dtype: str) -> DtypeError:
     remedy = "cast the loss to float32, or leave strict off"
     expected = "a float32 loss for an automatic scale"
     return DtypeError(sentence(WRAPPER, expected, dtype, remedy))
+
+
+def built_already(name: str) -> UnsupportedError:
+    """An optimizer that has its state for half-precision variables, not for masters."""
+    expected = f"an optimizer that is not built yet, for the masters of {name!r}"
+    remedy = "wrap the optimizer before it is built"
+    return UnsupportedError(sentence(WRAPPER, expected, "one that is built", remedy))
 
 
 def clips_outside(name: str) -> UnsupportedError:

@@ -7,12 +7,10 @@ from matplotlib.figure import Figure as Canvas
 
 from harness.finding import Finding
 from harness.plot import Drawing
-from harness.style import Theme
+from harness.style import THIN, WIDTH, Theme
+from harness.tables import grouped
 from harness.tasks.multitask_digits.figures.parts import (
     LINES,
-    THIN,
-    WIDTH,
-    grouped,
     legend,
     row_of_panels,
 )

@@ -7,17 +7,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
+from harness.axes import log_axis
 from harness.finding import Finding
 from harness.plot import Drawing
-from harness.style import Theme
+from harness.style import THIN, WIDTH, Theme
+from harness.tables import grouped
 from harness.tasks.multitask_digits.figures.parts import (
     LINES,
     METHODS,
-    THIN,
-    WIDTH,
-    grouped,
     legend,
-    log_axis,
     points,
     rarest,
     row_of_panels,

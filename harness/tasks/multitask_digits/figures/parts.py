@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from harness.style import MARKERS, Theme
+from harness.style import Theme, marker
 
 __all__ = [
     "LINES",
     "METHODS",
-    "THIN",
-    "WIDTH",
-    "grouped",
     "legend",
-    "log_axis",
-    "marker",
     "points",
     "rarest",
     "row_of_panels",
@@ -29,22 +23,12 @@ __all__ = [
 
 METHODS = {"none": "zeros fed", "default": "with wrapper", "strict": "strict wrapper"}
 LINES = {"none": "-", "default": "--", "strict": ":"}
-WIDTH = 7.6
-THIN = 0.8
 
 
 def rarest(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the smallest p."""
     rows: pd.DataFrame = table[table["presence"] == table["presence"].min()]
     return rows
-
-
-def grouped(
-    table: pd.DataFrame, *columns: str
-) -> Iterator[tuple[list[str], pd.DataFrame]]:
-    """Yield the values of some columns with the rows that have them."""
-    for values, rows in table.groupby(list(columns), sort=False):
-        yield [str(value) for value in values], rows
 
 
 def row_of_panels(canvas: Canvas, titles: Sequence[str]) -> list[Axes]:
@@ -59,23 +43,7 @@ def points(
     theme: Theme, wrapper: str, host: str, hosts: Sequence[str]
 ) -> dict[str, Any]:
     """Return the style of measured points: filled for the first host only."""
-    colour = theme.methods[wrapper]
-    filled = colour if host == hosts[0] else "none"
-    return {"color": colour, "mfc": filled, "ms": 4.5, "lw": 0, "marker": marker(host)}
-
-
-def marker(host: str) -> str:
-    """Return the marker of a host's backend."""
-    return MARKERS[host.split(" ")[0]]
-
-
-def log_axis(panel: Axes, name: str, ticks: Sequence[float], unit: str = "") -> None:
-    """Give the axis ``name`` a logarithmic scale with these ticks, written plainly."""
-    panel.set(**{f"{name}scale": "log"})
-    axis = {"x": panel.xaxis, "y": panel.yaxis}[name]
-    axis.set_major_locator(FixedLocator(list(ticks)))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}{unit}"))
+    return marker(host, hosts, theme.methods[wrapper])
 
 
 def legend(
@@ -92,8 +60,7 @@ def legend(
     ]
     named = list(dict.fromkeys(hosts))
     for host in named:
-        style = points(theme, "none", host, named) | {"color": theme.ink}
-        style["mfc"] = theme.ink if host == named[0] else "none"
+        style = marker(host, named, theme.ink)
         handles.append(Line2D([], [], label=host, **style))
     handles += extra
     canvas.legend(handles=handles, loc="outside lower center", ncols=len(handles))

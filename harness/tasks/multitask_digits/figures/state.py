@@ -6,15 +6,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
+from harness.axes import log_axis
 from harness.finding import Finding
 from harness.plot import Drawing
-from harness.style import Theme
+from harness.style import WIDTH, Theme
+from harness.tables import grouped
 from harness.tasks.multitask_digits.figures.parts import (
     LINES,
-    WIDTH,
-    grouped,
     legend,
-    log_axis,
     points,
     row_of_panels,
 )

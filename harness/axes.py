@@ -1,0 +1,44 @@
+"""Axes that figures share: logarithmic ones written plainly, and per cent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogLocator,
+    NullFormatter,
+    NullLocator,
+)
+
+__all__ = ["log_axis", "percent", "plain"]
+
+
+def log_axis(
+    panel: Axes, name: str, ticks: Sequence[float] = (), unit: str = ""
+) -> None:
+    """Give the axis ``name`` a logarithmic scale with these ticks, written plainly.
+
+    Without ticks, they are 1, 2 and 5 of every decade.
+    """
+    panel.set(**{f"{name}scale": "log"})
+    axis = {"x": panel.xaxis, "y": panel.yaxis}[name]
+    if ticks:
+        axis.set_major_locator(FixedLocator(list(ticks)))
+        axis.set_minor_locator(NullLocator())
+    else:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter(plain(unit))
+
+
+def plain(unit: str = "") -> FuncFormatter:
+    """Write numbers without powers of ten, with a unit behind them."""
+    return FuncFormatter(lambda value, _: f"{value:g}{unit}")
+
+
+def percent() -> FuncFormatter:
+    """Write shares as per cent."""
+    return FuncFormatter(lambda value, _: f"{100 * value:g} %")

@@ -1,0 +1,90 @@
+"""Records as cells: the runs that differ in nothing but their seed, on one host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from harness.record import Record
+from harness.stats import Floats
+
+__all__ = ["SeedCell", "grouped", "host_of", "same_seeds", "twins"]
+
+
+class Measured(Protocol):
+    """Settings that say after which steps is measured."""
+
+    @property
+    def measured_at(self) -> list[int]: ...
+
+
+S = TypeVar("S", bound=Measured)
+C = TypeVar("C", bound="SeedCell[Any]")
+
+
+@dataclass(frozen=True)
+class SeedCell(Generic[S]):
+    """The runs that differ in nothing but their seed, on one host.
+
+    ``host`` is the backend, and its device where that is not the CPU.
+    """
+
+    host: str
+    settings: S
+    records: Sequence[Record]
+
+    def series(self, name: str, diverged: float = np.inf) -> Floats:
+        """Return a series of all runs as it was measured, [seeds, checkpoints].
+
+        What a run that diverged no longer measured is ``diverged``.
+        """
+        length = len(self.settings.measured_at)
+        rows = [np.asarray(record.series[name], float) for record in self.records]
+        padded = [
+            np.pad(row, (0, length - len(row)), constant_values=diverged)
+            for row in rows
+        ]
+        return np.array(padded, float)
+
+    def column(self, name: str, diverged: float = np.inf) -> Floats:
+        """Return a series of all runs, [seeds, checkpoints]; no NaN is left in it."""
+        series = self.series(name, diverged)
+        return np.where(np.isnan(series), diverged, series)
+
+    def last(self, name: str) -> Floats:
+        """Return a number of each run's summary, [seeds]; NaN if it diverged."""
+        found = [record.summary.get(name, np.nan) for record in self.records]
+        return np.array(found, float)
+
+
+def grouped(records: Sequence[Record]) -> list[list[Record]]:
+    """Group records that differ in nothing but their seed, in order of appearance."""
+    groups: dict[str, list[Record]] = {}
+    for record in sorted(records, key=lambda record: record.seed):
+        groups.setdefault(f"{host_of(record)} {record.config}", []).append(record)
+    return list(groups.values())
+
+
+def host_of(record: Record) -> str:
+    """Return the backend of a run, and its device where that is not the CPU."""
+    backend, device = record.subject["backend"], record.subject["device"]
+    return backend if device == "cpu" else f"{backend} on {device}"
+
+
+def twins(of: Sequence[C]) -> Iterator[tuple[C, C]]:
+    """Pair the cells of the first host with the same cells elsewhere, by seed."""
+    for a, b in product(of, of):
+        if a.host == of[0].host != b.host and a.settings == b.settings:
+            yield from same_seeds(a, b)
+
+
+def same_seeds(a: C, b: C) -> Iterator[tuple[C, C]]:
+    """Yield two cells with the runs whose seeds they share, if there are any."""
+    common = {r.seed for r in a.records} & {r.seed for r in b.records}
+    if common:
+        kept = [[r for r in cell.records if r.seed in common] for cell in (a, b)]
+        yield replace(a, records=kept[0]), replace(b, records=kept[1])

@@ -1,0 +1,54 @@
+"""The hosts of a run: a task's model file for each, and whether a device is there.
+
+Each framework is imported where it is asked for, and never the other one.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from harness.errors import HarnessError
+from lockstep.spec import errors
+
+__all__ = ["MODELS", "model", "prepare"]
+
+MODELS = {"pytorch": "torch_model", "tf": "tf_model"}
+"""The file of a task that is written for a backend."""
+
+
+def model(package: str | None, backend: str) -> Any:
+    """Import the model file of a task's package for a backend."""
+    return importlib.import_module(f"{package}.{MODELS[backend]}")
+
+
+def prepare(package: str | None, backend: str, device: str) -> None:
+    """Import a task's model and try the device; raise if either fails.
+
+    Raises:
+        HarnessError: the backend cannot work on ``device`` here.
+    """
+    model(package, backend)
+    lacking = {"pytorch": _lacking_in_torch, "tf": _lacking_in_tf}[backend](device)
+    if lacking:
+        raise HarnessError(str(errors.no_device(backend, device, lacking)))
+
+
+def _lacking_in_torch(device: str) -> str:
+    """Say why no tensor can be made on ``device``; nothing if one can."""
+    import torch
+
+    try:
+        torch.zeros((), device=device)
+    except (RuntimeError, AssertionError) as error:
+        return str(error)
+    return ""
+
+
+def _lacking_in_tf(device: str) -> str:
+    """Say which devices there are instead; nothing if ``device`` is one of them."""
+    import tensorflow as tf
+
+    kind = {"cuda": "GPU"}.get(device, device.upper())
+    found = {each.device_type for each in tf.config.list_physical_devices()}
+    return "" if kind in found else f"found only {', '.join(sorted(found))}"

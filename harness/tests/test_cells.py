@@ -1,0 +1,78 @@
+"""Cells: runs that differ in their seed alone, and pairs of them by seed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.record import Record
+from harness.stats import relative_gap
+from harness.tasks.cells import SeedCell, grouped, host_of, same_seeds, twins
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Settings of runs that are measured three times."""
+
+    measured_at: tuple[int, ...] = (0, 1, 2)
+
+
+def record(
+    seed: int, *losses: float, backend: str = "tf", device: str = "cpu", width: int = 8
+) -> Record:
+    """A record with a series and nothing else."""
+    return Record(
+        experiment="made_up",
+        id="0",
+        task="made_up",
+        config={"width": width},
+        seed=seed,
+        subject={"backend": backend, "device": device},
+        environment="0",
+        status="ok",
+        reason="",
+        series={"loss": losses},
+        summary={},
+    )
+
+
+def cell(host: str, *records: Record) -> SeedCell[Measured]:
+    return SeedCell(host, Measured(), records)
+
+
+def test_what_differs_in_the_seed_alone_is_one_group_in_order_of_seeds() -> None:
+    records = [record(1), record(0), record(0, width=9), record(0, device="cuda")]
+    seeds = [[one.seed for one in group] for group in grouped(records)]
+    assert sorted(seeds) == [[0], [0], [0, 1]]
+
+
+def test_a_host_names_its_device_unless_that_is_the_cpu() -> None:
+    assert host_of(record(0)) == "tf"
+    assert host_of(record(0, device="cuda")) == "tf on cuda"
+
+
+def test_a_run_that_diverged_goes_on_at_the_worst() -> None:
+    made = cell("tf", record(0, 3, 2, 1), record(1, 3, np.nan))
+    assert made.column("loss").tolist() == [[3, 2, 1], [3, np.inf, np.inf]]
+    assert made.column("loss", 0.0)[1].tolist() == [3, 0, 0]
+    assert np.isnan(made.series("loss")[1, 1])
+    assert np.isnan(made.last("loss")).all()
+
+
+def test_only_seeds_that_both_have_are_paired() -> None:
+    a, b = cell("tf", record(0), record(1)), cell("pytorch", record(1), record(2))
+    ((one, other),) = same_seeds(a, b)
+    assert [r.seed for r in one.records] == [r.seed for r in other.records] == [1]
+    assert list(same_seeds(a, cell("pytorch", record(2)))) == []
+
+
+def test_twins_are_the_first_host_and_each_of_the_others() -> None:
+    hosts = ("tf", "pytorch", "pytorch on cuda")
+    pairs = twins([cell(host, record(0)) for host in hosts])
+    assert [(a.host, b.host) for a, b in pairs] == [("tf", h) for h in hosts[1:]]
+
+
+def test_a_relative_gap_is_none_between_equals_and_of_the_larger_else() -> None:
+    gap = relative_gap([0.0, np.inf, 3.0, -2.0], [0.0, np.inf, 4.0, 2.0])
+    assert gap.tolist() == [0, 0, 0.25, 2]

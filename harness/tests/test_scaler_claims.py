@@ -1,0 +1,121 @@
+"""The scalers' limits: the answer is what records say, and every claim can fail."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from harness import declare
+from harness.record import Outcome
+from harness.tasks.scaler_limits import findings
+from harness.tasks.scaler_limits.settings import (
+    ON_DEVICE,
+    PEER,
+    RAISES,
+    WARNS,
+    Settings,
+)
+from harness.tests.synthetic import record_of
+
+EXPERIMENT = declare.find("scaler_limits")
+HOSTS = ("pytorch", "tf")
+
+
+def as_promised(of: Settings, backend: str) -> Outcome:
+    """Return what a run leads to if every claim holds."""
+    if of.situation == "clipping":
+        ones = [1.0] * of.after
+        series = {"step": ones, "unequal": [0.0] * of.after, "right": ones}
+        return Outcome("ok", "", series, {"longer": 3})
+    peer, overflow = of.subject == PEER, of.situation == "overflow"
+    steps = of.before + (100 if of.subject == RAISES and overflow else of.limit)
+    after = 0 if of.subject == RAISES and overflow else of.after
+    stuck = peer and not overflow and backend == "tf"
+    scale = (0.0 if peer else 1.0) if overflow else 2.0**127
+    done = [0.0] * (steps - of.before) if overflow else [1.0] * (steps - of.before)
+    fine = float(not peer or not overflow)
+    series = {
+        "step": [float(k + 1) for k in range(steps + after)],
+        "scale": [scale] * (steps + after),
+        "infinite": [float(stuck)] * (steps + after),
+        "applied": [1.0] * of.before + done + [float(not stuck)] * after,
+        "right": [1.0] * of.before + done + [fine * (not stuck)] * after,
+        "finite": [1.0] * steps + [fine] * after,
+    }
+    said = overflow and not peer
+    told = {"told_at": 100 if said else math.nan, "raised": of.subject == RAISES}
+    return Outcome("ok", "not finite: head" if said else "", series, told)
+
+
+def judged(
+    situation: str = "", subject: str = "", backend: str = "", **changes: Any
+) -> Any:
+    """Judge what was promised, with some runs changed in a series or a summary."""
+    records = []
+    for run in EXPERIMENT.runs("quick"):
+        of = Settings(**run.config)
+        for host in HOSTS:
+            outcome = as_promised(of, host)
+            wanted = [(situation, of.situation), (subject, of.subject), (backend, host)]
+            if changes and all(asked in ("", there) for asked, there in wanted):
+                outcome = changed(outcome, **changes)
+            records.append(record_of(run, host, outcome))
+    return findings.judge(records)
+
+
+def changed(outcome: Outcome, reason: str | None = None, **values: Any) -> Outcome:
+    series = {name: list(column) for name, column in outcome.series.items()}
+    for name in values.keys() & series.keys():
+        series[name] = [values[name]] * len(series[name])
+    summary = {
+        **outcome.summary,
+        **{k: v for k, v in values.items() if k not in series},
+    }
+    said = outcome.reason if reason is None else reason
+    return Outcome("ok", said, series, summary)
+
+
+def test_records_that_keep_every_promise_reproduce_every_claim() -> None:
+    judgement = judged()
+    assert judgement.verdict == "reproduced", judgement.small_print
+    assert "trains on under Lockstep (pytorch and tf), and makes" in judgement.answer
+    assert "at inf under keras LossScaleOptimizer;" in judgement.answer
+    assert judgement.answer.endswith("at scales 1 and 65536 under all of them.")
+    assert findings.match(judgement.tables, judgement.tables)["matches"].all()
+
+
+@pytest.mark.parametrize(
+    ("where", "changes", "verdict"),
+    [
+        (("overflow", WARNS, "tf"), {"scale": 0.0}, "not supported"),
+        (("overflow", ON_DEVICE), {"applied": 1.0}, "not supported"),
+        (("overflow", WARNS), {"right": 0.0}, "not supported"),
+        (("overflow", WARNS), {"reason": "trunk and head"}, "partly"),
+        (("overflow", RAISES), {"raised": 0}, "not supported"),
+        (("overflow", WARNS), {"raised": 1}, "partly"),
+        (("zeros", WARNS, "tf"), {"infinite": 1.0}, "partly"),
+        (("zeros", WARNS, "tf"), {"right": 0.0}, "partly"),
+        (("overflow", PEER, "tf"), {"applied": 1.0}, "partly"),
+        (("overflow", PEER, "tf"), {"scale": 1.0}, "partly"),
+        (("overflow", PEER), {"told_at": 9, "reason": "stalled"}, "partly"),
+        (("overflow", PEER, "pytorch"), {"finite": 1.0}, "partly"),
+        (("zeros", PEER, "tf"), {"infinite": 0.0}, "partly"),
+        (("clipping", PEER, "tf"), {"unequal": 1.0}, "partly"),
+        (("clipping", WARNS), {"right": 0.0}, "partly"),
+        (("clipping",), {"longer": 0}, "partly"),
+    ],
+)
+def test_every_claim_can_fail(
+    where: tuple[str, ...], changes: dict[str, Any], verdict: str
+) -> None:
+    judgement = judged(*where, **changes)
+    assert judgement.verdict == verdict
+    assert any(line.startswith("Does not hold") for line in judgement.small_print)
+
+
+def test_a_scaler_that_does_something_else_does_not_match() -> None:
+    published, own = judged(), judged("overflow", PEER, "tf", finite=1.0)
+    match = findings.match(published.tables, own.tables)
+    assert list(match[~match["matches"]]["scaler"]) == ["keras LossScaleOptimizer"]

@@ -1,0 +1,232 @@
+"""What both wrappers with a loss scale do: scale, skip a step, move the scale, tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lockstep.interface import StepReport
+from lockstep.keras3.gradients import Gradient, name_of, value_of
+from lockstep.keras3.loss_scale import state_variable
+from lockstep.keras3.scaled_loss import scaled, unscaled
+from lockstep.keras3.train_v1 import TrainV1
+from lockstep.keras3.wrapper import Wrapper
+from lockstep.spec import loss_scaling as words
+from lockstep.tf.core.stall import Watch
+from lockstep.tf.core.verdict import Verdict
+
+__all__ = ["Pairs", "SkippingWrapper"]
+
+Pairs = list[tuple[Gradient, Any]]
+
+
+class ScalesAlready(keras.optimizers.LossScaleOptimizer):
+    """What ``compile`` asks for before it wraps an optimizer in a scaling of Keras."""
+
+    def __init__(self, learning_rate: float, name: str) -> None:
+        keras.optimizers.Optimizer.__init__(self, learning_rate, name=name)
+
+
+class SkippingWrapper(Wrapper, ScalesAlready):
+    """A wrapper that leaves a step out if what it finds in the gradients is not finite.
+
+    Then weights, slots and ``iterations`` stay as they are. The scale moves after the
+    update: a step that fails leaves it where it was. What ``scale_loss`` has multiplied
+    by is kept, and whatever reads the gradients first divides by it, once.
+
+    Args:
+        opt: the optimizer to wrap.
+        scale: the scale, a number or an object; ``state``: its variables.
+        at_floor: what is done about a stall; ``clip_norm``: the largest global norm;
+            both are checked.
+        floor_patience: the steps skipped in a row that are a stall.
+        strict: nothing is counted, and no slot is seen.
+    """
+
+    owner: str
+    """The name in sentences."""
+    _has_scaled: bool | None = None
+
+    def __init__(
+        self,
+        opt: keras.optimizers.Optimizer,
+        scale: Any,
+        state: Iterable[keras.Variable],
+        at_floor: str,
+        floor_patience: int,
+        clip_norm: float | None,
+        strict: bool,
+    ) -> None:
+        super().__init__(opt)
+        self.scale_object = scale
+        self.at_floor = at_floor
+        self.floor_patience = floor_patience
+        self.strict = strict
+        self.clip_norm = clip_norm
+        self.last_step: StepReport | None = None
+        for variable in state:
+            self._track_variable(variable)
+        if not strict:
+            self.skipped_in_a_row = state_variable("skipped_in_a_row", 0, "int64")
+        # What gradients are still to be divided by, of one step: not to be saved.
+        divisor = state_variable("divisor", 1.0, "float32")
+        vars(self)["_divisor"] = value_of(divisor)
+
+    @property
+    def loss_scale(self) -> tf.Tensor:
+        """The scale of the next step: float32, 0-d."""
+        raise NotImplementedError
+
+    @property
+    def skips(self) -> bool:
+        """Whether steps that are not finite are left out."""
+        raise NotImplementedError
+
+    def move_scale(self, verdict: Verdict) -> None:
+        """Let the scale take note of a step."""
+        raise NotImplementedError
+
+    def scale_is_at_floor(self) -> tf.Tensor:
+        """Say whether no overflow can make the scale smaller: bool, 0-d."""
+        raise NotImplementedError
+
+    def check_loss(self, dtype: tf.DType) -> None:
+        """Raise for a loss of a dtype that is refused; by default none is."""
+
+    def known_as(self, variable: Any) -> Any:
+        """Return the variable that the user knows in place of ``variable``."""
+        return variable
+
+    @tf.autograph.experimental.do_not_convert
+    def scale_loss(self, loss: Any) -> tf.Tensor:
+        """Return loss times scale; a loss in half precision becomes float32.
+
+        The gradients are divided by the scale once: see the class.
+
+        Raises:
+            DtypeError: a TypeError; strict, a loss in float16.
+        """
+        if self._has_scaled:
+            # The loss given to compute_gradients has called this by itself.
+            return loss
+        # Read once: the loss and its gradients must see one scale.
+        scale, loss = self.loss_scale, tf.convert_to_tensor(loss)
+        self.check_loss(loss.dtype)
+        made = scaled(self.inner_optimizer.scale_loss(loss), scale)
+        self._divisor.assign(scale, read_value=False)
+        if self._has_scaled is False:
+            self._has_scaled = True
+        return made
+
+    def differentiate(self, *arguments: Any) -> Pairs:
+        """Differentiate the scaled loss: the pairs are still to be divided.
+
+        Arguments and errors are those of
+        :meth:`~lockstep.keras3.train_v1.TrainV1.compute_gradients`.
+        """
+        self._has_scaled = False
+        try:
+            return TrainV1.compute_gradients(self, *arguments)
+        finally:
+            self._has_scaled = None
+
+    def unscaled(self, pairs: Pairs) -> Pairs:
+        """Return the pairs, divided by what they are still to be divided by.
+
+        What overwrites its variable (the scales of float8) is no gradient of the loss.
+        """
+        divisor = self._divisor.read_value()
+        self._divisor.assign(1.0, read_value=False)
+        kept = [self._overwrite_variable_with_gradient(v) for _, v in pairs]
+        given = [None if k else g for (g, _), k in zip(pairs, kept, strict=True)]
+        made = zip(unscaled(given, divisor), pairs, kept, strict=True)
+        return [(g if keep else m, v) for m, (g, v), keep in made]
+
+    def step_or_skip(
+        self, pairs: Pairs, verdict: Verdict, update: Callable[[Pairs], None]
+    ) -> None:
+        """Let ``update`` run with the clipped pairs unless the step is to be skipped.
+
+        Raises:
+            ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
+        """
+        before = self.loss_scale
+
+        def step() -> tf.Tensor:
+            update(verdict.clipped(pairs))
+            return tf.constant(True)
+
+        skip = tf.zeros_like(verdict.finite)
+        applied = tf.cond(verdict.finite, step, lambda: skip) if self.skips else step()
+        # A step that fails leaves the scale where it was.
+        with tf.control_dependencies([applied]):
+            self.move_scale(verdict)
+            self.last_step = None
+            if tf.executing_eagerly():
+                variables = [variable for _, variable in pairs]
+                self._report(verdict, variables, bool(applied), float(before))
+            if not self.strict:
+                self._watch(verdict)
+
+    def _report(
+        self, verdict: Verdict, variables: list[Any], applied: bool, before: float
+    ) -> None:
+        inner = getattr(self.inner_optimizer, "last_step", None) if applied else None
+        finite = bool(verdict.finite)
+        self.last_step = words.report(
+            inner,
+            [name_of(self.known_as(variable)) for variable in variables],
+            [] if finite else verdict.nonfinite(),
+            (before, float(self.loss_scale)),
+            applied,
+            *verdict.norm_and_factor(),
+        )
+
+    def _watch(self, verdict: Verdict) -> None:
+        """Count the steps skipped in a row; somebody is told of a stall."""
+        watch = Watch(
+            self.owner,
+            value_of(self.skipped_in_a_row),
+            lambda: self.loss_scale,
+            self.scale_is_at_floor,
+            self.floor_patience,
+            self.at_floor,
+        )
+        if tf.executing_eagerly():
+            watch.count_eagerly(verdict)
+        else:
+            watch.count_in_graph(verdict)
+
+    def get_slot(self, var: Any, name: str) -> keras.Variable | None:
+        """Return a slot of the wrapped optimizer.
+
+        # Quirk: docs/differences.md#loss-scale-slots. Strict: None.
+        """
+        return None if self.strict else super().get_slot(var, name)
+
+    def get_slot_names(self) -> list[str]:
+        """Return the names of the slots that exist; strict: nothing."""
+        return [] if self.strict else super().get_slot_names()
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        scale = keras.saving.serialize_keras_object(self.scale_object)
+        return {
+            **super().get_config(),
+            "loss_scale": scale,
+            "at_floor": self.at_floor,
+            "floor_patience": self.floor_patience,
+            "strict": self.strict,
+            "clip_norm": self.clip_norm,
+        }
+
+    @classmethod
+    def from_config(cls, config: Any, custom_objects: Any = None) -> Wrapper:
+        """Make a wrapper from what ``get_config`` returned."""
+        scale = keras.saving.deserialize_keras_object(
+            config["loss_scale"], custom_objects
+        )
+        return super().from_config({**config, "loss_scale": scale}, custom_objects)
