@@ -120,3 +120,16 @@ def test_gradients_are_unscaled_and_clipped_before_adam_sees_them(kind: str) -> 
     # Of one gradient twice, Adam's first moment is 1 - 0.9^2 of it.
     expected = pytest.approx(0.19 * model.CLIP, rel=1e-4)
     assert np.linalg.norm(np.concatenate(moments)) == expected
+
+
+def test_the_step_on_masters_divides_by_the_scale() -> None:
+    model = host("masters_overhead", "pytorch")
+    weights = model.parameters("S1000", "cpu", model.torch.float16)
+    gradients = model.Gradients("S1000", model.SCALE, "cpu", model.torch.float16)
+    scale, step = model.our_step(weights)
+    gradients.fill(weights)
+    scale()
+    step()
+    squares = sum(value.double().square().sum() for value in gradients.values)
+    expected = pytest.approx(squares.sqrt().item() / model.SCALE, rel=1e-6)
+    assert step.__self__.last_step.norm == expected

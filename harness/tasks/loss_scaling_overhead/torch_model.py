@@ -60,7 +60,7 @@ def our_step(weights: list[Tensor]) -> tuple[Step, Step]:
     base = torch.optim.Adam(weights, lr=1e-4, fused=True)
     scale = DynamicLossScale(SCALE)
     optimizer = MixedPrecisionLossScaleOptimizer(base, scale, clip_norm=CLIP)
-    loss = weights[0].new_ones(())
+    loss = weights[0].new_ones((), requires_grad=True)
     return lambda: optimizer.scale_loss(loss), optimizer.step
 
 

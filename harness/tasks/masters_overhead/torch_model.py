@@ -20,22 +20,33 @@ def variants(seed: int, model: str, device: str) -> Steps:
     torch.set_num_threads(1)
     gradients = Gradients(model, SCALE, device, torch.float16)
 
-    def make(step: Callable[[list[Tensor]], Step]) -> Step:
+    def make(step: Callable[[list[Tensor]], tuple[Step, Step]]) -> Step:
         weights = parameters(model, device, torch.float16)
-        timed = step(weights)
-        return prepared(lambda: gradients.fill(weights), timed, device)
+        scale, timed = step(weights)
+
+        def prepare() -> None:
+            gradients.fill(weights)
+            scale()
+
+        return prepared(prepare, timed, device)
 
     makers = {"ours": our_step, "loop": loop_step}
     return made({name: partial(make, step) for name, step in makers.items()}, seed)
 
 
-def our_step(weights: list[Tensor]) -> Step:
+def our_step(weights: list[Tensor]) -> tuple[Step, Step]:
+    """Return what scales a loss before the step, and the step."""
     base = torch.optim.Adam(weights, lr=1e-4, fused=True)
-    return MixedPrecisionOptimizerWrapper(base, SCALE, clip_norm=CLIP).step
+    optimizer = MixedPrecisionOptimizerWrapper(base, SCALE, clip_norm=CLIP)
+    loss = weights[0].new_ones((), requires_grad=True)
+    return lambda: optimizer.scale_loss(loss), optimizer.step
 
 
-def loop_step(weights: list[Tensor]) -> Step:
-    """The loop that one writes first: a copy of each tensor there and back."""
+def loop_step(weights: list[Tensor]) -> tuple[Step, Step]:
+    """The loop that one writes first: a copy of each tensor there and back.
+
+    Its step divides by the scale itself; nothing comes before.
+    """
     masters = [torch.nn.Parameter(weight.detach().float()) for weight in weights]
     optimizer = torch.optim.Adam(masters, lr=1e-4, fused=True)
 
@@ -48,4 +59,4 @@ def loop_step(weights: list[Tensor]) -> Step:
         for weight, master in zip(weights, masters, strict=True):
             weight.copy_(master)
 
-    return step
+    return lambda: None, step

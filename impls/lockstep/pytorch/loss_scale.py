@@ -46,6 +46,11 @@ class LossScale:
     def __init__(self) -> None:
         self.numbers: dict[str, Any] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what travels: the numbers alone, not what they live beside."""
+        numbers = {key: self.numbers[key] for key in self.keys}
+        return {**vars(self), "numbers": numbers}
+
     def live_in(self, group: dict[str, Any]) -> None:
         """Go on from the numbers in a group; those it lacks are put there."""
         for key in self.keys:
@@ -174,10 +179,10 @@ class DynamicLossScale(LossScale):
         initial_loss_scale: float = 2.0**15,
         increment_period: int = 2000,
         multiplier: float = 2.0,
+        *,
         floor: float | None = None,
         ceiling: float | None = None,
         strict: bool = False,
-        *,
         growth_factor: float | None = None,
         backoff_factor: float | None = None,
         hysteresis: int = 1,
@@ -270,10 +275,17 @@ class DynamicLossScale(LossScale):
 def get(identifier: Any, strict: bool = False) -> LossScale | None:
     """Return the loss scale that a number, "dynamic" or a loss scale stands for.
 
+    Strict: NumPy's numbers are none but float64; bools, NaN and infinity are some.
+
     Raises:
-        ValueError: anything else, but None, which stays None.
+        ValueError: anything else, but None, which stays None; a number below 1 or not
+            finite.
     """
-    if isinstance(identifier, int | float):
+    if not strict:
+        number = words.scale_argument(identifier)
+        if number is not None:
+            return FixedLossScale(number)
+    elif isinstance(identifier, int | float):
         return FixedLossScale(identifier)
     if isinstance(identifier, str) and identifier == "dynamic":
         return DynamicLossScale(strict=strict)

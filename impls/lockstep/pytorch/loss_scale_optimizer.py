@@ -62,7 +62,8 @@ class MixedPrecisionLossScaleOptimizer(ScaleKeeper):
     Raises:
         ValueError: ``opt`` is no optimizer, an argument out of range; with
             ``capturable``, ``opt`` is not fused or its momentum is dampened,
-            ``strict``, or "raise" at the floor.
+            ``strict``, or "raise" at the floor; ``opt`` scales its loss already, or
+            trains masters; another optimizer has the same moving scale.
         TypeError: ``loss_scale`` is None.
 
     State: numbers in ``param_groups[0]``, so it is saved and loaded with ``opt``; with

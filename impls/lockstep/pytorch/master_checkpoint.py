@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
+from lockstep.pytorch.optimizers import GradientDescentOptimizer
 from lockstep.pytorch.train_v1 import SLOT_NAMES
 from lockstep.spec import mixed_precision as words
 
 __all__ = [
     "KEY",
+    "MastersInState",
     "as_module",
     "check_saved",
-    "keep_in_state",
     "with_masters",
     "without_masters",
 ]
@@ -22,32 +25,76 @@ __all__ = [
 KEY = "master"
 """The key of a master in the state of an optimizer, and so in a checkpoint."""
 
+BEAR_MASTERS = torch.optim.SGD, GradientDescentOptimizer
+"""Optimizers that do not mind a master where they have no state, and may never have."""
+
 Masters = Mapping[Tensor, Tensor]
 
 
-def keep_in_state(
-    state: dict[Tensor, dict[str, Any]], parameters: Iterable[Tensor], masters: Masters
-) -> None:
-    """Put masters beside the state that the wrapped optimizer has made.
+class MastersInState:
+    """Masters beside the state of an optimizer, where checkpoints look for them.
 
-    Not before: many optimizers make theirs where they find none. One without any gets
-    an entry for each parameter, for checkpoints ask for one.
+    They come after it, since many optimizers make their state where they find none.
+
+    Args:
+        base: the innermost optimizer.
+        masters: weight -> master; it may grow.
     """
-    new = [p for p in parameters if KEY not in state[p]]
-    own = set(masters.values()) if new else set()
-    for parameter in new:
-        if parameter in own or not state[parameter]:
-            state[parameter][KEY] = parameter
+
+    def __init__(self, base: Optimizer, masters: Masters) -> None:
+        self.base, self.masters = base, masters
+        self.bears_any = isinstance(base, BEAR_MASTERS)
+        self.forget()
+
+    def forget(self) -> None:
+        """Start anew: with other state, or another copy of it."""
+        self.state, self.kept, self.some_alone = self.base.state, set[int](), True
+
+    def add(self, parameters: Iterable[Tensor], alone: bool = False) -> None:
+        """Put masters beside the state of these, each once.
+
+        ``alone``: also where there is no state, until :meth:`free`; and any parameter
+        gets an entry then, for checkpoints ask for one.
+        """
+        if self.state is not self.base.state:
+            self.forget()
+        alone = alone or self.bears_any
+        if not (self.state or alone):
+            return
+        new = [p for p in parameters if id(p) not in self.kept]
+        new = [p for p in new if alone or self.state.get(p)]
+        own = set(self.masters.values()) if new else set()
+        for parameter in new:
+            if parameter in own or not self.state.get(parameter):
+                self.state.setdefault(parameter, {})[KEY] = parameter
+        self.kept.update(map(id, new))
+        self.some_alone |= alone
+
+    def free(self) -> None:
+        """Remove every entry in which there is nothing else, before a step."""
+        if self.state is not self.base.state:
+            self.forget()
+        if not self.some_alone or self.bears_any:
+            return
+        empty = [p for p, found in self.state.items() if found.keys() <= {KEY}]
+        for parameter in empty:
+            del self.state[parameter]
+        self.kept.difference_update(map(id, empty))
+        self.some_alone = False
 
 
 def with_masters(
     saved: dict[str, Any], parameters: Iterable[Tensor], masters: Masters
 ) -> dict[str, Any]:
-    """Return a saved state with every master in it."""
+    """Return a saved state with every master in it.
+
+    Where nobody has any state, every parameter gets an entry.
+    """
+    idle = not any(saved["state"].values())
     numbers = [k for group in saved["param_groups"] for k in group["params"]]
     own, state = set(masters.values()), dict(saved["state"])
     for number, parameter in zip(numbers, parameters, strict=True):
-        if parameter in own:
+        if parameter in own or (idle and parameter.requires_grad):
             state[number] = {**state.get(number, {}), KEY: parameter.detach()}
     return {**saved, "state": state}
 

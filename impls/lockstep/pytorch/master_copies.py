@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from lockstep.pytorch.core.masters import FlatMasters, saturate_cast
+from lockstep.pytorch.core.masters import FlatMasters, saturating_cast
 from lockstep.pytorch.gradients import dtype_name
 from lockstep.pytorch.rule_optimizer import RuleOptimizer
 from lockstep.pytorch.variable_clipping import VariableClippingOptimizer
@@ -87,7 +87,7 @@ class MasterCopies:
         everything = zip(self.masters.items(), versions, self._versions, strict=True)
         for (weight, master), now, then in everything:
             if now != then:
-                same = saturate_cast(master, weight.dtype).eq(weight) | weight.isnan()
+                same = saturating_cast(master, weight.dtype).eq(weight) | weight.isnan()
                 master.copy_(torch.where(same, master, weight.float()))
         self.remember()
 

@@ -23,6 +23,7 @@ class MasterGradients:
             gradients were given.
     """
 
+    @torch.no_grad()
     def __init__(
         self, parameters: Iterable[Tensor], flats: Sequence[FlatMasters]
     ) -> None:
@@ -52,6 +53,7 @@ class MasterGradients:
         buffers = [flat.gradients for flat in self.flats]
         return [*buffers, *(p.grad for p in self.loose)]
 
+    @torch.no_grad()
     def penalize(
         self,
         regularizers: Mapping[Tensor, Regularizer],

@@ -15,13 +15,18 @@ from lockstep.pytorch.fused import require_capturable
 from lockstep.pytorch.gradients import Pairs, dtype_name, named_parameters
 from lockstep.pytorch.master_checkpoint import (
     KEY,
+    MastersInState,
     as_module,
     check_saved,
-    keep_in_state,
     with_masters,
     without_masters,
 )
-from lockstep.pytorch.master_copies import MasterCopies, make_masters, take_over
+from lockstep.pytorch.master_copies import (
+    MasterCopies,
+    base_of,
+    make_masters,
+    take_over,
+)
 from lockstep.pytorch.master_gradients import MasterGradients, widened
 from lockstep.pytorch.master_scale import AutomaticScale, scale_of
 from lockstep.pytorch.master_step import step_on_masters
@@ -76,11 +81,12 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
     Raises:
         ValueError: ``optimizer`` is no optimizer, an argument out of range; with
             ``capturable``, ``optimizer`` is not fused or its momentum is dampened,
-            ``strict``, an automatic scaler, or "raise" at the floor.
+            ``strict``, an automatic scaler, or "raise" at the floor; ``optimizer``
+            scales its loss already; another optimizer has the same moving scale.
 
     State: masters in ``state`` under "master", the scale's numbers in
-    ``param_groups[0]``. For ``torch.distributed.checkpoint`` pass ``as_module(model)``
-    in place of the model.
+    ``param_groups[0]``. ``load_state_dict`` rounds the masters into the weights. For
+    ``torch.distributed.checkpoint`` pass ``as_module(model)`` in place of the model.
 
     Cost: twice float32 for each half-precision parameter. One host sync a step, a
     second one where a gradient is not finite, while the scale is below 1, or for
@@ -106,8 +112,7 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
     # So that a GradScaler comes to the assignment that is refused below.
     _step_supports_amp_scaling = True
 
-    _kept_in: dict[Tensor, Any] | None = None
-    _kept: set[int]
+    _beside: MastersInState | None = None
 
     def __init__(
         self,
@@ -142,13 +147,24 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
         self.copies = MasterCopies(make_masters(named_parameters(self), strict))
         self.regularizers: dict[Tensor, Regularizer] = {}
         take_over(optimizer, self.copies.masters)
-        self._keep_in_state([p for p in named_parameters(self) if p in self.state])
+        self._in_state.free()
+        self._in_state.add(self.state)
 
     def _refuse_grad_scaler(self, value: Any) -> None:
         """Raise where a ``GradScaler`` hands its scale over."""
         raise words.scales_itself()
 
     grad_scale = property(fset=_refuse_grad_scaler)
+
+    @property
+    def trains_masters(self) -> bool:
+        """Whether any parameter has a master: wrappers outside ask for it."""
+        return bool(self.copies.masters)
+
+    def trains_master(self, parameter: Tensor) -> bool:
+        """Say whether a parameter has a master, or is one."""
+        masters = self.copies.masters
+        return parameter in masters or any(parameter is m for m in masters.values())
 
     def master(self, parameter: Tensor) -> Tensor:
         """Return the master of a parameter: itself where it has no other."""
@@ -164,18 +180,17 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
 
     @untraced
     def scale_loss(self, loss: Tensor) -> Tensor:
-        """Return loss x scale; a loss in half precision becomes float32.
+        """Return loss x scale: see the base class."""
+        return super().scale_loss(loss)
 
-        The gradients are divided by the scale once, by whatever comes first of
-        ``step``, ``apply_gradients`` and ``compute_gradients``.
-        """
+    def _scaled(self, loss: Tensor) -> tuple[Tensor, Any]:
+        """Return loss x scale, and the scale. Strict: in the dtype of the loss."""
         if loss.itemsize >= 4 or not self.strict:
-            return super().scale_loss(loss)
-        self._pending = None
+            return super()._scaled(loss)
         if isinstance(self.scale_object, AutomaticScale):
             raise words.half_loss(dtype_name(loss))
-        self._pending = self.scale_object.value()
-        return loss * self._pending
+        scale = self.scale_object.value()
+        return loss * scale, scale
 
     def compute_gradients(
         self,
@@ -230,9 +245,12 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
         ]
         super().apply_gradients(pairs, global_step, name)
 
-    @torch.no_grad()
     def step_inner(self) -> None:
-        """Copy the gradients, judge them, take the step or skip it, copy back."""
+        """Copy the gradients, judge them, take the step or skip it, copy back.
+
+        Its parts turn autograd off, each by itself: the wrapped optimizer sees whether
+        it was on, by which it knows a step of ``torch.distributed.checkpoint``.
+        """
         pending, self._pending = self._pending, None
         self.copies.adopt_changes()
         trained = [p for group in self.param_groups for p in group["params"]]
@@ -241,30 +259,33 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
         try:
             if not gradients.present or self._only_wants_state(gradients.present):
                 self.inner_optimizer.step()
-                self._keep_in_state(gradients.present)
+                self._in_state.add(gradients.present, alone=True)
                 return
+            self._in_state.free()
             held = 1.0 if pending is None else pending
             gradients.penalize(self._regularizers(), self.copies.masters, held)
             step = step_on_masters(self, gradients, pending, self._borrowed)
             if step.applied is not False:
-                self._keep_in_state(gradients.present)
+                self._in_state.add(gradients.present)
                 self.copies.give_back(flats)
         finally:
             gradients.release()
         self._note(step)
 
     def _regularizers(self) -> dict[Tensor, Regularizer]:
-        """Return the regularizers of weights, those registered by now included."""
-        self.regularizers.update(registered(self.copies.masters))
-        return self.regularizers
+        """Return the regularizers of weights, those registered by now included.
 
-    def _keep_in_state(self, present: Iterable[Tensor]) -> None:
-        """Put masters beside the state of the wrapped optimizer, each once."""
-        if self._kept_in is not self.state:
-            self._kept_in, self._kept = self.state, set()
-        new = [p for p in present if id(p) not in self._kept]
-        keep_in_state(self.state, new, self.copies.masters)
-        self._kept.update(map(id, new))
+        A frozen weight has no penalty.
+        """
+        self.regularizers.update(registered(self.copies.masters))
+        return {w: r for w, r in self.regularizers.items() if w.requires_grad}
+
+    @property
+    def _in_state(self) -> MastersInState:
+        """The masters that are in the state; found anew in a copy."""
+        if self._beside is None:
+            self._beside = MastersInState(base_of(self), self.copies.masters)
+        return self._beside
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients of the model's parameters and of the masters."""
@@ -287,11 +308,14 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the wrapped optimizer's state, with masters and the scale in it."""
+        self.copies.adopt_changes()
         saved = super().state_dict()
         return with_masters(saved, named_parameters(self), self.copies.masters)
 
     def _load_inner(self, state_dict: dict[str, Any]) -> None:
         """Load masters and scale, and let the wrapped optimizer load the rest.
+
+        The weights become the rounded masters.
 
         Raises:
             ValueError: a master is missing, or state has another shape; nothing has
@@ -303,8 +327,8 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
         with torch.no_grad():
             for master, value in saved.items():
                 master.copy_(value)
-        self._keep_in_state(p for p in names if self.state.get(p))
-        self.copies.remember()
+        self._in_state.add(p for p in names if self.state.get(p))
+        self.copies.give_back(self.copies.buffers())
 
     def get_name(self) -> str:
         """Return the wrapped optimizer's name and "-MP"."""

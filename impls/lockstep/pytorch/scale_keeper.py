@@ -54,17 +54,28 @@ class ScaleKeeper(OptimizerWrapper):
         capturable: bool,
         strict: bool,
     ) -> None:
+        self._refuse_scaled(opt)
         super().__init__(opt)
+        group = self.param_groups[0]
+        # One that counts for an optimizer lives in its group, beside its parameters.
+        if scale.keys and "params" in scale.numbers and scale.numbers is not group:
+            raise words.shared_scale(self.owner, type(scale).__name__)
         self.clip_norm = clip_norm
         self.at_floor = at_floor
         self.floor_patience = floor_patience
         self.capturable = capturable
         self.strict = strict
         self.chosen_scale = scale
-        group = self.param_groups[0]
         group.update({key: scale.numbers[key] for key in scale.keys})
         group[SKIPS] = 0
         scale.live_in(group)
+
+    def _refuse_scaled(self, opt: Optimizer) -> None:
+        """Raise for an optimizer that scales its loss already, at any depth."""
+        while isinstance(opt, OptimizerWrapper):
+            if isinstance(opt, ScaleKeeper):
+                raise words.scaled_twice(self.owner, opt.owner)
+            opt = opt.inner_optimizer
 
     @property
     def scale_object(self) -> LossScale:
@@ -78,10 +89,15 @@ class ScaleKeeper(OptimizerWrapper):
 
     def _settle(self, keys: tuple[str, ...], group: dict[str, Any]) -> None:
         """Turn the numbers into plain ones, or tensors, if they are not yet."""
-        device = group["params"][0].device if self.capturable else None
+        device = self._device() if self.capturable else None
         skips = group[SKIPS]
         if (skips.device if isinstance(skips, Tensor) else None) != device:
             group.update({key: number_on(device, group[key]) for key in keys})
+
+    def _device(self) -> torch.device:
+        """Return the device of the first parameter of any group."""
+        parameters = (p for group in self.param_groups for p in group["params"])
+        return next((p.device for p in parameters), torch.device("cpu"))
 
     @property
     def loss_scale(self) -> Tensor:
@@ -92,12 +108,20 @@ class ScaleKeeper(OptimizerWrapper):
         """Return loss x scale; a loss in half precision becomes float32.
 
         The gradients are divided by the scale once, by whatever comes first of
-        ``step``, ``apply_gradients`` and ``compute_gradients``.
+        ``step``, ``apply_gradients`` and ``compute_gradients``. A loss that cannot be
+        differentiated, as under ``no_grad``, makes no gradients to divide.
         """
-        scale = self.scale_object
-        device = self.param_groups[0]["params"][0].device
-        self._pending = scale.on_device(device) if self.capturable else scale.value()
-        return (loss.float() if loss.itemsize < 4 else loss) * self._pending
+        product, scale = self._scaled(loss)
+        if product.requires_grad:
+            self._pending = scale
+        return product
+
+    def _scaled(self, loss: Tensor) -> tuple[Tensor, Any]:
+        """Return loss x scale, and the scale."""
+        found = self.scale_object
+        on_device = self.capturable
+        scale = found.on_device(self._device()) if on_device else found.value()
+        return (loss.float() if loss.itemsize < 4 else loss) * scale, scale
 
     def compute_gradients(
         self,
@@ -120,7 +144,7 @@ class ScaleKeeper(OptimizerWrapper):
         try:
             self._check(loss, variables)
             if isinstance(loss, Tensor) and self._pending is None:
-                loss = self.scale_loss(loss)
+                loss, self._pending = self._scaled(loss)
             options = gate_gradients, aggregation_method, colocate_gradients_with_ops
             pairs = super().compute_gradients(loss, variables, *options, grad_loss)
             return self._unscaled(pairs)

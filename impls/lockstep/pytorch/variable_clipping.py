@@ -15,6 +15,7 @@ from lockstep.pytorch.core.clip_rows import clip_rows, excess
 from lockstep.pytorch.gradients import named_parameters
 from lockstep.pytorch.wrapper import OptimizerWrapper
 from lockstep.spec import variable_clipping as words
+from lockstep.spec.mixed_precision import clips_outside
 
 __all__ = ["VariableClippingOptimizer"]
 
@@ -61,7 +62,8 @@ class VariableClippingOptimizer(OptimizerWrapper):
         TypeError: ``opt`` is no optimizer, or the axes of a parameter are no list.
         ValueError: ``max_norm`` out of range, an axis that a parameter does not have
             (under strict: at the step), a parameter that is in no group, an empty name,
-            ``opt`` needs its closure several times a step (LBFGS).
+            ``opt`` trains a listed parameter through a master, or needs its closure
+            several times a step (LBFGS).
 
     Cost: a read and a write of the named rows. Over axis 0 a norm runs through all
     rows, so the whole parameter is read; with a sparse gradient that is warned about.
@@ -102,6 +104,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         names = named_parameters(opt)
         listed: dict[Tensor, Axes] = {}
         for key, dims in vars_to_clip_dims.items():
+            refuse_master(opt, key, names)
             parameter = parameter_of(key, names, strict)
             if parameter in listed:
                 raise words.listed_twice(names[parameter])
@@ -116,6 +119,9 @@ class VariableClippingOptimizer(OptimizerWrapper):
         self.max_norm = max_norm
         self.name = name
         self.strict = strict
+
+    def _refuse_masters(self, inner_optimizer: Optimizer) -> None:
+        """Raise for nothing more: what is listed was looked at, the rest is free."""
 
     def apply_gradients(
         self,
@@ -209,6 +215,16 @@ class VariableClippingOptimizer(OptimizerWrapper):
         # Quirk: docs/differences.md#row-clip-variables. Strict: nothing.
         """
         return [] if self.strict else super().variables()
+
+
+def refuse_master(opt: Optimizer, key: Any, names: Mapping[Tensor, str]) -> None:
+    """Raise for a parameter, or a name, that ``opt`` trains through a master."""
+    if not getattr(opt, "trains_masters", False):
+        return
+    by_name = {name: parameter for parameter, name in names.items()}
+    parameter = by_name.get(key) if isinstance(key, str) else key
+    if isinstance(parameter, Tensor) and opt.trains_master(parameter):
+        raise clips_outside(names[opt.master(parameter)])
 
 
 def parameter_of(key: Any, names: Mapping[Tensor, str], strict: bool) -> Tensor:

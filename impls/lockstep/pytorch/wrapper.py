@@ -15,6 +15,7 @@ from lockstep.pytorch.core.zero_test import all_zero_flags
 from lockstep.pytorch.train_v1 import TrainV1, evaluate
 from lockstep.pytorch.untraced import untraced
 from lockstep.spec import torch_host as words
+from lockstep.spec.mixed_precision import masters_inside
 
 __all__ = ["OptimizerWrapper"]
 
@@ -42,7 +43,8 @@ class OptimizerWrapper(TrainV1, Optimizer):
     A subclass overrides :meth:`step_inner`.
 
     Raises:
-        UnsupportedError: the optimizer needs its closure several times a step (LBFGS).
+        UnsupportedError: the optimizer needs its closure several times a step (LBFGS),
+            or trains masters, at any depth.
     """
 
     # GradScaler must look at the gradients itself and skip our step as a whole.
@@ -56,7 +58,13 @@ class OptimizerWrapper(TrainV1, Optimizer):
         if needs_closure(inner_optimizer):
             owner, got = type(self).__name__, type(inner_optimizer).__name__
             raise words.needs_closure(owner, got)
+        self._refuse_masters(inner_optimizer)
         self.__setstate__({"inner_optimizer": inner_optimizer})
+
+    def _refuse_masters(self, inner_optimizer: Optimizer) -> None:
+        """Raise for an optimizer that trains masters: they have no gradients yet."""
+        if getattr(inner_optimizer, "trains_masters", False):
+            raise masters_inside(type(self).__name__)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the public attributes; hooks do not travel, as in torch."""
@@ -88,6 +96,8 @@ class OptimizerWrapper(TrainV1, Optimizer):
         Returns:
             What ``closure``, if there is one, returned.
         """
+        # A group that was added since may have brought the first masters.
+        self._refuse_masters(self.inner_optimizer)
         loss = evaluate(closure)
         self.step_inner()
         return loss

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 from lockstep.spec.errors import (
@@ -23,6 +23,7 @@ __all__ = [
     "dynamic_config",
     "dynamic_policy",
     "fixed_value",
+    "scale_argument",
     "without_dense_shape",
 ]
 
@@ -77,6 +78,23 @@ def fixed_value(value: Any) -> float:
     if value < 1:
         raise OutOfRangeError(sentence(subject, "a number >= 1", repr(value), remedy))
     return float(value)
+
+
+def scale_argument(loss_scale: Any, subject: str = "loss_scale") -> float | None:
+    """Return the static scale that an argument of a wrapper is; None: it is no number.
+
+    NumPy's numbers are some; a bool is none.
+
+    Raises:
+        OutOfRangeError: not positive, or not finite.
+    """
+    if isinstance(loss_scale, bool) or not isinstance(loss_scale, Real):
+        return None
+    value = float(loss_scale)
+    if not 0 < value < math.inf:
+        remedy = "give the factor for the loss, 1 for none"
+        raise OutOfRangeError(sentence(subject, "> 0, finite", repr(value), remedy))
+    return value
 
 
 def dynamic_policy(

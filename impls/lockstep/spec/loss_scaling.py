@@ -34,6 +34,7 @@ from lockstep.spec.loss_scale import (
     dynamic_config,
     dynamic_policy,
     fixed_value,
+    scale_argument,
     without_dense_shape,
 )
 from lockstep.spec.ranges import is_positive, require
@@ -64,6 +65,9 @@ __all__ = [
     "missing_loss_scale",
     "not_an_optimizer",
     "report",
+    "scale_argument",
+    "scaled_twice",
+    "shared_scale",
     "stalled",
     "stalled_text",
     "without_dense_shape",
@@ -122,6 +126,21 @@ def not_an_optimizer(opt: object, expected: str) -> NotScalableError:
     if isinstance(opt, type):
         got, remedy = f"the class {opt.__name__}", "pass an instance"
     return NotScalableError(sentence(WRAPPER, f"a {expected}", got, remedy))
+
+
+def scaled_twice(owner: str, got: str) -> UnsupportedError:
+    """A scaling wrapper around another one: they would share one count."""
+    expected = "an optimizer whose loss is not scaled yet"
+    remedy = "let one of the two scale, and give it the loss scale"
+    return UnsupportedError(sentence(owner, expected, got, remedy))
+
+
+def shared_scale(owner: str, scale: str) -> UnsupportedError:
+    """A loss scale that counts the steps of another optimizer already."""
+    expected = "a loss scale of its own"
+    got = f"a {scale} that counts for another optimizer"
+    remedy = "make one for each, as with copy.deepcopy"
+    return UnsupportedError(sentence(f"{owner}: loss_scale", expected, got, remedy))
 
 
 def check_at_floor(at_floor: Any, floor_patience: Any, owner: str = WRAPPER) -> None:

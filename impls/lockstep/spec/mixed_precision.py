@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from numbers import Real
 from typing import Any
 
 from lockstep.spec import loss_scaling
 from lockstep.spec.errors import (
     DtypeError,
     NotScalableError,
-    OutOfRangeError,
     ShapeError,
     UnknownNameError,
     UnsupportedError,
@@ -41,6 +38,7 @@ __all__ = [
     "half_loss",
     "has_master",
     "master_name",
+    "masters_inside",
     "not_an_optimizer",
     "other_shape",
     "report",
@@ -100,14 +98,7 @@ def scale_number(loss_scale: Any, strict: bool = False) -> float | None:
         return 1.0
     if strict:
         return float(loss_scale) if isinstance(loss_scale, float) else None
-    if isinstance(loss_scale, bool) or not isinstance(loss_scale, Real):
-        return None
-    value = float(loss_scale)
-    if not 0 < value < math.inf:
-        remedy = "give the factor for the loss, 1 for none"
-        got, subject = repr(value), f"{WRAPPER}: loss_scale"
-        raise OutOfRangeError(sentence(subject, "> 0, finite", got, remedy))
-    return value
+    return loss_scaling.scale_argument(loss_scale, f"{WRAPPER}: loss_scale")
 
 
 def bad_loss_scale(loss_scale: object) -> UnknownNameError:
@@ -183,6 +174,14 @@ def clips_outside(name: str) -> UnsupportedError:
     remedy = "put the row clipping inside of the masters' wrapper, with the same keys"
     got = f"{WRAPPER}, which updates its master"
     return UnsupportedError(sentence(subject, expected, got, remedy))
+
+
+def masters_inside(owner: str) -> UnsupportedError:
+    """A wrapper around masters, whose gradients are not there before their step."""
+    expected = "an optimizer that updates the model's parameters itself"
+    remedy = f"put the wrapper inside, as in {WRAPPER}({owner}(...))"
+    got = f"{WRAPPER}, which updates masters"
+    return UnsupportedError(sentence(owner, expected, got, remedy))
 
 
 def automatic_on_device() -> UnsupportedError:

@@ -89,7 +89,8 @@ def step_dynamic_on_device(
     enough = overflows.double() / steps >= policy.tolerance
     shrinks = ~finite & (overflows >= policy.hysteresis) & enough
     if policy.backoff_factor is None:
-        smaller = scale / policy.multiplier
+        # By a tensor: a GPU multiplies by the rounded reciprocal of a number.
+        smaller = scale / scale.new_full((), policy.multiplier)
     else:
         smaller = scale * policy.backoff_factor
     smaller = torch.where(shrinks, smaller.clamp(min=policy.floor), scale)

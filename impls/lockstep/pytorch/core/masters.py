@@ -11,7 +11,7 @@ from torch import Tensor
 from lockstep.pytorch.core import foreach
 from lockstep.spec.mixed_precision import LARGEST
 
-__all__ = ["FlatMasters", "add_penalty", "saturate_cast"]
+__all__ = ["FlatMasters", "add_penalty", "saturating_cast"]
 
 ROW = 1 << 12
 ALIGNMENT = 16
@@ -19,7 +19,7 @@ CHUNK = 1 << 20
 """About so many elements are given back at once."""
 
 
-def saturate_cast(values: Tensor, dtype: torch.dtype) -> Tensor:
+def saturating_cast(values: Tensor, dtype: torch.dtype) -> Tensor:
     """Round float32 to ``dtype``, clamped to its largest magnitude; NaN stays NaN."""
     largest = largest_of(dtype)
     return values.clamp(-largest, largest).to(dtype)

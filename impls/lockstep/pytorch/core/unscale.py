@@ -16,6 +16,7 @@ from lockstep.pytorch.core.norms import magnitudes, tensor_norms, total_norm
 
 __all__ = ["Look", "divide", "fit", "look", "look_on_device", "unscaled"]
 
+DOUBLE = torch.float64, torch.complex128
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -106,11 +107,18 @@ def unscaled(
 
 @torch.no_grad()
 def divide(gradients: Sequence[Tensor], divisor: float) -> None:
-    """Divide in place: times the float32 reciprocal, rounded once to each dtype."""
+    """Divide in place: times the float32 reciprocal, rounded once to each dtype.
+
+    Gradients in float64 are multiplied by the float64 reciprocal.
+    """
     with np.errstate(all="ignore"):
-        factor = float(np.float32(1 / np.float64(divisor)))
+        reciprocal = 1 / np.float64(divisor)
+        factor = float(np.float32(reciprocal))
     values = [g._values() if g.is_sparse else g for g in gradients]
-    foreach.scale_in_place([v for v in values if v.itemsize >= 4], factor)
+    double = [v for v in values if v.dtype in DOUBLE]
+    foreach.scale_in_place(double, float(reciprocal))
+    single = [v for v in values if v.itemsize >= 4 and v.dtype not in DOUBLE]
+    foreach.scale_in_place(single, factor)
     half = [v for v in values if v.itemsize < 4]
     for value, product in zip(half, times(half, factor), strict=True):
         value.copy_(product)

@@ -86,8 +86,8 @@ class MomentumOptimizer(RuleOptimizer):
         params: ParamsT,
         learning_rate: float | Tensor,
         momentum: float,
-        use_nesterov: bool = False,
         *,
+        use_nesterov: bool = False,
         use_locking: bool = False,
         name: str | None = None,
     ) -> None:

@@ -37,7 +37,9 @@ TORCH: dict[str, Make] = {
 TF1: dict[str, Make] = {
     "GradientDescent": lambda params: pytorch.GradientDescentOptimizer(params, 0.1),
     "Momentum": lambda params: pytorch.MomentumOptimizer(params, 0.1, 0.9),
-    "Nesterov": lambda params: pytorch.MomentumOptimizer(params, 0.1, 0.9, True),
+    "Nesterov": lambda params: pytorch.MomentumOptimizer(
+        params, 0.1, 0.9, use_nesterov=True
+    ),
     "TF1 Adam": lambda params: pytorch.AdamOptimizer(params, 0.1),
     "TF1 AdamW": lambda params: pytorch.AdamWOptimizer(params, 0.1, 0.1),
     "TF1 Adagrad": lambda params: pytorch.AdagradOptimizer(params, 0.1),

@@ -21,6 +21,7 @@ OPTIONS = {
     "plain": {},
     "every step": {"increment_period": 1},
     "odd factors": {"multiplier": 1.7, "growth_factor": 1.1, "backoff_factor": 0.3},
+    "thirds": {"multiplier": 3.0},
     "bounded": {"floor": 0.001, "ceiling": 1e6, "increment_period": 1},
     "hysteresis": {"hysteresis": 3},
     "tolerance": {"tolerance": 0.3},
@@ -57,6 +58,31 @@ def test_on_a_device_the_rule_gives_the_same_bits(options, share, device) -> Non
         assert [tensor.item() for tensor in found] == list(expected), step
     assert twin.loss_scale.dtype == torch.float32
     assert {tensor.dtype for tensor in twin[1:]} == {torch.int64}
+
+
+def test_a_division_is_by_a_tensor_since_a_gpu_would_multiply_by_a_reciprocal() -> None:
+    """1 / 3 rounded, times 5, is another float32 than 5 / 3."""
+    policy = DynamicLossScale(5.0, multiplier=3.0).policy
+    seen = []
+
+    class Watch(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            if function in (torch.Tensor.div, torch.Tensor.__truediv__):
+                seen.append(args)
+            return function(*args, **(kwargs or {}))
+
+    state = on_device(start_dynamic(policy), "cpu")
+    with Watch():
+        after = step_dynamic_on_device(policy, state, torch.tensor(False))
+    assert after.loss_scale == step_dynamic(policy, start_dynamic(policy), False)[0]
+    assert seen
+    assert all(isinstance(value, torch.Tensor) for args in seen for value in args)
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_what_follows_the_multiplier_has_a_name(place) -> None:
+    with pytest.raises(TypeError, match="positional"):
+        DynamicLossScale(64.0, 2000, 2.0, *[1.0] * (place + 1))
 
 
 def scales(pattern: str, **options) -> list[float]:

@@ -67,7 +67,7 @@ def test_a_scaled_step_waits_once(clip_norm, fused):
     scale = DynamicLossScale(2.0**10, 1)
     wrapper = MixedPrecisionLossScaleOptimizer(adam, scale, clip_norm=clip_norm)
     for overflow in (False, False, True):
-        wrapper.scale_loss(torch.ones((), device="cuda"))
+        wrapper.scale_loss(torch.ones((), device="cuda", requires_grad=True))
         if overflow:
             trained[3].grad[0, 0] = torch.inf
         assert host_syncs(wrapper.step) == 1

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from copy import deepcopy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -142,6 +144,79 @@ def test_an_automatic_scaler_resumes(algorithm: str) -> None:
     assert fresh.state == scaler.state
     with pytest.raises(ValueError, match="state of"):
         fresh.load_state_dict({"loss_scale": 1.0})
+
+
+@pytest.mark.parametrize("capturable", [False, True])
+def test_a_loss_for_validation_leaves_nothing_to_divide(capturable: bool) -> None:
+    model, optimizer = started("Adam fused", 8, capturable=capturable)
+    twin, other = started("Adam fused", 8, capturable=capturable)
+    inputs = torch.ones(2, 3)
+    for each, wrapper in ((model, optimizer), (twin, other)):
+        each(inputs, 1.0, 1.0).backward()
+        if each is twin:
+            with torch.no_grad():
+                assert wrapper.scale_loss(each(inputs, 1.0, 1.0)) > 0
+    found = [p.grad.clone() for p in twin.parameters()]
+    for each in (optimizer, other):
+        each.step()
+    assert_same_bits(snapshot(twin, other), snapshot(model, optimizer))
+    for parameter, gradient in zip(twin.parameters(), found, strict=True):
+        assert torch.equal(parameter.grad, gradient)
+
+
+def test_a_loss_for_validation_keeps_what_training_left_to_divide() -> None:
+    model, optimizer = started("SGD", 8)
+    backward(model, optimizer)
+    gradient = model.a.bias.grad.clone()
+    with torch.no_grad():
+        optimizer.scale_loss(model(torch.ones(2, 3), 1.0, 1.0))
+    optimizer.step()
+    assert torch.equal(model.a.bias.grad, gradient / 8)
+
+
+def test_a_loss_that_depends_on_nothing_gives_no_gradients() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    optimizer = MixedPrecisionLossScaleOptimizer(torch.optim.SGD([weight]), 8)
+    assert optimizer.compute_gradients(torch.ones(())) == [(None, weight)]
+
+
+@pytest.mark.parametrize("capturable", [False, True])
+def test_the_first_group_may_be_empty(capturable: bool) -> None:
+    weight = nn.Parameter(torch.ones(2))
+    groups = [{"params": []}, {"params": [weight]}]
+    adam = torch.optim.Adam(groups, lr=0.5, fused=True)
+    optimizer = MixedPrecisionLossScaleOptimizer(adam, 8, capturable=capturable)
+    optimizer.scale_loss(weight.sum()).backward()
+    optimizer.step()
+    assert weight.tolist() == pytest.approx([0.5, 0.5])
+
+
+def test_float64_gradients_are_divided_in_float64() -> None:
+    weight = nn.Parameter(torch.zeros(3, dtype=torch.float64))
+    sgd = torch.optim.SGD([weight], lr=1.0)
+    optimizer = MixedPrecisionLossScaleOptimizer(sgd, 3)
+    optimizer.scale_loss((weight * 7).sum()).backward()
+    optimizer.step()
+    # One rounding of the reciprocal and one of the product, 2**-53 each.
+    assert weight.tolist() == pytest.approx([-7.0] * 3, rel=2**-52, abs=0)
+
+
+@pytest.mark.parametrize("given", [np.float32(8), np.float64(8), np.int64(8), 8, 8.0])
+def test_numbers_of_all_kinds_are_scales(given) -> None:
+    assert started("SGD", given)[1].loss_scale == 8
+
+
+@pytest.mark.parametrize("given", [True, math.nan, math.inf, np.float32("nan"), 0.5])
+def test_what_is_no_number_for_a_scale_is_refused(given) -> None:
+    with pytest.raises(ValueError, match=r"loss_scale.*: expected .*, got .*; .*\.$"):
+        started("SGD", given)
+
+
+def test_strict_takes_for_a_number_what_the_original_does() -> None:
+    assert started("SGD", True, strict=True)[1].loss_scale == 1
+    assert started("SGD", math.inf, strict=True)[1].loss_scale == math.inf
+    with pytest.raises(ValueError, match="a number, 'dynamic' or a loss scale"):
+        started("SGD", np.float32(8), strict=True)
 
 
 SGD = torch.optim.SGD([nn.Parameter(torch.ones(1))])

@@ -13,6 +13,7 @@ from torch.nn import Parameter
 from lockstep import pytorch
 from lockstep.pytorch import (
     MixedPrecisionOptimizerWrapper,
+    MultitaskOptimizerWrapper,
 )
 from lockstep.pytorch.tests.masters import (
     SCALES,
@@ -23,6 +24,7 @@ from lockstep.pytorch.tests.masters import (
     step_on,
     train,
     wrapped,
+    wrapped_weight,
 )
 from lockstep.pytorch.tests.subjects import TF1, TORCH, TwoHeads
 
@@ -119,6 +121,50 @@ def test_masters_follow_what_is_loaded_into_the_model():
     optimizer.step()
     assert (model.a.weight == 3).all()
     assert (optimizer.master(model.a.weight) == 3).all()
+
+
+def test_a_loaded_state_is_seen_in_the_weights_at_once():
+    weight, fresh = (Parameter(torch.full((2,), v).half()) for v in (1.0, 5.0))
+    optimizer = wrapped_weight(weight, lr=1e-4)
+    for _ in range(9):
+        step_on(weight, optimizer, torch.ones(2))
+    other = wrapped_weight(fresh, lr=1e-4)
+    other.load_state_dict(optimizer.state_dict())
+    assert torch.equal(fresh, weight)
+    assert torch.equal(other.master(fresh), optimizer.master(weight))
+
+
+def test_what_was_written_into_the_model_is_saved():
+    weight, fresh = (Parameter(torch.full((2,), v).half()) for v in (1.0, 5.0))
+    optimizer, other = wrapped_weight(weight), wrapped_weight(fresh)
+    with torch.no_grad():
+        weight.fill_(3.0)
+    other.load_state_dict(optimizer.state_dict())
+    assert fresh.tolist() == [3.0, 3.0]
+
+
+def test_distributed_checkpoints_resume_where_one_task_had_no_gradient_yet():
+    def started():
+        model = TwoHeads().half()
+        adam = torch.optim.Adam(model.named_parameters(), lr=0.01)
+        inner = MultitaskOptimizerWrapper(adam)
+        return model, MixedPrecisionOptimizerWrapper(inner, 8)
+
+    model, optimizer = started()
+    for parameter in model.parameters():
+        is_head = parameter is model.a.weight
+        parameter.grad = torch.full_like(parameter, 0.0 if is_head else 1.0)
+    optimizer.step()
+    assert "exp_avg" not in optimizer.state_dict()["state"][2]
+    whole = optimizer.as_module(model)
+    saved = copy.deepcopy(checkpoint.get_optimizer_state_dict(whole, optimizer))
+    fresh, loaded = started()
+    checkpoint.set_optimizer_state_dict(loaded.as_module(fresh), loaded, saved)
+    for each, wrapper in ((model, optimizer), (fresh, loaded)):
+        for parameter in each.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        wrapper.step()
+    assert_same(everything(fresh, loaded), everything(model, optimizer))
 
 
 def test_slots_are_those_of_the_master():

@@ -66,6 +66,20 @@ class TestRegularizer:
         step_on(other, optimizer, torch.zeros(2))
         assert one.tolist() == [0.5, 0.5]
 
+    @pytest.mark.parametrize("way", ["step", "minimize"])
+    def test_a_frozen_weight_stays(self, way):
+        one, other = Parameter(torch.ones(2).half()), Parameter(torch.ones(2).half())
+        mp_regularizer_wrapper(lambda w: 0.5 * w.square().sum())(one)
+        one.requires_grad_(False)
+        sgd = torch.optim.SGD([one, other], lr=0.5)
+        optimizer = MixedPrecisionOptimizerWrapper(sgd, 4)
+        if way == "step":
+            step_on(other, optimizer, torch.ones(2))
+        else:
+            optimizer.minimize(lambda: other.sum())
+        assert optimizer.master(one).tolist() == one.tolist() == [1.0, 1.0]
+        assert other.tolist() == [0.5, 0.5]
+
     def test_a_copy_keeps_its_regularizers(self):
         weight = Parameter(torch.ones(2).half())
         mp_regularizer_wrapper(lambda w: 0.5 * w.square().sum())(weight)

@@ -20,7 +20,11 @@ BAD_ARGUMENTS = [
     (lambda p: pytorch.GradientDescentOptimizer(p, -1.0), "learning_rate", ">= 0"),
     (lambda p: pytorch.GradientDescentOptimizer(p, torch.ones(2)), "learning", ">= 0"),
     (lambda p: pytorch.MomentumOptimizer(p, 0.1, 1.5), "momentum", "[0, 1]"),
-    (lambda p: pytorch.MomentumOptimizer(p, 0.1, 0.5, 1), "use_nesterov", "a bool"),
+    (
+        lambda p: pytorch.MomentumOptimizer(p, 0.1, 0.5, use_nesterov=1),
+        "use_nesterov",
+        "a bool",
+    ),
     (lambda p: pytorch.AdamOptimizer(p, beta1=1.0), "beta1", "[0, 1)"),
     (lambda p: pytorch.AdamOptimizer(p, epsilon=float("nan")), "epsilon", "finite"),
     (lambda p: pytorch.AdamWOptimizer(p, "0.1"), "weight_decay", "finite"),
@@ -46,6 +50,20 @@ def test_an_argument_out_of_range_is_a_value_error_that_names_it(make, argument,
         make([weight(1.0)])
     assert argument in str(caught.value)
     assert claim in str(caught.value)
+
+
+LAST_NUMBERS = {
+    "Momentum": lambda p, *more: pytorch.MomentumOptimizer(p, 0.1, 0.9, *more),
+    "RMSProp": lambda p, *more: pytorch.RMSPropOptimizer(p, 0.1, 0.9, 0.0, 0.1, *more),
+    "Ftrl": lambda p, *more: pytorch.FtrlOptimizer(p, 0.1, -0.5, 0.1, 0, 0, *more),
+}
+
+
+@pytest.mark.parametrize("make", LAST_NUMBERS.values(), ids=LAST_NUMBERS)
+def test_where_tf_has_use_locking_nothing_else_can_stand(make):
+    make([weight(1.0)])
+    with pytest.raises(TypeError, match="positional"):
+        make([weight(1.0)], True)
 
 
 @rules
