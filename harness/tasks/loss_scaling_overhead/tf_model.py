@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from harness.tasks.loss_scaling_overhead import CLIP, SCALE
 from harness.tasks.overhead.shapes import arrays
-from harness.tasks.overhead.tf_model import one_thread, traced
+from harness.tasks.overhead.tf_model import traced
 from harness.timing import Step, Steps, made
 from lockstep.tf import (
     AdamOptimizer,
@@ -22,7 +22,6 @@ from lockstep.tf import (
 
 def variants(seed: int, part: str, model: str, device: str) -> Steps:
     """Return the steps to time, made in random order: ``ours``, ``keras``."""
-    one_thread()
     drawn = [value * SCALE for value in arrays(model, seed=1)]
     gradients = [tf.constant(value, tf.float32) for value in drawn]
 

@@ -10,14 +10,12 @@ import tensorflow as tf
 
 from harness.tasks.multitask_overhead.zeros import zero_flags
 from harness.tasks.overhead.shapes import arrays
-from harness.tasks.overhead.tf_model import one_thread
 from harness.timing import Step, Steps, made
 from lockstep.tf import AdamOptimizer, MultitaskOptimizerWrapper
 
 
 def variants(seed: int, model: str, zeros: str, device: str) -> Steps:
     """Return the steps to time, made in random order: ``ours``, ``bare``, ``loop``."""
-    one_thread()
     flags, drawn = zero_flags(model, zeros), arrays(model, seed=1)
     gradients = [
         tf.constant(g * (not is_zero)) for g, is_zero in zip(drawn, flags, strict=True)

@@ -6,7 +6,7 @@ from functools import partial
 
 import tensorflow as tf
 
-from harness.tasks.overhead.tf_model import one_thread, traced
+from harness.tasks.overhead.tf_model import traced
 from harness.tasks.row_clipping_overhead.tables import (
     LIMIT,
     LONG,
@@ -24,7 +24,6 @@ def variants(seed: int, part: str, vocabulary: str, device: str) -> Steps:
 
     ``part`` is ``clip``: what comes after the update.
     """
-    one_thread()
     table, small = Table(int(vocabulary), seed), Table(SMALL, seed)
     makers = {
         "ours": partial(our_clip, table),
