@@ -29,7 +29,9 @@ def child_variables() -> dict[str, str]:
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_ENABLE_ONEDNN_OPTS": "0"}
     keras = {"KERAS_BACKEND": "tensorflow"}
     paths = os.pathsep.join(filter(None, sys.path))
-    return {**os.environ, **threads, **quiet, **keras, "PYTHONPATH": paths}
+    # What starts a benchmark may itself be a test among several processes of them.
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    return {**inherited, **threads, **quiet, **keras, "PYTHONPATH": paths}
 
 
 def describe(framework: str, device: str) -> dict[str, object]:

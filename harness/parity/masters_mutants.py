@@ -53,20 +53,24 @@ def scaled_in_float32(gradient: Any, factor: Any) -> Any:
 
 
 def one_more_step(right: Any) -> Any:
-    def move(self: Any, pairs: Any, found: Any) -> bool:
-        right(self, pairs, found)
-        return bool(right(self, pairs, found))
+    def move(self: Any, verdict: Any) -> None:
+        right(self, verdict)
+        right(self, verdict)
 
     return move
 
 
 def only_nan(right: Any) -> Any:
-    def move(self: Any, pairs: Any, found: Any) -> bool:
-        right(self, pairs, found)
-        values = [np.asarray(getattr(g, "values", g)) for g, _ in pairs]
-        return any(bool(np.isnan(v).any()) for v in values)
+    def judge(self: Any, pairs: Any, *rest: Any) -> Any:
+        values = [np.asarray(getattr(g, "values", g), float) for g, _ in pairs]
+        has_nan = any(bool(np.isnan(v).any()) for v in values)
+        return right(self, pairs, *rest)._replace(finite=not has_nan)
 
-    return move
+    return judge
+
+
+def never_skipped(verdict: Any) -> Any:
+    return verdict._replace(finite=True)
 
 
 def masters_mutants() -> Sequence[Mutant]:
@@ -99,8 +103,8 @@ def masters_mutants() -> Sequence[Mutant]:
         Mutant(f"{words}.absent_half", "no error", instead(Warning), MASTERS),
         Mutant(f"{wrapper}.copy_back", "forgotten", constant(None), MASTERS),
         Mutant(f"{wrapper}.move_scale", "twice", one_more_step, MASTERS),
-        Mutant(f"{wrapper}.move_scale", "infinity is fine", only_nan, MASTERS),
-        Mutant(f"{wrapper}.move_scale", "never skips", after(lambda _: False), MASTERS),
+        Mutant(f"{wrapper}.judge", "infinity is fine", only_nan, MASTERS),
+        Mutant(f"{wrapper}.judge", "never skips", after(never_skipped), MASTERS),
         Mutant("optimizers.advance", "step not counted", constant(None), MASTERS),
         Mutant("strict.MixedPrecisionOptimizerWrapper", "not strict", default, MASTERS),
     )

@@ -187,7 +187,7 @@ def _of_the_scales() -> Sequence[Mutant]:
     from lockstep import reference
 
     default = instead(reference.MixedPrecisionLossScaleOptimizer)
-    times, finite = "loss_scale_optimizer.times", "loss_scale_optimizer.is_finite"
+    times, finite = "loss_scale_optimizer.times", "skipping.is_finite"
     step, start = "loss_scale.step_dynamic", "loss_scale.start_dynamic"
     sums, advance = "loss_scale.sum_duplicates", "optimizers.advance"
     words, updated = "loss_scale.words", "loss_scale.is_finite"

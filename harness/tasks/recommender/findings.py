@@ -140,7 +140,7 @@ def _answer(made: Mapping[str, pd.DataFrame]) -> str:
         f"{quoted(lookups, '.1f')} times as long at serving as to read rows that were "
         f"clipped after the step; a training step that clips takes "
         f"{quoted(steps)} times as long as one that normalises; and clipping holds "
-        f"rows that a step names to {quoted(clipped['named'], '.4f')} limits but "
+        f"rows that a step names to {quoted(clipped['named'], '.4f')} of the limit but "
         f"leaves {_percent(clipped['above'])} of all rows above it, where the lookup "
         f"hands out {_percent(looked['above'])}."
     )

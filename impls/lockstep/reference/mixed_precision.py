@@ -9,19 +9,14 @@ import numpy as np
 
 from lockstep.interface import GATE_OP, Array, Gradient
 from lockstep.reference.automatic_scaler import AutomaticLossScaler
+from lockstep.reference.half import follow, scale_in_dtype, widen
 from lockstep.reference.loss_scale import (
     DynamicLossScale,
     FixedLossScale,
     LossScale,
 )
 from lockstep.reference.loss_scale_optimizer import times
-from lockstep.reference.masters import (
-    add_penalty,
-    follow,
-    saturating_cast,
-    scale_in_dtype,
-    widen,
-)
+from lockstep.reference.masters import add_penalty, saturating_cast
 from lockstep.reference.optimizers import Optimizer, Pairs, check_pairs
 from lockstep.reference.regularizer import REGISTERED
 from lockstep.reference.skipping import SkippingWrapper, Verdict
