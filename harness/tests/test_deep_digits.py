@@ -84,6 +84,7 @@ def test_one_infinity_pins_the_strict_logmax_for_about_11000_updates() -> None:
     default = laws.recovery("LogMax", arguments, False, 2.0**-21)
     # An overflow counts as 65536: 3.09 sqrt(0.001 0.999^n) 65536 = 16 + 21 at the end.
     law = 2 * np.log(3.09 * np.sqrt(0.001) * 65536 / 37) / -np.log(0.999)
+    # The law takes the long average for constant; at the minimum it hardly moves.
     assert strict.pinned == pytest.approx(law, rel=0.02)
     assert default.pinned == 0
     assert default.recovery < strict.pinned / 4

@@ -35,6 +35,7 @@ def test_numpy_loses_the_law_s_share(ratio: float) -> None:
 
 def test_the_law_begins_at_2048_and_ends_at_4096() -> None:
     shares = [laws.share_lost(ratio) for ratio in (2048.0, 2896.3, 4096.0, 1e6)]
+    # 2896.3 is 2048 times the root of 2, to one decimal.
     assert shares == pytest.approx([0, 0.5, 1, 1], abs=1e-4)
 
 

@@ -41,6 +41,7 @@ def test_every_law_of_the_experiment_is_the_reference_s_peak() -> None:
         law = laws.peak(of)
         if not np.isnan(law):
             peak = laws.rates(of, np.arange(float(of.steps))).max() / of.rate
+            # Whole steps: the peak may lie between two of them.
             assert peak == pytest.approx(law, rel=1e-3), of.label
 
 
@@ -49,6 +50,7 @@ def test_shares_become_whole_steps() -> None:
     assert settings({**piecewise, "boundaries": [0.5]}).arguments["boundaries"] == [100]
     transformer = {"label": "b", "policy": "transformer_policy", "d_model": 16}
     of = settings({**transformer, "warmup_steps": 0.1})
+    # Rounding to float32.
     assert laws.rates(of, np.arange(200.0)).max() == pytest.approx(0.5, rel=1e-6)
 
 
@@ -158,6 +160,7 @@ def trained(backend: str, label: str, mode: str) -> Outcome:
 @pytest.mark.parametrize("mode", ["default", "strict"])
 def test_hosts_write_the_same_rates_and_learn_the_same(label: str, mode: str) -> None:
     torch, tf = (trained(backend, label, mode) for backend in ("pytorch", "tf"))
+    # Rates are float32; the hosts round pow and cos differently.
     assert torch.series["rate"] == pytest.approx(tf.series["rate"], rel=1e-6)
     # 40 steps of a linear model: rounding.
     assert torch.series["loss"] == pytest.approx(tf.series["loss"], rel=1e-4)

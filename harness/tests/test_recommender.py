@@ -65,6 +65,7 @@ def test_clipping_holds_named_rows_and_leaves_others_as_they_were(
     backend: str,
 ) -> None:
     series = run(backend).series
+    # Rounding of the norm and of one product, in float32.
     assert max(series["highest/named"][1:]) == pytest.approx(1, abs=1e-6)
     assert series["highest/stored"][-1] > 1.05
     assert series["unnamed"][-1] > 0
@@ -76,6 +77,7 @@ def test_clipping_holds_named_rows_and_leaves_others_as_they_were(
 def test_adam_moves_clipped_rows_back_above_the_limit(backend: str) -> None:
     adam = {"name": "Adam", "learning_rate": 0.3}
     series = run(backend, optimizer=adam).series
+    # Rounding of the norm and of one product, in float32.
     assert max(series["highest/named"][1:]) == pytest.approx(1, abs=1e-6)
     assert series["drifted"][-1] > 0
 
@@ -85,6 +87,7 @@ def test_a_lookup_hands_out_rows_within_the_limit_and_stores_longer_ones(
     backend: str,
 ) -> None:
     series = run(backend, limit="lookup").series
+    # Rounding of the norm and of one product, in float32.
     assert max(series["highest/served"]) == pytest.approx(1, abs=1e-6)
     assert min(series["highest/stored"]) > 1.05
     assert series["above"] == [0, 0, 0]

@@ -9,9 +9,8 @@ import tensorflow as tf
 
 from lockstep.keras3.gradients import Gradient, as_gradient
 from lockstep.spec import multitask as words
-from lockstep.spec import tf_host
 from lockstep.spec.pairs import as_pairs
-from lockstep.tf.core.clip_gradients import clip_factor, global_norm, scale_gradients
+from lockstep.tf.core.clip_gradients import clip
 
 __all__ = ["clip_gradients_by_global_norm"]
 
@@ -60,27 +59,5 @@ def clip_gradients_by_global_norm(
     """
     pairs = as_pairs(gradients_variables, words.CLIP)
     gradients = [as_gradient(g, v, words.CLIP) for g, v in pairs]
-    present = [gradient for gradient in gradients if gradient is not None]
-    dtype = tf.float32
-    if strict:
-        words.refuse_sparse(any(isinstance(g, tf.IndexedSlices) for g in present))
-        words.refuse_mixed_dtypes([gradient.dtype.name for gradient in present])
-        dtype = present[0].dtype if present else dtype
-    else:
-        words.check_clip_norm(clip_norm)
-    norm = global_norm(present, dtype)
-    if error_if_nonfinite:
-        norm = require_finite(norm)
-    clipped = scale_gradients(gradients, clip_factor(norm, clip_norm))
+    clipped, norm = clip(gradients, clip_norm, error_if_nonfinite, strict)
     return [(g, v) for g, (_, v) in zip(clipped, pairs, strict=True)], norm
-
-
-def require_finite(norm: tf.Tensor) -> tf.Tensor:
-    """Return ``norm`` if it is finite; otherwise raise, now or when the graph runs."""
-    finite = tf.math.is_finite(norm)
-    if tf.executing_eagerly():
-        if not finite:
-            raise words.nonfinite_norm(float(norm))
-        return norm
-    with tf.control_dependencies([tf.Assert(finite, [tf_host.NONFINITE_NORM, norm])]):
-        return tf.identity(norm)

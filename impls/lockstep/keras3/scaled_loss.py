@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lockstep.keras3.gradients import Gradient
 from lockstep.spec import loss_scaling as words
-from lockstep.tf.core.finite import divided
+from lockstep.tf.core.finite import divided, with_values
 
 __all__ = ["refuse_half", "scaled", "unscaled"]
 
@@ -34,13 +34,6 @@ def unscaled(gradients: Sequence[Gradient], divisor: tf.Tensor) -> list[Gradient
     )
     found = iter(tf.nest.flatten(values))
     return [None if g is None else with_values(g, next(found)) for g in gradients]
-
-
-def with_values(gradient: Gradient, values: tf.Tensor) -> Gradient:
-    """Return a gradient of the same kind and rows with these values."""
-    if not isinstance(gradient, tf.IndexedSlices):
-        return values
-    return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
 
 
 def refuse_half(what: str, dtype: tf.DType) -> None:

@@ -12,7 +12,7 @@ from lockstep.interface import StepReport
 from lockstep.spec import multitask as words
 from lockstep.spec import tf_host
 from lockstep.spec.pairs import as_pairs
-from lockstep.tf.core.clip_gradients import clip_factor, global_norm, scale_gradients
+from lockstep.tf.core.clip_gradients import clip
 from lockstep.tf.core.zero_test import (
     all_zero_flags,
     is_all_zero,
@@ -236,18 +236,7 @@ def clip_gradients_by_global_norm(
     """
     pairs = as_pairs(gradients_variables, words.CLIP)
     gradients = [as_gradient(g, name_of(v), words.CLIP) for g, v in pairs]
-    present = [gradient for gradient in gradients if gradient is not None]
-    dtype = tf.float32
-    if strict:
-        words.refuse_sparse(any(isinstance(g, tf.IndexedSlices) for g in present))
-        words.refuse_mixed_dtypes([gradient.dtype.name for gradient in present])
-        dtype = present[0].dtype if present else dtype
-    else:
-        words.check_clip_norm(clip_norm)
-    norm = global_norm(present, dtype)
-    if error_if_nonfinite:
-        norm = require_finite(norm)
-    clipped = scale_gradients(gradients, clip_factor(norm, clip_norm))
+    clipped, norm = clip(gradients, clip_norm, error_if_nonfinite, strict)
     return [(g, v) for g, (_, v) in zip(clipped, pairs, strict=True)], norm
 
 
@@ -264,17 +253,6 @@ def known_zero(variables: list[tf.Variable], zero: tf.Tensor) -> Skip:
         return is_all_zero(gradient) if flag is None else flag
 
     return is_zero
-
-
-def require_finite(norm: tf.Tensor) -> tf.Tensor:
-    """Return ``norm`` if it is finite; otherwise raise, now or when the graph runs."""
-    finite = tf.math.is_finite(norm)
-    if tf.executing_eagerly():
-        if not finite:
-            raise words.nonfinite_norm(float(norm))
-        return norm
-    with tf.control_dependencies([tf.Assert(finite, [tf_host.NONFINITE_NORM, norm])]):
-        return tf.identity(norm)
 
 
 def is_zero_as_original(

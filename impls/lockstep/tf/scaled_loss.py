@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from lockstep.spec import loss_scaling as words
 from lockstep.tf.core.clip_rows import as_tensor
-from lockstep.tf.core.finite import divided, times
-from lockstep.tf.pairs import Gradient, Pairs
+from lockstep.tf.core.finite import divided, times, with_values
+from lockstep.tf.pairs import Pairs
 
 __all__ = ["refuse_half", "scaled", "unscaled"]
 
@@ -42,13 +42,6 @@ def unscaled(pairs: Pairs, scale: float | tf.Tensor, strict: bool) -> Pairs:
     else:
         found = iter(divided(values, scale))
     return [(g if g is None else with_values(g, next(found)), v) for g, v in pairs]
-
-
-def with_values(gradient: tf.Tensor | tf.IndexedSlices, values: tf.Tensor) -> Gradient:
-    """Return a gradient of the same kind and rows with these values."""
-    if not isinstance(gradient, tf.IndexedSlices):
-        return values
-    return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
 
 
 def refuse_half(what: str, strict: bool, dtype: tf.DType) -> None:

@@ -133,6 +133,7 @@ def test_duplicate_rows_are_summed_before_the_optimizer_sees_them() -> None:
     values, rows = tf.constant([[1.0], [2.0], [4.0]]), tf.constant([1, 1, 3])
     optimizer.apply([tf.IndexedSlices(values, rows, tf.constant([4, 1]))], [table])
     slot = optimizer.get_slot(table, "accumulator").numpy()
+    # 0.1 and its sums are rounded to float32.
     np.testing.assert_allclose(slot.ravel(), [0.1, 9.1, 0.1, 16.1], rtol=1e-6)
     before = table.numpy().copy()
     values = tf.constant([[1.0], [-1.0], [0.0]])

@@ -60,7 +60,10 @@ def test_fit_clips_the_rows_of_the_batch(way: str) -> None:
     trained.fit(IDS, TARGETS, epochs=2, verbose=0)
     after = trained.get_layer("table").embeddings.numpy()
     others = [0, 3, 4, 6, 7]
-    assert norms(after)[[1, 2, 5]] == pytest.approx([1, 1, 1], rel=1e-2)
+    named = norms(after)[[1, 2, 5]]
+    # Rounding of the norm and of one product; the second update may shorten a row.
+    assert (named <= 1 + 1e-6).all()
+    assert named == pytest.approx([1, 1, 1], rel=1e-2)
     assert after[others].tobytes() == before[others].tobytes()
     assert (norms(after)[others] > 1.5).all()
 
@@ -80,6 +83,7 @@ def test_compiled_steps_are_the_eager_ones(way: str) -> None:
         )
         trained.fit(IDS, TARGETS, epochs=4, verbose=0, shuffle=False)
         tables.append(trained.get_layer("table").embeddings.numpy())
+    # XLA fuses and reorders what eager steps round one by one, over four steps.
     np.testing.assert_allclose(tables[1], tables[0], rtol=1e-5)
 
 
@@ -94,6 +98,7 @@ def test_half_precision_is_clipped_in_float32(policy: str) -> None:
         trained.trainable_variables,
     )
     assert table.dtype == ("float16" if policy == "float16" else "float32")
+    # An element in float16 is rounded by up to 2^-11 of it.
     assert norms(table) == pytest.approx([1] * 8, rel=1e-3)
 
 
@@ -103,7 +108,8 @@ def test_fit_with_loss_scaling_clips() -> None:
     trained.compile(scaled, "mse")
     trained.fit(IDS, TARGETS, verbose=0)
     table = trained.get_layer("table").embeddings
-    assert norms(table)[[1, 2, 5]] == pytest.approx([1, 1, 1], rel=1e-2)
+    # Rounding of the norm and of one product.
+    assert norms(table)[[1, 2, 5]] == pytest.approx([1, 1, 1], rel=1e-6)
 
 
 # Keras turns a variable into an array as NumPy 2 does not like it.

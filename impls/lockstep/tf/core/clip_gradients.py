@@ -6,9 +6,17 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from lockstep.spec import multitask as words
+from lockstep.spec import tf_host
 from lockstep.tf.core.zero_test import summed_values
 
-__all__ = ["clip_factor", "global_norm", "half_square_sums", "scale_gradients"]
+__all__ = [
+    "clip",
+    "clip_factor",
+    "global_norm",
+    "half_square_sums",
+    "scale_gradients",
+]
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
 
@@ -24,6 +32,42 @@ def global_norm(
     """
     total = tf.reduce_sum(half_square_sums(gradients, dtype))
     return tf.sqrt(total * tf.constant(2, dtype))
+
+
+def clip(
+    gradients: Sequence[Gradient],
+    clip_norm: float,
+    error_if_nonfinite: bool,
+    strict: bool,
+) -> tuple[list[Gradient], tf.Tensor]:
+    """Return gradients whose global norm is at most ``clip_norm``, and the norm.
+
+    s = clip_norm min(1 / norm, 1 / clip_norm); each g becomes g s. Strict: in the
+    gradients' dtype, which must be one and dense.
+    """
+    present = [gradient for gradient in gradients if gradient is not None]
+    dtype = tf.float32
+    if strict:
+        words.refuse_sparse(any(isinstance(g, tf.IndexedSlices) for g in present))
+        words.refuse_mixed_dtypes([gradient.dtype.name for gradient in present])
+        dtype = present[0].dtype if present else dtype
+    else:
+        words.check_clip_norm(clip_norm)
+    norm = global_norm(present, dtype)
+    if error_if_nonfinite:
+        norm = require_finite(norm)
+    return scale_gradients(gradients, clip_factor(norm, clip_norm)), norm
+
+
+def require_finite(norm: tf.Tensor) -> tf.Tensor:
+    """Return ``norm`` if it is finite; otherwise raise, now or when the graph runs."""
+    finite = tf.math.is_finite(norm)
+    if tf.executing_eagerly():
+        if not finite:
+            raise words.nonfinite_norm(float(norm))
+        return norm
+    with tf.control_dependencies([tf.Assert(finite, [tf_host.NONFINITE_NORM, norm])]):
+        return tf.identity(norm)
 
 
 def half_square_sums(
