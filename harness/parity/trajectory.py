@@ -11,7 +11,13 @@ from harness.parity.cases import CannotInterpretError, Case, Variable, array, gr
 from lockstep.interface import Array, Gradient, Host, Rows
 from lockstep.spec.optimizers import OPTIMIZERS
 
-__all__ = ["Training", "flat_gradient", "recorded_state", "recorded_trajectory"]
+__all__ = [
+    "Training",
+    "flat",
+    "flat_gradient",
+    "recorded_state",
+    "recorded_trajectory",
+]
 
 State = Mapping[str, Array]
 
@@ -126,8 +132,12 @@ def recorded_state(step: Mapping[str, Any], variables: Mapping[str, Variable]) -
 
 
 def flat_gradient(name: str, gradient: Gradient) -> State:
-    """Flatten an unscaled gradient; one that is absent is so in words."""
-    key = f"unscaled_gradients/{name}"
+    """Flatten an unscaled gradient."""
+    return flat(f"unscaled_gradients/{name}", gradient)
+
+
+def flat(key: str, gradient: Gradient) -> State:
+    """Flatten a gradient under ``key``; one that is absent is so in words."""
     if isinstance(gradient, Rows):
         indices = np.asarray(gradient.indices, np.int64)
         return {f"{key}/indices": indices, f"{key}/values": gradient.values}

@@ -86,6 +86,21 @@ class EagerHost:
         """Return strength * sum(x**2) / 2 as a function of x."""
         return lambda weight: strength * tf.nn.l2_loss(value_of(weight))
 
+    def penalty(self, strength: float) -> Callable[[Any], tf.Tensor]:
+        """Return the same function."""
+        return self.regularizer(strength)
+
+    def regularization_losses(self, losses: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Hand the losses themselves over."""
+        return {"losses": losses}
+
+    def regularization_functions(self) -> None:
+        """Return None: there are no collections."""
+
+    def tensor_name(self, tensor: Any) -> str:
+        """Return an empty string: Keras has no names for tensors."""
+        return ""
+
     def read(self, variable: Any) -> Array:
         """Return the value of a variable or tensor."""
         return np.asarray(value_of(variable))

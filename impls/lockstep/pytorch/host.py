@@ -97,6 +97,21 @@ class TorchHost:
         """Return strength * sum(x**2) / 2 as a function of x."""
         return lambda weight: strength * (weight.square().sum() / 2)
 
+    def penalty(self, strength: float) -> Callable[[Tensor], Tensor]:
+        """Return the same function."""
+        return self.regularizer(strength)
+
+    def regularization_losses(self, losses: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Hand the losses themselves over."""
+        return {"losses": losses}
+
+    def regularization_functions(self) -> None:
+        """Return None: there are no collections."""
+
+    def tensor_name(self, tensor: Any) -> str:
+        """Return an empty string: tensors have no names."""
+        return ""
+
     def read(self, variable: Any) -> Array:
         """Return the value of a tensor, or a plain number."""
         if not isinstance(variable, Tensor):

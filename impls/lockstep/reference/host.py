@@ -77,6 +77,23 @@ class NumpyHost:
         """Return the gradient of strength * sum(x**2) / 2 as a function of x."""
         return lambda weight: np.asarray(np.float32(strength) * weight.value)
 
+    def penalty(self, strength: float) -> Callable[[Variable], Array]:
+        """Return strength * sum(x**2) / 2 as a function of x."""
+        return lambda weight: np.asarray(
+            np.float32(strength) * (np.square(weight.value).sum() / 2)
+        )
+
+    def regularization_losses(self, losses: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Hand the losses themselves over."""
+        return {"losses": losses}
+
+    def regularization_functions(self) -> None:
+        """Return None: there are no collections."""
+
+    def tensor_name(self, tensor: Any) -> str:
+        """Return an empty string: arrays have no names."""
+        return ""
+
     def read(self, variable: Any) -> Array:
         """Return the value of a variable, or the array itself."""
         value = variable.value if isinstance(variable, Variable) else variable

@@ -29,8 +29,8 @@ WRAPPERS = [
     "MultitaskOptimizerWrapper",
     "VariableClippingOptimizer",
 ]
-TORCH_ONLY = {"PolicyLR"}
-"""What only torch has: its own interface for schedules."""
+TORCH_ONLY = {"PolicyLR", "TensorBoardRecorder"}
+"""What only torch has: its own interfaces for schedules and summaries."""
 METHODS = [name for name in vars(Wrapper) if not name.startswith("_")]
 
 
