@@ -17,6 +17,7 @@ from lockstep.pytorch.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
 )
+from lockstep.pytorch.optimize_loss import OPTIMIZER_CLS_NAMES, optimize_loss
 from lockstep.pytorch.optimizers import (
     AdagradOptimizer,
     AdamOptimizer,
@@ -28,8 +29,12 @@ from lockstep.pytorch.optimizers import (
 )
 from lockstep.pytorch.regularizer import mp_regularizer_wrapper
 from lockstep.pytorch.variable_clipping import VariableClippingOptimizer
+from lockstep.spec.pipeline import pipeline_of
+from lockstep.spec.summaries import OPTIMIZER_SUMMARIES
 
 __all__ = [
+    "OPTIMIZER_CLS_NAMES",
+    "OPTIMIZER_SUMMARIES",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -48,4 +53,6 @@ __all__ = [
     "clip_gradients_by_global_norm",
     "lr_policies",
     "mp_regularizer_wrapper",
+    "optimize_loss",
+    "pipeline_of",
 ]

@@ -6,6 +6,7 @@ from functools import partial, partialmethod
 
 from lockstep import pytorch
 from lockstep.pytorch import (
+    OPTIMIZER_SUMMARIES,
     AdagradOptimizer,
     AdamOptimizer,
     AdamWOptimizer,
@@ -13,10 +14,13 @@ from lockstep.pytorch import (
     MomentumOptimizer,
     RMSPropOptimizer,
     mp_regularizer_wrapper,
+    pipeline_of,
 )
 from lockstep.spec.lr_policies import strict_module
 
 __all__ = [
+    "OPTIMIZER_CLS_NAMES",
+    "OPTIMIZER_SUMMARIES",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -35,6 +39,8 @@ __all__ = [
     "clip_gradients_by_global_norm",
     "lr_policies",
     "mp_regularizer_wrapper",
+    "optimize_loss",
+    "pipeline_of",
 ]
 
 
@@ -90,6 +96,8 @@ class AutomaticLossScaler(pytorch.AutomaticLossScaler):
     __init__ = partialmethod(pytorch.AutomaticLossScaler.__init__, strict=True)
 
 
+OPTIMIZER_CLS_NAMES = {**pytorch.OPTIMIZER_CLS_NAMES, "Ftrl": FtrlOptimizer}
+optimize_loss = partial(pytorch.optimize_loss, strict=True)
 clip_gradients_by_global_norm = partial(
     pytorch.clip_gradients_by_global_norm, strict=True
 )

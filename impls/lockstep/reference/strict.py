@@ -6,6 +6,7 @@ from functools import partial, partialmethod
 
 from lockstep import reference
 from lockstep.reference import (
+    OPTIMIZER_SUMMARIES,
     AdagradOptimizer,
     AdamOptimizer,
     AdamWOptimizer,
@@ -15,11 +16,14 @@ from lockstep.reference import (
     Rows,
     Variable,
     mp_regularizer_wrapper,
+    pipeline_of,
 )
 from lockstep.reference.optimizers import Optimizer
 from lockstep.spec.lr_policies import strict_module
 
 __all__ = [
+    "OPTIMIZER_CLS_NAMES",
+    "OPTIMIZER_SUMMARIES",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -39,6 +43,8 @@ __all__ = [
     "clip_gradients_by_global_norm",
     "lr_policies",
     "mp_regularizer_wrapper",
+    "optimize_loss",
+    "pipeline_of",
 ]
 
 
@@ -90,6 +96,8 @@ class AutomaticLossScaler(reference.AutomaticLossScaler):
 
 
 FtrlOptimizer = partial(reference.FtrlOptimizer, strict=True)
+OPTIMIZER_CLS_NAMES = {**reference.OPTIMIZER_CLS_NAMES, "Ftrl": FtrlOptimizer}
+optimize_loss = partial(reference.optimize_loss, strict=True)
 clip_gradients_by_global_norm = partial(
     reference.clip_gradients_by_global_norm, strict=True
 )

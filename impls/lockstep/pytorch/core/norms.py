@@ -10,7 +10,13 @@ from torch import Tensor
 from lockstep.pytorch.core import foreach
 from lockstep.pytorch.core.rows import sum_duplicates
 
-__all__ = ["accurate_norm", "magnitudes", "tensor_norms", "total_norm"]
+__all__ = [
+    "accurate_norm",
+    "magnitudes",
+    "norm_of_each",
+    "tensor_norms",
+    "total_norm",
+]
 
 # So many elements float32 adds up with an error below 1e-7.
 BLOCK = 1 << 14
@@ -57,6 +63,43 @@ def tensor_norms(gradients: Sequence[Tensor]) -> Tensor:
     """Return the norm of each gradient, squared and added in float64: [n]."""
     norms = foreach.norms(stored_values(gradients))
     return together(norms, gradients[0].device)
+
+
+@torch.no_grad()
+def norm_of_each(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the norm of each tensor in float32, right to 1e-6: [n].
+
+    It is infinite where its square would leave the range of float32, and may be 0
+    where the squares of all elements would. Nothing waits for a GPU unless a tensor is
+    sparse. On the CPU a large tensor is added up in rows, as in :func:`total_norm`.
+    """
+    values = stored_values(tensors)
+    # Reading takes longer than float64 does on a GPU; on the CPU it is the other way.
+    narrow = [v.is_cpu and v.itemsize < 8 for v in values]
+    large = [n and v.numel() > BLOCK for n, v in zip(narrow, values, strict=True)]
+    norms = {k: norm_by_rows(values[k]) for k, is_large in enumerate(large) if is_large}
+    for dtype in (torch.float32, torch.float64):
+        positions = [
+            k
+            for k, is_narrow in enumerate(narrow)
+            if k not in norms and is_narrow == (dtype == torch.float32)
+        ]
+        found = foreach.norms([values[k] for k in positions], dtype=dtype)
+        norms.update(zip(positions, found, strict=True))
+    inexact = together([norms[k] for k in range(len(values))], tensors[0].device)
+    norm = inexact.double()
+    overflows = norm.square() > torch.finfo(torch.float32).max
+    return torch.where(overflows, torch.inf, norm).float()
+
+
+def norm_by_rows(tensor: Tensor) -> Tensor:
+    """Return the norm of a large tensor on the CPU: 0-d, float32."""
+    flat = tensor.reshape(-1) if tensor.itemsize == 4 else tensor.reshape(-1).float()
+    even = flat.numel() // BLOCK * BLOCK
+    rows = torch.linalg.vector_norm(flat[:even].view(-1, BLOCK), dim=1)
+    rest = torch.linalg.vector_norm(flat[even:])
+    wide = torch.cat([rows, rest[None]]).double()
+    return torch.linalg.vector_norm(wide).float()
 
 
 @torch.no_grad()
