@@ -26,6 +26,7 @@ from harness.parity.mutant import (
 from harness.parity.policy_mutants import policy_mutants
 from harness.parity.row_mutants import row_mutants
 from harness.parity.scale_mutants import scale_mutants
+from harness.parity.step_mutants import step_mutants
 from lockstep.interface import Array, Rows
 
 __all__ = ["MUTANTS", "Mutant", "planted"]
@@ -238,4 +239,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *scale_mutants(),
     *masters_mutants(),
     *gradient_mutants(),
+    *step_mutants(),
 )

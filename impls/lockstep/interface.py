@@ -201,6 +201,33 @@ class Host(Protocol):
         """Return the same loss in float16, for variables in float16."""
         ...
 
+    def optimized(
+        self,
+        optimize: Callable[[Any, Any], Any],
+        loss_of: Callable[[Sequence[Any]], Any],
+    ) -> Callable[..., Any]:
+        """Return a function that trains by what ``optimize_loss`` made.
+
+        It takes the host's gradients and, if there is one, the flag ``skip_update``,
+        and returns the loss; it is called inside of a function that is compiled.
+
+        ``optimize(loss, skip_update)`` calls ``optimize_loss``. Where operations run as
+        they are called, this is done at once, and only once: ``loss`` is a function, as
+        is ``skip_update``, and what was made is called for each step. A graph calls it
+        inside of the function that is compiled, with tensors.
+
+        ``loss_of``: gradients -> what :meth:`linear_loss` returns.
+        """
+        ...
+
+    def step_object(self, made: Any) -> Any:
+        """Return what holds the state of a step, given what ``optimize_loss`` returned.
+
+        It has ``optimizer``, ``global_step``, ``scaler`` (with ``state``, or None) and
+        ``accumulators``: a list like ``var_list``, with None where there is none.
+        """
+        ...
+
     def regularizer(self, strength: float) -> Any:
         """Return a regularizer of this host: strength * sum(x**2) / 2 of a weight x."""
         ...

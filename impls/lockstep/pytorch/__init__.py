@@ -18,6 +18,7 @@ from lockstep.pytorch.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
 )
+from lockstep.pytorch.optimize_loss import OPTIMIZER_CLS_NAMES, optimize_loss
 from lockstep.pytorch.optimizers import (
     AdagradOptimizer,
     AdamOptimizer,
@@ -33,8 +34,12 @@ from lockstep.pytorch.regularization import get_regularization_loss
 from lockstep.pytorch.regularizer import mp_regularizer_wrapper
 from lockstep.pytorch.summaries import TensorBoardRecorder
 from lockstep.pytorch.variable_clipping import VariableClippingOptimizer
+from lockstep.spec.pipeline import pipeline_of
+from lockstep.spec.summaries import OPTIMIZER_SUMMARIES
 
 __all__ = [
+    "OPTIMIZER_CLS_NAMES",
+    "OPTIMIZER_SUMMARIES",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -57,6 +62,8 @@ __all__ = [
     "get_regularization_loss",
     "lr_policies",
     "mp_regularizer_wrapper",
+    "optimize_loss",
+    "pipeline_of",
     "post_process_gradients",
     "reduce_gradients",
 ]

@@ -93,6 +93,25 @@ class TorchHost:
         loss = self.linear_loss(variables, gradients)
         return lambda: loss().half()
 
+    def optimized(
+        self,
+        optimize: Callable[[Any, Any], Any],
+        loss_of: Callable[[Sequence[Any]], Any],
+    ) -> Callable[..., Any]:
+        """Make the step now; its loss has the gradients of the call."""
+        given: list[Any] = []
+        step = optimize(lambda: loss_of(given[0])(), lambda: given[1])
+
+        def train(*arguments: Any) -> Any:
+            given[:] = arguments
+            return step()
+
+        return train
+
+    def step_object(self, made: Any) -> Any:
+        """Return the step itself."""
+        return made
+
     def regularizer(self, strength: float) -> Callable[[Tensor], Tensor]:
         """Return strength * sum(x**2) / 2 as a function of x."""
         return lambda weight: strength * (weight.square().sum() / 2)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lockstep import pytorch
 from lockstep.pytorch import (
+    OPTIMIZER_SUMMARIES,
     AdagradOptimizer,
     AdamOptimizer,
     AdamWOptimizer,
@@ -18,11 +19,14 @@ from lockstep.pytorch import (
     TensorBoardRecorder,
     get_regularization_loss,
     mp_regularizer_wrapper,
+    pipeline_of,
     reduce_gradients,
 )
 from lockstep.spec.lr_policies import strict_module
 
 __all__ = [
+    "OPTIMIZER_CLS_NAMES",
+    "OPTIMIZER_SUMMARIES",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -45,6 +49,8 @@ __all__ = [
     "get_regularization_loss",
     "lr_policies",
     "mp_regularizer_wrapper",
+    "optimize_loss",
+    "pipeline_of",
     "post_process_gradients",
     "reduce_gradients",
 ]
@@ -102,6 +108,8 @@ class AutomaticLossScaler(pytorch.AutomaticLossScaler):
     __init__ = partialmethod(pytorch.AutomaticLossScaler.__init__, strict=True)
 
 
+OPTIMIZER_CLS_NAMES = {**pytorch.OPTIMIZER_CLS_NAMES, "Ftrl": FtrlOptimizer}
+optimize_loss = partial(pytorch.optimize_loss, strict=True)
 clip_gradients_by_global_norm = partial(
     pytorch.clip_gradients_by_global_norm, strict=True
 )

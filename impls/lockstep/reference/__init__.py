@@ -16,6 +16,7 @@ from lockstep.reference.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
 )
+from lockstep.reference.optimize_loss import OPTIMIZER_CLS_NAMES, optimize_loss
 from lockstep.reference.optimizers import (
     AdagradOptimizer,
     AdamOptimizer,
@@ -31,8 +32,12 @@ from lockstep.reference.regularization import get_regularization_loss
 from lockstep.reference.regularizer import mp_regularizer_wrapper
 from lockstep.reference.variable import Variable
 from lockstep.reference.variable_clipping import VariableClippingOptimizer
+from lockstep.spec.pipeline import pipeline_of
+from lockstep.spec.summaries import OPTIMIZER_SUMMARIES
 
 __all__ = [
+    "OPTIMIZER_CLS_NAMES",
+    "OPTIMIZER_SUMMARIES",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -55,6 +60,8 @@ __all__ = [
     "get_regularization_loss",
     "lr_policies",
     "mp_regularizer_wrapper",
+    "optimize_loss",
+    "pipeline_of",
     "post_process_gradients",
     "reduce_gradients",
 ]

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from lockstep import reference
 from lockstep.interface import Array, Gradient
 from lockstep.reference import (
+    OPTIMIZER_SUMMARIES,
     AdagradOptimizer,
     AdamOptimizer,
     AdamWOptimizer,
@@ -21,12 +22,15 @@ from lockstep.reference import (
     Variable,
     get_regularization_loss,
     mp_regularizer_wrapper,
+    pipeline_of,
     reduce_gradients,
 )
 from lockstep.reference.optimizers import Optimizer
 from lockstep.spec.lr_policies import strict_module
 
 __all__ = [
+    "OPTIMIZER_CLS_NAMES",
+    "OPTIMIZER_SUMMARIES",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -49,6 +53,8 @@ __all__ = [
     "get_regularization_loss",
     "lr_policies",
     "mp_regularizer_wrapper",
+    "optimize_loss",
+    "pipeline_of",
     "post_process_gradients",
     "reduce_gradients",
 ]
@@ -102,6 +108,8 @@ class AutomaticLossScaler(reference.AutomaticLossScaler):
 
 
 FtrlOptimizer = partial(reference.FtrlOptimizer, strict=True)
+OPTIMIZER_CLS_NAMES = {**reference.OPTIMIZER_CLS_NAMES, "Ftrl": FtrlOptimizer}
+optimize_loss = partial(reference.optimize_loss, strict=True)
 clip_gradients_by_global_norm = partial(
     reference.clip_gradients_by_global_norm, strict=True
 )

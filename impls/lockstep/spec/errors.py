@@ -10,11 +10,15 @@ import difflib
 from collections.abc import Iterable
 
 __all__ = [
+    "AbsentAccumulatedError",
     "AxesError",
     "ClipAndLarcError",
     "DtypeError",
     "LockstepError",
+    "LossNotCallableError",
     "MalformedPairsError",
+    "MissingArgumentError",
+    "MissingDecayError",
     "MissingFrameworkError",
     "MissingLossScaleError",
     "NoBoundariesError",
@@ -27,6 +31,7 @@ __all__ = [
     "OutOfRangeError",
     "ScaleStalledError",
     "ShapeError",
+    "UnknownArgumentError",
     "UnknownNameError",
     "UnsupportedError",
     "UnusableScaleError",
@@ -81,6 +86,25 @@ class UnknownNameError(LockstepError, ValueError):
     """A name is not one of those known; the sentence gives the nearest."""
 
 
+class UnknownArgumentError(UnknownNameError, TypeError):
+    """An optimizer has no argument of this name; the sentence gives the nearest."""
+
+
+class MissingArgumentError(LockstepError, TypeError):
+    """An optimizer needs an argument that was not given."""
+
+
+class MissingDecayError(LockstepError, KeyError):
+    """AdamW without ``weight_decay`` (the original looked it up in a dict)."""
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)
+
+
+class LossNotCallableError(LockstepError, RuntimeError):
+    """A loss that has been computed already, where each step computes it anew."""
+
+
 class OutOfRangeError(LockstepError, ValueError):
     """A value lies outside of its admissible range."""
 
@@ -111,6 +135,10 @@ class NotReducedError(LockstepError, NotImplementedError):
 
 class UnusableScaleError(LockstepError, AttributeError):
     """Strict: a loss scale that the original accepts and fails to use."""
+
+
+class AbsentAccumulatedError(LockstepError, AttributeError):
+    """Strict: an absent gradient that the original fails to add up."""
 
 
 class MissingFrameworkError(LockstepError, ImportError):
