@@ -38,6 +38,7 @@ __all__ = [
     "absent_accumulated",
     "arguments_for",
     "check_rate",
+    "check_stack",
     "instance",
     "loss_not_callable",
     "no_flag",
@@ -214,6 +215,13 @@ def arguments_for(
         if name in given and not callable(given[name]) and not strict:
             parameter.check(f"{OWNER}: {optimizer}", given[name])
     return given
+
+
+def check_stack(settings: Settings, optimizer: Any) -> None:
+    """Raise for a stack that clips by itself, beside LARC; strict: nothing is asked."""
+    clips = not settings.strict and "clip" in stages_of(optimizer)
+    if clips and settings.larc_params is not None:
+        raise larc.clip_and_larc()
 
 
 def rate_argument(make: Callable[..., Any]) -> str:

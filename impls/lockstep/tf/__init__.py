@@ -7,6 +7,7 @@ left behind, and Ftrl, which fails there at a rate of 0.
 
 import tensorflow as tf
 
+from lockstep.spec.summaries import OPTIMIZER_SUMMARIES
 from lockstep.tf import lr_policies
 from lockstep.tf.adamw import AdamWOptimizer
 from lockstep.tf.clip_by_norm import clip_by_global_norm, clip_gradients_by_norm
@@ -18,6 +19,11 @@ from lockstep.tf.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.tf.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
+)
+from lockstep.tf.optimize_loss import (
+    OPTIMIZER_CLS_NAMES,
+    optimize_loss,
+    pipeline_of,
 )
 from lockstep.tf.post_process import post_process_gradients
 from lockstep.tf.reduction import reduce_gradients
@@ -36,6 +42,8 @@ _clip_by_global_norm = clip_by_global_norm
 _clip_gradients_by_norm = clip_gradients_by_norm
 
 __all__ = [
+    "OPTIMIZER_CLS_NAMES",
+    "OPTIMIZER_SUMMARIES",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -58,6 +66,8 @@ __all__ = [
     "get_regularization_loss",
     "lr_policies",
     "mp_regularizer_wrapper",
+    "optimize_loss",
+    "pipeline_of",
     "post_process_gradients",
     "reduce_gradients",
 ]
