@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.pytorch.core.zero_test import all_zero_flags
+from lockstep.pytorch.foreign_state import check_groups
 from lockstep.pytorch.train_v1 import TrainV1, evaluate
 from lockstep.pytorch.untraced import untraced
 from lockstep.spec import torch_host as words
@@ -142,14 +143,31 @@ class OptimizerWrapper(TrainV1, Optimizer):
         return state_dict
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what ``state_dict`` returned."""
+        """Load what ``state_dict`` returned.
+
+        Raises:
+            ValueError: the state of other groups, or of another stack; nothing has
+                changed then.
+        """
         state_dict = state_dict.copy()
         for hook in self._optimizer_load_state_dict_pre_hooks.values():
             replaced = hook(self, state_dict)
             state_dict = state_dict if replaced is None else replaced
+        self._check_saved(state_dict)
         self._load_inner(state_dict)
         for hook in self._optimizer_load_state_dict_post_hooks.values():
             hook(self)
+
+    def _check_saved(self, state_dict: dict[str, Any]) -> None:
+        """Raise for a state that is not of this stack; nothing has changed then."""
+        keeps_masters = getattr(self, "keeps_masters", False)
+        check_groups(type(self).__name__, state_dict, self, keeps_masters)
+        if isinstance(self.inner_optimizer, OptimizerWrapper):
+            self.inner_optimizer._check_saved(self._of_inner(state_dict))
+
+    def _of_inner(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """Return a saved state as the wrapped optimizer would have saved it."""
+        return state_dict
 
     def _load_inner(self, state_dict: dict[str, Any]) -> None:
         """Let the wrapped optimizer load its state."""

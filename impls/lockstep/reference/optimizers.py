@@ -130,7 +130,7 @@ class RuleOptimizer(Optimizer):
         self.name = name or self.spec.name
         self.strict = strict
         self.arguments: Mapping[str, Any] = self.spec.bind(args, kwargs)
-        self.slots: dict[int, dict[str, Array]] = {}
+        self.slots: dict[Variable, dict[str, Array]] = {}
         self.shared: Shared = {
             name: np.asarray(self.arguments[start], np.float32)
             for name, start in (self.spec.shared or {}).items()
@@ -138,12 +138,12 @@ class RuleOptimizer(Optimizer):
 
     def update(self, gradient: Array | Rows, variable: Variable) -> None:
         """Apply the rule; the slots of a variable are made at its first update."""
-        slots = self.slots.setdefault(id(variable), self.initial_slots(variable))
+        slots = self.slots.setdefault(variable, self.initial_slots(variable))
         is_rows = isinstance(gradient, Rows)
         rule = self.rule.update_rows if is_rows else self.rule.update_dense
         policy = self.policy(variable.dtype)
         with np.errstate(all="ignore"):
-            variable.value, self.slots[id(variable)] = rule(
+            variable.value, self.slots[variable] = rule(
                 policy, self.shared, variable.value, slots, gradient
             )
 
@@ -177,7 +177,7 @@ class RuleOptimizer(Optimizer):
 
     def get_slot(self, var: Variable, name: str) -> Array | None:
         """Return the state array ``name`` of ``var``; None before its first update."""
-        return self.slots.get(id(var), {}).get(name)
+        return self.slots.get(var, {}).get(name)
 
     def get_slot_names(self) -> list[str]:
         """Return the names of the slots that the arguments call for."""
