@@ -12,6 +12,7 @@ from typing import Protocol
 
 from harness.parity.cases import Case
 from harness.parity.families import (
+    agn,
     auto_loss_scaler,
     base_optimizers,
     loss_scale,
@@ -51,4 +52,5 @@ BUILT: Mapping[str, Family] = {
     "auto_loss_scaler_backoff": auto_loss_scaler,
     "auto_loss_scaler_logmax": auto_loss_scaler,
     "mixed_precision_wrapper": mixed_precision_wrapper,
+    "agn": agn,
 }

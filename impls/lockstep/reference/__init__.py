@@ -7,7 +7,9 @@ are those of TensorFlow 1.15 to the bit.
 
 from lockstep.interface import Rows
 from lockstep.reference import lr_policies
+from lockstep.reference.agn import AGNOptimizer
 from lockstep.reference.automatic_scaler import AutomaticLossScaler
+from lockstep.reference.center import AGNCustomGetter
 from lockstep.reference.loss_scale import DynamicLossScale, FixedLossScale
 from lockstep.reference.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
 from lockstep.reference.mixed_precision import MixedPrecisionOptimizerWrapper
@@ -29,6 +31,8 @@ from lockstep.reference.variable import Variable
 from lockstep.reference.variable_clipping import VariableClippingOptimizer
 
 __all__ = [
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",

@@ -246,6 +246,13 @@ class FtrlOptimizer(RuleOptimizer):
         super().update(gradient, variable)
 
 
+def base_of(optimizer: Any) -> RuleOptimizer:
+    """Return the innermost optimizer: the one that owns the slots."""
+    while not isinstance(optimizer, RuleOptimizer):
+        optimizer = optimizer.inner_optimizer
+    return optimizer
+
+
 def check_pairs(grads_and_vars: Iterable[Any], owner: str) -> Pairs:
     """Return the checked pairs; nothing has changed when this raises."""
     pairs = as_pairs(grads_and_vars, owner)

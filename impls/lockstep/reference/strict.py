@@ -20,6 +20,8 @@ from lockstep.reference.optimizers import Optimizer
 from lockstep.spec.lr_policies import strict_module
 
 __all__ = [
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -87,6 +89,18 @@ class AutomaticLossScaler(reference.AutomaticLossScaler):
     """The scaler with ``strict=True``."""
 
     __init__ = partialmethod(reference.AutomaticLossScaler.__init__, strict=True)
+
+
+class AGNCustomGetter(reference.AGNCustomGetter):
+    """The getter with ``strict=True``."""
+
+    __init__ = partialmethod(reference.AGNCustomGetter.__init__, strict=True)
+
+
+class AGNOptimizer(reference.AGNOptimizer):
+    """The wrapper with ``strict=True``."""
+
+    __init__ = partialmethod(reference.AGNOptimizer.__init__, strict=True)
 
 
 FtrlOptimizer = partial(reference.FtrlOptimizer, strict=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 __all__ = [
     "AxesError",
     "DtypeError",
+    "GetterError",
     "LockstepError",
     "MalformedPairsError",
     "MissingFrameworkError",
@@ -20,6 +21,7 @@ __all__ = [
     "NoGradientsError",
     "NonFiniteNormError",
     "NotAnOptimizerError",
+    "NotFromGetterError",
     "NotScalableError",
     "OutOfRangeError",
     "ScaleStalledError",
@@ -60,6 +62,16 @@ class MalformedPairsError(LockstepError, TypeError):
 
 class AxesError(LockstepError, TypeError):
     """``vars_to_clip_dims`` is not a mapping from variables to lists of axes."""
+
+
+class GetterError(LockstepError, TypeError):
+    """``custom_getter`` is no ``AGNCustomGetter`` of this backend."""
+
+
+class NotFromGetterError(LockstepError, KeyError):
+    """A variable was not made through the ``AGNCustomGetter``."""
+
+    __str__ = Exception.__str__  # A KeyError shows its argument in quotes.
 
 
 class DtypeError(LockstepError, TypeError):
