@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from lockstep.tf import lr_policies
 from lockstep.tf.adamw import AdamWOptimizer
+from lockstep.tf.agn import AGNOptimizer
+from lockstep.tf.center import AGNCustomGetter
 from lockstep.tf.ftrl import FtrlOptimizer
 from lockstep.tf.loss_scale import DynamicLossScale, FixedLossScale
 from lockstep.tf.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
@@ -28,6 +30,8 @@ MomentumOptimizer = tf.compat.v1.train.MomentumOptimizer
 RMSPropOptimizer = tf.compat.v1.train.RMSPropOptimizer
 
 __all__ = [
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",

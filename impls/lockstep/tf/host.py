@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lockstep.interface import Array, Gradient, Rows
+from lockstep.interface import Array, Gradient, Rows, Worker
+from lockstep.tf.agn_host import eager_facts, eager_workers, graph_facts, graph_workers
 from lockstep.tf.core.device import use_device
 from lockstep.tf.hooks import base_of
 from lockstep.tf.pairs import as_variable
@@ -56,6 +57,14 @@ class EagerHost:
     def key(self, variable: Any) -> Any:
         """Return a reference: variables of TensorFlow 2 cannot be hashed."""
         return variable.ref()
+
+    def workers(self, named: Mapping[str, Array], count: int) -> list[Worker]:
+        """Make workers that share one center."""
+        return eager_workers(self, named, count)
+
+    def getter_facts(self, named: Mapping[str, bool]) -> dict[str, Any]:
+        """Make variables through a getter; there are no collections here."""
+        return eager_facts(self.names.AGNCustomGetter("/cpu:0"), named)
 
     def counter(self) -> Any:
         """Make a step counter."""
@@ -97,8 +106,11 @@ class EagerHost:
         return np.asarray(as_variable(variable))
 
     def slot(self, optimizer: Any, variable: Any, name: str) -> Array | None:
-        """Return a slot of the base optimizer."""
-        slot = base_of(optimizer).get_slot(variable, name)
+        """Return a slot of the base optimizer, or of what workers share."""
+        getter = getattr(optimizer, "custom_getter", None)
+        slot = None if getter is None else getter.center.slot(variable, name)
+        if slot is None:
+            slot = base_of(optimizer).get_slot(variable, name)
         return None if slot is None else self.read(slot)
 
     def shared(self, optimizer: Any) -> dict[str, Array]:
@@ -164,6 +176,14 @@ class GraphHost(EagerHost):
     def variable(self, name: str, value: Array, kind: str | None = None) -> Any:
         """Make a resource variable in the graph."""
         return v1.Variable(value, name=name, use_resource=True)
+
+    def workers(self, named: Mapping[str, Array], count: int) -> list[Worker]:
+        """Make workers that share one center, in scopes of their own."""
+        return graph_workers(self, named, count)
+
+    def getter_facts(self, named: Mapping[str, bool]) -> dict[str, Any]:
+        """Make variables in scopes that have a getter."""
+        return graph_facts(self.names.AGNCustomGetter("/cpu:0"), named)
 
     def counter(self) -> Any:
         """Make a step counter in the graph."""

@@ -19,8 +19,11 @@ from lockstep.tf import (
     MomentumOptimizer,
     RMSPropOptimizer,
 )
+from lockstep.tf.center import Center
 
 __all__ = [
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -113,6 +116,36 @@ class AutomaticLossScaler(default.AutomaticLossScaler):
         self, algorithm: str = "Backoff", params: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(algorithm, params, strict=True)
+
+
+class AGNCustomGetter(default.AGNCustomGetter):
+    """The getter with ``strict=True``."""
+
+    def __init__(self, worker_device: Any, center: Center | None = None) -> None:
+        super().__init__(worker_device, center, strict=True)
+
+
+class AGNOptimizer(default.AGNOptimizer):
+    """The wrapper of asynchronous workers with ``strict=True``."""
+
+    def __init__(
+        self,
+        optimizer: tf.compat.v1.train.Optimizer,
+        num_worker: int,
+        custom_getter: default.AGNCustomGetter,
+        communication_period: int = 10,
+        use_locking: bool = True,
+        name: str = "AGNOptimizer",
+    ) -> None:
+        super().__init__(
+            optimizer,
+            num_worker,
+            custom_getter,
+            communication_period,
+            use_locking,
+            name,
+            strict=True,
+        )
 
 
 class AdamWOptimizer(default.AdamWOptimizer):
