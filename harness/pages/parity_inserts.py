@@ -40,6 +40,7 @@ TOOLS = {
         ),
     ),
     "masters": ("Parity of the float32 masters", ("mixed_precision_wrapper",)),
+    "optimize_loss": ("Parity of optimize_loss", ("optimize_loss",)),
     "policies": ("Parity of the learning-rate policies", ("lr_policies",)),
 }
 """Insert of a tool's page -> its title and the families of the tool."""

@@ -18,7 +18,7 @@ from harness.pages.findings import (
     table_files,
 )
 from harness.pages.parity_inserts import parity_inserts
-from harness.pages.rules import optimizers_insert
+from harness.pages.rules import optimizers_insert, pipeline_insert
 from harness.pages.sources import BENCHMARKS, EXPERIMENTS, Figure, Question, Source
 from harness.pages.templating import render
 from harness.record import folder as records
@@ -45,6 +45,7 @@ def write_pages(
             "answers": render("answers.md.jinja", found=found),
             **_costs(timed),
             "base_optimizers": optimizers_insert(),
+            "pipeline": pipeline_insert(),
             **checkout_inserts(ROOT),
         }
         for name, text in inserts.items():

@@ -13,6 +13,7 @@ from lockstep.pytorch.core.clip_by_global_norm import (
     clip_scale,
     norm_in_float32,
     scale_in_float32,
+    scale_in_place,
 )
 from lockstep.pytorch.gradients import Pairs, require_tensor
 from lockstep.spec import clip_by_global_norm as words
@@ -123,7 +124,8 @@ def clip_pairs(
         words.check_limit(words.BY_NORM, "clip_gradients", limit)
     gradients = [gradient for gradient, _ in pairs]
     norm = norm_in_float32(gradients, strict)
-    clipped = scale_in_float32(gradients, clip_scale(norm, limit), in_place)
+    scale = scale_in_place if in_place else scale_in_float32
+    clipped = scale(gradients, clip_scale(norm, limit))
     if strict:
         clipped = shaped_as_original(clipped)
     return [

@@ -132,15 +132,15 @@ def apply_larc(
     if not policy.guarded:
         # Quirk: docs/differences.md#larc-sparse
         gradients = [g.to_dense() if g.is_sparse else g for g in gradients]
-    weight_norms = larc.tensor_norms(parameters, not policy.guarded)
-    gradient_norms = larc.tensor_norms(gradients, not policy.guarded)
-    gradient_norms = gradient_norms.to(weight_norms.device, non_blocking=True)
-    raw = larc.raw_ratio(policy, rate, weight_norms, gradient_norms)
+    norms = larc.tensor_norms if policy.guarded else larc.norms_as_original
+    raw = larc.raw_ratio(policy, rate, norms(parameters), norms(gradients))
     ratio = larc.larc_ratio(policy, raw)
     if told is not None:
         names = [told[1][k] for k in positions]
         record_ratios(told[0], policy, names, (raw, ratio, rate))
-    scaled = iter(larc.scale_by_ratios(gradients, ratio, in_place))
+    if in_place:
+        larc.scale_in_place(gradients, ratio)
+    scaled = iter(gradients if in_place else larc.scale_by_ratios(gradients, ratio))
     return [(None if g is None else next(scaled), p) for g, p in pairs]
 
 

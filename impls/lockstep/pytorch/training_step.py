@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -71,7 +72,7 @@ class TrainingStep:
         self.micro_step = 0
         self._absent: list[str] | None = None
 
-    @property
+    @cached_property
     def pipeline(self) -> tuple[str, ...]:
         """The stages that a gradient goes through here, in their order."""
         return self.settings.pipeline(self.optimizer)
@@ -161,7 +162,9 @@ class TrainingStep:
         not finite, and clipping would spoil the others.
         """
         settings = self.settings
-        changes = settings.clip_gradients is not None or settings.larc_params is not None
+        changes = (
+            settings.clip_gradients is not None or settings.larc_params is not None
+        )
         if not (changes or self.recorder) or "finite check" not in self.pipeline:
             return True
         return all(finite_flags([g for g, _ in pairs if g is not None]))
@@ -232,7 +235,9 @@ class TrainingStep:
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that the next steps depend on, but for the parameters."""
-        sums = [total if total is None else total.clone() for total in self.accumulators]
+        sums = [
+            total if total is None else total.clone() for total in self.accumulators
+        ]
         numbers = {"global_step": int(self.global_step), "micro_step": self.micro_step}
         return {
             "optimizer": self.optimizer.state_dict(),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from lockstep.interface import Array, Rows
@@ -11,15 +13,15 @@ from lockstep.reference.rows import densify, sum_duplicates
 from lockstep.spec.larc import LarcPolicy
 from lockstep.spec.mixed_precision import LARGEST
 
-__all__ = [
-    "as_original",
-    "cast_ratio",
-    "larc_ratio",
-    "raw_ratio",
-    "scale_by_ratio",
-    "tensor_norm",
-    "values_of",
-]
+__all__ = ["larc_ratio", "raw_ratio", "scale_by_ratios", "tensor_norms"]
+
+
+def tensor_norms(tensors: Sequence[Array | Rows]) -> list[Array]:
+    """Return sqrt(sum of squares) of each tensor in float32, 0-d each.
+
+    Rows of a sparse one that share an index are summed first.
+    """
+    return [tensor_norm(values_of(tensor)) for tensor in tensors]
 
 
 def tensor_norm(values: Array) -> Array:
@@ -67,6 +69,13 @@ def raw_ratio(policy: LarcPolicy, rate: Array, weight: Array, gradient: Array) -
 def larc_ratio(policy: LarcPolicy, raw: Array) -> Array:
     """Return the ratio: in mode "clip" the smaller of the raw one and 1."""
     return np.asarray(np.minimum(raw, np.float32(1))) if policy.mode == "clip" else raw
+
+
+def scale_by_ratios(
+    gradients: Sequence[Array | Rows], ratios: Sequence[Array]
+) -> list[Array | Rows]:
+    """Return each gradient times its ratio, which is rounded to its dtype first."""
+    return [scale_by_ratio(*pair) for pair in zip(gradients, ratios, strict=True)]
 
 
 def scale_by_ratio(gradient: Array | Rows, ratio: Array) -> Array | Rows:

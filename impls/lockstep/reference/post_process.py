@@ -76,36 +76,24 @@ def apply_larc(
     policy: LarcPolicy, pairs: Pairs, lr: npt.ArrayLike, asked: Summaries
 ) -> Pairs:
     """Multiply each gradient that is present by its ratio."""
-    rate = as_rate(lr, policy)
-    scaled: Pairs = []
-    for gradient, variable in pairs:
-        if gradient is not None:
-            check_like(gradient, variable)
-            gradient = scale_one(policy, rate, gradient, variable, asked)
-        scaled.append((gradient, variable))
-    return scaled
-
-
-def scale_one(
-    policy: LarcPolicy,
-    rate: Array,
-    gradient: Array | Rows,
-    variable: Variable,
-    asked: Summaries,
-) -> Array | Rows:
-    """Multiply one gradient by its ratio."""
+    rate, present = as_rate(lr, policy), [pair for pair in pairs if pair[0] is not None]
+    gradients = [check_like(gradient, variable) for gradient, variable in present]
     if not policy.guarded:
-        gradient = larc.as_original(gradient, variable.shape)
-    weight_norm = larc.tensor_norm(variable.value)
-    gradient_norm = larc.tensor_norm(larc.values_of(gradient))
-    raw = larc.raw_ratio(policy, rate, weight_norm, gradient_norm)
-    ratio = larc.larc_ratio(policy, raw)
-    record_ratio(asked, policy, variable.name, (raw, ratio, rate))
-    return larc.scale_by_ratio(gradient, ratio)
+        shapes = [variable.shape for _, variable in present]
+        gradients = [*map(larc.as_original, gradients, shapes)]
+    weights = larc.tensor_norms([variable.value for _, variable in present])
+    norms = zip(weights, larc.tensor_norms(gradients), strict=True)
+    raws = [larc.raw_ratio(policy, rate, *pair) for pair in norms]
+    ratios = [larc.larc_ratio(policy, raw) for raw in raws]
+    for (_, variable), raw, ratio in zip(present, raws, ratios, strict=True):
+        record_ratio(asked, policy, variable.name, (raw, ratio, rate))
+    scaled = iter(larc.scale_by_ratios(gradients, ratios))
+    return [(None if g is None else next(scaled), v) for g, v in pairs]
 
 
-def check_like(gradient: Array | Rows, variable: Variable) -> None:
-    """Raise unless a gradient has its variable's dtype and shape."""
+def check_like(gradient: Gradient, variable: Variable) -> Array | Rows:
+    """Return a gradient that is present; raise unless it is like its variable."""
+    assert gradient is not None
     if isinstance(gradient, Rows):
         found = (gradient.values.shape[1:], str(gradient.values.dtype))
         wanted = (variable.shape[1:], str(variable.dtype))
@@ -113,6 +101,7 @@ def check_like(gradient: Array | Rows, variable: Variable) -> None:
         found = (gradient.shape, str(gradient.dtype))
         wanted = (variable.shape, str(variable.dtype))
     require_like(words.LARC, variable.name, found, wanted)
+    return gradient
 
 
 def as_rate(lr: Any, policy: LarcPolicy) -> Array:
@@ -146,7 +135,7 @@ def record_pairs(asked: Summaries, pairs: Pairs) -> None:
                 asked.histogram(f"{name}s", finite, variable.name)
             kind = f"{name}_norm"
             if asked.wants(kind):
-                norm = larc.tensor_norm(values)
+                (norm,) = larc.tensor_norms([values])
                 asked.scalar(kind, kind, norm, variable.name)
 
 

@@ -33,9 +33,7 @@ def divided(gradient: Tensor, iter_size: int) -> Tensor:
     """Return gradient / iter_size, of rows their values."""
     if not gradient.is_sparse:
         return gradient / iter_size
-    return with_rows(
-        gradient, gradient._indices(), gradient._values() / iter_size
-    )
+    return with_rows(gradient, gradient._indices(), gradient._values() / iter_size)
 
 
 def all_rows(total: Tensor, share: Tensor) -> Tensor:
@@ -47,6 +45,4 @@ def all_rows(total: Tensor, share: Tensor) -> Tensor:
 
 def with_rows(like: Tensor, indices: Tensor, values: Tensor) -> Tensor:
     """Return a sparse gradient shaped like another one."""
-    return torch.sparse_coo_tensor(
-        indices, values, like.shape, check_invariants=False
-    )
+    return torch.sparse_coo_tensor(indices, values, like.shape, check_invariants=False)

@@ -12,7 +12,7 @@ from lockstep.pytorch.core.clip_gradients import global_norm, with_values
 from lockstep.pytorch.core.norms import accurate_norm
 from lockstep.pytorch.core.rows import as_rows
 
-__all__ = ["clip_scale", "norm_in_float32", "scale_in_float32"]
+__all__ = ["clip_scale", "norm_in_float32", "scale_in_float32", "scale_in_place"]
 
 
 def norm_in_float32(gradients: Sequence[Tensor | None], strict: bool = False) -> Tensor:
@@ -41,18 +41,26 @@ def clip_scale(norm: Tensor, clip_norm: float) -> Tensor:
 
 
 def scale_in_float32(
-    gradients: Sequence[Tensor | None], scale: Tensor, in_place: bool = False
+    gradients: Sequence[Tensor | None], scale: Tensor
 ) -> list[Tensor | None]:
-    """Return float32(g) scale for each g, of the rows of a sparse one; None stays.
-
-    ``in_place``: what is float32 already is overwritten.
-    """
+    """Return float32(g) scale for each g, of the rows of a sparse one; None stays."""
     present = [gradient for gradient in gradients if gradient is not None]
-    values = [as_rows(g).values if g.is_sparse else g for g in present]
-    wide = [value.float() for value in values]
-    if in_place:
-        foreach.scale_in_place(wide, scale)
-    else:
-        wide = foreach.scale(wide, scale)
+    scaled = map(with_values, present, foreach.scale(in_float32(present), scale))
+    return [None if gradient is None else next(scaled) for gradient in gradients]
+
+
+def scale_in_place(
+    gradients: Sequence[Tensor | None], scale: Tensor
+) -> list[Tensor | None]:
+    """Do as :func:`scale_in_float32`, and overwrite what is float32 already."""
+    present = [gradient for gradient in gradients if gradient is not None]
+    wide = in_float32(present)
+    foreach.scale_in_place(wide, scale)
     scaled = map(with_values, present, wide)
     return [None if gradient is None else next(scaled) for gradient in gradients]
+
+
+def in_float32(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Return the elements of each gradient, of a sparse one those of its rows."""
+    values = [as_rows(g).values if g.is_sparse else g for g in gradients]
+    return [value.float() for value in values]

@@ -19,6 +19,7 @@ __all__ = [
     "norms",
     "scale",
     "scale_each",
+    "scale_each_in_place",
     "scale_in_place",
 ]
 
@@ -54,19 +55,32 @@ def scale_in_place(tensors: Sequence[Tensor], factor: Tensor | float) -> None:
 
 
 def scale_each(
-    tensors: Sequence[Tensor], factors: Mapping[torch.dtype, Tensor], in_place: bool
+    tensors: Sequence[Tensor], factors: Mapping[torch.dtype, Tensor]
 ) -> list[Tensor]:
     """Return the k-th tensor times the k-th factor of its dtype: [n] factors each."""
     scaled: dict[int, Tensor] = {}
     for positions in alike(tensors):
         part = [tensors[k] for k in positions]
-        numbers = factors[part[0].dtype].to(part[0].device, non_blocking=True).unbind()
-        chosen = [numbers[k] for k in positions]
-        if in_place:
-            torch._foreach_mul_(part, chosen)
-        products = part if in_place else torch._foreach_mul(part, chosen)
+        products = torch._foreach_mul(part, chosen(factors, part[0], positions))
         scaled.update(zip(positions, products, strict=True))
     return [scaled[k] for k in range(len(tensors))]
+
+
+def scale_each_in_place(
+    tensors: Sequence[Tensor], factors: Mapping[torch.dtype, Tensor]
+) -> None:
+    """Do as :func:`scale_each`, and overwrite the tensors."""
+    for positions in alike(tensors):
+        part = [tensors[k] for k in positions]
+        torch._foreach_mul_(part, chosen(factors, part[0], positions))
+
+
+def chosen(
+    factors: Mapping[torch.dtype, Tensor], like: Tensor, positions: Sequence[int]
+) -> list[Tensor]:
+    """Return the factors of some positions, where and as ``like`` is: 0-d each."""
+    numbers = factors[like.dtype].to(like.device, non_blocking=True).unbind()
+    return [numbers[k] for k in positions]
 
 
 def number_like(number: Tensor | float, tensor: Tensor) -> Tensor:

@@ -16,17 +16,26 @@ from lockstep.pytorch.core.rows import as_rows
 from lockstep.spec.larc import LarcPolicy
 from lockstep.spec.mixed_precision import LARGEST
 
-__all__ = ["larc_ratio", "raw_ratio", "scale_by_ratios", "tensor_norms"]
+__all__ = [
+    "larc_ratio",
+    "norms_as_original",
+    "raw_ratio",
+    "scale_by_ratios",
+    "scale_in_place",
+    "tensor_norms",
+]
 
 
-def tensor_norms(tensors: Sequence[Tensor], strict: bool = False) -> Tensor:
+def tensor_norms(tensors: Sequence[Tensor]) -> Tensor:
     """Return sqrt(sum of squares) of each tensor in float32: [n].
 
-    Rows of a sparse one that share an index are summed first. Strict: squares are added
-    in the original's order.
+    Rows of a sparse one that share an index are summed first.
     """
-    if not strict:
-        return norm_of_each(tensors)
+    return norm_of_each(tensors)
+
+
+def norms_as_original(tensors: Sequence[Tensor]) -> Tensor:
+    """Strict: return the norms of dense tensors, added up in the original's order."""
     sums = [lane_sum(tensor.float().square()) for tensor in tensors]
     return sqrt(together(sums, tensors[0].device))
 
@@ -65,20 +74,31 @@ def larc_ratio(policy: LarcPolicy, raw: Tensor) -> Tensor:
     return raw.clamp_max(1) if policy.mode == "clip" else raw
 
 
-def scale_by_ratios(
-    gradients: Sequence[Tensor], ratios: Tensor, in_place: bool = False
-) -> list[Tensor]:
+def scale_by_ratios(gradients: Sequence[Tensor], ratios: Tensor) -> list[Tensor]:
     """Return each gradient times its ratio, which is rounded to its dtype: [n] ratios.
 
-    In half precision a ratio is clamped to the largest magnitude first. ``in_place``:
-    the gradients are overwritten.
+    In half precision a ratio is clamped to the largest magnitude first.
     """
-    values = [as_rows(g).values if g.is_sparse else g for g in gradients]
+    values = stored_values(gradients)
+    scaled = foreach.scale_each(values, cast_ratios(values, ratios))
+    return [with_values(g, v) for g, v in zip(gradients, scaled, strict=True)]
+
+
+def scale_in_place(gradients: Sequence[Tensor], ratios: Tensor) -> None:
+    """Do as :func:`scale_by_ratios`, and overwrite the gradients."""
+    values = stored_values(gradients)
+    foreach.scale_each_in_place(values, cast_ratios(values, ratios))
+
+
+def stored_values(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Return the elements of each gradient, of a sparse one those of its rows."""
+    return [as_rows(g).values if g.is_sparse else g for g in gradients]
+
+
+def cast_ratios(values: Sequence[Tensor], ratios: Tensor) -> dict[torch.dtype, Tensor]:
+    """Return the ratios in each dtype of ``values``."""
     dtypes = {value.dtype for value in values}
-    factors = {dtype: cast_ratio(ratios, dtype) for dtype in dtypes}
-    scaled = foreach.scale_each(values, factors, in_place)
-    pairs = zip(gradients, scaled, strict=True)
-    return [with_values(g, v) if g.is_sparse else v for g, v in pairs]
+    return {dtype: cast_ratio(ratios, dtype) for dtype in dtypes}
 
 
 def cast_ratio(ratio: Tensor, dtype: torch.dtype) -> Tensor:

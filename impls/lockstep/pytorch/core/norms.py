@@ -73,21 +73,20 @@ def norm_of_each(tensors: Sequence[Tensor]) -> Tensor:
     where the squares of all elements would. Nothing waits for a GPU unless a tensor is
     sparse. On the CPU a large tensor is added up in rows, as in :func:`total_norm`.
     """
-    values = stored_values(tensors)
+    norms: dict[int, Tensor] = {}
     # Reading takes longer than float64 does on a GPU; on the CPU it is the other way.
-    narrow = [v.is_cpu and v.itemsize < 8 for v in values]
-    large = [n and v.numel() > BLOCK for n, v in zip(narrow, values, strict=True)]
-    norms = {k: norm_by_rows(values[k]) for k, is_large in enumerate(large) if is_large}
-    for dtype in (torch.float32, torch.float64):
-        positions = [
-            k
-            for k, is_narrow in enumerate(narrow)
-            if k not in norms and is_narrow == (dtype == torch.float32)
-        ]
+    short: dict[torch.dtype, list[int]] = {torch.float32: [], torch.float64: []}
+    values = stored_values(tensors)
+    for k, value in enumerate(values):
+        narrow = value.is_cpu and value.itemsize < 8
+        if narrow and value.numel() > BLOCK:
+            norms[k] = norm_by_rows(value)
+        else:
+            short[torch.float32 if narrow else torch.float64].append(k)
+    for dtype, positions in short.items():
         found = foreach.norms([values[k] for k in positions], dtype=dtype)
         norms.update(zip(positions, found, strict=True))
-    inexact = together([norms[k] for k in range(len(values))], tensors[0].device)
-    norm = inexact.double()
+    norm = together([norms[k] for k in range(len(values))], tensors[0].device).double()
     overflows = norm.square() > torch.finfo(torch.float32).max
     return torch.where(overflows, torch.inf, norm).float()
 
@@ -114,7 +113,10 @@ def magnitudes(gradients: Sequence[Tensor]) -> Tensor:
 
 def together(numbers: Sequence[Tensor], device: torch.device) -> Tensor:
     """Return 0-d tensors, wherever they are, as one on ``device``: [n]."""
-    return torch.stack([n.to(device, non_blocking=True) for n in numbers])
+    there = [
+        n if n.device == device else n.to(device, non_blocking=True) for n in numbers
+    ]
+    return torch.stack(there)
 
 
 def stored_values(gradients: Sequence[Tensor]) -> list[Tensor]:

@@ -31,6 +31,13 @@ WRAPPERS = [
 ]
 TORCH_ONLY = {"PolicyLR"}
 """What only torch has: its own interface for schedules."""
+NOT_EVERYWHERE_YET = {
+    "OPTIMIZER_CLS_NAMES",
+    "OPTIMIZER_SUMMARIES",
+    "optimize_loss",
+    "pipeline_of",
+}
+"""What other backends are still to get; then it goes into EXPORTS."""
 METHODS = [name for name in vars(Wrapper) if not name.startswith("_")]
 
 
@@ -45,7 +52,9 @@ def signatures(path: Path) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("module", [pytorch, strict])
 def test_the_names_are_those_of_every_backend(module):
-    assert sorted(module.__all__) == sorted({*EXPORTS, *TORCH_ONLY})
+    assert sorted(module.__all__) == sorted(
+        {*EXPORTS, *TORCH_ONLY, *NOT_EVERYWHERE_YET}
+    )
     assert all(hasattr(module, name) for name in EXPORTS)
 
 
@@ -102,6 +111,7 @@ def test_methods_take_the_arguments_of_every_wrapper(name, wrapper):
         "loss_scale_optimizer",
         "mixed_precision",
         "multitask",
+        "optimize_loss",
         "optimizers.adam",
         "optimizers.adaptive",
         "optimizers.plain",

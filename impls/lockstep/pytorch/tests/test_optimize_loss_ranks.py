@@ -45,7 +45,9 @@ def trained(factors, iter_size):
     a, b = Parameter(torch.zeros(1)), Parameter(torch.zeros(1))
 
     def loss():
-        terms = [f * w.sum() for f, w in zip(factors, (a, b), strict=True) if f is not None]
+        terms = [
+            f * w.sum() for f, w in zip(factors, (a, b), strict=True) if f is not None
+        ]
         return sum(terms, torch.zeros(()))
 
     step = ls.optimize_loss(
