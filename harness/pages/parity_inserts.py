@@ -39,6 +39,7 @@ TOOLS = {
             "auto_loss_scaler_logmax",
         ),
     ),
+    "agn": ("Parity of accumulated gradient normalization", ("agn",)),
     "masters": ("Parity of the float32 masters", ("mixed_precision_wrapper",)),
     "policies": ("Parity of the learning-rate policies", ("lr_policies",)),
 }

@@ -42,17 +42,20 @@ class Difference(NamedTuple):
     reason: str
     optimizers: Sequence[str] = ()
     ulp: float = np.inf
+    backends: Sequence[str] = ()
 
-    def concerns(self, case: Case) -> bool:
-        """Say whether ``case`` is one of these."""
+    def concerns(self, case: Case, backend: str) -> bool:
+        """Say whether ``case`` on ``backend`` is one of these."""
         listed = case.family == self.family and case.kind in self.kinds
-        return listed and (not self.optimizers or case.optimizer in self.optimizers)
+        here = not self.backends or backend in self.backends
+        named = not self.optimizers or case.optimizer in self.optimizers
+        return listed and here and named
 
 
 def allowed(case: Case, backend: str) -> Tolerance:
     """Return how far the modes of a backend may be apart in a case."""
     host = tolerance(case, backend, "between_modes")
-    named = [entry for entry in differences() if entry.concerns(case)]
+    named = [entry for entry in differences() if entry.concerns(case, backend)]
     loosest = max(named, key=lambda entry: entry.ulp, default=None)
     if loosest is None or loosest.ulp <= host.ulp:
         return host

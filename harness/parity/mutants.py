@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.parity.agn_mutants import agn_mutants
 from harness.parity.masters_mutants import masters_mutants
 from harness.parity.mutant import (
     Mutant,
@@ -236,4 +237,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *row_mutants(),
     *scale_mutants(),
     *masters_mutants(),
+    *agn_mutants(),
 )

@@ -183,7 +183,7 @@ class Host(Protocol):
         ...
 
     def getter_facts(self, named: Mapping[str, bool]) -> Mapping[str, Any]:
-        """Make small variables through a new ``AGNCustomGetter``; say what became of them.
+        """Say what an ``AGNCustomGetter`` makes of small variables of these names.
 
         Args:
             named: name -> whether trainable; just one is. A scope in a name, as in

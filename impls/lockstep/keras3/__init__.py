@@ -13,6 +13,8 @@ if keras.config.backend() != "tensorflow":
     raise keras_host.other_backend(keras.config.backend())
 
 from lockstep.keras3 import lr_policies
+from lockstep.keras3.agn import AGNOptimizer
+from lockstep.keras3.center import AGNCustomGetter
 from lockstep.keras3.clip_gradients import clip_gradients_by_global_norm
 from lockstep.keras3.loss_scale import DynamicLossScale, FixedLossScale
 from lockstep.keras3.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
@@ -33,6 +35,8 @@ from lockstep.keras3.regularizer import mp_regularizer_wrapper
 from lockstep.keras3.variable_clipping import VariableClippingOptimizer
 
 __all__ = [
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",

@@ -8,7 +8,9 @@ same names with the originals' exact behaviour.
 """
 
 from lockstep.pytorch import lr_policies
+from lockstep.pytorch.agn import AGNOptimizer
 from lockstep.pytorch.automatic_scaler import AutomaticLossScaler
+from lockstep.pytorch.center import AGNCustomGetter
 from lockstep.pytorch.loss_scale import DynamicLossScale, FixedLossScale
 from lockstep.pytorch.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
 from lockstep.pytorch.lr_scheduler import PolicyLR
@@ -30,6 +32,8 @@ from lockstep.pytorch.regularizer import mp_regularizer_wrapper
 from lockstep.pytorch.variable_clipping import VariableClippingOptimizer
 
 __all__ = [
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",

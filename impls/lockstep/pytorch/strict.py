@@ -17,6 +17,8 @@ from lockstep.pytorch import (
 from lockstep.spec.lr_policies import strict_module
 
 __all__ = [
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -42,6 +44,18 @@ class FtrlOptimizer(pytorch.FtrlOptimizer):
     """The optimizer with ``strict=True``."""
 
     __init__ = partialmethod(pytorch.FtrlOptimizer.__init__, strict=True)
+
+
+class AGNCustomGetter(pytorch.AGNCustomGetter):
+    """The getter with ``strict=True``."""
+
+    __init__ = partialmethod(pytorch.AGNCustomGetter.__init__, strict=True)
+
+
+class AGNOptimizer(pytorch.AGNOptimizer):
+    """The wrapper with ``strict=True``."""
+
+    __init__ = partialmethod(pytorch.AGNOptimizer.__init__, strict=True)
 
 
 class MultitaskOptimizerWrapper(pytorch.MultitaskOptimizerWrapper):
