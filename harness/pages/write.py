@@ -17,6 +17,7 @@ from harness.pages.findings import (
     index_page,
     table_files,
 )
+from harness.pages.oracle_inserts import oracle_inserts
 from harness.pages.parity_inserts import parity_inserts
 from harness.pages.rules import optimizers_insert
 from harness.pages.sources import BENCHMARKS, EXPERIMENTS, Figure, Question, Source
@@ -42,6 +43,7 @@ def write_pages(
         timed = write_findings(folder, BENCHMARKS, results)
         inserts = {
             **parity_inserts(results),
+            **oracle_inserts(results),
             "answers": render("answers.md.jinja", found=found),
             **_costs(timed),
             "base_optimizers": optimizers_insert(),

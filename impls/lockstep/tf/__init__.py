@@ -10,7 +10,7 @@ import tensorflow as tf
 from lockstep.tf import lr_policies
 from lockstep.tf.adamw import AdamWOptimizer
 from lockstep.tf.ftrl import FtrlOptimizer
-from lockstep.tf.loss_scale import DynamicLossScale, FixedLossScale
+from lockstep.tf.loss_scale import DynamicLossScale, FixedLossScale, LossScale
 from lockstep.tf.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
 from lockstep.tf.loss_scaler import AutomaticLossScaler
 from lockstep.tf.mixed_precision import MixedPrecisionOptimizerWrapper
@@ -36,6 +36,7 @@ __all__ = [
     "FixedLossScale",
     "FtrlOptimizer",
     "GradientDescentOptimizer",
+    "LossScale",
     "MixedPrecisionLossScaleOptimizer",
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",

@@ -16,6 +16,7 @@ from lockstep.tf import (
     AdagradOptimizer,
     AdamOptimizer,
     GradientDescentOptimizer,
+    LossScale,
     MomentumOptimizer,
     RMSPropOptimizer,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "FixedLossScale",
     "FtrlOptimizer",
     "GradientDescentOptimizer",
+    "LossScale",
     "MixedPrecisionLossScaleOptimizer",
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
