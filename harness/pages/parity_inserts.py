@@ -40,6 +40,7 @@ TOOLS = {
         ),
     ),
     "masters": ("Parity of the float32 masters", ("mixed_precision_wrapper",)),
+    "novograd": ("Parity of NovoGrad", ("novograd",)),
     "policies": ("Parity of the learning-rate policies", ("lr_policies",)),
 }
 """Insert of a tool's page -> its title and the families of the tool."""

@@ -19,6 +19,7 @@ from harness.parity.families import (
     mixed_precision_wrapper,
     multitask,
     multitask_clip,
+    novograd,
     variable_clipping,
 )
 from lockstep.interface import Array, Host
@@ -51,4 +52,5 @@ BUILT: Mapping[str, Family] = {
     "auto_loss_scaler_backoff": auto_loss_scaler,
     "auto_loss_scaler_logmax": auto_loss_scaler,
     "mixed_precision_wrapper": mixed_precision_wrapper,
+    "novograd": novograd,
 }

@@ -27,6 +27,7 @@ from lockstep.keras3.optimizers import (
     FtrlOptimizer,
     GradientDescentOptimizer,
     MomentumOptimizer,
+    NovoGrad,
     RMSPropOptimizer,
 )
 from lockstep.keras3.regularizer import mp_regularizer_wrapper
@@ -45,6 +46,7 @@ __all__ = [
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "PolicySchedule",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",

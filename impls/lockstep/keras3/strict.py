@@ -35,6 +35,7 @@ __all__ = [
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "PolicySchedule",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
@@ -172,6 +173,13 @@ class AutomaticLossScaler(default.AutomaticLossScaler):
 @registered
 class FtrlOptimizer(default.FtrlOptimizer):
     """Ftrl with ``strict=True``: it fails at a rate of 0."""
+
+    strict = True
+
+
+@registered
+class NovoGrad(default.NovoGrad):
+    """NovoGrad with ``strict=True``: the second moment is never written back."""
 
     strict = True
 

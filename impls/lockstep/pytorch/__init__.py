@@ -24,6 +24,7 @@ from lockstep.pytorch.optimizers import (
     FtrlOptimizer,
     GradientDescentOptimizer,
     MomentumOptimizer,
+    NovoGrad,
     RMSPropOptimizer,
 )
 from lockstep.pytorch.regularizer import mp_regularizer_wrapper
@@ -42,6 +43,7 @@ __all__ = [
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "PolicyLR",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",

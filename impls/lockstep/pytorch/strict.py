@@ -29,6 +29,7 @@ __all__ = [
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "PolicyLR",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
@@ -42,6 +43,12 @@ class FtrlOptimizer(pytorch.FtrlOptimizer):
     """The optimizer with ``strict=True``."""
 
     __init__ = partialmethod(pytorch.FtrlOptimizer.__init__, strict=True)
+
+
+class NovoGrad(pytorch.NovoGrad):
+    """The optimizer with ``strict=True``."""
+
+    __init__ = partialmethod(pytorch.NovoGrad.__init__, strict=True)
 
 
 class MultitaskOptimizerWrapper(pytorch.MultitaskOptimizerWrapper):

@@ -2,7 +2,7 @@
 
 Everything here is a ``tf.compat.v1.train.Optimizer`` or works on its (gradient,
 variable) pairs. The optimizers are TensorFlow's own, but for AdamW, which TensorFlow 2
-left behind, and Ftrl, which fails there at a rate of 0.
+left behind, Ftrl, which fails there at a rate of 0, and OpenSeq2Seq's NovoGrad.
 """
 
 import tensorflow as tf
@@ -18,6 +18,7 @@ from lockstep.tf.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
 )
+from lockstep.tf.novograd import NovoGrad
 from lockstep.tf.regularizer import mp_regularizer_wrapper
 from lockstep.tf.variable_clipping import VariableClippingOptimizer
 
@@ -40,6 +41,7 @@ __all__ = [
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
     "clip_gradients_by_global_norm",
