@@ -108,6 +108,14 @@ def parity(
     raise typer.Exit(int(any(row.status == "failed" for row in result.rows)))
 
 
+@app.command()
+def catalogue() -> None:
+    """Replay what docs/differences.md quotes of the recorded cases."""
+    from harness.parity.quotes import RECORD, record_quotes
+
+    print(f"wrote {len(record_quotes())} quotes to {RECORD}")
+
+
 @app.command(name="list")
 def list_everything() -> None:
     """Say which experiments, benchmarks, backends and families there are."""

@@ -23,6 +23,7 @@ from harness.parity.mutant import (
     one_percent_more,
     planted,
 )
+from harness.parity.novograd_mutants import novograd_mutants
 from harness.parity.policy_mutants import policy_mutants
 from harness.parity.row_mutants import row_mutants
 from harness.parity.scale_mutants import scale_mutants
@@ -238,4 +239,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *scale_mutants(),
     *masters_mutants(),
     *gradient_mutants(),
+    *novograd_mutants(),
 )

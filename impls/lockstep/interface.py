@@ -41,6 +41,7 @@ EXPORTS: tuple[str, ...] = (
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
     "clip_by_global_norm",

@@ -21,6 +21,7 @@ from harness.parity.families import (
     mixed_precision_wrapper,
     multitask,
     multitask_clip,
+    novograd,
     regularization_loss,
     variable_clipping,
 )
@@ -57,4 +58,5 @@ BUILT: Mapping[str, Family] = {
     "larc": larc,
     "clip_by_global_norm": clip_by_global_norm,
     "regularization_loss": regularization_loss,
+    "novograd": novograd,
 }

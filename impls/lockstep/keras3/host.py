@@ -25,6 +25,7 @@ import tensorflow as tf
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.keras3.gradients import value_of
 from lockstep.keras3.slots import base_of
+from lockstep.spec.optimizers import RULES
 from lockstep.tf.core.device import use_device
 
 __all__ = ["EagerHost", "FunctionHost", "make_host"]
@@ -59,7 +60,7 @@ class EagerHost:
         self, name: str, args: dict[str, Any], variables: Sequence[Any]
     ) -> keras.optimizers.Optimizer:
         """Make an optimizer by name."""
-        return getattr(self.names, f"{name}Optimizer")(**args)
+        return getattr(self.names, RULES[name].class_name)(**args)
 
     def compile(self, function: Callable[[list[Any]], Any]) -> Step:
         """Convert gradients and results; there is nothing to compile."""

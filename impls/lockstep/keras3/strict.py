@@ -38,6 +38,7 @@ __all__ = [
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "PolicySchedule",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
@@ -180,6 +181,13 @@ class AutomaticLossScaler(default.AutomaticLossScaler):
 @registered
 class FtrlOptimizer(default.FtrlOptimizer):
     """Ftrl with ``strict=True``: it fails at a rate of 0."""
+
+    strict = True
+
+
+@registered
+class NovoGrad(default.NovoGrad):
+    """NovoGrad with ``strict=True``: the second moment is never written back."""
 
     strict = True
 

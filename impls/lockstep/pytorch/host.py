@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.pytorch.rule_optimizer import RuleOptimizer
 from lockstep.spec.errors import no_device
+from lockstep.spec.optimizers import RULES
 
 __all__ = ["TorchHost", "make_host"]
 
@@ -52,7 +53,7 @@ class TorchHost:
         """Make an optimizer by name, its parameters named as the variables were."""
         named = [(self.made[variable], variable) for variable in variables]
         named = named or [("nothing", Parameter(torch.zeros(())))]
-        return getattr(self.names, f"{name}Optimizer")(named, **args)
+        return getattr(self.names, RULES[name].class_name)(named, **args)
 
     def compile(
         self, function: Callable[[list[Any]], Any]

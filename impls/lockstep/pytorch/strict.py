@@ -35,6 +35,7 @@ __all__ = [
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "PolicyLR",
     "RMSPropOptimizer",
     "TensorBoardRecorder",
@@ -54,6 +55,12 @@ class FtrlOptimizer(pytorch.FtrlOptimizer):
     """The optimizer with ``strict=True``."""
 
     __init__ = partialmethod(pytorch.FtrlOptimizer.__init__, strict=True)
+
+
+class NovoGrad(pytorch.NovoGrad):
+    """The optimizer with ``strict=True``."""
+
+    __init__ = partialmethod(pytorch.NovoGrad.__init__, strict=True)
 
 
 class MultitaskOptimizerWrapper(pytorch.MultitaskOptimizerWrapper):

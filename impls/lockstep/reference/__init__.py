@@ -16,6 +16,7 @@ from lockstep.reference.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
 )
+from lockstep.reference.novograd_optimizer import NovoGrad
 from lockstep.reference.optimizers import (
     AdagradOptimizer,
     AdamOptimizer,
@@ -45,6 +46,7 @@ __all__ = [
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "RMSPropOptimizer",
     "Rows",
     "Variable",

@@ -13,6 +13,7 @@ from lockstep.interface import Array, Gradient
 from lockstep.reference.optimizers import Optimizer, RuleOptimizer
 from lockstep.reference.variable import Variable
 from lockstep.spec.errors import no_device
+from lockstep.spec.optimizers import RULES
 
 __all__ = ["NumpyHost", "make_host"]
 
@@ -42,7 +43,7 @@ class NumpyHost:
         self, name: str, args: Mapping[str, Any], variables: Sequence[Variable]
     ) -> Optimizer:
         """Make an optimizer by name."""
-        made: Optimizer = getattr(self.names, f"{name}Optimizer")(**args)
+        made: Optimizer = getattr(self.names, RULES[name].class_name)(**args)
         return made
 
     def compile(

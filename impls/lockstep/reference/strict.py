@@ -39,6 +39,7 @@ __all__ = [
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "RMSPropOptimizer",
     "Rows",
     "Variable",
@@ -99,6 +100,12 @@ class AutomaticLossScaler(reference.AutomaticLossScaler):
     """The scaler with ``strict=True``."""
 
     __init__ = partialmethod(reference.AutomaticLossScaler.__init__, strict=True)
+
+
+class NovoGrad(reference.NovoGrad):
+    """The optimizer with ``strict=True``."""
+
+    __init__ = partialmethod(reference.NovoGrad.__init__, strict=True)
 
 
 FtrlOptimizer = partial(reference.FtrlOptimizer, strict=True)

@@ -2,7 +2,7 @@
 
 Everything here is a ``tf.compat.v1.train.Optimizer`` or works on its (gradient,
 variable) pairs. The optimizers are TensorFlow's own, but for AdamW, which TensorFlow 2
-left behind, and Ftrl, which fails there at a rate of 0.
+left behind, Ftrl, which fails there at a rate of 0, and OpenSeq2Seq's NovoGrad.
 """
 
 import tensorflow as tf
@@ -19,6 +19,7 @@ from lockstep.tf.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
 )
+from lockstep.tf.novograd import NovoGrad
 from lockstep.tf.post_process import post_process_gradients
 from lockstep.tf.reduction import reduce_gradients
 from lockstep.tf.regularization import get_regularization_loss
@@ -48,6 +49,7 @@ __all__ = [
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
     "_clip_by_global_norm",

@@ -26,6 +26,7 @@ import tensorflow as tf
 
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.spec.mixed_precision import REGULARIZERS
+from lockstep.spec.optimizers import RULES
 from lockstep.tf.core.device import use_device
 from lockstep.tf.hooks import base_of
 from lockstep.tf.pairs import as_variable
@@ -66,7 +67,7 @@ class EagerHost:
         self, name: str, args: dict[str, Any], variables: Sequence[Any]
     ) -> v1.train.Optimizer:
         """Make an optimizer by name."""
-        return getattr(self.names, f"{name}Optimizer")(**args)
+        return getattr(self.names, RULES[name].class_name)(**args)
 
     def compile(self, function: Callable[[list[Any]], Any]) -> Step:
         """Convert gradients and results; there is nothing to compile."""

@@ -36,6 +36,7 @@ __all__ = [
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
     "_clip_by_global_norm",
@@ -150,6 +151,33 @@ class FtrlOptimizer(default.FtrlOptimizer):
         self, learning_rate: float | tf.Tensor, *args: Any, **kwargs: Any
     ) -> None:
         super().__init__(learning_rate, *args, strict=True, **kwargs)
+
+
+class NovoGrad(default.NovoGrad):
+    """NovoGrad with ``strict=True``: the second moment is never written back."""
+
+    def __init__(
+        self,
+        learning_rate: float | tf.Tensor | Callable[[], Any] = 1.0,
+        beta1: float = 0.95,
+        beta2: float = 0.98,
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.0,
+        grad_averaging: bool = False,
+        use_locking: bool = False,
+        name: str = "NovoGrad",
+    ) -> None:
+        super().__init__(
+            learning_rate,
+            beta1,
+            beta2,
+            epsilon,
+            weight_decay,
+            grad_averaging,
+            use_locking,
+            name,
+            strict=True,
+        )
 
 
 def clip_gradients_by_global_norm(
