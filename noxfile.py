@@ -120,6 +120,12 @@ def oracle(session: nox.Session) -> None:
 
 
 @nox.session
+def catalogue(session: nox.Session) -> None:
+    """Replay what docs/differences.md quotes of the recorded cases, and publish it."""
+    run(session, "core", "harness", "catalogue")
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure what the wrappers cost beside the bare optimizers."""
     run(session, "core", "harness", "bench", *session.posargs)

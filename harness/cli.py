@@ -128,6 +128,14 @@ def oracle(
     raise typer.Exit(run_in_terminal(*chosen, report_file))
 
 
+@app.command()
+def catalogue() -> None:
+    """Replay what docs/differences.md quotes of the recorded cases."""
+    from harness.parity.quotes import RECORD, record_quotes
+
+    print(f"wrote {len(record_quotes())} quotes to {RECORD}")
+
+
 @app.command(name="list")
 def list_everything() -> None:
     """Say which experiments, benchmarks, backends and families there are."""

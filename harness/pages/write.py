@@ -11,6 +11,7 @@ from pathlib import Path
 from harness.errors import HarnessError
 from harness.finding import Finding
 from harness.pages.checkout import checkout_inserts
+from harness.pages.differences import differences_inserts
 from harness.pages.findings import (
     Answered,
     finding_page,
@@ -48,6 +49,7 @@ def write_pages(
             **_costs(timed),
             "base_optimizers": optimizers_insert(),
             **checkout_inserts(ROOT),
+            **differences_inserts(ROOT, results),
         }
         for name, text in inserts.items():
             _write(folder / "inserts" / f"{name}.md", text)

@@ -14,11 +14,15 @@ from harness.parity.cases import Case
 from harness.parity.families import (
     auto_loss_scaler,
     base_optimizers,
+    clip_by_global_norm,
+    larc,
     loss_scale,
     lr_policies,
     mixed_precision_wrapper,
     multitask,
     multitask_clip,
+    novograd,
+    regularization_loss,
     variable_clipping,
 )
 from lockstep.interface import Array, Host
@@ -51,4 +55,8 @@ BUILT: Mapping[str, Family] = {
     "auto_loss_scaler_backoff": auto_loss_scaler,
     "auto_loss_scaler_logmax": auto_loss_scaler,
     "mixed_precision_wrapper": mixed_precision_wrapper,
+    "larc": larc,
+    "clip_by_global_norm": clip_by_global_norm,
+    "regularization_loss": regularization_loss,
+    "novograd": novograd,
 }

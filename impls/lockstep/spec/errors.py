@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 __all__ = [
     "AxesError",
+    "ClipAndLarcError",
     "DtypeError",
     "LockstepError",
     "MalformedPairsError",
@@ -19,7 +20,9 @@ __all__ = [
     "NoBoundariesError",
     "NoGradientsError",
     "NonFiniteNormError",
+    "NotASequenceError",
     "NotAnOptimizerError",
+    "NotReducedError",
     "NotScalableError",
     "OutOfRangeError",
     "ScaleStalledError",
@@ -92,6 +95,18 @@ class NonFiniteNormError(LockstepError, ValueError):
 
 class UnsupportedError(LockstepError, ValueError):
     """The host or the mode cannot do what was asked for."""
+
+
+class ClipAndLarcError(LockstepError, AttributeError, ValueError):
+    """Both clipping and LARC were asked for (once an AttributeError)."""
+
+
+class NotASequenceError(LockstepError, TypeError):
+    """What should be a list of tensors is none."""
+
+
+class NotReducedError(LockstepError, NotImplementedError):
+    """Gradients of several towers were to be reduced in one process."""
 
 
 class UnusableScaleError(LockstepError, AttributeError):
