@@ -25,7 +25,14 @@ from harness.parity.row import Row, Status
 from harness.parity.tables import Tolerance, tolerance
 from lockstep.interface import Array, Host, Rows
 
-__all__ = ["Difference", "agree", "allowed", "differences"]
+__all__ = [
+    "Difference",
+    "Replay",
+    "agree",
+    "allowed",
+    "differences",
+    "replay_states",
+]
 
 UNLIKE = Distance(np.inf, np.inf, ())
 
@@ -73,7 +80,7 @@ def agree(case: Case, make_host: Callable[[bool], Host]) -> Row:
         if settled is not None:
             return Row(*fields, settled, why)
         try:
-            strict = _replay(case, host)
+            strict = replay_states(case, host)
             wanted = host.expects(case.expected.get("raises", ""))
         except NotBuiltError as missing:
             return Row(*fields, "not_implemented", str(missing))
@@ -85,7 +92,7 @@ def agree(case: Case, make_host: Callable[[bool], Host]) -> Row:
         # Two modes that fail alike do not agree.
         return Row(*fields, "failed", f"under strict {_told(strict[1])}")
     with closing(make_host(False)) as host:
-        default = _replay(case, host)
+        default = replay_states(case, host)
     comparisons = list(_compare(strict, default))
     limit = allowed(case, host.backend)
     first = next((c for c in comparisons if c.distance.ulp > limit.ulp), None)
@@ -99,7 +106,8 @@ def agree(case: Case, make_host: Callable[[bool], Host]) -> Row:
     return Row(*fields, status, reason, float(worst), float(raw), place)
 
 
-def _replay(case: Case, host: Host) -> Replay:
+def replay_states(case: Case, host: Host) -> Replay:
+    """Replay ``case`` to its end, or to the error in which it ends."""
     states: list[Mapping[str, Array]] = []
     try:
         for state in BUILT[case.family].replay(case, host):

@@ -43,11 +43,17 @@ EXPORTS: tuple[str, ...] = (
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
+    "clip_by_global_norm",
     "clip_gradients_by_global_norm",
+    "clip_gradients_by_norm",
+    "get_regularization_loss",
     "lr_policies",
     "mp_regularizer_wrapper",
+    "post_process_gradients",
+    "reduce_gradients",
 )
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -243,6 +249,25 @@ class Host(Protocol):
 
     def regularizer(self, strength: float) -> Any:
         """Return a regularizer of this host: strength * sum(x**2) / 2 of a weight x."""
+        ...
+
+    def penalty(self, strength: float) -> Any:
+        """Return the same regularizer, as one whose penalty can be added to others."""
+        ...
+
+    def regularization_losses(self, losses: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Keep penalties (name -> tensor or None) where this host keeps them.
+
+        Returns the keyword arguments by which ``get_regularization_loss`` finds them.
+        """
+        ...
+
+    def regularization_functions(self) -> int | None:
+        """Return how many regularizers are collected; None without collections."""
+        ...
+
+    def tensor_name(self, tensor: Any) -> str:
+        """Return the name of a tensor in a graph; an empty string elsewhere."""
         ...
 
     def read(self, variable: Any) -> Array:

@@ -26,6 +26,7 @@ import tensorflow as tf
 from lockstep.interface import Array, Gradient, Rows, Worker
 from lockstep.keras3.gradients import value_of
 from lockstep.keras3.slots import base_of
+from lockstep.spec.optimizers import RULES
 from lockstep.tf.core.device import use_device
 
 __all__ = ["EagerHost", "FunctionHost", "make_host"]
@@ -88,7 +89,7 @@ class EagerHost:
         self, name: str, args: dict[str, Any], variables: Sequence[Any]
     ) -> keras.optimizers.Optimizer:
         """Make an optimizer by name."""
-        return getattr(self.names, f"{name}Optimizer")(**args)
+        return getattr(self.names, RULES[name].class_name)(**args)
 
     def compile(self, function: Callable[[list[Any]], Any]) -> Step:
         """Convert gradients and results; there is nothing to compile."""
@@ -114,6 +115,21 @@ class EagerHost:
     def regularizer(self, strength: float) -> Callable[[Any], tf.Tensor]:
         """Return strength * sum(x**2) / 2 as a function of x."""
         return lambda weight: strength * tf.nn.l2_loss(value_of(weight))
+
+    def penalty(self, strength: float) -> Callable[[Any], tf.Tensor]:
+        """Return the same function."""
+        return self.regularizer(strength)
+
+    def regularization_losses(self, losses: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Hand the losses themselves over."""
+        return {"losses": losses}
+
+    def regularization_functions(self) -> None:
+        """Return None: there are no collections."""
+
+    def tensor_name(self, tensor: Any) -> str:
+        """Return an empty string: Keras has no names for tensors."""
+        return ""
 
     def read(self, variable: Any) -> Array:
         """Return the value of a variable or tensor."""

@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from lockstep.interface import Array, Gradient, Rows, Worker
 from lockstep.pytorch.rule_optimizer import RuleOptimizer
 from lockstep.spec.errors import no_device
+from lockstep.spec.optimizers import RULES
 
 __all__ = ["TorchHost", "make_host"]
 
@@ -80,7 +81,7 @@ class TorchHost:
         """Make an optimizer by name, its parameters named as the variables were."""
         named = [(self.made[variable], variable) for variable in variables]
         named = named or [("nothing", Parameter(torch.zeros(())))]
-        return getattr(self.names, f"{name}Optimizer")(named, **args)
+        return getattr(self.names, RULES[name].class_name)(named, **args)
 
     def compile(
         self, function: Callable[[list[Any]], Any]
@@ -124,6 +125,21 @@ class TorchHost:
     def regularizer(self, strength: float) -> Callable[[Tensor], Tensor]:
         """Return strength * sum(x**2) / 2 as a function of x."""
         return lambda weight: strength * (weight.square().sum() / 2)
+
+    def penalty(self, strength: float) -> Callable[[Tensor], Tensor]:
+        """Return the same function."""
+        return self.regularizer(strength)
+
+    def regularization_losses(self, losses: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Hand the losses themselves over."""
+        return {"losses": losses}
+
+    def regularization_functions(self) -> None:
+        """Return None: there are no collections."""
+
+    def tensor_name(self, tensor: Any) -> str:
+        """Return an empty string: tensors have no names."""
+        return ""
 
     def read(self, variable: Any) -> Array:
         """Return the value of a tensor, or a plain number."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 __all__ = [
     "AxesError",
+    "ClipAndLarcError",
     "DtypeError",
     "GetterError",
     "LockstepError",
@@ -20,8 +21,10 @@ __all__ = [
     "NoBoundariesError",
     "NoGradientsError",
     "NonFiniteNormError",
+    "NotASequenceError",
     "NotAnOptimizerError",
     "NotFromGetterError",
+    "NotReducedError",
     "NotScalableError",
     "OutOfRangeError",
     "ScaleStalledError",
@@ -104,6 +107,18 @@ class NonFiniteNormError(LockstepError, ValueError):
 
 class UnsupportedError(LockstepError, ValueError):
     """The host or the mode cannot do what was asked for."""
+
+
+class ClipAndLarcError(LockstepError, AttributeError, ValueError):
+    """Both clipping and LARC were asked for (once an AttributeError)."""
+
+
+class NotASequenceError(LockstepError, TypeError):
+    """What should be a list of tensors is none."""
+
+
+class NotReducedError(LockstepError, NotImplementedError):
+    """Gradients of several towers were to be reduced in one process."""
 
 
 class UnusableScaleError(LockstepError, AttributeError):

@@ -22,7 +22,7 @@ from lockstep.pytorch import (
 )
 from lockstep.pytorch.tests.subjects import (
     ALL,
-    TF1,
+    OWN,
     TORCH,
     TwoHeads,
     assert_same_bits,
@@ -134,7 +134,7 @@ def test_resuming_in_a_fresh_process_gives_the_bits_of_going_on(
     assert_same_bits(resumed, unbroken)
 
 
-@pytest.mark.parametrize("name", TF1 | {"SGD": 0, "Adam": 0})
+@pytest.mark.parametrize("name", OWN | {"SGD": 0, "Adam": 0})
 def test_wrapped_and_bare_optimizers_load_each_others_state(name):
     model, wrapper = started(name, torch.float32)
     train(model, wrapper, "++")
@@ -154,7 +154,7 @@ def test_wrapped_and_bare_optimizers_load_each_others_state(name):
 @wrappers
 @pytest.mark.parametrize("flat", [False, True], ids=["nested", "flat"])
 @pytest.mark.parametrize(
-    "name", [*TF1, "SGD", "SGD momentum", "Adam", "Adam fused", "RMSprop"]
+    "name", [*OWN, "SGD", "SGD momentum", "Adam", "Adam fused", "RMSprop"]
 )
 def test_distributed_checkpoints_resume_to_the_bit(name, flat, wrapper):
     options = checkpoint.StateDictOptions(flatten_optimizer_state_dict=flat)
