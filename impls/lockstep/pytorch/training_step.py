@@ -11,8 +11,8 @@ from torch import Tensor
 
 from lockstep.interface import StepReport
 from lockstep.pytorch.automatic_scaler import AutomaticLossScaler
-from lockstep.pytorch.core.accumulate import add_share
 from lockstep.pytorch.core.finite import finite_flags
+from lockstep.pytorch.core.micro_batches import add_share
 from lockstep.pytorch.gradients import Pairs
 from lockstep.pytorch.lr_scheduler import write
 from lockstep.pytorch.post_process import post_process_gradients

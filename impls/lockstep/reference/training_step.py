@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from lockstep.interface import Gradient, Rows, StepReport
-from lockstep.reference.accumulate import add_share
 from lockstep.reference.automatic_scaler import AutomaticLossScaler
 from lockstep.reference.loss_scale import is_finite
+from lockstep.reference.micro_batches import add_share
 from lockstep.reference.optimizers import Pairs, RuleOptimizer
 from lockstep.reference.post_process import post_process_gradients
 from lockstep.reference.reduction import reduce_gradients

@@ -17,6 +17,7 @@ __all__ = [
     "CrossReplicaError",
     "EagerLossError",
     "cross_replica",
+    "cross_replica_call",
     "eager_loss",
     "keras_optimizer",
     "missing_dense_shape",
@@ -58,6 +59,13 @@ def cross_replica(owner: str) -> CrossReplicaError:
     return CrossReplicaError(
         sentence(f"{owner}.apply_gradients", expected, got, remedy)
     )
+
+
+def cross_replica_call(function: str) -> CrossReplicaError:
+    """Build the error for a function of replicas called outside of them."""
+    expected, got = "a replica context", "a cross-replica context"
+    remedy = "call it inside strategy.run"
+    return CrossReplicaError(sentence(function, expected, got, remedy))
 
 
 def several_replicas(owner: str, count: int) -> UnsupportedError:

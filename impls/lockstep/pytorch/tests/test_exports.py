@@ -14,7 +14,7 @@ import torch
 from lockstep import pytorch
 from lockstep.interface import EXPORTS, Wrapper
 from lockstep.pytorch import strict
-from lockstep.spec.optimizers import OPTIMIZERS
+from lockstep.spec.optimizers import RULES
 
 CORE = Path(pytorch.__file__).parent / "core"
 REFERENCE = Path(pytorch.__file__).parents[1] / "reference"
@@ -24,14 +24,17 @@ SHARED = sorted(
     if path.name != "__init__.py" and (REFERENCE / path.name).exists()
 )
 WRAPPERS = [
+    "AGNOptimizer",
     "MixedPrecisionLossScaleOptimizer",
     "MixedPrecisionOptimizerWrapper",
     "MultitaskOptimizerWrapper",
     "VariableClippingOptimizer",
 ]
-TORCH_ONLY = {"PolicyLR"}
-"""What only torch has: its own interface for schedules."""
+TORCH_ONLY = {"PolicyLR", "TensorBoardRecorder"}
+"""What only torch has: its own interfaces for schedules and summaries."""
 NOT_EVERYWHERE_YET = {
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "OPTIMIZER_CLS_NAMES",
     "OPTIMIZER_SUMMARIES",
     "optimize_loss",
@@ -77,12 +80,12 @@ def _all_of(path: Path) -> ast.expr:
 
 
 def test_every_rule_has_its_file():
-    rules = {f"{spec.name}Optimizer" for spec in OPTIMIZERS.values()}
+    rules = {spec.class_name for spec in RULES.values()}
     assert rules <= set(EXPORTS)
     assert len(SHARED) >= 9
 
 
-@pytest.mark.parametrize("spec", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@pytest.mark.parametrize("spec", RULES.values(), ids=RULES)
 def test_a_constructor_takes_the_arguments_of_tf_in_their_order(spec):
     signature = inspect.signature(getattr(pytorch, spec.class_name))
     found = list(signature.parameters.values())
@@ -106,7 +109,9 @@ def test_methods_take_the_arguments_of_every_wrapper(name, wrapper):
 @pytest.mark.parametrize(
     "module",
     [
+        "agn",
         "automatic_scaler",
+        "center",
         "loss_scale",
         "loss_scale_optimizer",
         "mixed_precision",
@@ -114,6 +119,7 @@ def test_methods_take_the_arguments_of_every_wrapper(name, wrapper):
         "optimize_loss",
         "optimizers.adam",
         "optimizers.adaptive",
+        "optimizers.novograd",
         "optimizers.plain",
         "regularizer",
         "variable_clipping",
@@ -127,5 +133,5 @@ def test_the_examples_run(module):
 
 
 def test_strict_classes_are_subclasses():
-    for name in (*WRAPPERS, "FtrlOptimizer"):
+    for name in (*WRAPPERS, "FtrlOptimizer", "NovoGrad"):
         assert issubclass(getattr(strict, name), getattr(pytorch, name))
