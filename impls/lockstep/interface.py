@@ -31,6 +31,8 @@ __all__ = [
 GATE_NONE, GATE_OP, GATE_GRAPH = 0, 1, 2
 
 EXPORTS: tuple[str, ...] = (
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -43,11 +45,17 @@ EXPORTS: tuple[str, ...] = (
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
+    "clip_by_global_norm",
     "clip_gradients_by_global_norm",
+    "clip_gradients_by_norm",
+    "get_regularization_loss",
     "lr_policies",
     "mp_regularizer_wrapper",
+    "post_process_gradients",
+    "reduce_gradients",
 )
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -183,7 +191,7 @@ class Host(Protocol):
         ...
 
     def getter_facts(self, named: Mapping[str, bool]) -> Mapping[str, Any]:
-        """Make small variables through a new ``AGNCustomGetter``; say what became of them.
+        """Say what an ``AGNCustomGetter`` makes of small variables of these names.
 
         Args:
             named: name -> whether trainable; just one is. A scope in a name, as in
@@ -241,8 +249,54 @@ class Host(Protocol):
         """Return the same loss in float16, for variables in float16."""
         ...
 
+    def optimized(
+        self,
+        optimize: Callable[[Any, Any], Any],
+        loss_of: Callable[[Sequence[Any]], Any],
+    ) -> Callable[..., Any]:
+        """Return a function that trains by what ``optimize_loss`` made.
+
+        It takes the host's gradients and, if there is one, the flag ``skip_update``,
+        and returns the loss; it is called inside of a function that is compiled.
+
+        ``optimize(loss, skip_update)`` calls ``optimize_loss``. Where operations run as
+        they are called, this is done at once, and only once: ``loss`` is a function, as
+        is ``skip_update``, and what was made is called for each step. A graph calls it
+        inside of the function that is compiled, with tensors.
+
+        ``loss_of``: gradients -> what :meth:`linear_loss` returns.
+        """
+        ...
+
+    def step_object(self, made: Any) -> Any:
+        """Return what holds the state of a step, given what ``optimize_loss`` returned.
+
+        It has ``optimizer``, ``global_step``, ``scaler`` (with ``state``, or None) and
+        ``accumulators``: a list like ``var_list``, with None where there is none.
+        """
+        ...
+
     def regularizer(self, strength: float) -> Any:
         """Return a regularizer of this host: strength * sum(x**2) / 2 of a weight x."""
+        ...
+
+    def penalty(self, strength: float) -> Any:
+        """Return the same regularizer, as one whose penalty can be added to others."""
+        ...
+
+    def regularization_losses(self, losses: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Keep penalties (name -> tensor or None) where this host keeps them.
+
+        Returns the keyword arguments by which ``get_regularization_loss`` finds them.
+        """
+        ...
+
+    def regularization_functions(self) -> int | None:
+        """Return how many regularizers are collected; None without collections."""
+        ...
+
+    def tensor_name(self, tensor: Any) -> str:
+        """Return the name of a tensor in a graph; an empty string elsewhere."""
         ...
 
     def read(self, variable: Any) -> Array:

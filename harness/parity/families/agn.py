@@ -21,7 +21,7 @@ from harness.parity.cases import (
     array,
     gradient,
 )
-from lockstep.interface import Array, Host, Worker
+from lockstep.interface import Array, Gradient, Host, Worker
 from lockstep.spec.optimizers import OPTIMIZERS
 
 __all__ = ["KINDS", "expectations", "replay"]
@@ -288,7 +288,7 @@ def _provoke(kind: str, host: Host) -> None:
             given = iter(pairs) if kind == "error_iterator" else pairs
             return [optimizer.apply_gradients(given)]
 
-    gradients = {
+    gradients: dict[str, list[Gradient]] = {
         "error_no_variables": [],
         "error_all_absent": [None],
         "error_unknown_variable": [np.ones((1, 2), np.float32)],

@@ -16,6 +16,7 @@ from lockstep.keras3.scaled_loss import scaled, unscaled
 from lockstep.keras3.train_v1 import TrainV1
 from lockstep.keras3.wrapper import Wrapper
 from lockstep.spec import loss_scaling as words
+from lockstep.spec.pipeline import refuse_second_scale
 from lockstep.tf.core.stall import Watch
 from lockstep.tf.core.verdict import Verdict
 
@@ -61,6 +62,8 @@ class SkippingWrapper(Wrapper, ScalesAlready):
         clip_norm: float | None,
         strict: bool,
     ) -> None:
+        if not strict:
+            refuse_second_scale(self.owner, opt)
         super().__init__(opt)
         self.scale_object = scale
         self.at_floor = at_floor

@@ -114,7 +114,7 @@ class AGNOptimizer(Optimizer):
         variables = [variable for _, variable in present]
         changes = [gradient for gradient, _ in present]
         if self.commit == DELTA:
-            changes = [v.value - w for v, w in zip(variables, before, strict=True)]
+            changes = differences(variables, before)
         self.gather(variables, changes)
         advance(self.local_step)
         if is_due(int(self.local_step.value), self.communication_period):
@@ -238,3 +238,10 @@ class AGNOptimizer(Optimizer):
         if name == "inner_optimizer":
             raise AttributeError(name)
         return getattr(self.inner_optimizer, name)
+
+
+def differences(variables: list[Variable], before: list[Array]) -> list[Array | Rows]:
+    """Return what was added to variables since they had the values ``before``."""
+    with np.errstate(all="ignore"):
+        pairs = zip(variables, before, strict=True)
+        return [np.asarray(variable.value - value) for variable, value in pairs]

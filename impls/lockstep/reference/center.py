@@ -54,7 +54,7 @@ class Center:
         ]
         if update.optimizer is None:
             for change, variable in pairs:
-                variable.value = variable.value + change
+                variable.value = np.asarray(variable.value + change)
             return
         base = base_of(update.optimizer)
         base.slots.update(self.slots)

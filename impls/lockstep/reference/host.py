@@ -14,6 +14,7 @@ from lockstep.interface import Array, Gradient, Worker
 from lockstep.reference.optimizers import Optimizer, base_of
 from lockstep.reference.variable import Variable
 from lockstep.spec.errors import no_device
+from lockstep.spec.optimizers import RULES
 
 __all__ = ["NumpyHost", "make_host"]
 
@@ -72,7 +73,7 @@ class NumpyHost:
         self, name: str, args: Mapping[str, Any], variables: Sequence[Variable]
     ) -> Optimizer:
         """Make an optimizer by name."""
-        made: Optimizer = getattr(self.names, f"{name}Optimizer")(**args)
+        made: Optimizer = getattr(self.names, RULES[name].class_name)(**args)
         return made
 
     def compile(
@@ -103,9 +104,45 @@ class NumpyHost:
         """Return the loss itself: gradients have no other dtype than their own."""
         return self.linear_loss(variables, gradients)
 
+    def optimized(
+        self,
+        optimize: Callable[[Any, Any], Any],
+        loss_of: Callable[[Sequence[Any]], Any],
+    ) -> Callable[..., Any]:
+        """Make the step now; its loss has the gradients of the call."""
+        given: list[Any] = []
+        step = optimize(lambda: loss_of(given[0])(), lambda: given[1])
+
+        def train(*arguments: Any) -> Any:
+            given[:] = arguments
+            return step()
+
+        return train
+
+    def step_object(self, made: Any) -> Any:
+        """Return the step itself."""
+        return made
+
     def regularizer(self, strength: float) -> Callable[[Variable], Array]:
         """Return the gradient of strength * sum(x**2) / 2 as a function of x."""
         return lambda weight: np.asarray(np.float32(strength) * weight.value)
+
+    def penalty(self, strength: float) -> Callable[[Variable], Array]:
+        """Return strength * sum(x**2) / 2 as a function of x."""
+        return lambda weight: np.asarray(
+            np.float32(strength) * (np.square(weight.value).sum() / 2)
+        )
+
+    def regularization_losses(self, losses: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Hand the losses themselves over."""
+        return {"losses": losses}
+
+    def regularization_functions(self) -> None:
+        """Return None: there are no collections."""
+
+    def tensor_name(self, tensor: Any) -> str:
+        """Return an empty string: arrays have no names."""
+        return ""
 
     def read(self, variable: Any) -> Array:
         """Return the value of a variable, or the array itself."""

@@ -14,6 +14,7 @@ from lockstep.reference.loss_scale import is_finite
 from lockstep.reference.optimizers import Optimizer, Pairs
 from lockstep.reference.variable import Variable
 from lockstep.spec import loss_scaling as words
+from lockstep.spec.pipeline import refuse_second_scale
 
 __all__ = ["SkippingWrapper", "Verdict"]
 
@@ -52,6 +53,8 @@ class SkippingWrapper(Optimizer):
         clip_norm: float | None,
         strict: bool,
     ) -> None:
+        if not strict:
+            refuse_second_scale(self.owner, inner_optimizer)
         self.inner_optimizer = inner_optimizer
         self.at_floor = at_floor
         self.floor_patience = floor_patience

@@ -30,10 +30,12 @@ __all__ = [
     "WRAPPER",
     "Center",
     "Update",
+    "accumulates",
     "check_arguments",
     "check_optimizer",
     "not_a_getter",
     "not_from_getter",
+    "nothing_done",
     "nothing_to_start",
     "other_center",
     "other_device",
@@ -103,6 +105,13 @@ def check_optimizer(opt: object, kind: type, expected: str) -> None:
         remedy = f"wrap the other way round: the loss scale around {WRAPPER}"
         expected, got = "an optimizer of unscaled gradients", type(opt).__name__
         raise UnsupportedError(sentence(WRAPPER, expected, got, remedy))
+
+
+def accumulates(opt: str) -> UnsupportedError:
+    """Build the error for an optimizer that adds gradients up by itself."""
+    expected = "an optimizer without gradient_accumulation_steps"
+    remedy = "leave it out there; communication_period says how often to push"
+    return UnsupportedError(sentence(WRAPPER, expected, f"{opt} with it", remedy))
 
 
 def check_arguments(
@@ -191,6 +200,12 @@ def refuse_iterator(grads_and_vars: object, strict: bool) -> None:
         remedy = "make it a list, or leave strict off"
         got = f"a one-shot {type(grads_and_vars).__name__}"
         raise UnsupportedError(sentence(WRAPPER, "a list of pairs", got, remedy))
+
+
+def nothing_done(names: Sequence[str]) -> StepReport:
+    """Say that no variable had a gradient: no local step was counted."""
+    reason = f"of {len(names)} gradients {len(names)} absent; no local step"
+    return StepReport(False, reason, tuple(names))
 
 
 def report(

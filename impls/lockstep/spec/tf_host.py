@@ -18,6 +18,7 @@ __all__ = [
     "EagerLossError",
     "NotAVariableError",
     "cross_replica",
+    "cross_replica_call",
     "eager_loss",
     "getter_in_graph",
     "keras_optimizer",
@@ -68,6 +69,13 @@ def cross_replica(owner: str) -> CrossReplicaError:
     return CrossReplicaError(
         sentence(f"{owner}.apply_gradients", expected, got, remedy)
     )
+
+
+def cross_replica_call(function: str) -> CrossReplicaError:
+    """Build the error for a function of replicas called outside of them."""
+    expected, got = "a replica context", "a cross-replica context"
+    remedy = "call it inside strategy.run"
+    return CrossReplicaError(sentence(function, expected, got, remedy))
 
 
 def several_replicas(owner: str, count: int) -> UnsupportedError:

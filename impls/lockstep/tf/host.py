@@ -25,6 +25,8 @@ import numpy as np
 import tensorflow as tf
 
 from lockstep.interface import Array, Gradient, Rows, Worker
+from lockstep.spec.mixed_precision import REGULARIZERS
+from lockstep.spec.optimizers import RULES
 from lockstep.tf.agn_host import eager_facts, eager_workers, graph_facts, graph_workers
 from lockstep.tf.core.device import use_device
 from lockstep.tf.hooks import base_of
@@ -74,7 +76,7 @@ class EagerHost:
         self, name: str, args: dict[str, Any], variables: Sequence[Any]
     ) -> v1.train.Optimizer:
         """Make an optimizer by name."""
-        return getattr(self.names, f"{name}Optimizer")(**args)
+        return getattr(self.names, RULES[name].class_name)(**args)
 
     def compile(self, function: Callable[[list[Any]], Any]) -> Step:
         """Convert gradients and results; there is nothing to compile."""
@@ -100,6 +102,30 @@ class EagerHost:
     def regularizer(self, strength: float) -> Callable[[Any], tf.Tensor]:
         """Return strength * sum(x**2) / 2 as a function of x."""
         return lambda weight: strength * tf.nn.l2_loss(weight)
+
+    def penalty(self, strength: float) -> Callable[[Any], tf.Tensor]:
+        """Return the same function."""
+        return self.regularizer(strength)
+
+    def regularization_losses(self, losses: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Put the losses into the collection of a graph; eagerly hand them over."""
+        if tf.executing_eagerly():
+            return {"losses": losses}
+        for name, loss in losses.items():
+            if loss is not None:
+                key = v1.GraphKeys.REGULARIZATION_LOSSES
+                v1.add_to_collection(key, tf.identity(loss, name))
+        return {}
+
+    def regularization_functions(self) -> int | None:
+        """Return how many regularizers a graph has collected for the optimizer."""
+        with tf.init_scope():
+            eager = tf.executing_eagerly()
+            return None if eager else len(v1.get_collection(REGULARIZERS))
+
+    def tensor_name(self, tensor: Any) -> str:
+        """Return the name of a tensor in a graph; an empty string elsewhere."""
+        return "" if tf.executing_eagerly() else str(tensor.op.name)
 
     def read(self, variable: Any) -> Array:
         """Return the value of a variable or tensor."""

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from lockstep.interface import StepReport
 from lockstep.spec import loss_scaling as words
+from lockstep.spec.pipeline import refuse_second_scale
 from lockstep.tf.core.stall import Watch
 from lockstep.tf.core.verdict import Verdict
 from lockstep.tf.hooks import require_resources
@@ -50,6 +51,8 @@ class SkippingWrapper(Wrapper):
         clip_norm: float | None,
         strict: bool,
     ) -> None:
+        if not strict:
+            refuse_second_scale(self.owner, inner_optimizer)
         locking = getattr(inner_optimizer, "_use_locking", False)
         super().__init__(inner_optimizer, name, locking)
         if isinstance(self.scale_object, tf.Module):
