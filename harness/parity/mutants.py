@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from harness.parity.agn_mutants import agn_mutants
+from harness.parity.gradient_mutants import gradient_mutants
 from harness.parity.masters_mutants import masters_mutants
 from harness.parity.mutant import (
     Mutant,
@@ -22,9 +24,11 @@ from harness.parity.mutant import (
     one_percent_more,
     planted,
 )
+from harness.parity.novograd_mutants import novograd_mutants
 from harness.parity.policy_mutants import policy_mutants
 from harness.parity.row_mutants import row_mutants
 from harness.parity.scale_mutants import scale_mutants
+from harness.parity.step_mutants import step_mutants
 from lockstep.interface import Array, Rows
 
 __all__ = ["MUTANTS", "Mutant", "planted"]
@@ -236,4 +240,8 @@ MUTANTS: tuple[Mutant, ...] = (
     *row_mutants(),
     *scale_mutants(),
     *masters_mutants(),
+    *step_mutants(),
+    *agn_mutants(),
+    *gradient_mutants(),
+    *novograd_mutants(),
 )

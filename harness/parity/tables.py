@@ -36,6 +36,7 @@ def tolerance(case: Case, backend: str, table: str = "tolerance") -> Tolerance:
         "family": case.family,
         "kind": case.kind,
         "optimizer": case.optimizer,
+        "policy": case.inputs.get("lr_policy", {}).get("name", ""),
     }
     for entry in _table("tolerances.toml")[table]:
         named = all(facts[k] in entry[k] for k in facts if k in entry)

@@ -9,6 +9,7 @@ implements it once, in its ``host`` module.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy.typing as npt
@@ -23,12 +24,15 @@ __all__ = [
     "Host",
     "Rows",
     "StepReport",
+    "Worker",
     "Wrapper",
 ]
 
 GATE_NONE, GATE_OP, GATE_GRAPH = 0, 1, 2
 
 EXPORTS: tuple[str, ...] = (
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -41,11 +45,17 @@ EXPORTS: tuple[str, ...] = (
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
+    "clip_by_global_norm",
     "clip_gradients_by_global_norm",
+    "clip_gradients_by_norm",
+    "get_regularization_loss",
     "lr_policies",
     "mp_regularizer_wrapper",
+    "post_process_gradients",
+    "reduce_gradients",
 )
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -131,6 +141,26 @@ class Wrapper(Protocol):
         ...
 
 
+class Worker(NamedTuple):
+    """One of several workers in a process, as a host sets it up for ``AGNOptimizer``.
+
+    Attributes:
+        variables: the worker's own, trainable.
+        centers: those that all workers share, in the same order.
+        accumulators: where the worker gathers, in the same order.
+        getter: the ``AGNCustomGetter`` that made them all.
+        scope: returns a context in which what the worker has of its own is made: its
+            optimizers, what they apply, its init op. A graph needs it to tell the
+            workers' names apart.
+    """
+
+    variables: Sequence[Any]
+    centers: Sequence[Any]
+    accumulators: Sequence[Any]
+    getter: Any
+    scope: Callable[[], AbstractContextManager[Any]]
+
+
 class Host(Protocol):
     """A backend as the harness sees it: NumPy goes in, NumPy comes out.
 
@@ -151,6 +181,29 @@ class Host(Protocol):
 
     def key(self, variable: Any) -> Any:
         """Return what stands for ``variable`` as the key of a mapping."""
+        ...
+
+    def workers(self, named: Mapping[str, Array], count: int) -> list[Worker]:
+        """Make workers that share one center, with variables of these names and values.
+
+        Their own variables start at these values, and so do the shared ones.
+        """
+        ...
+
+    def getter_facts(self, named: Mapping[str, bool]) -> Mapping[str, Any]:
+        """Say what an ``AGNCustomGetter`` makes of small variables of these names.
+
+        Args:
+            named: name -> whether trainable; just one is. A scope in a name, as in
+                ``net/w``, is one of the host's, if it has such a thing.
+
+        Returns:
+            As far as the host has them: ``name/local``, ``name/global`` and
+            ``name/accumulator``, the names of what the trainable one became;
+            ``collection/global``, ``collection/local`` and ``collection/trainable``,
+            sorted names; ``reuse_gives_same``, whether the getter gives the same
+            variable when it is asked again; ``mapped_variables``, how many it maps.
+        """
         ...
 
     def counter(self) -> Any:
@@ -196,8 +249,54 @@ class Host(Protocol):
         """Return the same loss in float16, for variables in float16."""
         ...
 
+    def optimized(
+        self,
+        optimize: Callable[[Any, Any], Any],
+        loss_of: Callable[[Sequence[Any]], Any],
+    ) -> Callable[..., Any]:
+        """Return a function that trains by what ``optimize_loss`` made.
+
+        It takes the host's gradients and, if there is one, the flag ``skip_update``,
+        and returns the loss; it is called inside of a function that is compiled.
+
+        ``optimize(loss, skip_update)`` calls ``optimize_loss``. Where operations run as
+        they are called, this is done at once, and only once: ``loss`` is a function, as
+        is ``skip_update``, and what was made is called for each step. A graph calls it
+        inside of the function that is compiled, with tensors.
+
+        ``loss_of``: gradients -> what :meth:`linear_loss` returns.
+        """
+        ...
+
+    def step_object(self, made: Any) -> Any:
+        """Return what holds the state of a step, given what ``optimize_loss`` returned.
+
+        It has ``optimizer``, ``global_step``, ``scaler`` (with ``state``, or None) and
+        ``accumulators``: a list like ``var_list``, with None where there is none.
+        """
+        ...
+
     def regularizer(self, strength: float) -> Any:
         """Return a regularizer of this host: strength * sum(x**2) / 2 of a weight x."""
+        ...
+
+    def penalty(self, strength: float) -> Any:
+        """Return the same regularizer, as one whose penalty can be added to others."""
+        ...
+
+    def regularization_losses(self, losses: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Keep penalties (name -> tensor or None) where this host keeps them.
+
+        Returns the keyword arguments by which ``get_regularization_loss`` finds them.
+        """
+        ...
+
+    def regularization_functions(self) -> int | None:
+        """Return how many regularizers are collected; None without collections."""
+        ...
+
+    def tensor_name(self, tensor: Any) -> str:
+        """Return the name of a tensor in a graph; an empty string elsewhere."""
         ...
 
     def read(self, variable: Any) -> Array:

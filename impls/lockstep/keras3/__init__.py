@@ -13,6 +13,9 @@ if keras.config.backend() != "tensorflow":
     raise keras_host.other_backend(keras.config.backend())
 
 from lockstep.keras3 import lr_policies
+from lockstep.keras3.agn import AGNOptimizer
+from lockstep.keras3.center import AGNCustomGetter
+from lockstep.keras3.clip_by_norm import clip_by_global_norm, clip_gradients_by_norm
 from lockstep.keras3.clip_gradients import clip_gradients_by_global_norm
 from lockstep.keras3.loss_scale import DynamicLossScale, FixedLossScale
 from lockstep.keras3.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
@@ -27,12 +30,18 @@ from lockstep.keras3.optimizers import (
     FtrlOptimizer,
     GradientDescentOptimizer,
     MomentumOptimizer,
+    NovoGrad,
     RMSPropOptimizer,
 )
+from lockstep.keras3.post_process import post_process_gradients
+from lockstep.keras3.reduction import reduce_gradients
+from lockstep.keras3.regularization import get_regularization_loss
 from lockstep.keras3.regularizer import mp_regularizer_wrapper
 from lockstep.keras3.variable_clipping import VariableClippingOptimizer
 
 __all__ = [
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -45,10 +54,16 @@ __all__ = [
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "PolicySchedule",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
+    "clip_by_global_norm",
     "clip_gradients_by_global_norm",
+    "clip_gradients_by_norm",
+    "get_regularization_loss",
     "lr_policies",
     "mp_regularizer_wrapper",
+    "post_process_gradients",
+    "reduce_gradients",
 ]

@@ -19,10 +19,15 @@ from lockstep.keras3 import (
     GradientDescentOptimizer,
     MomentumOptimizer,
     RMSPropOptimizer,
+    get_regularization_loss,
+    reduce_gradients,
 )
 from lockstep.spec.lr_policies import strict_module
+from lockstep.spec.summaries import Recorder
 
 __all__ = [
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -35,12 +40,18 @@ __all__ = [
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "PolicySchedule",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
+    "clip_by_global_norm",
     "clip_gradients_by_global_norm",
+    "clip_gradients_by_norm",
+    "get_regularization_loss",
     "lr_policies",
     "mp_regularizer_wrapper",
+    "post_process_gradients",
+    "reduce_gradients",
 ]
 
 registered = keras.saving.register_keras_serializable(package="lockstep.strict")
@@ -80,6 +91,41 @@ class VariableClippingOptimizer(default.VariableClippingOptimizer):
         config = super().get_config()
         del config["strict"]
         return config
+
+
+@registered
+class AGNCustomGetter(default.AGNCustomGetter):
+    """The getter with ``strict=True``."""
+
+    def __init__(self, worker_device: str, center: Any = None) -> None:
+        super().__init__(worker_device, center, strict=True)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the argument of the constructor, without the center."""
+        return {"worker_device": self.worker_device}
+
+
+@registered
+class AGNOptimizer(default.AGNOptimizer):
+    """The wrapper with ``strict=True``."""
+
+    def __init__(
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        num_worker: int,
+        custom_getter: default.AGNCustomGetter,
+        communication_period: int = 10,
+        use_locking: bool = True,
+        name: str = "AGNOptimizer",
+    ) -> None:
+        arguments = optimizer, num_worker, custom_getter, communication_period
+        super().__init__(*arguments, name=name, strict=True)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        config = super().get_config()
+        left_out = ("commit", "strict")
+        return {name: value for name, value in config.items() if name not in left_out}
 
 
 @registered
@@ -176,12 +222,56 @@ class FtrlOptimizer(default.FtrlOptimizer):
     strict = True
 
 
+@registered
+class NovoGrad(default.NovoGrad):
+    """NovoGrad with ``strict=True``: the second moment is never written back."""
+
+    strict = True
+
+
 def clip_gradients_by_global_norm(
     gradients_variables: Iterable[tuple[Any, Any]], clip_norm: float = 20.0
 ) -> tuple[list[tuple[Any, Any]], tf.Tensor]:
     """Clip with ``strict=True``."""
     return default.clip_gradients_by_global_norm(
         gradients_variables, clip_norm, strict=True
+    )
+
+
+def clip_by_global_norm(
+    t_list: Sequence[Any],
+    clip_norm: float | tf.Tensor,
+    use_norm: float | tf.Tensor,
+    name: str | None = None,
+) -> tuple[list[Any], tf.Tensor]:
+    """Clip with ``strict=True``."""
+    return default.clip_by_global_norm(t_list, clip_norm, use_norm, name, strict=True)
+
+
+def clip_gradients_by_norm(
+    grads_and_vars: Iterable[tuple[Any, Any]], clip_gradients: float | tf.Tensor
+) -> list[tuple[Any, Any]]:
+    """Clip with ``strict=True``."""
+    return default.clip_gradients_by_norm(grads_and_vars, clip_gradients, strict=True)
+
+
+def post_process_gradients(
+    grads_and_vars: Iterable[tuple[Any, Any]],
+    summaries: Iterable[str] | None,
+    lr: float | tf.Tensor,
+    clip_gradients: float | tf.Tensor | None,
+    larc_params: Mapping[str, Any] | None,
+    recorder: Recorder | None = None,
+) -> list[tuple[Any, Any]]:
+    """Process with ``strict=True``."""
+    return default.post_process_gradients(
+        grads_and_vars,
+        summaries,
+        lr,
+        clip_gradients,
+        larc_params,
+        recorder,
+        strict=True,
     )
 
 

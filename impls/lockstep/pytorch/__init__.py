@@ -8,7 +8,10 @@ same names with the originals' exact behaviour.
 """
 
 from lockstep.pytorch import lr_policies
+from lockstep.pytorch.agn import AGNOptimizer
 from lockstep.pytorch.automatic_scaler import AutomaticLossScaler
+from lockstep.pytorch.center import AGNCustomGetter
+from lockstep.pytorch.clip_by_norm import clip_by_global_norm, clip_gradients_by_norm
 from lockstep.pytorch.loss_scale import DynamicLossScale, FixedLossScale
 from lockstep.pytorch.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
 from lockstep.pytorch.lr_scheduler import PolicyLR
@@ -17,6 +20,7 @@ from lockstep.pytorch.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
 )
+from lockstep.pytorch.optimize_loss import OPTIMIZER_CLS_NAMES, optimize_loss
 from lockstep.pytorch.optimizers import (
     AdagradOptimizer,
     AdamOptimizer,
@@ -24,12 +28,23 @@ from lockstep.pytorch.optimizers import (
     FtrlOptimizer,
     GradientDescentOptimizer,
     MomentumOptimizer,
+    NovoGrad,
     RMSPropOptimizer,
 )
+from lockstep.pytorch.post_process import post_process_gradients
+from lockstep.pytorch.reduction import reduce_gradients
+from lockstep.pytorch.regularization import get_regularization_loss
 from lockstep.pytorch.regularizer import mp_regularizer_wrapper
+from lockstep.pytorch.summaries import TensorBoardRecorder
 from lockstep.pytorch.variable_clipping import VariableClippingOptimizer
+from lockstep.spec.pipeline import pipeline_of
+from lockstep.spec.summaries import OPTIMIZER_SUMMARIES
 
 __all__ = [
+    "OPTIMIZER_CLS_NAMES",
+    "OPTIMIZER_SUMMARIES",
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -42,10 +57,19 @@ __all__ = [
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "PolicyLR",
     "RMSPropOptimizer",
+    "TensorBoardRecorder",
     "VariableClippingOptimizer",
+    "clip_by_global_norm",
     "clip_gradients_by_global_norm",
+    "clip_gradients_by_norm",
+    "get_regularization_loss",
     "lr_policies",
     "mp_regularizer_wrapper",
+    "optimize_loss",
+    "pipeline_of",
+    "post_process_gradients",
+    "reduce_gradients",
 ]

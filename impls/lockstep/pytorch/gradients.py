@@ -78,6 +78,10 @@ def check_gradient(gradient: Any, parameter: Tensor, name: str, owner: str) -> N
     require_tensor(gradient, owner, name)
     if gradient is None:
         return
+    if (gradient.shape, gradient.dtype) == (parameter.shape, parameter.dtype) and (
+        gradient.device == parameter.device
+    ):
+        return
     found = tuple(gradient.shape), dtype_name(gradient)
     require_like(owner, name, found, (tuple(parameter.shape), dtype_name(parameter)))
     if gradient.device != parameter.device:

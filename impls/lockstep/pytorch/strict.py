@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial, partialmethod
+
+from torch import Tensor
 
 from lockstep import pytorch
 from lockstep.pytorch import (
+    OPTIMIZER_SUMMARIES,
     AdagradOptimizer,
     AdamOptimizer,
     AdamWOptimizer,
     GradientDescentOptimizer,
     MomentumOptimizer,
     RMSPropOptimizer,
+    TensorBoardRecorder,
+    get_regularization_loss,
     mp_regularizer_wrapper,
+    pipeline_of,
+    reduce_gradients,
 )
 from lockstep.spec.lr_policies import strict_module
 
 __all__ = [
+    "OPTIMIZER_CLS_NAMES",
+    "OPTIMIZER_SUMMARIES",
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -29,12 +41,21 @@ __all__ = [
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "PolicyLR",
     "RMSPropOptimizer",
+    "TensorBoardRecorder",
     "VariableClippingOptimizer",
+    "clip_by_global_norm",
     "clip_gradients_by_global_norm",
+    "clip_gradients_by_norm",
+    "get_regularization_loss",
     "lr_policies",
     "mp_regularizer_wrapper",
+    "optimize_loss",
+    "pipeline_of",
+    "post_process_gradients",
+    "reduce_gradients",
 ]
 
 
@@ -42,6 +63,24 @@ class FtrlOptimizer(pytorch.FtrlOptimizer):
     """The optimizer with ``strict=True``."""
 
     __init__ = partialmethod(pytorch.FtrlOptimizer.__init__, strict=True)
+
+
+class AGNCustomGetter(pytorch.AGNCustomGetter):
+    """The getter with ``strict=True``."""
+
+    __init__ = partialmethod(pytorch.AGNCustomGetter.__init__, strict=True)
+
+
+class AGNOptimizer(pytorch.AGNOptimizer):
+    """The wrapper with ``strict=True``."""
+
+    __init__ = partialmethod(pytorch.AGNOptimizer.__init__, strict=True)
+
+
+class NovoGrad(pytorch.NovoGrad):
+    """The optimizer with ``strict=True``."""
+
+    __init__ = partialmethod(pytorch.NovoGrad.__init__, strict=True)
 
 
 class MultitaskOptimizerWrapper(pytorch.MultitaskOptimizerWrapper):
@@ -90,9 +129,23 @@ class AutomaticLossScaler(pytorch.AutomaticLossScaler):
     __init__ = partialmethod(pytorch.AutomaticLossScaler.__init__, strict=True)
 
 
+OPTIMIZER_CLS_NAMES = {**pytorch.OPTIMIZER_CLS_NAMES, "Ftrl": FtrlOptimizer}
+optimize_loss = partial(pytorch.optimize_loss, strict=True)
 clip_gradients_by_global_norm = partial(
     pytorch.clip_gradients_by_global_norm, strict=True
 )
+clip_gradients_by_norm = partial(pytorch.clip_gradients_by_norm, strict=True)
+post_process_gradients = partial(pytorch.post_process_gradients, strict=True)
+
+
+def clip_by_global_norm(
+    t_list: Sequence[Tensor | None],
+    clip_norm: float,
+    use_norm: Tensor | float,
+    name: str | None = None,
+) -> tuple[list[Tensor | None], Tensor]:
+    """Clip with ``strict=True``."""
+    return pytorch.clip_by_global_norm(t_list, clip_norm, use_norm, strict=True)
 
 
 lr_policies = strict_module(pytorch.lr_policies, f"{__name__}.lr_policies")

@@ -7,7 +7,10 @@ are those of TensorFlow 1.15 to the bit.
 
 from lockstep.interface import Rows
 from lockstep.reference import lr_policies
+from lockstep.reference.agn import AGNOptimizer
 from lockstep.reference.automatic_scaler import AutomaticLossScaler
+from lockstep.reference.center import AGNCustomGetter
+from lockstep.reference.clip_by_norm import clip_by_global_norm, clip_gradients_by_norm
 from lockstep.reference.loss_scale import DynamicLossScale, FixedLossScale
 from lockstep.reference.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
 from lockstep.reference.mixed_precision import MixedPrecisionOptimizerWrapper
@@ -15,6 +18,8 @@ from lockstep.reference.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
 )
+from lockstep.reference.novograd_optimizer import NovoGrad
+from lockstep.reference.optimize_loss import OPTIMIZER_CLS_NAMES, optimize_loss
 from lockstep.reference.optimizers import (
     AdagradOptimizer,
     AdamOptimizer,
@@ -24,11 +29,20 @@ from lockstep.reference.optimizers import (
     MomentumOptimizer,
     RMSPropOptimizer,
 )
+from lockstep.reference.post_process import post_process_gradients
+from lockstep.reference.reduction import reduce_gradients
+from lockstep.reference.regularization import get_regularization_loss
 from lockstep.reference.regularizer import mp_regularizer_wrapper
 from lockstep.reference.variable import Variable
 from lockstep.reference.variable_clipping import VariableClippingOptimizer
+from lockstep.spec.pipeline import pipeline_of
+from lockstep.spec.summaries import OPTIMIZER_SUMMARIES
 
 __all__ = [
+    "OPTIMIZER_CLS_NAMES",
+    "OPTIMIZER_SUMMARIES",
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -41,11 +55,19 @@ __all__ = [
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "RMSPropOptimizer",
     "Rows",
     "Variable",
     "VariableClippingOptimizer",
+    "clip_by_global_norm",
     "clip_gradients_by_global_norm",
+    "clip_gradients_by_norm",
+    "get_regularization_loss",
     "lr_policies",
     "mp_regularizer_wrapper",
+    "optimize_loss",
+    "pipeline_of",
+    "post_process_gradients",
+    "reduce_gradients",
 ]

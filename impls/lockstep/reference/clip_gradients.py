@@ -10,7 +10,7 @@ import numpy as np
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.reference.rows import sum_duplicates
 
-__all__ = ["clip_factor", "global_norm", "scale_gradients"]
+__all__ = ["clip_factor", "global_norm", "lane_sum", "scale_gradients"]
 
 LANES = 8
 
@@ -31,20 +31,29 @@ def global_norm(gradients: Sequence[Array | Rows], dtype: np.dtype[Any]) -> Arra
 def half_square_sum(gradient: Array | Rows, dtype: np.dtype[Any]) -> Array:
     """Return sum(g^2 / 2) in ``dtype``, with duplicate rows summed first.
 
-    The order of the additions is that of the original's kernel: eight lanes side by
-    side, the lanes folded in halves, then what is left over.
+    The squares are halved one by one, as ``tf.nn.l2_loss`` does.
     """
     if isinstance(gradient, Rows):
         gradient = sum_duplicates(gradient).values
     with np.errstate(over="ignore", invalid="ignore"):
-        halves = np.square(gradient.astype(dtype)).ravel() * dtype.type(0.5)
-        whole = halves.size - halves.size % LANES
-        lanes = np.add.reduce(halves[:whole].reshape(-1, LANES), axis=0)
+        return lane_sum(np.square(gradient.astype(dtype)) * dtype.type(0.5))
+
+
+def lane_sum(values: Array) -> Array:
+    """Return the sum of all elements, in their dtype: 0-d.
+
+    The order of the additions is that of the original's kernel: eight lanes side by
+    side, the lanes folded in halves, then what is left over.
+    """
+    flat = values.ravel()
+    with np.errstate(over="ignore", invalid="ignore"):
+        whole = flat.size - flat.size % LANES
+        lanes = np.add.reduce(flat[:whole].reshape(-1, LANES), axis=0)
         while lanes.size > 1:
             lanes = lanes[: lanes.size // 2] + lanes[lanes.size // 2 :]
-        rest = np.zeros((), dtype)
-        for half in halves[whole:]:
-            rest = rest + half
+        rest = np.zeros((), flat.dtype)
+        for value in flat[whole:]:
+            rest = rest + value
         return np.asarray(lanes[0] + rest)
 
 

@@ -115,7 +115,7 @@ class Optimizer:
 class RuleOptimizer(Optimizer):
     """An optimizer that owns slots and applies one rule of this folder.
 
-    Hyper-parameters are checked against :data:`lockstep.spec.optimizers.OPTIMIZERS` and
+    Hyper-parameters are checked against :data:`lockstep.spec.optimizers.RULES` and
     cast to each variable's dtype before any arithmetic. ``sums_duplicates`` says
     whether the rule adds up the rows of a sparse gradient that share an index.
     """
@@ -157,11 +157,12 @@ class RuleOptimizer(Optimizer):
 
     def initial_slots(self, variable: Variable) -> dict[str, Array]:
         """Return new slots for a variable, filled with their initial values."""
+        wide = np.promote_types(variable.dtype, np.float32)
         return {
             slot.name: np.full(
-                variable.shape,
+                () if slot.scalar else variable.shape,
                 self.spec.initial_value(slot, self.arguments),
-                variable.dtype,
+                wide if slot.scalar else variable.dtype,
             )
             for slot in self.spec.active_slots(self.arguments)
         }
@@ -244,6 +245,13 @@ class FtrlOptimizer(RuleOptimizer):
                 raise ValueError(text)
             return
         super().update(gradient, variable)
+
+
+def base_of(optimizer: Any) -> RuleOptimizer:
+    """Return the innermost optimizer: the one that owns the slots."""
+    while not isinstance(optimizer, RuleOptimizer):
+        optimizer = optimizer.inner_optimizer
+    return optimizer
 
 
 def check_pairs(grads_and_vars: Iterable[Any], owner: str) -> Pairs:

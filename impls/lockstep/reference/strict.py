@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial, partialmethod
+from typing import Any
+
+import numpy.typing as npt
 
 from lockstep import reference
+from lockstep.interface import Array, Gradient
 from lockstep.reference import (
+    OPTIMIZER_SUMMARIES,
     AdagradOptimizer,
     AdamOptimizer,
     AdamWOptimizer,
@@ -14,12 +20,19 @@ from lockstep.reference import (
     RMSPropOptimizer,
     Rows,
     Variable,
+    get_regularization_loss,
     mp_regularizer_wrapper,
+    pipeline_of,
+    reduce_gradients,
 )
 from lockstep.reference.optimizers import Optimizer
 from lockstep.spec.lr_policies import strict_module
 
 __all__ = [
+    "OPTIMIZER_CLS_NAMES",
+    "OPTIMIZER_SUMMARIES",
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -32,13 +45,21 @@ __all__ = [
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "RMSPropOptimizer",
     "Rows",
     "Variable",
     "VariableClippingOptimizer",
+    "clip_by_global_norm",
     "clip_gradients_by_global_norm",
+    "clip_gradients_by_norm",
+    "get_regularization_loss",
     "lr_policies",
     "mp_regularizer_wrapper",
+    "optimize_loss",
+    "pipeline_of",
+    "post_process_gradients",
+    "reduce_gradients",
 ]
 
 
@@ -89,10 +110,42 @@ class AutomaticLossScaler(reference.AutomaticLossScaler):
     __init__ = partialmethod(reference.AutomaticLossScaler.__init__, strict=True)
 
 
+class AGNCustomGetter(reference.AGNCustomGetter):
+    """The getter with ``strict=True``."""
+
+    __init__ = partialmethod(reference.AGNCustomGetter.__init__, strict=True)
+
+
+class AGNOptimizer(reference.AGNOptimizer):
+    """The wrapper with ``strict=True``."""
+
+    __init__ = partialmethod(reference.AGNOptimizer.__init__, strict=True)
+
+
+class NovoGrad(reference.NovoGrad):
+    """The optimizer with ``strict=True``."""
+
+    __init__ = partialmethod(reference.NovoGrad.__init__, strict=True)
+
+
 FtrlOptimizer = partial(reference.FtrlOptimizer, strict=True)
+OPTIMIZER_CLS_NAMES = {**reference.OPTIMIZER_CLS_NAMES, "Ftrl": FtrlOptimizer}
+optimize_loss = partial(reference.optimize_loss, strict=True)
 clip_gradients_by_global_norm = partial(
     reference.clip_gradients_by_global_norm, strict=True
 )
+clip_gradients_by_norm = partial(reference.clip_gradients_by_norm, strict=True)
+post_process_gradients = partial(reference.post_process_gradients, strict=True)
+
+
+def clip_by_global_norm(
+    t_list: Sequence[Any],
+    clip_norm: float,
+    use_norm: npt.ArrayLike,
+    name: str | None = None,
+) -> tuple[list[Gradient], Array]:
+    """Clip with ``strict=True``."""
+    return reference.clip_by_global_norm(t_list, clip_norm, use_norm, strict=True)
 
 
 lr_policies = strict_module(reference.lr_policies, f"{__name__}.lr_policies")

@@ -10,20 +10,30 @@ import difflib
 from collections.abc import Iterable
 
 __all__ = [
+    "AbsentAccumulatedError",
     "AxesError",
+    "ClipAndLarcError",
     "DtypeError",
+    "GetterError",
     "LockstepError",
+    "LossNotCallableError",
     "MalformedPairsError",
+    "MissingArgumentError",
+    "MissingDecayError",
     "MissingFrameworkError",
     "MissingLossScaleError",
     "NoBoundariesError",
     "NoGradientsError",
     "NonFiniteNormError",
+    "NotASequenceError",
     "NotAnOptimizerError",
+    "NotFromGetterError",
+    "NotReducedError",
     "NotScalableError",
     "OutOfRangeError",
     "ScaleStalledError",
     "ShapeError",
+    "UnknownArgumentError",
     "UnknownNameError",
     "UnsupportedError",
     "UnusableScaleError",
@@ -62,6 +72,16 @@ class AxesError(LockstepError, TypeError):
     """``vars_to_clip_dims`` is not a mapping from variables to lists of axes."""
 
 
+class GetterError(LockstepError, TypeError):
+    """``custom_getter`` is no ``AGNCustomGetter`` of this backend."""
+
+
+class NotFromGetterError(LockstepError, KeyError):
+    """A variable was not made through the ``AGNCustomGetter``."""
+
+    __str__ = Exception.__str__  # A KeyError shows its argument in quotes.
+
+
 class DtypeError(LockstepError, TypeError):
     """A tensor has a dtype that the operation cannot work with."""
 
@@ -76,6 +96,25 @@ class ShapeError(LockstepError, ValueError):
 
 class UnknownNameError(LockstepError, ValueError):
     """A name is not one of those known; the sentence gives the nearest."""
+
+
+class UnknownArgumentError(UnknownNameError, TypeError):
+    """An optimizer has no argument of this name; the sentence gives the nearest."""
+
+
+class MissingArgumentError(LockstepError, TypeError):
+    """An optimizer needs an argument that was not given."""
+
+
+class MissingDecayError(LockstepError, KeyError):
+    """AdamW without ``weight_decay`` (the original looked it up in a dict)."""
+
+    def __str__(self) -> str:
+        return Exception.__str__(self)
+
+
+class LossNotCallableError(LockstepError, RuntimeError):
+    """A loss that has been computed already, where each step computes it anew."""
 
 
 class OutOfRangeError(LockstepError, ValueError):
@@ -94,8 +133,24 @@ class UnsupportedError(LockstepError, ValueError):
     """The host or the mode cannot do what was asked for."""
 
 
+class ClipAndLarcError(LockstepError, AttributeError, ValueError):
+    """Both clipping and LARC were asked for (once an AttributeError)."""
+
+
+class NotASequenceError(LockstepError, TypeError):
+    """What should be a list of tensors is none."""
+
+
+class NotReducedError(LockstepError, NotImplementedError):
+    """Gradients of several towers were to be reduced in one process."""
+
+
 class UnusableScaleError(LockstepError, AttributeError):
     """Strict: a loss scale that the original accepts and fails to use."""
+
+
+class AbsentAccumulatedError(LockstepError, AttributeError):
+    """Strict: an absent gradient that the original fails to add up."""
 
 
 class MissingFrameworkError(LockstepError, ImportError):

@@ -2,15 +2,18 @@
 
 Everything here is a ``tf.compat.v1.train.Optimizer`` or works on its (gradient,
 variable) pairs. The optimizers are TensorFlow's own, but for AdamW, which TensorFlow 2
-left behind, and Ftrl, which fails there at a rate of 0.
+left behind, Ftrl, which fails there at a rate of 0, and OpenSeq2Seq's NovoGrad.
 """
 
 import tensorflow as tf
 
 from lockstep.tf import lr_policies
 from lockstep.tf.adamw import AdamWOptimizer
+from lockstep.tf.agn import AGNOptimizer
+from lockstep.tf.center import AGNCustomGetter
+from lockstep.tf.clip_by_norm import clip_by_global_norm, clip_gradients_by_norm
 from lockstep.tf.ftrl import FtrlOptimizer
-from lockstep.tf.loss_scale import DynamicLossScale, FixedLossScale
+from lockstep.tf.loss_scale import DynamicLossScale, FixedLossScale, LossScale
 from lockstep.tf.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
 from lockstep.tf.loss_scaler import AutomaticLossScaler
 from lockstep.tf.mixed_precision import MixedPrecisionOptimizerWrapper
@@ -18,6 +21,10 @@ from lockstep.tf.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
 )
+from lockstep.tf.novograd import NovoGrad
+from lockstep.tf.post_process import post_process_gradients
+from lockstep.tf.reduction import reduce_gradients
+from lockstep.tf.regularization import get_regularization_loss
 from lockstep.tf.regularizer import mp_regularizer_wrapper
 from lockstep.tf.variable_clipping import VariableClippingOptimizer
 
@@ -27,7 +34,13 @@ GradientDescentOptimizer = tf.compat.v1.train.GradientDescentOptimizer
 MomentumOptimizer = tf.compat.v1.train.MomentumOptimizer
 RMSPropOptimizer = tf.compat.v1.train.RMSPropOptimizer
 
+# As OpenSeq2Seq spells them.
+_clip_by_global_norm = clip_by_global_norm
+_clip_gradients_by_norm = clip_gradients_by_norm
+
 __all__ = [
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -36,13 +49,22 @@ __all__ = [
     "FixedLossScale",
     "FtrlOptimizer",
     "GradientDescentOptimizer",
+    "LossScale",
     "MixedPrecisionLossScaleOptimizer",
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
+    "_clip_by_global_norm",
+    "_clip_gradients_by_norm",
+    "clip_by_global_norm",
     "clip_gradients_by_global_norm",
+    "clip_gradients_by_norm",
+    "get_regularization_loss",
     "lr_policies",
     "mp_regularizer_wrapper",
+    "post_process_gradients",
+    "reduce_gradients",
 ]

@@ -12,15 +12,22 @@ import tensorflow as tf
 
 from lockstep import tf as default
 from lockstep.spec.lr_policies import strict_module
+from lockstep.spec.summaries import Recorder
 from lockstep.tf import (
     AdagradOptimizer,
     AdamOptimizer,
     GradientDescentOptimizer,
+    LossScale,
     MomentumOptimizer,
     RMSPropOptimizer,
+    get_regularization_loss,
+    reduce_gradients,
 )
+from lockstep.tf.center import Center
 
 __all__ = [
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -29,15 +36,24 @@ __all__ = [
     "FixedLossScale",
     "FtrlOptimizer",
     "GradientDescentOptimizer",
+    "LossScale",
     "MixedPrecisionLossScaleOptimizer",
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
+    "_clip_by_global_norm",
+    "_clip_gradients_by_norm",
+    "clip_by_global_norm",
     "clip_gradients_by_global_norm",
+    "clip_gradients_by_norm",
+    "get_regularization_loss",
     "lr_policies",
     "mp_regularizer_wrapper",
+    "post_process_gradients",
+    "reduce_gradients",
 ]
 
 
@@ -115,6 +131,36 @@ class AutomaticLossScaler(default.AutomaticLossScaler):
         super().__init__(algorithm, params, strict=True)
 
 
+class AGNCustomGetter(default.AGNCustomGetter):
+    """The getter with ``strict=True``."""
+
+    def __init__(self, worker_device: Any, center: Center | None = None) -> None:
+        super().__init__(worker_device, center, strict=True)
+
+
+class AGNOptimizer(default.AGNOptimizer):
+    """The wrapper of asynchronous workers with ``strict=True``."""
+
+    def __init__(
+        self,
+        optimizer: tf.compat.v1.train.Optimizer,
+        num_worker: int,
+        custom_getter: default.AGNCustomGetter,
+        communication_period: int = 10,
+        use_locking: bool = True,
+        name: str = "AGNOptimizer",
+    ) -> None:
+        super().__init__(
+            optimizer,
+            num_worker,
+            custom_getter,
+            communication_period,
+            use_locking,
+            name,
+            strict=True,
+        )
+
+
 class AdamWOptimizer(default.AdamWOptimizer):
     """AdamW with ``strict=True``: its arguments are not checked."""
 
@@ -142,12 +188,80 @@ class FtrlOptimizer(default.FtrlOptimizer):
         super().__init__(learning_rate, *args, strict=True, **kwargs)
 
 
+class NovoGrad(default.NovoGrad):
+    """NovoGrad with ``strict=True``: the second moment is never written back."""
+
+    def __init__(
+        self,
+        learning_rate: float | tf.Tensor | Callable[[], Any] = 1.0,
+        beta1: float = 0.95,
+        beta2: float = 0.98,
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.0,
+        grad_averaging: bool = False,
+        use_locking: bool = False,
+        name: str = "NovoGrad",
+    ) -> None:
+        super().__init__(
+            learning_rate,
+            beta1,
+            beta2,
+            epsilon,
+            weight_decay,
+            grad_averaging,
+            use_locking,
+            name,
+            strict=True,
+        )
+
+
 def clip_gradients_by_global_norm(
     gradients_variables: Iterable[tuple[Any, Any]], clip_norm: float = 20.0
 ) -> tuple[list[tuple[Any, Any]], tf.Tensor]:
     """Clip with ``strict=True``."""
     return default.clip_gradients_by_global_norm(
         gradients_variables, clip_norm, strict=True
+    )
+
+
+def clip_by_global_norm(
+    t_list: Sequence[Any],
+    clip_norm: float | tf.Tensor,
+    use_norm: float | tf.Tensor,
+    name: str | None = None,
+) -> tuple[list[Any], tf.Tensor]:
+    """Clip with ``strict=True``."""
+    return default.clip_by_global_norm(t_list, clip_norm, use_norm, name, strict=True)
+
+
+def clip_gradients_by_norm(
+    grads_and_vars: Iterable[tuple[Any, Any]], clip_gradients: float | tf.Tensor
+) -> list[tuple[Any, Any]]:
+    """Clip with ``strict=True``."""
+    return default.clip_gradients_by_norm(grads_and_vars, clip_gradients, strict=True)
+
+
+_clip_by_global_norm = clip_by_global_norm
+_clip_gradients_by_norm = clip_gradients_by_norm
+
+
+def post_process_gradients(
+    grads_and_vars: Iterable[tuple[Any, Any]],
+    summaries: Iterable[str] | None,
+    lr: float | tf.Tensor,
+    clip_gradients: float | tf.Tensor | None,
+    larc_params: Mapping[str, Any] | None,
+    recorder: Recorder | None = None,
+) -> list[tuple[Any, Any]]:
+    """Process with ``strict=True``."""
+    return default.post_process_gradients(
+        grads_and_vars,
+        summaries,
+        lr,
+        clip_gradients,
+        larc_params,
+        recorder,
+        strict=True,
     )
 
 

@@ -12,7 +12,7 @@ from lockstep.pytorch.core import foreach
 from lockstep.pytorch.core.numbers import rounded
 from lockstep.pytorch.core.roots import sqrt
 
-__all__ = ["clip_factor", "global_norm", "scale_gradients"]
+__all__ = ["clip_factor", "global_norm", "lane_sum", "scale_gradients", "with_values"]
 
 LANES, LEAF = 8, 1 << 10
 
@@ -33,18 +33,26 @@ def global_norm(gradients: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
 def half_square_sum(gradient: Tensor, dtype: torch.dtype) -> Tensor:
     """Return sum(g^2 / 2) in ``dtype``.
 
+    The squares are halved one by one, as ``tf.nn.l2_loss`` does.
+    """
+    return lane_sum(gradient.to(dtype).square() * 0.5)
+
+
+def lane_sum(values: Tensor) -> Tensor:
+    """Return the sum of all elements, in their dtype: 0-d.
+
     The order of the additions is that of the original's kernel: eight lanes side by
     side, the lanes folded in halves, then what is left over. Large tensors, which that
     kernel cuts up first, are left to torch.
     """
-    halves = gradient.to(dtype).square().reshape(-1) * 0.5
-    if halves.numel() > LEAF:
-        return halves.sum()
-    whole = halves.numel() // LANES * LANES
-    lanes = reduce(torch.add, halves[:whole].view(-1, LANES), halves.new_zeros(LANES))
+    flat = values.reshape(-1)
+    if flat.numel() > LEAF:
+        return flat.sum()
+    whole = flat.numel() // LANES * LANES
+    lanes = reduce(torch.add, flat[:whole].view(-1, LANES), flat.new_zeros(LANES))
     while lanes.numel() > 1:
         lanes = torch.add(*lanes.chunk(2))
-    return lanes[0] + reduce(torch.add, halves[whole:], halves.new_zeros(()))
+    return lanes[0] + reduce(torch.add, flat[whole:], flat.new_zeros(()))
 
 
 def clip_factor(norm: Tensor, clip_norm: float) -> Tensor:

@@ -10,7 +10,13 @@ from torch import Tensor
 from lockstep.pytorch.core import foreach
 from lockstep.pytorch.core.rows import sum_duplicates
 
-__all__ = ["accurate_norm", "magnitudes", "tensor_norms", "total_norm"]
+__all__ = [
+    "accurate_norm",
+    "magnitudes",
+    "norm_of_each",
+    "tensor_norms",
+    "total_norm",
+]
 
 # So many elements float32 adds up with an error below 1e-7.
 BLOCK = 1 << 14
@@ -60,6 +66,42 @@ def tensor_norms(gradients: Sequence[Tensor]) -> Tensor:
 
 
 @torch.no_grad()
+def norm_of_each(tensors: Sequence[Tensor]) -> Tensor:
+    """Return the norm of each tensor in float32, right to 1e-6: [n].
+
+    It is infinite where its square would leave the range of float32, and may be 0
+    where the squares of all elements would. Nothing waits for a GPU unless a tensor is
+    sparse. On the CPU a large tensor is added up in rows, as in :func:`total_norm`.
+    """
+    norms: dict[int, Tensor] = {}
+    # Reading takes longer than float64 does on a GPU; on the CPU it is the other way.
+    short: dict[torch.dtype, list[int]] = {torch.float32: [], torch.float64: []}
+    values = stored_values(tensors)
+    for k, value in enumerate(values):
+        narrow = value.is_cpu and value.itemsize < 8
+        if narrow and value.numel() > BLOCK:
+            norms[k] = norm_by_rows(value)
+        else:
+            short[torch.float32 if narrow else torch.float64].append(k)
+    for dtype, positions in short.items():
+        found = foreach.norms([values[k] for k in positions], dtype=dtype)
+        norms.update(zip(positions, found, strict=True))
+    norm = together([norms[k] for k in range(len(values))], tensors[0].device).double()
+    overflows = norm.square() > torch.finfo(torch.float32).max
+    return torch.where(overflows, torch.inf, norm).float()
+
+
+def norm_by_rows(tensor: Tensor) -> Tensor:
+    """Return the norm of a large tensor on the CPU: 0-d, float32."""
+    flat = tensor.reshape(-1) if tensor.itemsize == 4 else tensor.reshape(-1).float()
+    even = flat.numel() // BLOCK * BLOCK
+    rows = torch.linalg.vector_norm(flat[:even].view(-1, BLOCK), dim=1)
+    rest = torch.linalg.vector_norm(flat[even:])
+    wide = torch.cat([rows, rest[None]]).double()
+    return torch.linalg.vector_norm(wide).float()
+
+
+@torch.no_grad()
 def magnitudes(gradients: Sequence[Tensor]) -> Tensor:
     """Return the largest |g| of each gradient, NaN if one is: [n], float64.
 
@@ -71,7 +113,10 @@ def magnitudes(gradients: Sequence[Tensor]) -> Tensor:
 
 def together(numbers: Sequence[Tensor], device: torch.device) -> Tensor:
     """Return 0-d tensors, wherever they are, as one on ``device``: [n]."""
-    return torch.stack([n.to(device, non_blocking=True) for n in numbers])
+    there = [
+        n if n.device == device else n.to(device, non_blocking=True) for n in numbers
+    ]
+    return torch.stack(there)
 
 
 def stored_values(gradients: Sequence[Tensor]) -> list[Tensor]:

@@ -1,0 +1,104 @@
+"""Family ``larc``: gradients are clipped if asked to, then scaled by LARC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.parity.cases import (
+    CannotInterpretError,
+    Case,
+    NotBuiltError,
+    array,
+    gradient,
+)
+from harness.parity.trajectory import flat
+from lockstep.interface import Array, Host
+
+__all__ = ["KINDS", "expectations", "replay"]
+
+State = Mapping[str, Array]
+
+OF_BOTH_MODES = (
+    "epsilon",
+    "float16",
+    "float16_large",
+    "float32",
+    "min_update",
+    "nonfinite",
+    "norm_overflow",
+    "python_learning_rate",
+    "scalar",
+    "sparse",
+    "with_clipping",
+    "zero_both",
+    "zero_gradient",
+    "zero_learning_rate",
+    "zero_variable",
+)
+KINDS = frozenset(
+    {
+        *(f"{mode}_{kind}" for mode in ("clip", "scale") for kind in OF_BOTH_MODES),
+        "scale_saturates_float16",
+        "scale_min_update_float16",
+        "default_mode",
+        "bad_params",
+        "absent",
+    }
+)
+INPUTS = (
+    "variables",
+    "variable_kind",
+    "gradients",
+    "learning_rate",
+    "learning_rate_is",
+    "larc_params",
+    "clip_gradients",
+)
+EXPECTED = ("gradients", "dtypes", "raises")
+RATES = ("tensor", "python number")
+
+
+def replay(case: Case, host: Host) -> Iterator[State]:
+    """Process the gradients once."""
+    case.require_known(INPUTS, EXPECTED)
+    if not hasattr(host.names, "post_process_gradients"):
+        raise NotBuiltError("post_process_gradients does not exist yet")
+    recorded, kind = case.variables, case.inputs.get("variable_kind")
+    variables = [host.variable(v.name, v.value, kind) for v in recorded]
+    rate_is = case.inputs.get("learning_rate_is", "tensor")
+    if rate_is not in RATES:
+        raise CannotInterpretError(f"a learning rate that is {rate_is!r}")
+
+    def function(arrays: list[Any]) -> Any:
+        *gradients, rate = arrays
+        if rate_is == "python number":
+            rate = float(case.inputs["learning_rate"])
+        processed = host.names.post_process_gradients(
+            list(zip(gradients, variables, strict=True)),
+            [],
+            rate,
+            case.inputs.get("clip_gradients"),
+            case.inputs["larc_params"],
+        )
+        return [g for g, _ in processed]
+
+    pairs = zip(case.inputs["gradients"], recorded, strict=True)
+    given = [gradient(value, variable) for value, variable in pairs]
+    rate = np.asarray(case.inputs["learning_rate"], np.float32)
+    results = host.compile(function)([*given, rate])
+    state: dict[str, Array] = {}
+    for variable, value in zip(recorded, results, strict=True):
+        state |= flat(f"gradients/{variable.name}", value)
+    yield state
+
+
+def expectations(case: Case) -> Iterator[State]:
+    """Yield the recorded gradients."""
+    values, dtypes = case.expected["gradients"], case.expected["dtypes"]
+    yield {
+        f"gradients/{variable.name}": array(value, dtype, variable.shape)
+        for variable, value, dtype in zip(case.variables, values, dtypes, strict=True)
+    }

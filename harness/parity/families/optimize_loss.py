@@ -1,0 +1,299 @@
+"""Family ``optimize_loss``: the whole step, from the loss to the counter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.parity.cases import (
+    CannotInterpretError,
+    Case,
+    NotBuiltError,
+    Variable,
+    array,
+    gradient,
+)
+from harness.parity.step_cases import INPUTS, INSTANCE, PASSED_ON, inputs_of_refused
+from harness.parity.trajectory import recorded_state
+from lockstep import registry
+from lockstep.interface import Array, Gradient, Host
+from lockstep.spec.mixed_precision import has_master
+from lockstep.spec.optimize_loss import CLASS_NAMES
+from lockstep.spec.optimizers import OPTIMIZERS, OptimizerSpec
+
+__all__ = ["KINDS", "expectations", "replay"]
+
+State = Mapping[str, Array]
+
+TRAINED = frozenset(
+    {
+        "plain",
+        "clip",
+        "larc_clip",
+        "larc_scale",
+        "mixed_static",
+        "mixed_backoff",
+        "mixed_logmax",
+        "mixed_backoff_clip_overflow",
+        "iter_size",
+        "iter_size_irregular",
+        "iter_size_without_horovod",
+        "iter_size_mixed",
+        "iter_size_mixed_backoff",
+        "horovod_plain",
+        "sparse",
+        "sparse_clip",
+        "sparse_larc",
+        "absent",
+        "var_list",
+        "float16",
+        "loss_scaling_ignored",
+        "larc_zero_variable",
+        "clip_nonfinite",
+    }
+)
+REFUSED = frozenset(
+    {
+        "error_unknown_optimizer",
+        "error_clip_and_larc",
+        "error_summaries",
+        "error_missing_argument",
+        "error_adamw_without_decay",
+        "error_optimizer_instance",
+        "error_scaling_int",
+        "error_scaling_name",
+        "error_iter_size_without_placeholder",
+        "error_iter_size_sparse",
+        "error_iter_size_absent",
+        "error_absent_default_summaries",
+        "error_clip_scalar",
+    }
+)
+KINDS = TRAINED | REFUSED
+
+COUNTERS = ("iteration", "last_overflow_iteration")
+
+
+def replay(case: Case, host: Host) -> Iterator[State]:
+    """Build the step once and take it, with the recorded gradients, until it fails."""
+    case.require_known(INPUTS, ("steps", "raises"))
+    if not hasattr(host.names, "optimize_loss"):
+        raise NotBuiltError("optimize_loss does not exist yet")
+    if case.kind in REFUSED:
+        refused = Case(
+            case.family, case.id, case.kind, inputs_of_refused(case), case.expected
+        )
+        for _ in _Optimized(refused, host).rates():
+            pass
+        return
+    with np.errstate(all="ignore"):
+        yield from _Optimized(case, host).run()
+
+
+def expectations(case: Case) -> Iterator[State]:
+    """Yield the recorded state after each step, and the rate that it used."""
+    variables = {v.name: v for v in case.variables}
+    mixed = case.inputs["dtype"] == "mixed"
+    wide = {name: _in_float32(v) if mixed else v for name, v in variables.items()}
+    for step in case.expected["steps"]:
+        yield _recorded(dict(step), variables, wide)
+
+
+class _Optimized:
+    """The variables of one case on one host, and the step that trains them."""
+
+    def __init__(self, case: Case, host: Host) -> None:
+        self.case, self.host = case, host
+        self.recorded = _trained(case)
+        self.variables = [host.variable(v.name, v.value) for v in case.variables]
+        named = dict(zip([v.name for v in case.variables], self.variables, strict=True))
+        self.trained = [named[v.name] for v in self.recorded]
+        self.named = named
+        chosen = case.inputs["lr_policy"]
+        # Those of the original in both modes: the policies have cases of their own.
+        policies = registry.load(host.backend, strict=True).lr_policies
+        self.policy = getattr(policies, chosen["name"])
+        self.policy_args = chosen["args"]
+        self.rate: Any = None
+        self.made: Any = None
+
+    def run(self) -> Iterator[State]:
+        """Yield the state after each step; after one that fails, nothing more."""
+        ends = [step.get("raises") for step in self.case.expected["steps"]]
+        end = ends[-1]
+        ending = self.host.expects(end) if end else ()
+        try:
+            for rate in self.rates():
+                yield {**self.state(), **self.used(rate)}
+        except ending:
+            yield {"raises": np.array(end), **self.used(self.rate_now())}
+
+    def rates(self) -> Iterator[Any]:
+        """Take step after step, yielding the rate of each."""
+        train = self.host.optimized(self.optimize, self.loss_of)
+        compiled = self.host.compile(lambda given: self.results(train, given))
+        flags = self.case.inputs.get("skip_update")
+        for position, gradients in enumerate(self.steps()):
+            flag = [] if flags is None else [np.asarray(flags[position])]
+            yield compiled([*gradients, *flag])[1]
+
+    def steps(self) -> list[list[Gradient]]:
+        """Return the gradients of the trained variables, step by step."""
+        everything = self.case.variables
+        return [
+            [
+                gradient(g, v)
+                for g, v in zip(step, everything, strict=True)
+                if v.name in {trained.name for trained in self.recorded}
+            ]
+            for step in self.case.inputs["gradients"]
+        ]
+
+    def results(self, train: Callable[..., Any], given: list[Any]) -> list[Any]:
+        """Take a step; return what runs, and the rate."""
+        count = len(self.trained)
+        loss = train(given[:count], *given[count:])
+        return [loss, self.rate]
+
+    def loss_of(self, gradients: Sequence[Any]) -> Any:
+        """Return the loss with these gradients."""
+        return self.host.linear_loss(self.trained, gradients)
+
+    def optimize(self, loss: Any, skip_update: Any) -> Any:
+        """Call ``optimize_loss`` with the arguments of the case."""
+        inputs = self.case.inputs
+        options = {name: inputs[name] for name in PASSED_ON if name in inputs}
+        if self.case.kind == "absent":
+            options["summaries"] = []
+        if "skip_update" in inputs:
+            options["skip_update_ph"] = skip_update
+        self.made = self.host.names.optimize_loss(
+            loss,
+            self.optimizer(inputs["optimizer"]),
+            dict(inputs["optimizer_params"]),
+            self.rate_at,
+            var_list=self.trained,
+            **options,
+        )
+        return self.made
+
+    def optimizer(self, name: str) -> Any:
+        """Return what the case names: a name, a class or an instance."""
+        if name == INSTANCE:
+            return self.host.optimizer("Adam", {}, self.trained)
+        if not name.startswith("class:"):
+            return name
+        found = name.removeprefix("class:")
+        found = OPTIMIZERS[found].class_name if found in OPTIMIZERS else found
+        if not hasattr(self.host.names, found):
+            raise NotBuiltError(f"{found} does not exist yet")
+        return getattr(self.host.names, found)
+
+    def rate_at(self, global_step: Any) -> Any:
+        """Return the rate at a step, and keep it."""
+        self.rate = self.policy(global_step, **self.policy_args)
+        return self.rate
+
+    def rate_now(self) -> Any:
+        """Return the rate at the steps applied so far, computed anew."""
+        applied = int(self.host.read(self.host.step_object(self.made).global_step))
+        return self.host.read(self.policy(applied, **self.policy_args))
+
+    def used(self, rate: Any) -> State:
+        """Return a rate as a quantity."""
+        return {"learning_rate_used": np.asarray(rate, np.float32)}
+
+    def state(self) -> State:
+        """Read everything that the step can change."""
+        host, found = self.host, self.host.step_object(self.made)
+        state = {"global_step": np.asarray(host.read(found.global_step), np.int64)}
+        for name, variable in self.named.items():
+            state[f"variables/{name}"] = host.read(variable)
+        for position, variable in enumerate(self.trained):
+            recorded = self.recorded[position]
+            state |= self.state_of(found, recorded, variable)
+            if "skip_update" in self.case.inputs:
+                total = found.accumulators[position]
+                nothing = np.zeros_like(self.wide(recorded).value)
+                key = f"gradient_accumulators/{recorded.name}"
+                state[key] = nothing if total is None else host.read(total)
+        for name, scalar in host.shared(found.optimizer).items():
+            state[f"non_slots/{name}"] = np.asarray(scalar, np.float32)
+        if found.scaler is not None:
+            for name, value in found.scaler.state.items():
+                state[f"scaler/{name}"] = _scaler_entry(name, host.read(value))
+        return state
+
+    def wide(self, recorded: Variable) -> Variable:
+        """Return a variable as its slots and sums are: those of its master."""
+        mixed = self.case.inputs["dtype"] == "mixed"
+        return _in_float32(recorded) if mixed else recorded
+
+    def state_of(self, found: Any, recorded: Variable, variable: Any) -> State:
+        """Read the slots of one variable, and its master."""
+        state, optimizer = {}, found.optimizer
+        master = variable
+        if self.case.inputs["dtype"] == "mixed" and has_master(str(recorded.dtype)):
+            master = optimizer.master(variable)
+            state[f"masters/{recorded.name}"] = self.host.read(master)
+        spec, bound = _spec(self.case)
+        wide = self.wide(recorded)
+        for slot in spec.active_slots(bound):
+            made = self.host.slot(optimizer, master, slot.name)
+            start = np.full(wide.shape, spec.initial_value(slot, bound), wide.dtype)
+            key = f"slots/{slot.name}/{recorded.name}"
+            state[key] = start if made is None else made
+        return state
+
+
+def _trained(case: Case) -> list[Variable]:
+    """Return the variables of ``var_list``, in its order."""
+    named = {v.name: v for v in case.variables}
+    return [named[name] for name in case.inputs.get("trainable", named)]
+
+
+def _spec(case: Case) -> tuple[OptimizerSpec, Mapping[str, Any]]:
+    """Return the slots of a case's optimizer; those of NovoGrad are Momentum's."""
+    name, given = case.optimizer, dict(case.inputs["optimizer_params"])
+    if name == "class:NovoGrad":
+        spec, given = OPTIMIZERS["Momentum"], {"momentum": 0.0}
+    elif name in CLASS_NAMES:
+        spec = OPTIMIZERS[CLASS_NAMES[name].removesuffix("Optimizer")]
+    elif name.removeprefix("class:") in OPTIMIZERS:
+        spec = OPTIMIZERS[name.removeprefix("class:")]
+    else:
+        raise CannotInterpretError(f"the optimizer {name!r}")
+    known = {parameter.name for parameter in spec.parameters}
+    given |= {"learning_rate": 0.1} if "learning_rate" in known else {}
+    return spec, spec.bind((), given)
+
+
+def _in_float32(variable: Variable) -> Variable:
+    """Return a variable as its master begins."""
+    value = variable.value.astype(np.float32)
+    return Variable(variable.name, value, variable.shape)
+
+
+def _recorded(
+    step: dict[str, Any], variables: Mapping[str, Variable], wide: Mapping[str, Any]
+) -> State:
+    """Flatten one recorded state."""
+    state: dict[str, Array] = {}
+    state["learning_rate_used"] = array(step.pop("learning_rate_used"), "float32")
+    if "raises" in step:
+        return {**state, "raises": np.array(step["raises"])}
+    for key in ("masters", "gradient_accumulators"):
+        for name, value in step.pop(key, {}).items():
+            dtype = str(wide[name].dtype)
+            state[f"{key}/{name}"] = array(value, dtype, wide[name].shape)
+    for name, value in step.pop("scaler", {}).items():
+        state[f"scaler/{name}"] = _scaler_entry(name, value)
+    model = {"variables": step.pop("variables")}
+    return {**state, **recorded_state(step, wide), **recorded_state(model, variables)}
+
+
+def _scaler_entry(name: str, value: Any) -> Array:
+    dtype = "int64" if name in COUNTERS else "float32"
+    return array(np.asarray(value).tolist(), dtype)

@@ -1,0 +1,100 @@
+"""Family ``regularization_loss``: the total of the losses that were collected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.parity.cases import Case, NotBuiltError, array
+from lockstep.interface import Array, Host
+
+__all__ = ["KINDS", "expectations", "replay"]
+
+State = Mapping[str, Array]
+
+KINDS = frozenset(
+    {
+        "float16_sum_in_float32",
+        "float32",
+        "mixed_dtypes",
+        "name",
+        "none",
+        "regularizer_wrapper",
+        "scope",
+        "scope_matches_at_start_only",
+        "single",
+    }
+)
+INPUTS = ("losses", "scope", "name", "dtype", "value", "l2")
+EXPECTED = (
+    "value",
+    "dtype",
+    "tensor_name",
+    "registered_functions",
+    "registered_losses",
+    "total",
+    "raises",
+)
+
+
+def replay(case: Case, host: Host) -> Iterator[State]:
+    """Add up the losses, or those that a regularizer left."""
+    case.require_known(INPUTS, EXPECTED)
+    if not hasattr(host.names, "get_regularization_loss"):
+        raise NotBuiltError("get_regularization_loss does not exist yet")
+    yield _wrapped(case, host) if "l2" in case.inputs else _summed(case, host)
+
+
+def expectations(case: Case) -> Iterator[State]:
+    """Yield the recorded total, its name, and what was registered."""
+    if "total" in case.expected:
+        counts = ("registered_functions", "registered_losses")
+        named = {name: array(case.expected[name], "int64") for name in counts}
+        yield {**named, "total": array(case.expected["total"], "float32")}
+        return
+    total = array(case.expected["value"], case.expected["dtype"])
+    yield {"total": total, "tensor_name": np.array(case.expected["tensor_name"])}
+
+
+def _summed(case: Case, host: Host) -> State:
+    given = case.inputs["losses"]
+    options = {
+        key: case.inputs[key]
+        for key in ("scope", "name")
+        if case.inputs.get(key) is not None
+    }
+    state: dict[str, Array] = {}
+
+    def function(values: list[Any]) -> Any:
+        named = {loss["name"]: v for loss, v in zip(given, values, strict=True)}
+        kept = host.regularization_losses(named)
+        total = host.names.get_regularization_loss(**options, **kept)
+        state["tensor_name"] = np.array(host.tensor_name(total))
+        return [total]
+
+    losses = [array(loss["value"], loss["dtype"]) for loss in given]
+    (total,) = host.compile(function)(losses)
+    return {**state, "total": np.asarray(total)}
+
+
+def _wrapped(case: Case, host: Host) -> State:
+    value = array(case.inputs["value"], case.inputs["dtype"])
+    weight = host.variable("w", value)
+    penalty = host.penalty(float(case.inputs["l2"]))
+    regularize = host.names.mp_regularizer_wrapper(penalty)
+    state: dict[str, Array] = {}
+
+    def function(nothing: list[Any]) -> Any:
+        loss = regularize(weight)
+        kept = host.regularization_losses({"w/regularizer": loss})
+        total = host.names.get_regularization_loss(**kept)
+        state["registered_losses"] = np.array(int(loss is not None))
+        functions = host.regularization_functions()
+        if functions is not None:
+            state["registered_functions"] = np.array(functions)
+        return [total]
+
+    (total,) = host.compile(function)([])
+    return {**state, "total": np.asarray(total)}

@@ -1,0 +1,180 @@
+"""OpenSeq2Seq's post-processing of gradients: clip, then LARC, and summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lockstep.pytorch.clip_by_norm import (
+    as_parameter_pairs,
+    clip_pairs,
+    require_present,
+)
+from lockstep.pytorch.core import larc
+from lockstep.pytorch.gradients import Pairs, check_gradient, dtype_name
+from lockstep.pytorch.summaries import record_norm, record_pairs, record_ratios
+from lockstep.spec import larc as words
+from lockstep.spec import summaries as telling
+from lockstep.spec.larc import LarcPolicy
+from lockstep.spec.summaries import Recorder, Summaries
+
+__all__ = ["apply_larc", "post_process_gradients"]
+
+OWNER = "post_process_gradients"
+GLOBAL_NORM = "global_gradient_norm"
+
+Rate = Tensor | float | Sequence[float]
+
+
+@torch.no_grad()
+def post_process_gradients(
+    grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
+    summaries: Iterable[str] | None,
+    lr: Rate,
+    clip_gradients: float | None,
+    larc_params: Mapping[str, Any] | None,
+    recorder: Recorder | None = None,
+    names: Iterable[str] | None = None,
+    in_place: bool = False,
+    strict: bool = False,
+) -> Pairs:
+    """Clip gradients by their global norm if asked to, then scale them by LARC.
+
+    LARC multiplies each gradient g of a parameter w by a ratio r, norms in float32:
+
+    clip:  r = min(max(eta |w| / (lr (|g| + epsilon)), min_update), 1)
+    scale: r = max(eta |w| / (|g| + epsilon), min_update)
+
+    r is 1 where a norm is 0, or lr in mode "clip", as long as both norms are finite.
+    Scaled gradients have to be unscaled first: the weights have no such scale.
+
+    Args:
+        grads_and_vars: iterable of (gradient or None, parameter); for LARC a gradient
+            has its parameter's shape and dtype.
+        summaries: names out of ``OPTIMIZER_SUMMARIES``; None for the default ones.
+        lr: the learning rate of this step: a number or a 0-d tensor, or one for each
+            pair, where they are of groups with rates of their own.
+        clip_gradients: as in :func:`clip_gradients_by_norm`; None does not clip.
+        larc_params: ``larc_eta`` (required), ``larc_mode`` ("clip" or "scale"),
+            ``min_update`` and ``epsilon`` (1e-7), all float; None for no LARC.
+        recorder: is told the summaries, such as :class:`TensorBoardRecorder`; without
+            one none is computed.
+        names: of the parameters, for the tags; their positions if left out.
+        in_place: overwrite the gradients, where their dtype lets us, in place of
+            making new ones: less memory, and faster.
+        strict: as the original: a zero weight gets ``min_update``, lr = 0 with it NaN,
+            sparse gradients become dense, an absent one is an error, and so is a rate
+            in a tensor that is not float32.
+
+    Returns:
+        The pairs, with processed gradients. Nothing waits for a GPU unless a gradient
+        is sparse.
+
+    Raises:
+        OutOfRangeError, UnknownNameError: ValueErrors; a parameter or a summary that
+            is missing, unknown, of another type or out of range.
+        ShapeError, DtypeError: a ValueError and a TypeError; LARC with a gradient that
+            is not like its parameter.
+        MalformedPairsError: a TypeError; not pairs of a gradient and a parameter.
+        NoGradientsError: a ValueError; the list is empty.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``post_process_gradients``; You, Gitman,
+    Ginsburg: Large Batch Training of Convolutional Networks, 2017.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
+        >>> pairs = [(torch.tensor([60.0, 80.0]), weight)]
+        >>> larc = {"larc_eta": 0.01}
+        >>> processed = post_process_gradients(pairs, [], 0.1, None, larc)
+        >>> processed[0][0].tolist()  # r = 0.01 * 5 / (0.1 * 100) = 0.005
+        [0.30000001192092896, 0.4000000059604645]
+    """
+    asked = Summaries(telling.check_summaries(summaries, OWNER), recorder)
+    policy = None if larc_params is None else words.larc_policy(larc_params, strict)
+    pairs = as_parameter_pairs(grads_and_vars, OWNER)
+    named = names_of(pairs, names)
+    if strict and (policy or GLOBAL_NORM in asked.names):
+        require_present(OWNER, pairs)
+    record_norm(asked, GLOBAL_NORM, pairs, strict)
+    if clip_gradients is not None:
+        pairs = clip_pairs(pairs, clip_gradients, strict, in_place)
+    record_pairs(asked, pairs, named)
+    if clip_gradients is not None:
+        record_norm(asked, telling.CLIPPED_NORM, pairs, strict)
+    if policy is None:
+        return pairs
+    return apply_larc(policy, pairs, lr, in_place, told=(asked, named))
+
+
+def apply_larc(
+    policy: LarcPolicy,
+    pairs: Pairs,
+    lr: Rate,
+    in_place: bool = False,
+    told: tuple[Summaries, list[str]] | None = None,
+) -> Pairs:
+    """Multiply each gradient that is present by its ratio.
+
+    ``told``: who is told the ratios, under which names.
+    """
+    positions = [k for k, (gradient, _) in enumerate(pairs) if gradient is not None]
+    rate = as_rate(lr, policy, pairs, positions)
+    gradients: list[Any] = [pairs[k][0] for k in positions]
+    parameters = [pairs[k][1] for k in positions]
+    for k, gradient, parameter in zip(positions, gradients, parameters, strict=True):
+        check_gradient(gradient, parameter, f"pair {k}", words.LARC)
+    if not positions:
+        return pairs
+    if not policy.guarded:
+        # Quirk: docs/differences.md#larc-sparse
+        gradients = [g.to_dense() if g.is_sparse else g for g in gradients]
+    norms = larc.tensor_norms if policy.guarded else larc.norms_as_original
+    raw = larc.raw_ratio(policy, rate, norms(parameters), norms(gradients))
+    ratio = larc.larc_ratio(policy, raw)
+    if told is not None:
+        names = [told[1][k] for k in positions]
+        record_ratios(told[0], policy, names, (raw, ratio, rate))
+    if in_place:
+        larc.scale_in_place(gradients, ratio)
+    scaled = iter(gradients if in_place else larc.scale_by_ratios(gradients, ratio))
+    return [(None if g is None else next(scaled), p) for g, p in pairs]
+
+
+def as_rate(lr: Any, policy: LarcPolicy, pairs: Pairs, positions: list[int]) -> Tensor:
+    """Return the learning rate in float32, 0-d or one for each gradient: [n]."""
+    if isinstance(lr, Tensor):
+        if not policy.guarded:
+            words.check_rate_dtype(dtype_name(lr))
+        rates = lr.detach().float()
+    elif isinstance(lr, Real) and not isinstance(lr, bool):
+        device = pairs[0][1].device
+        return torch.full((), float(lr), dtype=torch.float32, device=device)
+    elif isinstance(lr, list | tuple) and all(isinstance(r, Real) for r in lr):
+        rates = torch.tensor(lr, dtype=torch.float32)
+    else:
+        raise words.bad_rate(repr(lr), expected_rate(len(pairs)))
+    if rates.shape not in ((), (len(pairs),)):
+        got = f"shape {list(rates.shape)}"
+        raise words.bad_rate(got, expected_rate(len(pairs)))
+    if rates.dim() and len(positions) < len(pairs):
+        rates = torch.stack([rates[k] for k in positions]) if positions else rates[:0]
+    return rates.to(pairs[0][1].device, non_blocking=True)
+
+
+def expected_rate(count: int) -> str:
+    """Say what a rate may be."""
+    return f"a number or a 0-d tensor, or {count} of them, one for each pair"
+
+
+def names_of(pairs: Pairs, names: Iterable[str] | None) -> list[str]:
+    """Return the names of the parameters for tags."""
+    if names is None:
+        return [f"parameter_{k}" for k in range(len(pairs))]
+    named = [str(name) for name in names]
+    if len(named) != len(pairs):
+        raise words.bad_names(len(pairs), len(named))
+    return named

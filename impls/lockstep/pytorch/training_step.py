@@ -1,0 +1,278 @@
+"""The object that ``optimize_loss`` returns: a call is a step of training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lockstep.interface import StepReport
+from lockstep.pytorch.automatic_scaler import AutomaticLossScaler
+from lockstep.pytorch.core.finite import finite_flags
+from lockstep.pytorch.core.micro_batches import add_share
+from lockstep.pytorch.gradients import Pairs
+from lockstep.pytorch.lr_scheduler import write
+from lockstep.pytorch.post_process import post_process_gradients
+from lockstep.pytorch.reduction import reduce_gradients
+from lockstep.pytorch.summaries import TensorBoardRecorder
+from lockstep.spec import optimize_loss as words
+from lockstep.spec.reduction import Reduction
+from lockstep.spec.summaries import Recorder, Summaries
+
+__all__ = ["TrainingStep"]
+
+OWN = ("optimizer", "global_step", "micro_step", "accumulators")
+"""The keys of ``state_dict``."""
+
+
+class TrainingStep:
+    """What ``optimize_loss`` returns: a call computes the gradients and takes a step.
+
+    ``step(*inputs)`` hands its arguments to the loss and returns its value. With
+    ``iter_size`` > 1 a call adds its share, and each ``iter_size``-th one updates;
+    ``skip_update``, in the call or at construction, decides instead. No ``.grad`` is
+    read or written, so there is nothing to clear.
+
+    Attributes:
+        optimizer: what updates, the masters' wrapper with "mixed".
+        parameters: those that are trained, with ``names``.
+        global_step: the applied steps, a 0-d int64 tensor on the CPU.
+        learning_rate: the rate of the last call.
+        scaler: the automatic loss scaler, or None.
+        accumulators: the sum so far for each parameter; None where nothing was added.
+        micro_step: the micro-batches in it.
+        recorder: who is told the summaries of each applied step, or None.
+    """
+
+    def __init__(
+        self,
+        settings: words.Settings,
+        loss: Callable[..., Tensor],
+        learning_rate_decay_fn: Callable[[Tensor], Any],
+    ) -> None:
+        self.settings = settings
+        self.loss = loss
+        self.learning_rate_decay_fn = learning_rate_decay_fn
+        self.global_step = torch.zeros((), dtype=torch.int64)
+        self.learning_rate: Any = self.next_rate()
+        self.optimizer: Any = None
+        self.parameters: list[Tensor] = []
+        self.names: list[str] = []
+        self.weight_decay: Any = None
+        self.scaler: AutomaticLossScaler | None = None
+        self.summaries: frozenset[str] = frozenset()
+        self.recorder: Recorder | None = None
+        self.skip_update_ph: Any = None
+        self.model: Any = None
+        self.reduction: Reduction | None = None
+        self.accumulators: list[Tensor | None] = []
+        self.micro_step = 0
+        self._absent: list[str] | None = None
+
+    @cached_property
+    def pipeline(self) -> tuple[str, ...]:
+        """The stages that a gradient goes through here, in their order."""
+        return self.settings.pipeline(self.optimizer)
+
+    def __call__(self, *inputs: Any, skip_update: Any = None) -> Tensor:
+        """Compute the loss and take a step, or add a micro-batch.
+
+        Args:
+            inputs: for the loss.
+            skip_update: whether to add only; None: as was said at construction. Without
+                ``iter_size`` > 1 it has no effect.
+
+        Returns:
+            The loss before the update, detached.
+        """
+        self.learning_rate = self.next_rate()
+        value, pairs = self.differentiate(inputs)
+        if self.settings.accumulates:
+            pairs = self.accumulate(pairs)
+            if self.waits(skip_update):
+                return value
+        self.apply(pairs)
+        self.clear()
+        return value
+
+    def next_rate(self) -> Any:
+        """Return the rate at the steps applied so far."""
+        rate = self.learning_rate_decay_fn(self.global_step.clone())
+        if not self.settings.strict:
+            words.check_rate(rate)
+        return rate
+
+    def differentiate(self, inputs: Sequence[Any]) -> tuple[Tensor, Pairs]:
+        """Return the loss, and unscaled gradients with what is updated by them."""
+        values: list[Tensor] = []
+
+        def loss() -> Tensor:
+            values.append(self.loss(*inputs))
+            return values[-1]
+
+        pairs = self.optimizer.compute_gradients(loss, self.parameters)
+        return values[-1].detach(), pairs
+
+    def accumulate(self, pairs: Pairs) -> Pairs:
+        """Add a micro-batch; return the sums so far, paired as its gradients were."""
+        if self.settings.strict:
+            self.check_accumulated(pairs)
+        size = self.settings.iter_size
+        self.accumulators = [
+            add_share(total, gradient, size)
+            for total, (gradient, _) in zip(self.accumulators, pairs, strict=True)
+        ]
+        self.micro_step += 1
+        variables = [variable for _, variable in pairs]
+        return list(zip(self.accumulators, variables, strict=True))
+
+    def check_accumulated(self, pairs: Pairs) -> None:
+        """Strict: raise for what the original cannot add up."""
+        for name, (gradient, _) in zip(self.names, pairs, strict=True):
+            if gradient is None:
+                raise words.absent_accumulated(name)
+            if gradient.is_sparse:
+                raise words.sparse_accumulated(name)
+
+    def waits(self, skip_update: Any) -> bool:
+        """Say whether the sum has to wait for more micro-batches."""
+        flag = self.skip_update_ph if skip_update is None else skip_update
+        flag = flag() if callable(flag) else flag
+        return self.micro_step < self.settings.iter_size if flag is None else bool(flag)
+
+    def apply(self, pairs: Pairs) -> None:
+        """Bring the gradients into their final form and hand them to the optimizer."""
+        settings = self.settings
+        if settings.on_horovod:
+            pairs = reduce_gradients(pairs, True, self.model, self.reduction)
+        if settings.strict or self.fits(pairs):
+            pairs = self.post_process(pairs)
+        self.set_hyper_parameters()
+        self.optimizer.apply_gradients(pairs, self.global_step)
+        everything = zip(self.names, pairs, strict=True)
+        self._absent = [name for name, (gradient, _) in everything if gradient is None]
+
+    def fits(self, pairs: Pairs) -> bool:
+        """Say whether gradients are finite, where a step that is not is skipped.
+
+        They are looked at before they are clipped: the optimizer names those that are
+        not finite, and clipping would spoil the others.
+        """
+        settings = self.settings
+        changes = (
+            settings.clip_gradients is not None or settings.larc_params is not None
+        )
+        if not (changes or self.recorder) or "finite check" not in self.pipeline:
+            return True
+        return all(finite_flags([g for g, _ in pairs if g is not None]))
+
+    def post_process(self, pairs: Pairs) -> Pairs:
+        """Clip or scale by LARC; tell the recorder what was asked for."""
+        settings = self.settings
+        if isinstance(self.recorder, TensorBoardRecorder):
+            self.recorder.global_step = int(self.global_step) + 1
+        told = Summaries(self.summaries, self.recorder)
+        told.scalar("learning_rate", "learning_rate", self.learning_rate)
+        if "unscale" in self.pipeline:
+            told.scalar("loss_scale", "loss_scale", self.optimizer.loss_scale)
+        return post_process_gradients(
+            pairs,
+            sorted(self.summaries),
+            self.learning_rate,
+            settings.clip_gradients,
+            settings.larc_params,
+            recorder=self.recorder,
+            names=self.names,
+            in_place=self.owns_gradients,
+            strict=settings.strict,
+        )
+
+    @property
+    def owns_gradients(self) -> bool:
+        """Whether gradients may be written into; autograd hands out shared ones."""
+        return self.settings.accumulates or "unscale" in self.pipeline
+
+    def set_hyper_parameters(self) -> None:
+        """Write the rate of this step into the groups, and AdamW's decay."""
+        rate = float(self.learning_rate)
+        for group in self.optimizer.param_groups:
+            write(group, rate)
+            if self.weight_decay is not None:
+                group["weight_decay"] = float(self.decay())
+
+    def decay(self) -> Any:
+        """Return AdamW's decay at this step: the rate times what was given."""
+        given = self.weight_decay
+        return self.learning_rate * (given() if callable(given) else given)
+
+    def clear(self) -> None:
+        """Empty the sums."""
+        self.micro_step = 0
+        self.accumulators = [None] * len(self.parameters)
+
+    @property
+    def last_step(self) -> StepReport | None:
+        """What the last call did; None before the first one."""
+        if self.micro_step:
+            size = self.settings.iter_size
+            return words.report_accumulated(self.micro_step, size)
+        if self._absent is None:
+            return None
+        inner = getattr(self.optimizer, "last_step", None)
+        return words.report_applied(inner, self.names, self._absent)
+
+    def summaries_to(self, writer: Any) -> None:
+        """Write the summaries of each applied step, numbered by ``global_step``.
+
+        Args:
+            writer: a ``torch.utils.tensorboard.SummaryWriter``, or whatever has its
+                ``add_scalar`` and ``add_histogram``; None stops it.
+        """
+        self.recorder = None if writer is None else TensorBoardRecorder(writer)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that the next steps depend on, but for the parameters."""
+        sums = [
+            total if total is None else total.clone() for total in self.accumulators
+        ]
+        numbers = {"global_step": int(self.global_step), "micro_step": self.micro_step}
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            **numbers,
+            "accumulators": sums,
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from what ``state_dict`` returned, to the bit.
+
+        Raises:
+            ValueError: the state of something else; nothing has changed then.
+        """
+        sums = self.check_saved(state_dict)
+        self.optimizer.load_state_dict(state_dict["optimizer"])
+        self.global_step.fill_(int(state_dict["global_step"]))
+        self.micro_step = int(state_dict["micro_step"])
+        self.accumulators = sums
+        self._absent = None
+
+    def check_saved(self, state_dict: Mapping[str, Any]) -> list[Tensor | None]:
+        """Return the saved sums on the devices of the parameters."""
+        if not isinstance(state_dict, Mapping) or set(state_dict) != set(OWN):
+            found = isinstance(state_dict, Mapping)
+            got = ", ".join(map(str, state_dict)) if found else repr(state_dict)
+            raise words.other_state(got or "nothing")
+        saved = state_dict["accumulators"]
+        shapes = [None if t is None else tuple(t.shape) for t in saved]
+        fits = len(shapes) == len(self.parameters) and all(
+            shape in (None, tuple(p.shape))
+            for shape, p in zip(shapes, self.parameters, strict=True)
+        )
+        if not fits:
+            raise words.other_state(f"sums of shapes {shapes}")
+        return [
+            None if total is None else total.to(p.device, copy=True)
+            for total, p in zip(saved, self.parameters, strict=True)
+        ]

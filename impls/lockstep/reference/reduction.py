@@ -1,0 +1,64 @@
+"""Averaging gradients over ranks; in NumPy there is one, unless an engine is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from lockstep.interface import Array, Gradient, Rows
+from lockstep.reference.optimizers import Pairs
+from lockstep.reference.rows import densify
+from lockstep.reference.variable import Variable
+from lockstep.spec import reduction as words
+from lockstep.spec.pairs import as_pairs
+from lockstep.spec.reduction import Reduction
+
+__all__ = ["reduce_gradients"]
+
+
+def reduce_gradients(
+    grads_and_vars: Iterable[tuple[Gradient, Variable]],
+    on_horovod: bool,
+    model: object = None,
+    reduction: Reduction | None = None,
+) -> Pairs:
+    """Return each gradient's mean over the ranks.
+
+    A gradient that is absent on one rank is zeros there; one that is absent on all
+    stays absent. A sparse one becomes dense.
+
+    Args:
+        grads_and_vars: iterable of (gradient or None, variable), the same variables in
+            the same order on every rank.
+        on_horovod: has to be True; the original reduces nothing otherwise, it raises.
+        model: as in OpenSeq2Seq; without effect.
+        reduction: what averages; None is a rank of its own.
+
+    Raises:
+        NotReducedError: a NotImplementedError; ``on_horovod`` is False.
+    """
+    if not on_horovod:
+        raise words.not_reduced()
+    pairs = as_pairs(grads_and_vars, words.REDUCE)
+    if reduction is None or reduction.size == 1:
+        return pairs
+    present = list(reduction.any([gradient is not None for gradient, _ in pairs]))
+    held = [pair for pair, wanted in zip(pairs, present, strict=True) if wanted]
+    means = list(reduction.all_reduce([dense(*pair) for pair in held]))
+    if len(means) != len(held):
+        raise words.wrong_answer(len(held), len(means))
+    left = iter(means)
+    return [
+        (next(left) if wanted else None, variable)
+        for (_, variable), wanted in zip(pairs, present, strict=True)
+    ]
+
+
+def dense(gradient: Gradient, variable: Variable) -> Array:
+    """Return a gradient as a dense array, zeros if it is absent here."""
+    if gradient is None:
+        return np.zeros(variable.shape, variable.dtype)
+    if isinstance(gradient, Rows):
+        return densify(gradient, variable.shape)
+    return gradient

@@ -1,0 +1,58 @@
+"""The words of OpenSeq2Seq's clipping: what can be clipped, and to which norm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, ValuesView
+from numbers import Real
+from typing import Any
+
+from lockstep.spec.errors import MalformedPairsError, NotASequenceError, sentence
+from lockstep.spec.ranges import is_positive, require
+
+__all__ = ["BY_NORM", "CLIP", "as_list", "bad_norm", "check_limit", "not_a_tensor"]
+
+CLIP = "clip_by_global_norm"
+BY_NORM = "clip_gradients_by_norm"
+
+
+def as_list(t_list: Any, strict: bool) -> list[Any]:
+    """Return the tensors of ``t_list``, or raise unless it is a sequence of them.
+
+    By default an iterator is read once; strict refuses it.
+
+    # Quirk: docs/differences.md#clip-scalar
+    """
+    listed = isinstance(t_list, Sequence) and not isinstance(t_list, str | bytes)
+    read_once = isinstance(t_list, Iterator | ValuesView) and not strict
+    if not (listed or read_once):
+        remedy = "put the tensors into a list"
+        got = f"a {type(t_list).__name__}"
+        text = sentence(f"{CLIP}: t_list", "a sequence of tensors", got, remedy)
+        raise NotASequenceError(text)
+    return list(t_list)
+
+
+def check_limit(owner: str, name: str, limit: Any) -> None:
+    """Raise unless ``limit`` is a positive, finite number.
+
+    Strict does not ask: 0, negative, infinite and NaN limits give odd results.
+
+    # Quirk: docs/differences.md#clip-limit
+    """
+    number = isinstance(limit, Real) and not isinstance(limit, bool)
+    fine = number and is_positive(float(limit))
+    require(owner, name, limit, fine, "a finite number > 0")
+
+
+def bad_norm(got: str) -> MalformedPairsError:
+    """Build the error for a ``use_norm`` that is not one number."""
+    remedy = "pass the norm of all tensors, or leave it out"
+    expected = "a number or a 0-d tensor"
+    return MalformedPairsError(sentence(f"{CLIP}: use_norm", expected, got, remedy))
+
+
+def not_a_tensor(position: int, got: str) -> MalformedPairsError:
+    """Build the error for an entry of a list that is no tensor."""
+    expected = f"a tensor or None at position {position}"
+    remedy = "convert it to a tensor first"
+    return MalformedPairsError(sentence(f"{CLIP}: t_list", expected, got, remedy))
