@@ -12,7 +12,14 @@ import pytest
 from harness.errors import HarnessError
 from harness.parity.agreement import differences
 from harness.parity.cases import GOLDEN, Case, read_cases
-from harness.parity.catalogue import MARKS, Entry, Quote, Row, entries
+from harness.parity.catalogue import (
+    MARKS,
+    Entry,
+    Quote,
+    Row,
+    catalogue,
+    entries,
+)
 from harness.parity.quotes import RECORD, Quoted, quote, quotes_of
 from harness.processes import ROOT
 from lockstep import registry
