@@ -1,7 +1,8 @@
 """What can be done with this repository: `nox -l` lists it, `nox -s NAME` does it.
 
 Two environments in `.envs/` are made when first needed and shared by all sessions:
-`core` (torch, TensorFlow, pytest) and `site` (MkDocs, matplotlib; no framework).
+`core` (torch, TensorFlow, pytest) and `site` (MkDocs, matplotlib; no framework). The
+session `oracle` makes one of its own, for TensorFlow 1.15 under Python 3.7.
 """
 
 from __future__ import annotations
@@ -110,6 +111,18 @@ def unit(session: nox.Session) -> None:
 def parity(session: nox.Session) -> None:
     """Replay the recorded cases on every backend, e.g. -- --backend tf --all."""
     run(session, "core", "harness", "parity", *session.posargs)
+
+
+@nox.session
+def oracle(session: nox.Session) -> None:
+    """Replay cases and old programs on live TensorFlow 1.15, where Python 3.7 is."""
+    run(session, "core", "harness", "oracle", *session.posargs)
+
+
+@nox.session
+def catalogue(session: nox.Session) -> None:
+    """Replay what docs/differences.md quotes of the recorded cases, and publish it."""
+    run(session, "core", "harness", "catalogue")
 
 
 @nox.session

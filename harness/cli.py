@@ -36,6 +36,13 @@ Names = Annotated[list[str] | None, typer.Argument(help="Names; default: all of 
 Backends = Annotated[
     list[str] | None, typer.Option(help="A backend (repeatable); default: all.")
 ]
+Families = Annotated[
+    list[str] | None, typer.Option(help="A family (repeatable); default: all.")
+]
+Golden = Annotated[Path, typer.Option(help="A folder of golden files, FAMILY.json.")]
+RowsFile = Annotated[
+    Path | None, typer.Option("--report", help="Write the rows to this JSON file.")
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda, ...")]
 Publish = Annotated[
     bool, typer.Option("--publish", help="Write to results/, not results/local/.")
@@ -63,19 +70,13 @@ def parity(
         list[str] | None,
         typer.Option(help="A face of the backends (repeatable); default: all."),
     ] = None,
-    golden: Annotated[
-        Path, typer.Option(help="A folder of golden files, FAMILY.json.")
-    ] = GOLDEN,
-    family: Annotated[
-        list[str] | None, typer.Option(help="A family (repeatable); default: all.")
-    ] = None,
+    golden: Golden = GOLDEN,
+    family: Families = None,
     case: Annotated[str | None, typer.Option(help="The id of one case.")] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="With --case: show every quantity.")
     ] = False,
-    report_file: Annotated[
-        Path | None, typer.Option("--report", help="Write the rows to this JSON file.")
-    ] = None,
+    report_file: RowsFile = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Every case in every face.")
     ] = False,
@@ -106,6 +107,33 @@ def parity(
         report.write_report(result.rows, report_file)
         console.print(f"wrote {report_file}")
     raise typer.Exit(int(any(row.status == "failed" for row in result.rows)))
+
+
+@app.command()
+def oracle(
+    family: Families = None,
+    program: Annotated[
+        list[str] | None, typer.Option(help="An old program; default: all.")
+    ] = None,
+    golden: Golden = GOLDEN,
+    report_file: RowsFile = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Write down anew what programs print.")
+    ] = False,
+) -> None:
+    """Replay cases and old programs on live TensorFlow 1.15, where Python 3.7 is."""
+    from harness.oracle.terminal import run_in_terminal
+
+    chosen = (golden, family or (), program or (), record)
+    raise typer.Exit(run_in_terminal(*chosen, report_file))
+
+
+@app.command()
+def catalogue() -> None:
+    """Replay what docs/differences.md quotes of the recorded cases."""
+    from harness.parity.quotes import RECORD, record_quotes
+
+    print(f"wrote {len(record_quotes())} quotes to {RECORD}")
 
 
 @app.command(name="list")

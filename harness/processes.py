@@ -6,13 +6,13 @@ import contextlib
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from harness.environment import child_variables
 
-__all__ = ["ROOT", "run_lines"]
+__all__ = ["ROOT", "run_command", "run_lines"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -26,8 +26,18 @@ def run_lines(
     ended when the caller is interrupted.
     """
     command = [sys.executable, "-m", module, *arguments]
+    return run_command(command, stdin, on_line, child_variables())
+
+
+def run_command(
+    command: Sequence[str],
+    stdin: str,
+    on_line: Callable[[str], None],
+    variables: Mapping[str, str],
+) -> tuple[int, str]:
+    """Do the same with any command and the environment variables it is to have."""
     errors: list[str] = []
-    with _started(command) as child:
+    with _started(command, variables) as child:
         assert child.stdin and child.stdout and child.stderr
         reading = threading.Thread(target=_drain, args=(child.stderr, errors))
         reading.start()
@@ -48,7 +58,9 @@ def run_lines(
     return status, "".join(errors)[-2000:]
 
 
-def _started(command: Sequence[str]) -> subprocess.Popen[str]:
+def _started(
+    command: Sequence[str], variables: Mapping[str, str]
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -56,7 +68,7 @@ def _started(command: Sequence[str]) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=child_variables(),
+        env=variables,
     )
 
 

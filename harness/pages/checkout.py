@@ -6,22 +6,19 @@ import ast
 from pathlib import Path
 
 from harness.pages.tables import Cell, table
-from harness.pages.templating import render
 
 __all__ = ["checkout_inserts"]
 
 
 def checkout_inserts(root: Path) -> dict[str, str]:
-    """Return the two commands, the sessions of the noxfile and the differences."""
+    """Return the two commands, the sessions of the noxfile and the examples."""
     tests = (root / ".ci" / "run").read_text("utf-8").strip().splitlines()[-1]
     examples = sorted((root / "docs" / "examples").glob("*.py"))
-    scripts = sorted((root / "docs" / "examples" / "differences").glob("*.py"))
     return {
         "command_tests": _console(tests),
         "command_reproduce": _console(f"{tests.removesuffix('tests')}reproduce"),
         "sessions": _sessions((root / "noxfile.py").read_text("utf-8")),
         **{f"example_{path.stem}": _fenced(path) for path in examples},
-        **{f"difference_{path.stem}": _difference(path) for path in scripts},
     }
 
 
@@ -59,10 +56,3 @@ def _session_names(function: ast.FunctionDef) -> list[str]:
             }
             return [str(named.get("name", function.name))]
     return []
-
-
-def _difference(script: Path) -> str:
-    """Return a script and what it prints; a test keeps the two together."""
-    code = script.read_text("utf-8")
-    printed = script.with_suffix(".out").read_text("utf-8")
-    return render("difference.md.jinja", code=code, printed=printed)

@@ -39,7 +39,14 @@ TOOLS = {
             "auto_loss_scaler_logmax",
         ),
     ),
+    "agn": ("Parity of accumulated gradient normalization", ("agn",)),
     "masters": ("Parity of the float32 masters", ("mixed_precision_wrapper",)),
+    "optimize_loss": ("Parity of optimize_loss", ("optimize_loss",)),
+    "larc": (
+        "Parity of LARC, clipping and the total of penalties",
+        ("larc", "clip_by_global_norm", "regularization_loss"),
+    ),
+    "novograd": ("Parity of NovoGrad", ("novograd",)),
     "policies": ("Parity of the learning-rate policies", ("lr_policies",)),
 }
 """Insert of a tool's page -> its title and the families of the tool."""

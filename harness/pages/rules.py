@@ -1,11 +1,12 @@
-"""The base optimizers of TF1 rules, from the one table that every backend reads."""
+"""The base optimizers and the pipeline, from the tables that every backend reads."""
 
 from __future__ import annotations
 
 from harness.pages.tables import Cell, table
 from lockstep.spec.optimizers import OPTIMIZERS, OptimizerSpec, Parameter
+from lockstep.spec.pipeline import ARGUMENTS, OCCUPANTS, STAGES, Stage
 
-__all__ = ["optimizers_insert"]
+__all__ = ["optimizers_insert", "pipeline_insert"]
 
 
 def optimizers_insert() -> str:
@@ -13,6 +14,27 @@ def optimizers_insert() -> str:
     rows = [_row(spec) for spec in OPTIMIZERS.values()]
     columns = ["Class", "Arguments, in order", "State of each variable (initial value)"]
     return table("Arguments and state", columns, rows)
+
+
+def pipeline_insert() -> str:
+    """Return the table of stages: what happens in each, and what takes it up."""
+    rows = [_stage(number, stage) for number, stage in enumerate(STAGES, 1)]
+    columns = ["", "Stage", "What happens", "Wrapper", "Argument of optimize_loss"]
+    return table("The pipeline", columns, rows)
+
+
+def _stage(number: int, stage: Stage) -> list[Cell | str]:
+    wrappers = [name for name, taken in OCCUPANTS.items() if stage.name in taken]
+    if stage.name in ("norm", "clip"):
+        wrappers = [f"{name}(clip_norm=)" for name in OCCUPANTS if "Mixed" in name]
+    taken_by, argument = ", ".join(wrappers), ARGUMENTS.get(stage.name, "")
+    return [
+        Cell(str(number), float(number)),
+        stage.name,
+        stage.sentence,
+        Cell(taken_by, taken_by, "code wrap"),
+        Cell(argument, argument, "code"),
+    ]
 
 
 def _row(spec: OptimizerSpec) -> list[Cell | str]:

@@ -11,14 +11,17 @@ from pathlib import Path
 from harness.errors import HarnessError
 from harness.finding import Finding
 from harness.pages.checkout import checkout_inserts
+from harness.pages.composition import composition_inserts
+from harness.pages.differences import differences_inserts
 from harness.pages.findings import (
     Answered,
     finding_page,
     index_page,
     table_files,
 )
+from harness.pages.oracle_inserts import oracle_inserts
 from harness.pages.parity_inserts import parity_inserts
-from harness.pages.rules import optimizers_insert
+from harness.pages.rules import optimizers_insert, pipeline_insert
 from harness.pages.sources import BENCHMARKS, EXPERIMENTS, Figure, Question, Source
 from harness.pages.templating import render
 from harness.record import folder as records
@@ -42,10 +45,14 @@ def write_pages(
         timed = write_findings(folder, BENCHMARKS, results)
         inserts = {
             **parity_inserts(results),
+            **oracle_inserts(results),
             "answers": render("answers.md.jinja", found=found),
             **_costs(timed),
             "base_optimizers": optimizers_insert(),
+            "pipeline": pipeline_insert(),
             **checkout_inserts(ROOT),
+            **composition_inserts(),
+            **differences_inserts(ROOT, results),
         }
         for name, text in inserts.items():
             _write(folder / "inserts" / f"{name}.md", text)

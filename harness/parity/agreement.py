@@ -25,7 +25,14 @@ from harness.parity.row import Row, Status
 from harness.parity.tables import Tolerance, tolerance
 from lockstep.interface import Array, Host, Rows
 
-__all__ = ["Difference", "agree", "allowed", "differences"]
+__all__ = [
+    "Difference",
+    "Replay",
+    "agree",
+    "allowed",
+    "differences",
+    "replay_states",
+]
 
 UNLIKE = Distance(np.inf, np.inf, ())
 
@@ -42,17 +49,20 @@ class Difference(NamedTuple):
     reason: str
     optimizers: Sequence[str] = ()
     ulp: float = np.inf
+    backends: Sequence[str] = ()
 
-    def concerns(self, case: Case) -> bool:
-        """Say whether ``case`` is one of these."""
+    def concerns(self, case: Case, backend: str) -> bool:
+        """Say whether ``case`` on ``backend`` is one of these."""
         listed = case.family == self.family and case.kind in self.kinds
-        return listed and (not self.optimizers or case.optimizer in self.optimizers)
+        here = not self.backends or backend in self.backends
+        named = not self.optimizers or case.optimizer in self.optimizers
+        return listed and here and named
 
 
 def allowed(case: Case, backend: str) -> Tolerance:
     """Return how far the modes of a backend may be apart in a case."""
     host = tolerance(case, backend, "between_modes")
-    named = [entry for entry in differences() if entry.concerns(case)]
+    named = [entry for entry in differences() if entry.concerns(case, backend)]
     loosest = max(named, key=lambda entry: entry.ulp, default=None)
     if loosest is None or loosest.ulp <= host.ulp:
         return host
@@ -70,7 +80,7 @@ def agree(case: Case, make_host: Callable[[bool], Host]) -> Row:
         if settled is not None:
             return Row(*fields, settled, why)
         try:
-            strict = _replay(case, host)
+            strict = replay_states(case, host)
             wanted = host.expects(case.expected.get("raises", ""))
         except NotBuiltError as missing:
             return Row(*fields, "not_implemented", str(missing))
@@ -82,7 +92,7 @@ def agree(case: Case, make_host: Callable[[bool], Host]) -> Row:
         # Two modes that fail alike do not agree.
         return Row(*fields, "failed", f"under strict {_told(strict[1])}")
     with closing(make_host(False)) as host:
-        default = _replay(case, host)
+        default = replay_states(case, host)
     comparisons = list(_compare(strict, default))
     limit = allowed(case, host.backend)
     first = next((c for c in comparisons if c.distance.ulp > limit.ulp), None)
@@ -96,7 +106,8 @@ def agree(case: Case, make_host: Callable[[bool], Host]) -> Row:
     return Row(*fields, status, reason, float(worst), float(raw), place)
 
 
-def _replay(case: Case, host: Host) -> Replay:
+def replay_states(case: Case, host: Host) -> Replay:
+    """Replay ``case`` to its end, or to the error in which it ends."""
     states: list[Mapping[str, Array]] = []
     try:
         for state in BUILT[case.family].replay(case, host):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.parity.agn_mutants import agn_mutants
 from harness.parity.gradient_mutants import gradient_mutants
 from harness.parity.masters_mutants import masters_mutants
 from harness.parity.mutant import (
@@ -23,6 +24,7 @@ from harness.parity.mutant import (
     one_percent_more,
     planted,
 )
+from harness.parity.novograd_mutants import novograd_mutants
 from harness.parity.policy_mutants import policy_mutants
 from harness.parity.row_mutants import row_mutants
 from harness.parity.scale_mutants import scale_mutants
@@ -238,6 +240,8 @@ MUTANTS: tuple[Mutant, ...] = (
     *row_mutants(),
     *scale_mutants(),
     *masters_mutants(),
-    *gradient_mutants(),
     *step_mutants(),
+    *agn_mutants(),
+    *gradient_mutants(),
+    *novograd_mutants(),
 )

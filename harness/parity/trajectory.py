@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.parity.cases import CannotInterpretError, Case, Variable, array, gradient
 from lockstep.interface import Array, Gradient, Host, Rows
-from lockstep.spec.optimizers import OPTIMIZERS
+from lockstep.spec.optimizers import RULES
 
 __all__ = [
     "Training",
@@ -27,11 +27,11 @@ class Training:
 
     def __init__(self, case: Case, host: Host) -> None:
         name, args = case.optimizer, case.inputs["optimizer"].get("args", {})
-        if name not in OPTIMIZERS:
+        if name not in RULES:
             raise CannotInterpretError(f"the optimizer {name!r}")
         kind = case.inputs.get("variable_kind")
         self.host = host
-        self.spec = OPTIMIZERS[name]
+        self.spec = RULES[name]
         self.recorded: Sequence[Variable] = case.variables
         self.variables = [host.variable(v.name, v.value, kind) for v in self.recorded]
         self.counter = host.counter()
@@ -87,7 +87,9 @@ class Training:
             for slot in self.spec.active_slots(self.bound):
                 made = self.host.slot(optimizer, variable, slot.name)
                 initial = self.spec.initial_value(slot, self.bound)
-                filled = np.full(recorded.shape, initial, recorded.dtype)
+                shape = () if slot.scalar else recorded.shape
+                dtype = np.float32 if slot.scalar else recorded.dtype
+                filled = np.full(shape, initial, dtype)
                 key = f"slots/{slot.name}/{recorded.name}"
                 state[key] = filled if made is None else made
         for name, scalar in self.host.shared(optimizer).items():

@@ -27,6 +27,7 @@ SMALL: list[tuple[str, str, Setup]] = [
     ("loss_scaling", "pytorch", {"part": "update", "scaler": "LogMax"}),
     ("loss_scaling", "tf", {"part": "step", "model": "smoke"}),
     ("masters", "pytorch", {"model": "smoke"}),
+    ("larc_overhead", "pytorch", {"model": "smoke"}),
 ]
 
 
@@ -133,3 +134,14 @@ def test_the_step_on_masters_divides_by_the_scale() -> None:
     squares = sum(value.double().square().sum() for value in gradients.values)
     expected = pytest.approx(squares.sqrt().item() / model.SCALE, rel=1e-6)
     assert step.__self__.last_step.norm == expected
+
+
+def test_both_ways_of_larc_scale_the_gradients_alike() -> None:
+    model = host("larc_overhead", "pytorch")
+    found = []
+    for make in (model.our_step, model.loop_step):
+        weights = model.parameters("smoke", "cpu", model.torch.float32)
+        model.Gradients("smoke", 1.0, "cpu", model.torch.float32).fill(weights)
+        make(weights)()
+        found.append(np.stack([weight.grad.numpy() for weight in weights]))
+    np.testing.assert_allclose(*found, rtol=1e-6)

@@ -46,7 +46,10 @@ def test_example_prints_what_the_site_shows(script: Path) -> None:
     assert done.stdout == script.with_suffix(".out").read_text("utf-8")
 
 
-@pytest.mark.parametrize("example", ["masters", "multitask", "rows", "scaling"])
+@pytest.mark.parametrize(
+    "example",
+    ["agn", "larc", "masters", "multitask", "novograd", "rows", "scaling"],
+)
 def test_every_backend_prints_the_same_trajectory(example: str) -> None:
     printed = [path.read_text("utf-8") for path in EXAMPLES.glob(f"{example}_*.out")]
     assert len(printed) >= 3

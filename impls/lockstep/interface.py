@@ -9,6 +9,7 @@ implements it once, in its ``host`` module.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy.typing as npt
@@ -23,6 +24,7 @@ __all__ = [
     "Host",
     "Rows",
     "StepReport",
+    "Worker",
     "Wrapper",
 ]
 
@@ -31,6 +33,8 @@ GATE_NONE, GATE_OP, GATE_GRAPH = 0, 1, 2
 EXPORTS: tuple[str, ...] = (
     "OPTIMIZER_CLS_NAMES",
     "OPTIMIZER_SUMMARIES",
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -43,6 +47,7 @@ EXPORTS: tuple[str, ...] = (
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
     "clip_by_global_norm",
@@ -140,6 +145,26 @@ class Wrapper(Protocol):
         ...
 
 
+class Worker(NamedTuple):
+    """One of several workers in a process, as a host sets it up for ``AGNOptimizer``.
+
+    Attributes:
+        variables: the worker's own, trainable.
+        centers: those that all workers share, in the same order.
+        accumulators: where the worker gathers, in the same order.
+        getter: the ``AGNCustomGetter`` that made them all.
+        scope: returns a context in which what the worker has of its own is made: its
+            optimizers, what they apply, its init op. A graph needs it to tell the
+            workers' names apart.
+    """
+
+    variables: Sequence[Any]
+    centers: Sequence[Any]
+    accumulators: Sequence[Any]
+    getter: Any
+    scope: Callable[[], AbstractContextManager[Any]]
+
+
 class Host(Protocol):
     """A backend as the harness sees it: NumPy goes in, NumPy comes out.
 
@@ -160,6 +185,29 @@ class Host(Protocol):
 
     def key(self, variable: Any) -> Any:
         """Return what stands for ``variable`` as the key of a mapping."""
+        ...
+
+    def workers(self, named: Mapping[str, Array], count: int) -> list[Worker]:
+        """Make workers that share one center, with variables of these names and values.
+
+        Their own variables start at these values, and so do the shared ones.
+        """
+        ...
+
+    def getter_facts(self, named: Mapping[str, bool]) -> Mapping[str, Any]:
+        """Say what an ``AGNCustomGetter`` makes of small variables of these names.
+
+        Args:
+            named: name -> whether trainable; just one is. A scope in a name, as in
+                ``net/w``, is one of the host's, if it has such a thing.
+
+        Returns:
+            As far as the host has them: ``name/local``, ``name/global`` and
+            ``name/accumulator``, the names of what the trainable one became;
+            ``collection/global``, ``collection/local`` and ``collection/trainable``,
+            sorted names; ``reuse_gives_same``, whether the getter gives the same
+            variable when it is asked again; ``mapped_variables``, how many it maps.
+        """
         ...
 
     def counter(self) -> Any:

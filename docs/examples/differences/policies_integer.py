@@ -1,7 +1,10 @@
 from lockstep.reference import lr_policies, strict
 
+more = {"exp_decay": (0.5, False), "poly_decay": (), "inv_poly_decay": (0.1,)}
 for name, policies in ("default", lr_policies), ("strict", strict.lr_policies):
-    try:
-        print(f"{name}: {policies.poly_decay(5, 1, decay_steps=10)}")
-    except TypeError as error:
-        print(f"{name}: {error}")
+    for policy, arguments in more.items():
+        try:
+            rate = getattr(policies, policy)(5, 1, 10, *arguments)
+            print(f"{name}: {policy} {rate:.4f}")
+        except TypeError as error:
+            print(f"{name}: {error}")

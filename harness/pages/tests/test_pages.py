@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -20,6 +21,8 @@ from harness.pages.parity_inserts import parity_inserts
 from harness.pages.sources import EXPERIMENTS, Figure, Question
 from harness.pages.write import write_findings, write_pages
 from harness.parity.cases import GOLDEN, read_cases
+from harness.parity.catalogue import entries
+from harness.parity.quotes import Quoted
 from harness.parity.replay import replay
 from harness.parity.row import Divergence, Row
 from harness.processes import ROOT
@@ -97,6 +100,43 @@ def test_a_stale_page_disappears(docs: Path, results: Path) -> None:
     (docs / "generated" / "stale.md").write_text("old", "utf-8")
     write_pages(docs, results)
     assert not (docs / "generated" / "stale.md").exists()
+
+
+def test_the_contents_name_every_difference_with_its_marks(
+    docs: Path, results: Path
+) -> None:
+    write_pages(docs, results)
+    inserts = contents(docs / "generated" / "inserts")
+    shown = inserts["differences_contents.md"].decode()
+    for entry in entries():
+        (line,) = [row for row in shown.splitlines() if f'"#{entry.anchor}"' in row]
+        assert re.findall(r'class="ls-mark (\w+)"', line) == list(entry.does)
+
+
+def test_an_entry_shows_what_was_recorded_beside_both_modes(
+    docs: Path, results: Path
+) -> None:
+    wanted = "inserts/difference_dynamic_scale_floor.md"
+    write_pages(docs, results)
+    assert b"not replayed yet" in contents(docs / "generated")[wanted]
+    values = ("original <1>", "strictly 2", "by default 3")
+    quoted = Quoted("dynamic-scale-floor", "case-7", "tf:v1", "scale", "there", *values)
+    record = json.dumps([asdict(quoted)])
+    (results / "parity" / "catalogue.json").write_text(record, "utf-8")
+    write_pages(docs, results)
+    page = contents(docs / "generated")[wanted].decode()
+    places = [page.index(v) for v in ("original &lt;1&gt;", *values[1:], "```python")]
+    assert places == sorted(places)
+    assert "case-7</span> on tf v1" in page
+
+
+@pytest.mark.parametrize("content", ["[{", "{}", '[{"anchor": 1}]'])
+def test_a_damaged_catalogue_is_a_sentence(
+    docs: Path, results: Path, content: str
+) -> None:
+    (results / "parity" / "catalogue.json").write_text(content, "utf-8")
+    with pytest.raises(HarnessError, match=r"parity/catalogue\.json: expected .*, got"):
+        write_pages(docs, results)
 
 
 @pytest.mark.parametrize("content", ["[{", "{}", '[{"id": 1}]'])

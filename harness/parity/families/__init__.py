@@ -12,6 +12,7 @@ from typing import Protocol
 
 from harness.parity.cases import Case
 from harness.parity.families import (
+    agn,
     auto_loss_scaler,
     base_optimizers,
     clip_by_global_norm,
@@ -21,6 +22,7 @@ from harness.parity.families import (
     mixed_precision_wrapper,
     multitask,
     multitask_clip,
+    novograd,
     optimize_loss,
     regularization_loss,
     variable_clipping,
@@ -55,8 +57,10 @@ BUILT: Mapping[str, Family] = {
     "auto_loss_scaler_backoff": auto_loss_scaler,
     "auto_loss_scaler_logmax": auto_loss_scaler,
     "mixed_precision_wrapper": mixed_precision_wrapper,
+    "optimize_loss": optimize_loss,
+    "agn": agn,
     "larc": larc,
     "clip_by_global_norm": clip_by_global_norm,
     "regularization_loss": regularization_loss,
-    "optimize_loss": optimize_loss,
+    "novograd": novograd,
 }

@@ -78,7 +78,7 @@ def replay(case: Case, host: Host) -> Iterator[State]:
     if not hasattr(host.names, "MixedPrecisionOptimizerWrapper"):
         raise NotBuiltError("MixedPrecisionOptimizerWrapper does not exist yet")
     if "raises" in case.expected:
-        _fail(case, host)
+        yield from _failing(case, host)
         return
     training = _Masters(case, host)
     with np.errstate(all="ignore"):
@@ -132,17 +132,19 @@ class _Masters(Training):
     def step(self, gradients: list[Any]) -> Mapping[str, Any]:
         """Differentiate the loss and apply what comes out of it."""
         loss = self.host.linear_loss(self.variables, gradients, self.penalties)
+        return self.apply(loss)
+
+    def step_from_half(self, gradients: list[Any]) -> Mapping[str, Any]:
+        """Do the same with a float16 loss."""
+        return self.apply(self.host.half_loss(self.variables, gradients))
+
+    def apply(self, loss: Any) -> Mapping[str, Any]:
+        """Apply the gradients of a loss; return them by the variables' names."""
         pairs = self.optimizer.compute_gradients(loss, var_list=self.variables)
         applied = self.optimizer.apply_gradients(pairs, global_step=self.counter)
         unscaled = [gradient for gradient, _ in pairs]
         found = zip(self.recorded, unscaled, strict=True)
         return {"": applied, **{variable.name: g for variable, g in found}}
-
-    def step_from_half(self, gradients: list[Any]) -> Mapping[str, Any]:
-        """Do the same with a float16 loss."""
-        loss = self.host.half_loss(self.variables, gradients)
-        self.optimizer.compute_gradients(loss, var_list=self.variables)
-        return {}
 
     def run_steps(
         self, function: Callable[[list[Any]], Mapping[str, Any]]
@@ -184,8 +186,8 @@ def _name_of(master: Any, recorded: Variable) -> str:
     return name.removesuffix(":0")
 
 
-def _fail(case: Case, host: Host) -> None:
-    """Do what the recording did until it failed."""
+def _failing(case: Case, host: Host) -> Iterator[State]:
+    """Do what the recording did until it failed; by default it may succeed."""
     more = BACKOFF if case.kind == "auto_scale_with_float16_loss" else {}
     inputs = {**ASSUMED, **more, **case.inputs}
     training = _Masters(
@@ -198,8 +200,7 @@ def _fail(case: Case, host: Host) -> None:
         step = training.step_from_half
     elif case.kind != "bad_loss_scale_type":
         raise CannotInterpretError(f"the failure of kind {case.kind!r}")
-    for _ in training.run_function(training.optimizer, step):
-        pass
+    yield from training.run_steps(step)
 
 
 def _loss_scale(case: Case, host: Host) -> Any:

@@ -15,6 +15,7 @@ from harness.parity.cases import (
     array,
     gradient,
 )
+from harness.parity.step_cases import INPUTS, INSTANCE, PASSED_ON, inputs_of_refused
 from harness.parity.trajectory import recorded_state
 from lockstep import registry
 from lockstep.interface import Array, Gradient, Host
@@ -72,41 +73,7 @@ REFUSED = frozenset(
 )
 KINDS = TRAINED | REFUSED
 
-PASSED_ON = (
-    "dtype",
-    "clip_gradients",
-    "larc_params",
-    "loss_scaling",
-    "loss_scaling_params",
-    "on_horovod",
-    "iter_size",
-    "summaries",
-)
-"""Arguments that are handed over as they were recorded."""
-INPUTS = (
-    *PASSED_ON,
-    "optimizer",
-    "optimizer_params",
-    "lr_policy",
-    "variables",
-    "gradients",
-    "horovod_size",
-    "skip_update",
-    "trainable",
-    "what",
-)
 COUNTERS = ("iteration", "last_overflow_iteration")
-INSTANCE, TWO_ROWS = "an Adam instance", "sparse, two rows"
-
-# What an error case that leaves these out was recorded with: see FORMAT.md.
-ASSUMED: Mapping[str, Any] = {
-    "optimizer": "SGD",
-    "optimizer_params": {},
-    "lr_policy": {"name": "fixed_lr", "args": {"learning_rate": 0.1}},
-    "dtype": "float32",
-    "variables": [{"name": "w", "dtype": "float32", "shape": [2], "value": [1, 2]}],
-    "gradients": [[[1, 1]]],
-}
 
 
 def replay(case: Case, host: Host) -> Iterator[State]:
@@ -115,7 +82,9 @@ def replay(case: Case, host: Host) -> Iterator[State]:
     if not hasattr(host.names, "optimize_loss"):
         raise NotBuiltError("optimize_loss does not exist yet")
     if case.kind in REFUSED:
-        refused = Case(case.family, case.id, case.kind, _refused(case), case.expected)
+        refused = Case(
+            case.family, case.id, case.kind, inputs_of_refused(case), case.expected
+        )
         for _ in _Optimized(refused, host).rates():
             pass
         return
@@ -154,10 +123,11 @@ class _Optimized:
         """Yield the state after each step; after one that fails, nothing more."""
         ends = [step.get("raises") for step in self.case.expected["steps"]]
         end = ends[-1]
+        ending = self.host.expects(end) if end else ()
         try:
             for rate in self.rates():
                 yield {**self.state(), **self.used(rate)}
-        except self.host.expects(end) if end else ():
+        except ending:
             yield {"raises": np.array(end), **self.used(self.rate_now())}
 
     def rates(self) -> Iterator[Any]:
@@ -216,6 +186,7 @@ class _Optimized:
         if not name.startswith("class:"):
             return name
         found = name.removeprefix("class:")
+        found = OPTIMIZERS[found].class_name if found in OPTIMIZERS else found
         if not hasattr(self.host.names, found):
             raise NotBuiltError(f"{found} does not exist yet")
         return getattr(self.host.names, found)
@@ -241,14 +212,13 @@ class _Optimized:
         for name, variable in self.named.items():
             state[f"variables/{name}"] = host.read(variable)
         for position, variable in enumerate(self.trained):
-            state |= self.state_of(found, self.recorded[position], variable)
+            recorded = self.recorded[position]
+            state |= self.state_of(found, recorded, variable)
             if "skip_update" in self.case.inputs:
-                wide = self.wide(self.recorded[position])
                 total = found.accumulators[position]
-                summed = (
-                    np.zeros_like(wide.value) if total is None else host.read(total)
-                )
-                state[f"gradient_accumulators/{wide.name}"] = summed
+                nothing = np.zeros_like(self.wide(recorded).value)
+                key = f"gradient_accumulators/{recorded.name}"
+                state[key] = nothing if total is None else host.read(total)
         for name, scalar in host.shared(found.optimizer).items():
             state[f"non_slots/{name}"] = np.asarray(scalar, np.float32)
         if found.scaler is not None:
@@ -258,9 +228,8 @@ class _Optimized:
 
     def wide(self, recorded: Variable) -> Variable:
         """Return a variable as its slots and sums are: those of its master."""
-        return (
-            _in_float32(recorded) if self.case.inputs["dtype"] == "mixed" else recorded
-        )
+        mixed = self.case.inputs["dtype"] == "mixed"
+        return _in_float32(recorded) if mixed else recorded
 
     def state_of(self, found: Any, recorded: Variable, variable: Any) -> State:
         """Read the slots of one variable, and its master."""
@@ -279,35 +248,6 @@ class _Optimized:
         return state
 
 
-def _refused(case: Case) -> Mapping[str, Any]:
-    """Return the inputs of an error case, those that it leaves out as assumed."""
-    what = dict(case.inputs["what"])
-    given = {**ASSUMED, **{k: v for k, v in case.inputs.items() if k != "what"}}
-    shape = what.pop("variable_shape", None)
-    if shape is not None:
-        ones = np.ones(shape).tolist()
-        given["variables"] = [{**given["variables"][0], "shape": shape, "value": ones}]
-        given["gradients"] = [[ones]]
-    if "gradient" in what:
-        given |= _with_gradient(what.pop("gradient"), given["variables"][0])
-        given |= {"skip_update": [True]} if "iter_size" in what else {}
-    for key in what:
-        if key not in INPUTS:
-            raise CannotInterpretError(f"the argument {key!r}")
-    return {**given, **what}
-
-
-def _with_gradient(given: Any, variable: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a gradient, and a variable of the shape that it needs."""
-    if given is None:
-        return {"gradients": [[None]]}
-    if given != TWO_ROWS:
-        raise CannotInterpretError(f"the gradient {given!r}")
-    rows = {"indices": [0, 1], "values": [[1, 1], [1, 1]], "dense_shape": [2, 2]}
-    matrix = {**variable, "shape": [2, 2], "value": [[1, 2], [1, 2]]}
-    return {"gradients": [[rows]], "variables": [matrix]}
-
-
 def _trained(case: Case) -> list[Variable]:
     """Return the variables of ``var_list``, in its order."""
     named = {v.name: v for v in case.variables}
@@ -321,6 +261,8 @@ def _spec(case: Case) -> tuple[OptimizerSpec, Mapping[str, Any]]:
         spec, given = OPTIMIZERS["Momentum"], {"momentum": 0.0}
     elif name in CLASS_NAMES:
         spec = OPTIMIZERS[CLASS_NAMES[name].removesuffix("Optimizer")]
+    elif name.removeprefix("class:") in OPTIMIZERS:
+        spec = OPTIMIZERS[name.removeprefix("class:")]
     else:
         raise CannotInterpretError(f"the optimizer {name!r}")
     known = {parameter.name for parameter in spec.parameters}

@@ -177,7 +177,9 @@ def test_a_quantity_that_the_backend_lacks_fails() -> None:
 
 
 def test_every_family_of_the_format_is_answered() -> None:
-    rows = {c.family: judged(c) for c in read_cases(GOLDEN)}
+    # The first case of each: some later ones exist in graphs only.
+    first = {case.family: case for case in reversed(read_cases(GOLDEN))}
+    rows = {family: judged(case) for family, case in first.items()}
     assert set(rows) == set(FAMILIES)
     assert {row.status for row in rows.values()} <= {"passed", "not_implemented"}
 

@@ -13,6 +13,8 @@ if keras.config.backend() != "tensorflow":
     raise keras_host.other_backend(keras.config.backend())
 
 from lockstep.keras3 import lr_policies
+from lockstep.keras3.agn import AGNOptimizer
+from lockstep.keras3.center import AGNCustomGetter
 from lockstep.keras3.clip_by_norm import clip_by_global_norm, clip_gradients_by_norm
 from lockstep.keras3.clip_gradients import clip_gradients_by_global_norm
 from lockstep.keras3.loss_scale import DynamicLossScale, FixedLossScale
@@ -29,6 +31,7 @@ from lockstep.keras3.optimizers import (
     FtrlOptimizer,
     GradientDescentOptimizer,
     MomentumOptimizer,
+    NovoGrad,
     RMSPropOptimizer,
 )
 from lockstep.keras3.post_process import post_process_gradients
@@ -42,6 +45,8 @@ from lockstep.spec.summaries import OPTIMIZER_SUMMARIES
 __all__ = [
     "OPTIMIZER_CLS_NAMES",
     "OPTIMIZER_SUMMARIES",
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -54,6 +59,7 @@ __all__ = [
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "PolicySchedule",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",

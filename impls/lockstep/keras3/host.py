@@ -14,6 +14,7 @@ face: it fuses multiplications and additions, which no recording did.
 from __future__ import annotations
 
 import builtins
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -22,10 +23,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lockstep.interface import Array, Gradient, Rows
+from lockstep.interface import Array, Gradient, Rows, Worker
 from lockstep.keras3.gradients import value_of
 from lockstep.keras3.slots import base_of
 from lockstep.spec.errors import OutOfRangeError
+from lockstep.spec.optimizers import RULES
 from lockstep.tf.core.device import use_device
 
 __all__ = ["EagerHost", "FunctionHost", "make_host"]
@@ -52,6 +54,34 @@ class EagerHost:
         """Return a reference."""
         return variable.value.ref()
 
+    def workers(self, named: Mapping[str, Array], count: int) -> list[Worker]:
+        """Make workers that share one center."""
+        made: list[Worker] = []
+        for _ in range(count):
+            center = made[0].getter.center if made else None
+            getter = self.names.AGNCustomGetter("/cpu:0", center=center)
+            own = [self.variable(name, value) for name, value in named.items()]
+            keys = [variable.value.ref() for variable in getter(own)]
+            centers = [getter._global_map[key] for key in keys]
+            accumulators = [getter._grad_map[key] for key in keys]
+            scope = contextlib.nullcontext
+            made.append(Worker(own, centers, accumulators, getter, scope))
+        return made
+
+    def getter_facts(self, named: Mapping[str, bool]) -> dict[str, Any]:
+        """Make variables through a getter; there are no collections here."""
+        getter = self.names.AGNCustomGetter("/cpu:0")
+        variables = [
+            keras.Variable([0.0], trainable=trainable, name=name.replace("/", "_"))
+            for name, trainable in named.items()
+        ]
+        first, shared = getter(variables), dict(getter._global_map)
+        again = all(a is b for a, b in zip(first, getter(variables), strict=True))
+        return {
+            "reuse_gives_same": again and getter._global_map == shared,
+            "mapped_variables": len(getter._global_map),
+        }
+
     def counter(self) -> Any:
         """Make a step counter."""
         return keras.Variable(0, dtype="int64", trainable=False, name="global_step")
@@ -60,7 +90,7 @@ class EagerHost:
         self, name: str, args: dict[str, Any], variables: Sequence[Any]
     ) -> keras.optimizers.Optimizer:
         """Make an optimizer by name."""
-        return getattr(self.names, f"{name}Optimizer")(**args)
+        return getattr(self.names, RULES[name].class_name)(**args)
 
     def compile(self, function: Callable[[list[Any]], Any]) -> Step:
         """Convert gradients and results; there is nothing to compile."""
@@ -126,7 +156,11 @@ class EagerHost:
         return np.asarray(value_of(variable))
 
     def slot(self, optimizer: Any, variable: Any, name: str) -> Array | None:
-        """Return a slot of the base optimizer."""
+        """Return a slot of the base optimizer, or of what workers share."""
+        getter = getattr(optimizer, "custom_getter", None)
+        shared = None if getter is None else getter.center.slot(variable, name)
+        if shared is not None:
+            return self.read(shared)
         slot = base_of(optimizer).get_slot(variable, name)
         return None if slot is None else self.read(slot)
 

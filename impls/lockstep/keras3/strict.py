@@ -31,6 +31,8 @@ from lockstep.spec.summaries import Recorder
 __all__ = [
     "OPTIMIZER_CLS_NAMES",
     "OPTIMIZER_SUMMARIES",
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -43,6 +45,7 @@ __all__ = [
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "PolicySchedule",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
@@ -95,6 +98,41 @@ class VariableClippingOptimizer(default.VariableClippingOptimizer):
         config = super().get_config()
         del config["strict"]
         return config
+
+
+@registered
+class AGNCustomGetter(default.AGNCustomGetter):
+    """The getter with ``strict=True``."""
+
+    def __init__(self, worker_device: str, center: Any = None) -> None:
+        super().__init__(worker_device, center, strict=True)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the argument of the constructor, without the center."""
+        return {"worker_device": self.worker_device}
+
+
+@registered
+class AGNOptimizer(default.AGNOptimizer):
+    """The wrapper with ``strict=True``."""
+
+    def __init__(
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        num_worker: int,
+        custom_getter: default.AGNCustomGetter,
+        communication_period: int = 10,
+        use_locking: bool = True,
+        name: str = "AGNOptimizer",
+    ) -> None:
+        arguments = optimizer, num_worker, custom_getter, communication_period
+        super().__init__(*arguments, name=name, strict=True)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        config = super().get_config()
+        left_out = ("commit", "strict")
+        return {name: value for name, value in config.items() if name not in left_out}
 
 
 @registered
@@ -193,6 +231,13 @@ class FtrlOptimizer(default.FtrlOptimizer):
 
 OPTIMIZER_CLS_NAMES = {**default.OPTIMIZER_CLS_NAMES, "Ftrl": FtrlOptimizer}
 optimize_loss = partial(default.optimize_loss, strict=True)
+
+
+@registered
+class NovoGrad(default.NovoGrad):
+    """NovoGrad with ``strict=True``: the second moment is never written back."""
+
+    strict = True
 
 
 def clip_gradients_by_global_norm(

@@ -8,7 +8,9 @@ same names with the originals' exact behaviour.
 """
 
 from lockstep.pytorch import lr_policies
+from lockstep.pytorch.agn import AGNOptimizer
 from lockstep.pytorch.automatic_scaler import AutomaticLossScaler
+from lockstep.pytorch.center import AGNCustomGetter
 from lockstep.pytorch.clip_by_norm import clip_by_global_norm, clip_gradients_by_norm
 from lockstep.pytorch.loss_scale import DynamicLossScale, FixedLossScale
 from lockstep.pytorch.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
@@ -26,6 +28,7 @@ from lockstep.pytorch.optimizers import (
     FtrlOptimizer,
     GradientDescentOptimizer,
     MomentumOptimizer,
+    NovoGrad,
     RMSPropOptimizer,
 )
 from lockstep.pytorch.post_process import post_process_gradients
@@ -40,6 +43,8 @@ from lockstep.spec.summaries import OPTIMIZER_SUMMARIES
 __all__ = [
     "OPTIMIZER_CLS_NAMES",
     "OPTIMIZER_SUMMARIES",
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -52,6 +57,7 @@ __all__ = [
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "PolicyLR",
     "RMSPropOptimizer",
     "TensorBoardRecorder",

@@ -52,6 +52,9 @@ class AutomaticLossScaler:
 
     SUPPORTED_ALGOS: ClassVar[list[str]] = words.ALGORITHMS
 
+    is_taken = False
+    """Whether an optimizer moves it: a second one would count its steps as well."""
+
     def __init__(
         self,
         algorithm: str = "Backoff",
@@ -63,6 +66,10 @@ class AutomaticLossScaler:
         self.strict = strict
         start = start_backoff if self.algorithm == "backoff" else start_logmax
         self._state = start(self.policy)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what travels: a copy is free until an optimizer takes it."""
+        return {k: v for k, v in vars(self).items() if k != "is_taken"}
 
     @property
     def loss_scale(self) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -14,9 +15,10 @@ from torch.nn import Parameter
 from torch.nn.functional import embedding
 from torch.optim import Optimizer
 
-from lockstep.interface import Array, Gradient, Rows
+from lockstep.interface import Array, Gradient, Rows, Worker
 from lockstep.pytorch.rule_optimizer import RuleOptimizer
 from lockstep.spec.errors import no_device
+from lockstep.spec.optimizers import RULES
 
 __all__ = ["TorchHost", "make_host"]
 
@@ -42,6 +44,33 @@ class TorchHost:
         """Return the parameter itself."""
         return variable
 
+    def workers(self, named: Mapping[str, Array], count: int) -> list[Worker]:
+        """Make workers that share one center."""
+        made: list[Worker] = []
+        for _ in range(count):
+            center = made[0].getter.center if made else None
+            getter = self.names.AGNCustomGetter(self.device, center=center)
+            own = [self.variable(name, value) for name, value in named.items()]
+            getter(zip(named, own, strict=True))
+            centers = [getter._global_map[parameter] for parameter in own]
+            accumulators = [getter._grad_map[parameter] for parameter in own]
+            made.append(Worker(own, centers, accumulators, getter, nullcontext))
+        return made
+
+    def getter_facts(self, named: Mapping[str, bool]) -> dict[str, Any]:
+        """Make parameters through a getter; tensors have no names or collections."""
+        getter = self.names.AGNCustomGetter(self.device)
+        parameters = [
+            (name, Parameter(torch.zeros(1), requires_grad=trainable))
+            for name, trainable in named.items()
+        ]
+        first, shared = getter(parameters), dict(getter._global_map)
+        again = all(a is b for a, b in zip(first, getter(parameters), strict=True))
+        return {
+            "reuse_gives_same": again and getter._global_map == shared,
+            "mapped_variables": len(getter._global_map),
+        }
+
     def counter(self) -> Tensor:
         """Make a step counter."""
         return torch.zeros((), dtype=torch.int64, device=self.device)
@@ -52,7 +81,7 @@ class TorchHost:
         """Make an optimizer by name, its parameters named as the variables were."""
         named = [(self.made[variable], variable) for variable in variables]
         named = named or [("nothing", Parameter(torch.zeros(())))]
-        return getattr(self.names, f"{name}Optimizer")(named, **args)
+        return getattr(self.names, RULES[name].class_name)(named, **args)
 
     def compile(
         self, function: Callable[[list[Any]], Any]
@@ -138,7 +167,11 @@ class TorchHost:
         return np.asarray(variable.detach().cpu())
 
     def slot(self, optimizer: Any, variable: Tensor, name: str) -> Array | None:
-        """Return a slot of the base optimizer."""
+        """Return a slot of the base optimizer, or of what workers share."""
+        getter = getattr(optimizer, "custom_getter", None)
+        shared = None if getter is None else getter.center.slot(variable, name)
+        if shared is not None:
+            return self.read(shared)
         slot = base_of(optimizer).get_slot(variable, name)
         return None if slot is None else self.read(slot)
 

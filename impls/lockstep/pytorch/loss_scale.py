@@ -51,6 +51,12 @@ class LossScale:
         numbers = {key: self.numbers[key] for key in self.keys}
         return {**vars(self), "numbers": numbers}
 
+    def counts_for_another(self, group: dict[str, Any]) -> bool:
+        """Say whether this scale moves with an optimizer of another first group."""
+        # One that counts for an optimizer lives in its group, beside its parameters.
+        elsewhere = "params" in self.numbers and self.numbers is not group
+        return bool(self.keys) and elsewhere
+
     def live_in(self, group: dict[str, Any]) -> None:
         """Go on from the numbers in a group; those it lacks are put there."""
         for key in self.keys:

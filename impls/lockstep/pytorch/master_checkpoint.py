@@ -9,22 +9,20 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from lockstep.pytorch.foreign_state import MASTER
 from lockstep.pytorch.optimizers import GradientDescentOptimizer
-from lockstep.pytorch.train_v1 import SLOT_NAMES
 from lockstep.spec import mixed_precision as words
 
 __all__ = [
     "KEY",
     "MastersInState",
     "as_module",
-    "check_saved",
+    "saved_masters",
     "with_masters",
     "without_masters",
 ]
 
-KEY = "master"
-"""The key of a master in the state of an optimizer, and so in a checkpoint."""
-
+KEY = MASTER
 BEAR_MASTERS = torch.optim.SGD, GradientDescentOptimizer
 """Optimizers that do not mind a master where they have no state, and may never have."""
 
@@ -99,34 +97,24 @@ def with_masters(
     return {**saved, "state": state}
 
 
-def check_saved(
-    saved: Mapping[str, Any],
-    groups: list[dict[str, Any]],
-    masters: Masters,
-    names: Mapping[Tensor, str],
+def saved_masters(
+    saved: Mapping[str, Any], names: Mapping[Tensor, str], own: set[Tensor]
 ) -> dict[Tensor, Tensor]:
-    """Return master -> its saved value; raise where one is missing or does not fit.
+    """Return master -> its saved value; raise where one is missing.
 
-    Nothing is returned of a state whose groups do not fit: torch refuses it itself.
+    Args:
+        saved: what ``state_dict`` returned, of the groups that are here.
+        names: every parameter, masters in place of weights, with its name.
+        own: those that are masters.
     """
-    numbers = [group["params"] for group in saved["param_groups"]]
-    ours = [group["params"] for group in groups]
-    if list(map(len, numbers)) != list(map(len, ours)):
-        return {}
-    own, values = set(masters.values()), {}
-    for listed, parameters in zip(numbers, ours, strict=True):
-        for number, parameter in zip(listed, parameters, strict=True):
+    numbers = [number for group in saved["param_groups"] for number in group["params"]]
+    values = {}
+    for number, (parameter, name) in zip(numbers, names.items(), strict=True):
+        if parameter in own:
             found = saved["state"].get(number, {})
-            for key, value in found.items():
-                like = key == KEY or key in SLOT_NAMES
-                if like and isinstance(value, Tensor):
-                    if value.shape != parameter.shape:
-                        name, shape = names[parameter], tuple(parameter.shape)
-                        raise words.other_shape(name, shape, tuple(value.shape))
-            if parameter in own:
-                if KEY not in found:
-                    raise words.without_masters(f"none for {names[parameter]!r}")
-                values[parameter] = found[KEY]
+            if KEY not in found:
+                raise words.without_masters(f"none for {name!r}")
+            values[parameter] = found[KEY]
     return values
 
 

@@ -75,12 +75,16 @@ class AutomaticScale(LossScale):
         self.scaler.update_op(not finite, self.amax if finite else math.inf)
         self._publish()
 
+    def counts_for_another(self, group: dict[str, Any]) -> bool:
+        """Say whether another optimizer moves the scaler already."""
+        return self.scaler.is_taken
+
     def live_in(self, group: dict[str, Any]) -> None:
         """Go on from the numbers in a group, if they are of this algorithm."""
         if all(key in group for key in self.keys):
             saved = {key.removeprefix(PREFIX): group[key] for key in self.keys}
             self.scaler.load_state_dict(saved)
-        self.numbers = group
+        self.numbers, self.scaler.is_taken = group, True
         self._publish()
 
     def _publish(self) -> None:

@@ -17,7 +17,7 @@ from lockstep.pytorch.master_checkpoint import (
     KEY,
     MastersInState,
     as_module,
-    check_saved,
+    saved_masters,
     with_masters,
     without_masters,
 )
@@ -109,6 +109,7 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
     """
 
     owner = words.WRAPPER
+    keeps_masters = True
     # So that a GradScaler comes to the assignment that is refused below.
     _step_supports_amp_scaling = True
 
@@ -312,18 +313,28 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
         saved = super().state_dict()
         return with_masters(saved, named_parameters(self), self.copies.masters)
 
+    def _check_saved(self, state_dict: dict[str, Any]) -> None:
+        """Raise for another stack's state, one without our masters too."""
+        super()._check_saved(state_dict)
+        self._saved_masters(state_dict)
+
+    def _saved_masters(self, state_dict: dict[str, Any]) -> dict[Tensor, Tensor]:
+        """Return master -> its saved value; raise where one is missing."""
+        return saved_masters(
+            state_dict, named_parameters(self), set(self.copies.masters.values())
+        )
+
+    def _of_inner(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """Return a saved state as the wrapped optimizer would have saved it."""
+        return without_masters(state_dict)
+
     def _load_inner(self, state_dict: dict[str, Any]) -> None:
         """Load masters and scale, and let the wrapped optimizer load the rest.
 
         The weights become the rounded masters.
-
-        Raises:
-            ValueError: a master is missing, or state has another shape; nothing has
-                changed then.
         """
-        names, masters = named_parameters(self), self.copies.masters
-        saved = check_saved(state_dict, self.param_groups, masters, names)
-        super()._load_inner(without_masters(state_dict))
+        names, saved = named_parameters(self), self._saved_masters(state_dict)
+        super()._load_inner(self._of_inner(state_dict))
         with torch.no_grad():
             for master, value in saved.items():
                 master.copy_(value)

@@ -78,6 +78,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
     """
 
     _seen: tuple[list[Tensor], list[bool], list[bool]] | None = None
+    _reached_inner = False
 
     def __init__(self, opt: Optimizer, strict: bool = False) -> None:
         refused = strict and isinstance(opt, MultitaskOptimizerWrapper)
@@ -102,6 +103,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         self._seen = parameters, zero, absent
         idle = all(map(or_, zero, absent))
         seen = [parameter for parameter in parameters if parameter.grad is not None]
+        self._reached_inner = self.strict or not idle
         if self.strict or (idle and self._only_wants_state(seen)):
             self.inner_optimizer.step()
         elif not idle:
@@ -122,7 +124,10 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
             for p, gone in zip(parameters, absent, strict=True)
         ]
         seen = [names[p] for p in parameters], zero, absent
-        return words.report(*(list(compress(column, told)) for column in seen))
+        report = words.report(*(list(compress(column, told)) for column in seen))
+        inner = self.inner_optimizer if self._reached_inner else None
+        told = getattr(inner, "last_step", None)
+        return words.report_through(report, told, list(names.values()))
 
 
 @torch.no_grad()

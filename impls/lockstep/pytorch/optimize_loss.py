@@ -68,10 +68,10 @@ def optimize_loss(
 ) -> TrainingStep:
     """Return an object that takes one step of training each time it is called.
 
-    rate = learning_rate_decay_fn(steps applied so far); g = gradients of the loss, times
-    1 / scale; with ``iter_size`` > 1, g = sum of g / iter_size over the micro-batches;
-    averaged over ranks; not finite: the step is left out ("mixed"); clipped or scaled by
-    LARC; then the optimizer's update, and the step counts.
+    rate = learning_rate_decay_fn(steps applied so far); g = gradients of the loss,
+    times 1 / scale; with ``iter_size`` > 1, g = sum of g / iter_size over the
+    micro-batches; averaged over ranks; not finite: the step is left out ("mixed");
+    clipped or scaled by LARC; then the optimizer's update, and the step counts.
 
     Args:
         loss: a function that computes the loss, a 0-d tensor; it is given the arguments
@@ -242,6 +242,7 @@ def as_it_is(
 def with_masters(step: TrainingStep, base: Optimizer, loss_scaling: Any) -> Optimizer:
     """Wrap the optimizer for half-precision parameters, if they are to have masters."""
     settings = step.settings
+    words.check_stack(settings, base)
     if not settings.mixed:
         return base
     scale = loss_scaling if step.scaler is None else step.scaler

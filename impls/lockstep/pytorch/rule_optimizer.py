@@ -148,11 +148,8 @@ class RuleOptimizer(TrainV1, Optimizer):
         """Return new slots for a parameter, filled with their initial values."""
         arguments = self.arguments(group)
         return {
-            slot.name: torch.full_like(
-                parameter,
-                rounded(self.spec.initial_value(slot, arguments), parameter.dtype),
-                memory_format=torch.preserve_format,
-                requires_grad=False,
+            slot.name: filled_like(
+                parameter, self.spec.initial_value(slot, arguments), slot.scalar
             )
             for slot in self.spec.active_slots(arguments)
         }
@@ -179,6 +176,19 @@ class RuleOptimizer(TrainV1, Optimizer):
 
 
 TORCH_NAMES = {"learning_rate": "lr"}
+
+
+def filled_like(parameter: Tensor, value: float, scalar: bool) -> Tensor:
+    """Return a slot like a parameter, or a number beside it, float32 at least."""
+    if scalar:
+        wide = torch.promote_types(parameter.dtype, torch.float32)
+        return torch.full((), value, dtype=wide, device=parameter.device)
+    return torch.full_like(
+        parameter,
+        rounded(value, parameter.dtype),
+        memory_format=torch.preserve_format,
+        requires_grad=False,
+    )
 
 
 def with_torch_names(arguments: dict[str, Any]) -> Group:

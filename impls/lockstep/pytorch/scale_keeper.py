@@ -12,11 +12,13 @@ from torch.optim import Optimizer
 
 from lockstep.interface import GATE_OP
 from lockstep.pytorch.core.unscale import unscaled
+from lockstep.pytorch.foreign_state import LAYOUT, check_scale
 from lockstep.pytorch.gradients import Pairs, named_parameters
 from lockstep.pytorch.loss_scale import LossScale
 from lockstep.pytorch.scaled_report import ScaledStep
 from lockstep.pytorch.train_v1 import evaluate
 from lockstep.pytorch.wrapper import OptimizerWrapper
+from lockstep.spec import checkpoints as layouts
 from lockstep.spec import loss_scaling as words
 
 __all__ = ["SKIPS", "ScaleKeeper"]
@@ -57,8 +59,7 @@ class ScaleKeeper(OptimizerWrapper):
         self._refuse_scaled(opt)
         super().__init__(opt)
         group = self.param_groups[0]
-        # One that counts for an optimizer lives in its group, beside its parameters.
-        if scale.keys and "params" in scale.numbers and scale.numbers is not group:
+        if scale.counts_for_another(group):
             raise words.shared_scale(self.owner, type(scale).__name__)
         self.clip_norm = clip_norm
         self.at_floor = at_floor
@@ -67,7 +68,7 @@ class ScaleKeeper(OptimizerWrapper):
         self.strict = strict
         self.chosen_scale = scale
         group.update({key: scale.numbers[key] for key in scale.keys})
-        group[SKIPS] = 0
+        group[SKIPS], group[LAYOUT] = 0, layouts.LAYOUT
         scale.live_in(group)
 
     def _refuse_scaled(self, opt: Optimizer) -> None:
@@ -83,6 +84,7 @@ class ScaleKeeper(OptimizerWrapper):
         scale, group = self.chosen_scale, self.param_groups[0]
         if scale.numbers is not group:
             group.setdefault(SKIPS, scale.numbers.get(SKIPS, 0))
+            group.setdefault(LAYOUT, layouts.LAYOUT)
             scale.live_in(group)
         self._settle((*scale.keys, SKIPS), group)
         return scale
@@ -232,6 +234,11 @@ class ScaleKeeper(OptimizerWrapper):
             if isinstance(scale.numbers[key], Tensor):
                 state_dict["param_groups"][0][key] = scale.numbers[key].clone()
         return state_dict
+
+    def _check_saved(self, state_dict: dict[str, Any]) -> None:
+        """Raise for another stack's state, another kind of loss scale's too."""
+        check_scale(self.owner, state_dict, self.chosen_scale.keys, SKIPS)
+        super()._check_saved(state_dict)
 
     def variables(self) -> list[Tensor]:
         """Return the wrapped optimizer's state, then the numbers of a moving scale."""

@@ -27,6 +27,8 @@ from lockstep.spec.lr_policies import strict_module
 __all__ = [
     "OPTIMIZER_CLS_NAMES",
     "OPTIMIZER_SUMMARIES",
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -39,6 +41,7 @@ __all__ = [
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "PolicyLR",
     "RMSPropOptimizer",
     "TensorBoardRecorder",
@@ -60,6 +63,24 @@ class FtrlOptimizer(pytorch.FtrlOptimizer):
     """The optimizer with ``strict=True``."""
 
     __init__ = partialmethod(pytorch.FtrlOptimizer.__init__, strict=True)
+
+
+class AGNCustomGetter(pytorch.AGNCustomGetter):
+    """The getter with ``strict=True``."""
+
+    __init__ = partialmethod(pytorch.AGNCustomGetter.__init__, strict=True)
+
+
+class AGNOptimizer(pytorch.AGNOptimizer):
+    """The wrapper with ``strict=True``."""
+
+    __init__ = partialmethod(pytorch.AGNOptimizer.__init__, strict=True)
+
+
+class NovoGrad(pytorch.NovoGrad):
+    """The optimizer with ``strict=True``."""
+
+    __init__ = partialmethod(pytorch.NovoGrad.__init__, strict=True)
 
 
 class MultitaskOptimizerWrapper(pytorch.MultitaskOptimizerWrapper):

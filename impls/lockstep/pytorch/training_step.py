@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -10,8 +11,8 @@ from torch import Tensor
 
 from lockstep.interface import StepReport
 from lockstep.pytorch.automatic_scaler import AutomaticLossScaler
-from lockstep.pytorch.core.accumulate import add_share
 from lockstep.pytorch.core.finite import finite_flags
+from lockstep.pytorch.core.micro_batches import add_share
 from lockstep.pytorch.gradients import Pairs
 from lockstep.pytorch.lr_scheduler import write
 from lockstep.pytorch.post_process import post_process_gradients
@@ -71,7 +72,7 @@ class TrainingStep:
         self.micro_step = 0
         self._absent: list[str] | None = None
 
-    @property
+    @cached_property
     def pipeline(self) -> tuple[str, ...]:
         """The stages that a gradient goes through here, in their order."""
         return self.settings.pipeline(self.optimizer)

@@ -12,12 +12,13 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.pytorch.core.zero_test import all_zero_flags
+from lockstep.pytorch.foreign_state import check_groups
 from lockstep.pytorch.train_v1 import TrainV1, evaluate
 from lockstep.pytorch.untraced import untraced
 from lockstep.spec import torch_host as words
 from lockstep.spec.mixed_precision import masters_inside
 
-__all__ = ["OptimizerWrapper"]
+__all__ = ["OptimizerWrapper", "restore_numbers"]
 
 HOOK_TABLES = [name for name in Optimizer.__annotations__ if name.endswith("_hooks")]
 
@@ -135,41 +136,47 @@ class OptimizerWrapper(TrainV1, Optimizer):
         """Return the wrapped optimizer's state: the two can load each other's."""
         for hook in self._optimizer_state_dict_pre_hooks.values():
             hook(self)
-        state_dict = self.inner_optimizer.state_dict()
+        state_dict = self._save_inner()
         for hook in self._optimizer_state_dict_post_hooks.values():
             replaced = hook(self, state_dict)
             state_dict = state_dict if replaced is None else replaced
         return state_dict
 
+    def _save_inner(self) -> dict[str, Any]:
+        """Return the wrapped optimizer's state."""
+        return self.inner_optimizer.state_dict()
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what ``state_dict`` returned."""
+        """Load what ``state_dict`` returned.
+
+        Raises:
+            ValueError: the state of other groups, or of another stack; nothing has
+                changed then.
+        """
         state_dict = state_dict.copy()
         for hook in self._optimizer_load_state_dict_pre_hooks.values():
             replaced = hook(self, state_dict)
             state_dict = state_dict if replaced is None else replaced
+        self._check_saved(state_dict)
         self._load_inner(state_dict)
         for hook in self._optimizer_load_state_dict_post_hooks.values():
             hook(self)
 
+    def _check_saved(self, state_dict: dict[str, Any]) -> None:
+        """Raise for a state that is not of this stack; nothing has changed then."""
+        keeps_masters = getattr(self, "keeps_masters", False)
+        check_groups(type(self).__name__, state_dict, self, keeps_masters)
+        if isinstance(self.inner_optimizer, OptimizerWrapper):
+            self.inner_optimizer._check_saved(self._of_inner(state_dict))
+
+    def _of_inner(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """Return a saved state as the wrapped optimizer would have saved it."""
+        return state_dict
+
     def _load_inner(self, state_dict: dict[str, Any]) -> None:
         """Let the wrapped optimizer load its state."""
         self.inner_optimizer.load_state_dict(state_dict)
-        self._restore_numbers(state_dict)
-
-    def _restore_numbers(self, saved: dict[str, Any]) -> None:
-        """Take 0-d state again as it was saved, where torch cast it.
-
-        torch casts floating-point state to the parameter's dtype; in float16 a product
-        of many factors (NAdam's) would go on from another number.
-        """
-        parameters = [p for group in self.param_groups for p in group["params"]]
-        numbers = [k for group in saved["param_groups"] for k in group["params"]]
-        for parameter, number in zip(parameters, numbers, strict=True):
-            for key, value in saved["state"].get(number, {}).items():
-                found = self.state[parameter][key]
-                if isinstance(value, Tensor) and found.dtype != value.dtype:
-                    if value.dim() == 0 < parameter.dim():
-                        self.state[parameter][key] = value.to(found.device, copy=True)
+        restore_numbers(self.inner_optimizer, state_dict)
 
     def get_name(self) -> str:
         """Return the wrapped optimizer's name."""
@@ -180,6 +187,23 @@ class OptimizerWrapper(TrainV1, Optimizer):
         """Return the state of the wrapped optimizer."""
         inner = self.inner_optimizer
         return inner.variables() if isinstance(inner, TrainV1) else super().variables()
+
+
+def restore_numbers(optimizer: Optimizer, saved: dict[str, Any]) -> None:
+    """Take 0-d state again as it was saved, where torch cast it.
+
+    torch casts floating-point state to the parameter's dtype; in float16 a product of
+    many factors (NAdam's) would go on from another number.
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    numbers = [k for group in saved["param_groups"] for k in group["params"]]
+    for parameter, number in zip(parameters, numbers, strict=True):
+        for key, value in saved["state"].get(number, {}).items():
+            found = optimizer.state[parameter][key]
+            if isinstance(value, Tensor) and found.dtype != value.dtype:
+                if value.dim() == 0 < parameter.dim():
+                    restored = value.to(found.device, copy=True)
+                    optimizer.state[parameter][key] = restored
 
 
 def needs_closure(optimizer: Optimizer) -> bool:

@@ -7,7 +7,9 @@ are those of TensorFlow 1.15 to the bit.
 
 from lockstep.interface import Rows
 from lockstep.reference import lr_policies
+from lockstep.reference.agn import AGNOptimizer
 from lockstep.reference.automatic_scaler import AutomaticLossScaler
+from lockstep.reference.center import AGNCustomGetter
 from lockstep.reference.clip_by_norm import clip_by_global_norm, clip_gradients_by_norm
 from lockstep.reference.loss_scale import DynamicLossScale, FixedLossScale
 from lockstep.reference.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
@@ -16,6 +18,7 @@ from lockstep.reference.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
 )
+from lockstep.reference.novograd_optimizer import NovoGrad
 from lockstep.reference.optimize_loss import OPTIMIZER_CLS_NAMES, optimize_loss
 from lockstep.reference.optimizers import (
     AdagradOptimizer,
@@ -38,6 +41,8 @@ from lockstep.spec.summaries import OPTIMIZER_SUMMARIES
 __all__ = [
     "OPTIMIZER_CLS_NAMES",
     "OPTIMIZER_SUMMARIES",
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -50,6 +55,7 @@ __all__ = [
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "RMSPropOptimizer",
     "Rows",
     "Variable",

@@ -1,50 +1,49 @@
-"""Micro-batches: the sum of their shares of a gradient, rows kept as rows."""
+"""What a worker gathers between two pushes, as pure functions.
+
+Origin: ``tf.contrib.opt.AGNOptimizer``, TensorFlow 1.15; J. Hermans, G. Spanakis,
+R. Moeckel, "Accumulated Gradient Normalization", 2017 (arXiv:1710.02368).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from lockstep.interface import Array, Gradient, Rows
-from lockstep.reference.rows import densify
+from lockstep.interface import Array, Rows
 
-__all__ = ["add_share"]
+__all__ = ["add_changes", "is_due", "mean_changes"]
 
 
-def add_share(total: Gradient, gradient: Gradient, iter_size: int) -> Gradient:
-    """Return total + gradient / iter_size, rounded to the gradient's dtype twice.
+def add_changes(
+    accumulators: Sequence[Array], changes: Sequence[Array | Rows]
+) -> list[Array]:
+    """Return each accumulator + its change; sparse rows are added up first.
 
-    Either may be absent, which adds nothing. Rows + rows are all the rows, in the order
-    in which they came; rows + dense are dense.
+    Args:
+        accumulators: of any shapes and dtypes.
+        changes: like them, or rows of them: gradients, or what a step added to weights.
     """
-    if gradient is None:
-        return total
-    share = divided(gradient, iter_size)
-    if total is None:
-        return share
-    if isinstance(total, Rows) and isinstance(share, Rows):
-        indices = np.concatenate([total.indices, share.indices])
-        values = np.concatenate([total.values, share.values])
-        return Rows(indices, values, total.dense_shape or share.dense_shape)
     with np.errstate(all="ignore"):
-        return np.asarray(dense_like(total, share) + dense_like(share, total))
+        pairs = zip(accumulators, changes, strict=True)
+        return [np.asarray(a + densify(change, a)) for a, change in pairs]
 
 
-def divided(gradient: Array | Rows, iter_size: int) -> Array | Rows:
-    """Return gradient / iter_size, of rows their values."""
-    if isinstance(gradient, Rows):
-        return gradient._replace(values=gradient.values / quotient(gradient, iter_size))
-    return np.asarray(gradient / quotient(gradient, iter_size))
+def is_due(local_step: int, period: int) -> bool:
+    """Say whether a round of ``period`` local steps ends with step ``local_step``."""
+    return local_step % period == 0
 
 
-def quotient(gradient: Array | Rows, iter_size: int) -> Array:
-    """Return the number of micro-batches in the dtype of a gradient."""
-    values = gradient.values if isinstance(gradient, Rows) else gradient
-    return np.asarray(iter_size, values.dtype)
+def mean_changes(accumulators: Sequence[Array], period: int) -> list[Array]:
+    """Return each accumulator / period, taken in its dtype."""
+    with np.errstate(all="ignore"):
+        return [np.asarray(a / a.dtype.type(period)) for a in accumulators]
 
 
-def dense_like(gradient: Array | Rows, other: Array | Rows) -> Array:
-    """Return a gradient as an array; ``other`` tells rows how many there are."""
-    if not isinstance(gradient, Rows):
-        return gradient
-    assert not isinstance(other, Rows)
-    return densify(gradient, other.shape)
+def densify(change: Array | Rows, accumulator: Array) -> Array:
+    """Return a change as an array like its accumulator."""
+    if not isinstance(change, Rows):
+        return change
+    dense = np.zeros_like(accumulator)
+    np.add.at(dense, change.indices, change.values)
+    return dense

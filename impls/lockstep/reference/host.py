@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from lockstep.interface import Array, Gradient
-from lockstep.reference.optimizers import Optimizer, RuleOptimizer
+from lockstep.interface import Array, Gradient, Worker
+from lockstep.reference.optimizers import Optimizer, base_of
 from lockstep.reference.variable import Variable
 from lockstep.spec.errors import no_device
+from lockstep.spec.optimizers import RULES
 
 __all__ = ["NumpyHost", "make_host"]
 
@@ -34,6 +36,35 @@ class NumpyHost:
         """Return the variable itself."""
         return variable
 
+    def workers(self, named: Mapping[str, Array], count: int) -> list[Worker]:
+        """Make workers that share one center."""
+        made: list[Worker] = []
+        for _ in range(count):
+            center = made[0].getter.center if made else None
+            getter = self.names.AGNCustomGetter("/cpu:0", center=center)
+            own = getter([Variable(name, value) for name, value in named.items()])
+            centers = [getter._global_map[variable] for variable in own]
+            accumulators = [getter._grad_map[variable] for variable in own]
+            made.append(Worker(own, centers, accumulators, getter, nullcontext))
+        return made
+
+    def getter_facts(self, named: Mapping[str, bool]) -> dict[str, Any]:
+        """Make variables through a getter; there are no collections here."""
+        getter = self.names.AGNCustomGetter("/cpu:0")
+        (name,) = [name for name, trainable in named.items() if trainable]
+        (variable,) = getter([Variable(name, [0.0], np.float32)])
+        shared = getter._global_map[variable]
+        again = getter([variable]) == [variable] and getter._global_map == {
+            variable: shared
+        }
+        return {
+            "name/local": variable.name,
+            "name/global": shared.name,
+            "name/accumulator": getter._grad_map[variable].name,
+            "reuse_gives_same": again,
+            "mapped_variables": len(getter._global_map),
+        }
+
     def counter(self) -> Variable:
         """Make a step counter."""
         return Variable("global_step", 0, np.int64)
@@ -42,7 +73,7 @@ class NumpyHost:
         self, name: str, args: Mapping[str, Any], variables: Sequence[Variable]
     ) -> Optimizer:
         """Make an optimizer by name."""
-        made: Optimizer = getattr(self.names, f"{name}Optimizer")(**args)
+        made: Optimizer = getattr(self.names, RULES[name].class_name)(**args)
         return made
 
     def compile(
@@ -119,8 +150,10 @@ class NumpyHost:
         return np.asarray(value)
 
     def slot(self, optimizer: Any, variable: Variable, name: str) -> Array | None:
-        """Return a slot of the base optimizer."""
-        return base_of(optimizer).get_slot(variable, name)
+        """Return a slot of the base optimizer, or of what workers share."""
+        getter = getattr(optimizer, "custom_getter", None)
+        shared = None if getter is None else getter.center.slot(variable, name)
+        return base_of(optimizer).get_slot(variable, name) if shared is None else shared
 
     def shared(self, optimizer: Any) -> dict[str, Array]:
         """Return the shared scalars of the base optimizer."""
@@ -132,13 +165,6 @@ class NumpyHost:
     def expects(self, error: str) -> tuple[type[BaseException], ...]:
         """Return the built-in exception of this name: ours derive from it."""
         return (getattr(builtins, error, Exception),)
-
-
-def base_of(optimizer: Any) -> RuleOptimizer:
-    """Return the innermost optimizer: the one that owns the slots."""
-    while not isinstance(optimizer, RuleOptimizer):
-        optimizer = optimizer.inner_optimizer
-    return optimizer
 
 
 def make_host(face: str, names: ModuleType, device: str = "cpu") -> NumpyHost:

@@ -241,12 +241,12 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         return super().get_slot(self.master(var), name)
 
     def variables(self) -> list[Array]:
-        """Return the state: masters, wrapped optimizer, skip count; strict: none."""
+        """Return the state: masters, wrapped optimizer, scale, skips; strict: none."""
         if self.strict:
             return []
         masters = [master.value for master in self.masters.values()]
-        skips = np.asarray(self.skipped_in_a_row)
-        return [*masters, *self.inner_optimizer.variables(), skips]
+        own = [*counts_of(self.scale_object), np.asarray(self.skipped_in_a_row)]
+        return [*masters, *self.inner_optimizer.variables(), *own]
 
 
 def get_scale(loss_scale: Any) -> float | AutomaticLossScaler | LossScale:
@@ -263,6 +263,13 @@ def get_scale(loss_scale: Any) -> float | AutomaticLossScaler | LossScale:
     if number is None:
         raise words.bad_loss_scale(loss_scale)
     return number
+
+
+def counts_of(scale: Any) -> list[Array]:
+    """Return the numbers that a scale moves; a number moves none."""
+    if isinstance(scale, AutomaticLossScaler):
+        return [np.asarray(number) for number in scale.state.values()]
+    return scale.variables() if isinstance(scale, LossScale) else []
 
 
 def make_master(variable: Variable) -> Variable:

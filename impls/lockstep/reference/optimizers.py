@@ -115,7 +115,7 @@ class Optimizer:
 class RuleOptimizer(Optimizer):
     """An optimizer that owns slots and applies one rule of this folder.
 
-    Hyper-parameters are checked against :data:`lockstep.spec.optimizers.OPTIMIZERS` and
+    Hyper-parameters are checked against :data:`lockstep.spec.optimizers.RULES` and
     cast to each variable's dtype before any arithmetic. ``sums_duplicates`` says
     whether the rule adds up the rows of a sparse gradient that share an index.
     """
@@ -130,7 +130,7 @@ class RuleOptimizer(Optimizer):
         self.name = name or self.spec.name
         self.strict = strict
         self.arguments: Mapping[str, Any] = self.spec.bind(args, kwargs)
-        self.slots: dict[int, dict[str, Array]] = {}
+        self.slots: dict[Variable, dict[str, Array]] = {}
         self.shared: Shared = {
             name: np.asarray(self.arguments[start], np.float32)
             for name, start in (self.spec.shared or {}).items()
@@ -138,12 +138,12 @@ class RuleOptimizer(Optimizer):
 
     def update(self, gradient: Array | Rows, variable: Variable) -> None:
         """Apply the rule; the slots of a variable are made at its first update."""
-        slots = self.slots.setdefault(id(variable), self.initial_slots(variable))
+        slots = self.slots.setdefault(variable, self.initial_slots(variable))
         is_rows = isinstance(gradient, Rows)
         rule = self.rule.update_rows if is_rows else self.rule.update_dense
         policy = self.policy(variable.dtype)
         with np.errstate(all="ignore"):
-            variable.value, self.slots[id(variable)] = rule(
+            variable.value, self.slots[variable] = rule(
                 policy, self.shared, variable.value, slots, gradient
             )
 
@@ -157,11 +157,12 @@ class RuleOptimizer(Optimizer):
 
     def initial_slots(self, variable: Variable) -> dict[str, Array]:
         """Return new slots for a variable, filled with their initial values."""
+        wide = np.promote_types(variable.dtype, np.float32)
         return {
             slot.name: np.full(
-                variable.shape,
+                () if slot.scalar else variable.shape,
                 self.spec.initial_value(slot, self.arguments),
-                variable.dtype,
+                wide if slot.scalar else variable.dtype,
             )
             for slot in self.spec.active_slots(self.arguments)
         }
@@ -177,7 +178,7 @@ class RuleOptimizer(Optimizer):
 
     def get_slot(self, var: Variable, name: str) -> Array | None:
         """Return the state array ``name`` of ``var``; None before its first update."""
-        return self.slots.get(id(var), {}).get(name)
+        return self.slots.get(var, {}).get(name)
 
     def get_slot_names(self) -> list[str]:
         """Return the names of the slots that the arguments call for."""
@@ -244,6 +245,13 @@ class FtrlOptimizer(RuleOptimizer):
                 raise ValueError(text)
             return
         super().update(gradient, variable)
+
+
+def base_of(optimizer: Any) -> RuleOptimizer:
+    """Return the innermost optimizer: the one that owns the slots."""
+    while not isinstance(optimizer, RuleOptimizer):
+        optimizer = optimizer.inner_optimizer
+    return optimizer
 
 
 def check_pairs(grads_and_vars: Iterable[Any], owner: str) -> Pairs:

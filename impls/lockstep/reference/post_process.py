@@ -85,8 +85,8 @@ def apply_larc(
     norms = zip(weights, larc.tensor_norms(gradients), strict=True)
     raws = [larc.raw_ratio(policy, rate, *pair) for pair in norms]
     ratios = [larc.larc_ratio(policy, raw) for raw in raws]
-    for (_, variable), *numbers in zip(present, raws, ratios, strict=True):
-        record_ratio(asked, policy, variable.name, (*numbers, rate))
+    for (_, variable), raw, ratio in zip(present, raws, ratios, strict=True):
+        record_ratio(asked, policy, variable.name, (raw, ratio, rate))
     scaled = iter(larc.scale_by_ratios(gradients, ratios))
     return [(None if g is None else next(scaled), v) for g, v in pairs]
 

@@ -31,6 +31,8 @@ from lockstep.spec.lr_policies import strict_module
 __all__ = [
     "OPTIMIZER_CLS_NAMES",
     "OPTIMIZER_SUMMARIES",
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -43,6 +45,7 @@ __all__ = [
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "RMSPropOptimizer",
     "Rows",
     "Variable",
@@ -105,6 +108,24 @@ class AutomaticLossScaler(reference.AutomaticLossScaler):
     """The scaler with ``strict=True``."""
 
     __init__ = partialmethod(reference.AutomaticLossScaler.__init__, strict=True)
+
+
+class AGNCustomGetter(reference.AGNCustomGetter):
+    """The getter with ``strict=True``."""
+
+    __init__ = partialmethod(reference.AGNCustomGetter.__init__, strict=True)
+
+
+class AGNOptimizer(reference.AGNOptimizer):
+    """The wrapper with ``strict=True``."""
+
+    __init__ = partialmethod(reference.AGNOptimizer.__init__, strict=True)
+
+
+class NovoGrad(reference.NovoGrad):
+    """The optimizer with ``strict=True``."""
+
+    __init__ = partialmethod(reference.NovoGrad.__init__, strict=True)
 
 
 FtrlOptimizer = partial(reference.FtrlOptimizer, strict=True)

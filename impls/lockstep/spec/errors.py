@@ -14,6 +14,7 @@ __all__ = [
     "AxesError",
     "ClipAndLarcError",
     "DtypeError",
+    "GetterError",
     "LockstepError",
     "LossNotCallableError",
     "MalformedPairsError",
@@ -26,6 +27,7 @@ __all__ = [
     "NonFiniteNormError",
     "NotASequenceError",
     "NotAnOptimizerError",
+    "NotFromGetterError",
     "NotReducedError",
     "NotScalableError",
     "OutOfRangeError",
@@ -68,6 +70,16 @@ class MalformedPairsError(LockstepError, TypeError):
 
 class AxesError(LockstepError, TypeError):
     """``vars_to_clip_dims`` is not a mapping from variables to lists of axes."""
+
+
+class GetterError(LockstepError, TypeError):
+    """``custom_getter`` is no ``AGNCustomGetter`` of this backend."""
+
+
+class NotFromGetterError(LockstepError, KeyError):
+    """A variable was not made through the ``AGNCustomGetter``."""
+
+    __str__ = Exception.__str__  # A KeyError shows its argument in quotes.
 
 
 class DtypeError(LockstepError, TypeError):

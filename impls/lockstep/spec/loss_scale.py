@@ -210,7 +210,10 @@ def check_gradient_dtype(dtype: str) -> None:
 
 
 def without_dense_shape(name: str) -> UnsupportedError:
-    """Strict: a sparse gradient of which nobody knows the shape."""
+    """Strict: a sparse gradient of which nobody knows the shape.
+
+    # Quirk: docs/differences.md#dynamic-scale-dense-shape
+    """
     remedy = "the original cannot sum its rows; leave strict off"
     expected = f"a dense shape for {name}"
     return UnsupportedError(sentence(SCALE, expected, "None", remedy))

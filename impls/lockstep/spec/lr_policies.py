@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import numbers
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -235,13 +236,17 @@ def checked(policy: Policy) -> Policy:
 
 
 def strict_module(module: ModuleType, name: str) -> ModuleType:
-    """Return a module with the policies of ``module`` bound to ``strict=True``."""
+    """Return a module with the policies of ``module`` bound to ``strict=True``.
+
+    Old code imports single policies from it by name, so ``import`` must find it.
+    """
     strict = ModuleType(name, f"The policies of {module.__name__}, strict.")
     for policy in POLICIES:
         function = getattr(module, policy)
         bound = functools.partial(function, strict=True)
         setattr(strict, policy, functools.update_wrapper(bound, function))
     strict.__dict__["__all__"] = list(POLICIES)
+    sys.modules[name] = strict
     return strict
 
 

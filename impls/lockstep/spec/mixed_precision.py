@@ -10,7 +10,6 @@ from lockstep.spec import loss_scaling
 from lockstep.spec.errors import (
     DtypeError,
     NotScalableError,
-    ShapeError,
     UnknownNameError,
     UnsupportedError,
     UnusableScaleError,
@@ -40,7 +39,6 @@ __all__ = [
     "master_name",
     "masters_inside",
     "not_an_optimizer",
-    "other_shape",
     "report",
     "scale_number",
     "scales_itself",
@@ -204,16 +202,6 @@ def twice(shape: Sequence[int]) -> UnsupportedError:
     expected, remedy = "each parameter in one group", "leave it out of the new group"
     got = f"one of shape {list(shape)} in two"
     return UnsupportedError(sentence(WRAPPER, expected, got, remedy))
-
-
-def other_shape(
-    name: str, expected: Sequence[int], got: Sequence[int] | str
-) -> ShapeError:
-    """A saved master that is not that of this variable."""
-    found = got if isinstance(got, str) else str(list(got))
-    remedy = "load what state_dict() of the same model returned"
-    wanted = f"a saved master of shape {list(expected)} for {name!r}"
-    return ShapeError(sentence(WRAPPER, wanted, found, remedy))
 
 
 def without_masters(got: str) -> UnsupportedError:

@@ -15,7 +15,9 @@ from typing import Any
 from lockstep.spec.errors import OutOfRangeError, sentence, unknown_name
 
 __all__ = [
+    "NOVOGRAD",
     "OPTIMIZERS",
+    "RULES",
     "TORCH_ADAM",
     "TORCH_SGD",
     "OptimizerSpec",
@@ -50,11 +52,15 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Slot:
-    """One tensor of state a variable; ``initial`` is a number or a parameter's name."""
+    """One tensor of state a variable; ``initial`` is a number or a parameter's name.
+
+    It is like its variable or, if ``scalar``, one number, float32 at least.
+    """
 
     name: str
     initial: float | str = 0.0
     only_if: str | None = None
+    scalar: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,18 +68,20 @@ class OptimizerSpec:
     """One optimizer: its parameters in positional order, its slots, its shared state.
 
     ``shared`` maps the name of a scalar that all variables share to the parameter
-    that it starts at and is multiplied by after every applied step.
+    that it starts at and is multiplied by after every applied step. ``suffix`` ends
+    the names of TF1's classes.
     """
 
     name: str
     parameters: tuple[Parameter, ...]
     slots: tuple[Slot, ...] = ()
     shared: Mapping[str, str] | None = None
+    suffix: str = "Optimizer"
 
     @property
     def class_name(self) -> str:
         """The name of the class on every backend, such as ``AdamOptimizer``."""
-        return f"{self.name}Optimizer"
+        return self.name + self.suffix
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Bind arguments to parameter names, fill in defaults and check the ranges."""
@@ -221,6 +229,24 @@ OPTIMIZERS: Mapping[str, OptimizerSpec] = {
         ),
     )
 }
+
+NOVOGRAD = OptimizerSpec(
+    "NovoGrad",
+    (
+        Parameter("learning_rate", 1.0, "a finite number >= 0", _not_negative),
+        Parameter("beta1", 0.95, "a number in [0, 1)", _beta),
+        Parameter("beta2", 0.98, "a number in [0, 1)", _beta),
+        Parameter("epsilon", 1e-8, "a finite number >= 0", _not_negative),
+        _strength("weight_decay"),
+        Parameter("grad_averaging", False, "a bool", lambda v: isinstance(v, bool)),
+    ),
+    (Slot("momentum"), Slot("second_moment", scalar=True)),
+    suffix="",
+)
+"""OpenSeq2Seq's NovoGrad, which is none of TensorFlow 1's."""
+
+RULES: Mapping[str, OptimizerSpec] = {**OPTIMIZERS, NOVOGRAD.name: NOVOGRAD}
+"""Every optimizer that has the same name and arguments on every backend."""
 
 TORCH_SGD = OptimizerSpec(
     "TorchSGD",

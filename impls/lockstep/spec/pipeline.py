@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from lockstep.spec.loss_scaling import scaled_twice
 
 __all__ = [
+    "ARGUMENTS",
     "OCCUPANTS",
     "STAGES",
     "Stage",
@@ -51,6 +52,18 @@ OCCUPANTS: Mapping[str, tuple[str, ...]] = {
     "VariableClippingOptimizer": ("row clip",),
 }
 """Wrapper -> its stages; one with a ``clip_norm`` has "norm" and "clip" besides."""
+
+ARGUMENTS: Mapping[str, str] = {
+    "unscale": 'dtype="mixed"',
+    "accumulate": "iter_size",
+    "reduce": "on_horovod",
+    "finite check": 'dtype="mixed"',
+    "norm": "clip_gradients",
+    "clip": "clip_gradients",
+    "larc": "larc_params",
+    "update": "optimizer",
+}
+"""Stage -> the argument of ``optimize_loss`` that asks for it."""
 
 
 def pipeline_of(optimizer: Any) -> tuple[str, ...]:

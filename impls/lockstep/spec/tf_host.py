@@ -16,18 +16,24 @@ __all__ = [
     "ZERO_RATE",
     "CrossReplicaError",
     "EagerLossError",
+    "NotAVariableError",
     "cross_replica",
     "cross_replica_call",
     "eager_loss",
     "fixed_rate",
+    "getter_in_graph",
     "inside_scope",
     "keras_optimizer",
     "missing_dense_shape",
+    "not_a_counter",
     "not_a_gradient",
     "not_a_variable",
     "not_averaged",
+    "racing_reference",
     "reference_variable",
+    "second_instance",
     "several_replicas",
+    "skipped_around",
 ]
 
 ZERO_RATE = (
@@ -46,6 +52,10 @@ class EagerLossError(LockstepError, RuntimeError):
 
 class CrossReplicaError(LockstepError, RuntimeError):
     """Gradients were applied outside of a replica's context."""
+
+
+class NotAVariableError(LockstepError, TypeError):
+    """A tensor or a number came where a variable is to be written."""
 
 
 def eager_loss(owner: str, got: str) -> EagerLossError:
@@ -143,3 +153,47 @@ def reference_variable(name: str) -> UnsupportedError:
     return UnsupportedError(
         sentence("conditional update", expected, "a reference variable", remedy)
     )
+
+
+def not_a_counter(owner: str, got: str) -> NotAVariableError:
+    """Build the error for a step counter that cannot be advanced."""
+    expected = "a variable of integers, or None"
+    remedy = "pass tf.compat.v1.train.get_or_create_global_step()"
+    return NotAVariableError(
+        sentence(f"{owner}: global_step", expected, f"a {got}", remedy)
+    )
+
+
+def second_instance(owner: str) -> UnsupportedError:
+    """Build the error for a second instance in a variable scope of a graph."""
+    remedy = "give each worker a graph, or a tf.compat.v1.variable_scope of its own"
+    expected = "one instance in a variable scope"
+    return UnsupportedError(sentence(owner, expected, "a second", remedy))
+
+
+def getter_in_graph(got: str) -> UnsupportedError:
+    """Build the error for variables of a graph that the getter is called with."""
+    expected = "to make the variables of a graph"
+    remedy = "use it as custom_getter of a tf.compat.v1.variable_scope"
+    return UnsupportedError(
+        sentence("AGNCustomGetter", expected, f"a {got} of them", remedy)
+    )
+
+
+def racing_reference(name: str, device: str) -> UnsupportedError:
+    """Build the error for a reference variable that several processes would write.
+
+    # Quirk: docs/differences.md#agn-reference-variables
+    """
+    expected = f"a resource variable for {name!r}, because {device} is another process"
+    remedy = "make it with use_resource=True, or call enable_resource_variables()"
+    return UnsupportedError(
+        sentence("AGNCustomGetter", expected, "a reference variable", remedy)
+    )
+
+
+def skipped_around(owner: str) -> UnsupportedError:
+    """Build the error for a wrapper around this one that skips variables in a graph."""
+    expected = "no wrapper around it that leaves variables out in a graph"
+    remedy = f"wrap the other way round: {WRAPPER} inside"
+    return UnsupportedError(sentence(owner, expected, f"a {WRAPPER}", remedy))

@@ -2,7 +2,7 @@
 
 Everything here is a ``tf.compat.v1.train.Optimizer`` or works on its (gradient,
 variable) pairs. The optimizers are TensorFlow's own, but for AdamW, which TensorFlow 2
-left behind, and Ftrl, which fails there at a rate of 0.
+left behind, Ftrl, which fails there at a rate of 0, and OpenSeq2Seq's NovoGrad.
 """
 
 import tensorflow as tf
@@ -10,9 +10,11 @@ import tensorflow as tf
 from lockstep.spec.summaries import OPTIMIZER_SUMMARIES
 from lockstep.tf import lr_policies
 from lockstep.tf.adamw import AdamWOptimizer
+from lockstep.tf.agn import AGNOptimizer
+from lockstep.tf.center import AGNCustomGetter
 from lockstep.tf.clip_by_norm import clip_by_global_norm, clip_gradients_by_norm
 from lockstep.tf.ftrl import FtrlOptimizer
-from lockstep.tf.loss_scale import DynamicLossScale, FixedLossScale
+from lockstep.tf.loss_scale import DynamicLossScale, FixedLossScale, LossScale
 from lockstep.tf.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
 from lockstep.tf.loss_scaler import AutomaticLossScaler
 from lockstep.tf.mixed_precision import MixedPrecisionOptimizerWrapper
@@ -20,6 +22,7 @@ from lockstep.tf.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
 )
+from lockstep.tf.novograd import NovoGrad
 from lockstep.tf.optimize_loss import (
     OPTIMIZER_CLS_NAMES,
     optimize_loss,
@@ -44,6 +47,8 @@ _clip_gradients_by_norm = clip_gradients_by_norm
 __all__ = [
     "OPTIMIZER_CLS_NAMES",
     "OPTIMIZER_SUMMARIES",
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -52,10 +57,12 @@ __all__ = [
     "FixedLossScale",
     "FtrlOptimizer",
     "GradientDescentOptimizer",
+    "LossScale",
     "MixedPrecisionLossScaleOptimizer",
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
     "_clip_by_global_norm",

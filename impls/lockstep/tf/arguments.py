@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lockstep.spec.optimizers import OPTIMIZERS
+from lockstep.spec.optimizers import RULES
 
 __all__ = ["check_arguments"]
 
@@ -16,7 +16,7 @@ def check_arguments(optimizer: str, **given: Any) -> None:
 
     Tensors, variables and callables pass: their values are not known yet.
     """
-    spec = OPTIMIZERS[optimizer]
+    spec = RULES[optimizer]
     for parameter in spec.parameters:
         value = given.get(parameter.name)
         if value is not None and not callable(value) and not tf.is_tensor(value):

@@ -24,8 +24,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lockstep.interface import Array, Gradient, Rows
+from lockstep.interface import Array, Gradient, Rows, Worker
 from lockstep.spec.mixed_precision import REGULARIZERS
+from lockstep.spec.optimizers import RULES
+from lockstep.tf.agn_host import eager_facts, eager_workers, graph_facts, graph_workers
 from lockstep.tf.core.device import use_device
 from lockstep.tf.hooks import base_of
 from lockstep.tf.pairs import as_variable
@@ -58,6 +60,14 @@ class EagerHost:
         """Return a reference: variables of TensorFlow 2 cannot be hashed."""
         return variable.ref()
 
+    def workers(self, named: Mapping[str, Array], count: int) -> list[Worker]:
+        """Make workers that share one center."""
+        return eager_workers(self, named, count)
+
+    def getter_facts(self, named: Mapping[str, bool]) -> dict[str, Any]:
+        """Make variables through a getter; there are no collections here."""
+        return eager_facts(self.names.AGNCustomGetter("/cpu:0"), named)
+
     def counter(self) -> Any:
         """Make a step counter."""
         return tf.Variable(0, trainable=False, dtype=tf.int64, name="global_step")
@@ -66,7 +76,7 @@ class EagerHost:
         self, name: str, args: dict[str, Any], variables: Sequence[Any]
     ) -> v1.train.Optimizer:
         """Make an optimizer by name."""
-        return getattr(self.names, f"{name}Optimizer")(**args)
+        return getattr(self.names, RULES[name].class_name)(**args)
 
     def compile(self, function: Callable[[list[Any]], Any]) -> Step:
         """Convert gradients and results; there is nothing to compile."""
@@ -141,8 +151,11 @@ class EagerHost:
         return np.asarray(as_variable(variable))
 
     def slot(self, optimizer: Any, variable: Any, name: str) -> Array | None:
-        """Return a slot of the base optimizer."""
-        slot = base_of(optimizer).get_slot(variable, name)
+        """Return a slot of the base optimizer, or of what workers share."""
+        getter = getattr(optimizer, "custom_getter", None)
+        slot = None if getter is None else getter.center.slot(variable, name)
+        if slot is None:
+            slot = base_of(optimizer).get_slot(variable, name)
         return None if slot is None else self.read(slot)
 
     def shared(self, optimizer: Any) -> dict[str, Array]:
@@ -208,6 +221,14 @@ class GraphHost(EagerHost):
     def variable(self, name: str, value: Array, kind: str | None = None) -> Any:
         """Make a resource variable in the graph."""
         return v1.Variable(value, name=name, use_resource=True)
+
+    def workers(self, named: Mapping[str, Array], count: int) -> list[Worker]:
+        """Make workers that share one center, in scopes of their own."""
+        return graph_workers(self, named, count)
+
+    def getter_facts(self, named: Mapping[str, bool]) -> dict[str, Any]:
+        """Make variables in scopes that have a getter."""
+        return graph_facts(self.names.AGNCustomGetter("/cpu:0"), named)
 
     def counter(self) -> Any:
         """Make a step counter in the graph."""

@@ -37,8 +37,12 @@ class LossScale(tf.Module):
         raise NotImplementedError
 
     def move(self, finite: tf.Tensor) -> tf.Operation | None:
-        """Take note of one step, finite or not: bool, 0-d; return the operation."""
-        raise NotImplementedError
+        """Take note of one step, finite or not: bool, 0-d; return the operation.
+
+        A scale stays as it is unless its class says otherwise, as in the original,
+        which moved nothing but its own dynamic scale.
+        """
+        return tf.no_op()
 
     def at_floor(self) -> tf.Tensor:
         """Say whether no overflow can make the scale smaller: bool, 0-d."""
@@ -98,10 +102,6 @@ class FixedLossScale(LossScale):
     def update(self, grads: Any) -> Update:
         """Do nothing: (no operation, True)."""
         return tf.no_op(), True
-
-    def move(self, finite: tf.Tensor) -> tf.Operation | None:
-        """Do nothing."""
-        return tf.no_op()
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's argument."""

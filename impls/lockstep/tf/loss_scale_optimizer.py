@@ -95,6 +95,9 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         words.check_at_floor(at_floor, floor_patience)
         words.check_clip_norm(clip_norm, strict)
         self.scale_object = get(loss_scale, strict)
+        if strict:
+            # The original's name, so that checkpoints of objects fit both ways.
+            self.tracked_as = "base_optimizer"
         super().__init__(opt, None, at_floor, floor_patience, clip_norm, strict)
 
     @property

@@ -19,16 +19,20 @@ from lockstep.tf import (
     AdagradOptimizer,
     AdamOptimizer,
     GradientDescentOptimizer,
+    LossScale,
     MomentumOptimizer,
     RMSPropOptimizer,
     get_regularization_loss,
     pipeline_of,
     reduce_gradients,
 )
+from lockstep.tf.center import Center
 
 __all__ = [
     "OPTIMIZER_CLS_NAMES",
     "OPTIMIZER_SUMMARIES",
+    "AGNCustomGetter",
+    "AGNOptimizer",
     "AdagradOptimizer",
     "AdamOptimizer",
     "AdamWOptimizer",
@@ -37,10 +41,12 @@ __all__ = [
     "FixedLossScale",
     "FtrlOptimizer",
     "GradientDescentOptimizer",
+    "LossScale",
     "MixedPrecisionLossScaleOptimizer",
     "MixedPrecisionOptimizerWrapper",
     "MomentumOptimizer",
     "MultitaskOptimizerWrapper",
+    "NovoGrad",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
     "_clip_by_global_norm",
@@ -132,6 +138,36 @@ class AutomaticLossScaler(default.AutomaticLossScaler):
         super().__init__(algorithm, params, strict=True)
 
 
+class AGNCustomGetter(default.AGNCustomGetter):
+    """The getter with ``strict=True``."""
+
+    def __init__(self, worker_device: Any, center: Center | None = None) -> None:
+        super().__init__(worker_device, center, strict=True)
+
+
+class AGNOptimizer(default.AGNOptimizer):
+    """The wrapper of asynchronous workers with ``strict=True``."""
+
+    def __init__(
+        self,
+        optimizer: tf.compat.v1.train.Optimizer,
+        num_worker: int,
+        custom_getter: default.AGNCustomGetter,
+        communication_period: int = 10,
+        use_locking: bool = True,
+        name: str = "AGNOptimizer",
+    ) -> None:
+        super().__init__(
+            optimizer,
+            num_worker,
+            custom_getter,
+            communication_period,
+            use_locking,
+            name,
+            strict=True,
+        )
+
+
 class AdamWOptimizer(default.AdamWOptimizer):
     """AdamW with ``strict=True``: its arguments are not checked."""
 
@@ -157,6 +193,33 @@ class FtrlOptimizer(default.FtrlOptimizer):
         self, learning_rate: float | tf.Tensor, *args: Any, **kwargs: Any
     ) -> None:
         super().__init__(learning_rate, *args, strict=True, **kwargs)
+
+
+class NovoGrad(default.NovoGrad):
+    """NovoGrad with ``strict=True``: the second moment is never written back."""
+
+    def __init__(
+        self,
+        learning_rate: float | tf.Tensor | Callable[[], Any] = 1.0,
+        beta1: float = 0.95,
+        beta2: float = 0.98,
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.0,
+        grad_averaging: bool = False,
+        use_locking: bool = False,
+        name: str = "NovoGrad",
+    ) -> None:
+        super().__init__(
+            learning_rate,
+            beta1,
+            beta2,
+            epsilon,
+            weight_decay,
+            grad_averaging,
+            use_locking,
+            name,
+            strict=True,
+        )
 
 
 def clip_gradients_by_global_norm(

@@ -21,13 +21,18 @@ class Wrapper(Optimizer):
 
     What a wrapper does not define itself is the wrapped optimizer's: gradients, slots,
     names, and any attribute that is unknown here. ``tf.train.Checkpoint`` finds the
-    state of the wrapped optimizer under ``inner_optimizer``.
+    state of the wrapped optimizer under the name ``tracked_as``.
 
     Args:
         inner_optimizer: the optimizer to wrap; it may be a wrapper itself.
         name: name of the wrapper, by default that of the wrapped optimizer.
         use_locking: handed to ``tf.compat.v1.train.Optimizer``.
+
+    Attributes:
+        tracked_as: the name of the wrapped optimizer in checkpoints of objects.
     """
+
+    tracked_as = "inner_optimizer"
 
     def __init__(
         self,
@@ -40,7 +45,7 @@ class Wrapper(Optimizer):
         # v1 optimizers do not track what is assigned to them: without this line a
         # checkpoint would silently leave the slots out.
         if isinstance(inner_optimizer, Optimizer):
-            self._track_trackable(inner_optimizer, "inner_optimizer")
+            self._track_trackable(inner_optimizer, self.tracked_as)
 
     @property
     def base_optimizer(self) -> Optimizer:

@@ -13,6 +13,7 @@ from lockstep.keras3.optimizers.adaptive import (
     FtrlOptimizer,
     RMSPropOptimizer,
 )
+from lockstep.keras3.optimizers.novograd import NovoGrad
 from lockstep.keras3.optimizers.plain import (
     GradientDescentOptimizer,
     MomentumOptimizer,
@@ -25,5 +26,6 @@ __all__ = [
     "FtrlOptimizer",
     "GradientDescentOptimizer",
     "MomentumOptimizer",
+    "NovoGrad",
     "RMSPropOptimizer",
 ]

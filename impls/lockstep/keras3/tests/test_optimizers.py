@@ -13,7 +13,7 @@ from lockstep import keras3
 from lockstep import tf as lockstep_tf
 from lockstep.keras3 import strict
 from lockstep.spec.errors import OutOfRangeError
-from lockstep.spec.optimizers import OPTIMIZERS
+from lockstep.spec.optimizers import RULES
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "GradientDescent": {"learning_rate": 0.5},
@@ -23,6 +23,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "Adagrad": {"learning_rate": 0.5},
     "RMSProp": {"learning_rate": 0.5},
     "Ftrl": {"learning_rate": 0.5},
+    "NovoGrad": {"weight_decay": 0.25, "grad_averaging": True},
 }
 
 
@@ -33,9 +34,9 @@ def parameters(found: Any) -> list[tuple[str, Any]]:
     return [(each.name, each.default) for each in listed if each.kind not in variadic]
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", RULES)
 def test_arguments_are_those_of_the_tensorflow_face(name: str) -> None:
-    class_name = OPTIMIZERS[name].class_name
+    class_name = RULES[name].class_name
     expected = parameters(getattr(lockstep_tf, class_name))
     if name == "Ftrl":
         # It hands on what it does not name.
@@ -46,7 +47,7 @@ def test_arguments_are_those_of_the_tensorflow_face(name: str) -> None:
 @pytest.mark.parametrize("names", [keras3, strict], ids=["default", "strict"])
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_a_configuration_makes_the_same_optimizer(name: str, names: Any) -> None:
-    made = getattr(names, f"{name}Optimizer")(**ARGUMENTS[name], clipnorm=1.0)
+    made = getattr(names, RULES[name].class_name)(**ARGUMENTS[name], clipnorm=1.0)
     config = keras.saving.serialize_keras_object(made)
     again = keras.saving.deserialize_keras_object(config)
     assert type(again) is type(made) and again.get_config() == made.get_config()

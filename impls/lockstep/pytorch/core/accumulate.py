@@ -1,48 +1,36 @@
-"""Micro-batches: the sum of their shares of a gradient, rows kept as rows."""
+"""What a worker gathers between two pushes, over lists of tensors.
+
+Origin: ``tf.contrib.opt.AGNOptimizer``, TensorFlow 1.15; J. Hermans, G. Spanakis,
+R. Moeckel, "Accumulated Gradient Normalization", 2017 (arXiv:1710.02368).
+"""
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Sequence
+
 from torch import Tensor
 
-__all__ = ["add_share"]
+from lockstep.pytorch.core.foreach import add, divide
+
+__all__ = ["add_changes", "is_due", "mean_changes"]
 
 
-@torch.no_grad()
-def add_share(
-    total: Tensor | None, gradient: Tensor | None, iter_size: int
-) -> Tensor | None:
-    """Return total + gradient / iter_size, rounded to the gradient's dtype twice.
+def add_changes(accumulators: Sequence[Tensor], changes: Sequence[Tensor]) -> None:
+    """Add a change to each accumulator, in place; sparse rows are added up first.
 
-    Either may be absent, which adds nothing. Rows + rows are all the rows, in the order
-    in which they came; rows + dense are dense. A dense total is written into.
+    Args:
+        accumulators: of any shapes and dtypes.
+        changes: like them, dense or sparse: gradients, or what a step added to weights.
     """
-    if gradient is None:
-        return total
-    if total is None:
-        return divided(gradient, iter_size)
-    share = divided(gradient, iter_size)
-    if total.is_sparse and share.is_sparse:
-        return all_rows(total, share)
-    if total.is_sparse:
-        return share.add_(total.to_dense())
-    return total.add_(share.to_dense() if share.is_sparse else share)
+    dense = [c.to_dense() if c.is_sparse else c for c in changes]
+    add(accumulators, dense)
 
 
-def divided(gradient: Tensor, iter_size: int) -> Tensor:
-    """Return gradient / iter_size, of rows their values."""
-    if not gradient.is_sparse:
-        return gradient / iter_size
-    return with_rows(gradient, gradient._indices(), gradient._values() / iter_size)
+def is_due(local_step: int, period: int) -> bool:
+    """Say whether a round of ``period`` local steps ends with step ``local_step``."""
+    return local_step % period == 0
 
 
-def all_rows(total: Tensor, share: Tensor) -> Tensor:
-    """Return the rows of both, those of ``total`` first; none are summed."""
-    indices = torch.cat([total._indices(), share._indices()], dim=1)
-    values = torch.cat([total._values(), share._values()])
-    return with_rows(total, indices, values)
-
-
-def with_rows(like: Tensor, indices: Tensor, values: Tensor) -> Tensor:
-    """Return a sparse gradient shaped like another one."""
-    return torch.sparse_coo_tensor(indices, values, like.shape, check_invariants=False)
+def mean_changes(accumulators: Sequence[Tensor], period: int) -> list[Tensor]:
+    """Return each accumulator / period, taken in its dtype."""
+    return divide(accumulators, period)

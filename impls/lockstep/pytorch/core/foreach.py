@@ -13,15 +13,25 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "add",
     "clamp",
     "copy",
+    "divide",
     "end_to_end",
     "norms",
     "scale",
     "scale_each",
     "scale_each_in_place",
     "scale_in_place",
+    "subtract",
+    "zero",
 ]
+
+
+def add(targets: Sequence[Tensor], terms: Sequence[Tensor]) -> None:
+    """Add a tensor to each of others of their shapes and dtypes, in place."""
+    if targets:
+        torch._foreach_add_(targets, terms)
 
 
 def clamp(tensors: Sequence[Tensor], largest: float) -> list[Tensor]:
@@ -35,6 +45,25 @@ def copy(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
     """Copy tensors into others of their shapes, cast to their dtypes."""
     if targets:
         torch._foreach_copy_(targets, sources)
+
+
+def divide(tensors: Sequence[Tensor], divisor: float) -> list[Tensor]:
+    """Return each tensor divided by a number, which is cast to its dtype first.
+
+    The number is a tensor: by a plain one a GPU would multiply with its reciprocal.
+    """
+    return [tensor / number_like(divisor, tensor) for tensor in tensors]
+
+
+def subtract(tensors: Sequence[Tensor], terms: Sequence[Tensor]) -> list[Tensor]:
+    """Return tensors less others of their shapes and dtypes."""
+    return list(torch._foreach_sub(tensors, terms)) if tensors else []
+
+
+def zero(tensors: Sequence[Tensor]) -> None:
+    """Fill tensors with zeros."""
+    if tensors:
+        torch._foreach_zero_(tensors)
 
 
 def scale(tensors: Sequence[Tensor], factor: Tensor | float) -> list[Tensor]:

@@ -113,7 +113,10 @@ def magnitudes(gradients: Sequence[Tensor]) -> Tensor:
 
 def together(numbers: Sequence[Tensor], device: torch.device) -> Tensor:
     """Return 0-d tensors, wherever they are, as one on ``device``: [n]."""
-    return torch.stack([n.to(device, non_blocking=True) for n in numbers])
+    there = [
+        n if n.device == device else n.to(device, non_blocking=True) for n in numbers
+    ]
+    return torch.stack(there)
 
 
 def stored_values(gradients: Sequence[Tensor]) -> list[Tensor]:

@@ -11,6 +11,7 @@ from lockstep.pytorch.optimizers.adaptive import (
     FtrlOptimizer,
     RMSPropOptimizer,
 )
+from lockstep.pytorch.optimizers.novograd import NovoGrad
 from lockstep.pytorch.optimizers.plain import (
     GradientDescentOptimizer,
     MomentumOptimizer,
@@ -23,5 +24,6 @@ __all__ = [
     "FtrlOptimizer",
     "GradientDescentOptimizer",
     "MomentumOptimizer",
+    "NovoGrad",
     "RMSPropOptimizer",
 ]

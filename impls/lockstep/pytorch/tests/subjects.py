@@ -50,7 +50,10 @@ TF1: dict[str, Make] = {
         params, 0.1, l1_regularization_strength=0.01
     ),
 }
-ALL = TORCH | TF1
+OWN = TF1 | {
+    "NovoGrad": lambda params: pytorch.NovoGrad(params, 0.1, weight_decay=0.1),
+}
+ALL = TORCH | OWN
 
 
 class TwoHeads(nn.Module):

@@ -14,7 +14,7 @@ import torch
 from lockstep import pytorch
 from lockstep.interface import EXPORTS, Wrapper
 from lockstep.pytorch import strict
-from lockstep.spec.optimizers import OPTIMIZERS
+from lockstep.spec.optimizers import RULES
 
 CORE = Path(pytorch.__file__).parent / "core"
 REFERENCE = Path(pytorch.__file__).parents[1] / "reference"
@@ -24,6 +24,7 @@ SHARED = sorted(
     if path.name != "__init__.py" and (REFERENCE / path.name).exists()
 )
 WRAPPERS = [
+    "AGNOptimizer",
     "MixedPrecisionLossScaleOptimizer",
     "MixedPrecisionOptimizerWrapper",
     "MultitaskOptimizerWrapper",
@@ -68,12 +69,12 @@ def _all_of(path: Path) -> ast.expr:
 
 
 def test_every_rule_has_its_file():
-    rules = {f"{spec.name}Optimizer" for spec in OPTIMIZERS.values()}
+    rules = {spec.class_name for spec in RULES.values()}
     assert rules <= set(EXPORTS)
     assert len(SHARED) >= 9
 
 
-@pytest.mark.parametrize("spec", OPTIMIZERS.values(), ids=OPTIMIZERS)
+@pytest.mark.parametrize("spec", RULES.values(), ids=RULES)
 def test_a_constructor_takes_the_arguments_of_tf_in_their_order(spec):
     signature = inspect.signature(getattr(pytorch, spec.class_name))
     found = list(signature.parameters.values())
@@ -97,13 +98,17 @@ def test_methods_take_the_arguments_of_every_wrapper(name, wrapper):
 @pytest.mark.parametrize(
     "module",
     [
+        "agn",
         "automatic_scaler",
+        "center",
         "loss_scale",
         "loss_scale_optimizer",
         "mixed_precision",
         "multitask",
+        "optimize_loss",
         "optimizers.adam",
         "optimizers.adaptive",
+        "optimizers.novograd",
         "optimizers.plain",
         "regularizer",
         "variable_clipping",
@@ -117,5 +122,5 @@ def test_the_examples_run(module):
 
 
 def test_strict_classes_are_subclasses():
-    for name in (*WRAPPERS, "FtrlOptimizer"):
+    for name in (*WRAPPERS, "FtrlOptimizer", "NovoGrad"):
         assert issubclass(getattr(strict, name), getattr(pytorch, name))

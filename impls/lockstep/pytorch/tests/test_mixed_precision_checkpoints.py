@@ -26,7 +26,7 @@ from lockstep.pytorch.tests.masters import (
     wrapped,
     wrapped_weight,
 )
-from lockstep.pytorch.tests.subjects import TF1, TORCH, TwoHeads
+from lockstep.pytorch.tests.subjects import OWN, TORCH, TwoHeads
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -70,7 +70,7 @@ def test_a_loaded_state_goes_on_to_the_bit(name, scale, first):
 @pytest.mark.parametrize("flat", [False, True], ids=["nested", "flat"])
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize(
-    "name", [*TF1, "SGD", "SGD momentum", "Adam", "Adam fused", "RMSprop", "Adagrad"]
+    "name", [*OWN, "SGD", "SGD momentum", "Adam", "Adam fused", "RMSprop", "Adagrad"]
 )
 def test_distributed_checkpoints_resume_to_the_bit(name, scale, flat):
     options = checkpoint.StateDictOptions(flatten_optimizer_state_dict=flat)

@@ -11,6 +11,7 @@ from lockstep import pytorch
 from lockstep.pytorch import MultitaskOptimizerWrapper, strict
 from lockstep.pytorch.tests.subjects import (
     ALL,
+    OWN,
     TF1,
     TORCH,
     TwoHeads,
@@ -25,7 +26,7 @@ SPARSE = {
     "SparseAdam": lambda params: torch.optim.SparseAdam(params, lr=0.1),
     "SGD": TORCH["SGD"],
     "Adagrad": TORCH["Adagrad"],
-    **TF1,
+    **OWN,
 }
 
 

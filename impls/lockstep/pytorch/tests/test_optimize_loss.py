@@ -340,3 +340,13 @@ def test_a_bad_rate_is_noticed_before_anything_changes() -> None:
     with pytest.raises(ValueError, match="finite rate"):
         step(INPUTS)
     assert torch.equal(model.weight, after) and not torch.equal(after, before)
+
+
+def test_a_stack_that_clips_is_refused_beside_larc() -> None:
+    def clipping(parameters, learning_rate):
+        sgd = ls.GradientDescentOptimizer(parameters, learning_rate)
+        return ls.MixedPrecisionLossScaleOptimizer(sgd, 8.0, clip_norm=1.0)
+
+    with pytest.raises(ValueError, match="leave one of them out"):
+        made(optimizer=clipping, larc_params={"larc_eta": 0.1})()
+    assert made(optimizer=clipping)().pipeline[-3:] == ("norm", "clip", "update")

@@ -364,3 +364,13 @@ def test_a_loss_is_not_scaled_twice() -> None:
     with pytest.raises(ValueError, match="not scaled yet"):
         made(optimizer=scaled, dtype="mixed")()
     assert made(optimizer=scaled)().pipeline == ("unscale", "finite check", "update")
+
+
+def test_a_stack_that_clips_is_refused_beside_larc() -> None:
+    def clipping(learning_rate: float) -> Any:
+        sgd = ls.GradientDescentOptimizer(learning_rate)
+        return ls.MixedPrecisionLossScaleOptimizer(sgd, 8.0, clip_norm=1.0)
+
+    with pytest.raises(ValueError, match="leave one of them out"):
+        made(optimizer=clipping, larc_params={"larc_eta": 0.1})()
+    assert made(optimizer=clipping)().pipeline[-3:] == ("norm", "clip", "update")

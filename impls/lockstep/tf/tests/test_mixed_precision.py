@@ -453,17 +453,13 @@ def test_row_clipping_inside_limits_master_and_model(new_host: Hosts) -> None:
     assert host.read(w).tolist() == [[1.5, 2], [0.25, 0.5]]
 
 
-def test_it_works_inside_a_loss_scale_optimizer(new_host: Hosts) -> None:
-    def wrap(opt: Any) -> Any:
-        scale = DynamicLossScale(64.0, 100)
-        return MixedPrecisionLossScaleOptimizer(masters()(opt), scale)
-
-    run = Training(new_host(), wrap, START.astype(HALF))
-    run.step([STEPS[0].astype(HALF)])
-    before = run.state()
-    run.step([np.full((3, 2), np.inf, HALF)])
-    assert run.state() == before
-    assert run.host.read(run.wrapper.loss_scale) == 32
+@pytest.mark.parametrize("between", [False, True], ids=["at once", "at any depth"])
+def test_a_loss_is_not_scaled_twice(between: bool) -> None:
+    inner = MixedPrecisionOptimizerWrapper(AdamOptimizer(), 8.0)
+    if between:
+        inner = MultitaskOptimizerWrapper(inner)
+    with pytest.raises(ValueError, match="let one of the two scale"):
+        MixedPrecisionLossScaleOptimizer(inner, DynamicLossScale(64.0, 100))
 
 
 def test_keras_variables_and_references_are_understood() -> None:

@@ -18,6 +18,7 @@ from lockstep.tf import (
     adamw,
     ftrl,
     multitask,
+    novograd,
     strict,
     variable_clipping,
 )
@@ -31,12 +32,15 @@ from lockstep.tf.tests.trajectory import (
 )
 
 VALUES, *DENSE = draw(5, [(3,), (4, 2)], steps=3)
+TF_ONLY = ("LossScale", "_clip_by_global_norm", "_clip_gradients_by_norm")
+"""A base class that tf.train.experimental had, and OpenSeq2Seq's spellings."""
+MODULES = [multitask, variable_clipping, adamw, ftrl, novograd]
 SPARSE = [[d[0], rows([3, 1, 3], d[1][:3], 4, 2)] for d in DENSE]
 
 
 @pytest.mark.parametrize("module", [lockstep.tf, strict], ids=["default", "strict"])
 def test_the_package_exports_the_shared_interface(module: Any) -> None:
-    assert sorted(module.__all__) == sorted(interface.EXPORTS)
+    assert sorted(module.__all__) == sorted({*interface.EXPORTS, *TF_ONLY})
     assert all(hasattr(module, name) for name in interface.EXPORTS)
 
 
@@ -103,7 +107,7 @@ def test_strict_adamw_does_not_check_its_arguments() -> None:
     assert w.numpy().tolist() == [5.0]
 
 
-@pytest.mark.parametrize("module", [multitask, variable_clipping, adamw, ftrl])
+@pytest.mark.parametrize("module", MODULES)
 def test_the_examples_in_the_docstrings_run(module: Any) -> None:
     names = {"tf": tf, **vars(lockstep.tf)}
     failed, tried = doctest.testmod(module, extraglobs=names)

@@ -1,0 +1,28 @@
+import keras
+
+from lockstep import keras3 as lockstep
+
+workers, center = [], None
+for number in range(2):
+    weight = keras.Variable([1.0, 2.0], name="weight")
+    getter = lockstep.AGNCustomGetter("/cpu:0", center=center)
+    getter([weight])
+    center = getter.center
+    sgd = keras.optimizers.SGD(0.5)
+    worker = lockstep.AGNOptimizer(sgd, 2, getter, communication_period=2)
+    worker.get_init_op(task_index=number)
+    workers.append((weight, worker))
+
+
+def step(number, gradient):
+    weight, worker = workers[number]
+    worker.apply([keras.ops.array(gradient)], [weight])
+    shared = worker.get_slot(weight, worker.GLOBAL_VARIABLE_NAME).numpy()
+    now = weight.numpy()
+    print(number, now.tolist(), shared.tolist(), worker.last_step.reason)
+
+
+step(0, [1.0, 0.0])
+step(1, [0.0, 1.0])
+step(0, [1.0, 1.0])
+step(1, [0.0, 2.0])

@@ -1,0 +1,31 @@
+import torch
+
+from lockstep import pytorch as lockstep
+
+w = torch.nn.Parameter(torch.tensor([1.0, 2.0]).half())
+train = lockstep.optimize_loss(
+    lambda x: (w.float() * torch.tensor(x)).sum(),
+    "Momentum",
+    {"momentum": 0.5},
+    lambda step: lockstep.lr_policies.poly_decay(step, 0.5, decay_steps=4),
+    var_list=[("w", w)],
+    dtype="mixed",
+    loss_scaling="Backoff",
+    clip_gradients=1.5,
+    iter_size=2,
+)
+print(train.pipeline)
+
+
+def step(x):
+    train(x)
+    done = int(train.global_step)
+    print(w.tolist(), f"{done} steps,", train.last_step.reason)
+
+
+step([3.0, 0.0])
+step([-3.0, 3.0])  # the first element cancels; the norm is 1.5
+step([8.0, 0.0])  # 8 * 16384 is too large for float16
+step([1.0, 0.0])
+step([3.0, 0.0])
+step([0.0, 3.0])  # the norm is 1.5 * sqrt(2), which is clipped

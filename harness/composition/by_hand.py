@@ -1,0 +1,93 @@
+"""The pipeline written out: what a stack of wrappers must do, stage by stage."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from harness.composition.layers import BASES, MAX_NORM, has_masters, skips
+from harness.composition.nesting import notes_of
+from lockstep import reference
+from lockstep.interface import Array
+from lockstep.reference.clip_rows import clip_rows
+from lockstep.reference.optimizers import RuleOptimizer
+from lockstep.reference.variable import Variable
+
+__all__ = ["Pipeline"]
+
+PERIOD = 2
+"""Of the dynamic scale in :data:`harness.composition.layers.LAYERS`."""
+
+
+class Pipeline:
+    """Variables, a bare optimizer of the reference, and the stages around it.
+
+    Args:
+        stack: as for :func:`harness.composition.layers.build`.
+        values: initial values; the first may have its rows clipped.
+
+    Attributes:
+        scale: the loss scale.
+    """
+
+    def __init__(self, stack: str, values: Sequence[Array]) -> None:
+        *self.layers, base = stack.split()
+        self.notes: Collection[str] = notes_of(stack)
+        self.dtypes = [value.dtype for value in values]
+        wide = np.float32 if has_masters(stack) else None
+        self.variables = [Variable(str(k), v, wide) for k, v in enumerate(values)]
+        self.skips = skips(stack)
+        made = getattr(reference, f"{base}Optimizer")(**BASES[base])
+        assert isinstance(made, RuleOptimizer)
+        self.base = made
+        self.scale, self.good_steps = np.float32(4.0), 0
+
+    def advance(self, given: Sequence[Array | None]) -> None:
+        """Take a step on unscaled gradients."""
+        gradients = [self.widened(gradient) for gradient in given]
+        left = self.zero_filter(gradients)
+        counts = left if "idle counts" not in self.notes else gradients
+        finite = all(g is None or bool(np.isfinite(g).all()) for g in counts)
+        if self.skips and any(g is not None for g in counts):
+            self.move_scale(finite)
+        applied = finite or not self.skips
+        if applied and any(g is not None for g in left):
+            self.base.apply_gradients(zip(left, self.variables, strict=True))
+        if applied or "skip clips" in self.notes:
+            self.row_clip(gradients if "zero clips" in self.notes else left)
+
+    def widened(self, gradient: Array | None) -> Array | None:
+        """Return a gradient as the base optimizer takes it."""
+        if gradient is None or not any("masters" in layer for layer in self.layers):
+            return gradient
+        return gradient.astype(np.float32)
+
+    def zero_filter(self, gradients: Sequence[Array | None]) -> list[Array | None]:
+        """Put None in the place of gradients without a nonzero element."""
+        if "multitask" not in self.layers:
+            return list(gradients)
+        return [None if g is None or not g.any() else g for g in gradients]
+
+    def move_scale(self, finite: bool) -> None:
+        """Halve the scale, or double it at every second finite step."""
+        self.good_steps = self.good_steps + 1 if finite else 0
+        if not finite:
+            self.scale = max(self.scale / np.float32(2), np.float32(1))
+        elif self.good_steps == PERIOD:
+            self.scale, self.good_steps = self.scale * np.float32(2), 0
+
+    def row_clip(self, gradients: Sequence[Array | None]) -> None:
+        """Cut the rows of the first variable that are too long."""
+        if "rows" in self.layers and gradients[0] is not None:
+            table = self.variables[0]
+            table.value, _ = clip_rows(table.value, (1,), MAX_NORM)
+
+    def values(self) -> list[Array]:
+        """Return the variables, in the dtypes that they have in the model."""
+        pairs = zip(self.variables, self.dtypes, strict=True)
+        return [variable.value.astype(dtype) for variable, dtype in pairs]
+
+    def slots(self) -> list[Array | None]:
+        """Return the momentum of each variable."""
+        return [self.base.get_slot(v, "momentum") for v in self.variables]

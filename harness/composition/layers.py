@@ -1,0 +1,122 @@
+"""Wrappers and base optimizers by short names, and stacks of them on any host.
+
+A stack is spelled from the outside in: ``"multitask dynamic Adam"`` is a multitask
+wrapper around a loss-scale optimizer around Adam.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from lockstep.interface import Host
+
+__all__ = ["BASES", "LAYERS", "MAX_NORM", "Layer", "build", "has_masters", "skips"]
+
+MAX_NORM = 0.75
+"""The longest row that row clipping leaves as it is."""
+
+Wrap = Callable[[Host, Any, Sequence[Any]], Any]
+
+
+class Layer(NamedTuple):
+    """A wrapper with its arguments.
+
+    Attributes:
+        wrapper: its public name.
+        wrap: host, optimizer, the model's variables -> the wrapper.
+    """
+
+    wrapper: str
+    wrap: Wrap
+
+
+def _multitask(host: Host, opt: Any, variables: Sequence[Any]) -> Any:
+    return host.names.MultitaskOptimizerWrapper(opt)
+
+
+def _rows(host: Host, opt: Any, variables: Sequence[Any]) -> Any:
+    """Clip rows of the first variable, a matrix."""
+    axes = {host.key(variables[0]): [1]}
+    return host.names.VariableClippingOptimizer(opt, axes, MAX_NORM)
+
+
+def _scaled(loss_scale: Callable[[Any], Any], **options: Any) -> Layer:
+    def wrap(host: Host, opt: Any, variables: Sequence[Any]) -> Any:
+        names = host.names
+        scale = loss_scale(names)
+        return names.MixedPrecisionLossScaleOptimizer(opt, scale, **options)
+
+    return Layer("MixedPrecisionLossScaleOptimizer", wrap)
+
+
+def _masters(loss_scale: Callable[[Any], Any], **options: Any) -> Layer:
+    def wrap(host: Host, opt: Any, variables: Sequence[Any]) -> Any:
+        names = host.names
+        return names.MixedPrecisionOptimizerWrapper(opt, loss_scale(names), **options)
+
+    return Layer("MixedPrecisionOptimizerWrapper", wrap)
+
+
+def _dynamic(names: Any) -> Any:
+    """Return a scale that moves often: it grows at every second finite step."""
+    return names.DynamicLossScale(4.0, 2)
+
+
+def _patient(names: Any) -> Any:
+    """Return a scale with two more counts: the first overflow of a pair passes."""
+    return names.DynamicLossScale(4.0, 2, hysteresis=2)
+
+
+def _backoff(names: Any) -> Any:
+    params = {"scale_max": 16.0, "scale_min": 1.0, "step_window": 2}
+    return names.AutomaticLossScaler("Backoff", params)
+
+
+def _logmax(names: Any) -> Any:
+    return names.AutomaticLossScaler("LogMax", {"scale_max": 64.0})
+
+
+LAYERS: Mapping[str, Layer] = {
+    "multitask": Layer("MultitaskOptimizerWrapper", _multitask),
+    "rows": Layer("VariableClippingOptimizer", _rows),
+    "fixed": _scaled(lambda names: 8.0),
+    "dynamic": _scaled(_dynamic),
+    "patient": _scaled(_patient),
+    "clipped": _scaled(_dynamic, clip_norm=1.0),
+    "masters": _masters(lambda names: None),
+    "masters-fixed": _masters(lambda names: 8.0),
+    "masters-dynamic": _masters(_dynamic),
+    "masters-backoff": _masters(_backoff),
+    "masters-logmax": _masters(_logmax, clip_norm=1.0),
+}
+
+BASES: Mapping[str, Mapping[str, Any]] = {
+    "GradientDescent": {"learning_rate": 0.25},
+    "Momentum": {"learning_rate": 0.25, "momentum": 0.5},
+    "Adam": {"learning_rate": 0.125},
+    "AdamW": {"weight_decay": 0.0625, "learning_rate": 0.125},
+    "Adagrad": {"learning_rate": 0.25},
+    "RMSProp": {"learning_rate": 0.0625, "momentum": 0.5, "centered": True},
+    "Ftrl": {"learning_rate": 0.25, "l1_regularization_strength": 0.0078125},
+}
+
+
+def build(stack: str, host: Host, variables: Sequence[Any]) -> Any:
+    """Return the optimizer that ``stack`` spells, for these variables."""
+    *layers, base = stack.split()
+    optimizer = host.optimizer(base, BASES[base], variables)
+    for layer in reversed(layers):
+        optimizer = LAYERS[layer].wrap(host, optimizer, variables)
+    return optimizer
+
+
+def has_masters(stack: str) -> bool:
+    """Say whether half-precision variables are trained through masters."""
+    return "masters" in stack
+
+
+def skips(stack: str) -> bool:
+    """Say whether a step whose gradients are not finite is skipped."""
+    wrappers = {LAYERS[layer].wrapper for layer in stack.split()[:-1]}
+    return any(wrapper.startswith("MixedPrecision") for wrapper in wrappers)

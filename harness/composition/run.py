@@ -1,0 +1,87 @@
+"""A run of one stack: three variables, and gradients that move every state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.composition.layers import build, has_masters, skips
+from lockstep.interface import Array, Gradient, Host, Rows
+
+__all__ = ["STEPS", "Run", "gradients"]
+
+STEPS = 50
+SHAPES = {"table": (5, 3), "head": (4,), "bias": (3,)}
+PATTERNS = (0, 2, 3)
+"""Steps with every pattern of dense, absent and sparse gradients."""
+OVERFLOWS = (4, 5, 18, 31, 32, 33)
+
+
+def gradients(step: int, dtype: str, overflows: bool) -> list[Gradient]:
+    """Return the gradients of a step: of the table, the head and the bias.
+
+    The head's is absent or all zero now and then; some steps have zeros only, in some
+    the table's names rows, one of them twice.
+
+    Args:
+        step: 0, 1, ...
+        dtype: of table and head.
+        overflows: whether some steps are not finite.
+    """
+    random = np.random.default_rng(step)
+    found = [random.normal(size=shape) for shape in SHAPES.values()]
+    idle = step % 11 == 7
+    if idle or step % 5 == 1:
+        found[1] = np.zeros(SHAPES["head"])
+    if idle:
+        found = [np.zeros_like(gradient) for gradient in found]
+    if overflows and step in OVERFLOWS:
+        found[step % 2].flat[1] = np.nan if step == OVERFLOWS[-1] else np.inf
+    table, head, bias = (
+        gradient.astype(kind)
+        for gradient, kind in zip(found, (dtype, dtype, "float32"), strict=True)
+    )
+    if step % 6 == 2:
+        rows = Rows(np.array([3, 0, 3]), table[:3], SHAPES["table"])
+        return [rows, head, bias]
+    return [table, None if step % 7 == 3 else head, bias]
+
+
+class Run:
+    """One stack on one host, which can be advanced step by step.
+
+    Attributes:
+        variables: the model's.
+        optimizer: the stack.
+    """
+
+    def __init__(self, stack: str, host: Host) -> None:
+        self.stack, self.host = stack, host
+        self.dtype = "float16" if has_masters(stack) else "float32"
+        dtypes = (self.dtype, self.dtype, "float32")
+        self.variables: list[Any] = [
+            host.variable(name, self._initial(shape, dtype))
+            for (name, shape), dtype in zip(SHAPES.items(), dtypes, strict=True)
+        ]
+        self.optimizer = build(stack, host, self.variables)
+        self._step = host.compile(self._apply)
+
+    @staticmethod
+    def _initial(shape: tuple[int, ...], dtype: str) -> Array:
+        count = int(np.prod(shape))
+        return np.linspace(-1, 1, count).reshape(shape).astype(dtype)
+
+    def _apply(self, given: Sequence[Any]) -> None:
+        pairs = list(zip(given, self.variables, strict=True))
+        self.optimizer.apply_gradients(pairs)
+
+    def build(self) -> None:
+        """Build every step that a graph will need, and take them."""
+        for step in PATTERNS:
+            self.advance(step)
+
+    def advance(self, step: int) -> None:
+        """Take the step of this number."""
+        self._step(gradients(step, self.dtype, skips(self.stack)))

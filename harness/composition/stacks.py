@@ -1,0 +1,28 @@
+"""The stacks whose state must survive a checkpoint, on every host."""
+
+from __future__ import annotations
+
+from harness.composition.layers import BASES
+
+__all__ = ["STACKS"]
+
+STACKS: tuple[str, ...] = (
+    *BASES,
+    "multitask Adam",
+    "rows Adam",
+    "fixed Momentum",
+    "dynamic Adam",
+    "patient Momentum",
+    "masters-dynamic Adam",
+    "masters-backoff Adam",
+    "masters-logmax Momentum",
+    "rows dynamic Adagrad",
+    "multitask rows AdamW",
+    "masters-dynamic multitask Adam",
+    "masters-backoff rows Ftrl",
+    "clipped multitask rows Adam",
+    "rows multitask patient Momentum",
+    "masters-logmax multitask rows RMSProp",
+    "masters-dynamic rows multitask Adagrad",
+)
+"""Each a run of 50 steps that is saved at every one of them. One line adds one."""

@@ -1,0 +1,75 @@
+"""One host's runs, recorded or resumed: ``python resume_worker.py ACT HOST FOLDER``.
+
+``record`` runs every stack for 50 steps without a break, saves before each, and writes
+what the state was. ``resume``, in a process of its own, goes on from every one of these
+and prints what came out otherwise, as JSON: stack -> sentences.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from harness.composition.run import STEPS
+from harness.composition.stacks import STACKS
+from harness.composition.tests.savers import SAVERS, Saver, Snapshot
+
+TO_THE_END = (11, 30, 41)
+"""Steps from which a run that is new goes on to its end.
+
+From the others a run that was used for another goes on for one step: it must forget
+what it was."""
+
+
+def record(saver: Saver, stack: str, folder: Path) -> None:
+    """Run a stack to its end."""
+    run, seen = saver.start(stack), []
+    for step in range(STEPS):
+        saver.save(run, folder / f"{step}")
+        seen.append(saver.snapshot(run))
+        run.advance(step)
+    seen.append(saver.snapshot(run))
+    saver.close(run)
+    (folder / "seen.json").write_text(json.dumps(seen))
+
+
+def resume(saver: Saver, stack: str, folder: Path) -> list[str]:
+    """Go on from each saved step; say what differs."""
+    seen, found = json.loads((folder / "seen.json").read_text()), []
+    run = saver.start(stack)
+    for step in range(STEPS):
+        if step in TO_THE_END and saver.starts_anew:
+            run = saver.start(stack)
+        saver.restore(run, folder / f"{step}")
+        last = STEPS if step in TO_THE_END else step + 1
+        for later in range(step, last):
+            run.advance(later)
+        got, expected = saver.snapshot(run), seen[last]
+        found += [f"{step} -> {last}: {name}" for name in differing(got, expected)]
+    saver.close(run)
+    return found
+
+
+def differing(got: Snapshot, expected: Snapshot) -> list[str]:
+    """Return the names of what is not the same in both."""
+    names = [*expected, *(name for name in got if name not in expected)]
+    return [name for name in names if got.get(name) != expected.get(name)]
+
+
+def main(act: str, host: str, folder: Path) -> None:
+    """Record or resume every stack of a host."""
+    saver = SAVERS[host]()
+    results = {}
+    for number, stack in enumerate(STACKS):
+        place = folder / str(number)
+        if act == "record":
+            place.mkdir(parents=True)
+            record(saver, stack, place)
+        else:
+            results[stack] = resume(saver, stack, place)
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))

@@ -1,0 +1,192 @@
+"""How each host saves a run and goes on from what was saved."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from harness.composition.run import Run
+from lockstep.registry import load
+
+__all__ = ["SAVERS", "Saver"]
+
+Snapshot = dict[str, str]
+
+
+class Saver(Protocol):
+    """What a host does with the runs of all stacks.
+
+    ``starts_anew``: whether a run is cheap to make; a graph is built once a process.
+    """
+
+    starts_anew: bool
+
+    def start(self, stack: str) -> Run:
+        """Return a run at its beginning."""
+
+    def save(self, run: Run, path: Path) -> None:
+        """Write a run's model and optimizer to files that begin with ``path``."""
+
+    def restore(self, run: Run, path: Path) -> None:
+        """Let a run, new or used, go on from what was saved."""
+
+    def snapshot(self, run: Run) -> Snapshot:
+        """Return a digest of everything that is state, by name."""
+
+    def close(self, run: Run) -> None:
+        """Give back what a run holds."""
+
+
+def digest(value: Any) -> str:
+    """Return a digest of a number or an array, its dtype and shape included."""
+    array = np.asarray(value)
+    text = f"{array.dtype} {array.shape} ".encode() + array.tobytes()
+    return hashlib.sha256(text).hexdigest()[:12]
+
+
+class HostSaver:
+    """What all hosts have in common."""
+
+    backend, face, starts_anew = "reference", "", True
+
+    def start(self, stack: str) -> Run:
+        module = importlib.import_module(f"lockstep.{self.backend}.host")
+        return Run(stack, module.make_host(self.face, load(self.backend)))
+
+    def snapshot(self, run: Run) -> Snapshot:
+        """Return model and slots by name; the rest of the state, sorted.
+
+        In what order a host lists its state depends on what was made first.
+        """
+        read, optimizer = run.host.read, run.optimizer
+        found = {str(k): digest(read(v)) for k, v in enumerate(run.variables)}
+        for name in optimizer.get_slot_names():
+            for number, variable in enumerate(run.variables):
+                slot = optimizer.get_slot(variable, name)
+                found[f"{name} {number}"] = (
+                    "none" if slot is None else digest(read(slot))
+                )
+        state = sorted(digest(read(part)) for part in optimizer.variables())
+        return found | {"state": " ".join(state)}
+
+    def close(self, run: Run) -> None:
+        run.host.close()
+
+
+class ReferenceSaver(HostSaver):
+    """Model and optimizer pickled together: the state is keyed by the variables."""
+
+    def save(self, run: Run, path: Path) -> None:
+        path.write_bytes(pickle.dumps((run.variables, run.optimizer)))
+
+    def restore(self, run: Run, path: Path) -> None:
+        run.variables, run.optimizer = pickle.loads(path.read_bytes())
+
+
+class TorchSaver(HostSaver):
+    """``torch.save`` of the parameters and ``state_dict()``."""
+
+    backend = "pytorch"
+
+    def save(self, run: Run, path: Path) -> None:
+        import torch
+
+        model = [parameter.detach() for parameter in run.variables]
+        torch.save({"model": model, "optimizer": run.optimizer.state_dict()}, path)
+
+    def restore(self, run: Run, path: Path) -> None:
+        import torch
+
+        saved = torch.load(path, weights_only=True)
+        with torch.no_grad():
+            for parameter, value in zip(run.variables, saved["model"], strict=True):
+                parameter.copy_(value)
+        run.optimizer.load_state_dict(saved["optimizer"])
+
+    def snapshot(self, run: Run) -> Snapshot:
+        found = {str(k): digest(run.host.read(p)) for k, p in enumerate(run.variables)}
+        return found | dict(leaves(run.optimizer.state_dict()))
+
+
+def leaves(nest: Any, place: str = ""):
+    """Yield (place, digest) of every number and tensor of a saved state."""
+    if isinstance(nest, Mapping):
+        for key, value in nest.items():
+            yield from leaves(value, f"{place}/{key}")
+    elif isinstance(nest, list | tuple):
+        for key, value in enumerate(nest):
+            yield from leaves(value, f"{place}/{key}")
+    else:
+        is_tensor = hasattr(nest, "detach")
+        yield place, digest(nest.detach().numpy()) if is_tensor else repr(nest)
+
+
+class EagerSaver(HostSaver):
+    """``tf.train.Checkpoint`` of the variables and the optimizer."""
+
+    backend, face = "tf", "eager"
+
+    def checkpoint(self, run: Run) -> Any:
+        import tensorflow as tf
+
+        model = self.model(run)
+        return tf.train.Checkpoint(model=model, optimizer=run.optimizer)
+
+    def model(self, run: Run) -> list[Any]:
+        return run.variables
+
+    def save(self, run: Run, path: Path) -> None:
+        self.checkpoint(run).write(str(path))
+
+    def restore(self, run: Run, path: Path) -> None:
+        self.checkpoint(run).read(str(path)).assert_existing_objects_matched()
+
+
+class KerasSaver(EagerSaver):
+    """The same; an optimizer of Keras is built before its state can be loaded."""
+
+    backend = "keras3"
+
+    def start(self, stack: str) -> Run:
+        run = super().start(stack)
+        run.optimizer.build(run.variables)
+        return run
+
+    def model(self, run: Run) -> list[Any]:
+        return [variable.value for variable in run.variables]
+
+
+class GraphSaver(HostSaver):
+    """A ``Saver`` of every global variable of the graph."""
+
+    backend, face, starts_anew = "tf", "graph", False
+
+    def start(self, stack: str) -> Run:
+        import tensorflow as tf
+
+        run = super().start(stack)
+        # All that a graph will hold must be in it before a Saver is made.
+        run.build()
+        run.saver = tf.compat.v1.train.Saver(max_to_keep=None)
+        return run
+
+    def save(self, run: Run, path: Path) -> None:
+        run.saver.save(run.host.session, str(path), write_meta_graph=False)
+
+    def restore(self, run: Run, path: Path) -> None:
+        run.saver.restore(run.host.session, str(path))
+
+
+SAVERS: Mapping[str, type[Saver]] = {
+    "reference": ReferenceSaver,
+    "pytorch": TorchSaver,
+    "tf eager": EagerSaver,
+    "tf graph": GraphSaver,
+    "keras3": KerasSaver,
+}

@@ -1,0 +1,161 @@
+"""Wrappers nest as the table says: to the bit as the pipeline, or not at all."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.composition.by_hand import Pipeline
+from harness.composition.layers import build, has_masters
+from harness.composition.nesting import NESTINGS, notes_of, refusal_of
+from lockstep.interface import Array, Gradient, Host
+from lockstep.registry import load
+
+HOSTS = {
+    "reference": ("reference", "", "numpy"),
+    "pytorch": ("pytorch", "", "torch"),
+    "tf eager": ("tf", "eager", "tensorflow"),
+    "tf graph": ("tf", "graph", "tensorflow"),
+    "keras3": ("keras3", "eager", "keras"),
+}
+PAIRS = [" ".join((*pair, "Momentum")) for pair in NESTINGS]
+TRIPLES = [
+    " ".join((*triple, "Momentum"))
+    for scale in ("dynamic", "masters-dynamic")
+    for triple in permutations(("multitask", "rows", scale))
+]
+
+# One number a row, so that its norm is exact.
+TABLE = np.array([[1.0, 0, 0], [0, -2, 0], [0, 0, 0.25]])
+HEAD = np.array([0.5, -1.0])
+PUSH = np.array([[0.125, 0, 0], [0, 0.25, 0], [0, 0, -0.5]])
+SPILL = np.where(PUSH == 0.25, np.inf, PUSH)
+STILL = np.zeros_like(PUSH)
+PULL, NONE = np.array([0.5, 0.25]), np.zeros(2)
+SCENARIOS = {
+    "zeros first": [(STILL, PULL), (PUSH, PULL), (PUSH, NONE), (STILL, PULL)],
+    "overflow first": [(SPILL, PULL), (PUSH, PULL), (PUSH, NONE), (SPILL, NONE)],
+    "idle first": [(STILL, NONE), (PUSH, PULL), (STILL, NONE), (PUSH, PULL)],
+    "overflow beside zeros": [(STILL, PULL * np.inf), (PUSH, NONE), (PUSH, PULL)],
+}
+
+
+@pytest.fixture(params=HOSTS)
+def host(request: pytest.FixtureRequest) -> Iterator[Host]:
+    backend, face, needs = HOSTS[request.param]
+    pytest.importorskip(needs, reason=f"needs {needs}")
+    module = importlib.import_module(f"lockstep.{backend}.host")
+    made = module.make_host(face, load(backend))
+    yield made
+    made.close()
+
+
+def initial(stack: str) -> list[Array]:
+    return [value.astype(dtype_of(stack)) for value in (TABLE, HEAD)]
+
+
+def dtype_of(stack: str) -> str:
+    return "float16" if has_masters(stack) else "float32"
+
+
+def gradients_of(stack: str, scenario: str) -> list[list[Gradient]]:
+    """Return the gradients of a scenario; without a scale overflows are left out."""
+    dtype = dtype_of(stack)
+    steps = SCENARIOS[scenario]
+    if not Pipeline(stack, initial(stack)).skips:
+        steps = [
+            step for step in steps if np.isfinite(np.concatenate(step, None)).all()
+        ]
+    return [[gradient.astype(dtype) for gradient in step] for step in steps]
+
+
+def trained(stack: str, scenario: str, host: Host) -> list[list[Array]]:
+    """Return the model and the scale after each step of a stack."""
+    pairs = zip(("table", "head"), initial(stack), strict=True)
+    variables = [host.variable(name, value) for name, value in pairs]
+    optimizer = build(stack, host, variables)
+
+    def take(gradients: list) -> None:
+        loss = host.linear_loss(variables, gradients)
+        pairs = optimizer.compute_gradients(loss, var_list=variables)
+        optimizer.apply_gradients(pairs)
+
+    step, found = host.compile(take), []
+    for gradients in gradients_of(stack, scenario):
+        step(gradients)
+        found.append([host.read(v).copy() for v in variables])
+        if "dynamic" in stack:
+            scale = scaling(optimizer).loss_scale
+            found[-1].append(host.read(scale).astype(np.float32))
+    return found
+
+
+def scaling(optimizer: Any) -> Any:
+    """Return the wrapper of a stack that scales the loss."""
+    while not hasattr(type(optimizer), "loss_scale"):
+        optimizer = optimizer.inner_optimizer
+    return optimizer
+
+
+def by_hand(stack: str, scenario: str) -> list[list[Array]]:
+    """Return the same of the pipeline, written out."""
+    pipeline, found = Pipeline(stack, initial(stack)), []
+    for gradients in gradients_of(stack, scenario):
+        pipeline.advance(gradients)
+        found.append(pipeline.values())
+        if "dynamic" in stack:
+            found[-1].append(np.asarray(pipeline.scale))
+    return found
+
+
+def assert_as_the_table_says(stack: str, host: Host) -> None:
+    sentence = refusal_of(stack, host.backend)
+    if sentence is not None:
+        pairs = zip(("table", "head"), initial(stack), strict=True)
+        variables = [host.variable(name, value) for name, value in pairs]
+        with pytest.raises(ValueError, match=sentence):
+            made = build(stack, host, variables)
+            # Keras learns of its variables when it is built.
+            made.build(variables)
+        return
+    # A graph has to be built for each.
+    for scenario in list(SCENARIOS)[: 2 if host.face == "graph" else None]:
+        got, expected = trained(stack, scenario, host), by_hand(stack, scenario)
+        for number, (mine, theirs) in enumerate(zip(got, expected, strict=True)):
+            for k, (a, b) in enumerate(zip(mine, theirs, strict=True)):
+                told = f"{scenario}, step {number}: {('table', 'head', 'scale')[k]}"
+                np.testing.assert_array_equal(a, b, told)
+
+
+@pytest.mark.parametrize("stack", PAIRS)
+def test_a_pair_is_the_pipeline_to_the_bit_or_refused(stack, host) -> None:
+    assert_as_the_table_says(stack, host)
+
+
+@pytest.mark.parametrize("host", [h for h in HOSTS if h != "tf graph"], indirect=True)
+@pytest.mark.parametrize("stack", TRIPLES)
+def test_a_triple_is_what_its_pairs_say(stack, host) -> None:
+    assert_as_the_table_says(stack, host)
+
+
+@pytest.mark.parametrize("stack", [s for s in PAIRS + TRIPLES if notes_of(s)])
+def test_a_note_says_something_that_shows(stack) -> None:
+    def without(notes: frozenset[str]) -> list:
+        found = []
+        for scenario in SCENARIOS:
+            pipeline = Pipeline(stack, initial(stack))
+            pipeline.notes = notes
+            for gradients in gradients_of(stack, scenario):
+                pipeline.advance(gradients)
+                found += [value.tolist() for value in pipeline.values()]
+                found.append(float(pipeline.scale))
+        return found
+
+    notes = notes_of(stack)
+    for note in notes:
+        assert without(notes - {note}) != without(notes), note

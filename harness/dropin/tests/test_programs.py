@@ -1,0 +1,136 @@
+"""Old programs run against Lockstep and print what they printed on TensorFlow 1.15."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.dropin.declared import Program, find, programs
+from harness.dropin.judging import compare, largest
+from harness.dropin.moving import BEGIN, END, imports, move
+from harness.dropin.running import LOCKSTEP, Host, run, run_phase
+from harness.errors import HarnessError
+from harness.oracle.programs import lacks
+
+NAMES = sorted(programs())
+EXCHANGED = sorted(name for name in NAMES if find(name).exchange)
+
+
+def runnable(name: str) -> Program:
+    program = find(name)
+    if missing := lacks(program):
+        pytest.skip(f"lockstep.tf.strict has no {', '.join(missing)} yet")
+    return program
+
+
+@pytest.mark.slow
+@pytest.mark.backend("tf")
+@pytest.mark.parametrize("name", NAMES)
+def test_a_moved_program_prints_what_the_original_printed(
+    name: str, tmp_path: Path
+) -> None:
+    program = runnable(name)
+    parts = run(program, LOCKSTEP, tmp_path)
+    assert [len(part) for part in parts] == list(program.recorded.counts)
+    apart = compare(program.recorded.lines, [line for part in parts for line in part])
+    assert not [str(one) for one in apart if one.ulp > program.ulp]
+
+
+@pytest.mark.slow
+@pytest.mark.backend("tf")
+@pytest.mark.parametrize("name", EXCHANGED)
+def test_a_checkpoint_of_the_original_is_gone_on_from(
+    name: str, tmp_path: Path
+) -> None:
+    program = runnable(name)
+    for path in program.checkpoints.iterdir():
+        shutil.copy(path, tmp_path)
+    second = program.phases[1]
+    lines = run_phase(program, second, LOCKSTEP, tmp_path)
+    recorded = program.of_phase(second, program.recorded.lines)
+    assert recorded
+    assert largest(compare(recorded, lines)) <= program.ulp
+
+
+def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been() -> None:
+    rows = [json.loads(line) for line in find("monitored").recorded.lines]
+    steps = [row for row in rows if "k" in row]
+    whole = {row["k"]: row for row in steps if row["phase"] == "whole"}
+    second = [row for row in steps if row["phase"] == "second"]
+    assert 0 < second[0]["k"] < max(r["k"] for r in steps if r["phase"] == "first")
+    assert second[-1]["k"] == max(whole)
+    assert all({**row, "phase": "whole"} == whole[row["k"]] for row in second)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_import_lines_change(name: str) -> None:
+    before, after = find(name).text, move(find(name).text)
+    for cut in (BEGIN, END):
+        assert before.count(cut) == after.count(cut) == 1
+    assert before.split(BEGIN)[0] == after.split(BEGIN)[0]
+    assert before.split(END)[1] == after.split(END)[1]
+    assert "tensorflow.contrib" not in after
+    assert "open_seq2seq" not in after.split(BEGIN)[1].split(END)[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_program_changes_at_least_the_import_of_tensorflow(name: str) -> None:
+    assert imports(find(name).text)[0] == (
+        "import tensorflow as tf",
+        ["import tensorflow.compat.v1 as tf", "", "tf.disable_v2_behavior()"],
+    )
+
+
+def test_a_program_without_an_import_block_is_refused() -> None:
+    with pytest.raises(HarnessError, match="import block"):
+        move("import tensorflow as tf\n")
+
+
+def test_a_program_that_ends_otherwise_than_declared_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"{BEGIN}\n{END}\nraise SystemExit('stop here')\n"
+    monkeypatch.setattr(Program, "text", property(lambda program: text))
+    program = Program("stopping", "nothing")
+    host = Host("here", LOCKSTEP.python, False, LOCKSTEP.variables)
+    with pytest.raises(HarnessError, match="got 1: stop here"):
+        run(program, host, tmp_path)
+
+
+def test_an_unknown_program_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(HarnessError, match="multitask_heads"):
+        find("multitask_head")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "got", "ulp"),
+    [
+        ({"a": 1.0}, {"a": 1.0}, None),
+        ({"a": [1.0, 2.0]}, {"a": [1.0, 2.000000238418579]}, 1.0),
+        ({"a": [1e-8, 2.0]}, {"a": [2e-8, 2.0]}, 4.19e-2),
+        ({"a": 0.0}, {"a": -0.0}, None),
+        ({"a": float("nan")}, {"a": float("nan")}, None),
+        ({"a": float("nan")}, {"a": 1.0}, float("inf")),
+        ({"a": 3}, {"a": 4}, float("inf")),
+        ({"a": 3}, {"a": 3.0}, float("inf")),
+        ({"a": True}, {"a": 1}, float("inf")),
+        ({"a": "x"}, {"a": "y"}, float("inf")),
+        ({"a": 1.0}, {"b": 1.0}, float("inf")),
+        ({"a": [1.0]}, {"a": [1.0, 1.0]}, float("inf")),
+        ({"a": ["x", "y"]}, {"a": ["x"]}, float("inf")),
+    ],
+    ids=str,
+)
+def test_lines_are_equal_or_measured(
+    recorded: object, got: object, ulp: float | None
+) -> None:
+    apart = compare([json.dumps(recorded)], [json.dumps(got)])
+    assert bool(apart) == (ulp is not None)
+    assert largest(apart) == pytest.approx(ulp or 0.0, rel=1e-2)
+
+
+def test_a_missing_line_is_infinitely_far() -> None:
+    assert largest(compare(['{"a": 1}', '{"b": 1}'], ['{"a": 1}'])) == float("inf")

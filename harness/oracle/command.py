@@ -1,0 +1,109 @@
+"""The oracle run: the originals replay recorded cases and old programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.dropin.declared import find, programs
+from harness.dropin.running import original, quiet_variables
+from harness.errors import HarnessError
+from harness.oracle.environment import ROOT
+from harness.oracle.programs import record, replay_program
+from harness.oracle.report import Report, judged
+from harness.parity.cases import FAMILIES, GOLDEN
+from harness.processes import run_command
+from lockstep.spec.errors import unknown_name
+
+__all__ = ["Request", "run_oracle"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to replay; empty selections mean everything there is.
+
+    If only families are chosen no program is run, and the other way round.
+    """
+
+    golden: Path = GOLDEN
+    families: Sequence[str] = ()
+    programs: Sequence[str] = ()
+    record: bool = False
+
+
+def run_oracle(
+    request: Request, python: Path, on_done: Callable[[str, int], None]
+) -> Report:
+    """Replay what ``request`` selects with the interpreter of the originals.
+
+    Args:
+        request: what to replay.
+        python: the interpreter that has TensorFlow 1.15.
+        on_done: sees the name of what is done and how many there are of its sort.
+
+    Raises:
+        HarnessError: an unknown family or program; the replay ended early.
+    """
+    for family in request.families:
+        if family not in FAMILIES:
+            raise HarnessError(str(unknown_name("family", family, FAMILIES)))
+    chosen = [find(name) for name in request.programs]
+    report = Report()
+    if not chosen:
+        _replay_cases(request, python, report, on_done)
+    if request.families and not chosen:
+        return report
+    host = original(python, quiet_variables())
+    chosen = chosen or list(programs().values())
+    for program in chosen:
+        if request.record and program.live:
+            record(program, host, _versions(python))
+        report.programs.append(replay_program(program, host))
+        on_done(program.name, len(chosen))
+    report.environment = report.environment or _versions(python)
+    return report
+
+
+def _replay_cases(
+    request: Request,
+    python: Path,
+    report: Report,
+    on_done: Callable[[str, int], None],
+) -> None:
+    """Let the child process replay the cases, and take its lines."""
+    announced: dict[str, Any] = {}
+
+    def take(line: str) -> None:
+        content = json.loads(line)
+        if not announced:
+            announced.update(content)
+            report.environment = content["environment"]
+            return
+        report.cases.append(judged(content))
+        on_done(report.cases[-1].family, announced["cases"])
+
+    golden = str(request.golden.resolve())
+    module = ["-W", "ignore", "-m", "harness.oracle.live", golden]
+    command = [str(python), *module, *request.families]
+    variables = {**quiet_variables(), "PYTHONPATH": str(ROOT)}
+    status, errors = run_command(command, "", take, variables)
+    if status or len(report.cases) != announced.get("cases"):
+        last = (errors.strip().splitlines() or ["no error was printed"])[-1]
+        done = f"{len(report.cases)} of {announced.get('cases', 'unknown')}"
+        text = f"oracle: expected a row for every case, got {done}, status {status}"
+        raise HarnessError(f"{text}: {last}")
+
+
+def _versions(python: Path) -> dict[str, str]:
+    """Return what the originals run on."""
+    found: list[str] = []
+    module = ["-W", "ignore", "-m", "harness.oracle.live", "--versions"]
+    variables = {**quiet_variables(), "PYTHONPATH": str(ROOT)}
+    status, errors = run_command([str(python), *module], "", found.append, variables)
+    if status:
+        raise HarnessError(f"oracle: TensorFlow 1.15 does not start: {errors[-300:]}")
+    versions: dict[str, str] = json.loads(found[-1])["environment"]
+    return versions

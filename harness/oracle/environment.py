@@ -1,0 +1,90 @@
+"""The environment of the originals: TensorFlow 1.15 under a Python 3.7 found here."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from harness.dropin.running import quiet_variables
+
+__all__ = ["HOME", "MissingOracleError", "find_python", "oracle_python"]
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+HOME = ROOT / ".envs/oracle"
+REQUIREMENTS = ROOT / "harness/environments/oracle.txt"
+VARIABLE = "LOCKSTEP_PYTHON37"
+
+
+class MissingOracleError(Exception):
+    """The originals cannot be run here; the text is one sentence that says why."""
+
+
+def oracle_python(home: Path = HOME) -> Path:
+    """Return the interpreter of the environment, made unless its stamp is current.
+
+    Raises:
+        MissingOracleError: there is no Python 3.7, or no TensorFlow 1.15 to install.
+    """
+    python = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    base = find_python(os.environ)
+    if base is None:
+        raise MissingOracleError(
+            "no Python 3.7 on PATH or among pyenv's versions; install one, or set "
+            f"{VARIABLE} to its path"
+        )
+    recipe = f"{base} {home.resolve()}".encode() + REQUIREMENTS.read_bytes()
+    stamp, current = home / "stamp", hashlib.sha256(recipe).hexdigest()
+    if not (stamp.exists() and stamp.read_text() == current and python.exists()):
+        _build(base, home, python)
+        # Written last: an install that was killed has no stamp and is made anew.
+        stamp.write_text(current)
+    return python
+
+
+def find_python(variables: Mapping[str, str]) -> Path | None:
+    """Return a Python 3.7: the one that is named, one on PATH, or one of pyenv's."""
+    return next((path for path in _candidates(variables) if _is_37(path)), None)
+
+
+def _candidates(variables: Mapping[str, str]) -> Iterator[Path]:
+    if variables.get(VARIABLE):
+        yield Path(variables[VARIABLE])
+    found = shutil.which("python3.7", path=variables.get("PATH", ""))
+    if found:
+        yield Path(found)
+    home = variables.get("HOME", "")
+    for root in (variables.get("PYENV_ROOT"), f"{home}/.pyenv" if home else None):
+        if root:
+            yield from sorted(Path(root).glob("versions/3.7*/bin/python3.7"))
+
+
+def _is_37(path: Path) -> bool:
+    """Ask the interpreter itself: a shim of pyenv may stand for nothing."""
+    ask = "import sys; print(sys.version_info[:2] == (3, 7))"
+    try:
+        command = [str(path), "-c", ask]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.stdout.strip() == "True"
+
+
+def _build(base: Path, home: Path, python: Path) -> None:
+    """Make the environment from nothing."""
+    print(f"Making {home.name}; this is done once and takes a few minutes.", flush=True)
+    (home / "stamp").unlink(missing_ok=True)
+    install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    for command in (
+        [str(base), "-m", "venv", "--clear", str(home)],
+        [str(python), *install, "-r", str(REQUIREMENTS)],
+        [str(python), "-c", "import tensorflow.contrib.opt"],
+    ):
+        variables = quiet_variables()
+        done = subprocess.run(command, capture_output=True, text=True, env=variables)
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or ["no error was printed"])[-1]
+            raise MissingOracleError(f"TensorFlow 1.15 could not be installed: {last}")

@@ -1,0 +1,97 @@
+"""What was computed beside what was recorded: the same bits, or where they part.
+
+FORMAT.md has the rule: NaN equals NaN, the sign of zero is not significant, and a
+distance is counted in spacings of the largest recorded magnitude of a quantity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from harness.oracle.live.golden import array
+
+__all__ = ["Compared", "compare", "distance"]
+
+
+class Compared:
+    """One recorded value: where it stands, what was found, how far apart they are."""
+
+    def __init__(self, where: str, recorded: Any, found: Any, ulp: float) -> None:
+        self.where = where
+        self.recorded = recorded
+        self.found = found
+        self.ulp = ulp
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what a report says of a difference; infinity is a string."""
+        ulp = self.ulp if np.isfinite(self.ulp) else "inf"
+        told = {"recorded": _told(self.recorded), "found": _told(self.found)}
+        return {"where": self.where, "ulp": ulp, **told}
+
+
+def compare(recorded: Any, found: Any, where: str = "") -> Iterator[Compared]:
+    """Yield every recorded value beside the one found.
+
+    What was found besides is passed over, for the recording says what it is about. What
+    is missing, has another form or another type is infinitely far.
+    """
+    if isinstance(found, (np.ndarray, np.generic)):
+        yield _of_arrays(recorded, np.asarray(found), where)
+    elif isinstance(recorded, dict) and isinstance(found, dict):
+        for key in recorded:
+            place = f"{where}/{key}".lstrip("/")
+            if key in found:
+                yield from compare(recorded[key], found[key], place)
+            else:
+                yield Compared(place, recorded[key], "nothing", np.inf)
+    elif isinstance(recorded, list) and isinstance(found, list):
+        yield Compared(f"{where}: length", *_unlike(len(recorded), len(found)))
+        for position, pair in enumerate(zip(recorded, found)):
+            yield from compare(*pair, f"{where}/{position}".lstrip("/"))
+    else:
+        yield Compared(where, *_unlike(recorded, found))
+
+
+def distance(recorded: Any, found: Any) -> float:
+    """Return how far two arrays of one dtype are apart, in ULP."""
+    if recorded.shape != found.shape:
+        return float(np.inf)
+    if recorded.dtype.kind != "f":
+        return 0.0 if np.array_equal(recorded, found) else float(np.inf)
+    wide, wide_found = recorded.astype(np.float64), found.astype(np.float64)
+    same = (wide == wide_found) | (np.isnan(wide) & np.isnan(wide_found))
+    if same.all():
+        return 0.0
+    if not (np.isfinite(wide) == np.isfinite(wide_found))[~same].all():
+        return float(np.inf)
+    if not np.isfinite(wide[~same]).all():
+        return float(np.inf)
+    finite = np.abs(recorded[np.isfinite(recorded)])
+    return float(np.abs(wide_found - wide)[~same].max() / np.spacing(finite.max()))
+
+
+def _of_arrays(recorded: Any, found: Any, where: str) -> Compared:
+    """Decode what was recorded in the dtype that was found; a double is never right."""
+    if found.dtype == np.float64 or found.dtype.kind not in "fiub":
+        return Compared(where, recorded, f"{found.dtype} {found}", np.inf)
+    try:
+        decoded = array(recorded, found.dtype)
+    except (TypeError, ValueError):
+        return Compared(where, recorded, found.tolist(), np.inf)
+    if decoded.size == 0 and found.size == 0:
+        # An empty array loses its trailing dimensions.
+        decoded = decoded.reshape(found.shape)
+    return Compared(where, recorded, found.tolist(), distance(decoded, found))
+
+
+def _unlike(recorded: Any, found: Any) -> tuple[Any, Any, float]:
+    same = type(recorded) is type(found) and recorded == found
+    return recorded, found, 0.0 if same else float(np.inf)
+
+
+def _told(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."

@@ -1,0 +1,62 @@
+"""Golden files as FORMAT.md describes them, read without the rest of the harness."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Case", "Variable", "array", "read_cases"]
+
+
+class Variable:
+    """A variable of a case."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.name: str = given["name"]
+        self.dtype = np.dtype(given["dtype"])
+        self.value = array(given["value"], self.dtype, given["shape"])
+
+
+class Case:
+    """One recorded case."""
+
+    def __init__(self, family: str, given: dict[str, Any]) -> None:
+        self.family = family
+        self.id: str = given["id"]
+        self.kind: str = given["kind"]
+        self.source: str = given["source"]
+        self.inputs: dict[str, Any] = given["inputs"]
+        self.expected: dict[str, Any] = given["expected"]
+
+    @property
+    def variables(self) -> list[Variable]:
+        """The variables with their initial values."""
+        return [Variable(given) for given in self.inputs["variables"]]
+
+
+def read_cases(folder: Path, families: list[str]) -> Iterator[Case]:
+    """Yield the cases of all golden files in ``folder``, or of some families."""
+    for path in sorted(folder.glob("*.json")):
+        content = json.loads(path.read_text("utf-8"))
+        if not families or content["family"] in families:
+            for given in content["cases"]:
+                yield Case(content["family"], given)
+
+
+def array(value: Any, dtype: Any, shape: Any = None) -> Any:
+    """Decode a nested list: read as doubles, then round once to ``dtype``."""
+    dtype = np.dtype(dtype)
+    wide = np.float64 if dtype.kind == "f" else dtype
+    with np.errstate(over="ignore"):
+        decoded = np.array(_numbers(value), wide).astype(dtype)
+    return decoded if shape is None else decoded.reshape(shape)
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_numbers(entry) for entry in value]
+    return float(value) if isinstance(value, str) else value

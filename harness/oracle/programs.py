@@ -1,0 +1,101 @@
+"""Old programs on the live original and on Lockstep, against what was recorded."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from harness.dropin.declared import Program
+from harness.dropin.judging import Apart, compare, largest
+from harness.dropin.running import (
+    LOCKSTEP,
+    Host,
+    run,
+    run_phase,
+    take_checkpoints,
+)
+from harness.errors import HarnessError
+from harness.oracle.report import ProgramRow, Status
+from lockstep import registry
+
+__all__ = ["lacks", "record", "replay_program"]
+
+BY_HAND = "OpenSeq2Seq cannot be installed; what it documents, written as laws"
+
+
+def lacks(program: Program) -> list[str]:
+    """Return the names that a program needs and Lockstep does not have yet."""
+    names = registry.load("tf", strict=True) if program.needs else None
+    return [name for name in program.needs if not hasattr(names, name)]
+
+
+def replay_program(program: Program, original: Host) -> ProgramRow:
+    """Run a program on both hosts; where it can, let each go on from the other's file.
+
+    What is identical on the original, but further from it on Lockstep than is allowed,
+    is ``different``, with the reason.
+    """
+    recorded, count = program.recorded.lines, len(program.recorded.lines)
+    try:
+        status: Status = "identical" if program.live else "not live"
+        reason = ""
+        if program.live and (apart := _apart(program, original)):
+            first = f"on the original: {apart[0]}"
+            return ProgramRow(program.name, "different", count, reason=first)
+        if missing := lacks(program):
+            reason = f"Lockstep has no {', '.join(missing)} yet"
+            return ProgramRow(program.name, status, count, reason=reason)
+        with tempfile.TemporaryDirectory() as folder:
+            parts = run(program, LOCKSTEP, Path(folder))
+        apart = compare(recorded, [line for part in parts for line in part])
+        exchanged = _exchanged(program, original) if program.exchange else None
+    except HarnessError as error:
+        return ProgramRow(program.name, "error", count, reason=str(error))
+    worst = max(largest(apart), exchanged or 0.0)
+    if worst > program.ulp:
+        beyond = next((one for one in apart if one.ulp > program.ulp), None)
+        status, reason = "different", f"on Lockstep: {beyond or 'after an exchange'}"
+    return ProgramRow(program.name, status, count, largest(apart), exchanged, reason)
+
+
+def record(program: Program, original: Host, about: Mapping[str, str]) -> None:
+    """Write down what a program prints on the original, and its checkpoints.
+
+    One whose original cannot be run is made to say what Lockstep prints, which must
+    then be looked at: it is to be a list of laws that hold.
+    """
+    host = original if program.live else LOCKSTEP
+    with tempfile.TemporaryDirectory() as folder:
+        if program.exchange:
+            first = run_phase(program, program.phases[0], host, Path(folder))
+            take_checkpoints(Path(folder), program.checkpoints)
+            rest = program.phases[1:]
+            later = [run_phase(program, p, host, Path(folder)) for p in rest]
+            parts = [first, *later]
+        else:
+            parts = run(program, host, Path(folder))
+    facts = dict(about) if program.live else {"by": BY_HAND}
+    head = {"recorded": {**facts, "lines": [len(part) for part in parts]}}
+    lines = [json.dumps(head), *(line for part in parts for line in part)]
+    program.recording.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def _apart(program: Program, host: Host) -> Sequence[Apart]:
+    with tempfile.TemporaryDirectory() as folder:
+        parts = run(program, host, Path(folder))
+    return compare(program.recorded.lines, [line for part in parts for line in part])
+
+
+def _exchanged(program: Program, original: Host) -> float:
+    """Let each host go on from the other's checkpoint; return the largest distance."""
+    first, second = program.phases
+    recorded = program.of_phase(second, program.recorded.lines)
+    worst = 0.0
+    for hosts in ((original, LOCKSTEP), (LOCKSTEP, original)):
+        with tempfile.TemporaryDirectory() as folder:
+            run_phase(program, first, hosts[0], Path(folder))
+            lines = run_phase(program, second, hosts[1], Path(folder))
+        worst = max(worst, largest(compare(recorded, lines)))
+    return worst

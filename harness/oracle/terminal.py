@@ -1,0 +1,63 @@
+"""The oracle run as a command: progress, tables, and one sentence where it is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from harness.oracle.command import Request, run_oracle
+from harness.oracle.environment import MissingOracleError, oracle_python
+from harness.oracle.report import Report, print_report, write_report
+from harness.parity.report import check_writable
+
+__all__ = ["run_in_terminal"]
+
+WIDTH = 160
+
+
+def run_in_terminal(
+    golden: Path,
+    families: Sequence[str],
+    programs: Sequence[str],
+    record: bool,
+    report_file: Path | None,
+) -> int:
+    """Run, print, write the report; return the exit status.
+
+    It is 0 where the originals cannot be run: a sentence says so, and that is all.
+    """
+    if report_file is not None:
+        check_writable(report_file)
+    try:
+        python = oracle_python()
+    except MissingOracleError as missing:
+        print(f"oracle: skipped: {missing}.")
+        return 0
+    report = _with_progress(Request(golden, families, programs, record), python)
+    console = Console(width=max(Console().width, WIDTH))
+    print_report(report, console)
+    if report_file is not None:
+        write_report(report, report_file)
+        console.print(f"wrote {report_file}")
+    return int(report.failed)
+
+
+def _with_progress(request: Request, python: Path) -> Report:
+    """Show on a terminal how much is done."""
+    console = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    quiet = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=quiet) as progress:
+        task = progress.add_task("replaying", total=None)
+        totals: list[int] = []
+
+        def advance(name: str, total: int) -> None:
+            if totals[-1:] != [total]:
+                totals.append(total)
+                progress.reset(task, total=total)
+            progress.update(task, advance=1, description=name)
+
+        return run_oracle(request, python, advance)

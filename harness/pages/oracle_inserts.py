@@ -1,0 +1,116 @@
+"""What the live originals gave, and old programs on Lockstep, as inserts for pages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import get_args
+
+from harness.dropin.declared import find, programs
+from harness.dropin.moving import lines
+from harness.oracle.report import ProgramRow, Report, Status, read_report
+from harness.pages.parity_inserts import ulps
+from harness.pages.tables import Cell, table
+from harness.pages.templating import number, render
+
+__all__ = ["COMMAND", "oracle_inserts"]
+
+COMMAND = ".venv/bin/nox -s oracle -- --report results/oracle/report.json"
+STATUSES = get_args(Status)
+
+
+def oracle_inserts(results: Path) -> dict[str, str]:
+    """Return every insert about the live originals; they say so if none were run."""
+    report = read_report(results / "oracle/report.json")
+    if report is None:
+        nothing = render("not_measured.md.jinja", command=COMMAND)
+        texts = dict.fromkeys(("summary", "families", "programs"), nothing)
+    else:
+        texts = {
+            "summary": _summary(report),
+            "families": _families(report),
+            "programs": _programs(report),
+        }
+    texts["imports"] = _imports()
+    return {f"oracle_{name}": text for name, text in texts.items()}
+
+
+def _summary(report: Report) -> str:
+    counts = Counter(row.status for row in report.cases)
+    live = len(report.cases) - counts["not live"]
+    apart = {row.reason for row in report.cases if row.status == "listed"}
+    values = sum(row.compared for row in report.cases)
+    sentences = [
+        f"Of {number(live)} recorded cases of TensorFlow 1.15, "
+        f"{number(counts['identical'])} came out the same to the bit "
+        f"({number(values)} recorded quantities were compared)."
+    ]
+    if counts["listed"]:
+        worst = max(row.ulp for row in report.cases if row.status == "listed")
+        told = f"{number(counts['listed'])} are listed, at most {ulps(worst)} apart"
+        sentences.append(f"{told}: {'; '.join(apart)}.")
+    bad = counts["different"] + counts["error"]
+    if bad:
+        sentences.append(f"{number(bad)} differ or could not be replayed.")
+    about = ", ".join(f"{name} {v}" for name, v in report.environment.items())
+    return " ".join([*sentences, f"Run on {about}."]) + "\n"
+
+
+def _families(report: Report) -> str:
+    rows: list[list[Cell | str]] = []
+    for family, found in report.families().items():
+        counts = Counter(row.status for row in found)
+        numbers = [Cell(str(counts[s]), float(counts[s])) for s in STATUSES]
+        worst = max(row.ulp for row in found)
+        live = counts["not live"] < len(found)
+        apart = Cell(ulps(worst), worst) if live else Cell("–", None)
+        rows.append([Cell(family, family, "code"), *numbers, apart])
+    columns = ["Family", *(status.capitalize() for status in STATUSES), "Largest"]
+    return table("Recorded cases on the live originals", columns, rows)
+
+
+def _programs(report: Report) -> str:
+    rows: list[list[Cell | str]] = [
+        [
+            Cell(row.name, row.name, "code"),
+            Cell(find(row.name).shows.replace("`", ""), None, "wrap"),
+            row.status,
+            _apart(row),
+            _why(row),
+        ]
+        for row in report.programs
+        if row.name in programs()
+    ]
+    columns = ["Program", "Shows", "On the original, live", "On Lockstep", "Why"]
+    return table("Old programs: what they printed, recorded and now", columns, rows)
+
+
+def _apart(row: ProgramRow) -> Cell:
+    """Say how far Lockstep is from what was recorded."""
+    if row.ulp is None:
+        return Cell("not run", None, "none")
+    worst = max(row.ulp, row.exchanged or 0.0)
+    within = row.status in ("identical", "not live")
+    return Cell(ulps(worst), worst, "good" if within else "bad")
+
+
+def _why(row: ProgramRow) -> Cell:
+    apart = row.ulp or row.exchanged
+    text = row.reason or (find(row.name).reason if apart else "")
+    return Cell(text, None, "wrap")
+
+
+def _imports() -> str:
+    """The import lines of old code and what becomes of them."""
+    rows: list[list[Cell | str]] = [
+        [
+            Cell(line.original.replace("{rest}", "NAME"), None, "code"),
+            Cell(
+                "; ".join(filter(None, line.moved)).replace("{rest}", "NAME"),
+                None,
+                "code",
+            ),
+        ]
+        for line in lines()
+    ]
+    return table("Import lines that change", ["Old code", "Becomes"], rows)

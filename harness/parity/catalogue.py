@@ -1,0 +1,86 @@
+"""The catalogue of differences: every quirk of the originals and what became of it.
+
+``catalogue.toml`` lists the rows: where strict and the default part, or are both as the
+original was though one might not expect it. Each entry of a row has a section on
+docs/differences.md, a script, and quotes from recorded cases (``quotes`` replays them).
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+__all__ = ["MARKS", "Entry", "Quote", "Row", "catalogue", "entries"]
+
+MARKS = {
+    "kept": "the default does what the original did",
+    "fixed": "the default does what the original should have done",
+    "refused": "the default says at once what is wrong",
+    "race": "the original gave one of several results; ours is always the same one",
+}
+"""What the default does in place of the original."""
+
+
+@dataclass(frozen=True)
+class Quote:
+    """Where to look: a quantity (``a/b/c``) of a recorded case after a step, from 1.
+
+    Without ``quantity`` only errors are told. Without ``index`` a large array is quoted
+    where the modes are furthest apart. ``host`` is BACKEND or BACKEND:FACE.
+    """
+
+    case: str
+    quantity: str = ""
+    step: int = 1
+    index: Sequence[int] | None = None
+    host: str = "reference"
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One section of the page; either ``recorded`` or the reason why there is none."""
+
+    anchor: str
+    does: Sequence[str]
+    recorded: Sequence[Quote] = ()
+    not_recorded: str = ""
+
+    @property
+    def script(self) -> str:
+        """The name of the script, without its suffix."""
+        return self.anchor.replace("-", "_")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One quirk of a component, and the sections of the page about it."""
+
+    of: str
+    quirk: str
+    entries: Sequence[Entry]
+
+
+@cache
+def catalogue() -> Sequence[Row]:
+    """Read ``catalogue.toml``."""
+    path = Path(__file__).parent / "catalogue.toml"
+    rows = tomllib.loads(path.read_text("utf-8"))["row"]
+    return [_row(**row) for row in rows]
+
+
+def entries() -> list[Entry]:
+    """Return the entries of all rows."""
+    return [entry for row in catalogue() for entry in row.entries]
+
+
+def _row(of: str, quirk: str, entry: Sequence[Mapping[str, Any]]) -> Row:
+    return Row(of, quirk, [_entry(**content) for content in entry])
+
+
+def _entry(recorded: Sequence[Mapping[str, Any]] = (), **content: Any) -> Entry:
+    return Entry(**content, recorded=[Quote(**quote) for quote in recorded])

@@ -1,0 +1,297 @@
+"""Family ``agn``: workers that take turns, each with weights of its own.
+
+Quantities of the acting worker end with ``/local``, those that all share with
+``/global``; with the first and the last event comes the state of every worker, at the
+start and at the end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.parity.cases import (
+    CannotInterpretError,
+    Case,
+    NotBuiltError,
+    Variable,
+    array,
+    gradient,
+)
+from lockstep.interface import Array, Gradient, Host, Worker
+from lockstep.spec.optimizers import OPTIMIZERS
+
+__all__ = ["KINDS", "expectations", "replay"]
+
+KINDS = frozenset(
+    {
+        "one_worker",
+        "two_workers",
+        "four_workers",
+        "uneven_workers",
+        "period_one",
+        "period_not_reached",
+        "absent",
+        "zero_gradients",
+        "nonfinite",
+        "scalars",
+        "float16",
+        "sparse",
+        "custom_getter",
+        "error_unknown_variable",
+        "error_iterator",
+        "error_all_absent",
+        "error_no_variables",
+    }
+)
+
+INPUTS = (
+    "optimizer",
+    "num_workers",
+    "communication_period",
+    "variables",
+    "events",
+    "what",
+)
+
+FACTS: Mapping[str, str] = {
+    "local_name": "name/local",
+    "global_name": "name/global",
+    "accumulator_name": "name/accumulator",
+    "global_collection": "collection/global",
+    "local_collection": "collection/local",
+    "trainable_collection": "collection/trainable",
+    "reuse_gives_same": "reuse_gives_same",
+    "mapped_variables": "mapped_variables",
+}
+
+EXPECTED = ("initial", "events", "final_local", "raises", *FACTS)
+
+State = dict[str, Array]
+
+
+def replay(case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
+    """Let the workers take their steps in the order of the events."""
+    case.require_known(INPUTS, EXPECTED)
+    if not hasattr(host.names, "AGNOptimizer"):
+        raise NotBuiltError("AGNOptimizer does not exist yet")
+    if case.kind == "custom_getter":
+        named = dict(map(_declared, case.inputs["variables"]))
+        facts = host.getter_facts(named)
+        yield {name: np.array(fact) for name, fact in facts.items()}
+    elif case.kind.startswith("error_"):
+        _provoke(case.kind, host)
+    else:
+        yield from _with_ends(*_Training(case, host).run())
+
+
+def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
+    """Yield the recorded state after each event, or what the getter made."""
+    if case.kind == "custom_getter":
+        recorded = case.expected
+        yield {name: np.array(recorded[key]) for key, name in FACTS.items()}
+        return
+    variables = {v.name: v for v in case.variables}
+
+    def of_all(locals_: list[Any], when: str) -> State:
+        state: State = {}
+        for number, found in enumerate(locals_):
+            state |= _recorded(found, variables, f"worker {number} {when}")
+        return state
+
+    start = _recorded(case.expected["initial"]["global"], variables, "global at first")
+    start |= of_all(case.expected["initial"]["local"], "at first")
+    states = [
+        _recorded(event["local"], variables, "local")
+        | _recorded(event["global"], variables, "global")
+        for event in case.expected["events"]
+    ]
+    yield from _with_ends(
+        start, states, of_all(case.expected["final_local"], "at last")
+    )
+
+
+class _Training:
+    """The workers of a case on a host, each with an optimizer of its own."""
+
+    def __init__(self, case: Case, host: Host) -> None:
+        name, args = case.optimizer, case.inputs["optimizer"].get("args", {})
+        if name not in OPTIMIZERS:
+            raise CannotInterpretError(f"the optimizer {name!r}")
+        count, period = case.inputs["num_workers"], case.inputs["communication_period"]
+        self.host, self.spec = host, OPTIMIZERS[name]
+        self.bound = self.spec.bind((), args)
+        self.recorded, self.events = case.variables, case.inputs["events"]
+        self.counter = host.counter()
+        named = {v.name: v.value for v in self.recorded}
+        self.workers = host.workers(named, count)
+        self.optimizers = [
+            _optimizer(host, worker, (name, args), count, period)
+            for worker in self.workers
+        ]
+        self.steps = [host.compile(self._step(k)) for k in range(count)]
+
+    def _step(self, number: int) -> Any:
+        """Return a function of gradients: a training step of this worker."""
+        worker, optimizer = self.workers[number], self.optimizers[number]
+
+        def step(gradients: list[Any]) -> list[Any]:
+            pairs = list(zip(gradients, worker.variables, strict=True))
+            with worker.scope():
+                return [optimizer.apply_gradients(pairs, global_step=self.counter)]
+
+        return step
+
+    def run(self) -> tuple[State, list[State], State]:
+        """Return the state at first, after each event, and of all workers at last."""
+        for number, worker in enumerate(self.workers):
+            self.host.compile(self._start(number, worker))([])
+        start = self.shared(0, "global at first") | self.all_workers("at first")
+        states = []
+        for event in self.events:
+            number = event["worker"]
+            pairs = zip(event["gradients"], self.recorded, strict=True)
+            self.steps[number]([gradient(g, v) for g, v in pairs])
+            states.append(self.own(number, "local") | self.shared(number, "global"))
+        return start, states, self.all_workers("at last")
+
+    def _start(self, number: int, worker: Worker) -> Any:
+        def start(gradients: list[Any]) -> list[Any]:
+            with worker.scope():
+                return [self.optimizers[number].get_init_op(number)]
+
+        return start
+
+    def all_workers(self, when: str) -> State:
+        """Read what each worker has of its own."""
+        state: State = {}
+        for number in range(len(self.workers)):
+            state |= self.own(number, f"worker {number} {when}")
+        return state
+
+    def own(self, number: int, where: str) -> State:
+        """Read what a worker has of its own."""
+        worker, optimizer = self.workers[number], self.optimizers[number]
+        state = self._variables(number, worker.variables, where)
+        for recorded, gathered in zip(self.recorded, worker.accumulators, strict=True):
+            state[f"accumulators/{where}/{recorded.name}"] = self._read(gathered)
+        counted = np.asarray(self._read(optimizer.local_step), np.int64)
+        state[f"local_step/{where}"] = counted
+        shared = {key: self.bound[start] for key, start in self._powers().items()}
+        shared |= self.host.shared(optimizer)
+        for name, scalar in shared.items():
+            state[f"non_slots/{name}/{where}"] = np.array(scalar, np.float32)
+        return state
+
+    def _powers(self) -> Mapping[str, str]:
+        """Return the shared scalars and what they start at, where no step made them."""
+        return self.spec.shared or {}
+
+    def shared(self, number: int, where: str) -> State:
+        """Read what all workers share, through the optimizer of this one."""
+        state = self._variables(number, self.workers[number].centers, where)
+        state[f"global_step/{where}"] = self._read(self.counter)
+        return state
+
+    def _variables(self, number: int, variables: Any, where: str) -> State:
+        state: State = {}
+        for recorded, variable in zip(self.recorded, variables, strict=True):
+            state[f"variables/{where}/{recorded.name}"] = self._read(variable)
+            for slot in self.spec.active_slots(self.bound):
+                made = self.host.slot(self.optimizers[number], variable, slot.name)
+                initial = self.spec.initial_value(slot, self.bound)
+                filled = np.full(recorded.shape, initial, recorded.dtype)
+                key = f"slots/{slot.name}/{where}/{recorded.name}"
+                state[key] = filled if made is None else np.array(made)
+        return state
+
+    def _read(self, variable: Any) -> Array:
+        """Read a copy: what a host hands out may change with its next step."""
+        return np.array(self.host.read(variable))
+
+
+def _optimizer(
+    host: Host, worker: Worker, rule: tuple[str, Any], count: int, period: int
+) -> Any:
+    """Make the optimizer of one worker around a base optimizer of its own."""
+    with worker.scope():
+        base = host.optimizer(*rule, worker.variables)
+        make = host.names.AGNOptimizer
+        return make(base, count, worker.getter, communication_period=period)
+
+
+def _with_ends(start: State, states: list[State], end: State) -> Iterator[State]:
+    """Put the start into the first state and the end into the last."""
+    for number, state in enumerate(states):
+        first = start if number == 0 else {}
+        last = end if number == len(states) - 1 else {}
+        yield first | state | last
+
+
+def _recorded(found: Mapping[str, Any], variables: Any, where: str) -> State:
+    """Flatten one recorded state of a worker, or the shared one."""
+    state: State = {}
+    for key, value in found.items():
+        if key in ("variables", "accumulators"):
+            state |= _by_variable(f"{key}/{where}", value, variables)
+        elif key == "slots":
+            for slot, named in value.items():
+                state |= _by_variable(f"slots/{slot}/{where}", named, variables)
+        elif key == "non_slots":
+            for name, scalar in value.items():
+                state[f"non_slots/{name}/{where}"] = array(scalar, "float32")
+        elif key in ("local_step", "global_step"):
+            state[f"{key}/{where}"] = array(value, "int64")
+        else:
+            raise CannotInterpretError(f"the recorded quantity {key!r}")
+    return state
+
+
+def _by_variable(
+    prefix: str, named: Mapping[str, Any], variables: Mapping[str, Variable]
+) -> State:
+    return {
+        f"{prefix}/{name}": array(
+            value, str(variables[name].dtype), variables[name].shape
+        )
+        for name, value in named.items()
+    }
+
+
+def _declared(text: str) -> tuple[str, bool]:
+    """Read a variable of kind ``custom_getter``, such as ``net/w (trainable)``."""
+    match = re.fullmatch(r"(\S+) \((not )?trainable\)", text)
+    if match is None:
+        raise CannotInterpretError(f"the variable {text!r}")
+    return match[1], match[2] is None
+
+
+def _provoke(kind: str, host: Host) -> None:
+    """Do what a case of kind ``error_*`` names; FORMAT.md says with what."""
+    named = {"w": np.array([[1, 2]], np.float32)}
+    without = kind == "error_no_variables"
+    (worker,) = host.workers({} if without else named, 1)
+    rule = "GradientDescent", {"learning_rate": 0.1}
+    stranger = host.variable("stranger", named["w"])
+    if kind == "error_unknown_variable":
+        worker = worker._replace(variables=[*worker.variables, stranger])
+    optimizer = _optimizer(host, worker, rule, 1, 10)
+
+    def act(gradients: list[Any]) -> list[Any]:
+        with worker.scope():
+            if without:
+                return [optimizer.get_init_op(0)]
+            pairs = [(gradients[0], worker.variables[-1])]
+            given = iter(pairs) if kind == "error_iterator" else pairs
+            return [optimizer.apply_gradients(given)]
+
+    gradients: dict[str, list[Gradient]] = {
+        "error_no_variables": [],
+        "error_all_absent": [None],
+        "error_unknown_variable": [np.ones((1, 2), np.float32)],
+        "error_iterator": [np.ones((1, 2), np.float32)],
+    }
+    host.compile(act)(gradients[kind])

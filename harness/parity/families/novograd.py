@@ -1,0 +1,100 @@
+"""Family ``novograd``: OpenSeq2Seq's NovoGrad, whose second moment is never stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace as changed
+from typing import Any
+
+import numpy as np
+
+from harness.parity.cases import CannotInterpretError, Case, array
+from harness.parity.trajectory import Training, recorded_state
+from lockstep.interface import Array, Host
+
+__all__ = ["KINDS", "expectations", "replay"]
+
+TRAINED = {
+    "dense",
+    "zero_gradient",
+    "tiny_gradient",
+    "sparse",
+    "nonfinite",
+    "norm_overflow",
+}
+AS: Mapping[str, Callable[[list[Any]], Any]] = {
+    "iterator": iter,
+    "tuple": tuple,
+    "absent": lambda pairs: [(None, variable) for _, variable in pairs],
+    "float16": list,
+    "second_instance": list,
+}
+"""Kind of refusal -> how the pairs are given."""
+
+KINDS = frozenset({*TRAINED, *AS, "second_apply_call"})
+
+
+def replay(case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
+    """Apply the gradients, or do what the original refuses."""
+    if case.kind in AS:
+        yield from _replay_refusal(case, host)
+    elif case.kind == "second_apply_call":
+        yield from _replay_second_call(case, host)
+    else:
+        case.require_known(("args", "variables", "gradients"), ("steps",))
+        training = Training(_with_optimizer(case), host)
+        yield from training.run(training.base)
+
+
+def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
+    """Yield the recorded trajectory; ``ema_variable`` is the slot second_moment."""
+    variables = {v.name: v for v in case.variables}
+    for step in case.expected["steps"]:
+        rest = {key: value for key, value in step.items() if key != "ema_variable"}
+        stored = step.get("ema_variable", {})
+        yield {
+            **recorded_state(rest, variables),
+            **{
+                f"slots/second_moment/{name}": array(value, "float32")
+                for name, value in stored.items()
+            },
+        }
+
+
+def _with_optimizer(case: Case, **inputs: Any) -> Case:
+    """Name the optimizer and its arguments as the other families do."""
+    optimizer = {"name": "NovoGrad", "args": case.inputs.get("args", {})}
+    return changed(case, inputs={**case.inputs, "optimizer": optimizer, **inputs})
+
+
+def _replay_second_call(case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
+    """Build two updates of the same variable with one object; run only the second."""
+    first, second = "first_call_gradient", "second_call_gradient"
+    case.require_known(("args", "variables", first, second, "run"), ("steps",))
+    if case.inputs["run"] != "second only" or len(case.variables) != 1:
+        raise CannotInterpretError(f"run {case.inputs['run']!r}")
+    steps = [[case.inputs[second]]]
+    training = Training(_with_optimizer(case, gradients=steps), host)
+    (recorded,), (variable,) = case.variables, training.variables
+    built = array(case.inputs[first], str(recorded.dtype), recorded.shape)
+    training.base.apply_gradients([(built, variable)])
+    yield from training.run(training.base)
+
+
+def _replay_refusal(case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
+    """Apply once, to the variable of error cases that name none."""
+    case.require_known(("what",), ("raises",))
+    dtype = np.float16 if case.kind == "float16" else np.float32
+    variable = host.variable("w", np.array([1, 2], dtype))
+    instances = 2 if case.kind == "second_instance" else 1
+
+    def apply(gradients: list[Any]) -> list[Any]:
+        return [
+            host.optimizer("NovoGrad", {}, [variable]).apply_gradients(
+                AS[case.kind]([(gradients[0], variable)])
+            )
+            for _ in range(instances)
+        ]
+
+    host.compile(apply)([np.ones(2, dtype)])
+    yield {}

@@ -1,0 +1,76 @@
+"""Cases of ``optimize_loss`` that fail: what they leave out, and what they override."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.parity.cases import CannotInterpretError, Case
+
+__all__ = ["INPUTS", "INSTANCE", "PASSED_ON", "inputs_of_refused"]
+
+PASSED_ON = (
+    "dtype",
+    "clip_gradients",
+    "larc_params",
+    "loss_scaling",
+    "loss_scaling_params",
+    "on_horovod",
+    "iter_size",
+    "summaries",
+)
+"""Arguments that are handed over as they were recorded."""
+INPUTS = (
+    *PASSED_ON,
+    "optimizer",
+    "optimizer_params",
+    "lr_policy",
+    "variables",
+    "gradients",
+    "horovod_size",
+    "skip_update",
+    "trainable",
+    "what",
+)
+INSTANCE, TWO_ROWS = "an Adam instance", "sparse, two rows"
+
+# What an error case that leaves these out was recorded with: see FORMAT.md.
+ASSUMED: Mapping[str, Any] = {
+    "optimizer": "SGD",
+    "optimizer_params": {},
+    "lr_policy": {"name": "fixed_lr", "args": {"learning_rate": 0.1}},
+    "dtype": "float32",
+    "variables": [{"name": "w", "dtype": "float32", "shape": [2], "value": [1, 2]}],
+    "gradients": [[[1, 1]]],
+}
+
+
+def inputs_of_refused(case: Case) -> Mapping[str, Any]:
+    """Return the inputs of an error case, those that it leaves out as assumed."""
+    what = dict(case.inputs["what"])
+    given = {**ASSUMED, **{k: v for k, v in case.inputs.items() if k != "what"}}
+    shape = what.pop("variable_shape", None)
+    if shape is not None:
+        ones = np.ones(shape).tolist()
+        given["variables"] = [{**given["variables"][0], "shape": shape, "value": ones}]
+        given["gradients"] = [[ones]]
+    if "gradient" in what:
+        given |= _with_gradient(what.pop("gradient"), given["variables"][0])
+        given |= {"skip_update": [True]} if "iter_size" in what else {}
+    for key in what:
+        if key not in INPUTS:
+            raise CannotInterpretError(f"the argument {key!r}")
+    return {**given, **what}
+
+
+def _with_gradient(given: Any, variable: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a gradient, and a variable of the shape that it needs."""
+    if given is None:
+        return {"gradients": [[None]]}
+    if given != TWO_ROWS:
+        raise CannotInterpretError(f"the gradient {given!r}")
+    rows = {"indices": [0, 1], "values": [[1, 1], [1, 1]], "dense_shape": [2, 2]}
+    matrix = {**variable, "shape": [2, 2], "value": [[1, 2], [1, 2]]}
+    return {"gradients": [[rows]], "variables": [matrix]}

@@ -1,0 +1,160 @@
+"""The catalogue is complete, says the same everywhere, and quotes what is so."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import asdict, replace
+
+import pytest
+
+from harness.errors import HarnessError
+from harness.parity.agreement import differences
+from harness.parity.cases import GOLDEN, Case, read_cases
+from harness.parity.catalogue import (
+    MARKS,
+    Entry,
+    Quote,
+    Row,
+    catalogue,
+    entries,
+)
+from harness.parity.quotes import RECORD, Quoted, quote, quotes_of
+from harness.processes import ROOT
+from lockstep import registry
+
+PAGE = ROOT / "docs" / "differences.md"
+SCRIPTS = ROOT / "docs" / "examples" / "differences"
+HOSTS = sorted({quoted.host for entry in entries() for quoted in entry.recorded})
+
+
+@pytest.fixture(scope="module")
+def recorded() -> list[Quoted]:
+    return [Quoted(**content) for content in json.loads(RECORD.read_text("utf-8"))]
+
+
+@pytest.fixture(scope="module")
+def cases() -> dict[str, Case]:
+    return {case.id: case for case in read_cases(GOLDEN)}
+
+
+# -- complete --------------------------------------------------------------------------
+
+
+def test_page_catalogue_and_scripts_have_the_same_entries() -> None:
+    page = PAGE.read_text("utf-8")
+    anchors = [entry.anchor for entry in entries()]
+    assert Counter(re.findall(r"\{ #([\w-]+) \}", page)) == Counter(anchors)
+    scripts = sorted(path.stem for path in SCRIPTS.glob("*.py"))
+    assert scripts == sorted(entry.script for entry in entries())
+
+
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.anchor)
+def test_a_section_shows_its_own_entry_and_no_other(entry: Entry) -> None:
+    page = PAGE.read_text("utf-8")
+    (section,) = re.findall(
+        rf"^### [^\n]+ \{{ #{entry.anchor} \}}$(.+?)(?=^##|\Z)", page, re.M | re.S
+    )
+    shown = re.findall(r'"generated/inserts/difference_(\w+)\.md"', section)
+    assert shown == [entry.script]
+    assert section.lstrip()[:3] != "---", "a paragraph comes first"
+
+
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.anchor)
+def test_an_entry_has_a_mark_and_cases_or_the_reason_why_not(entry: Entry) -> None:
+    assert entry.does
+    assert set(entry.does) <= set(MARKS)
+    assert bool(entry.recorded) != bool(entry.not_recorded)
+
+
+@pytest.mark.parametrize("row", catalogue(), ids=lambda row: f"{row.of}: {row.quirk}")
+def test_every_row_has_an_entry(row: Row) -> None:
+    assert row.entries
+
+
+def test_every_listed_difference_has_an_entry_that_quotes_it() -> None:
+    quoting = {entry.anchor for entry in entries() if entry.recorded}
+    assert {listed.anchor for listed in differences()} <= quoting
+
+
+# -- true ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_the_published_quotes_are_what_a_replay_gives(
+    recorded: list[Quoted], host: str
+) -> None:
+    if not registry.installed(host.partition(":")[0]):
+        pytest.skip(f"{host} needs a framework that is not installed")
+    published = [asdict(quoted) for quoted in recorded if quoted.host == host]
+    now = [asdict(quoted) for quoted in quotes_of(host)]
+    assert now == published, "write them anew: nox -s catalogue"
+
+
+def test_every_quote_is_published(recorded: list[Quoted]) -> None:
+    wanted = Counter(
+        (entry.anchor, given.case, given.quantity, given.host)
+        for entry in entries()
+        for given in entry.recorded
+    )
+    found = Counter((q.anchor, q.case, q.quantity, q.host) for q in recorded)
+    assert found == wanted
+
+
+def test_strict_gives_what_was_recorded(recorded: list[Quoted]) -> None:
+    assert recorded
+    assert [q for q in recorded if q.strict != q.recorded] == []
+
+
+def test_where_the_modes_part_the_difference_is_listed(
+    recorded: list[Quoted], cases: dict[str, Case]
+) -> None:
+    unlisted = [
+        (quoted.anchor, quoted.case)
+        for quoted in recorded
+        if quoted.default != quoted.strict
+        and not any(
+            listed.anchor == quoted.anchor
+            and listed.concerns(cases[quoted.case], quoted.host.partition(":")[0])
+            for listed in differences()
+        )
+    ]
+    assert unlisted == []
+
+
+@pytest.mark.parametrize(
+    "entry", [e for e in entries() if e.recorded], ids=lambda entry: entry.anchor
+)
+def test_the_marks_are_what_the_quotes_show(
+    recorded: list[Quoted], entry: Entry
+) -> None:
+    own = [quoted for quoted in recorded if quoted.anchor == entry.anchor]
+    apart = [quoted for quoted in own if quoted.default != quoted.recorded]
+    alike = not {"fixed", "refused"} & set(entry.does)
+    # An error may have the same class for another reason; the note says which.
+    explained = all("raises" in quoted.default and quoted.note for quoted in own)
+    assert bool(apart) != alike or explained
+    if entry.does == ["refused"]:
+        assert all(quoted.default == "raises ValueError" for quoted in own)
+
+
+# -- able to fail ----------------------------------------------------------------------
+
+
+def test_a_quantity_that_no_case_has_is_noticed(cases: dict[str, Case]) -> None:
+    wanted = Quote("loss_scale_dynamic-p-018", "loss_scale", step=2)
+    found = quote("dynamic-scale-floor", wanted, cases[wanted.case])
+    assert (found.recorded, found.strict, found.default) == ("1", "1", "0.25")
+    for wrong in replace(wanted, quantity="los_scale"), replace(wanted, step=100):
+        with pytest.raises(HarnessError, match="expected a quantity of the case"):
+            quote("dynamic-scale-floor", wrong, cases[wanted.case])
+
+
+def test_a_large_array_is_quoted_where_the_modes_are_furthest_apart(
+    cases: dict[str, Case],
+) -> None:
+    wanted = Quote("variable_clipping-p-006", "variables/emb")
+    found = quote("row-clip-duplicates", wanted, cases[wanted.case])
+    assert found.place == "element [0, 0], after step 1"
+    assert float(found.recorded) == float(found.strict) != float(found.default)

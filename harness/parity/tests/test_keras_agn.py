@@ -1,0 +1,78 @@
+"""Workers around Keras' own optimizers, against the reference with Keras' rules.
+
+The powers of beta are Keras' count of steps: under strict one count serves the worker
+and the center, which is what the reference does; by default each has its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.parity.distance import distance
+from lockstep import reference
+from lockstep.reference import keras_optimizers as rules
+
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+keras = pytest.importorskip("keras")
+keras3 = pytest.importorskip("lockstep.keras3")
+strict = pytest.importorskip("lockstep.keras3.strict")
+
+RULES: dict[str, tuple[Callable[[], Any], Callable[[], Any], float]] = {
+    "sgd": (
+        lambda: reference.GradientDescentOptimizer(0.125),
+        lambda: keras.optimizers.SGD(0.125),
+        0,
+    ),
+    "momentum": (
+        lambda: rules.KerasSGD(0.125, 0.875),
+        lambda: keras.optimizers.SGD(0.125, momentum=0.875),
+        1,
+    ),
+    "adam": (
+        lambda: rules.KerasAdam(0.01, epsilon=1e-7),
+        lambda: keras.optimizers.Adam(0.01),
+        8,
+    ),
+}
+"""Rules with the largest distance in ULPs: Keras' kernels take rsqrt approximately and
+order some operations otherwise, and later steps carry on from there."""
+ORDER = (0, 1, 0, 1, 1, 0, 0, 1, 1, 0, 0, 1)
+PERIOD = 3
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_workers_follow_the_wrapped_optimizers_own_rule(rule: str) -> None:
+    make_reference, make_host, allowed = RULES[rule]
+    start = np.array([0.25, -0.5, 2.0], np.float32)
+    ours, theirs = [], []
+    center: Any = None
+    other: Any = None
+    for _ in range(2):
+        getter = reference.AGNCustomGetter("/cpu:0", center)
+        twin = strict.AGNCustomGetter("/cpu:0", other)
+        center, other = getter.center, twin.center
+        (variable,) = getter([reference.Variable("w", start)])
+        base = make_reference()
+        ours.append((variable, reference.AGNOptimizer(base, 2, getter, PERIOD)))
+        (weight,) = twin([keras.Variable(start, name="w")])
+        theirs.append((weight, strict.AGNOptimizer(make_host(), 2, twin, PERIOD)))
+    for worker in (w for _, w in (*ours, *theirs)):
+        worker.get_init_op(0)
+    generator = np.random.default_rng(6)
+    for number in ORDER:
+        gradient = generator.normal(size=3).astype(np.float32)
+        variable, worker = ours[number]
+        worker.apply_gradients([(gradient, variable)])
+        weight, wrapper = theirs[number]
+        wrapper.apply_gradients([(gradient, weight)])
+        for got, expected in (
+            (weight, variable.value),
+            (other.shared["w"], center.variables["w"].value),
+        ):
+            assert distance(got.numpy(), expected).ulp <= allowed

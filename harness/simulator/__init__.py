@@ -1,0 +1,43 @@
+"""Asynchronous workers in simulated time: deterministic, in NumPy, in one process.
+
+Each method of data-parallel training is one file; :func:`simulate` lets its workers
+compute, send and receive in simulated seconds, and :func:`interleave` lets them take
+turns in a given order, with nothing in between. The same seed gives the same order of
+events, so the same staleness of every push.
+
+>>> import numpy as np
+>>> def gradients(weights, worker, generator):
+...     return {"w": weights["w"] - generator.normal()}
+>>> agn = AGN(Rule("GradientDescent", learning_rate=0.1), period=4)
+>>> run = simulate(agn, {"w": np.array(3.0)}, gradients, workers=3, steps=120)
+>>> run.steps, len(run.pushes)  # one round was not over
+(120, 29)
+"""
+
+from __future__ import annotations
+
+from harness.simulator.agn import AGN
+from harness.simulator.downpour import Downpour
+from harness.simulator.dynsgd import DynSGD
+from harness.simulator.easgd import EASGD
+from harness.simulator.events import Timing
+from harness.simulator.method import Method, Weights
+from harness.simulator.rule import Rule
+from harness.simulator.run import Push, Run, interleave, simulate
+from harness.simulator.synchronous import Synchronous
+
+__all__ = [
+    "AGN",
+    "EASGD",
+    "Downpour",
+    "DynSGD",
+    "Method",
+    "Push",
+    "Rule",
+    "Run",
+    "Synchronous",
+    "Timing",
+    "Weights",
+    "interleave",
+    "simulate",
+]

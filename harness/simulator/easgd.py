@@ -1,0 +1,90 @@
+"""Elastic averaging, asynchronous.
+
+S. Zhang, A. Choromanska, Y. LeCun, "Deep learning with Elastic Averaging SGD", NIPS
+2015, algorithm 1: after P local steps of a worker with weights w,
+e = alpha (w - c); w = w - e; c = c + e. The paper has a worker begin with it, where e
+is 0. The paper recommends alpha = 0.9 / n for n workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.errors import HarnessError
+from harness.simulator.method import Gradients, Pushed, Weights
+from harness.simulator.rule import Rule, RuleState
+from lockstep.spec.errors import sentence
+
+__all__ = ["EASGD"]
+
+
+class ElasticWorker(NamedTuple):
+    """A worker: its weights and the state of its rule."""
+
+    weights: Weights
+    state: RuleState
+
+
+class EASGD:
+    """Pull worker and server together, each by a part of their distance.
+
+    Args:
+        rule: the base optimizer of the workers.
+        period: local steps between two exchanges.
+        alpha: the part of the distance, 0 < alpha < 1.
+    """
+
+    waits_for_all = False
+
+    def __init__(self, rule: Rule, period: int, alpha: float) -> None:
+        if not 0 < alpha < 1:
+            remedy = "give 0.9 / n for n workers"
+            text = sentence("EASGD: alpha", "0 < alpha < 1", repr(alpha), remedy)
+            raise HarnessError(text)
+        self.rule = rule
+        self.period = period
+        self.alpha = alpha
+
+    def worker(self, weights: Weights) -> ElasticWorker:
+        """Return a worker at the server's weights."""
+        return ElasticWorker(dict(weights), self.rule.start(weights))
+
+    def server(self, weights: Weights) -> Weights:
+        """Return the server: nothing but weights."""
+        return dict(weights)
+
+    def weights_of(self, state: Any) -> Weights:
+        """Return the weights of a worker or of the server."""
+        found: Weights = getattr(state, "weights", state)
+        return found
+
+    def local_step(self, worker: ElasticWorker, gradients: Gradients) -> ElasticWorker:
+        """Take a step of the worker's own."""
+        return ElasticWorker(*self.rule.step(worker.weights, worker.state, gradients))
+
+    def push(self, worker: ElasticWorker) -> tuple[Weights, Any]:
+        """Send the weights."""
+        return worker.weights, None
+
+    def apply(
+        self, server: Weights, pushed: Sequence[Pushed]
+    ) -> tuple[Weights, list[Weights]]:
+        """Move towards each worker; the reply is how far."""
+        replies: list[Weights] = []
+        for arrays, _, _ in pushed:
+            moves = {n: self.part(w - server[n]) for n, w in arrays.items()}
+            server = {n: np.asarray(server[n] + move) for n, move in moves.items()}
+            replies.append(moves)
+        return server, replies
+
+    def part(self, distance: Any) -> Any:
+        """Return alpha times a distance, in its dtype."""
+        return np.asarray(distance * distance.dtype.type(self.alpha))
+
+    def pull(self, worker: ElasticWorker, reply: Weights) -> ElasticWorker:
+        """Move towards the server."""
+        moved = {n: np.asarray(worker.weights[n] - m) for n, m in reply.items()}
+        return worker._replace(weights=moved)

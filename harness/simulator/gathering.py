@@ -1,0 +1,133 @@
+"""Workers that train on weights of their own and push what they gathered meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.simulator.method import Gradients, Pushed, Weights
+from harness.simulator.rule import Rule, RuleState
+from lockstep.interface import Array, Rows
+
+__all__ = ["Gathering", "GatheringServer", "GatheringWorker"]
+
+
+class GatheringWorker(NamedTuple):
+    """A worker: its weights, the state of its rule, and what it gathered.
+
+    ``present`` are the names of the variables that had a gradient in the last step.
+    """
+
+    weights: Weights
+    state: RuleState
+    gathered: Weights
+    present: tuple[str, ...]
+
+
+class GatheringServer(NamedTuple):
+    """The shared weights, and the slots that the rule keeps for them."""
+
+    weights: Weights
+    state: RuleState
+
+
+class Gathering:
+    """The base of AGN, DOWNPOUR and DynSGD: they differ in what they make of a sum.
+
+    One local step of a worker with weights w, gradient g and sum a:
+    w = rule(w, g); a = a + g. At the end of a round the worker sends
+    :meth:`committed` of a, the server has c = rule(c, :meth:`weighed` of it), with the
+    worker's powers of beta, and the worker continues from c with a = 0.
+
+    Args:
+        rule: the base optimizer, of workers and server alike.
+        period: local steps between two pushes.
+    """
+
+    waits_for_all = False
+
+    def __init__(self, rule: Rule, period: int) -> None:
+        self.rule = rule
+        self.period = period
+
+    def committed(self, gathered: Array) -> Array:
+        """Return what is sent of a sum over a round."""
+        return gathered
+
+    def weighed(self, change: Array, staleness: int) -> Array:
+        """Return what the server makes of a change."""
+        return change
+
+    def worker(self, weights: Weights) -> GatheringWorker:
+        """Return a worker that has gathered nothing."""
+        zeros = {name: np.zeros_like(value) for name, value in weights.items()}
+        return GatheringWorker(dict(weights), self.rule.start(weights), zeros, ())
+
+    def server(self, weights: Weights) -> GatheringServer:
+        """Return the server with fresh slots."""
+        return GatheringServer(dict(weights), self.rule.start(weights))
+
+    def weights_of(self, state: GatheringWorker | GatheringServer) -> Weights:
+        """Return the weights of a worker or of the server."""
+        return state.weights
+
+    def local_step(
+        self, worker: GatheringWorker, gradients: Gradients
+    ) -> GatheringWorker:
+        """Step, then add the gradients up."""
+        moved, state = self.rule.step(worker.weights, worker.state, gradients)
+        gathered = dict(worker.gathered)
+        present = tuple(name for name, g in gradients.items() if g is not None)
+        for name in present:
+            change = self.gathered_of(worker, moved, name, gradients[name])
+            with np.errstate(all="ignore"):
+                gathered[name] = gathered[name] + change
+        return GatheringWorker(moved, state, gathered, present)
+
+    def gathered_of(
+        self, worker: GatheringWorker, moved: Weights, name: str, gradient: Any
+    ) -> Array:
+        """Return what one step adds to the sum: the gradient, rows added up."""
+        return dense(gradient, worker.weights[name])
+
+    def push(self, worker: GatheringWorker) -> tuple[Weights, Any]:
+        """Send the variables of the last step, and the worker's powers of beta."""
+        with np.errstate(all="ignore"):
+            sent = {n: self.committed(worker.gathered[n]) for n in worker.present}
+        return sent, worker.state.shared
+
+    def apply(
+        self, server: GatheringServer, pushed: Sequence[Pushed]
+    ) -> tuple[GatheringServer, list[Weights]]:
+        """Let the rule take one push after another, with the sender's powers."""
+        replies: list[Weights] = []
+        for arrays, shared, staleness in pushed:
+            changes = {n: self.weighed(a, staleness) for n, a in arrays.items()}
+            state = RuleState(server.state.slots, shared)
+            server = GatheringServer(*self.rule.step(server.weights, state, changes))
+            replies.append({name: server.weights[name] for name in arrays})
+        return server, replies
+
+    def pull(self, worker: GatheringWorker, reply: Weights) -> GatheringWorker:
+        """Continue from the server's weights; the slots stay, the powers go on."""
+        cleared = {name: np.zeros_like(value) for name, value in reply.items()}
+        return worker._replace(
+            weights={**worker.weights, **reply},
+            gathered={**worker.gathered, **cleared},
+            state=self.after_pull(worker.state),
+        )
+
+    def after_pull(self, state: RuleState) -> RuleState:
+        """Return a worker's state once its push was applied with its powers."""
+        return state._replace(shared=self.rule.advanced(state.shared))
+
+
+def dense(gradient: Array | Rows, like: Array) -> Array:
+    """Return a gradient as an array; the rows of a sparse one are added up."""
+    if not isinstance(gradient, Rows):
+        return gradient
+    total = np.zeros_like(like)
+    np.add.at(total, gradient.indices, gradient.values)
+    return total

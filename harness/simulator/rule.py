@@ -1,0 +1,73 @@
+"""A rule of TensorFlow 1 as a function of state, for weights that several hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lockstep import reference
+from lockstep.interface import Array, Gradient, Rows
+from lockstep.reference.optimizers import RuleOptimizer
+from lockstep.reference.state import Shared, Slots
+
+__all__ = ["Rule", "RuleState"]
+
+
+class RuleState(NamedTuple):
+    """What a rule keeps: slots by the variable's name, and scalars that all share."""
+
+    slots: Mapping[str, Slots]
+    shared: Shared
+
+
+class Rule:
+    """One of the base optimizers of the reference, such as ``Rule("Adam")``.
+
+    Args:
+        name: a name of :data:`lockstep.spec.optimizers.OPTIMIZERS`.
+        arguments: those of the optimizer, under TensorFlow 1's names.
+    """
+
+    def __init__(self, name: str, **arguments: Any) -> None:
+        # Only its rule and its arguments are used; it never holds state.
+        self.made: RuleOptimizer = getattr(reference, f"{name}Optimizer")(**arguments)
+
+    def start(self, weights: Mapping[str, Array]) -> RuleState:
+        """Return the state before the first step."""
+        made = {
+            name: reference.Variable(name, value) for name, value in weights.items()
+        }
+        slots = {name: self.made.initial_slots(v) for name, v in made.items()}
+        return RuleState(slots, dict(self.made.shared))
+
+    def step(
+        self,
+        weights: Mapping[str, Array],
+        state: RuleState,
+        gradients: Mapping[str, Gradient],
+    ) -> tuple[dict[str, Array], RuleState]:
+        """Return weights and state after one step on the gradients that are present."""
+        moved, slots = dict(weights), dict(state.slots)
+        for name, gradient in gradients.items():
+            if gradient is None:
+                continue
+            rule = self.made.rule
+            is_rows = isinstance(gradient, Rows)
+            apply = rule.update_rows if is_rows else rule.update_dense
+            policy = self.made.policy(weights[name].dtype)
+            with np.errstate(all="ignore"):
+                moved[name], slots[name] = apply(
+                    policy, state.shared, weights[name], slots[name], gradient
+                )
+        return moved, RuleState(slots, self.advanced(state.shared))
+
+    def advanced(self, shared: Shared) -> Shared:
+        """Return the shared powers, each times its parameter in float32."""
+        factors = (self.made.spec.shared or {}).items()
+        arguments = self.made.arguments
+        return {
+            power: np.asarray(shared[power] * np.float32(arguments[factor]))
+            for power, factor in factors
+        }

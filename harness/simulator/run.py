@@ -1,0 +1,247 @@
+"""Let the workers of a method run: in simulated time, or in a given order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.errors import HarnessError
+from harness.simulator.events import Queue, Timing
+from harness.simulator.method import Gradients, Method, Pushed, Weights
+from lockstep.spec.errors import sentence
+
+__all__ = ["Interleaving", "Push", "Run", "interleave", "simulate"]
+
+Gradient = Callable[[Weights, int, np.random.Generator], Gradients]
+"""(weights, number of the worker, its generator) -> gradients at these weights."""
+
+
+class Push(NamedTuple):
+    """One push as the server saw it: who, when, how many others came in between."""
+
+    worker: int
+    seconds: float
+    staleness: int
+
+
+@dataclass
+class Run:
+    """What came of a simulation.
+
+    Attributes:
+        weights: the server's, at the end.
+        pushes: in the order in which the server applied them.
+        trace: what ``observe`` returned, with the seconds, after each change of the
+            server's weights.
+        steps: local steps of all workers.
+        bytes_moved: both ways, all workers.
+        seconds: simulated, at the last event.
+    """
+
+    weights: Weights
+    pushes: list[Push] = field(default_factory=list)
+    trace: list[tuple[float, Any]] = field(default_factory=list)
+    steps: int = 0
+    bytes_moved: int = 0
+    seconds: float = 0.0
+
+    def staleness_histogram(self) -> dict[int, int]:
+        """Return staleness -> number of pushes, in ascending order."""
+        return dict(sorted(Counter(push.staleness for push in self.pushes).items()))
+
+
+class Interleaving:
+    """The server and the workers of a method, with nothing said about time.
+
+    Attributes:
+        workers: the state of each.
+        server: the server's state.
+        versions: how often the server's weights have changed.
+    """
+
+    def __init__(self, method: Method, weights: Weights, workers: int) -> None:
+        if workers < 1:
+            remedy = "give how many workers there are"
+            text = sentence("workers", "an integer >= 1", repr(workers), remedy)
+            raise HarnessError(text)
+        self.method = method
+        self.server = method.server(weights)
+        self.workers = [method.worker(weights) for _ in range(workers)]
+        self.versions = 0
+        self._pulled = [0] * workers
+        self._steps = [0] * workers
+
+    def step(self, worker: int, gradients: Gradients) -> bool:
+        """Take a local step; say whether the worker is to push now."""
+        self.workers[worker] = self.method.local_step(self.workers[worker], gradients)
+        self._steps[worker] += 1
+        return self._steps[worker] % self.method.period == 0
+
+    def apply(self, messages: dict[int, tuple[Weights, Any]]) -> dict[int, Weights]:
+        """Let messages arrive together, by worker; return the replies."""
+        numbers = sorted(messages)
+        pushed = [Pushed(*messages[k], self.staleness(k)) for k in numbers]
+        self.server, replies = self.method.apply(self.server, pushed)
+        self.versions += 1
+        for number in numbers:
+            # What it will pull is as old as this reply.
+            self._pulled[number] = self.versions
+        return dict(zip(numbers, replies, strict=True))
+
+    def staleness(self, worker: int) -> int:
+        """Return how often the server's weights have changed since a worker's pull."""
+        return self.versions - self._pulled[worker]
+
+    def pull(self, worker: int, reply: Weights) -> None:
+        """Let the reply to a push arrive."""
+        self.workers[worker] = self.method.pull(self.workers[worker], reply)
+
+
+def interleave(
+    method: Method,
+    weights: Weights,
+    workers: int,
+    events: Iterable[tuple[int, Gradients]],
+) -> Iterable[Interleaving]:
+    """Let workers step in the order of ``events``, and push and pull at once.
+
+    Args:
+        method: the method; one that waits for all is given its events in turns.
+        weights: at the start, of the server and of every worker.
+        workers: how many there are.
+        events: (number of the worker, its gradients).
+
+    Yields:
+        The same object after each event: its ``workers`` and its ``server``.
+    """
+    state = Interleaving(method, weights, workers)
+    waiting: dict[int, tuple[Weights, Any]] = {}
+    for number, gradients in events:
+        if state.step(number, gradients):
+            waiting[number] = method.push(state.workers[number])
+        if waiting and (len(waiting) == workers or not method.waits_for_all):
+            for sender, reply in state.apply(waiting).items():
+                state.pull(sender, reply)
+            waiting = {}
+        yield state
+
+
+def simulate(
+    method: Method,
+    weights: Weights,
+    gradient: Gradient,
+    workers: int,
+    steps: int,
+    timing: Timing | None = None,
+    seed: int = 0,
+    observe: Callable[[Weights], Any] | None = None,
+) -> Run:
+    """Let workers compute, push and pull in simulated time.
+
+    Each worker computes P local steps, sends, waits for the reply and goes on. Every
+    worker has two generators, of times and of data, drawn from the seed and its
+    number: how long a step takes does not depend on what is learned.
+
+    Args:
+        method: the method.
+        weights: at the start.
+        gradient: (weights, worker, generator) -> gradients.
+        workers: how many there are, >= 1.
+        steps: local steps of all workers together, after which none begins another.
+        timing: how long steps and messages take.
+        seed: of times and data.
+        observe: called with the server's weights after each of their changes.
+    """
+    return _Simulation(method, weights, workers, timing or Timing(), seed).run(
+        gradient, steps, observe
+    )
+
+
+class _Simulation:
+    """The events of one simulation."""
+
+    def __init__(
+        self, method: Method, weights: Weights, workers: int, timing: Timing, seed: int
+    ) -> None:
+        if timing.slowness and len(timing.slowness) != workers:
+            expected, got = f"{workers} factors", str(len(timing.slowness))
+            remedy = "give one a worker, or none"
+            raise HarnessError(sentence("Timing: slowness", expected, got, remedy))
+        self.state = Interleaving(method, weights, workers)
+        self.method, self.timing, self.queue = method, timing, Queue()
+        self.result = Run(weights)
+        self.waiting: dict[int, tuple[Weights, Any]] = {}
+        self.times, self.data = (
+            [np.random.default_rng([seed, kind, k]) for k in range(workers)]
+            for kind in (0, 1)
+        )
+
+    def run(
+        self,
+        gradient: Gradient,
+        steps: int,
+        observe: Callable[[Weights], Any] | None,
+    ) -> Run:
+        """Begin with every worker and go on until nothing is left to happen."""
+        self.gradient, self.left, self.observe = gradient, steps, observe
+        for number in range(len(self.state.workers)):
+            self.begin(number)
+        self.queue.run()
+        self.result.weights = self.method.weights_of(self.state.server)
+        self.result.seconds = self.queue.seconds
+        return self.result
+
+    def begin(self, number: int) -> None:
+        """Let a worker begin a step, unless enough have been begun."""
+        if self.left:
+            self.left -= 1
+            seconds = self.timing.step(number, self.times[number])
+            self.queue.after(seconds, lambda: self.end(number))
+
+    def end(self, number: int) -> None:
+        """Let a worker end its step: it sends, or begins another."""
+        weights = self.method.weights_of(self.state.workers[number])
+        gradients = self.gradient(weights, number, self.data[number])
+        self.result.steps += 1
+        if not self.state.step(number, gradients):
+            self.begin(number)
+            return
+        message = self.method.push(self.state.workers[number])
+        seconds = self.send(message[0])
+        self.queue.after(seconds, lambda: self.arrive(number, message))
+
+    def send(self, arrays: Weights) -> float:
+        """Count the bytes of a message; return how long it is on its way."""
+        size = sum(array.nbytes for array in arrays.values())
+        self.result.bytes_moved += size
+        return self.timing.message(size)
+
+    def arrive(self, number: int, message: tuple[Weights, Any]) -> None:
+        """Let the server receive a message and, if none is missing, reply."""
+        self.waiting[number] = message
+        everyone = len(self.waiting) == len(self.state.workers)
+        if self.method.waits_for_all and not everyone:
+            return
+        messages, self.waiting = self.waiting, {}
+        for sender in sorted(messages):
+            stale = self.state.staleness(sender)
+            self.result.pushes.append(Push(sender, self.queue.seconds, stale))
+        replies = self.state.apply(messages)
+        if self.observe is not None:
+            seen = self.observe(self.method.weights_of(self.state.server))
+            self.result.trace.append((self.queue.seconds, seen))
+        for sender, reply in replies.items():
+            self.queue.after(self.send(reply), self.reply(sender, reply))
+
+    def reply(self, number: int, reply: Weights) -> Callable[[], None]:
+        """Return what happens when a reply arrives: the worker goes on from it."""
+
+        def arrived() -> None:
+            self.state.pull(number, reply)
+            self.begin(number)
+
+        return arrived

@@ -1,0 +1,54 @@
+"""LARC in PyTorch, in place, as it stands between the backward pass and the step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from harness.tasks.overhead.torch_model import Gradients, parameters, prepared
+from harness.timing import Step, Steps, made
+from lockstep.pytorch import post_process_gradients
+
+RATE, ETA, EPSILON = 0.1, 0.001, 1e-7
+
+
+def variants(seed: int, model: str, device: str) -> Steps:
+    """Return the steps to time, made in random order: ``ours``, ``loop``."""
+    torch.set_num_threads(1)
+    gradients = Gradients(model, 1.0, device, torch.float32)
+
+    def make(step: Callable[[list[Tensor]], Step]) -> Step:
+        weights = parameters(model, device, torch.float32)
+        return prepared(lambda: gradients.fill(weights), step(weights), device)
+
+    makers = {"ours": our_step, "loop": loop_step}
+    return made({name: partial(make, step) for name, step in makers.items()}, seed)
+
+
+def our_step(weights: list[Tensor]) -> Step:
+    larc_params = {"larc_eta": ETA, "epsilon": EPSILON}
+
+    def step() -> None:
+        pairs = [(weight.grad, weight) for weight in weights]
+        post_process_gradients(pairs, [], RATE, None, larc_params, in_place=True)
+
+    return step
+
+
+def loop_step(weights: list[Tensor], weight_decay: float = 0.0) -> Step:
+    """The loop of the known LARC wrapper, with its tests and its decay, here of 0."""
+
+    @torch.no_grad()
+    def step() -> None:
+        for weight in weights:
+            weight_norm, gradient_norm = weight.norm(), weight.grad.norm()
+            if weight_norm != 0 and gradient_norm != 0:
+                decayed = gradient_norm + weight_norm * weight_decay + EPSILON
+                rate = min(ETA * weight_norm / decayed / RATE, 1)
+                weight.grad += weight_decay * weight
+                weight.grad *= rate
+
+    return step

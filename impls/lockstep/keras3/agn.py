@@ -1,0 +1,340 @@
+"""Accumulated gradient normalization for asynchronous workers, for Keras 3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lockstep.interface import StepReport
+from lockstep.keras3.center import ITERATIONS, RATE, AGNCustomGetter
+from lockstep.keras3.gradients import (
+    Gradient,
+    key_of,
+    name_of,
+    require_variable,
+    value_of,
+)
+from lockstep.keras3.train_v1 import HiddenList, StateList, check_counter
+from lockstep.keras3.wrapper import Wrapper
+from lockstep.spec import agn as words
+from lockstep.spec.agn import (
+    DELTA,
+    GLOBAL_VARIABLE_NAME,
+    GRAD_VARIABLE_NAME,
+    GRADIENT,
+    Update,
+)
+from lockstep.tf.core.accumulate import add_changes, is_due, mean_changes
+
+__all__ = ["AGNOptimizer"]
+
+Pairs = list[tuple[Gradient, Any]]
+
+
+@keras.saving.register_keras_serializable(package="lockstep")
+class AGNOptimizer(Wrapper):
+    """Train a worker's own weights; every P steps push a mean gradient to shared ones.
+
+    With P = ``communication_period``, g a gradient at the worker's weights w, a the
+    accumulator of w and c the shared weights, for each variable with a gradient:
+
+    1. ``optimizer`` applies g to w;
+    2. a = a + g;
+    3. local_step = local_step + 1, once a call;
+    4. if local_step is a multiple of P: a = a / P; an optimizer like ``optimizer``,
+       with slots and a count that belong to c and this worker's learning rate, applies
+       a to c; then global_step = global_step + 1, w = c, a = 0. The slots of w stay.
+
+    With ``commit="delta"``, as the paper has it, step 2 adds to a what step 1 added to
+    w, and step 4 has c = c + a / P. A variable whose gradient is absent in the call
+    that ends a round is neither pushed nor pulled. ``fit`` does all of it.
+
+    Args:
+        optimizer: any optimizer of Keras that does not accumulate gradients itself, a
+            wrapper included.
+        num_worker: the number of workers, >= 1; without effect on numbers.
+        custom_getter: the :class:`AGNCustomGetter` that made the shared variables.
+        communication_period: P: local steps between two pushes, >= 1.
+        use_locking: accepted, no effect.
+        name: the name that ``get_name`` returns.
+        commit: ``"gradient"`` or ``"delta"``.
+        strict: reproduce ``tf.contrib.opt.AGNOptimizer`` (1.15) with its quirks: the
+            worker's ``iterations``, from which Keras' Adam takes its powers of beta,
+            count local and shared updates and serve both; pairs from a one-shot
+            iterator are refused, so that ``fit``, which hands over a ``zip``, is; and
+            arguments are not checked, ``get_slot`` and ``variables()``, called, see
+            nothing.
+
+    Attributes:
+        inner_optimizer: ``optimizer``.
+        local_step: the worker's steps, an int32 variable.
+        last_step: what the last eager step did, a
+            :class:`~lockstep.interface.StepReport`; None before it, and inside of a
+            ``tf.function``, where ``fit`` takes its steps.
+
+    Raises:
+        NotAnOptimizerError, GetterError: a TypeError; see the arguments.
+        OutOfRangeError, UnknownNameError, UnsupportedError: a ValueError; a period or
+            count below 1, an unknown ``commit``, an optimizer that scales losses or
+            accumulates gradients.
+
+    State: accumulators, local step, shared variables and their slots are among
+    ``variables`` and in ``.keras`` files.
+
+    Origin: TensorFlow 1.15, ``tf.contrib.opt.AGNOptimizer``; J. Hermans, G. Spanakis,
+    R. Moeckel, "Accumulated Gradient Normalization", 2017 (arXiv:1710.02368).
+
+    Example:
+        >>> w = keras.Variable([1.0], name="weight")
+        >>> getter = AGNCustomGetter("/cpu:0")
+        >>> sgd = keras.optimizers.SGD(0.5)
+        >>> _ = getter([w])
+        >>> worker = AGNOptimizer(sgd, 1, getter, communication_period=2)
+        >>> for gradient in (1.0, 0.5):
+        ...     worker.apply([keras.ops.array([gradient])], [w])
+        ...     print(w.numpy()[0], worker.last_step.reason)
+        0.5 every gradient was present; local step 1, 1 more before the push
+        0.625 every gradient was present; local step 2, pushed and pulled
+    """
+
+    argument = "optimizer"
+
+    GLOBAL_VARIABLE_NAME = GLOBAL_VARIABLE_NAME
+    GRAD_VARIABLE_NAME = GRAD_VARIABLE_NAME
+
+    def __init__(
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        num_worker: int,
+        custom_getter: AGNCustomGetter,
+        communication_period: int = 10,
+        use_locking: bool = True,
+        name: str = "AGNOptimizer",
+        commit: str = GRADIENT,
+        strict: bool = False,
+    ) -> None:
+        host = keras.optimizers.Optimizer
+        words.check_optimizer(optimizer, host, "keras.optimizers.Optimizer")
+        if optimizer.gradient_accumulation_steps:
+            raise words.accumulates(type(optimizer).__name__)
+        if not isinstance(custom_getter, AGNCustomGetter):
+            raise words.not_a_getter(custom_getter)
+        words.check_arguments(num_worker, communication_period, commit, strict)
+        super().__init__(optimizer, name)
+        # Not setattr: Keras and TensorFlow track what is assigned.
+        vars(self)["custom_getter"] = custom_getter
+        self.num_worker = num_worker
+        self.communication_period = communication_period
+        self.commit = commit
+        self.strict = strict
+        self.local_step = keras.Variable(
+            0, dtype="int32", trainable=False, name="local_step"
+        )
+        self.last_step: StepReport | None = None
+
+    @property
+    def variables(self) -> StateList:
+        """All state: the worker's, what is shared, the wrapped optimizer's.
+
+        # Quirk: docs/differences.md#agn-slots. Strict: ``variables()``, the method of
+        TensorFlow 1, returns nothing.
+        """
+        found = super().variables
+        return HiddenList(found) if self.strict else found
+
+    def build(self, variables: Sequence[Any]) -> None:
+        """Make the state for ``variables``, which the getter knows."""
+        variables = list(variables)
+        if not self.built:
+            if self.custom_getter.takes_all:
+                self.custom_getter(variables)
+            self._require_known(variables)
+        super().build(variables)
+
+    def build_state(self, variables: Sequence[Any]) -> None:
+        """Count what the getter made, and the center's optimizer, as state."""
+        getter = self.custom_getter
+        names = [getter.names[key_of(variable)] for variable in variables]
+        getter.center.follow(self.inner_optimizer, names)
+        for variable in variables:
+            gathered = getter._grad_map[key_of(variable)]
+            shared = getter._global_map[key_of(variable)]
+            self._slots.add(variable, GRAD_VARIABLE_NAME, gathered)
+            self._slots.add(variable, GLOBAL_VARIABLE_NAME, shared)
+            self._track_variable(gathered)
+            self._track_variable(shared)
+        for state in getter.center.optimizer.variables:
+            self._track_variable(state)
+
+    @tf.autograph.experimental.do_not_convert
+    def apply(
+        self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None
+    ) -> None:
+        """Take a local step, and end the round if it is due: see the base class.
+
+        Raises:
+            NotFromGetterError: a KeyError; the getter was not given a variable.
+        """
+        if trainable_variables is not None:
+            owner, given = type(self).__name__, list(trainable_variables)
+            trainable_variables = [require_variable(v, owner) for v in given]
+            if self.built or not self.custom_getter.takes_all:
+                self._require_known(trainable_variables)
+        super().apply(grads, trainable_variables)
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        global_step: Any = None,
+        name: str | None = None,
+    ) -> tf.Variable:
+        """Take a local step: see the base class. ``global_step`` counts rounds."""
+        words.refuse_iterator(grads_and_vars, self.strict)
+        counter = check_counter(global_step, type(self).__name__)
+        iterations = super().apply_gradients(grads_and_vars, None, name)
+        if counter is not None:
+            counter.assign_add(tf.cast(self._is_due(), counter.dtype))
+        return iterations
+
+    def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
+        """Take the local step, gather, and end the round if it is due."""
+        pairs = zip(gradients, variables, strict=True)
+        present = [(g, v) for g, v in pairs if g is not None]
+        rate = self.base_optimizer._get_current_learning_rate()
+        before = [value_of(v).read_value() for _, v in present]
+        super().update(gradients, variables)
+        inner = getattr(self.inner_optimizer, "last_step", None)
+        self._gather(present, before if self.commit == DELTA else None)
+        self.local_step.assign_add(1)
+        ending = [variable for _, variable in present]
+        tf.cond(self._is_due(), lambda: self._communicate(ending, rate), lambda: None)
+        self.last_step = None
+        if tf.executing_eagerly():
+            self.last_step = words.report(
+                inner,
+                [name_of(variable) for variable in variables],
+                [gradient is None for gradient in gradients],
+                int(self.local_step.numpy()),
+                self.communication_period,
+            )
+
+    def _is_due(self) -> tf.Tensor:
+        return is_due(self.local_step.value.read_value(), self.communication_period)
+
+    def _require_known(self, variables: Iterable[Any]) -> None:
+        """Raise for a variable that has no shared one."""
+        for variable in variables:
+            if key_of(variable) not in self.custom_getter._global_map:
+                raise words.not_from_getter(name_of(variable))
+
+    def _accumulators(self, variables: Iterable[Any]) -> list[tf.Variable]:
+        found = self.custom_getter._grad_map
+        return [value_of(found[key_of(variable)]) for variable in variables]
+
+    def _gather(self, present: Pairs, before: list[tf.Tensor] | None) -> None:
+        """Add gradients to the accumulators, or the differences since ``before``."""
+        changes = [gradient for gradient, _ in present]
+        variables = [variable for _, variable in present]
+        if before is not None:
+            after = [value_of(variable).read_value() for variable in variables]
+            changes = [w - v for w, v in zip(after, before, strict=True)]
+        accumulators = self._accumulators(variables)
+        read = [accumulator.read_value() for accumulator in accumulators]
+        for accumulator, total in zip(
+            accumulators, add_changes(read, changes), strict=True
+        ):
+            accumulator.assign(total)
+
+    def _communicate(self, variables: Sequence[Any], rate: tf.Tensor) -> None:
+        """End a round for these variables: push what was gathered, then pull."""
+        getter, period = self.custom_getter, self.communication_period
+        gathered = [a.read_value() for a in self._accumulators(variables)]
+        names = [getter.names[key_of(variable)] for variable in variables]
+        changes = dict(zip(names, mean_changes(gathered, period), strict=True))
+        options: dict[str, tf.Tensor] | None = {RATE: rate}
+        if self.commit == DELTA:
+            options = None
+        elif self.strict:
+            options[ITERATIONS] = self._iterations.value.read_value()
+        getter.center.push(Update(changes, options))
+        if self.strict:
+            # Quirk: docs/differences.md#agn-powers
+            self._iterations.assign_add(1)
+        self._begin_round(variables)
+
+    def _begin_round(self, variables: Sequence[Any]) -> None:
+        """Set these variables to the shared ones and forget what was gathered."""
+        names = [self.custom_getter.names[key_of(variable)] for variable in variables]
+        pulled = self.custom_getter.center.pull(names)
+        for variable, name in zip(variables, names, strict=True):
+            value_of(variable).assign(pulled[name])
+        for accumulator in self._accumulators(variables):
+            accumulator.assign(tf.zeros_like(accumulator))
+
+    def get_init_op(self, task_index: int) -> None:
+        """Set every variable to the shared one, and its accumulator to 0.
+
+        In a graph this is an operation; here it has happened when the call returns.
+
+        Args:
+            task_index: the worker's number; without effect, as in the original.
+
+        Raises:
+            NoGradientsError: a ValueError; the getter was given no variables.
+        """
+        entered = [reference.deref() for reference in self.custom_getter._global_map]
+        if not entered:
+            raise words.nothing_to_start()
+        self._begin_round(entered)
+
+    def make_session_run_hook(
+        self, is_chief: bool, task_index: int
+    ) -> keras.callbacks.Callback:
+        """Return a callback for ``fit`` that runs the init op before the first batch.
+
+        Sessions have hooks, Keras has callbacks. Arguments are without effect.
+        """
+        return keras.callbacks.LambdaCallback(
+            on_train_begin=lambda logs: self.get_init_op(task_index)
+        )
+
+    def get_slot(self, var: Any, name: str) -> keras.Variable | None:
+        """Return a slot of a worker's variable or of a shared one, or None.
+
+        A worker's has two beside those of the wrapped optimizer, which are called as
+        the constants of this class.
+
+        # Quirk: docs/differences.md#agn-slots. Strict: None.
+        """
+        if self.strict:
+            return None
+        shared = self.custom_getter.center.slot(var, name)
+        return super().get_slot(var, name) if shared is None else shared
+
+    def get_slot_names(self) -> list[str]:
+        """Return the slot names of the wrapped optimizer and the two of this one."""
+        return [] if self.strict else super().get_slot_names()
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor; the getter without variables."""
+        getter = keras.saving.serialize_keras_object(self.custom_getter)
+        return {
+            **super().get_config(),
+            "num_worker": self.num_worker,
+            "custom_getter": getter,
+            "communication_period": self.communication_period,
+            "name": self.name,
+            "commit": self.commit,
+            "strict": self.strict,
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
+        """Make an optimizer from what ``get_config`` returned."""
+        getter = keras.saving.deserialize_keras_object(
+            config["custom_getter"], custom_objects
+        )
+        return super().from_config({**config, "custom_getter": getter}, custom_objects)

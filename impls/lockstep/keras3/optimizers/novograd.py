@@ -1,0 +1,181 @@
+"""NovoGrad: momentum of gradients that are divided by a norm, one a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+import keras
+import tensorflow as tf
+
+from lockstep.keras3.gradients import (
+    check_gradients,
+    densify,
+    name_of,
+    require_variable,
+    value_of,
+)
+from lockstep.keras3.rule_optimizer import RuleOptimizer
+from lockstep.spec import novograd as words
+from lockstep.spec.optimizers import NOVOGRAD
+from lockstep.spec.pairs import as_pairs
+from lockstep.tf.core import novograd as core
+
+__all__ = ["NovoGrad"]
+
+registered = keras.saving.register_keras_serializable(package="lockstep")
+
+MOMENT = "second_moment"
+
+
+@registered
+class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
+    """v = b2 v + (1 - b2) |g|^2, at first |g|^2; g' = g / sqrt(v + eps) + wd w;
+    a = b1 a + g', or b1 a + (1 - b1) g' averaged; w -= lr a.
+
+    One v for a whole tensor, so half of Adam's state. Norms are taken in float32 for
+    half precision. Sparse gradients are made dense: momentum decays on every row. What
+    ``exclude_from_weight_decay`` names has no wd.
+
+    Args:
+        learning_rate: lr >= 0; a number, a ``LearningRateSchedule`` or a callable.
+        beta1: decay of a, in [0, 1).
+        beta2: decay of v, in [0, 1).
+        epsilon: eps >= 0, inside of the root.
+        weight_decay: wd >= 0, multiplied by the rate and subject to momentum.
+        grad_averaging: multiply g', its decay included, by 1 - b1.
+        use_locking: no effect.
+        name: name of the optimizer.
+        strict: as in OpenSeq2Seq: v is |g|^2 of the step, whatever b2;
+            ``apply_gradients`` wants a list, writes normalized gradients into it and
+            refuses absent ones; variables other than float32 are refused.
+        options: those of every optimizer of Keras (``clipnorm``, ``use_ema``, ...).
+
+    Raises:
+        OutOfRangeError: a ValueError; an argument is outside of its range.
+
+    Slots: ``momentum``, which starts at 0; ``second_moment``, v, a 0-d float32 variable
+    that starts at 0 (and stays there under strict). A v that is 0 or not finite begins
+    anew with the next |g|^2.
+
+    Origin: OpenSeq2Seq, ``open_seq2seq.optimizers.novograd.NovoGrad``; Ginsburg et al.,
+    2019 (arXiv 1905.11286).
+
+    Example:
+        >>> w = keras.Variable([1.0, 1.0])
+        >>> opt = NovoGrad(learning_rate=0.5)
+        >>> _ = opt.apply_gradients([(tf.constant([0.0, 4.0]), w)])
+        >>> w.numpy().tolist(), float(opt.get_slot(w, "second_moment"))
+        ([1.0, 0.5], 16.0)
+    """
+
+    spec = NOVOGRAD
+    renamed: ClassVar = {}
+    strict = False
+
+    def __init__(
+        self,
+        learning_rate: Any = 1.0,
+        beta1: float = 0.95,
+        beta2: float = 0.98,
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.0,
+        grad_averaging: bool = False,
+        use_locking: bool = False,
+        name: str = "NovoGrad",
+        strict: bool = False,
+        **options: Any,
+    ) -> None:
+        strict = strict or type(self).strict
+        given = {"learning_rate": learning_rate, "beta1": beta1, "beta2": beta2}
+        given |= {"epsilon": epsilon, "weight_decay": weight_decay}
+        given["grad_averaging"] = grad_averaging
+        super().__init__(given, name, options, checks=not strict)
+        self.strict = strict
+
+    def build(self, variables: Sequence[Any]) -> None:
+        """Make the slots."""
+        if self.built:
+            return
+        super().build(variables)
+        for variable in variables:
+            self.add_variable_from_reference(variable, "momentum")
+            self.add_variable_from_reference(variable, MOMENT)
+
+    def add_variable_from_reference(
+        self,
+        reference_variable: Any,
+        name: str | None = None,
+        initializer: Any = "zeros",
+    ) -> keras.Variable:
+        """Make a slot: like its variable, or the number that stands beside it."""
+        if name != MOMENT:
+            return super().add_variable_from_reference(
+                reference_variable, name, initializer
+            )
+        path = name_of(reference_variable).replace("/", "_")
+        dtype = core.wide_dtype(value_of(reference_variable).dtype).name
+        made = self.add_variable((), initializer, dtype, name=f"{path}_{name}")
+        self._slots.add(reference_variable, name, made)
+        return made
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        global_step: Any = None,
+        name: str | None = None,
+    ) -> tf.Variable:
+        """Update the variables; the optimizer is built with them at the first call.
+
+        # Quirk: docs/differences.md#novograd-limits. Strict: the pairs are a list, in
+        which normalized gradients are found afterwards.
+        """
+        if not self.strict:
+            return super().apply_gradients(grads_and_vars, global_step, name)
+        words.require_list(grads_and_vars)
+        pairs = as_pairs(grads_and_vars, words.NAME)
+        variables = [require_variable(v, words.NAME) for _, v in pairs]
+        gradients = check_gradients([g for g, _ in pairs], variables, words.NAME)
+        pairs = list(zip(gradients, variables, strict=True))
+        words.require_all_present([name_of(v) for g, v in pairs if g is None])
+        for variable in variables:
+            words.require_float32(name_of(variable), value_of(variable).dtype.name)
+        directions = [(self.direction(g, v), v) for g, v in pairs]
+        done = super().apply_gradients(pairs, global_step, name)
+        grads_and_vars[:] = directions
+        return done
+
+    def direction(self, gradient: Any, variable: Any) -> tf.Tensor:
+        """Return the normalized gradient of the original, dense: v is |g|^2."""
+        dense = densify(gradient, variable)
+        square = core.square_norm(dense)
+        return core.normalized(self.policy(variable), square, value_of(variable), dense)
+
+    def policy(self, variable: Any) -> core.Policy:
+        """Return the hyper-parameters for a variable."""
+        dtype = value_of(variable).dtype
+        policy = core.policy_of(self.bound, dtype, not self.strict)
+        if self._use_weight_decay(variable):
+            return policy
+        return policy._replace(weight_decay=None)
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Apply the rule to one variable."""
+        weight, dense = value_of(variable), densify(gradient, variable)
+        if self.strict:
+            words.require_float32(name_of(variable), weight.dtype.name)
+        momentum, stored = map(value_of, self._slots.of(variable).values())
+        policy = self.policy(variable)
+        moment = core.next_moment(policy, stored, core.square_norm(dense))
+        direction = core.normalized(policy, moment, weight, dense)
+        if not self.strict:
+            stored.assign(moment)
+        kept = tf.cast(self.bound["beta1"], weight.dtype)
+        momentum.assign(momentum * kept + direction)
+        weight.assign_sub(momentum * tf.cast(value_of(learning_rate), weight.dtype))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        config = super().get_config()
+        own = {k: v for k, v in self.bound.items() if k != "learning_rate"}
+        return {**config, **own, "strict": self.strict}

@@ -1,0 +1,140 @@
+"""What a worker and the center have of their own, in the state of an optimizer.
+
+``torch.distributed.checkpoint`` keeps ``state`` and ``param_groups`` only, and loads
+what it finds there by name, so it stands there, under names that begin with ``agn/``:
+tensors in the state of their parameter, numbers in the groups. A shared weight has the
+state of its parameter's kind from the beginning, in checkpoints; ``agn/pushed`` says
+whether it is more than a place for it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lockstep.pytorch.center import AGNCustomGetter, powers
+from lockstep.pytorch.gradients import named_parameters
+from lockstep.pytorch.wrapper import restore_numbers
+
+__all__ = [
+    "LOCAL_STEP",
+    "OWN",
+    "PERIOD",
+    "add_numbers",
+    "join_state",
+    "load_center",
+    "shown",
+    "split_state",
+]
+
+OWN = "agn/"
+ACCUMULATOR, WEIGHT, SLOT = f"{OWN}accumulator", f"{OWN}center", f"{OWN}center/"
+PUSHED = f"{OWN}pushed"
+LOCAL_STEP, PERIOD = f"{OWN}local_step", f"{OWN}communication_period"
+
+StateDict = dict[str, Any]
+
+
+def shown(state: Mapping[Tensor, StateDict], getter: AGNCustomGetter) -> Any:
+    """Return the state of an optimizer with the rest put beside it."""
+    found = defaultdict(dict, {p: dict(slots) for p, slots in state.items()})
+    for parameter in getter._global_map:
+        found[parameter] |= own_state(parameter, getter, state.get(parameter, {}))
+    return found
+
+
+def own_state(parameter: Tensor, getter: AGNCustomGetter, like: StateDict) -> StateDict:
+    """Return what there is of a parameter beside its optimizer's state."""
+    shared = getter._global_map[parameter]
+    slots = getter.center.optimizer.state.get(shared, {})
+    places = {key: place_for(value) for key, value in like.items()}
+    return {
+        ACCUMULATOR: getter._grad_map[parameter],
+        WEIGHT: shared.detach(),
+        PUSHED: torch.tensor(bool(slots)),
+        **{f"{SLOT}{key}": value for key, value in {**places, **slots}.items()},
+    }
+
+
+def place_for(value: Any) -> Any:
+    """Return zeros like a tensor; anything else as it is."""
+    return torch.zeros_like(value) if isinstance(value, Tensor) else value
+
+
+def add_numbers(
+    groups: Sequence[StateDict], center: Optimizer, local_step: int, period: int
+) -> None:
+    """Put local step, period and the powers of beta at the center into groups."""
+    for group, shared in zip(groups, center.param_groups, strict=False):
+        group |= {f"{SLOT}{name}": shared[name] for name in powers(center)}
+        group |= {LOCAL_STEP: local_step, PERIOD: period}
+
+
+def join_state(bare: StateDict, optimizer: Optimizer) -> StateDict:
+    """Return the state dict of a worker's optimizer with the rest put beside it."""
+    getter = optimizer.custom_getter
+    numbers = [k for group in bare["param_groups"] for k in group["params"]]
+    state = {k: dict(slots) for k, slots in bare["state"].items()}
+    for number, parameter in zip(numbers, named_parameters(optimizer), strict=True):
+        if parameter in getter._global_map:
+            own = own_state(parameter, getter, state.get(number, {}))
+            state[number] = state.get(number, {}) | own
+    groups = [dict(group) for group in bare["param_groups"]]
+    counts = optimizer.local_step, optimizer.communication_period
+    add_numbers(groups, getter.center.optimizer, *counts)
+    return {**bare, "state": state, "param_groups": groups}
+
+
+def split_state(saved: StateDict) -> tuple[StateDict, StateDict]:
+    """Return the state dict of the wrapped optimizer, and ours in the same form."""
+    parts = {k: parted(entry) for k, entry in saved["state"].items()}
+    bare = {k: b for k, (b, own) in parts.items() if b or not own}
+    own = {k: own for k, (_, own) in parts.items() if own}
+    return {**saved, "state": bare}, {**saved, "state": own}
+
+
+def parted(entry: Mapping[str, Any]) -> tuple[StateDict, StateDict]:
+    """Return the items of others, and ours."""
+    ours = {key: value for key, value in entry.items() if str(key).startswith(OWN)}
+    return {key: value for key, value in entry.items() if key not in ours}, ours
+
+
+@torch.no_grad()
+def load_center(own: StateDict, optimizer: Optimizer) -> None:
+    """Load accumulators, shared weights and their state, if they were saved."""
+    if not own["state"]:
+        return
+    getter = optimizer.custom_getter
+    numbers = [k for group in own["param_groups"] for k in group["params"]]
+    for number, parameter in zip(numbers, named_parameters(optimizer), strict=True):
+        if parameter in getter._global_map and number in own["state"]:
+            entry = own["state"][number]
+            getter._grad_map[parameter].copy_(entry[ACCUMULATOR])
+            getter._global_map[parameter].copy_(entry[WEIGHT])
+    center = getter.center.optimizer
+    pushed = {k: entry for k, entry in own["state"].items() if entry[PUSHED]}
+    groups = [
+        {k: v for k, v in group.items() if k != "params"}
+        | {**slots_in(saved), "params": saved["params"]}
+        for group, saved in zip(center.param_groups, own["param_groups"], strict=True)
+    ]
+    loaded = {
+        "state": {number: slots_in(entry) for number, entry in pushed.items()},
+        "param_groups": groups,
+    }
+    center.load_state_dict(loaded)
+    restore_numbers(center, loaded)
+
+
+def slots_in(entry: Mapping[str, Any]) -> StateDict:
+    """Return the state of a shared weight, or the numbers of a group at the center."""
+    return {
+        key.removeprefix(SLOT): value
+        for key, value in entry.items()
+        if str(key).startswith(SLOT)
+    }

@@ -1,0 +1,150 @@
+"""NovoGrad: momentum of gradients that are divided by a norm, one a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
+from lockstep.pytorch.core import novograd
+from lockstep.pytorch.gradients import check_pairs, dtype_name, named_parameters
+from lockstep.pytorch.rule_optimizer import RuleOptimizer
+from lockstep.spec import novograd as words
+from lockstep.spec.optimizers import NOVOGRAD
+
+__all__ = ["NovoGrad"]
+
+Group = dict[str, Any]
+
+
+class NovoGrad(RuleOptimizer):
+    """v = b2 v + (1 - b2) |g|^2, at first |g|^2; g' = g / sqrt(v + eps) + wd w;
+    a = b1 a + g', or b1 a + (1 - b1) g' averaged; w -= lr a.
+
+    One v for a whole tensor, so half of Adam's state. Norms are taken in float32 for
+    half precision, and nothing waits for a GPU. Sparse gradients are made dense:
+    momentum decays on every row.
+
+    Args:
+        params: parameters, named parameters or groups, as for every torch optimizer.
+        learning_rate: lr >= 0; ``lr`` in the groups.
+        beta1: decay of a, in [0, 1).
+        beta2: decay of v, in [0, 1).
+        epsilon: eps >= 0, inside of the root.
+        weight_decay: wd >= 0, multiplied by the rate and subject to momentum.
+        grad_averaging: multiply g', its decay included, by 1 - b1.
+        use_locking, name: as in TF; without effect on the numbers.
+        strict: as in OpenSeq2Seq: v is |g|^2 of the step, whatever b2;
+            ``apply_gradients`` wants a list, writes normalized gradients into it and
+            refuses absent ones; parameters other than float32 are refused.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Slots: ``momentum``, which starts at 0; ``second_moment``, v, a 0-d float32 tensor
+    that starts at 0 (and stays there under ``strict``). A v that is 0 or not finite
+    begins anew with the next |g|^2.
+
+    Origin: OpenSeq2Seq, ``open_seq2seq.optimizers.novograd.NovoGrad``; Ginsburg et al.,
+    2019 (arXiv 1905.11286).
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.tensor([1.0, 1.0]))
+        >>> optimizer = NovoGrad([weight], learning_rate=0.5)
+        >>> weight.grad = torch.tensor([0.0, 4.0])
+        >>> optimizer.step()
+        >>> weight.tolist()
+        [1.0, 0.5]
+        >>> optimizer.get_slot(weight, "second_moment").item()
+        16.0
+    """
+
+    spec, rule = NOVOGRAD, novograd
+
+    def __init__(
+        self,
+        params: ParamsT,
+        learning_rate: float | Tensor = 1.0,
+        beta1: float = 0.95,
+        beta2: float = 0.98,
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.0,
+        grad_averaging: bool = False,
+        *,
+        use_locking: bool = False,
+        name: str | None = None,
+        strict: bool = False,
+    ) -> None:
+        arguments = {
+            "learning_rate": learning_rate,
+            "beta1": beta1,
+            "beta2": beta2,
+            "epsilon": epsilon,
+            "weight_decay": weight_decay,
+            "grad_averaging": grad_averaging,
+        }
+        super().__init__(params, arguments, name, strict)
+
+    def policy(self, group: Group, dtype: torch.dtype) -> novograd.Policy:
+        """Return the hyper-parameters of a group for a parameter of ``dtype``."""
+        return novograd.policy_of(self.arguments(group), dtype, not self.strict)
+
+    def check(self, group: Group, parameter: Tensor) -> None:
+        """Raise if the rule cannot be applied; nothing has changed then."""
+        super().check(group, parameter)
+        if self.strict and parameter.dtype != torch.float32:
+            name = named_parameters(self)[parameter]
+            words.require_float32(name, dtype_name(parameter))
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
+        global_step: Tensor | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Take one ``step()`` with these gradients, and with no others.
+
+        # Quirk: docs/differences.md#novograd-limits. Strict: the pairs are a list, in
+        which normalized gradients are found afterwards.
+        """
+        if not self.strict:
+            return super().apply_gradients(grads_and_vars, global_step, name)
+        words.require_list(grads_and_vars)
+        names = named_parameters(self)
+        pairs = check_pairs(grads_and_vars, names, self.get_name())
+        words.require_all_present([names[p] for g, p in pairs if g is None])
+        for _, parameter in pairs:
+            words.require_float32(names[parameter], dtype_name(parameter))
+        directions = self._directions(pairs)
+        super().apply_gradients(pairs, global_step, name)
+        grads_and_vars[:] = directions
+        return None
+
+    @torch.no_grad()
+    def _directions(self, pairs: list[tuple[Any, Tensor]]) -> list[tuple[Any, Tensor]]:
+        """Return the normalized gradients of the original: v is |g|^2."""
+        groups = {p: group for group in self.param_groups for p in group["params"]}
+        found = []
+        for gradient, parameter in pairs:
+            dense = gradient.to_dense() if gradient.is_sparse else gradient
+            policy = self.policy(groups[parameter], parameter.dtype)
+            square = novograd.square_norm(dense)
+            direction = novograd.normalized(policy, square, parameter, dense)
+            found.append((direction, parameter))
+        return found
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what ``state_dict`` returned; torch would cast v to half precision."""
+        super().load_state_dict(state_dict)
+        saved = state_dict["state"]
+        numbers = [k for group in state_dict["param_groups"] for k in group["params"]]
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        for parameter, number in zip(parameters, numbers, strict=True):
+            if "second_moment" in saved.get(number, {}):
+                wide = torch.promote_types(parameter.dtype, torch.float32)
+                value = saved[number]["second_moment"].detach()
+                moment = value.to(parameter.device, wide, copy=True)
+                self.state[parameter]["second_moment"] = moment

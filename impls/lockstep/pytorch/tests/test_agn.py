@@ -1,0 +1,466 @@
+"""Workers of one process that share a center: what parity does not look at."""
+
+from __future__ import annotations
+
+import pickle
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import Parameter
+
+from lockstep import pytorch, reference
+from lockstep.pytorch import (
+    AdamOptimizer,
+    AGNCustomGetter,
+    AGNOptimizer,
+    GradientDescentOptimizer,
+    MixedPrecisionLossScaleOptimizer,
+    MixedPrecisionOptimizerWrapper,
+    MomentumOptimizer,
+    MultitaskOptimizerWrapper,
+    VariableClippingOptimizer,
+    strict,
+)
+from lockstep.pytorch.center import Center
+from lockstep.pytorch.tests.subjects import ALL, assert_same_bits
+from lockstep.spec.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
+
+
+class Team:
+    """Workers, each with a small model; the first model's weights are the center's."""
+
+    def __init__(self, make, count=2, period=2, names=pytorch, **options) -> None:
+        self.models, self.workers, center = [], [], None
+        for number in range(count):
+            with torch.random.fork_rng():
+                torch.manual_seed(number)
+                model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+            getter = names.AGNCustomGetter("cpu", center=center)
+            center = getter.center
+            opt = make(getter(model.named_parameters()))
+            worker = names.AGNOptimizer(opt, count, getter, period, **options)
+            self.models.append(model)
+            self.workers.append(worker)
+        self.center = center
+
+    def start(self):
+        for number, worker in enumerate(self.workers):
+            worker.get_init_op(number)
+        return self
+
+    def step(self, number: int, seed: int = 0) -> None:
+        inputs = torch.randn(4, 2, generator=torch.Generator().manual_seed(seed))
+        self.workers[number].zero_grad()
+        self.models[number](inputs).square().sum().backward()
+        self.workers[number].step()
+
+    def weights(self, number: int) -> list[torch.Tensor]:
+        return [p.detach().clone() for p in self.models[number].parameters()]
+
+    def shared(self) -> list[torch.Tensor]:
+        return [p.detach().clone() for p in self.center.parameters.values()]
+
+
+def same(one, other) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def sgd(params):
+    return torch.optim.SGD(params, lr=0.1, momentum=0.5)
+
+
+def single(opt=None, period=2, **options):
+    """Return a weight of three elements and a worker that trains it."""
+    weight = Parameter(torch.tensor([1.0, 2.0, 3.0]))
+    getter = AGNCustomGetter("cpu")
+    opt = (opt or (lambda params: torch.optim.SGD(params, lr=0.5)))(getter([weight]))
+    return weight, AGNOptimizer(opt, 1, getter, period, **options)
+
+
+def test_workers_of_one_process_share_one_center() -> None:
+    team = Team(sgd).start()
+    assert same(team.weights(0), team.weights(1))
+    assert same(team.weights(0), team.shared())
+    team.step(0, 1)
+    assert not same(team.weights(0), team.shared())
+    team.step(1, 2)
+    team.step(0, 3)
+    assert same(team.weights(0), team.shared())
+    assert not same(team.weights(1), team.shared())
+    team.step(1, 4)
+    assert same(team.weights(1), team.shared())
+
+
+def test_a_late_joiner_starts_from_the_center_as_it_is() -> None:
+    team = Team(sgd, count=1).start()
+    for seed in range(4):
+        team.step(0, seed)
+    with torch.random.fork_rng():
+        torch.manual_seed(9)
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    getter = AGNCustomGetter("cpu", center=team.center)
+    late = AGNOptimizer(sgd(getter(model)), 2, getter, 2)
+    with late.make_session_run_hook(is_chief=False, task_index=1):
+        assert same([p.detach() for p in model.parameters()], team.shared())
+
+
+def test_the_centers_state_belongs_to_all_and_the_workers_is_not_reset() -> None:
+    team = Team(lambda p: MomentumOptimizer(p, 0.1, 0.9)).start()
+    one, other = team.workers
+    shared = next(iter(team.center.parameters.values()))
+    team.step(0)
+    team.step(0)
+    pushed = one.get_slot(shared, "momentum").clone()
+    assert pushed.any()
+    assert torch.equal(other.get_slot(shared, "momentum"), pushed)
+    own = next(team.models[0].parameters())
+    assert one.get_slot(own, "momentum").any()
+    team.step(1)
+    team.step(1)
+    assert not torch.equal(one.get_slot(shared, "momentum"), pushed)
+
+
+def test_a_period_counts_steps_not_groups() -> None:
+    a, b = Parameter(torch.ones(2)), Parameter(torch.ones(2))
+    getter = AGNCustomGetter("cpu")
+    getter([("a", a), ("b", b)])
+    groups = [{"params": [a]}, {"params": [b], "lr": 0.25}]
+    worker = AGNOptimizer(torch.optim.SGD(groups, lr=0.5), 1, getter, 3)
+    worker.get_init_op(0)
+    for count in (1, 2, 3):
+        a.grad, b.grad = torch.ones(2), torch.ones(2)
+        worker.step()
+        assert worker.local_step == count
+        assert worker.took_step() == (count == 3)
+    assert torch.equal(a, torch.full((2,), 0.5))
+    assert torch.equal(b, torch.full((2,), 0.75))
+
+
+def test_a_schedule_of_the_worker_is_followed_at_the_center() -> None:
+    weight, worker = single(period=1)
+    schedule = torch.optim.lr_scheduler.LambdaLR(worker, lambda step: 1.0 / 2**step)
+    for expected in (0.5, 0.25, 0.125):
+        before = weight.detach().clone()
+        weight.grad = torch.ones(3)
+        worker.step()
+        schedule.step()
+        assert torch.equal(before - weight, torch.full((3,), expected))
+
+
+def test_a_group_that_is_added_later_reaches_the_center() -> None:
+    weight, worker = single(period=1)
+    later = Parameter(torch.tensor([4.0]))
+    worker.custom_getter([("later", later)])
+    worker.add_param_group({"params": [later], "lr": 1.0})
+    later.grad = torch.ones(1)
+    worker.step()
+    assert later.item() == 3.0
+    assert worker.custom_getter.center.parameters["later"].item() == 3.0
+    assert weight.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_absent_gradients_are_neither_pushed_nor_pulled() -> None:
+    a, b = Parameter(torch.ones(2)), Parameter(torch.ones(2))
+    getter = AGNCustomGetter("cpu")
+    opt = torch.optim.SGD(getter([("a", a), ("b", b)]), lr=0.5)
+    worker = AGNOptimizer(opt, 1, getter, 2)
+    a.grad, b.grad = torch.ones(2), torch.ones(2)
+    worker.step()
+    b.grad = None
+    worker.step()
+    assert torch.equal(a, torch.full((2,), 0.5))
+    assert torch.equal(getter.center.parameters["b"], torch.ones(2))
+    assert torch.equal(b, torch.full((2,), 0.5))
+    assert torch.equal(worker.get_slot(b, GRAD_VARIABLE_NAME), torch.ones(2))
+    assert worker.last_step.skipped == ("param_groups[0]['params'][1]",)
+
+
+def test_a_step_without_any_gradient_is_no_local_step() -> None:
+    weight, worker = single()
+    worker.step()
+    assert worker.local_step == 0
+    assert not worker.last_step.applied
+    counter = torch.zeros((), dtype=torch.int64)
+    with pytest.raises(ValueError, match="a gradient for at least one"):
+        worker.apply_gradients([(None, weight)], counter)
+
+
+def test_global_step_counts_the_rounds_of_all_workers() -> None:
+    counter = torch.zeros((), dtype=torch.int64)
+    team = Team(sgd, period=3).start()
+    for number in (0, 1, 0, 1, 0, 1, 1):
+        pairs = [(torch.ones_like(p), p) for p in team.models[number].parameters()]
+        team.workers[number].apply_gradients(pairs, counter)
+    assert counter.item() == 2
+
+
+def test_a_sparse_gradient_is_gathered_as_its_sum() -> None:
+    table = nn.Embedding(4, 2, sparse=True)
+    getter = AGNCustomGetter("cpu")
+    worker = AGNOptimizer(torch.optim.SGD(getter(table), lr=0.5), 1, getter, 2)
+    table(torch.tensor([1, 1, 3])).sum().backward()
+    worker.step()
+    gathered = worker.get_slot(table.weight, GRAD_VARIABLE_NAME)
+    assert gathered.tolist() == [[0, 0], [2, 2], [0, 0], [1, 1]]
+
+
+@pytest.mark.parametrize("name", ["SGD", "GradientDescent"])
+def test_differences_are_gradients_under_gradient_descent(name) -> None:
+    found = []
+    for commit in ("gradient", "delta"):
+        team = Team(ALL[name], period=3, commit=commit).start()
+        for number in (0, 1, 1, 0, 0, 1):
+            team.step(number, number)
+        found.append(team.shared())
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
+
+
+def test_differences_leave_the_centers_state_alone() -> None:
+    team = Team(lambda p: MomentumOptimizer(p, 0.1, 0.9), commit="delta").start()
+    before = team.shared()
+    team.step(0)
+    team.step(0)
+    assert not same(team.shared(), before)
+    assert not team.center.optimizer.state
+
+
+@pytest.mark.parametrize("commit", ["gradient", "delta"])
+@pytest.mark.parametrize(
+    "name", ["GradientDescentOptimizer", "MomentumOptimizer", "AdagradOptimizer"]
+)
+def test_the_default_is_the_references(name, commit) -> None:
+    arguments = {"learning_rate": 0.1}
+    arguments |= {"momentum": 0.9} if name == "MomentumOptimizer" else {}
+    generator = torch.Generator().manual_seed(5)
+    ours, theirs, center, other = [], [], None, None
+    for _ in range(3):
+        getter = AGNCustomGetter("cpu", center=center)
+        twin = reference.AGNCustomGetter("cpu", center=other)
+        center, other = getter.center, twin.center
+        weight = Parameter(torch.tensor([0.25, -0.5]))
+        value = reference.Variable("0", weight.detach().numpy().copy())
+        opt = getattr(pytorch, name)(getter([weight]), **arguments)
+        base = getattr(reference, name)(**arguments)
+        ours.append((weight, AGNOptimizer(opt, 3, getter, 2, commit=commit)))
+        (value,) = twin([value])
+        worker = reference.AGNOptimizer(base, 3, twin, 2, commit=commit)
+        theirs.append((value, worker))
+    for number in (0, 1, 1, 2, 0, 2, 0, 0, 1, 2, 1, 2):
+        gradient = torch.randn(2, generator=generator)
+        weight, worker = ours[number]
+        worker.apply_gradients([(gradient, weight)])
+        value, worker = theirs[number]
+        worker.apply_gradients([(gradient.numpy(), value)])
+        torch.testing.assert_close(
+            weight.detach(), torch.from_numpy(value.value), rtol=0, atol=1e-7
+        )
+
+
+def test_strict_shares_the_powers_of_beta_and_the_default_does_not() -> None:
+    for names, own, shared in ((strict, 4, 4), (pytorch, 3, 2)):
+        team = Team(lambda p: AdamOptimizer(p, 0.1), count=1, names=names).start()
+        team.step(0)
+        team.step(0)
+        group, center = team.workers[0].param_groups[0], team.center.optimizer
+        assert group["beta1_power"] == pytest.approx(0.9**own)
+        # As strict pushes with the powers of the worker, so they come out.
+        assert center.param_groups[0]["beta1_power"] == pytest.approx(0.9**shared)
+
+
+def test_strict_gathers_on_top_of_the_value_before_the_init_op() -> None:
+    weight = Parameter(torch.tensor([1.0, 2.0]))
+    getter = strict.AGNCustomGetter("cpu")
+    opt = GradientDescentOptimizer(getter([weight]), 0.5)
+    worker = strict.AGNOptimizer(opt, 1, getter, 1)
+    worker.apply_gradients([(torch.ones(2), weight)])
+    assert weight.tolist() == [1.0 - 0.5 * 2.0, 2.0 - 0.5 * 3.0]
+
+
+def test_strict_shows_no_slots() -> None:
+    weight = Parameter(torch.ones(2))
+    getter = strict.AGNCustomGetter("cpu")
+    opt = MomentumOptimizer(getter([weight]), 0.5, 0.9)
+    worker = strict.AGNOptimizer(opt, 1, getter)
+    assert worker.get_slot(weight, "momentum") is None
+    assert (worker.get_slot_names(), worker.variables()) == ([], [])
+
+
+def test_the_default_shows_its_slots_and_the_wrapped_optimizers() -> None:
+    weight, worker = single(lambda p: MomentumOptimizer(p, 0.5, 0.9))
+    names = ["momentum", GRAD_VARIABLE_NAME, GLOBAL_VARIABLE_NAME]
+    assert worker.get_slot_names() == names
+    assert all(worker.get_slot(weight, name) is not None for name in names)
+    assert worker.get_slot(torch.ones(3), GRAD_VARIABLE_NAME) is None
+    assert len(worker.variables()) == 3
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_copy_goes_on_with_a_center_of_its_own(name) -> None:
+    team = Team(ALL[name], count=1, period=2).start()
+    for seed in range(3):
+        team.step(0, seed)
+    twin = deepcopy(team)
+    before = team.shared()
+    twin.step(0, 3)
+    assert same(team.shared(), before)
+    team.step(0, 3)
+    assert same(team.shared(), twin.shared())
+
+
+def test_a_worker_is_pickled_with_its_center() -> None:
+    model, worker = pickle.loads(pickle.dumps(single()))
+    model.grad = torch.ones(3)
+    worker.step()
+    worker.step()
+    assert same(
+        [model.detach()], [worker.custom_getter.center.parameters["0"].detach()]
+    )
+
+
+def saved(team: Team) -> dict[str, torch.Tensor]:
+    state = team.workers[0].state_dict()
+    return {
+        f"{number}/{key}": torch.as_tensor(value).clone()
+        for number, entry in state["state"].items()
+        for key, value in entry.items()
+    }
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_is_loaded_is_what_was_saved_the_center_included(name) -> None:
+    team = Team(ALL[name], count=1, period=2).start()
+    for seed in range(5):
+        team.step(0, seed)
+    fresh = Team(ALL[name], count=1, period=7)
+    fresh.workers[0].load_state_dict(deepcopy(team.workers[0].state_dict()))
+    assert fresh.workers[0].local_step == 5
+    assert fresh.workers[0].communication_period == 2
+    assert_same_bits(saved(fresh), saved(team))
+    assert same(fresh.shared(), team.shared())
+
+
+def test_the_state_of_a_bare_optimizer_leaves_the_workers_own_alone() -> None:
+    weight, worker = single(sgd, period=5)
+    weight.grad = torch.ones(3)
+    worker.step()
+    bare = sgd([Parameter(torch.ones(3))])
+    worker.load_state_dict(bare.state_dict())
+    assert worker.local_step == 1
+    assert torch.equal(worker.get_slot(weight, GRAD_VARIABLE_NAME), torch.ones(3))
+
+
+def test_a_center_may_live_on_another_device_than_its_workers() -> None:
+    center = Center(device="meta")
+    getter = AGNCustomGetter("cpu", center=center)
+    (weight,) = getter([Parameter(torch.ones(2))])
+    assert getter._global_map[weight].device.type == "meta"
+    assert getter._grad_map[weight].device.type == "cpu"
+
+
+def test_wrappers_go_inside() -> None:
+    weight = Parameter(torch.tensor([3.0, 4.0]))
+    getter = AGNCustomGetter("cpu")
+    opt = torch.optim.SGD(getter([("w", weight)]), lr=1.0)
+    opt = VariableClippingOptimizer(opt, {weight: [0]}, max_norm=2.5)
+    worker = AGNOptimizer(MultitaskOptimizerWrapper(opt), 1, getter, 1)
+    worker.get_init_op(0)
+    weight.grad = torch.tensor([1e-30, 0.0])
+    worker.step()
+    assert weight.tolist() == [1.5, 2.0]
+    assert getter.center.parameters["w"].tolist() == [1.5, 2.0]
+    assert "a nonzero element; local step 1" in worker.last_step.reason
+
+
+def test_a_loss_scale_goes_outside() -> None:
+    weight, worker = single(period=1)
+    scaled = MixedPrecisionLossScaleOptimizer(worker, 8.0)
+    scaled.scale_loss((weight * torch.tensor([1.0, 2.0, 4.0])).sum()).backward()
+    scaled.step()
+    assert weight.tolist() == [0.5, 1.0, 1.0]
+    with pytest.raises(ValueError, match="the loss scale around AGNOptimizer"):
+        AGNOptimizer(scaled, 1, worker.custom_getter)
+
+
+def test_masters_are_refused() -> None:
+    weight = Parameter(torch.ones(2).half())
+    getter = AGNCustomGetter("cpu")
+    opt = MixedPrecisionOptimizerWrapper(torch.optim.SGD(getter([weight]), lr=1.0))
+    with pytest.raises(ValueError):
+        AGNOptimizer(opt, 1, getter)
+
+
+def refused(**changes):
+    weight = Parameter(torch.ones(2))
+    getter = AGNCustomGetter("cpu")
+    given = {
+        "optimizer": torch.optim.SGD(getter([weight]), lr=0.1),
+        "num_worker": 1,
+        "custom_getter": getter,
+        **changes,
+    }
+    return lambda: AGNOptimizer(**given)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "told"),
+    [
+        (refused(optimizer=3), TypeError, "expected a torch.optim.Optimizer, got int"),
+        (refused(custom_getter=None), TypeError, "custom_getter: expected an AGNCust"),
+        (refused(num_worker=0), ValueError, "num_worker: expected an integer >= 1"),
+        (refused(communication_period=0), ValueError, "communication_period: expected"),
+        (refused(communication_period=2.5), ValueError, "got 2.5"),
+        (refused(communication_period=True), ValueError, "got True"),
+        (refused(commit="sum"), ValueError, "commit: expected one of delta, gradient"),
+        (refused(commit="delta", strict=True), ValueError, "the original has no other"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(make, error, told) -> None:
+    with pytest.raises(error, match=told):
+        make()
+
+
+def test_a_parameter_that_the_getter_was_not_given_is_refused_before_the_step() -> None:
+    weight, stranger = Parameter(torch.ones(2)), Parameter(torch.ones(2))
+    getter = AGNCustomGetter("cpu")
+    getter([weight])
+    opt = torch.optim.SGD([weight, stranger], lr=0.1)
+    worker = AGNOptimizer(opt, 1, getter)
+    weight.grad = stranger.grad = torch.ones(2)
+    with pytest.raises(KeyError, match="hand it to the getter before the first step"):
+        worker.step()
+    assert torch.equal(weight, torch.ones(2))
+    assert worker.local_step == 0
+
+
+def test_workers_with_other_parameters_are_refused() -> None:
+    first = AGNCustomGetter("cpu")
+    AGNOptimizer(sgd(first([("w", Parameter(torch.ones(2)))])), 2, first)
+    other = AGNCustomGetter("cpu", center=first.center)
+    with pytest.raises(ValueError, match=r"'w' to be torch\.float32"):
+        other([("w", Parameter(torch.ones(3)))])
+    weights = other([("v", Parameter(torch.ones(2)))])
+    with pytest.raises(ValueError, match="the variables w, as the other workers'"):
+        AGNOptimizer(sgd(weights), 2, other)
+
+
+def test_parameters_on_another_device_are_refused() -> None:
+    with pytest.raises(ValueError, match="'w' on meta, got cpu"):
+        AGNCustomGetter("meta")([("w", Parameter(torch.ones(2)))])
+
+
+def test_frozen_parameters_pass_through_the_getter() -> None:
+    model = nn.Linear(2, 1)
+    model.bias.requires_grad_(False)
+    getter = AGNCustomGetter("cpu")
+    assert [p is q for p, q in zip(getter(model), model.parameters(), strict=True)]
+    assert list(getter.center.parameters) == ["weight"]
+    assert getter(model) and len(getter._grad_map) == 1
+
+
+def test_an_iterator_of_pairs_is_read_once_and_kept() -> None:
+    weight, worker = single()
+    worker.apply_gradients(iter([(torch.ones(3), weight)]))
+    assert worker.get_slot(weight, GRAD_VARIABLE_NAME).tolist() == [1.0, 1.0, 1.0]

@@ -1,0 +1,155 @@
+"""Two ranks that average their gradients take the same steps, to the bit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from lockstep.pytorch import (
+    DynamicLossScale,
+    MixedPrecisionLossScaleOptimizer,
+    MixedPrecisionOptimizerWrapper,
+    MultitaskOptimizerWrapper,
+    VariableClippingOptimizer,
+)
+from lockstep.pytorch.tests.ranks import on_two_ranks
+from lockstep.pytorch.tests.subjects import TwoHeads
+
+pytestmark = pytest.mark.skipif(
+    not (distributed.is_available() and distributed.is_gloo_available()),
+    reason="this torch has no gloo",
+)
+
+
+class Table(nn.Module):
+    """An embedding whose weight a forward pass uses twice."""
+
+    def __init__(self, sparse: bool) -> None:
+        super().__init__()
+        self.rows = nn.Embedding(6, 2, sparse=sparse)
+        nn.init.constant_(self.rows.weight, 4.0)
+
+    def forward(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        return (self.rows(first).sum() * self.rows(second).sum()) / 64
+
+
+def weights(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def alternating_heads(rank: int) -> dict:
+    """Train head b on rank 1 alone, then on none; watch it and its moments."""
+    model = TwoHeads()
+    ranks = DistributedDataParallel(model, find_unused_parameters=True)
+    adam = torch.optim.Adam(model.named_parameters(), lr=0.125)
+    optimizer = MultitaskOptimizerWrapper(adam)
+    seen = {}
+    for name, on in (("one", float(rank)), ("none", 0.0)):
+        before = model.b.weight.detach().clone()
+        # DDP fills in zeros for what a rank did not use.
+        optimizer.zero_grad()
+        ranks(torch.ones(2, 3), 1.0, on).backward()
+        optimizer.step()
+        seen[f"moved by {name}"] = not torch.equal(before, model.b.weight)
+        seen[f"steps after {name}"] = float(adam.state[model.b.weight]["step"])
+        moment = adam.state[model.b.weight]["exp_avg"]
+        seen[f"moment after {name}"] = moment.clone()
+    return seen | {"weights": weights(model)}
+
+
+def test_two_ranks_skip_a_head_only_if_absent_on_both(tmp_path) -> None:
+    first, second = on_two_ranks(alternating_heads, tmp_path)
+    for seen in (first, second):
+        assert seen["moved by one"] and not seen["moved by none"]
+        assert seen["steps after one"] == seen["steps after none"] == 1
+        assert torch.equal(seen["moment after one"], seen["moment after none"])
+    for name, weight in first["weights"].items():
+        assert torch.equal(weight, second["weights"][name]), name
+
+
+def clipped_rows(rank: int) -> list:
+    """Name other rows on each rank, one of them twice; dense and sparse gradients."""
+    found = []
+    for sparse in (False, True):
+        model = Table(sparse)
+        ranks = DistributedDataParallel(model)
+        sgd = torch.optim.SGD(model.named_parameters(), lr=0.5)
+        optimizer = VariableClippingOptimizer(sgd, {"rows.weight": [1]}, 1.0)
+        rows = torch.tensor([[0, 1, 1], [2, 3, 3]])[rank]
+        for _ in range(3):
+            optimizer.zero_grad()
+            ranks(rows, rows[:1]).backward()
+            optimizer.step()
+        found.append(model.rows.weight.detach().clone())
+    return found
+
+
+def test_row_clip_agrees_on_two_ranks(tmp_path) -> None:
+    first, second = on_two_ranks(clipped_rows, tmp_path)
+    for mine, his in zip(first, second, strict=True):
+        assert torch.equal(mine, his)
+        # What any rank has named is cut on both.
+        assert (mine[:4].norm(dim=1) <= 1.000001).all()
+    dense, sparse = first
+    assert torch.equal(dense[:4], sparse[:4])
+    assert (sparse[4:] == 4).all() and (dense[4:].norm(dim=1) <= 1.000001).all()
+
+
+def skipped_steps(rank: int) -> list:
+    """Let one rank's loss overflow in the second of four steps."""
+    found = []
+    for half in (False, True):
+        model = TwoHeads()
+        model = model.half() if half else model
+        ranks = DistributedDataParallel(model)
+        sgd = torch.optim.SGD(model.named_parameters(), lr=0.125)
+        wrap = MixedPrecisionLossScaleOptimizer
+        wrap = MixedPrecisionOptimizerWrapper if half else wrap
+        optimizer = wrap(sgd, DynamicLossScale(8.0, 2))
+        applied, scales = [], []
+        for step in range(4):
+            optimizer.zero_grad()
+            inputs = torch.ones(2, 3, dtype=model.a.weight.dtype)
+            loss = ranks(inputs, 1.0, 1.0)
+            if step == 1 and rank == 1:
+                loss = loss * torch.inf
+            optimizer.scale_loss(loss).backward()
+            optimizer.step()
+            applied.append(optimizer.last_step.applied)
+            scales.append(float(optimizer.loss_scale))
+        found.append((applied, scales, weights(model)))
+    return found
+
+
+def test_two_ranks_agree_on_a_skipped_step(tmp_path) -> None:
+    first, second = on_two_ranks(skipped_steps, tmp_path)
+    for (applied, scales, mine), (others, theirs, his) in zip(
+        first, second, strict=True
+    ):
+        assert applied == others == [True, False, True, True]
+        assert scales == theirs == [8.0, 4.0, 4.0, 8.0]
+        for name, weight in mine.items():
+            assert torch.equal(weight, his[name]), name
+            assert weight.isfinite().all(), name
+
+
+def without_an_average(rank: int) -> list[bool]:
+    """Judge gradients that nobody has averaged: an infinity stays on its rank."""
+    weight = nn.Parameter(torch.ones(2))
+    sgd = torch.optim.SGD([("weight", weight)], lr=0.5)
+    optimizer = MixedPrecisionLossScaleOptimizer(sgd, "dynamic")
+    applied = []
+    for averaged in (False, True):
+        weight.grad = torch.full((2,), torch.inf if rank else 1.0)
+        if averaged:
+            distributed.all_reduce(weight.grad)
+        optimizer.step()
+        applied.append(optimizer.last_step.applied)
+    return applied
+
+
+def test_ranks_agree_once_gradients_are_averaged_before_the_step(tmp_path) -> None:
+    first, second = on_two_ranks(without_an_average, tmp_path)
+    assert (first, second) == ([True, False], [False, False])

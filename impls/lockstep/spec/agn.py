@@ -1,0 +1,235 @@
+"""The words of accumulated gradient normalization: names, checks and sentences.
+
+Also :class:`Center`, what a worker needs of the weights that all workers share.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from lockstep.interface import StepReport
+from lockstep.spec.errors import (
+    GetterError,
+    NoGradientsError,
+    NotAnOptimizerError,
+    NotFromGetterError,
+    OutOfRangeError,
+    UnsupportedError,
+    sentence,
+    unknown_name,
+)
+
+__all__ = [
+    "COMMITS",
+    "DELTA",
+    "GLOBAL_VARIABLE_NAME",
+    "GRADIENT",
+    "GRAD_VARIABLE_NAME",
+    "WRAPPER",
+    "Center",
+    "Update",
+    "accumulates",
+    "check_arguments",
+    "check_optimizer",
+    "not_a_getter",
+    "not_from_getter",
+    "nothing_done",
+    "nothing_to_start",
+    "other_center",
+    "other_device",
+    "other_groups",
+    "refuse_iterator",
+    "report",
+]
+
+WRAPPER, GETTER = "AGNOptimizer", "AGNCustomGetter"
+
+GLOBAL_VARIABLE_NAME = "global_center_variable"
+"""What comes before a variable's name in the name of the shared one."""
+
+GRAD_VARIABLE_NAME = "grad_variable"
+"""What comes before a variable's name in the name of its accumulator."""
+
+GRADIENT, DELTA = "gradient", "delta"
+COMMITS = (GRADIENT, DELTA)
+"""What a worker pushes: its mean gradient, or its mean change of weights."""
+
+
+class Update(NamedTuple):
+    """What one worker pushes at the end of a round of ``communication_period`` steps.
+
+    Attributes:
+        changes: name of a variable -> what is committed, an array of its shape and
+            dtype: the mean gradient, or what is added to the shared weights.
+        optimizer: whose rule takes the mean gradients: what the host needs to know of
+            the worker's optimizer. None where ``changes`` are added as they are.
+    """
+
+    changes: Mapping[str, Any]
+    optimizer: Any
+
+
+class Center(Protocol):
+    """The weights that all workers share, and the state of the rule that moves them.
+
+    These two calls are all that a worker asks of them between its rounds. Within one
+    process they are an object that several workers hold. What stands between two
+    processes would put the number of the worker and of its round beside an update, so
+    that one that arrives twice is dropped; the workers do not see it.
+    """
+
+    def pull(self, names: Iterable[str]) -> Mapping[str, Any]:
+        """Return the shared weights of these names as they are now."""
+        ...
+
+    def push(self, update: Update) -> None:
+        """Move the shared weights; variables that are not named stay as they are."""
+        ...
+
+
+def check_optimizer(opt: object, kind: type, expected: str) -> None:
+    """Raise unless ``opt`` is of the host's ``kind`` and may be stepped twice.
+
+    Raises:
+        NotAnOptimizerError: no optimizer of the host, which ``expected`` names.
+        UnsupportedError: it scales losses, so that its gradients are not to be added.
+    """
+    if not isinstance(opt, kind):
+        got, remedy = type(opt).__name__, "pass the optimizer of this worker"
+        if isinstance(opt, type):
+            got, remedy = f"the class {opt.__name__}", "pass an instance"
+        raise NotAnOptimizerError(sentence(WRAPPER, f"a {expected}", got, remedy))
+    if getattr(opt, "loss_scale", None) is not None:
+        remedy = f"wrap the other way round: the loss scale around {WRAPPER}"
+        expected, got = "an optimizer of unscaled gradients", type(opt).__name__
+        raise UnsupportedError(sentence(WRAPPER, expected, got, remedy))
+
+
+def accumulates(opt: str) -> UnsupportedError:
+    """Build the error for an optimizer that adds gradients up by itself."""
+    expected = "an optimizer without gradient_accumulation_steps"
+    remedy = "leave it out there; communication_period says how often to push"
+    return UnsupportedError(sentence(WRAPPER, expected, f"{opt} with it", remedy))
+
+
+def check_arguments(
+    num_worker: Any, communication_period: Any, commit: str, strict: bool
+) -> None:
+    """Raise for arguments that cannot be meant; strict checks ``commit`` only.
+
+    Raises:
+        OutOfRangeError: a count or period that is no integer >= 1.
+        UnknownNameError: ``commit`` is none of :data:`COMMITS`.
+        UnsupportedError: strict, and not the commit of the original.
+    """
+    if commit not in COMMITS:
+        raise unknown_name(f"{WRAPPER}: commit", commit, COMMITS)
+    if strict:
+        if commit != GRADIENT:
+            remedy = "the original has no other; leave strict off"
+            subject = f"{WRAPPER}: commit"
+            raise UnsupportedError(
+                sentence(subject, repr(GRADIENT), repr(commit), remedy)
+            )
+        return
+    remedy = "give the number of workers; it changes no result"
+    _require_count("num_worker", num_worker, remedy)
+    remedy = "give the number of local steps between two pushes"
+    _require_count("communication_period", communication_period, remedy)
+
+
+def _require_count(name: str, value: Any, remedy: str) -> None:
+    try:
+        fine = operator.index(value) >= 1 and not isinstance(value, bool)
+    except TypeError:
+        fine = False
+    if not fine:
+        subject = f"{WRAPPER}: {name}"
+        raise OutOfRangeError(sentence(subject, "an integer >= 1", repr(value), remedy))
+
+
+def not_a_getter(got: object) -> GetterError:
+    """Build the error for a ``custom_getter`` that is none of ours."""
+    remedy = f"pass the {GETTER} that made the worker's variables"
+    subject = f"{WRAPPER}: custom_getter"
+    return GetterError(sentence(subject, f"an {GETTER}", type(got).__name__, remedy))
+
+
+def other_device(name: str, worker_device: str, got: str) -> UnsupportedError:
+    """Build the error for a variable that is not on the device of the worker."""
+    expected, remedy = f"{name!r} on {worker_device}", "move it there first"
+    return UnsupportedError(sentence(GETTER, expected, got, remedy))
+
+
+def other_groups(expected: Sequence[str], got: Sequence[str]) -> UnsupportedError:
+    """Build the error for an optimizer whose groups are not those of the others."""
+    remedy = "give every worker's optimizer the same variables in the same groups"
+    told = [", ".join(names) or "none" for names in (expected, got)]
+    expected_ones = f"a group of the variables {told[0]}, as the other workers'"
+    return UnsupportedError(sentence(WRAPPER, expected_ones, told[1], remedy))
+
+
+def not_from_getter(name: str) -> NotFromGetterError:
+    """Build the error for a variable without a shared one."""
+    remedy = "hand it to the getter before the first step"
+    expected = f"variables made through the {GETTER}"
+    return NotFromGetterError(sentence(WRAPPER, expected, repr(name), remedy))
+
+
+def other_center(name: str, shared: str, own: str) -> UnsupportedError:
+    """Build the error for a variable that is not like the shared one of its name."""
+    expected, remedy = f"{name!r} to be {shared}, as the shared one", "use another name"
+    return UnsupportedError(sentence(GETTER, expected, own, remedy))
+
+
+def nothing_to_start() -> NoGradientsError:
+    """Build the error for an init op without a variable."""
+    remedy = f"make the variables through the {GETTER} first"
+    subject, expected = f"{WRAPPER}.get_init_op", "at least one trainable variable"
+    return NoGradientsError(sentence(subject, expected, "none", remedy))
+
+
+def refuse_iterator(grads_and_vars: object, strict: bool) -> None:
+    """Strict: raise for pairs that can be read only once, as the original does.
+
+    # Quirk: docs/differences.md#agn-iterator
+    """
+    if strict and isinstance(grads_and_vars, Iterator):
+        remedy = "make it a list, or leave strict off"
+        got = f"a one-shot {type(grads_and_vars).__name__}"
+        raise UnsupportedError(sentence(WRAPPER, "a list of pairs", got, remedy))
+
+
+def nothing_done(names: Sequence[str]) -> StepReport:
+    """Say that no variable had a gradient: no local step was counted."""
+    reason = f"of {len(names)} gradients {len(names)} absent; no local step"
+    return StepReport(False, reason, tuple(names))
+
+
+def report(
+    inner: StepReport | None,
+    names: Sequence[str],
+    absent: Sequence[bool],
+    local_step: int,
+    period: int,
+) -> StepReport:
+    """Say what a local step updated and whether it ended the round.
+
+    ``inner`` is the ``last_step`` of the wrapped optimizer after its local step, which
+    knows better what was updated; None if it keeps none.
+    """
+    left = -local_step % period
+    ending = f"local step {local_step}, " + (
+        f"{left} more before the push" if left else "pushed and pulled"
+    )
+    if inner is not None:
+        return inner._replace(reason=f"{inner.reason}; {ending}")
+    pairs = zip(names, absent, strict=True)
+    skipped = tuple(name for name, is_absent in pairs if is_absent)
+    updated = f"of {len(names)} gradients {len(skipped)} absent"
+    if not skipped:
+        updated = "every gradient was present"
+    applied = len(skipped) < len(names)
+    return StepReport(applied, f"{updated}; {ending}", skipped)

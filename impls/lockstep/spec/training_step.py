@@ -1,0 +1,107 @@
+"""The words of a step that ``optimize_loss`` made: what it refuses, what it says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from lockstep.interface import StepReport
+from lockstep.spec.errors import (
+    AbsentAccumulatedError,
+    LossNotCallableError,
+    OutOfRangeError,
+    UnsupportedError,
+    sentence,
+)
+
+__all__ = [
+    "OWNER",
+    "absent_accumulated",
+    "check_rate",
+    "loss_not_callable",
+    "other_state",
+    "report_accumulated",
+    "report_applied",
+    "sparse_accumulated",
+    "varying",
+]
+
+OWNER = "optimize_loss"
+
+
+def check_rate(rate: Any) -> None:
+    """Raise unless a rate is a finite number >= 0."""
+    try:
+        fine = 0 <= float(rate) < math.inf
+    except (TypeError, ValueError):
+        fine = False
+    if not fine:
+        subject, expected = f"{OWNER}: learning_rate_decay_fn", "a finite rate >= 0"
+        remedy = "return a number, such as lr_policies.poly_decay(global_step, ...)"
+        raise OutOfRangeError(sentence(subject, expected, repr(rate), remedy))
+
+
+def loss_not_callable(got: object) -> LossNotCallableError:
+    """A loss that cannot be computed anew at each step."""
+    expected = "a function that computes the loss"
+    remedy = "each step calls it: pass lambda: ..., or a function of a batch"
+    return LossNotCallableError(
+        sentence(f"{OWNER}: loss", expected, f"a {type(got).__name__}", remedy)
+    )
+
+
+def absent_accumulated(name: str) -> AbsentAccumulatedError:
+    """Strict: an absent gradient, which the original cannot add up.
+
+    # Quirk: docs/differences.md#optimize-loss-accumulated
+    """
+    remedy = "the original cannot leave it out; leave strict off"
+    expected = f"a gradient for {name!r} with iter_size > 1"
+    return AbsentAccumulatedError(sentence(OWNER, expected, "None", remedy))
+
+
+def sparse_accumulated(name: str) -> UnsupportedError:
+    """Strict: a sparse gradient, which the original cannot add up.
+
+    # Quirk: docs/differences.md#optimize-loss-accumulated
+    """
+    remedy = "the original cannot add it up; leave strict off"
+    expected = f"a dense gradient for {name!r} with iter_size > 1"
+    return UnsupportedError(sentence(OWNER, expected, "a sparse one", remedy))
+
+
+def varying(name: str) -> UnsupportedError:
+    """A graph in which a gradient comes and goes: its sum has no fixed place."""
+    expected = "the same gradients, dense or sparse, in each micro-batch"
+    remedy = "fill in zeros where the loss does not depend on it"
+    got = f"another kind for {name!r} than before"
+    return UnsupportedError(sentence(f"{OWNER}: iter_size", expected, got, remedy))
+
+
+def other_state(got: str) -> UnsupportedError:
+    """A saved state of something else."""
+    expected = "what state_dict() of the same step object returned"
+    remedy = "make the step object with the same arguments before loading"
+    return UnsupportedError(sentence(f"{OWNER}: state", expected, got, remedy))
+
+
+def report_accumulated(count: int, iter_size: int) -> StepReport:
+    """Say that a micro-batch was added and nothing else happened."""
+    return StepReport(False, f"accumulated micro-batch {count} of {iter_size}", ())
+
+
+def report_applied(
+    inner: StepReport | None, names: Sequence[str], absent: Sequence[str]
+) -> StepReport:
+    """Say what a step did: what the wrapped optimizer says of it, if it says it.
+
+    Args:
+        inner: the ``last_step`` of the optimizer, if it has one.
+        names: of all variables.
+        absent: of those without a gradient.
+    """
+    if inner is not None:
+        return inner
+    count = len(names) - len(absent)
+    return StepReport(True, f"{count} of {len(names)} variables updated", tuple(absent))

@@ -1,0 +1,291 @@
+"""The weights that workers share, and the getter that makes them beside a worker's."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.spec import agn as words
+from lockstep.spec import tf_host
+from lockstep.spec.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
+from lockstep.tf.hooks import is_reference
+from lockstep.tf.master_copies import builds_graph
+from lockstep.tf.pairs import as_variable, name_of
+
+__all__ = ["AGNCustomGetter", "Center", "VariableMap"]
+
+v1 = tf.compat.v1
+
+Make = Callable[[], Any]
+
+
+class VariableMap:
+    """Variable -> variable; a key may be a variable of TensorFlow 2, or its ``ref()``.
+
+    It is no ``dict``, for those variables cannot be hashed.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[Any, tf.Variable] = {}
+
+    def __getitem__(self, key: Any) -> tf.Variable:
+        return self._values[as_variable(key).ref()]
+
+    def __setitem__(self, key: Any, value: tf.Variable) -> None:
+        self._values[as_variable(key).ref()] = value
+
+    def __contains__(self, key: Any) -> bool:
+        return as_variable(key).ref() in self._values
+
+    def __iter__(self) -> Iterator[tf.Variable]:
+        return (reference.deref() for reference in self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, key: Any) -> tf.Variable | None:
+        """Return the variable of ``key``, or None."""
+        return self._values.get(as_variable(key).ref())
+
+    def values(self) -> list[tf.Variable]:
+        """Return the variables in the order in which they were entered."""
+        return list(self._values.values())
+
+
+class Center(tf.Module):
+    """Shared variables, and their slots, which every worker's optimizer uses in turn.
+
+    Workers of one process hold one center. Workers in processes of their own each make
+    one; what these stand for lies on the parameter servers under the same names.
+
+    Attributes:
+        shared: name of a worker's variable -> the shared one.
+        rule: keeps the slots of the shared variables; it updates nothing.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared: dict[str, tf.Variable] = {}
+        self.rule = v1.train.Optimizer(use_locking=False, name="center")
+
+    def join(self, names: list[str], own: list[Any], make: Make) -> list[Any]:
+        """Return the shared variables of these names, which the first worker makes.
+
+        Args:
+            names: one, or one for each part of a partitioned variable.
+            own: the worker's variables of these names.
+            make: returns the variable or the parts.
+        """
+        if names[0] not in self.shared:
+            self.shared.update(zip(names, parts_of(make()), strict=True))
+        found = [self.shared[name] for name in names]
+        for name, *pair in zip(names, found, own, strict=True):
+            told = [f"{v.dtype.base_dtype.name} {v.shape}" for v in pair]
+            if told[0] != told[1]:
+                raise words.other_center(name, *told)
+        return found
+
+    @contextlib.contextmanager
+    def lending(self, base: v1.train.Optimizer) -> Iterator[None]:
+        """Let ``base`` have the slots of the shared variables; keep those it makes.
+
+        In a graph they stay with it as well, for old code asks it for them. A
+        checkpoint of objects would find them twice then, in eager mode they go back.
+        """
+        before = {name: set(named) for name, named in base._slots.items()}
+        for name, named in self.rule._slots.items():
+            base._slot_dict(name).update(named)
+        try:
+            yield
+        finally:
+            for name, named in base._slots.items():
+                kept = self.rule._slot_dict(name)
+                for key in set(named) - before.get(name, set()):
+                    kept[key] = named[key] if builds_graph() else named.pop(key)
+
+    def slot(self, variable: Any, name: str) -> tf.Variable | None:
+        """Return a slot of a shared variable; None before it is made."""
+        return self.rule.get_slot(as_variable(variable), name)
+
+
+class AGNCustomGetter(tf.Module):
+    """Make the shared variable and the accumulator of each of a worker's variables.
+
+    As ``custom_getter`` of a variable scope, for each trainable variable N:
+
+    - N itself: on the worker, trainable, in ``LOCAL_VARIABLES``;
+    - ``global_center_variable/N``: on the device around, in ``GLOBAL_VARIABLES``;
+    - ``grad_variable/N``: on the worker, in ``LOCAL_VARIABLES``.
+
+    Scopes come after the word. Others pass through, and so does a variable that is used
+    again. Parts of a partitioned variable are entered one by one.
+
+    In eager mode it may be called with the variables instead, or with what has
+    ``trainable_variables``.
+
+    Workers of one process share a ``center``; those in processes of their own find
+    what is shared by its name on the parameter servers, as old code does.
+
+    Args:
+        worker_device: a device as ``tf.compat.v1.device`` takes it.
+        center: the :class:`Center` of the other workers; None makes one.
+        strict: as the original: until the init op has run an accumulator holds the
+            variable's initial value; a regularizer counts three times; reference
+            variables are accepted in a cluster.
+
+    Attributes:
+        center: what the workers share.
+
+    Raises:
+        UnsupportedError: a ValueError; the shared variable of a name has another shape
+            or dtype; a reference variable whose shared one is in another process.
+
+    Origin: ``tf.contrib.opt.AGNCustomGetter``, TensorFlow 1.15.
+
+    Example:
+        >>> with tf.Graph().as_default():
+        ...     getter = AGNCustomGetter("/cpu:0")
+        ...     with tf.compat.v1.variable_scope("net", custom_getter=getter):
+        ...         w = tf.compat.v1.get_variable("w", [2])
+        ...     getter._global_map[w].name
+        'global_center_variable/net/w:0'
+    """
+
+    def __init__(
+        self, worker_device: Any, center: Center | None = None, strict: bool = False
+    ) -> None:
+        super().__init__()
+        self.worker_device = worker_device
+        self.center = Center() if center is None else center
+        self.strict = strict
+        self._names: set[str] = set()
+        self._global_map = VariableMap()
+        self._grad_map = VariableMap()
+
+    def __call__(
+        self, getter: Any, name: str | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Make a variable as a custom getter does, or enter variables that exist.
+
+        Args:
+            getter: what makes a variable; eagerly also the variables to enter.
+            name: of the variable; None for variables that exist.
+            args: arguments of ``getter``.
+            kwargs: arguments of ``getter``.
+        """
+        if name is None:
+            return self._enter_all(getter)
+        if not kwargs.get("trainable"):
+            return getter(name, *args, **kwargs)
+        local, shared = v1.GraphKeys.LOCAL_VARIABLES, v1.GraphKeys.GLOBAL_VARIABLES
+        with v1.device(self.worker_device):
+            own = getter(name, *args, **{**kwargs, "collections": [local]})
+        # AUTO_REUSE, which is not True, may be the first use.
+        if kwargs.get("reuse") is True or parts_of(own)[0] in self._global_map:
+            return own
+
+        def make_shared() -> Any:
+            options = self._beside(kwargs, shared)
+            return getter(f"{GLOBAL_VARIABLE_NAME}/{name}", *args, **options)
+
+        def make_accumulator() -> Any:
+            options = self._beside(kwargs, local)
+            if not self.strict:
+                # Quirk: docs/differences.md#agn-accumulator-start
+                options |= zeros_like(own)
+            return getter(f"{GRAD_VARIABLE_NAME}/{name}", *args, **options)
+
+        self._enter(self._unused(name), parts_of(own), make_shared, make_accumulator)
+        return own
+
+    def _beside(self, kwargs: dict[str, Any], collection: str) -> dict[str, Any]:
+        """Return the options of what is made beside a worker's variable.
+
+        # Quirk: docs/differences.md#agn-regularizer. Strict: it counts there as well.
+        """
+        regularizer = kwargs.get("regularizer") if self.strict else None
+        own = {"trainable": False, "collections": [collection]}
+        return {**kwargs, **own, "regularizer": regularizer}
+
+    def _enter_all(self, variables: Any) -> list[Any]:
+        if builds_graph():
+            raise tf_host.getter_in_graph(type(variables).__name__)
+        entered = list(getattr(variables, "trainable_variables", variables))
+        with tf.init_scope():
+            for variable in entered:
+                inner = as_variable(variable)
+                if inner.trainable and inner not in self._global_map:
+                    self._enter_one(getattr(variable, "path", name_of(inner)), inner)
+        return entered
+
+    def _enter_one(self, name: str, own: tf.Variable) -> None:
+        name, value = self._unused(name), own.read_value()
+        start = value if self.strict else tf.zeros_like(value)
+
+        def make(word: str, value: tf.Tensor) -> tf.Variable:
+            return tf.Variable(value, trainable=False, name=f"{word}/{name}")
+
+        self._enter(
+            name,
+            [own],
+            lambda: make(GLOBAL_VARIABLE_NAME, value),
+            lambda: make(GRAD_VARIABLE_NAME, start),
+        )
+
+    def _enter(
+        self, name: str, own: list[Any], make_shared: Make, make_accumulator: Make
+    ) -> None:
+        """Map the parts of one variable."""
+        alone = len(own) == 1
+        names = [name] if alone else [f"{name}/part_{k}" for k in range(len(own))]
+        shared = self.center.join(names, own, make_shared)
+        if not self.strict:
+            for pair in zip(own, shared, strict=True):
+                refuse_race(*pair)
+        with v1.device(self.worker_device):
+            accumulators = parts_of(make_accumulator())
+        for name, *made in zip(names, own, shared, accumulators, strict=True):
+            variable, center, accumulator = made
+            self._global_map[variable] = center
+            self._grad_map[variable] = accumulator
+            self._track_trackable(accumulator, f"{GRAD_VARIABLE_NAME}/{name}")
+
+    def _unused(self, name: str) -> str:
+        """Return a name, numbered if this worker has it; eagerly names may repeat."""
+        found, count = name, 0
+        while found in self._names:
+            count += 1
+            found = f"{name}#{count}"
+        self._names.add(found)
+        return found
+
+
+def parts_of(variable: Any) -> list[Any]:
+    """Return the parts of a partitioned variable, or the variable alone."""
+    return [variable] if isinstance(variable, tf.Variable) else list(variable)
+
+
+def zeros_like(variable: Any) -> dict[str, Any]:
+    """Return the options with which ``get_variable`` makes zeros like a variable."""
+    return {
+        "initializer": tf.zeros_initializer(),
+        "shape": variable.get_shape(),
+        "dtype": variable.dtype.base_dtype,
+    }
+
+
+def refuse_race(own: tf.Variable, shared: tf.Variable) -> None:
+    """Raise for a reference variable whose shared one is in another process.
+
+    # Quirk: docs/differences.md#agn-reference-variables. An update there may read what
+    # another worker is writing.
+    """
+    if not is_reference(shared) or not shared.device:
+        return
+    places = [tf.DeviceSpec.from_string(v.device) for v in (own, shared)]
+    processes = [(place.job, place.task) for place in places]
+    if processes[1][0] is not None and processes[0] != processes[1]:
+        raise tf_host.racing_reference(name_of(own), shared.device)

@@ -1,0 +1,103 @@
+"""NovoGrad: what becomes of a gradient before momentum takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+__all__ = [
+    "Policy",
+    "densify",
+    "next_moment",
+    "normalized",
+    "policy_of",
+    "square_norm",
+    "wide_dtype",
+]
+
+
+class Policy(NamedTuple):
+    """Hyper-parameters that are not momentum's, wide: float32 at least.
+
+    Attributes:
+        beta2, rest2: b2 and 1 - b2.
+        epsilon, weight_decay: numbers; a decay of 0 is left out.
+        share: 1 - b1 if gradients are averaged, else 1.
+        remembers: whether the second moment is written back.
+    """
+
+    beta2: tf.Tensor
+    rest2: tf.Tensor
+    epsilon: tf.Tensor
+    weight_decay: tf.Tensor | None
+    share: tf.Tensor
+    remembers: bool
+
+
+def wide_dtype(dtype: tf.DType) -> tf.DType:
+    """Return the dtype in which norms are taken: float32 at least."""
+    return tf.float64 if dtype.base_dtype == tf.float64 else tf.float32
+
+
+def policy_of(arguments: Mapping[str, Any], dtype: tf.DType, remembers: bool) -> Policy:
+    """Cast the arguments of the constructor; 1 - beta is taken before, in float64."""
+    wide = wide_dtype(dtype)
+    share = 1 - arguments["beta1"] if arguments["grad_averaging"] else 1.0
+    decay = arguments["weight_decay"]
+    decays = tf.is_tensor(decay) or decay > 0
+    return Policy(
+        tf.cast(arguments["beta2"], wide),
+        tf.cast(1 - arguments["beta2"], wide),
+        tf.cast(arguments["epsilon"], wide),
+        tf.cast(decay, wide) if decays else None,
+        tf.cast(share, wide),
+        remembers,
+    )
+
+
+def densify(gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> tf.Tensor:
+    """Return the dense gradient: duplicate rows summed, zeros elsewhere."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    count = tf.cast(tf.shape(variable)[0], gradient.indices.dtype)
+    rows = tf.math.unsorted_segment_sum(gradient.values, gradient.indices, count)
+    return tf.ensure_shape(rows, variable.shape)
+
+
+def square_norm(gradient: tf.Tensor) -> tf.Tensor:
+    """Return |g|^2, the sum of the squares of all elements: 0-d, wide."""
+    return tf.reduce_sum(tf.square(tf.cast(gradient, wide_dtype(gradient.dtype))))
+
+
+def next_moment(
+    policy: Policy, moment: tf.Tensor | tf.Variable, square: tf.Tensor
+) -> tf.Tensor:
+    """v = |g|^2 at first, b2 v + (1 - b2) |g|^2 once v is a finite number above 0.
+
+    A square that overflows would stay infinite for ever, so it is forgotten.
+
+    # Quirk: docs/differences.md#novograd-second-moment. Where nothing is written back,
+    a v that is not 0 is one of an earlier call that built the same graph.
+    """
+    moment = tf.convert_to_tensor(moment)
+    begun = tf.not_equal(moment, 0)
+    if policy.remembers:
+        begun = tf.logical_and(moment > 0, moment < float("inf"))
+    mixed = moment * policy.beta2 + square * policy.rest2
+    return tf.where(begun, mixed, square)
+
+
+def normalized(
+    policy: Policy,
+    moment: tf.Tensor,
+    variable: tf.Tensor | tf.Variable,
+    gradient: tf.Tensor,
+) -> tf.Tensor:
+    """g' = (g (1 / sqrt(v + eps)) + wd w) share, rounded to the variable's dtype."""
+    factor = 1.0 / tf.sqrt(moment + policy.epsilon)
+    direction = tf.cast(gradient, factor.dtype) * factor
+    if policy.weight_decay is not None:
+        direction += policy.weight_decay * tf.cast(variable, factor.dtype)
+    return tf.cast(direction * policy.share, gradient.dtype)

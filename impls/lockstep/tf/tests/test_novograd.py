@@ -1,0 +1,330 @@
+"""NovoGrad as a v1 optimizer; its numbers are checked by parity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lockstep import tf as lockstep
+from lockstep.tf import NovoGrad, strict
+
+v1 = tf.compat.v1
+
+SLOTS = ("momentum", "second_moment")
+ways = pytest.mark.parametrize("traced", [False, True], ids=["eager", "function"])
+
+
+def stepper(optimizer: Any, *variables: tf.Variable, traced: bool = False) -> Any:
+    """Return a function of gradients that takes a step."""
+
+    def step(*gradients: Any) -> None:
+        optimizer.apply_gradients(list(zip(gradients, variables, strict=True)))
+
+    return tf.function(step, autograph=False) if traced else step
+
+
+def moments(optimizer: Any, variable: tf.Variable) -> list[np.ndarray]:
+    return [optimizer.get_slot(variable, name).numpy() for name in SLOTS]
+
+
+def test_it_is_a_momentum_optimizer_as_the_original() -> None:
+    assert isinstance(NovoGrad(), v1.train.MomentumOptimizer)
+    assert NovoGrad().get_name() == "NovoGrad"
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("learning_rate", -1.0),
+        ("beta1", 1.0),
+        ("beta2", -0.5),
+        ("epsilon", float("inf")),
+        ("weight_decay", -0.1),
+        ("grad_averaging", 1),
+    ],
+)
+def test_arguments_are_checked_unless_strict(argument: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"NovoGrad: {argument}"):
+        NovoGrad(**{argument: value})
+    strict.NovoGrad(**{argument: value})
+
+
+def test_a_function_is_not_traced_after_the_second_step() -> None:
+    w, optimizer = tf.Variable([1.0, 2.0]), NovoGrad(0.1, weight_decay=0.1)
+    traces = []
+
+    @tf.function(autograph=False)
+    def step(gradient: tf.Tensor) -> None:
+        traces.append(1)
+        optimizer.apply_gradients([(gradient, w)])
+
+    step(tf.constant([1.0, 2.0]))
+    step(tf.constant([1.0, 2.0]))
+    traced = len(traces)
+    for _ in range(3):
+        step(tf.constant([3.0, 2.0]))
+    assert len(traces) == traced
+
+
+TRAIN = """
+from lockstep.tf import NovoGrad
+way, path, first = sys.argv[1], sys.argv[2], int(sys.argv[3])
+stop = 3
+random = np.random.default_rng(3)
+gradients = 100 * random.normal(size=(6, 5))
+w = tf.Variable(tf.ones([5]), name="w")
+h = tf.Variable(tf.ones([5], tf.float16), name="h")
+opt = NovoGrad(0.1, weight_decay=0.1)
+checkpoint = tf.train.Checkpoint(w=w, h=h, optimizer=opt)
+
+def step(gw, gh):
+    opt.apply_gradients([(gw, w), (gh, h)])
+
+step = tf.function(step, autograph=False) if way == "function" else step
+if way == "saver":
+    opt._create_slots([w, h])
+    saver = v1.train.Saver([w, h, *opt.variables()])
+if first and way == "saver":
+    saver.restore(None, path)
+elif first:
+    checkpoint.read(path).assert_existing_objects_matched()
+for k in range(first, 6):
+    if k == stop and not first:
+        saver.save(None, path) if way == "saver" else checkpoint.write(path)
+    given = tf.constant(gradients[k])
+    step(tf.cast(given, tf.float32), tf.cast(given, tf.float16))
+names = "momentum", "second_moment"
+slots = [opt.get_slot(v, name) for v in (w, h) for name in names]
+print(" ".join(np.asarray(part).tobytes().hex() for part in (w, h, *slots)))
+"""
+
+
+@pytest.mark.parametrize("way", ["eager", "function", "saver"])
+def test_a_fresh_process_goes_on_to_the_bit(
+    child: Callable[..., str], tmp_path: Path, way: str
+) -> None:
+    whole = child(TRAIN, way, tmp_path / "stopped", 0)
+    assert child(TRAIN, way, tmp_path / "stopped", 3) == whole
+
+
+def test_a_session_saves_and_restores_under_the_names_of_slots(tmp_path: Path) -> None:
+    with tf.Graph().as_default(), v1.Session() as session:
+        w = v1.Variable([1.0, 2.0], name="w", use_resource=True)
+        optimizer = NovoGrad(0.5)
+        train = optimizer.apply_gradients([(tf.constant([3.0, 4.0]), w)])
+        names = sorted(v.op.name for v in v1.global_variables())
+        assert names == ["w", "w/NovoGrad", "w/NovoGrad_1"]
+        session.run(v1.global_variables_initializer())
+        session.run(train)
+        saver = v1.train.Saver()
+        path = saver.save(session, str(tmp_path / "saved"))
+        session.run(v1.global_variables_initializer())
+        saver.restore(session, path)
+        second = optimizer.get_slot(w, "second_moment")
+        found = session.run([w, optimizer.get_slot(w, "momentum"), second])
+    assert found[0] == pytest.approx([0.7, 1.6])
+    assert found[1] == pytest.approx([0.6, 0.8]) and found[2] == 25
+
+
+def test_several_instances_share_a_graph() -> None:
+    with tf.Graph().as_default():
+        w = v1.Variable([1.0, 2.0], name="w", use_resource=True)
+        for _ in range(2):
+            NovoGrad().apply_gradients([(tf.constant([3.0, 4.0]), w)])
+        assert len(v1.global_variables()) == 5
+
+
+def test_state_is_half_of_adam_s_but_for_a_number_a_tensor() -> None:
+    shapes = [(64, 32), (32,), (7, 5, 3)]
+    variables = [tf.Variable(tf.ones(shape)) for shape in shapes]
+    sizes = []
+    for optimizer in (NovoGrad(), lockstep.AdamOptimizer()):
+        pairs = [(tf.ones_like(v), v) for v in variables]
+        optimizer.apply_gradients(pairs)
+        sizes.append(sum(v.numpy().nbytes for v in optimizer.variables()))
+    elements = sum(int(np.prod(shape)) for shape in shapes)
+    # Four bytes a moment; Adam has two powers of beta besides.
+    assert sizes == [4 * (elements + 3), 4 * (2 * elements + 2)]
+
+
+# -- rates ---------------------------------------------------------------------------
+
+
+@ways
+@pytest.mark.parametrize("kind", ["variable", "callable", "policy"])
+def test_the_rate_may_change_from_step_to_step(kind: str, traced: bool) -> None:
+    count, w = tf.Variable(0, dtype=tf.int64), tf.Variable([8.0])
+    rate = tf.Variable(1.0)
+
+    def policy() -> tf.Tensor:
+        policies = lockstep.lr_policies
+        return policies.piecewise_constant(count, 1.0, [0, 1], [0.5, 0.25])
+
+    given = {"variable": rate, "callable": lambda: rate, "policy": policy}[kind]
+    step = stepper(NovoGrad(given, beta1=0.0), w, traced=traced)
+    for value in (1.0, 0.5, 0.25):
+        rate.assign(value)
+        step(tf.constant([2.0]))
+        count.assign_add(1)
+    assert w.numpy().tolist() == [6.25]
+
+
+def test_a_rate_may_be_fed_in_a_session() -> None:
+    with tf.Graph().as_default(), v1.Session() as session:
+        w = v1.Variable([8.0], name="w", use_resource=True)
+        rate = v1.placeholder(tf.float32, [])
+        train = NovoGrad(rate, beta1=0.0).apply_gradients([(tf.constant([2.0]), w)])
+        session.run(v1.global_variables_initializer())
+        for value in (1.0, 0.5, 0.25):
+            session.run(train, {rate: value})
+        assert session.run(w).tolist() == [6.25]
+
+
+# -- inside of the wrappers ----------------------------------------------------------
+
+
+@ways
+def test_a_task_that_is_absent_leaves_both_moments_alone(traced: bool) -> None:
+    w, other = tf.Variable([1.0, 2.0]), tf.Variable([1.0])
+    table = tf.Variable([[1.0], [2.0]])
+    inner = NovoGrad(weight_decay=0.1)
+    wrapper = lockstep.MultitaskOptimizerWrapper(inner)
+    step = stepper(wrapper, w, other, table, traced=traced)
+    slices = tf.IndexedSlices(tf.constant([[3.0]]), tf.constant([1]))
+    zeros = tf.IndexedSlices(tf.constant([[0.0]]), tf.constant([1]))
+    step(tf.constant([3.0, 4.0]), tf.constant([1.0]), slices)
+    assert [float(moments(inner, v)[1]) for v in (w, table)] == [25, 9]
+
+    def read() -> list[list[Any]]:
+        return [
+            [part.tolist() for part in (v.numpy(), *moments(inner, v))]
+            for v in (w, table)
+        ]
+
+    before = read()
+    step(tf.constant([0.0, 0.0]), tf.constant([1.0]), zeros)
+    assert read() == before
+
+
+@ways
+def test_a_step_that_overflows_leaves_both_moments_alone(traced: bool) -> None:
+    w, inner = tf.Variable([1.0, 2.0]), NovoGrad()
+    scale = lockstep.FixedLossScale(4.0)
+    wrapper = lockstep.MixedPrecisionLossScaleOptimizer(inner, scale)
+
+    def step(x: tf.Tensor) -> None:
+        wrapper.minimize(lambda: tf.reduce_sum(w * x), var_list=[w])
+
+    step = tf.function(step, autograph=False) if traced else step
+    step(tf.constant([3.0, 4.0]))
+    before = [part.tolist() for part in (w.numpy(), *moments(inner, w))]
+    assert before[2] == 25.0
+    step(tf.constant([3.0, float("inf")]))
+    assert [part.tolist() for part in (w.numpy(), *moments(inner, w))] == before
+
+
+@ways
+def test_rows_are_clipped_after_the_step(traced: bool) -> None:
+    w = tf.Variable([[3.0, 4.0], [0.5, 0.0]])
+    inner = NovoGrad(0.0)
+    wrapper = lockstep.VariableClippingOptimizer(inner, {w.ref(): [1]}, 1.0)
+    stepper(wrapper, w, traced=traced)(tf.ones([2, 2]))
+    assert np.linalg.norm(w.numpy(), axis=1) == pytest.approx([1.0, 0.5])
+    assert moments(inner, w)[1] == 4.0
+
+
+@ways
+def test_float16_weights_are_trained_through_masters(traced: bool) -> None:
+    half, full = tf.Variable([1.0, 1.0], dtype=tf.float16), tf.Variable([1.0, 1.0])
+    inner, plain = (NovoGrad(2.0**-13, weight_decay=0.5) for _ in range(2))
+    wrapper = lockstep.MixedPrecisionOptimizerWrapper(inner, 8.0)
+
+    def step() -> None:
+        def loss() -> tf.Tensor:
+            return tf.reduce_sum(tf.cast(half, tf.float32) * [1.0, 2.0])
+
+        wrapper.minimize(loss, var_list=[half])
+        plain.apply_gradients([(tf.constant([1.0, 2.0]), full)])
+
+    step = tf.function(step, autograph=False) if traced else step
+    for _ in range(3):
+        step()
+    master = wrapper.master(half)
+    assert master.numpy().tolist() == full.numpy().tolist()
+    for got, right in zip(moments(inner, master), moments(plain, full), strict=True):
+        assert got.dtype == np.float32 and got.tolist() == right.tolist()
+
+
+# -- strict --------------------------------------------------------------------------
+
+
+def test_strict_makes_the_variables_of_the_original_which_stay_0() -> None:
+    with tf.Graph().as_default(), v1.Session() as session:
+        pairs = [
+            (tf.constant([3.0, 4.0]), v1.Variable([1.0, 2.0], name=name))
+            for name in "ab"
+        ]
+        variables = [variable for _, variable in pairs]
+        optimizer = strict.NovoGrad()
+        train = optimizer.apply_gradients(pairs)
+        names = sorted(v.op.name for v in v1.global_variables())
+        moments = ["nvgrad2_ema0", "nvgrad2_ema1"]
+        assert names == ["a", "a/NovoGrad", "b", "b/NovoGrad", *moments]
+        assert optimizer.get_slot_names() == ["momentum"]
+        session.run(v1.global_variables_initializer())
+        session.run(train)
+        seen = [optimizer.get_slot(v, "second_moment") for v in variables]
+        assert [v.op.name for v in seen] == moments
+        assert session.run(seen) == [0.0, 0.0]
+
+
+def test_a_third_call_in_a_graph_averages_with_the_second() -> None:
+    with tf.Graph().as_default(), v1.Session() as session:
+        w = v1.Variable([0.0], name="w", use_resource=True)
+        optimizer = strict.NovoGrad(beta1=0.0, beta2=0.5, epsilon=0.0)
+        for gradient in (4.0, 8.0, 2.0**0.5):
+            train = optimizer.apply_gradients([(tf.constant([gradient]), w)])
+        session.run(v1.global_variables_initializer())
+        session.run(train)
+        # v = (((16 + 64) / 2) + 2) / 2 = 21.
+        assert session.run(w) == pytest.approx([-((2 / 21) ** 0.5)])
+
+
+@ways
+def test_strict_never_remembers_where_calls_run(traced: bool) -> None:
+    w = tf.Variable([0.0])
+    optimizer = strict.NovoGrad(beta1=0.0)
+    step = stepper(optimizer, w, traced=traced)
+    for gradient in (100.0, 1.0):
+        step(tf.constant([gradient]))
+    assert w.numpy().tolist() == [-2.0]
+    assert optimizer.get_slot(w, "second_moment").numpy() == 0.0
+
+
+def test_strict_refuses_before_anything_changes() -> None:
+    w, half = tf.Variable([1.0]), tf.Variable([1.0], dtype=tf.float16)
+    one, pairs = tf.ones([1]), [(tf.ones([1]), w)]
+    optimizer = strict.NovoGrad()
+    refused: list[tuple[Any, type[Exception], str]] = [
+        (tuple(pairs), TypeError, "a list"),
+        (iter(pairs), TypeError, "a list"),
+        ([*pairs, (None, tf.Variable([1.0], name="x"))], ValueError, "None for x"),
+        ([*pairs, (tf.cast(one, tf.float16), half)], TypeError, "float32"),
+    ]
+    for given, error, words in refused:
+        with pytest.raises(error, match=words):
+            optimizer.apply_gradients(given)
+    assert w.numpy() == 1.0 and optimizer.variables() == []
+
+
+def test_strict_refuses_a_tensor_as_decay_which_the_default_takes() -> None:
+    decay, w = tf.Variable(0.5), tf.Variable([2.0])
+    with pytest.raises(TypeError, match="weight_decay"):
+        strict.NovoGrad(weight_decay=decay)
+    NovoGrad(0.25, weight_decay=decay).apply_gradients([(tf.ones([1]), w)])
+    assert w.numpy().tolist() == [1.5]
