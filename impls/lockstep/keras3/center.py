@@ -30,12 +30,14 @@ class Center:
     Attributes:
         shared: name -> shared variable.
         optimizer: what moves them; None before the first ``AGNOptimizer`` is built.
+        lock: pushes and pulls of several threads wait for one another.
     """
 
     def __init__(self) -> None:
         self.shared: dict[str, keras.Variable] = {}
         self.optimizer: keras.optimizers.Optimizer | None = None
         self.slots = Slots()
+        self.lock = words.CenterLock()
 
     def join(self, name: str, variable: Any) -> keras.Variable:
         """Return the shared variable of this name; the first worker's is copied."""
@@ -63,7 +65,8 @@ class Center:
 
     def pull(self, names: Iterable[str]) -> dict[str, tf.Tensor]:
         """Return the shared weights of these names."""
-        return {name: self.shared[name].value.read_value() for name in names}
+        with self.lock:
+            return {name: self.shared[name].value.read_value() for name in names}
 
     def push(self, update: Update) -> None:
         """Take a step on mean gradients, or add differences.
@@ -71,6 +74,10 @@ class Center:
         The optimizer of an update is a mapping: the worker's ``learning_rate`` and,
         where the powers of beta are the worker's, its ``iterations``.
         """
+        with self.lock:
+            self._apply(update)
+
+    def _apply(self, update: Update) -> None:
         variables = [self.shared[name] for name in update.changes]
         changes = list(update.changes.values())
         if update.optimizer is None:

@@ -96,7 +96,7 @@ def optimize_loss(
             ``tf.summary`` gets them with each applied step.
         larc_params: ``larc_eta``, ``larc_mode``, ``min_update``, ``epsilon``.
         loss_scaling: with "mixed": a number, "Backoff" or "LogMax", or a scale object.
-        loss_scaling_params: of the named scaler.
+        loss_scaling_params: of the named scaler; refused where none is named.
         on_horovod: average over the ranks of ``reduction``.
         iter_size: micro-batches in a step. A gradient is present in all of them or in
             none, and either sparse or dense.
@@ -141,6 +141,7 @@ def optimize_loss(
         clip_gradients=clip_gradients,
         larc_params=larc_params,
         loss_scaling=loss_scaling,
+        loss_scaling_params=loss_scaling_params,
         on_horovod=on_horovod,
         iter_size=iter_size,
         has_flag=skip_update_ph is not None,

@@ -35,12 +35,14 @@ class Center:
     Attributes:
         parameters: name -> shared weight.
         optimizer: what moves them; None before the first ``AGNOptimizer``.
+        lock: pushes and pulls of several threads wait for one another.
     """
 
     def __init__(self, device: torch.device | str | None = None) -> None:
         self.device = device
         self.parameters: dict[str, Parameter] = {}
         self.optimizer: Optimizer | None = None
+        self.lock = words.CenterLock()
 
     def join(self, name: str, parameter: Tensor) -> Parameter:
         """Return the shared weight of this name; the first worker's is copied."""
@@ -75,8 +77,9 @@ class Center:
                 raise words.other_groups(known, found)
 
     def pull(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """Return the shared weights of these names: themselves, no copies."""
-        return {name: self.parameters[name].detach() for name in names}
+        """Return copies of the shared weights of these names: all of one moment."""
+        with self.lock:
+            return {name: self.parameters[name].detach().clone() for name in names}
 
     @torch.no_grad()
     def push(self, update: Update) -> None:
@@ -84,6 +87,10 @@ class Center:
 
         The optimizer of an update is one mapping of hyper-parameters for each group.
         """
+        with self.lock:
+            self._apply(update)
+
+    def _apply(self, update: Update) -> None:
         changes = {
             self.parameters[name]: change.to(self.parameters[name].device)
             for name, change in update.changes.items()

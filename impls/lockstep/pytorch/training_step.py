@@ -91,8 +91,10 @@ class TrainingStep:
         self.learning_rate = self.next_rate()
         value, pairs = self.differentiate(inputs)
         if self.settings.accumulates:
+            waits = self.waits(skip_update)
             pairs = self.accumulate(pairs)
-            if self.waits(skip_update):
+            if waits:
+                self.keep(pairs)
                 return value
         self.apply(pairs)
         self.clear()
@@ -117,17 +119,23 @@ class TrainingStep:
         return values[-1].detach(), pairs
 
     def accumulate(self, pairs: Pairs) -> Pairs:
-        """Add a micro-batch; return the sums so far, paired as its gradients were."""
+        """Return the sums with a micro-batch, paired as its gradients were.
+
+        They are new, also where there was no gradient, and not kept yet: a step that
+        fails leaves everything as it was, though clipping writes into them.
+        """
         if self.settings.strict:
             self.check_accumulated(pairs)
-        size = self.settings.iter_size
-        self.accumulators = [
-            add_share(total, gradient, size)
-            for total, (gradient, _) in zip(self.accumulators, pairs, strict=True)
+        everything = zip(self.accumulators, pairs, strict=True)
+        return [
+            (add_share(total, gradient, self.settings.iter_size), variable)
+            for total, (gradient, variable) in everything
         ]
+
+    def keep(self, pairs: Pairs) -> None:
+        """Keep the sums, which hold one micro-batch more."""
+        self.accumulators = [total for total, _ in pairs]
         self.micro_step += 1
-        variables = [variable for _, variable in pairs]
-        return list(zip(self.accumulators, variables, strict=True))
 
     def check_accumulated(self, pairs: Pairs) -> None:
         """Strict: raise for what the original cannot add up."""
@@ -138,10 +146,12 @@ class TrainingStep:
                 raise words.sparse_accumulated(name)
 
     def waits(self, skip_update: Any) -> bool:
-        """Say whether the sum has to wait for more micro-batches."""
+        """Say whether the sum, this micro-batch included, has to wait for more."""
         flag = self.skip_update_ph if skip_update is None else skip_update
         flag = flag() if callable(flag) else flag
-        return self.micro_step < self.settings.iter_size if flag is None else bool(flag)
+        if flag is None:
+            return self.micro_step + 1 < self.settings.iter_size
+        return bool(flag)
 
     def apply(self, pairs: Pairs) -> None:
         """Bring the gradients into their final form and hand them to the optimizer."""

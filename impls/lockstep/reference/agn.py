@@ -11,7 +11,12 @@ import numpy as np
 from lockstep.interface import Array, Gradient, Rows, StepReport
 from lockstep.reference.accumulate import add_changes, is_due, mean_changes
 from lockstep.reference.center import AGNCustomGetter
-from lockstep.reference.optimizers import Optimizer, advance, check_pairs
+from lockstep.reference.optimizers import (
+    Optimizer,
+    advance,
+    check_counter,
+    check_pairs,
+)
 from lockstep.reference.variable import Variable
 from lockstep.spec import agn as words
 from lockstep.spec.agn import (
@@ -104,6 +109,7 @@ class AGNOptimizer(Optimizer):
         """
         words.refuse_iterator(grads_and_vars, self.strict)
         pairs = check_pairs(grads_and_vars, words.WRAPPER)
+        check_counter(global_step, words.WRAPPER)
         for _, variable in pairs:
             if variable not in self.custom_getter._global_map:
                 raise words.not_from_getter(variable.name)

@@ -25,11 +25,13 @@ class Center:
 
     Attributes:
         variables: name of a worker's variable -> the shared one.
+        lock: pushes and pulls of several threads wait for one another.
     """
 
     def __init__(self) -> None:
         self.variables: dict[str, Variable] = {}
         self.slots: dict[Variable, Slots] = {}
+        self.lock = words.CenterLock()
 
     def join(self, variable: Variable) -> Variable:
         """Return the shared variable of this name; the first worker's is copied."""
@@ -45,10 +47,15 @@ class Center:
 
     def pull(self, names: Iterable[str]) -> dict[str, Array]:
         """Return the shared weights of these names."""
-        return {name: self.variables[name].value for name in names}
+        with self.lock:
+            return {name: self.variables[name].value for name in names}
 
     def push(self, update: Update) -> None:
         """Apply mean gradients through the worker's optimizer, or add differences."""
+        with self.lock:
+            self._apply(update)
+
+    def _apply(self, update: Update) -> None:
         pairs = [
             (change, self.variables[name]) for name, change in update.changes.items()
         ]

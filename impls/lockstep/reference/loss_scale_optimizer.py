@@ -14,7 +14,12 @@ from lockstep.reference.loss_scale import (
     get,
 )
 from lockstep.reference.multitask import MultitaskOptimizerWrapper
-from lockstep.reference.optimizers import Optimizer, Pairs, check_pairs
+from lockstep.reference.optimizers import (
+    Optimizer,
+    Pairs,
+    check_counter,
+    check_pairs,
+)
 from lockstep.reference.skipping import SkippingWrapper, Verdict
 from lockstep.reference.variable import Variable
 from lockstep.reference.zero_test import flush_subnormals
@@ -115,6 +120,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         A skipped step does not advance ``global_step``.
         """
         pairs = check_pairs(grads_and_vars, words.WRAPPER)
+        check_counter(global_step, words.WRAPPER)
 
         def update(pairs: Pairs) -> None:
             self.inner_optimizer.apply_gradients(pairs, global_step, name)

@@ -17,12 +17,18 @@ from lockstep.reference.loss_scale import (
 )
 from lockstep.reference.loss_scale_optimizer import times
 from lockstep.reference.masters import add_penalty, saturating_cast
-from lockstep.reference.optimizers import Optimizer, Pairs, check_pairs
+from lockstep.reference.optimizers import (
+    Optimizer,
+    Pairs,
+    check_counter,
+    check_pairs,
+)
 from lockstep.reference.regularizer import REGISTERED
 from lockstep.reference.skipping import SkippingWrapper, Verdict
 from lockstep.reference.variable import Variable
 from lockstep.reference.variable_clipping import VariableClippingOptimizer
 from lockstep.spec import mixed_precision as words
+from lockstep.spec.agn import refuse_masters_around
 
 __all__ = ["MixedPrecisionOptimizerWrapper"]
 
@@ -65,6 +71,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     ) -> None:
         if not isinstance(optimizer, Optimizer):
             raise words.not_an_optimizer(optimizer, "lockstep.reference optimizer")
+        refuse_masters_around(optimizer, strict)
         words.check_clip_norm(clip_norm)
         words.check_at_floor(at_floor, floor_patience)
         super().__init__(optimizer, at_floor, floor_patience, clip_norm, strict)
@@ -155,6 +162,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         The scale moves once. A skipped step does not advance ``global_step``.
         """
         pairs = check_pairs(grads_and_vars, words.WRAPPER)
+        check_counter(global_step, words.WRAPPER)
         self.adopt_changes()
         if not self.strict:
             pairs = [self.for_master(gradient, v) for gradient, v in pairs]

@@ -84,7 +84,7 @@ def optimize_loss(
             ``global_gradient_norm`` and ``loss_scale``. Told to ``recorder``.
         larc_params: ``larc_eta``, ``larc_mode``, ``min_update``, ``epsilon``.
         loss_scaling: with "mixed": a number, "Backoff" or "LogMax", or a scale object.
-        loss_scaling_params: of the named scaler.
+        loss_scaling_params: of the named scaler; refused where none is named.
         on_horovod: average over the ranks of ``reduction``.
         iter_size: micro-batches in a step.
         skip_update_ph: whether to add only: a bool, or a function that is asked at each
@@ -112,6 +112,7 @@ def optimize_loss(
         clip_gradients=clip_gradients,
         larc_params=larc_params,
         loss_scaling=loss_scaling,
+        loss_scaling_params=loss_scaling_params,
         on_horovod=on_horovod,
         iter_size=iter_size,
         has_flag=skip_update_ph is not None,
@@ -147,7 +148,9 @@ def make_optimizer(
         arguments["weight_decay"] = float(step.decay())
         if strict:
             # Quirk: docs/differences.md#optimize-loss-dict
-            optimizer_params["weight_decay"] = step.decay  # type: ignore[index]
+            optimizer_params["weight_decay"] = words.DecayNow(  # type: ignore[index]
+                step.decay
+            )
     make = make_of(optimizer, strict)
     if not callable(make):
         raise words.not_an_optimizer(optimizer, "lockstep.reference optimizer")

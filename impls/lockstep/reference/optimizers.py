@@ -22,7 +22,12 @@ from lockstep.reference.state import Shared
 from lockstep.reference.variable import Variable
 from lockstep.spec.errors import MalformedPairsError, sentence
 from lockstep.spec.optimizers import OPTIMIZERS, OptimizerSpec
-from lockstep.spec.pairs import as_pairs, require_gradients, require_like
+from lockstep.spec.pairs import (
+    as_pairs,
+    not_a_counter,
+    require_gradients,
+    require_like,
+)
 
 __all__ = [
     "AdagradOptimizer",
@@ -82,6 +87,7 @@ class Optimizer:
     ) -> None:
         """Update every variable whose gradient is present, then the global step."""
         pairs = check_pairs(grads_and_vars, self.get_name())
+        check_counter(global_step, self.get_name())
         for gradient, variable in pairs:
             if gradient is not None:
                 self.update(gradient, variable)
@@ -283,6 +289,17 @@ def check_gradient(gradient: Any, variable: Variable, owner: str) -> None:
         raise MalformedPairsError(text)
     found = tuple(gradient.shape), str(gradient.dtype)
     require_like(owner, variable.name, found, (variable.shape, str(variable.dtype)))
+
+
+def check_counter(global_step: Any, owner: str) -> None:
+    """Raise unless ``global_step`` is None or a 0-d variable of integers."""
+    if global_step is None:
+        return
+    if not isinstance(global_step, Variable):
+        raise not_a_counter(owner, type(global_step).__name__)
+    if global_step.shape or not np.issubdtype(global_step.dtype, np.integer):
+        shape, dtype = list(global_step.shape), global_step.dtype
+        raise not_a_counter(owner, f"a {dtype} variable of shape {shape}")
 
 
 def advance(global_step: Variable | None) -> None:

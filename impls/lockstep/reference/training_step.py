@@ -12,7 +12,7 @@ from lockstep.interface import Gradient, Rows, StepReport
 from lockstep.reference.automatic_scaler import AutomaticLossScaler
 from lockstep.reference.loss_scale import is_finite
 from lockstep.reference.micro_batches import add_share
-from lockstep.reference.optimizers import Pairs, RuleOptimizer
+from lockstep.reference.optimizers import Pairs, RuleOptimizer, check_gradient
 from lockstep.reference.post_process import post_process_gradients
 from lockstep.reference.reduction import reduce_gradients
 from lockstep.reference.variable import Variable
@@ -66,7 +66,6 @@ class TrainingStep:
         self.reduction: Reduction | None = None
         self.accumulators: list[Gradient] = [None] * len(variables)
         self.micro_step = 0
-        self.clear()
 
     @property
     def pipeline(self) -> tuple[str, ...]:
@@ -87,8 +86,10 @@ class TrainingStep:
         loss = partial(self.loss, *inputs)
         pairs = self.optimizer.compute_gradients(loss, self.variables)
         if self.settings.accumulates:
+            waits = self.waits(skip_update)
             pairs = self.accumulate(pairs)
-            if self.waits(skip_update):
+            if waits:
+                self.keep(pairs)
                 size = self.settings.iter_size
                 self.last_step = words.report_accumulated(self.micro_step, size)
                 return
@@ -103,23 +104,32 @@ class TrainingStep:
         return rate
 
     def accumulate(self, pairs: Pairs) -> Pairs:
-        """Add a micro-batch; return the sums so far, paired as its gradients were."""
+        """Return the sums with a micro-batch, paired as its gradients were.
+
+        They are not kept yet, so that a step that fails leaves everything as it was.
+        """
         if self.settings.strict:
             check_accumulated(pairs)
-        size = self.settings.iter_size
-        self.accumulators = [
-            add_share(total, gradient, size)
-            for total, (gradient, _) in zip(self.accumulators, pairs, strict=True)
+        for gradient, variable in pairs:
+            check_gradient(gradient, variable, words.OWNER)
+        everything = zip(self.accumulators, pairs, strict=True)
+        return [
+            (add_share(total, gradient, self.settings.iter_size), variable)
+            for total, (gradient, variable) in everything
         ]
+
+    def keep(self, pairs: Pairs) -> None:
+        """Keep the sums, which hold one micro-batch more."""
+        self.accumulators = [total for total, _ in pairs]
         self.micro_step += 1
-        variables = [variable for _, variable in pairs]
-        return list(zip(self.accumulators, variables, strict=True))
 
     def waits(self, skip_update: Any) -> bool:
-        """Say whether the sum has to wait for more micro-batches."""
+        """Say whether the sum, this micro-batch included, has to wait for more."""
         flag = self.skip_update_ph if skip_update is None else skip_update
         flag = flag() if callable(flag) else flag
-        return self.micro_step < self.settings.iter_size if flag is None else bool(flag)
+        if flag is None:
+            return self.micro_step + 1 < self.settings.iter_size
+        return bool(flag)
 
     def apply(self, pairs: Pairs) -> None:
         """Bring the gradients into their final form and hand them to the optimizer."""
@@ -177,7 +187,7 @@ class TrainingStep:
         return self.learning_rate * (given() if callable(given) else given)
 
     def clear(self) -> None:
-        """Empty the sums. Strict: zeros, there from the start."""
+        """Empty the sums."""
         self.micro_step = 0
         self.accumulators = [None] * len(self.variables)
 

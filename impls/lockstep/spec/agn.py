@@ -6,6 +6,7 @@ Also :class:`Center`, what a worker needs of the weights that all workers share.
 from __future__ import annotations
 
 import operator
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -20,6 +21,7 @@ from lockstep.spec.errors import (
     sentence,
     unknown_name,
 )
+from lockstep.spec.pipeline import classes_of
 
 __all__ = [
     "COMMITS",
@@ -29,6 +31,7 @@ __all__ = [
     "GRAD_VARIABLE_NAME",
     "WRAPPER",
     "Center",
+    "CenterLock",
     "Update",
     "accumulates",
     "check_arguments",
@@ -41,6 +44,7 @@ __all__ = [
     "other_device",
     "other_groups",
     "refuse_iterator",
+    "refuse_masters_around",
     "report",
 ]
 
@@ -89,22 +93,67 @@ class Center(Protocol):
         ...
 
 
+class CenterLock:
+    """Lets one thread at a time push to a center, or pull from it.
+
+    A copy of a center has a lock of its own; nothing of it is pickled or saved.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+    def __reduce__(self) -> tuple[type[CenterLock], tuple[()]]:
+        return CenterLock, ()
+
+
+MASTERS = "MixedPrecisionOptimizerWrapper"
+SCALES = ("MixedPrecisionLossScaleOptimizer", "LossScaleOptimizer")
+"""Wrappers with a loss scale; the second is Keras' own."""
+
+
 def check_optimizer(opt: object, kind: type, expected: str) -> None:
     """Raise unless ``opt`` is of the host's ``kind`` and may be stepped twice.
 
     Raises:
         NotAnOptimizerError: no optimizer of the host, which ``expected`` names.
-        UnsupportedError: it scales losses, so that its gradients are not to be added.
+        UnsupportedError: at any depth it scales losses, so that its gradients are not
+            to be added, or trains masters, which nobody shares.
     """
     if not isinstance(opt, kind):
         got, remedy = type(opt).__name__, "pass the optimizer of this worker"
         if isinstance(opt, type):
             got, remedy = f"the class {opt.__name__}", "pass an instance"
         raise NotAnOptimizerError(sentence(WRAPPER, f"a {expected}", got, remedy))
-    if getattr(opt, "loss_scale", None) is not None:
+    classes = set(classes_of(opt))
+    if MASTERS in classes:
+        raise masters_unshared(WRAPPER, "inside of")
+    if classes.intersection(SCALES) or getattr(opt, "loss_scale", None) is not None:
         remedy = f"wrap the other way round: the loss scale around {WRAPPER}"
         expected, got = "an optimizer of unscaled gradients", type(opt).__name__
         raise UnsupportedError(sentence(WRAPPER, expected, got, remedy))
+
+
+def refuse_masters_around(optimizer: object, strict: bool) -> None:
+    """Raise for masters around this wrapper, at any depth, before anything is made.
+
+    Strict: the first step raises, if a variable has a master.
+    """
+    if not strict and WRAPPER in classes_of(optimizer):
+        raise masters_unshared(MASTERS, "around")
+
+
+def masters_unshared(owner: str, place: str) -> UnsupportedError:
+    """Build the error for masters on either side of this wrapper."""
+    expected = "the model's own variables to be trained, for workers share those"
+    got = f"masters {place} {WRAPPER}"
+    remedy = f"keep them in float32, with {SCALES[0]} around {WRAPPER}"
+    return UnsupportedError(sentence(owner, expected, got, remedy))
 
 
 def accumulates(opt: str) -> UnsupportedError:

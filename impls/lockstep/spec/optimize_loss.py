@@ -26,6 +26,7 @@ from lockstep.spec.optimizers import OPTIMIZERS, REQUIRED
 from lockstep.spec.pipeline import in_order, stages_of, strictly_ordered
 from lockstep.spec.training_step import (
     OWNER,
+    DecayNow,
     absent_accumulated,
     check_rate,
     loss_not_callable,
@@ -41,6 +42,7 @@ __all__ = [
     "DECAYING",
     "DTYPES",
     "OWNER",
+    "DecayNow",
     "Settings",
     "absent_accumulated",
     "arguments_for",
@@ -87,6 +89,7 @@ class Settings:
         clip_gradients: the largest global norm, > 0; None: not clipped.
         larc_params: of LARC; None: no LARC. Not together with ``clip_gradients``.
         loss_scaling: a number, the name of a scaler, or a scale object of the host.
+        loss_scaling_params: of the named scaler; refused where none is named.
         on_horovod: average the gradients over the ranks, if there are several.
         iter_size: micro-batches in a step, >= 1.
         has_flag: whether ``skip_update_ph`` was given.
@@ -98,13 +101,15 @@ class Settings:
         UnknownNameError: a dtype or a scaler that does not exist.
         OutOfRangeError: a number out of its range.
         UnusableScaleError: strict: a loss scale that is no float, with "mixed".
-        UnsupportedError: strict: accumulation without ``skip_update_ph``.
+        UnsupportedError: arguments of a scaler, and none is named; strict: accumulation
+            without ``skip_update_ph``.
     """
 
     dtype: Any = "float32"
     clip_gradients: float | None = None
     larc_params: Mapping[str, Any] | None = None
     loss_scaling: Any = 1.0
+    loss_scaling_params: Mapping[str, Any] | None = None
     on_horovod: bool = False
     iter_size: int = 1
     has_flag: bool = False
@@ -137,6 +142,8 @@ class Settings:
             raise OutOfRangeError(text)
         if self.mixed and isinstance(self.loss_scaling, int | float):
             mixed_precision.scale_number(self.loss_scaling)
+        if self.loss_scaling_params and self.scaler_name is None:
+            raise without_scaler(self.loss_scaling_params, self.loss_scaling)
 
     def _check_scale(self) -> None:
         """Raise for a number that the original accepts and fails to use.
@@ -299,6 +306,22 @@ def no_variables(expected: str) -> UnsupportedError:
     """Nothing that could be trained was given."""
     remedy = "pass the variables that this optimizer is to train"
     return UnsupportedError(sentence(f"{OWNER}: var_list", expected, "neither", remedy))
+
+
+def without_scaler(given: Any, loss_scaling: object) -> UnsupportedError:
+    """Arguments of a loss scaler that nobody named, so that nothing would have them.
+
+    # Quirk: docs/differences.md#optimize-loss-scaler
+    """
+    named = ", ".join(map(repr, given)) if isinstance(given, Mapping) else repr(given)
+    number = isinstance(loss_scaling, int | float)
+    kind = repr(loss_scaling) if number else f"a {type(loss_scaling).__name__}"
+    expected = "the name of a scaler as loss_scaling, which takes them"
+    remedy = 'pass loss_scaling="Backoff" or "LogMax", or leave them out'
+    subject = f"{OWNER}: loss_scaling_params"
+    return UnsupportedError(
+        sentence(subject, expected, f"{named} beside {kind}", remedy)
+    )
 
 
 def no_flag() -> UnsupportedError:

@@ -13,7 +13,7 @@ from lockstep.spec.errors import (
     sentence,
 )
 
-__all__ = ["as_pairs", "require_gradients", "require_like"]
+__all__ = ["as_pairs", "not_a_counter", "require_gradients", "require_like"]
 
 Pair = tuple[Any, Any]
 
@@ -78,3 +78,10 @@ def require_like(
 def _not_pairs(owner: str, got: str) -> str:
     remedy = "pass a list such as [(gradient, variable), ...]"
     return sentence(owner, "an iterable of (gradient, variable) pairs", got, remedy)
+
+
+def not_a_counter(owner: str, got: str) -> DtypeError:
+    """Build the error for a ``global_step`` that cannot count."""
+    expected = "global_step to be None or a 0-d integer variable"
+    remedy = "make one with Variable('global_step', 0, np.int64)"
+    return DtypeError(sentence(owner, expected, got, remedy))

@@ -16,6 +16,7 @@ __all__ = [
     "OCCUPANTS",
     "STAGES",
     "Stage",
+    "classes_of",
     "in_order",
     "pipeline_of",
     "refuse_second_scale",
@@ -83,6 +84,13 @@ def pipeline_of(optimizer: Any) -> tuple[str, ...]:
     if "pipeline" in dir(type(optimizer)):
         return tuple(optimizer.pipeline)
     return in_order([*stages_of(optimizer), "update"])
+
+
+def classes_of(optimizer: Any) -> Iterator[str]:
+    """Yield the names of the classes of a stack of wrappers, bases included."""
+    while optimizer is not None:
+        yield from (base.__name__ for base in type(optimizer).__mro__)
+        optimizer = getattr(optimizer, "inner_optimizer", None)
 
 
 def stages_of(optimizer: Any) -> Iterator[str]:

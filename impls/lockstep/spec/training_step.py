@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lockstep.interface import StepReport
@@ -17,6 +17,7 @@ from lockstep.spec.errors import (
 
 __all__ = [
     "OWNER",
+    "DecayNow",
     "absent_accumulated",
     "check_rate",
     "loss_not_callable",
@@ -28,6 +29,36 @@ __all__ = [
 ]
 
 OWNER = "optimize_loss"
+
+
+class DecayNow:
+    """Strict: what "AdamW" leaves in the caller's dict: the rate now x the decay.
+
+    A number: ``float`` and products have the value of the moment, as the tensor does
+    that a graph has there. Called, it returns that value.
+
+    # Quirk: docs/differences.md#optimize-loss-dict
+    """
+
+    __array_ufunc__ = None
+    """NumPy leaves products to this class."""
+
+    def __init__(self, product: Callable[[], Any]) -> None:
+        self.product = product
+
+    def __call__(self) -> Any:
+        return self.product()
+
+    def __float__(self) -> float:
+        return float(self.product())
+
+    def __mul__(self, factor: Any) -> Any:
+        return self.product() * factor
+
+    __rmul__ = __mul__
+
+    def __repr__(self) -> str:
+        return repr(float(self))
 
 
 def check_rate(rate: Any) -> None:

@@ -93,7 +93,7 @@ def optimize_loss(
             them with each applied step.
         larc_params: ``larc_eta``, ``larc_mode``, ``min_update``, ``epsilon``.
         loss_scaling: with "mixed": a number, "Backoff" or "LogMax", or a scale object.
-        loss_scaling_params: of the named scaler.
+        loss_scaling_params: of the named scaler; refused where none is named.
         on_horovod: average over the ranks, if there are any; see ``reduce_gradients``.
         iter_size: micro-batches in a step. A gradient is present in all of them or in
             none, and either sparse or dense.
@@ -146,6 +146,7 @@ def optimize_loss(
         clip_gradients=clip_gradients,
         larc_params=larc_params,
         loss_scaling=loss_scaling,
+        loss_scaling_params=loss_scaling_params,
         on_horovod=on_horovod,
         iter_size=iter_size,
         has_flag=skip_update_ph is not None,
@@ -247,7 +248,8 @@ def make_optimizer(
         arguments["weight_decay"] = decay
         if strict:
             # Quirk: docs/differences.md#optimize-loss-dict
-            optimizer_params["weight_decay"] = decay
+            now = decay if builds_graph() else words.DecayNow(decay)
+            optimizer_params["weight_decay"] = now
     make = make_of(optimizer, strict)
     if not callable(make):
         raise words.not_an_optimizer(optimizer, "tf.compat.v1.train.Optimizer")

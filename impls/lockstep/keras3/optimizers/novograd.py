@@ -25,7 +25,7 @@ __all__ = ["NovoGrad"]
 
 registered = keras.saving.register_keras_serializable(package="lockstep")
 
-MOMENT = "second_moment"
+MOMENTUM, MOMENT = "momentum", "second_moment"
 
 
 @registered
@@ -99,7 +99,7 @@ class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
             return
         super().build(variables)
         for variable in variables:
-            self.add_variable_from_reference(variable, "momentum")
+            self.add_variable_from_reference(variable, MOMENTUM)
             self.add_variable_from_reference(variable, MOMENT)
 
     def add_variable_from_reference(
@@ -164,7 +164,8 @@ class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
         weight, dense = value_of(variable), densify(gradient, variable)
         if self.strict:
             words.require_float32(name_of(variable), weight.dtype.name)
-        momentum, stored = map(value_of, self._slots.of(variable).values())
+        slots = self._slots.of(variable)
+        momentum, stored = value_of(slots[MOMENTUM]), value_of(slots[MOMENT])
         policy = self.policy(variable)
         moment = core.next_moment(policy, stored, core.square_norm(dense))
         direction = core.normalized(policy, moment, weight, dense)

@@ -352,11 +352,37 @@ def refused(**changes: Any) -> Any:
             ValueError,
             "the loss scale around AGNOptimizer",
         ),
+        (
+            refused(
+                optimizer=keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5))
+            ),
+            ValueError,
+            "the loss scale around AGNOptimizer",
+        ),
+        (
+            refused(
+                optimizer=keras3.MixedPrecisionOptimizerWrapper(
+                    keras.optimizers.SGD(0.5), 8.0
+                )
+            ),
+            ValueError,
+            "masters inside of AGNOptimizer; keep them",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_refused(make: Any, error: Any, told: str) -> None:
     with pytest.raises(error, match=told):
         make()
+
+
+def test_masters_around_are_refused() -> None:
+    variable, worker = single()
+    around = "masters around AGNOptimizer; keep them"
+    with pytest.raises(ValueError, match=around):
+        keras3.MixedPrecisionOptimizerWrapper(worker, 8.0)
+    given = (lambda: keras.ops.sum(variable), worker, None, lambda step: 0.5)
+    with pytest.raises(ValueError, match=around):
+        keras3.optimize_loss(*given, [variable], dtype="mixed")
 
 
 def test_a_variable_that_the_getter_was_not_given_is_refused() -> None:

@@ -60,6 +60,31 @@ def model_loss() -> float:
     return untrained.evaluate(INPUTS, TARGETS, verbose=0)
 
 
+OPTIONS = {"ema": {"use_ema": True}, "steps": {"gradient_accumulation_steps": 2}}
+WRAPPERS = {
+    "none": lambda opt, w: opt,
+    "multitask": lambda opt, w: keras3.MultitaskOptimizerWrapper(opt),
+    "rows": lambda opt, w: keras3.VariableClippingOptimizer(opt, {w.path: [0]}, 9.0),
+    "scale": lambda opt, w: keras3.MixedPrecisionLossScaleOptimizer(opt, 8.0),
+    "masters": lambda opt, w: keras3.MixedPrecisionOptimizerWrapper(opt, 8.0),
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=list(WRAPPERS))
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=list(OPTIONS))
+def test_slots_of_keras_options_are_not_taken_for_moments(options, wrap) -> None:
+    """A step of gradients of one, or of two of them whose mean is one."""
+    weight = keras.Variable(np.float32([[1.0, 2.0]]), name="w")
+    rule = keras3.NovoGrad(0.5, epsilon=0.0, **options)
+    optimizer = wrap(rule, weight)
+    count = options.get("gradient_accumulation_steps", 1)
+    for share in (0.5, 1.5) if count == 2 else (1.0,):
+        optimizer.apply_gradients([(tf.fill([1, 2], share), weight)])
+    moved = 0.5 / np.sqrt(np.float32(2.0))
+    assert weight.numpy() == pytest.approx(np.array([[1.0, 2.0]]) - moved, rel=1e-6)
+    assert float(rule.get_slot(weight, "second_moment")) == 2.0
+
+
 def test_compiled_steps_are_the_eager_ones() -> None:
     found = [
         np.concatenate([w.numpy().ravel() for w in trained.trainable_variables])

@@ -365,6 +365,11 @@ REFUSED = [
     ),
     ({"summaries": ["learning_rat"]}, ValueError, "did you mean 'learning_rate'"),
     ({"dtype": "mixed", "loss_scaling": "Bakoff"}, ValueError, "'Backoff'"),
+    (
+        {"dtype": "mixed", "loss_scaling_params": {"scale_max": 8.0}},
+        ValueError,
+        "'scale_max' beside 1.0",
+    ),
     ({"clip_gradients": 0.0}, ValueError, "clip_gradients"),
     ({"iter_size": 2.0}, ValueError, "iter_size"),
     ({"learning_rate_decay_fn": lambda step: -0.1}, ValueError, "finite rate"),

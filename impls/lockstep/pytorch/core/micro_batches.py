@@ -15,10 +15,10 @@ def add_share(
     """Return total + gradient / iter_size, rounded to the gradient's dtype twice.
 
     Either may be absent, which adds nothing. Rows + rows are all the rows, in the order
-    in which they came; rows + dense are dense. A dense total is written into.
+    in which they came; rows + dense are dense. The result shares no memory with either.
     """
     if gradient is None:
-        return total
+        return None if total is None else total.clone()
     if total is None:
         return divided(gradient, iter_size)
     share = divided(gradient, iter_size)
@@ -26,7 +26,7 @@ def add_share(
         return all_rows(total, share)
     if total.is_sparse:
         return share.add_(total.to_dense())
-    return total.add_(share.to_dense() if share.is_sparse else share)
+    return (share.to_dense() if share.is_sparse else share).add_(total)
 
 
 def divided(gradient: Tensor, iter_size: int) -> Tensor:

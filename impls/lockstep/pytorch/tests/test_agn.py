@@ -388,8 +388,20 @@ def test_masters_are_refused() -> None:
     weight = Parameter(torch.ones(2).half())
     getter = AGNCustomGetter("cpu")
     opt = MixedPrecisionOptimizerWrapper(torch.optim.SGD(getter([weight]), lr=1.0))
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="masters inside of AGNOptimizer; keep them"):
         AGNOptimizer(opt, 1, getter)
+
+
+@pytest.mark.parametrize(
+    "layer", [lambda opt: opt, MultitaskOptimizerWrapper], ids=["next", "deeper"]
+)
+def test_masters_around_are_refused(layer) -> None:
+    weight, worker = single()
+    opt = layer(worker)
+    with pytest.raises(ValueError, match="masters around AGNOptimizer; keep them"):
+        MixedPrecisionOptimizerWrapper(opt, 8.0)
+    with pytest.raises(ValueError, match="masters around AGNOptimizer; keep them"):
+        pytorch.optimize_loss(weight.sum, opt, None, lambda step: 0.5, dtype="mixed")
 
 
 def refused(**changes):

@@ -256,6 +256,9 @@ def test_strict_scales_the_decay_of_a_dict_that_is_used_twice_twice() -> None:
         step()
         decays.append(step.optimizer.param_groups[0]["weight_decay"])
     assert decays == [0.25, 0.125]
+    now = given["weight_decay"]
+    assert (float(now), 2 * now, now * torch.tensor(2.0)) == (0.125, 0.25, 0.25)
+    assert (torch.tensor(2.0) * now).item() == 0.25
 
 
 def test_strict_makes_a_scaler_that_it_does_not_use() -> None:
@@ -297,6 +300,11 @@ REFUSED = [
     ({"summaries": ["learning_rat"]}, ValueError, "did you mean 'learning_rate'"),
     ({"dtype": torch.float64}, ValueError, "dtype"),
     ({"dtype": "mixed", "loss_scaling": "Bakoff"}, ValueError, "'Backoff'"),
+    (
+        {"dtype": "mixed", "loss_scaling_params": {"scale_max": 8.0}},
+        ValueError,
+        "'scale_max' beside 1.0",
+    ),
     ({"clip_gradients": 0.0}, ValueError, "clip_gradients"),
     ({"larc_params": {}}, ValueError, "larc_eta"),
     ({"iter_size": 2.0}, ValueError, "iter_size"),

@@ -193,6 +193,21 @@ def test_other_arguments_that_cannot_be_meant_are_refused() -> None:
         AGNOptimizer(scaled, 1, AGNCustomGetter("/cpu:0"))
 
 
+def test_masters_are_refused_inside_and_around() -> None:
+    variable = weight()
+    worker = worker_of(variable)
+    masters = reference.MixedPrecisionOptimizerWrapper(worker.inner_optimizer, 8.0)
+    with pytest.raises(ValueError, match="masters inside of AGNOptimizer; keep them"):
+        worker_of(weight(), base=reference.MultitaskOptimizerWrapper(masters))
+    around = "masters around AGNOptimizer; keep them"
+    with pytest.raises(ValueError, match=around):
+        reference.MixedPrecisionOptimizerWrapper(worker, 8.0)
+    with pytest.raises(ValueError, match=around):
+        reference.optimize_loss(
+            lambda: [ONES], worker, None, lambda step: 0.5, [variable], dtype="mixed"
+        )
+
+
 def test_a_variable_that_the_getter_was_not_given_is_refused_before_the_step() -> None:
     w, stranger = weight(), weight("stranger")
     worker = worker_of(w)

@@ -265,6 +265,8 @@ def test_strict_scales_the_decay_of_a_dict_that_is_used_twice_twice() -> None:
         step()
         decays.append(step.optimizer.arguments["weight_decay"])
     assert decays == [0.25, 0.125]
+    now = given["weight_decay"]
+    assert (float(now), now * 2, np.float32(2) * now) == (0.125, 0.25, 0.25)
 
 
 def test_a_class_of_adamw_decays_as_it_says() -> None:
@@ -325,6 +327,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"summaries": ["learning_rat"]}, ValueError, "did you mean 'learning_rate'"),
     ({"dtype": "float61"}, ValueError, "did you mean 'float16'"),
     ({"dtype": "mixed", "loss_scaling": "Bakoff"}, ValueError, "'Backoff'"),
+    ({"loss_scaling_params": {"scale_max": 8.0}}, ValueError, "'scale_max' beside 1.0"),
     ({"dtype": "mixed", "loss_scaling": -1.0}, ValueError, "loss_scale"),
     ({"clip_gradients": 0.0}, ValueError, "clip_gradients"),
     ({"larc_params": {}}, ValueError, "larc_eta"),

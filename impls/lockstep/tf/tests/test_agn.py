@@ -403,6 +403,21 @@ def test_wrong_arguments_are_one_sentence(name: str) -> None:
         make()
 
 
+def test_masters_are_refused_inside_and_around() -> None:
+    variable, worker = single()
+    masters = lockstep_tf.MixedPrecisionOptimizerWrapper(
+        GradientDescentOptimizer(0.5), 8.0
+    )
+    with pytest.raises(ValueError, match="masters inside of AGNOptimizer; keep them"):
+        AGNOptimizer(masters, 1, worker.custom_getter)
+    around = "masters around AGNOptimizer; keep them"
+    with pytest.raises(ValueError, match=around):
+        lockstep_tf.MixedPrecisionOptimizerWrapper(worker, 8.0)
+    given = (lambda: tf.reduce_sum(variable), worker, None, lambda step: 0.5)
+    with pytest.raises(ValueError, match=around):
+        lockstep_tf.optimize_loss(*given, [variable], dtype="mixed")
+
+
 def test_nothing_has_changed_when_a_step_is_refused() -> None:
     variable, worker = single()
     before = bits([variable, *worker.variables()])

@@ -330,6 +330,12 @@ def test_strict_scales_the_decay_of_a_dict_that_is_used_twice_twice() -> None:
         step()
         left.append(float(weight[0]))
     assert left == [0.75, 0.875]
+    now = given["weight_decay"]
+    assert (float(now), float(now * 2), float(tf.constant(2.0) * now)) == (
+        0.125,
+        0.25,
+        0.25,
+    )
 
 
 def test_strict_makes_a_scaler_that_it_does_not_use() -> None:
@@ -367,6 +373,11 @@ REFUSED = [
     ({"summaries": ["learning_rat"]}, ValueError, "did you mean 'learning_rate'"),
     ({"dtype": tf.float64}, ValueError, "dtype"),
     ({"dtype": "mixed", "loss_scaling": "Bakoff"}, ValueError, "'Backoff'"),
+    (
+        {"dtype": "mixed", "loss_scaling_params": {"scale_max": 8.0}},
+        ValueError,
+        "'scale_max' beside 1.0",
+    ),
     ({"clip_gradients": 0.0}, ValueError, "clip_gradients"),
     (
         {"clip_gradients": 1.0, "larc_params": {"larc_eta": 0.1}},
