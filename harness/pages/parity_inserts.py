@@ -246,6 +246,7 @@ def _selectors(entry: dict[str, Any]) -> list[str]:
         *entry.get("family", []),
         *entry.get("kind", []),
         *entry.get("optimizer", []),
+        *(f"with {name}" for name in entry.get("given", [])),
     ]
     sparse = {True: "sparse", False: "dense", None: "any"}[entry.get("sparse")]
     return [

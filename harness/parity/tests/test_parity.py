@@ -196,6 +196,17 @@ def test_every_tolerance_and_every_excuse_has_a_reason() -> None:
             assert len(entry["reason"]) > 20, entry
 
 
+@pytest.mark.parametrize(
+    ("given", "ulp"),
+    [({"clip_gradients": 1.0}, 4), ({"clip_gradients": None}, 0), ({}, 0)],
+)
+def test_a_tolerance_may_ask_for_an_input(given: dict[str, Any], ulp: float) -> None:
+    inputs = {"optimizer": "SGD", **given}
+    case = Case("optimize_loss", "x", "mixed_static", inputs, {})
+    assert tables.tolerance(case, "tf").ulp == ulp
+    assert tables.tolerance(case, "reference").ulp == 0
+
+
 def test_no_kind_is_excused_on_every_host() -> None:
     hosts = {(b.name, f) for b in registry.BACKENDS.values() for f in b.faces}
     for each in read_cases(GOLDEN):
