@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from lockstep.spec.errors import NotAnOptimizerError, sentence
 from lockstep.spec.loss_scaling import scaled_twice
 
 __all__ = [
@@ -66,12 +67,19 @@ ARGUMENTS: Mapping[str, str] = {
 """Stage -> the argument of ``optimize_loss`` that asks for it."""
 
 
+METHODS = (("apply_gradients",), ("step", "param_groups"), ("inner_optimizer",))
+"""What an optimizer of TF or Keras, one of torch, or a wrapper of them has."""
+
+
 def pipeline_of(optimizer: Any) -> tuple[str, ...]:
     """Return the stages that are active in a stack of wrappers, in their order.
 
     Args:
         optimizer: an optimizer or a wrapper of any backend, or what ``optimize_loss``
             returned.
+
+    Raises:
+        NotAnOptimizerError: a TypeError; anything else, such as a class.
 
     Example:
         >>> from lockstep import reference as ls
@@ -82,7 +90,20 @@ def pipeline_of(optimizer: Any) -> tuple[str, ...]:
     """
     if "pipeline" in dir(type(optimizer)):
         return tuple(optimizer.pipeline)
+    if isinstance(optimizer, type) or not any(
+        all(hasattr(optimizer, name) for name in names) for names in METHODS
+    ):
+        raise no_pipeline(optimizer)
     return in_order([*stages_of(optimizer), "update"])
+
+
+def no_pipeline(got: object) -> NotAnOptimizerError:
+    """What is no optimizer, or only its class."""
+    expected = "an optimizer, or what optimize_loss returned"
+    remedy = "pass the object that takes the steps"
+    kind = f"the class {got.__name__}" if isinstance(got, type) else None
+    found = kind or f"a {type(got).__name__}"
+    return NotAnOptimizerError(sentence("pipeline_of", expected, found, remedy))
 
 
 def stages_of(optimizer: Any) -> Iterator[str]:
