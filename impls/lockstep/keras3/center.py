@@ -146,9 +146,8 @@ class AGNCustomGetter:
         return entered
 
     def _enter(self, variable: Any) -> None:
-        key, name = key_of(variable), name_of(variable)
-        taken = sum(entry.partition("#")[0] == name for entry in self.names.values())
-        name = f"{name}#{taken}" if taken else name
+        key = key_of(variable)
+        name = words.unused_name(name_of(variable), self.names.values())
         self._global_map[key] = self.center.join(name, variable)
         self.names[key] = name
         # Quirk: docs/differences.md#agn-accumulator-start

@@ -149,7 +149,8 @@ class AGNCustomGetter:
     ) -> list[Tensor]:
         """Enter parameters and return them, for the worker's optimizer.
 
-        What does not require gradients passes through; what is known stays as it is.
+        What does not require gradients passes through; what is known stays as it is. A
+        name that is there already, of another module say, gets a number.
 
         Args:
             parameters: a module, its ``named_parameters()`` or its ``parameters()``,
@@ -166,6 +167,7 @@ class AGNCustomGetter:
                 raise words.other_device(name, str(wanted), str(found))
         for name, parameter in entered:
             if parameter.requires_grad and parameter not in self._global_map:
+                name = words.unused_name(name, self.names.values())
                 self._global_map[parameter] = self.center.join(name, parameter)
                 self.names[parameter] = name
                 # Quirk: docs/differences.md#agn-accumulator-start

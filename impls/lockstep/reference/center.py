@@ -31,16 +31,16 @@ class Center:
         self.variables: dict[str, Variable] = {}
         self.slots: dict[Variable, Slots] = {}
 
-    def join(self, variable: Variable) -> Variable:
+    def join(self, name: str, variable: Variable) -> Variable:
         """Return the shared variable of this name; the first worker's is copied."""
-        shared = self.variables.get(variable.name)
-        if shared is None:
-            name = f"{GLOBAL_VARIABLE_NAME}/{variable.name}"
-            shared = self.variables[variable.name] = Variable(name, variable.value)
+        if name not in self.variables:
+            full = f"{GLOBAL_VARIABLE_NAME}/{name}"
+            self.variables[name] = Variable(full, variable.value)
+        shared = self.variables[name]
         found = shared.shape, shared.dtype
         if found != (variable.shape, variable.dtype):
             told = [f"{v.dtype} {list(v.shape)}" for v in (shared, variable)]
-            raise words.other_center(variable.name, *told)
+            raise words.other_center(name, *told)
         return shared
 
     def pull(self, names: Iterable[str]) -> dict[str, Array]:
@@ -87,6 +87,7 @@ class AGNCustomGetter:
 
     Attributes:
         center: what the workers share.
+        names: variable -> its name there.
     """
 
     def __init__(
@@ -95,11 +96,15 @@ class AGNCustomGetter:
         self.worker_device = worker_device
         self.center = Center() if center is None else center
         self.strict = strict
+        self.names: dict[Variable, str] = {}
         self._global_map: dict[Variable, Variable] = {}
         self._grad_map: dict[Variable, Variable] = {}
 
     def __call__(self, variables: Iterable[Variable]) -> list[Variable]:
         """Enter trainable variables and return them; those known stay as they are.
+
+        A name that is there already gets a number, so that workers whose variables come
+        in one order agree.
 
         Raises:
             UnsupportedError: a ValueError; the shared variable of a name has another
@@ -108,10 +113,12 @@ class AGNCustomGetter:
         entered = list(variables)
         for variable in entered:
             if variable not in self._global_map:
-                self._global_map[variable] = self.center.join(variable)
+                name = words.unused_name(variable.name, self.names.values())
+                self._global_map[variable] = self.center.join(name, variable)
+                self.names[variable] = name
                 # Quirk: docs/differences.md#agn-accumulator-start
                 start = variable.value
                 start = start if self.strict else np.zeros_like(start)
-                name = f"{GRAD_VARIABLE_NAME}/{variable.name}"
-                self._grad_map[variable] = Variable(name, start)
+                full = f"{GRAD_VARIABLE_NAME}/{name}"
+                self._grad_map[variable] = Variable(full, start)
         return entered

@@ -14,45 +14,39 @@ from lockstep.spec.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
 from lockstep.tf.hooks import is_reference
 from lockstep.tf.master_copies import builds_graph
 from lockstep.tf.pairs import as_variable, name_of
+from lockstep.tf.variable_map import VariableMap
 
-__all__ = ["AGNCustomGetter", "Center", "VariableMap"]
+__all__ = ["AGNCustomGetter", "Center"]
 
 v1 = tf.compat.v1
 
 Make = Callable[[], Any]
 
 
-class VariableMap:
-    """Variable -> variable; a key may be a variable of TensorFlow 2, or its ``ref()``.
+class SharedSlots(v1.train.Optimizer):
+    """Keeps the slots of shared variables; it updates nothing.
 
-    It is no ``dict``, for those variables cannot be hashed.
+    Attributes:
+        make: makes the slots of these shared variables, as a worker's optimizer does;
+            None before there is one.
     """
 
     def __init__(self) -> None:
-        self._values: dict[Any, tf.Variable] = {}
+        super().__init__(use_locking=False, name="center")
+        self.make: Callable[[list[tf.Variable]], None] | None = None
 
-    def __getitem__(self, key: Any) -> tf.Variable:
-        return self._values[as_variable(key).ref()]
+    def _create_or_restore_slot_variable(
+        self, slot_variable_position: Any, slot_name: str, variable: tf.Variable
+    ) -> None:
+        """Restore a slot from a ``tf.train.Checkpoint``.
 
-    def __setitem__(self, key: Any, value: tf.Variable) -> None:
-        self._values[as_variable(key).ref()] = value
-
-    def __contains__(self, key: Any) -> bool:
-        return as_variable(key).ref() in self._values
-
-    def __iter__(self) -> Iterator[tf.Variable]:
-        return (reference.deref() for reference in self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def get(self, key: Any) -> tf.Variable | None:
-        """Return the variable of ``key``, or None."""
-        return self._values.get(as_variable(key).ref())
-
-    def values(self) -> list[tf.Variable]:
-        """Return the variables in the order in which they were entered."""
-        return list(self._values.values())
+        TensorFlow would make it like its variable, which not every slot is.
+        """
+        if self.make is not None and tf.executing_eagerly():
+            self.make([variable])
+        super()._create_or_restore_slot_variable(
+            slot_variable_position, slot_name, variable
+        )
 
 
 class Center(tf.Module):
@@ -69,7 +63,7 @@ class Center(tf.Module):
     def __init__(self) -> None:
         super().__init__()
         self.shared: dict[str, tf.Variable] = {}
-        self.rule = v1.train.Optimizer(use_locking=False, name="center")
+        self.rule = SharedSlots()
 
     def join(self, names: list[str], own: list[Any], make: Make) -> list[Any]:
         """Return the shared variables of these names, which the first worker makes.
@@ -255,10 +249,7 @@ class AGNCustomGetter(tf.Module):
 
     def _unused(self, name: str) -> str:
         """Return a name, numbered if this worker has it; eagerly names may repeat."""
-        found, count = name, 0
-        while found in self._names:
-            count += 1
-            found = f"{name}#{count}"
+        found = words.unused_name(name, self._names)
         self._names.add(found)
         return found
 
