@@ -12,6 +12,7 @@ from lockstep.reference.optimizers import base_of
 from lockstep.reference.state import Slots
 from lockstep.reference.variable import Variable
 from lockstep.spec import agn as words
+from lockstep.spec import agn_getter
 from lockstep.spec.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME, Update
 
 __all__ = ["AGNCustomGetter", "Center"]
@@ -81,31 +82,48 @@ class AGNCustomGetter:
 
     Args:
         worker_device: accepted, no effect.
-        center: the :class:`Center` of the other workers; None makes one.
+        center: the :class:`Center` of the other workers, their getter's ``center``;
+            None makes one.
         strict: as ``tf.contrib.opt.AGNCustomGetter`` (1.15): until the init op has run
             an accumulator holds the variable's value.
 
     Attributes:
         center: what the workers share.
+
+    Raises:
+        GetterError: a TypeError; ``center`` is none.
     """
 
     def __init__(
         self, worker_device: Any, center: Center | None = None, strict: bool = False
     ) -> None:
+        agn_getter.check_center(center, Center)
         self.worker_device = worker_device
         self.center = Center() if center is None else center
         self.strict = strict
+        self.may_add = False
         self._global_map: dict[Variable, Variable] = {}
         self._grad_map: dict[Variable, Variable] = {}
 
     def __call__(self, variables: Iterable[Variable]) -> list[Variable]:
         """Enter trainable variables and return them; those known stay as they are.
 
+        The worker that fills the center may add to it later; others find what is there.
+
         Raises:
-            UnsupportedError: a ValueError; the shared variable of a name has another
-                shape or dtype.
+            GetterError: a TypeError; no variables.
+            UnsupportedError: a ValueError; the center has no variable of a name, or
+                one of another shape or dtype.
         """
-        entered = list(variables)
+        entered = list(agn_getter.require_several(variables, is_variable, "variables"))
+        for found in entered:
+            if not is_variable(found):
+                got = f"{type(found).__name__} among them"
+                raise agn_getter.not_variables("variables", got)
+        new = [variable for variable in entered if variable not in self._global_map]
+        self.may_add = self.may_add or not self.center.variables
+        if not self.may_add:
+            agn_getter.check_names(self.center.variables, [v.name for v in new])
         for variable in entered:
             if variable not in self._global_map:
                 self._global_map[variable] = self.center.join(variable)
@@ -115,3 +133,8 @@ class AGNCustomGetter:
                 name = f"{GRAD_VARIABLE_NAME}/{variable.name}"
                 self._grad_map[variable] = Variable(name, start)
         return entered
+
+
+def is_variable(found: Any) -> bool:
+    """Tell whether this is a variable of the reference."""
+    return isinstance(found, Variable)

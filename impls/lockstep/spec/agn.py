@@ -6,7 +6,7 @@ Also :class:`Center`, what a worker needs of the weights that all workers share.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from lockstep.interface import StepReport
@@ -42,6 +42,7 @@ __all__ = [
     "other_groups",
     "refuse_iterator",
     "report",
+    "unused_name",
 ]
 
 WRAPPER, GETTER = "AGNOptimizer", "AGNCustomGetter"
@@ -182,6 +183,18 @@ def other_center(name: str, shared: str, own: str) -> UnsupportedError:
     """Build the error for a variable that is not like the shared one of its name."""
     expected, remedy = f"{name!r} to be {shared}, as the shared one", "use another name"
     return UnsupportedError(sentence(GETTER, expected, own, remedy))
+
+
+def unused_name(name: str, taken: Container[str]) -> str:
+    """Return the name of a variable at the center, with a number if it is taken.
+
+    Names may repeat within a worker. Workers whose variables come in one order agree.
+    """
+    found, count = name, 0
+    while found in taken:
+        count += 1
+        found = f"{name}#{count}"
+    return found
 
 
 def nothing_to_start() -> NoGradientsError:
