@@ -62,7 +62,12 @@ def excused_quantities(case: Case, backend: str, face: str) -> dict[str, str]:
 
 def _excuses(case: Case, backend: str, face: str) -> Iterator[Mapping[str, Any]]:
     """Yield the entries of the capability table whose every selector matches."""
-    facts = {"family": case.family, "kind": case.kind, "optimizer": case.optimizer}
+    facts = {
+        "family": case.family,
+        "kind": case.kind,
+        "optimizer": case.optimizer,
+        "policy": case.inputs.get("lr_policy", {}).get("name", ""),
+    }
     for entry in _table("capabilities.toml")["excuse"]:
         here = not {backend, f"{backend}:{face}"}.isdisjoint(entry["hosts"])
         named = all(facts[k] in entry[k] for k in facts if k in entry)
@@ -75,10 +80,14 @@ def _has(case: Case, wanted: Mapping[str, Any]) -> bool:
     """Say whether the optimizer of a case has these arguments, given or by default."""
     if not wanted:
         return True
+    spec = OPTIMIZERS.get(case.optimizer)
+    if spec is None:
+        return False
     given = case.inputs["optimizer"]
     if not isinstance(given, Mapping):
-        return False
-    bound = OPTIMIZERS[case.optimizer].bind((), given.get("args", {}))
+        given = {"args": case.inputs["optimizer_params"]}
+    known = {parameter.name: parameter.default for parameter in spec.parameters}
+    bound = {**known, **given.get("args", {})}
     return all(bound[name] == value for name, value in wanted.items())
 
 

@@ -31,6 +31,8 @@ __all__ = [
 GATE_NONE, GATE_OP, GATE_GRAPH = 0, 1, 2
 
 EXPORTS: tuple[str, ...] = (
+    "OPTIMIZER_CLS_NAMES",
+    "OPTIMIZER_SUMMARIES",
     "AGNCustomGetter",
     "AGNOptimizer",
     "AdagradOptimizer",
@@ -54,6 +56,8 @@ EXPORTS: tuple[str, ...] = (
     "get_regularization_loss",
     "lr_policies",
     "mp_regularizer_wrapper",
+    "optimize_loss",
+    "pipeline_of",
     "post_process_gradients",
     "reduce_gradients",
 )

@@ -23,6 +23,7 @@ from lockstep.keras3.loss_scaler import AutomaticLossScaler
 from lockstep.keras3.lr_schedule import PolicySchedule
 from lockstep.keras3.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.keras3.multitask import MultitaskOptimizerWrapper
+from lockstep.keras3.optimize_loss import OPTIMIZER_CLS_NAMES, optimize_loss
 from lockstep.keras3.optimizers import (
     AdagradOptimizer,
     AdamOptimizer,
@@ -38,8 +39,12 @@ from lockstep.keras3.reduction import reduce_gradients
 from lockstep.keras3.regularization import get_regularization_loss
 from lockstep.keras3.regularizer import mp_regularizer_wrapper
 from lockstep.keras3.variable_clipping import VariableClippingOptimizer
+from lockstep.spec.pipeline import pipeline_of
+from lockstep.spec.summaries import OPTIMIZER_SUMMARIES
 
 __all__ = [
+    "OPTIMIZER_CLS_NAMES",
+    "OPTIMIZER_SUMMARIES",
     "AGNCustomGetter",
     "AGNOptimizer",
     "AdagradOptimizer",
@@ -64,6 +69,8 @@ __all__ = [
     "get_regularization_loss",
     "lr_policies",
     "mp_regularizer_wrapper",
+    "optimize_loss",
+    "pipeline_of",
     "post_process_gradients",
     "reduce_gradients",
 ]

@@ -26,6 +26,7 @@ import tensorflow as tf
 from lockstep.interface import Array, Gradient, Rows, Worker
 from lockstep.keras3.gradients import value_of
 from lockstep.keras3.slots import base_of
+from lockstep.spec.errors import OutOfRangeError
 from lockstep.spec.optimizers import RULES
 from lockstep.tf.core.device import use_device
 
@@ -112,6 +113,25 @@ class EagerHost:
         """Return the same loss in float16."""
         return lambda: tf.cast(linear(variables, gradients), tf.float16)
 
+    def optimized(
+        self,
+        optimize: Callable[[Any, Any], Any],
+        loss_of: Callable[[Sequence[Any]], Any],
+    ) -> Callable[..., Any]:
+        """Make the step now; its loss has the gradients of the call."""
+        given: list[Any] = []
+        step = optimize(lambda: loss_of(given[0])(), lambda: given[1])
+
+        def train(*arguments: Any) -> Any:
+            given[:] = arguments
+            return step()
+
+        return train
+
+    def step_object(self, made: Any) -> Any:
+        """Return the step itself."""
+        return made
+
     def regularizer(self, strength: float) -> Callable[[Any], tf.Tensor]:
         """Return strength * sum(x**2) / 2 as a function of x."""
         return lambda weight: strength * tf.nn.l2_loss(value_of(weight))
@@ -152,8 +172,13 @@ class EagerHost:
         """Do nothing: there is nothing to give back."""
 
     def expects(self, error: str) -> tuple[type[BaseException], ...]:
-        """Return the exception of this name, Python's or TensorFlow's."""
-        return (getattr(builtins, error, None) or getattr(tf.errors, error, Exception),)
+        """Return the exception of this name, Python's or TensorFlow's.
+
+        What a kernel refused when it ran, the optimizers here refuse before they begin.
+        """
+        found = getattr(builtins, error, None) or getattr(tf.errors, error, Exception)
+        checked = (OutOfRangeError,) if error == "InvalidArgumentError" else ()
+        return (found, *checked)
 
 
 class FunctionHost(EagerHost):

@@ -6,6 +6,7 @@ As far as Keras goes: the arithmetic of its own optimizers is theirs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import keras
@@ -13,6 +14,7 @@ import tensorflow as tf
 
 from lockstep import keras3 as default
 from lockstep.keras3 import (
+    OPTIMIZER_SUMMARIES,
     AdagradOptimizer,
     AdamOptimizer,
     AdamWOptimizer,
@@ -20,12 +22,15 @@ from lockstep.keras3 import (
     MomentumOptimizer,
     RMSPropOptimizer,
     get_regularization_loss,
+    pipeline_of,
     reduce_gradients,
 )
 from lockstep.spec.lr_policies import strict_module
 from lockstep.spec.summaries import Recorder
 
 __all__ = [
+    "OPTIMIZER_CLS_NAMES",
+    "OPTIMIZER_SUMMARIES",
     "AGNCustomGetter",
     "AGNOptimizer",
     "AdagradOptimizer",
@@ -50,6 +55,8 @@ __all__ = [
     "get_regularization_loss",
     "lr_policies",
     "mp_regularizer_wrapper",
+    "optimize_loss",
+    "pipeline_of",
     "post_process_gradients",
     "reduce_gradients",
 ]
@@ -220,6 +227,10 @@ class FtrlOptimizer(default.FtrlOptimizer):
     """Ftrl with ``strict=True``: it fails at a rate of 0."""
 
     strict = True
+
+
+OPTIMIZER_CLS_NAMES = {**default.OPTIMIZER_CLS_NAMES, "Ftrl": FtrlOptimizer}
+optimize_loss = partial(default.optimize_loss, strict=True)
 
 
 @registered

@@ -22,6 +22,7 @@ __all__ = [
     "AVERAGE",
     "LossNotCallableError",
     "check_options",
+    "fixed_rate",
     "loss_not_callable",
     "no_variables",
     "not_a_counter",
@@ -70,6 +71,15 @@ def other_backend(found: str) -> MissingFrameworkError:
     expected = "Keras on its TensorFlow back end"
     remedy = "set KERAS_BACKEND=tensorflow before Keras is imported"
     return MissingFrameworkError(sentence("lockstep.keras3", expected, found, remedy))
+
+
+def fixed_rate(owner: str, got: str) -> UnsupportedError:
+    """Build the error for an optimizer whose rate is a schedule of its own."""
+    expected = "an optimizer whose learning_rate is a number"
+    remedy = "leave its schedule to learning_rate_decay_fn"
+    return UnsupportedError(
+        sentence(f"{owner}: optimizer", expected, f"a {got} with a schedule", remedy)
+    )
 
 
 def not_keras(owner: str, opt: object) -> NotAnOptimizerError:

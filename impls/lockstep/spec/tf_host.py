@@ -20,12 +20,15 @@ __all__ = [
     "cross_replica",
     "cross_replica_call",
     "eager_loss",
+    "fixed_rate",
     "getter_in_graph",
+    "inside_scope",
     "keras_optimizer",
     "missing_dense_shape",
     "not_a_counter",
     "not_a_gradient",
     "not_a_variable",
+    "not_averaged",
     "racing_reference",
     "reference_variable",
     "second_instance",
@@ -76,6 +79,27 @@ def cross_replica_call(function: str) -> CrossReplicaError:
     expected, got = "a replica context", "a cross-replica context"
     remedy = "call it inside strategy.run"
     return CrossReplicaError(sentence(function, expected, got, remedy))
+
+
+def fixed_rate(owner: str, got: str) -> UnsupportedError:
+    """Build the error for an optimizer whose rate cannot be set at each step."""
+    expected = "an optimizer that keeps its rate in _lr or _learning_rate"
+    remedy = "build it in a graph, where it is given the rate as a tensor"
+    return UnsupportedError(sentence(f"{owner}: optimizer", expected, got, remedy))
+
+
+def inside_scope(function: str) -> CrossReplicaError:
+    """Build the error for state that is made in a strategy's scope."""
+    remedy = "call it outside; the variables alone are made in the scope"
+    expected, got = "no strategy's scope", "one of several replicas"
+    return CrossReplicaError(sentence(function, expected, got, remedy))
+
+
+def not_averaged(function: str, count: int) -> UnsupportedError:
+    """Build the error for replicas that would drift apart."""
+    remedy = "pass on_horovod=True, so that their gradients are averaged"
+    expected = "on_horovod with several replicas"
+    return UnsupportedError(sentence(function, expected, f"{count} of them", remedy))
 
 
 def several_replicas(owner: str, count: int) -> UnsupportedError:

@@ -7,6 +7,7 @@ left behind, Ftrl, which fails there at a rate of 0, and OpenSeq2Seq's NovoGrad.
 
 import tensorflow as tf
 
+from lockstep.spec.summaries import OPTIMIZER_SUMMARIES
 from lockstep.tf import lr_policies
 from lockstep.tf.adamw import AdamWOptimizer
 from lockstep.tf.agn import AGNOptimizer
@@ -22,6 +23,11 @@ from lockstep.tf.multitask import (
     clip_gradients_by_global_norm,
 )
 from lockstep.tf.novograd import NovoGrad
+from lockstep.tf.optimize_loss import (
+    OPTIMIZER_CLS_NAMES,
+    optimize_loss,
+    pipeline_of,
+)
 from lockstep.tf.post_process import post_process_gradients
 from lockstep.tf.reduction import reduce_gradients
 from lockstep.tf.regularization import get_regularization_loss
@@ -39,6 +45,8 @@ _clip_by_global_norm = clip_by_global_norm
 _clip_gradients_by_norm = clip_gradients_by_norm
 
 __all__ = [
+    "OPTIMIZER_CLS_NAMES",
+    "OPTIMIZER_SUMMARIES",
     "AGNCustomGetter",
     "AGNOptimizer",
     "AdagradOptimizer",
@@ -65,6 +73,8 @@ __all__ = [
     "get_regularization_loss",
     "lr_policies",
     "mp_regularizer_wrapper",
+    "optimize_loss",
+    "pipeline_of",
     "post_process_gradients",
     "reduce_gradients",
 ]

@@ -99,6 +99,25 @@ class EagerHost:
         """Return the same loss in float16."""
         return lambda: tf.cast(linear(variables, gradients), tf.float16)
 
+    def optimized(
+        self,
+        optimize: Callable[[Any, Any], Any],
+        loss_of: Callable[[Sequence[Any]], Any],
+    ) -> Callable[..., Any]:
+        """Make the step now; its loss has the gradients of the call."""
+        given: list[Any] = []
+        step = optimize(lambda: loss_of(given[0])(), lambda: given[1])
+
+        def train(*arguments: Any) -> Any:
+            given[:] = arguments
+            return step()
+
+        return train
+
+    def step_object(self, made: Any) -> Any:
+        """Return the step; in a graph it is an attribute of the tensor."""
+        return getattr(made, "training_step", made)
+
     def regularizer(self, strength: float) -> Callable[[Any], tf.Tensor]:
         """Return strength * sum(x**2) / 2 as a function of x."""
         return lambda weight: strength * tf.nn.l2_loss(weight)
@@ -258,6 +277,14 @@ class GraphHost(EagerHost):
         """Return the same loss in float16."""
         return tf.cast(linear(variables, gradients), tf.float16)
 
+    def optimized(
+        self,
+        optimize: Callable[[Any, Any], Any],
+        loss_of: Callable[[Sequence[Any]], Any],
+    ) -> Callable[..., Any]:
+        """Build the step where it is called, with a loss of tensors."""
+        return lambda gradients, flag=None: optimize(loss_of(gradients), flag)
+
     def run(self, fetches: Any, feeds: dict[Any, Any] | None = None) -> Any:
         """Initialize the variables that are new, then run ``fetches``."""
         made = self.graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES)
@@ -357,8 +384,8 @@ def unless_operation(value: Any) -> Any:
 
 
 def unless_plain(value: Any) -> Any:
-    """Return what a session can fetch; it cannot fetch a plain bool."""
-    return tf.constant(value) if isinstance(value, bool) else value
+    """Return what a session can fetch; it cannot fetch a plain number or bool."""
+    return tf.constant(value) if isinstance(value, bool | int | float) else value
 
 
 def linear(

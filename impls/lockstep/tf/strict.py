@@ -6,6 +6,7 @@ The drop-in target for old code: only its import line changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -14,6 +15,7 @@ from lockstep import tf as default
 from lockstep.spec.lr_policies import strict_module
 from lockstep.spec.summaries import Recorder
 from lockstep.tf import (
+    OPTIMIZER_SUMMARIES,
     AdagradOptimizer,
     AdamOptimizer,
     GradientDescentOptimizer,
@@ -21,11 +23,14 @@ from lockstep.tf import (
     MomentumOptimizer,
     RMSPropOptimizer,
     get_regularization_loss,
+    pipeline_of,
     reduce_gradients,
 )
 from lockstep.tf.center import Center
 
 __all__ = [
+    "OPTIMIZER_CLS_NAMES",
+    "OPTIMIZER_SUMMARIES",
     "AGNCustomGetter",
     "AGNOptimizer",
     "AdagradOptimizer",
@@ -52,6 +57,8 @@ __all__ = [
     "get_regularization_loss",
     "lr_policies",
     "mp_regularizer_wrapper",
+    "optimize_loss",
+    "pipeline_of",
     "post_process_gradients",
     "reduce_gradients",
 ]
@@ -263,6 +270,14 @@ def post_process_gradients(
         recorder,
         strict=True,
     )
+
+
+OPTIMIZER_CLS_NAMES = {
+    **default.OPTIMIZER_CLS_NAMES,
+    "AdamW": AdamWOptimizer,
+    "Ftrl": FtrlOptimizer,
+}
+optimize_loss = partial(default.optimize_loss, strict=True)
 
 
 def mp_regularizer_wrapper(regularizer: Callable[[Any], Any]) -> Callable[[Any], Any]:

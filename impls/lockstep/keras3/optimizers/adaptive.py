@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import keras
@@ -133,21 +134,30 @@ class FtrlOptimizer(RuleOptimizer, keras.optimizers.Ftrl):
         """Return the arguments of the constructor."""
         return {**super().get_config(), "strict": self.strict}
 
+    @tf.autograph.experimental.do_not_convert
+    def apply(
+        self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None
+    ) -> None:
+        """Take a step; strict: raise at rate 0, before anything has changed."""
+        refused = refuse_zero(tf.equal(self.learning_rate, 0)) if self.strict else []
+        with tf.control_dependencies(refused):
+            super().apply(grads, trainable_variables)
+
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Apply the rule; at rate 0 nothing changes."""
         rate = tf.cast(value_of(learning_rate), variable.dtype)
         stands = tf.equal(rate, 0)
-        if self.strict:
-            refuse_zero(stands)
         state = [value_of(variable), *map(value_of, self._slots.of(variable).values())]
         with preserved([state], [stands]):
             safe = tf.where(stands, tf.ones_like(rate), rate)
             super().update_step(gradient, variable, safe)
 
 
-def refuse_zero(stands: tf.Tensor) -> None:
-    """Raise where the rate is 0: now, or when the graph runs."""
+def refuse_zero(stands: tf.Tensor) -> list[tf.Operation]:
+    """Raise where the rate is 0: now, or when the returned operation runs."""
     if not tf.executing_eagerly():
-        tf.debugging.assert_equal(stands, False, str(words.zero_rate("FtrlOptimizer")))
-    elif stands:
+        text = str(words.zero_rate("FtrlOptimizer"))
+        return [tf.debugging.Assert(tf.logical_not(stands), [text])]
+    if stands:
         raise words.zero_rate("FtrlOptimizer")
+    return []

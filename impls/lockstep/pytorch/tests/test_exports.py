@@ -32,13 +32,6 @@ WRAPPERS = [
 ]
 TORCH_ONLY = {"PolicyLR", "TensorBoardRecorder"}
 """What only torch has: its own interfaces for schedules and summaries."""
-NOT_EVERYWHERE_YET = {
-    "OPTIMIZER_CLS_NAMES",
-    "OPTIMIZER_SUMMARIES",
-    "optimize_loss",
-    "pipeline_of",
-}
-"""What other backends are still to get; then it goes into EXPORTS."""
 METHODS = [name for name in vars(Wrapper) if not name.startswith("_")]
 
 
@@ -53,9 +46,7 @@ def signatures(path: Path) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("module", [pytorch, strict])
 def test_the_names_are_those_of_every_backend(module):
-    assert sorted(module.__all__) == sorted(
-        {*EXPORTS, *TORCH_ONLY, *NOT_EVERYWHERE_YET}
-    )
+    assert sorted(module.__all__) == sorted({*EXPORTS, *TORCH_ONLY})
     assert all(hasattr(module, name) for name in EXPORTS)
 
 

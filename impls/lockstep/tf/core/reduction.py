@@ -37,9 +37,17 @@ class ReplicaReduction:
         return [self.context.merge_call(set_anywhere, args=(flag,)) for flag in flags]
 
     def all_reduce(self, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-        """Return each tensor's mean; they are divided first: sums may overflow."""
-        shares = [tensor / tf.cast(self.size, tensor.dtype) for tensor in tensors]
-        return list(self.context.all_reduce(tf.distribute.ReduceOp.SUM, shares))
+        """Return each tensor's mean; they are divided first: sums may overflow.
+
+        One collective a dtype: a strategy lays tensors end to end.
+        """
+        means: dict[int, tf.Tensor] = {}
+        for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):
+            alike = [k for k, tensor in enumerate(tensors) if tensor.dtype == dtype]
+            shares = [tensors[k] / tf.cast(self.size, dtype) for k in alike]
+            summed = self.context.all_reduce(tf.distribute.ReduceOp.SUM, shares)
+            means.update(zip(alike, summed, strict=True))
+        return [means[k] for k in range(len(tensors))]
 
 
 def set_anywhere(strategy: tf.distribute.Strategy, flag: bool) -> bool:

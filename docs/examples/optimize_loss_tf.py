@@ -1,0 +1,31 @@
+import tensorflow as tf
+
+from lockstep import tf as lockstep
+
+w = tf.Variable([1.0, 2.0], dtype=tf.float16, name="w")
+train = lockstep.optimize_loss(
+    lambda x: tf.reduce_sum(tf.cast(w, tf.float32) * x),
+    "Momentum",
+    {"momentum": 0.5},
+    lambda step: lockstep.lr_policies.poly_decay(step, 0.5, decay_steps=4),
+    var_list=[w],
+    dtype="mixed",
+    loss_scaling="Backoff",
+    clip_gradients=1.5,
+    iter_size=2,
+)
+print(train.pipeline)
+
+
+def step(x):
+    train(x)
+    done = int(train.global_step)
+    print(w.numpy().tolist(), f"{done} steps,", train.last_step.reason)
+
+
+step([3.0, 0.0])
+step([-3.0, 3.0])  # the first element cancels; the norm is 1.5
+step([8.0, 0.0])  # 8 * 16384 is too large for float16
+step([1.0, 0.0])
+step([3.0, 0.0])
+step([0.0, 3.0])  # the norm is 1.5 * sqrt(2), which is clipped

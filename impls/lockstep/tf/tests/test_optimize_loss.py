@@ -1,0 +1,427 @@
+"""Laws of ``optimize_loss`` for TensorFlow, eagerly and in functions, and bad input."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+from functools import partial
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lockstep import tf as ls
+from lockstep.tf import strict
+
+v1 = tf.compat.v1
+INPUTS = np.random.default_rng(7).integers(-4, 5, (32, 3)).astype(np.float32)
+"""Whole numbers: their sums and means over powers of two are exact."""
+PARTS = np.split(INPUTS, 4)
+
+START = [0.5, -1.0, 2.0]
+
+LIMITS = {
+    "plain": {},
+    "clipped": {"clip_gradients": 0.5},
+    "larc, clip": {"larc_params": {"larc_eta": 0.02}},
+    "larc, scale": {"larc_params": {"larc_eta": 0.02, "larc_mode": "scale"}},
+}
+SCALES = {
+    "not scaled": {},
+    "scaled": {"dtype": "mixed", "loss_scaling": 256},
+    "backoff": {"dtype": "mixed", "loss_scaling": "Backoff"},
+}
+
+
+def rate(global_step):
+    return ls.lr_policies.poly_decay(global_step, 0.1, 100)
+
+
+def weight_in(dtype=tf.float32) -> tf.Variable:
+    return tf.Variable(START, dtype=dtype, name="weight")
+
+
+def step_of(weight: tf.Variable, /, names=ls, **options):
+    def loss(batch):
+        return tf.reduce_mean(tf.linalg.matvec(batch, tf.cast(weight, tf.float32)))
+
+    given = {"optimizer": "Momentum", "optimizer_params": {"momentum": 0.5}}
+    given |= {"learning_rate_decay_fn": rate, "var_list": [weight]}
+    return names.optimize_loss(loss, **{**given, **options})
+
+
+def trained(weight, batches, run=lambda step: step, **options):
+    step = step_of(weight, **options)
+    take = run(step)
+    for batch in batches:
+        take(tf.constant(batch))
+    return step
+
+
+HOW = {"eager": lambda step: step, "function": tf.function}
+
+
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float16], ids=lambda d: d.name)
+@pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
+@pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
+@pytest.mark.parametrize("run", HOW.values(), ids=HOW)
+def test_four_micro_batches_of_8_are_one_batch_of_32(run, limit, scale, dtype) -> None:
+    parts, whole = weight_in(dtype), weight_in(dtype)
+    several = trained(parts, PARTS, run, iter_size=4, **limit, **scale)
+    single = trained(whole, [INPUTS], run, **limit, **scale)
+    assert int(several.global_step) == int(single.global_step) == 1
+    assert int(several.micro_step) == 0
+    assert parts.numpy().tolist() == whole.numpy().tolist() != START
+    pairs = zip(
+        several.optimizer.variables(), single.optimizer.variables(), strict=True
+    )
+    for ours, theirs in pairs:
+        assert ours.numpy().tolist() == theirs.numpy().tolist()
+
+
+@pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
+@pytest.mark.parametrize("run", HOW.values(), ids=HOW)
+def test_the_loss_scale_changes_no_bit_of_an_update(run, limit) -> None:
+    weights = []
+    for scale in (1, 65536):
+        weight = weight_in()
+        trained(weight, PARTS, run, dtype="mixed", loss_scaling=scale, **limit)
+        weights.append(weight.numpy().tolist())
+    assert weights[0] == weights[1]
+
+
+OPTIMIZERS = {
+    "SGD": {},
+    "Momentum": {"momentum": 0.5},
+    "Adam": {},
+    "Adagrad": {},
+    "RMSProp": {},
+    "Ftrl": {},
+    "AdamW": {"weight_decay": 0.25},
+}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_function_does_what_eager_calls_do_and_is_traced_twice_at_most(
+    optimizer,
+) -> None:
+    weights, traces = [], 0
+    for run in HOW.values():
+        weight = weight_in(tf.float16)
+        options = {"dtype": "mixed", "loss_scaling": "Backoff", "clip_gradients": 1.0}
+        step = step_of(
+            weight,
+            optimizer=optimizer,
+            optimizer_params=OPTIMIZERS[optimizer],
+            iter_size=2,
+            **options,
+        )
+
+        @run
+        def take(batch, step=step):
+            nonlocal traces
+            traces += not tf.executing_eagerly()
+            return step(batch)
+
+        for k in range(8):
+            if k == 4:
+                before = traces
+            take(tf.constant(PARTS[k % 4]))
+        assert traces == before <= 2
+        assert int(step.global_step) == 4
+        weights.append(weight.numpy())
+    np.testing.assert_allclose(*weights, rtol=2e-3)
+
+
+@pytest.mark.parametrize("run", HOW.values(), ids=HOW)
+def test_sparse_gradients_stay_sparse_when_they_are_added_up(run) -> None:
+    table = tf.Variable(tf.ones([4, 2]))
+    step = ls.optimize_loss(
+        lambda ids: tf.reduce_sum(tf.gather(table, ids)),
+        "Momentum",
+        {"momentum": 0.5},
+        lambda step: 0.5,
+        [table],
+        iter_size=2,
+    )
+    take = run(step)
+    take(tf.constant([1, 3]))
+    assert step.accumulators[0].indices.numpy().tolist() == [1, 3]
+    take(tf.constant([3, 3]))
+    assert table.numpy()[:, 0].tolist() == [1.0, 0.75, 1.0, 0.25]
+    assert step.accumulators[0].indices.shape == [0]
+
+
+@pytest.mark.parametrize("run", HOW.values(), ids=HOW)
+def test_the_sum_is_judged_for_zero_not_each_micro_batch(run) -> None:
+    weight = tf.Variable([1.0, 1.0], name="weight")
+    step = ls.optimize_loss(
+        lambda sign: sign * tf.reduce_sum(weight),
+        lambda learning_rate: ls.MultitaskOptimizerWrapper(
+            v1.train.AdamOptimizer(learning_rate)
+        ),
+        None,
+        rate,
+        [weight],
+        iter_size=2,
+    )
+    take = run(step)
+    take(tf.constant(1.0)), take(tf.constant(-1.0))
+    assert weight.numpy().tolist() == [1.0, 1.0]
+    take(tf.constant(0.0)), take(tf.constant(1.0))
+    assert (weight.numpy() != 1).all()
+
+
+@pytest.mark.parametrize("run", HOW.values(), ids=HOW)
+@pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+def test_a_sum_that_is_not_finite_is_skipped_and_the_scaler_moves_once(
+    run, limit, bad
+) -> None:
+    weight = tf.Variable([1.0, 2.0], dtype=tf.float16, name="weight")
+    step = ls.optimize_loss(
+        lambda factor: factor * tf.cast(tf.reduce_sum(weight), tf.float32),
+        "Momentum",
+        {"momentum": 0.5},
+        rate,
+        [weight],
+        dtype="mixed",
+        loss_scaling="Backoff",
+        iter_size=2,
+        **limit,
+    )
+    take = run(step)
+    take(tf.constant(bad)), take(tf.constant(1.0))
+    assert weight.numpy().tolist() == [1.0, 2.0]
+    assert step.optimizer.get_slot(weight, "momentum").numpy().tolist() == [0.0, 0.0]
+    assert (int(step.scaler.state["iteration"]), int(step.global_step)) == (1, 0)
+    take(tf.constant(1.0)), take(tf.constant(1.0))
+    assert (weight.numpy() != [1.0, 2.0]).any()
+    assert (int(step.scaler.state["iteration"]), int(step.global_step)) == (2, 1)
+
+
+def test_what_is_not_finite_is_named_though_it_was_clipped() -> None:
+    good, bad = (tf.Variable(1.0, name=name) for name in ("good", "bad"))
+    step = ls.optimize_loss(
+        lambda: good + bad * float("nan"),
+        "SGD",
+        {},
+        rate,
+        [good, bad],
+        dtype="mixed",
+        clip_gradients=1.0,
+    )
+    step()
+    assert step.last_step.nonfinite == ("bad",)
+
+
+def test_an_absent_gradient_is_no_obstacle() -> None:
+    used, unused = (tf.Variable([1.0], name=name) for name in ("used", "unused"))
+    step = ls.optimize_loss(
+        lambda: tf.reduce_sum(used),
+        "Adam",
+        {},
+        rate,
+        [used, unused],
+        clip_gradients=1.0,
+        iter_size=2,
+    )
+    step(), step()
+    assert unused.numpy() == 1.0 and step.accumulators[1] is None
+    assert step.last_step.skipped == ("unused",)
+    assert step.last_step.reason == "1 of 2 variables updated"
+
+
+def test_a_gradient_that_comes_and_goes_cannot_be_added_up() -> None:
+    one, two = (tf.Variable([1.0], name=name) for name in ("one", "two"))
+    step = ls.optimize_loss(
+        lambda k: tf.reduce_sum([one, two][k]), "SGD", {}, rate, [one, two], iter_size=2
+    )
+    step(0)
+    with pytest.raises(ValueError, match="another kind for 'one'"):
+        step(1)
+    assert int(step.micro_step) == 1 and step.accumulators[0].numpy() == 0.5
+
+
+def test_a_step_that_fails_leaves_the_sums_as_they_were() -> None:
+    weight = weight_in()
+    step = step_of(
+        weight,
+        names=strict,
+        optimizer="Ftrl",
+        optimizer_params={},
+        learning_rate_decay_fn=lambda step: tf.constant(0.0),
+        on_horovod=True,
+        iter_size=2,
+        skip_update_ph=True,
+    )
+    batch = tf.ones([1, 3])
+    step(batch)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        step(batch, skip_update=False)
+    assert step.accumulators[0].numpy().tolist() == [0.5, 0.5, 0.5]
+
+
+def test_the_rate_waits_with_the_steps() -> None:
+    rates = []
+    flags = iter([True, False, True, True, False])
+    step = step_of(
+        weight_in(),
+        learning_rate_decay_fn=lambda step: rates.append(step + 0) or 0.5,
+        iter_size=2,
+        skip_update_ph=lambda: next(flags),
+    )
+    rates.clear()
+    for _ in range(5):
+        step(tf.constant(INPUTS))
+    assert [int(rate) for rate in rates] == [0, 0, 1, 1, 1]
+    assert int(step.global_step) == 2
+
+
+def test_the_flag_of_a_call_goes_before_that_of_the_step() -> None:
+    step = step_of(weight_in(), iter_size=2, skip_update_ph=tf.constant(True))
+    step(tf.constant(INPUTS)), step(tf.constant(INPUTS))
+    assert step.last_step.reason == "accumulated micro-batch 2 of 2"
+    step(tf.constant(INPUTS), skip_update=False)
+    assert int(step.global_step) == 1
+
+
+def test_the_loss_is_that_before_the_update() -> None:
+    weight = tf.Variable(3.0)
+    step = ls.optimize_loss(lambda: tf.square(weight), "SGD", {}, rate, [weight])
+    assert float(step()) == 9.0 != float(weight) ** 2
+
+
+def test_an_optimizer_that_is_made_already_gets_the_rate_of_each_step() -> None:
+    weight = tf.Variable([1.0])
+    momentum = v1.train.MomentumOptimizer(99.0, 0.5)
+    step = ls.optimize_loss(
+        lambda: tf.reduce_sum(weight), momentum, None, lambda step: 0.5, [weight]
+    )
+    step()
+    assert weight.numpy() == 0.5 and step.optimizer is momentum
+
+
+def test_the_variables_of_a_model_are_trained() -> None:
+    model = tf.Module()
+    model.weight, model.other = tf.Variable(1.0), tf.Variable(1.0, trainable=False)
+    ls.optimize_loss(lambda: model.weight + 0, "SGD", {}, rate, model=model)()
+    assert float(model.weight) != 1.0 == float(model.other)
+
+
+def test_the_callers_arguments_stay_as_they_were() -> None:
+    given = {"weight_decay": 0.25}
+    step = step_of(weight_in(), optimizer="AdamW", optimizer_params=given)
+    step(tf.constant(INPUTS))
+    assert given == {"weight_decay": 0.25}
+
+
+def test_strict_scales_the_decay_of_a_dict_that_is_used_twice_twice() -> None:
+    given, left = {"weight_decay": 0.5}, []
+    for _ in range(2):
+        weight = tf.Variable([1.0])
+        step = strict.optimize_loss(
+            lambda weight=weight: 0.0 * tf.reduce_sum(weight),
+            "AdamW",
+            given,
+            lambda step: 0.5,
+            [weight],
+        )
+        step()
+        left.append(float(weight[0]))
+    assert left == [0.75, 0.875]
+
+
+def test_strict_makes_a_scaler_that_it_does_not_use() -> None:
+    assert step_of(weight_in(), strict, loss_scaling="Backoff").scaler is not None
+    assert step_of(weight_in(), ls, loss_scaling="Backoff").scaler is None
+
+
+def made(**options):
+    given = {"optimizer": "SGD", "optimizer_params": {}}
+    return partial(step_of, weight_in(), **{**given, **options})
+
+
+class Frozen(v1.train.Optimizer):
+    """An optimizer that keeps its rate where nobody finds it."""
+
+    def __init__(self, learning_rate):
+        super().__init__(False, "Frozen")
+
+
+def other():
+    return v1.train.AdamOptimizer()
+
+
+REFUSED = [
+    ({"optimizer": "Momentun"}, ValueError, "did you mean 'Momentum'"),
+    ({"optimizer": "Momentum"}, TypeError, "'momentum'"),
+    ({"optimizer": "AdamW"}, KeyError, "'weight_decay'"),
+    ({"optimizer_params": {"beta": 0.5}}, TypeError, "'beta'"),
+    ({"optimizer_params": {"learning_rate": 0.1}}, TypeError, "decay_fn"),
+    ({"optimizer": 3}, TypeError, "a int"),
+    ({"optimizer": lambda learning_rate: 3}, TypeError, "a int"),
+    ({"optimizer": tf.keras.optimizers.SGD}, TypeError, "a SGD"),
+    ({"optimizer": other(), "optimizer_params": {"a": 1}}, TypeError, "beside a"),
+    ({"optimizer": Frozen}, ValueError, "_learning_rate, got Frozen"),
+    ({"summaries": ["learning_rat"]}, ValueError, "did you mean 'learning_rate'"),
+    ({"dtype": tf.float64}, ValueError, "dtype"),
+    ({"dtype": "mixed", "loss_scaling": "Bakoff"}, ValueError, "'Backoff'"),
+    ({"clip_gradients": 0.0}, ValueError, "clip_gradients"),
+    (
+        {"clip_gradients": 1.0, "larc_params": {"larc_eta": 0.1}},
+        ValueError,
+        "LARC|larc",
+    ),
+    ({"larc_params": {}}, ValueError, "larc_eta"),
+    ({"iter_size": 2.0}, ValueError, "iter_size"),
+    ({"learning_rate_decay_fn": lambda step: -0.1}, ValueError, "finite rate"),
+    ({"var_list": None}, ValueError, "var_list"),
+    ({"var_list": [3]}, TypeError, "int|variable"),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"), REFUSED, ids=[row[2] for row in REFUSED]
+)
+def test_what_cannot_work_is_refused_in_one_sentence(options, error, words) -> None:
+    with pytest.raises(error, match=words) as caught:
+        made(**options)()
+    assert str(caught.value).rstrip("'\"").endswith((".", "?"))
+
+
+def test_strict_refuses_an_instance_and_an_integer_scale() -> None:
+    with pytest.raises(TypeError, match="an instance of AdamOptimizer"):
+        made(names=strict, optimizer=other())()
+    with pytest.raises(AttributeError, match="128"):
+        made(names=strict, dtype="mixed", loss_scaling=128)()
+
+
+def test_a_loss_that_is_there_already_is_refused_eagerly() -> None:
+    weight = tf.Variable([1.0])
+    with pytest.raises(RuntimeError, match="each step calls it"):
+        ls.optimize_loss(tf.reduce_sum(weight), "SGD", {}, rate, [weight])
+
+
+def test_a_loss_is_not_scaled_twice() -> None:
+    def scaled(learning_rate):
+        sgd = v1.train.GradientDescentOptimizer(learning_rate)
+        return ls.MixedPrecisionLossScaleOptimizer(sgd, 8.0)
+
+    with pytest.raises(ValueError, match="not scaled yet"):
+        made(optimizer=scaled, dtype="mixed")()
+
+
+def test_larc_beside_a_wrapper_that_clips_is_refused() -> None:
+    def clipping(learning_rate):
+        sgd = v1.train.GradientDescentOptimizer(learning_rate)
+        return ls.MixedPrecisionLossScaleOptimizer(sgd, 8.0, clip_norm=1.0)
+
+    with pytest.raises(ValueError, match="clip"):
+        made(optimizer=clipping, larc_params={"larc_eta": 0.1})()
+
+
+def test_the_examples_in_the_docstrings_run() -> None:
+    module = importlib.import_module("lockstep.tf.optimize_loss")
+    failed, tried = doctest.testmod(module, extraglobs={"tf": tf, **vars(ls)})
+    assert tried and not failed

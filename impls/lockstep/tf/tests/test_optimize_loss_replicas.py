@@ -1,0 +1,94 @@
+"""Replicas of one process as ranks: they average, and agree on what is skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+REPLICAS = """
+cpu = tf.config.list_physical_devices("CPU")[0]
+two = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(cpu, two)
+from lockstep import tf as ls
+
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+with strategy.scope():
+    shared, head = (tf.Variable([1.0, 1.0], name=n) for n in ("shared", "head"))
+    half = tf.Variable([1.0, 1.0], dtype=tf.float16, name="half")
+
+def multitask(learning_rate):
+    momentum = v1.train.MomentumOptimizer(learning_rate, 0.5)
+    return ls.MultitaskOptimizerWrapper(momentum)
+
+def loss(x, task):
+    total = tf.reduce_sum(shared * x) + tf.cast(tf.reduce_sum(half), tf.float32) * x[0]
+    return total + (tf.reduce_sum(head) * task)
+
+def per_replica(*values):
+    given = [tf.constant(value) for value in values]
+    pick = lambda context: given[context.replica_id_in_sync_group]
+    return strategy.experimental_distribute_values_from_function(pick)
+
+def copies(variable):
+    found = strategy.experimental_local_results(variable)
+    values = [copy.numpy().tolist() for copy in found]
+    assert values[0] == values[1]
+    return values[0]
+
+def make(**options):
+    return ls.optimize_loss(
+        loss, multitask, None, lambda step: 0.5, [shared, head, half],
+        on_horovod=True, **options
+    )
+
+def function_of(step):
+    return tf.function(lambda *given: strategy.run(step, args=given))
+
+step = make(dtype="mixed", loss_scaling="Backoff", clip_gradients=100.0)
+train = function_of(step)
+zero = per_replica(0.0, 0.0)
+train(per_replica([1.0, 0.0], [3.0, 2.0]), zero)
+print("mean", copies(shared), copies(half), copies(head))
+train(per_replica([1.0, float("inf")], [3.0, 2.0]), zero)
+scales = [float(one.scaler.loss_scale) for one in step.steps]
+print("overflow", copies(shared), copies(half), scales, int(step.global_step))
+train(per_replica([0.0, 0.0], [0.0, 0.0]), per_replica(0.0, 2.0))
+print("one task", copies(shared), copies(half), copies(head))
+print(", ".join(step.pipeline))
+
+step = make(iter_size=2)
+train = function_of(step)
+train(per_replica([2.0, 0.0], [4.0, 2.0]), zero)
+train(per_replica([0.0, 0.0], [0.0, 0.0]), zero)
+print("two micro-batches", copies(shared), copies(head), int(step.global_step))
+
+def refused(call):
+    try:
+        call()
+    except Exception as error:
+        print(type(error).__name__, str(error).splitlines()[0])
+
+refused(lambda: step(tf.ones([2]), 0.0))
+refused(lambda: ls.optimize_loss(loss, "SGD", {}, lambda step: 0.5, [shared]))
+with strategy.scope():
+    refused(make)
+alone = ls.optimize_loss(loss, "SGD", {}, lambda step: 0.5, [tf.Variable(1.0)])
+refused(lambda: strategy.run(alone, args=(tf.ones([2]), 0.0)))
+"""
+
+
+def test_replicas_average_and_agree_on_every_skip(child: Callable[..., str]) -> None:
+    assert child(REPLICAS).splitlines() == [
+        "mean [0.0, 0.5] [0.0, 0.0] [1.0, 1.0]",
+        "overflow [0.0, 0.5] [0.0, 0.0] [8192.0, 8192.0] 1",
+        "one task [0.0, 0.5] [0.0, 0.0] [0.5, 0.5]",
+        "unscale, reduce, zero filter, finite check, norm, clip, update",
+        "two micro-batches [-0.75, 0.25] [0.5, 0.5] 1",
+        "CrossReplicaError optimize_loss: expected a replica context, got a "
+        "cross-replica context; call it inside strategy.run.",
+        "UnsupportedError optimize_loss: expected on_horovod with several replicas, "
+        "got 2 of them; pass on_horovod=True, so that their gradients are averaged.",
+        "CrossReplicaError optimize_loss: expected no strategy's scope, got one of "
+        "several replicas; call it outside; the variables alone are made in the scope.",
+        "UnsupportedError optimize_loss: expected one replica, got 2; use it under a "
+        "strategy of one replica.",
+    ]
