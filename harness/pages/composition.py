@@ -14,6 +14,7 @@ NAMES = {
     "rows": "Row clipping",
     "dynamic": "Loss scaling",
     "masters-dynamic": "Masters",
+    "agn": "AGN",
 }
 """Layer -> wrapper, as the page calls it."""
 
@@ -29,8 +30,13 @@ def nesting_table() -> str:
         [f"{NAMES[outer]} around", *(_cell(NESTINGS[outer, inner]) for inner in NAMES)]
         for outer in NAMES
     ]
-    columns = ["", *(f"… {name.lower()}" for name in NAMES.values())]
+    columns = ["", *(f"… {lowered(name)}" for name in NAMES.values())]
     return str(table("What comes of one wrapper around another", columns, rows))
+
+
+def lowered(name: str) -> str:
+    """Return a name as it stands in the middle of a sentence."""
+    return name if name.isupper() else name.lower()
 
 
 def _cell(nesting: Nesting) -> Cell | str:

@@ -75,7 +75,7 @@ class AxesError(LockstepError, TypeError):
 
 
 class GetterError(LockstepError, TypeError):
-    """``custom_getter`` is no ``AGNCustomGetter`` of this backend."""
+    """No ``AGNCustomGetter`` of this backend, or what such a getter cannot take."""
 
 
 class NotFromGetterError(LockstepError, KeyError):

@@ -17,7 +17,9 @@ __all__ = [
     "OCCUPANTS",
     "STAGES",
     "Stage",
+    "has_layer",
     "in_order",
+    "layers_of",
     "pipeline_of",
     "refuse_second_scale",
     "stages_of",
@@ -108,12 +110,24 @@ def no_pipeline(got: object) -> NotAnOptimizerError:
 
 def stages_of(optimizer: Any) -> Iterator[str]:
     """Yield the stages that the wrappers of a stack take upon themselves."""
-    while optimizer is not None:
-        for base in type(optimizer).__mro__:
+    for layer in layers_of(optimizer):
+        for base in type(layer).__mro__:
             yield from OCCUPANTS.get(base.__name__, ())
-        if getattr(optimizer, "clip_norm", None) is not None:
+        if getattr(layer, "clip_norm", None) is not None:
             yield from ("norm", "clip")
+
+
+def layers_of(optimizer: Any) -> Iterator[Any]:
+    """Yield an optimizer, what it wraps, and so on."""
+    while optimizer is not None:
+        yield optimizer
         optimizer = getattr(optimizer, "inner_optimizer", None)
+
+
+def has_layer(optimizer: Any, name: str) -> bool:
+    """Say whether a wrapper of this name, or of a class made from it, is in a stack."""
+    layers = layers_of(optimizer)
+    return any(cls.__name__ == name for layer in layers for cls in type(layer).__mro__)
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:
