@@ -15,6 +15,7 @@ NAMES = {
     "rows": "Row clipping",
     "dynamic": "Loss scaling",
     "masters-dynamic": "Masters",
+    "agn": "AGN",
 }
 """Layer -> wrapper, as the page calls it."""
 
@@ -42,9 +43,14 @@ def nesting_table() -> str:
         [f"{NAMES[outer]} around", *(_cell(NESTINGS[outer, inner]) for inner in NAMES)]
         for outer in NAMES
     ]
-    columns = ["", *(f"… {name.lower()}" for name in NAMES.values())]
+    columns = ["", *(f"… {lowered(name)}" for name in NAMES.values())]
     title = "What comes of one wrapper around another"
     return str(table(title, columns, rows, style=CARDS))
+
+
+def lowered(name: str) -> str:
+    """Return a name as it stands in the middle of a sentence."""
+    return name if name.isupper() else name.lower()
 
 
 def _cell(nesting: Nesting) -> Cell | str:
