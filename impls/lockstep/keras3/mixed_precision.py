@@ -28,6 +28,7 @@ from lockstep.keras3.train_v1 import HiddenList, StateList
 from lockstep.keras3.wrapper import Wrapper
 from lockstep.spec import keras_host
 from lockstep.spec import mixed_precision as words
+from lockstep.spec.agn import refuse_masters_around
 from lockstep.tf.core.masters import widen
 from lockstep.tf.core.verdict import Verdict
 
@@ -108,6 +109,8 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     ) -> None:
         if not isinstance(optimizer, keras.optimizers.Optimizer):
             raise words.not_an_optimizer(optimizer, "keras.optimizers.Optimizer")
+        if not strict:
+            refuse_masters_around(optimizer)
         words.check_clip_norm(clip_norm)
         words.check_at_floor(at_floor, floor_patience)
         scale = master_scale.scale_of(loss_scale, strict)

@@ -34,6 +34,7 @@ from lockstep.pytorch.regularizer import Regularizer, penalty_gradient, register
 from lockstep.pytorch.scale_keeper import ScaleKeeper
 from lockstep.pytorch.untraced import untraced
 from lockstep.spec import mixed_precision as words
+from lockstep.spec.agn import refuse_masters_around
 from lockstep.spec.pairs import as_pairs
 
 __all__ = ["MixedPrecisionOptimizerWrapper"]
@@ -128,6 +129,8 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
     ) -> None:
         if not isinstance(optimizer, Optimizer):
             raise words.not_an_optimizer(optimizer, "torch.optim.Optimizer")
+        if not strict:
+            refuse_masters_around(optimizer)
         words.check_clip_norm(clip_norm)
         words.check_at_floor(at_floor, floor_patience)
         scale = scale_of(loss_scale, strict)

@@ -17,15 +17,14 @@ from lockstep.pytorch.gradients import Pairs
 from lockstep.pytorch.lr_scheduler import write
 from lockstep.pytorch.post_process import post_process_gradients
 from lockstep.pytorch.reduction import reduce_gradients
+from lockstep.pytorch.step_state import check_saved
 from lockstep.pytorch.summaries import TensorBoardRecorder
 from lockstep.spec import optimize_loss as words
+from lockstep.spec import step_arguments as border
 from lockstep.spec.reduction import Reduction
 from lockstep.spec.summaries import Recorder, Summaries
 
 __all__ = ["TrainingStep"]
-
-OWN = ("optimizer", "global_step", "micro_step", "accumulators")
-"""The keys of ``state_dict``."""
 
 
 class TrainingStep:
@@ -91,8 +90,9 @@ class TrainingStep:
         self.learning_rate = self.next_rate()
         value, pairs = self.differentiate(inputs)
         if self.settings.accumulates:
+            waits = self.waits(skip_update)
             pairs = self.accumulate(pairs)
-            if self.waits(skip_update):
+            if waits:
                 return value
         self.apply(pairs)
         self.clear()
@@ -138,10 +138,14 @@ class TrainingStep:
                 raise words.sparse_accumulated(name)
 
     def waits(self, skip_update: Any) -> bool:
-        """Say whether the sum has to wait for more micro-batches."""
+        """Say whether the sum, this micro-batch included, has to wait for more."""
         flag = self.skip_update_ph if skip_update is None else skip_update
         flag = flag() if callable(flag) else flag
-        return self.micro_step < self.settings.iter_size if flag is None else bool(flag)
+        if not self.settings.strict:
+            border.check_flag("skip_update", flag, answered=True)
+        if flag is None:
+            return self.micro_step + 1 < self.settings.iter_size
+        return bool(flag)
 
     def apply(self, pairs: Pairs) -> None:
         """Bring the gradients into their final form and hand them to the optimizer."""
@@ -238,7 +242,11 @@ class TrainingStep:
         sums = [
             total if total is None else total.clone() for total in self.accumulators
         ]
-        numbers = {"global_step": int(self.global_step), "micro_step": self.micro_step}
+        numbers = {
+            "global_step": int(self.global_step),
+            "micro_step": self.micro_step,
+            "iter_size": self.settings.iter_size,
+        }
         return {
             "optimizer": self.optimizer.state_dict(),
             **numbers,
@@ -251,28 +259,9 @@ class TrainingStep:
         Raises:
             ValueError: the state of something else; nothing has changed then.
         """
-        sums = self.check_saved(state_dict)
+        sums = check_saved(self, state_dict)
         self.optimizer.load_state_dict(state_dict["optimizer"])
-        self.global_step.fill_(int(state_dict["global_step"]))
-        self.micro_step = int(state_dict["micro_step"])
+        self.global_step.fill_(state_dict["global_step"])
+        self.micro_step = state_dict["micro_step"]
         self.accumulators = sums
         self._absent = None
-
-    def check_saved(self, state_dict: Mapping[str, Any]) -> list[Tensor | None]:
-        """Return the saved sums on the devices of the parameters."""
-        if not isinstance(state_dict, Mapping) or set(state_dict) != set(OWN):
-            found = isinstance(state_dict, Mapping)
-            got = ", ".join(map(str, state_dict)) if found else repr(state_dict)
-            raise words.other_state(got or "nothing")
-        saved = state_dict["accumulators"]
-        shapes = [None if t is None else tuple(t.shape) for t in saved]
-        fits = len(shapes) == len(self.parameters) and all(
-            shape in (None, tuple(p.shape))
-            for shape, p in zip(shapes, self.parameters, strict=True)
-        )
-        if not fits:
-            raise words.other_state(f"sums of shapes {shapes}")
-        return [
-            None if total is None else total.to(p.device, copy=True)
-            for total, p in zip(saved, self.parameters, strict=True)
-        ]

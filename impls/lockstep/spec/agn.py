@@ -6,7 +6,7 @@ Also :class:`Center`, what a worker needs of the weights that all workers share.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from lockstep.interface import StepReport
@@ -20,6 +20,7 @@ from lockstep.spec.errors import (
     sentence,
     unknown_name,
 )
+from lockstep.spec.pipeline import has_layer, stages_of
 
 __all__ = [
     "COMMITS",
@@ -41,10 +42,18 @@ __all__ = [
     "other_device",
     "other_groups",
     "refuse_iterator",
+    "refuse_masters_around",
+    "refuse_row_clipping_around",
     "report",
+    "unused_name",
 ]
 
 WRAPPER, GETTER = "AGNOptimizer", "AGNCustomGetter"
+MASTERS, ROW_CLIPPING = "MixedPrecisionOptimizerWrapper", "VariableClippingOptimizer"
+WITHOUT_MASTERS = (
+    f"{WRAPPER} shares what it trains: let that be float32, with "
+    f"MixedPrecisionLossScaleOptimizer around {WRAPPER} if the loss is to be scaled"
+)
 
 GLOBAL_VARIABLE_NAME = "global_center_variable"
 """What comes before a variable's name in the name of the shared one."""
@@ -94,17 +103,42 @@ def check_optimizer(opt: object, kind: type, expected: str) -> None:
 
     Raises:
         NotAnOptimizerError: no optimizer of the host, which ``expected`` names.
-        UnsupportedError: it scales losses, so that its gradients are not to be added.
+        UnsupportedError: it scales losses, so that its gradients are not to be added;
+            it trains masters, or shares weights itself.
     """
     if not isinstance(opt, kind):
         got, remedy = type(opt).__name__, "pass the optimizer of this worker"
         if isinstance(opt, type):
             got, remedy = f"the class {opt.__name__}", "pass an instance"
         raise NotAnOptimizerError(sentence(WRAPPER, f"a {expected}", got, remedy))
-    if getattr(opt, "loss_scale", None) is not None:
+    if has_layer(opt, MASTERS):
+        expected = "an optimizer of the worker's own variables"
+        raise UnsupportedError(sentence(WRAPPER, expected, MASTERS, WITHOUT_MASTERS))
+    if "unscale" in stages_of(opt) or getattr(opt, "loss_scale", None) is not None:
         remedy = f"wrap the other way round: the loss scale around {WRAPPER}"
         expected, got = "an optimizer of unscaled gradients", type(opt).__name__
         raise UnsupportedError(sentence(WRAPPER, expected, got, remedy))
+    if has_layer(opt, WRAPPER):
+        remedy = "its weights are shared already; make one for each worker"
+        expected = "the optimizer that a worker trains with"
+        raise UnsupportedError(sentence(WRAPPER, expected, WRAPPER, remedy))
+
+
+def refuse_masters_around(opt: object) -> None:
+    """Raise for an optimizer that is to train masters but shares the variables."""
+    if has_layer(opt, WRAPPER):
+        expected = "an optimizer that can be given masters"
+        raise UnsupportedError(sentence(MASTERS, expected, WRAPPER, WITHOUT_MASTERS))
+
+
+def refuse_row_clipping_around(opt: object) -> None:
+    """Raise for an optimizer whose shared weights the clipping would not see."""
+    if has_layer(opt, WRAPPER):
+        expected = "an optimizer of the listed variables alone"
+        remedy = (
+            f"put the row clipping inside of {WRAPPER}: it cuts the shared rows too"
+        )
+        raise UnsupportedError(sentence(ROW_CLIPPING, expected, WRAPPER, remedy))
 
 
 def accumulates(opt: str) -> UnsupportedError:
@@ -182,6 +216,18 @@ def other_center(name: str, shared: str, own: str) -> UnsupportedError:
     """Build the error for a variable that is not like the shared one of its name."""
     expected, remedy = f"{name!r} to be {shared}, as the shared one", "use another name"
     return UnsupportedError(sentence(GETTER, expected, own, remedy))
+
+
+def unused_name(name: str, taken: Container[str]) -> str:
+    """Return the name of a variable at the center, with a number if it is taken.
+
+    Names may repeat within a worker. Workers whose variables come in one order agree.
+    """
+    found, count = name, 0
+    while found in taken:
+        count += 1
+        found = f"{name}#{count}"
+    return found
 
 
 def nothing_to_start() -> NoGradientsError:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from lockstep.spec import mixed_precision as words
 from lockstep.spec import tf_host
+from lockstep.spec.agn import refuse_masters_around
 from lockstep.tf import master_scale
 from lockstep.tf.core.masters import widen
 from lockstep.tf.core.verdict import Verdict
@@ -99,6 +100,8 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     ) -> None:
         if is_keras(optimizer) or not isinstance(optimizer, Optimizer):
             raise words.not_an_optimizer(optimizer, "tf.compat.v1.train.Optimizer")
+        if not strict:
+            refuse_masters_around(optimizer)
         words.check_clip_norm(clip_norm)
         words.check_at_floor(at_floor, floor_patience)
         self.scale_object = master_scale.scale_of(loss_scale, strict)

@@ -437,7 +437,8 @@ def test_a_parameter_that_the_getter_was_not_given_is_refused_before_the_step() 
 
 def test_workers_with_other_parameters_are_refused() -> None:
     first = AGNCustomGetter("cpu")
-    AGNOptimizer(sgd(first([("w", Parameter(torch.ones(2)))])), 2, first)
+    own = first([(name, Parameter(torch.ones(2))) for name in "wv"])
+    AGNOptimizer(sgd(own[:1]), 2, first)
     other = AGNCustomGetter("cpu", center=first.center)
     with pytest.raises(ValueError, match=r"'w' to be torch\.float32"):
         other([("w", Parameter(torch.ones(3)))])
