@@ -12,21 +12,48 @@ from typing import IO
 
 from harness.environment import child_variables
 
-__all__ = ["ROOT", "run_command", "run_lines"]
+__all__ = ["ROOT", "Children", "run_command", "run_lines"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
+class Children:
+    """Child processes of several threads, which one of them can end together."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: list[subprocess.Popen[str]] = []
+        self._ended = False
+
+    def add(self, child: subprocess.Popen[str]) -> None:
+        """Take a child that was started; end it if the others were ended before."""
+        with self._lock:
+            self._running.append(child)
+            if self._ended:
+                child.terminate()
+
+    def end(self) -> None:
+        """End all of them, and those that are yet to come."""
+        with self._lock:
+            self._ended = True
+            for child in self._running:
+                child.terminate()
+
+
 def run_lines(
-    module: str, arguments: Sequence[str], stdin: str, on_line: Callable[[str], None]
+    module: str,
+    arguments: Sequence[str],
+    stdin: str,
+    on_line: Callable[[str], None],
+    children: Children | None = None,
 ) -> tuple[int, str]:
     """Run ``python -m module``, call ``on_line`` for each line that it prints.
 
     Returns its exit status and the end of what it wrote to standard error. The child is
-    ended when the caller is interrupted.
+    ended when the caller is interrupted, or with the other ``children``.
     """
     command = [sys.executable, "-m", module, *arguments]
-    return run_command(command, stdin, on_line, child_variables())
+    return run_command(command, stdin, on_line, child_variables(), children)
 
 
 def run_command(
@@ -34,11 +61,14 @@ def run_command(
     stdin: str,
     on_line: Callable[[str], None],
     variables: Mapping[str, str],
+    children: Children | None = None,
 ) -> tuple[int, str]:
     """Do the same with any command and the environment variables it is to have."""
     errors: list[str] = []
     with _started(command, variables) as child:
         assert child.stdin and child.stdout and child.stderr
+        if children is not None:
+            children.add(child)
         reading = threading.Thread(target=_drain, args=(child.stderr, errors))
         reading.start()
         try:

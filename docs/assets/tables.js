@@ -7,6 +7,14 @@ for (const table of document.querySelectorAll("table.ls-sortable")) {
   if ("filter" in table.dataset) addFilter(table, rows);
 }
 
+/* On a phone a row of words is a card (site.css): cells written in Markdown learn the names of their columns. */
+for (const table of document.querySelectorAll(".ls-cards table:not([class])")) {
+  const names = [...table.tHead.rows[0].cells].map((head) => head.textContent);
+  for (const row of table.tBodies[0].rows) {
+    [...row.cells].forEach((cell, column) => { cell.dataset.label = names[column]; });
+  }
+}
+
 function makeSortable(head, column, heads, body, rows) {
   const button = document.createElement("button");
   button.type = "button";

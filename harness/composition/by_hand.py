@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from harness.composition.layers import BASES, MAX_NORM, has_masters, skips
+from harness.composition.layers import BASES, MAX_NORM, ROUND, has_masters, skips
 from harness.composition.nesting import notes_of
 from lockstep import reference
 from lockstep.interface import Array
@@ -42,6 +42,10 @@ class Pipeline:
         assert isinstance(made, RuleOptimizer)
         self.base = made
         self.scale, self.good_steps = np.float32(4.0), 0
+        # What several workers would share, and what this one has gathered for it.
+        self.shared = [Variable(f"shared {v.name}", v.value) for v in self.variables]
+        self.gathered = [np.zeros_like(v.value) for v in self.variables]
+        self.local_step = 0
 
     def advance(self, given: Sequence[Array | None]) -> None:
         """Take a step on unscaled gradients."""
@@ -52,10 +56,42 @@ class Pipeline:
         if self.skips and any(g is not None for g in counts):
             self.move_scale(finite)
         applied = finite or not self.skips
-        if applied and any(g is not None for g in left):
-            self.base.apply_gradients(zip(left, self.variables, strict=True))
+        seen = gradients if "zeros go round" in self.notes else left
+        if applied:
+            self.update(self.variables, left)
         if applied or "skip clips" in self.notes:
-            self.row_clip(gradients if "zero clips" in self.notes else left)
+            self.row_clip(
+                self.variables, gradients if "zero clips" in self.notes else left
+            )
+        if applied and "agn" in self.layers and any(g is not None for g in seen):
+            self.go_round(seen)
+
+    def update(
+        self, variables: Sequence[Variable], gradients: Sequence[Array | None]
+    ) -> None:
+        """Let the bare optimizer take a step, if there is anything to step on."""
+        if any(g is not None for g in gradients):
+            self.base.apply_gradients(zip(gradients, variables, strict=True))
+
+    def go_round(self, seen: Sequence[Array | None]) -> None:
+        """Gather; at the end of a round move what is shared, as any step, and pull."""
+        for k, gradient in enumerate(seen):
+            if gradient is not None:
+                self.gathered[k] = self.gathered[k] + gradient
+        self.local_step += 1
+        if self.local_step % ROUND:
+            return
+        means = [
+            None if g is None else gathered / np.float32(ROUND)
+            for g, gathered in zip(seen, self.gathered, strict=True)
+        ]
+        left = self.zero_filter(means) if "zeros go round" in self.notes else means
+        self.update(self.shared, left)
+        self.row_clip(self.shared, means if "zero clips" in self.notes else left)
+        for k, mean in enumerate(means):
+            if mean is not None:
+                self.variables[k].value = self.shared[k].value
+                self.gathered[k] = np.zeros_like(mean)
 
     def widened(self, gradient: Array | None) -> Array | None:
         """Return a gradient as the base optimizer takes it."""
@@ -77,10 +113,12 @@ class Pipeline:
         elif self.good_steps == PERIOD:
             self.scale, self.good_steps = self.scale * np.float32(2), 0
 
-    def row_clip(self, gradients: Sequence[Array | None]) -> None:
+    def row_clip(
+        self, variables: Sequence[Variable], gradients: Sequence[Array | None]
+    ) -> None:
         """Cut the rows of the first variable that are too long."""
         if "rows" in self.layers and gradients[0] is not None:
-            table = self.variables[0]
+            table = variables[0]
             table.value, _ = clip_rows(table.value, (1,), MAX_NORM)
 
     def values(self) -> list[Array]:

@@ -9,14 +9,41 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from lockstep.interface import Host
+from lockstep.interface import Array, Host, Worker
 
-__all__ = ["BASES", "LAYERS", "MAX_NORM", "Layer", "build", "has_masters", "skips"]
+__all__ = [
+    "BASES",
+    "LAYERS",
+    "MAX_NORM",
+    "ROUND",
+    "Layer",
+    "Model",
+    "build",
+    "has_masters",
+    "model_of",
+    "skips",
+]
 
 MAX_NORM = 0.75
 """The longest row that row clipping leaves as it is."""
 
-Wrap = Callable[[Host, Any, Sequence[Any]], Any]
+ROUND = 3
+"""Local steps between two pushes of a worker."""
+
+
+class Model(NamedTuple):
+    """What is trained.
+
+    Attributes:
+        variables: the first is a matrix, whose rows may be clipped.
+        worker: whose they are, if they are those of a worker.
+    """
+
+    variables: Sequence[Any]
+    worker: Worker | None = None
+
+
+Wrap = Callable[[Host, Any, Model], Any]
 
 
 class Layer(NamedTuple):
@@ -24,25 +51,34 @@ class Layer(NamedTuple):
 
     Attributes:
         wrapper: its public name.
-        wrap: host, optimizer, the model's variables -> the wrapper.
+        wrap: host, optimizer, what is trained -> the wrapper.
     """
 
     wrapper: str
     wrap: Wrap
 
 
-def _multitask(host: Host, opt: Any, variables: Sequence[Any]) -> Any:
+def _multitask(host: Host, opt: Any, model: Model) -> Any:
     return host.names.MultitaskOptimizerWrapper(opt)
 
 
-def _rows(host: Host, opt: Any, variables: Sequence[Any]) -> Any:
+def _rows(host: Host, opt: Any, model: Model) -> Any:
     """Clip rows of the first variable, a matrix."""
-    axes = {host.key(variables[0]): [1]}
+    axes = {host.key(model.variables[0]): [1]}
     return host.names.VariableClippingOptimizer(opt, axes, MAX_NORM)
 
 
+def _rounds(**options: Any) -> Layer:
+    def wrap(host: Host, opt: Any, model: Model) -> Any:
+        assert model.worker is not None
+        getter = model.worker.getter
+        return host.names.AGNOptimizer(opt, 1, getter, ROUND, **options)
+
+    return Layer("AGNOptimizer", wrap)
+
+
 def _scaled(loss_scale: Callable[[Any], Any], **options: Any) -> Layer:
-    def wrap(host: Host, opt: Any, variables: Sequence[Any]) -> Any:
+    def wrap(host: Host, opt: Any, model: Model) -> Any:
         names = host.names
         scale = loss_scale(names)
         return names.MixedPrecisionLossScaleOptimizer(opt, scale, **options)
@@ -51,7 +87,7 @@ def _scaled(loss_scale: Callable[[Any], Any], **options: Any) -> Layer:
 
 
 def _masters(loss_scale: Callable[[Any], Any], **options: Any) -> Layer:
-    def wrap(host: Host, opt: Any, variables: Sequence[Any]) -> Any:
+    def wrap(host: Host, opt: Any, model: Model) -> Any:
         names = host.names
         return names.MixedPrecisionOptimizerWrapper(opt, loss_scale(names), **options)
 
@@ -80,6 +116,8 @@ def _logmax(names: Any) -> Any:
 LAYERS: Mapping[str, Layer] = {
     "multitask": Layer("MultitaskOptimizerWrapper", _multitask),
     "rows": Layer("VariableClippingOptimizer", _rows),
+    "agn": _rounds(),
+    "agn-delta": _rounds(commit="delta"),
     "fixed": _scaled(lambda names: 8.0),
     "dynamic": _scaled(_dynamic),
     "patient": _scaled(_patient),
@@ -99,15 +137,25 @@ BASES: Mapping[str, Mapping[str, Any]] = {
     "Adagrad": {"learning_rate": 0.25},
     "RMSProp": {"learning_rate": 0.0625, "momentum": 0.5, "centered": True},
     "Ftrl": {"learning_rate": 0.25, "l1_regularization_strength": 0.0078125},
+    "NovoGrad": {"learning_rate": 0.125, "beta1": 0.5, "weight_decay": 0.0625},
 }
 
 
-def build(stack: str, host: Host, variables: Sequence[Any]) -> Any:
-    """Return the optimizer that ``stack`` spells, for these variables."""
+def model_of(stack: str, host: Host, named: Mapping[str, Array]) -> Model:
+    """Make variables with these names and values as ``stack`` wants to have them."""
+    wrappers = [LAYERS[layer].wrapper for layer in stack.split()[:-1]]
+    if "AGNOptimizer" not in wrappers:
+        return Model([host.variable(name, value) for name, value in named.items()])
+    (worker,) = host.workers(named, 1)
+    return Model(worker.variables, worker)
+
+
+def build(stack: str, host: Host, model: Model) -> Any:
+    """Return the optimizer that ``stack`` spells, for this model."""
     *layers, base = stack.split()
-    optimizer = host.optimizer(base, BASES[base], variables)
+    optimizer = host.optimizer(base, BASES[base], model.variables)
     for layer in reversed(layers):
-        optimizer = LAYERS[layer].wrap(host, optimizer, variables)
+        optimizer = LAYERS[layer].wrap(host, optimizer, model)
     return optimizer
 
 

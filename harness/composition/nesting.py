@@ -16,6 +16,7 @@ NOTES: Mapping[str, str] = {
     "idle counts": "a step of zeros only counts as a finite step for the loss scale",
     "skip clips": "rows are cut also on a step that is skipped",
     "zero clips": "rows are cut also where the gradient is all zero",
+    "zeros go round": "an all-zero gradient takes part in the round, and its end",
 }
 """In what an order can differ from the one in which the stages are listed."""
 
@@ -29,7 +30,8 @@ class Nesting(NamedTuple):
 
     Attributes:
         note: a key of ``NOTES``, or nothing.
-        refused: the backends that refuse it when it is built.
+        refused: the backends that refuse it when it is built, or a face of one when
+            its first step is.
         sentence: part of what they say.
     """
 
@@ -48,20 +50,37 @@ NESTINGS: Mapping[tuple[str, str], Nesting] = {
     ("multitask", "masters-dynamic"): Nesting(
         refused=frozenset({"pytorch"}), sentence=INSIDE
     ),
+    ("multitask", "agn"): Nesting(
+        refused=frozenset({"tf graph"}), sentence="the other way round"
+    ),
     ("rows", "multitask"): Nesting("zero clips"),
     ("rows", "rows"): RIGHT,
     ("rows", "dynamic"): Nesting("skip clips"),
     ("rows", "masters-dynamic"): Nesting(
         refused=EVERYWHERE, sentence="put the row clipping inside"
     ),
+    ("rows", "agn"): Nesting(
+        refused=EVERYWHERE, sentence="put the row clipping inside"
+    ),
     ("dynamic", "multitask"): Nesting("idle counts"),
     ("dynamic", "rows"): RIGHT,
     ("dynamic", "dynamic"): SCALED_TWICE,
     ("dynamic", "masters-dynamic"): SCALED_TWICE,
+    ("dynamic", "agn"): RIGHT,
     ("masters-dynamic", "multitask"): Nesting("idle counts"),
     ("masters-dynamic", "rows"): RIGHT,
     ("masters-dynamic", "dynamic"): SCALED_TWICE,
     ("masters-dynamic", "masters-dynamic"): SCALED_TWICE,
+    ("masters-dynamic", "agn"): Nesting(
+        refused=EVERYWHERE, sentence="shares what it trains"
+    ),
+    ("agn", "multitask"): Nesting("zeros go round"),
+    ("agn", "rows"): RIGHT,
+    ("agn", "dynamic"): Nesting(refused=EVERYWHERE, sentence="the other way round"),
+    ("agn", "masters-dynamic"): Nesting(
+        refused=EVERYWHERE, sentence="shares what it trains"
+    ),
+    ("agn", "agn"): Nesting(refused=EVERYWHERE, sentence="shared already"),
 }
 """(outer, inner) -> what comes of it; a fixed scale is as a dynamic one."""
 
@@ -72,10 +91,10 @@ def pairs_of(stack: str) -> list[tuple[str, str]]:
     return [(o, i) for k, o in enumerate(layers) for i in layers[k + 1 :]]
 
 
-def refusal_of(stack: str, backend: str) -> str | None:
+def refusal_of(stack: str, backend: str, face: str = "") -> str | None:
     """Return what is said when this stack is built; None if it can be built."""
     for pair in reversed(pairs_of(stack)):
-        if backend in NESTINGS[pair].refused:
+        if not NESTINGS[pair].refused.isdisjoint({backend, f"{backend} {face}"}):
             return NESTINGS[pair].sentence
     return None
 

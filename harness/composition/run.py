@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.composition.layers import build, has_masters, skips
+from harness.composition.layers import build, has_masters, model_of, skips
 from lockstep.interface import Array, Gradient, Host, Rows
 
 __all__ = ["STEPS", "Run", "gradients"]
@@ -61,11 +61,13 @@ class Run:
         self.stack, self.host = stack, host
         self.dtype = "float16" if has_masters(stack) else "float32"
         dtypes = (self.dtype, self.dtype, "float32")
-        self.variables: list[Any] = [
-            host.variable(name, self._initial(shape, dtype))
+        initial = {
+            name: self._initial(shape, dtype)
             for (name, shape), dtype in zip(SHAPES.items(), dtypes, strict=True)
-        ]
-        self.optimizer = build(stack, host, self.variables)
+        }
+        model = model_of(stack, host, initial)
+        self.variables = list(model.variables)
+        self.optimizer = build(stack, host, model)
         self._step = host.compile(self._apply)
 
     @staticmethod

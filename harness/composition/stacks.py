@@ -24,5 +24,15 @@ STACKS: tuple[str, ...] = (
     "rows multitask patient Momentum",
     "masters-logmax multitask rows RMSProp",
     "masters-dynamic rows multitask Adagrad",
+    "dynamic rows NovoGrad",
+    "masters-dynamic multitask NovoGrad",
+    "agn Momentum",
+    "agn Adam",
+    "agn NovoGrad",
+    "agn-delta Adam",
+    "agn rows Momentum",
+    "dynamic agn Adam",
+    "agn multitask rows NovoGrad",
+    "clipped agn rows RMSProp",
 )
 """Each a run of 50 steps that is saved at every one of them. One line adds one."""

@@ -33,7 +33,6 @@ class Program:
     name: str
     shows: str
     phases: Sequence[Phase] = (Phase(),)
-    needs: Sequence[str] = ()
     ulp: float = 0.0
     reason: str = ""
     exchange: bool = False

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from harness.composition.nesting import NESTINGS, NOTES, Nesting
 from harness.composition.stacks import STACKS
-from harness.pages.tables import Cell, table
+from harness.pages.tables import CARDS, Cell, table
+from harness.pages.templating import render
 from lockstep.registry import BACKENDS
 
 __all__ = ["composition_inserts"]
@@ -14,13 +15,26 @@ NAMES = {
     "rows": "Row clipping",
     "dynamic": "Loss scaling",
     "masters-dynamic": "Masters",
+    "agn": "AGN",
 }
 """Layer -> wrapper, as the page calls it."""
+
+PARTS = {
+    "rows": "row clipping",
+    "fixed": "a fixed loss scale",
+    "dynamic": "a dynamic loss scale",
+    "patient": "a dynamic loss scale with hysteresis",
+    "clipped": "a dynamic loss scale with a clip",
+    "masters-dynamic": "masters with a dynamic scale",
+    "masters-backoff": "masters with Backoff",
+    "masters-logmax": "masters with LogMax and a clip",
+}
+"""Layer of a stack -> what it is; the others are called by their names."""
 
 
 def composition_inserts() -> dict[str, str]:
     """Return the table of nestings, and the stacks that checkpoints are tried on."""
-    return {"nesting": nesting_table(), "stacks": stacks_table()}
+    return {"nesting": nesting_table(), "stacks": stacks_list()}
 
 
 def nesting_table() -> str:
@@ -29,8 +43,14 @@ def nesting_table() -> str:
         [f"{NAMES[outer]} around", *(_cell(NESTINGS[outer, inner]) for inner in NAMES)]
         for outer in NAMES
     ]
-    columns = ["", *(f"… {name.lower()}" for name in NAMES.values())]
-    return str(table("What comes of one wrapper around another", columns, rows))
+    columns = ["", *(f"… {lowered(name)}" for name in NAMES.values())]
+    title = "What comes of one wrapper around another"
+    return str(table(title, columns, rows, style=CARDS))
+
+
+def lowered(name: str) -> str:
+    """Return a name as it stands in the middle of a sentence."""
+    return name if name.isupper() else name.lower()
 
 
 def _cell(nesting: Nesting) -> Cell | str:
@@ -43,7 +63,12 @@ def _cell(nesting: Nesting) -> Cell | str:
     return f"right; {NOTES[nesting.note]}" if nesting.note else "right"
 
 
-def stacks_table() -> str:
-    """Return the stacks, from the outside in."""
-    rows = [[" around ".join(stack.split())] for stack in STACKS]
-    return str(table("Stacks that are resumed at every step", ["Stack"], rows))
+def stacks_list() -> str:
+    """Return the stacks, from the outside in, as a list in columns."""
+    stacks = [" around ".join(_told(part) for part in s.split()) for s in STACKS]
+    return render("stacks.html.jinja", stacks=stacks)
+
+
+def _told(part: str) -> str:
+    """Say what a part of a stack is; a base optimizer has its own name."""
+    return PARTS.get(part, part)

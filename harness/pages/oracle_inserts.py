@@ -10,7 +10,7 @@ from harness.dropin.declared import find, programs
 from harness.dropin.moving import lines
 from harness.oracle.report import ProgramRow, Report, Status, read_report
 from harness.pages.parity_inserts import ulps
-from harness.pages.tables import Cell, table
+from harness.pages.tables import CARDS, Cell, Notes, table
 from harness.pages.templating import number, render
 
 __all__ = ["COMMAND", "oracle_inserts"]
@@ -70,34 +70,34 @@ def _families(report: Report) -> str:
 
 
 def _programs(report: Report) -> str:
+    notes = Notes()
     rows: list[list[Cell | str]] = [
         [
             Cell(row.name, row.name, "code"),
             Cell(find(row.name).shows.replace("`", ""), None, "wrap"),
             row.status,
-            _apart(row),
-            _why(row),
+            _apart(row, notes.mark(_why(row))),
         ]
         for row in report.programs
         if row.name in programs()
     ]
-    columns = ["Program", "Shows", "On the original, live", "On Lockstep", "Why"]
-    return table("Old programs: what they printed, recorded and now", columns, rows)
+    columns = ["Program", "Shows", "On the original, live", "On Lockstep"]
+    title = "Old programs: what they printed, recorded and now"
+    return f"{table(title, columns, rows, style=CARDS)}\n{notes.listed()}"
 
 
-def _apart(row: ProgramRow) -> Cell:
+def _apart(row: ProgramRow, notes: tuple[str, ...]) -> Cell:
     """Say how far Lockstep is from what was recorded."""
     if row.ulp is None:
-        return Cell("not run", None, "none")
+        return Cell("not run", None, "none", notes)
     worst = max(row.ulp, row.exchanged or 0.0)
     within = row.status in ("identical", "not live")
-    return Cell(ulps(worst), worst, "good" if within else "bad")
+    return Cell(ulps(worst), worst, "good" if within else "bad", notes)
 
 
-def _why(row: ProgramRow) -> Cell:
+def _why(row: ProgramRow) -> str:
     apart = row.ulp or row.exchanged
-    text = row.reason or (find(row.name).reason if apart else "")
-    return Cell(text, None, "wrap")
+    return row.reason or (find(row.name).reason if apart else "")
 
 
 def _imports() -> str:
@@ -113,4 +113,4 @@ def _imports() -> str:
         ]
         for line in lines()
     ]
-    return table("Import lines that change", ["Old code", "Becomes"], rows)
+    return table("Import lines that change", ["Old code", "Becomes"], rows, style=CARDS)

@@ -17,7 +17,7 @@ from harness.pages.parity import (
     read_report,
     tolerances,
 )
-from harness.pages.tables import Cell, table
+from harness.pages.tables import CARDS, Cell, Notes, table
 from harness.pages.templating import number, render
 from harness.parity.row import Row
 
@@ -142,41 +142,43 @@ def _worst(report: Report) -> str:
     if not rows:
         return "Every replayed case gives the recorded bits.\n"
     columns = ["Family", "Host", "Case", "ULP", "Raw ULP", "Leaves the record at"]
-    columns += ["Got", "Recorded"]
-    return table("The largest distance of each family on each host", columns, rows)
+    title = "The largest distance of each family on each host"
+    return table(title, columns, rows)
 
 
 def _where(row: Row) -> list[Cell | str]:
     first = row.first_divergence
     found = [_code(row.id), _distance(row.max_ulp), _distance(row.max_ulp_raw)]
     if first is None:
-        return [*found, "", "", ""]
+        return [*found, ""]
     place = f"{first.quantity}, step {first.step + 1}, element {first.index}"
-    return [*found, place, _decimal(first.got), _decimal(first.expected)]
+    values = f"{_decimal(first.got)}, recorded {_decimal(first.expected)}"
+    return [*found, Cell(place, place, "wrap", (values,))]
 
 
-def _decimal(value: str) -> Cell:
+def _decimal(value: str) -> str:
     """Leave out the hexadecimal form that follows in brackets."""
-    return _code(value.split(" (")[0])
+    return value.split(" (")[0]
 
 
 def _reasons(report: Report) -> str:
+    notes = Notes()
     rows: list[list[Cell | str]] = [
         [
             _code(family),
             _code(kind),
             told,
             hosts,
-            Cell(str(n), float(n)),
-            _prose(why),
+            Cell(str(n), float(n), notes=notes.mark(why)),
         ]
         for status, told in {**STATUS, "passed": IN_PART}.items()
         for family, kind, hosts, why, n in report.reasons(status)
     ]
     if not rows:
         return "Every case of these families is replayed and passes on every host.\n"
-    columns = ["Family", "Kind", "Status", "Hosts", "Cases", "Reason"]
-    return table("Cases that did not pass in full, and why", columns, rows)
+    columns = ["Family", "Kind", "Status", "Hosts", "Cases"]
+    title = "Cases that did not pass in full, and why"
+    return f"{table(title, columns, rows)}\n{notes.listed()}"
 
 
 def _cases(report: Report) -> str:
@@ -186,8 +188,8 @@ def _cases(report: Report) -> str:
         by_host = {(row.backend, row.face): row for row in found}
         hosts = [by_host.get((host.backend, host.face)) for host in report.hosts]
         outcomes = [_outcome(row) for row in hosts]
-        rows.append([_code(name), _code(found[0].kind), *outcomes])
-    columns = ["Case", "Kind", *(host.label for host in report.hosts)]
+        rows.append([Cell(name, name, "code", (found[0].kind,)), *outcomes])
+    columns = ["Case", *(host.label for host in report.hosts)]
     title = "Every case on every host: the largest distance from the recording"
     return table(title, columns, rows, filtered=True, style="matrix")
 
@@ -215,7 +217,8 @@ def _allowed() -> Markup:
         for entry in tolerances()
     ]
     columns = ["Backend", "Family or optimizer", "Gradients", "Allowed", "Why not less"]
-    return table("Tolerances; the first line that matches decides", columns, rows)
+    title = "Tolerances; the first line that matches decides"
+    return table(title, columns, rows, style=CARDS)
 
 
 def _excused() -> Markup:
@@ -229,7 +232,7 @@ def _excused() -> Markup:
         for entry in capabilities()
     ]
     columns = ["Hosts", "Cases", "Gradients", "Not compared", "Reason"]
-    return table("What a host has no counterpart for", columns, rows)
+    return table("What a host has no counterpart for", columns, rows, style=CARDS)
 
 
 def _prose(text: str) -> Cell:
@@ -246,6 +249,7 @@ def _selectors(entry: dict[str, Any]) -> list[str]:
         *entry.get("family", []),
         *entry.get("kind", []),
         *entry.get("optimizer", []),
+        *(f"with {name}" for name in entry.get("given", [])),
     ]
     sparse = {True: "sparse", False: "dense", None: "any"}[entry.get("sparse")]
     return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.pages.tables import Cell, table
+from harness.pages.tables import CARDS, Cell, table
 from lockstep.spec.optimizers import OPTIMIZERS, OptimizerSpec, Parameter
 from lockstep.spec.pipeline import ARGUMENTS, OCCUPANTS, STAGES, Stage
 
@@ -19,18 +19,18 @@ def optimizers_insert() -> str:
 def pipeline_insert() -> str:
     """Return the table of stages: what happens in each, and what takes it up."""
     rows = [_stage(number, stage) for number, stage in enumerate(STAGES, 1)]
-    columns = ["", "Stage", "What happens", "Wrapper", "Argument of optimize_loss"]
-    return table("The pipeline", columns, rows)
+    columns = ["Stage", "What happens", "Wrapper", "Argument"]
+    title = "The pipeline, and which argument of optimize_loss asks for a stage"
+    return table(title, columns, rows, style=CARDS)
 
 
 def _stage(number: int, stage: Stage) -> list[Cell | str]:
     wrappers = [name for name, taken in OCCUPANTS.items() if stage.name in taken]
     if stage.name in ("norm", "clip"):
-        wrappers = [f"{name}(clip_norm=)" for name in OCCUPANTS if "Mixed" in name]
+        wrappers = [f"{name} with clip_norm" for name in OCCUPANTS if "Mixed" in name]
     taken_by, argument = ", ".join(wrappers), ARGUMENTS.get(stage.name, "")
     return [
-        Cell(str(number), float(number)),
-        stage.name,
+        Cell(f"{number}\N{NO-BREAK SPACE}{stage.name}", f"{number:02}"),
         stage.sentence,
         Cell(taken_by, taken_by, "code wrap"),
         Cell(argument, argument, "code"),

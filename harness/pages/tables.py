@@ -12,7 +12,10 @@ from markupsafe import Markup
 
 from harness.pages.templating import fact, number, render
 
-__all__ = ["Cell", "frame_table", "records_table", "table"]
+__all__ = ["CARDS", "Cell", "Notes", "frame_table", "records_table", "table"]
+
+CARDS = "ls-cards"
+"""Style of a table of words: on a phone each row is a card."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,23 @@ class Cell:
     sort: float | str | None = None
     style: str = ""
     notes: tuple[str, ...] = ()
+
+
+class Notes:
+    """Sentences too long for a table: a row has the number, a list below the text."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def mark(self, text: str) -> tuple[str, ...]:
+        """Return the notes of a cell that refers to ``text``; none if it is empty."""
+        if not text:
+            return ()
+        return (f"note {self._numbers.setdefault(text, len(self._numbers) + 1)}",)
+
+    def listed(self) -> str:
+        """Return all notes as a numbered list in Markdown."""
+        return render("notes.md.jinja", notes=list(self._numbers))
 
 
 def table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from harness.errors import HarnessError
 from harness.parity.cases import GOLDEN, Case, read_cases
 from harness.parity.plan import plan_backend
 from harness.parity.row import Row
-from harness.processes import run_lines
+from harness.processes import Children, run_lines
 from lockstep import registry
 from lockstep.spec.errors import unknown_name
 
@@ -64,10 +65,7 @@ def run_parity(request: Request, on_row: Callable[[Row], None]) -> Result:
         plan, skipped = plan_backend(cases, backend, faces, everything)
         result.rows += skipped
         jobs += [Job(backend.name, f, plan[f]) for f in faces if plan[f]]
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        done = [pool.submit(_run_job, job, request, result, on_row) for job in jobs]
-        for future in done:
-            future.result()
+    _run_jobs(jobs, functools.partial(_run_job, request, result, on_row))
     result.rows.sort(key=lambda r: (r.backend, r.face, r.family, r.id))
     return result
 
@@ -111,8 +109,25 @@ def _backends(request: Request, result: Result) -> list[registry.Backend]:
     return able
 
 
+def _run_jobs(jobs: Sequence[Job], run_job: Callable[[Children, Job], None]) -> None:
+    """Run two jobs at a time; an error or Ctrl-C ends them and starts no others."""
+    children = Children()
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        try:
+            for future in [pool.submit(run_job, children, job) for job in jobs]:
+                future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            children.end()
+            raise
+
+
 def _run_job(
-    job: Job, request: Request, result: Result, on_row: Callable[[Row], None]
+    request: Request,
+    result: Result,
+    on_row: Callable[[Row], None],
+    children: Children,
+    job: Job,
 ) -> None:
     golden = str(request.golden.resolve())
     arguments = [job.backend, job.face, golden, request.device]
@@ -132,7 +147,7 @@ def _run_job(
     options += ["--default"] if request.default else []
     stdin = "\n".join(waiting)
     module = "harness.parity.worker"
-    status, errors = run_lines(module, arguments + options, stdin, take)
+    status, errors = run_lines(module, arguments + options, stdin, take, children)
     last = (errors.strip().splitlines() or ["no error was printed"])[-1]
     if len(waiting) == len(job.cases) and request.device != "cpu":
         # A device that cannot be used is one error, not one a case.

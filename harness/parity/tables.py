@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -40,6 +40,7 @@ def tolerance(case: Case, backend: str, table: str = "tolerance") -> Tolerance:
     }
     for entry in _table("tolerances.toml")[table]:
         named = all(facts[k] in entry[k] for k in facts if k in entry)
+        named = named and _gives(case, entry.get("given"))
         if named and entry.get("sparse", case.sparse) == case.sparse:
             return Tolerance(entry["ulp"], entry["reason"])
     return EXACT
@@ -74,6 +75,11 @@ def _excuses(case: Case, backend: str, face: str) -> Iterator[Mapping[str, Any]]
         alike = entry.get("sparse", case.sparse) == case.sparse
         if here and named and alike and _has(case, entry.get("arguments", {})):
             yield entry
+
+
+def _gives(case: Case, names: Sequence[str] | None) -> bool:
+    """Say whether a case has any of these inputs; None asks for none."""
+    return names is None or any(case.inputs.get(name) is not None for name in names)
 
 
 def _has(case: Case, wanted: Mapping[str, Any]) -> bool:

@@ -1,6 +1,7 @@
 """Lockstep: the training tools of ``tf.contrib.opt`` and OpenSeq2Seq, alive again.
 
-Every backend exports the same names with the same arguments:
+Every backend exports the names of ``lockstep.interface.EXPORTS``, and a few that only
+its host needs:
 
 ``lockstep.reference``
     NumPy, loops and ifs: the executable specification.

@@ -45,6 +45,8 @@ class Saver(Protocol):
 
 def digest(value: Any) -> str:
     """Return a digest of a number or an array, its dtype and shape included."""
+    if value is None:
+        return "none"
     array = np.asarray(value)
     text = f"{array.dtype} {array.shape} ".encode() + array.tobytes()
     return hashlib.sha256(text).hexdigest()[:12]
@@ -64,16 +66,24 @@ class HostSaver:
 
         In what order a host lists its state depends on what was made first.
         """
-        read, optimizer = run.host.read, run.optimizer
-        found = {str(k): digest(read(v)) for k, v in enumerate(run.variables)}
+        optimizer, found = run.optimizer, dict[str, Any]()
+        found |= {str(k): variable for k, variable in enumerate(run.variables)}
         for name in optimizer.get_slot_names():
             for number, variable in enumerate(run.variables):
-                slot = optimizer.get_slot(variable, name)
-                found[f"{name} {number}"] = (
-                    "none" if slot is None else digest(read(slot))
-                )
-        state = sorted(digest(read(part)) for part in optimizer.variables())
-        return found | {"state": " ".join(state)}
+                found[f"{name} {number}"] = optimizer.get_slot(variable, name)
+        rest = dict(enumerate(optimizer.variables()))
+        named, others = self.read_all(run, [found, rest])
+        state = sorted(digest(value) for value in others.values())
+        digests = {name: digest(value) for name, value in named.items()}
+        return digests | {"state": " ".join(state)}
+
+    def read_all(self, run: Run, nest: list[dict[Any, Any]]) -> list[dict[Any, Any]]:
+        """Return what variables hold, in the place of each; None stays None."""
+        read = run.host.read
+        return [
+            {k: None if part is None else read(part) for k, part in parts.items()}
+            for parts in nest
+        ]
 
     def close(self, run: Run) -> None:
         run.host.close()
@@ -163,7 +173,7 @@ class KerasSaver(EagerSaver):
 
 
 class GraphSaver(HostSaver):
-    """A ``Saver`` of every global variable of the graph."""
+    """A ``Saver`` of the graph's global variables, and of what a worker has itself."""
 
     backend, face, starts_anew = "tf", "graph", False
 
@@ -173,8 +183,21 @@ class GraphSaver(HostSaver):
         run = super().start(stack)
         # All that a graph will hold must be in it before a Saver is made.
         run.build()
-        run.saver = tf.compat.v1.train.Saver(max_to_keep=None)
+        shared = tf.compat.v1.global_variables()
+        state = [*shared, *run.variables, *run.optimizer.variables()]
+        once = {variable.ref(): variable for variable in state}
+        run.saver = tf.compat.v1.train.Saver(list(once.values()), max_to_keep=None)
         return run
+
+    def read_all(self, run: Run, nest: list[dict[Any, Any]]) -> list[dict[Any, Any]]:
+        """Read all at once: each run of a session has its price."""
+        wanted = [
+            {k: part for k, part in parts.items() if part is not None} for parts in nest
+        ]
+        read = run.host.run(wanted)
+        return [
+            dict.fromkeys(parts) | got for parts, got in zip(nest, read, strict=True)
+        ]
 
     def save(self, run: Run, path: Path) -> None:
         run.saver.save(run.host.session, str(path), write_meta_graph=False)

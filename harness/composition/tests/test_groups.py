@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch")
 
-from harness.composition.layers import LAYERS, MAX_NORM, has_masters, skips  # noqa: E402
+from harness.composition.layers import LAYERS, MAX_NORM, Model, has_masters, skips  # noqa: E402
 from lockstep import pytorch, reference  # noqa: E402
 from lockstep.pytorch.host import make_host  # noqa: E402
 from lockstep.reference.clip_rows import clip_rows  # noqa: E402
@@ -91,7 +91,7 @@ def parameters(stack: str) -> list[Any]:
 def wrapped(stack: str, base: Any, weights: list[Any]) -> Any:
     host = make_host("", pytorch)
     for layer in reversed(stack.split()):
-        base = LAYERS[layer].wrap(host, base, weights)
+        base = LAYERS[layer].wrap(host, base, Model(weights))
     return base
 
 

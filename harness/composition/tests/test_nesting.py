@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from harness.composition.by_hand import Pipeline
-from harness.composition.layers import build, has_masters
+from harness.composition.layers import build, has_masters, model_of, skips
 from harness.composition.nesting import NESTINGS, notes_of, refusal_of
 from lockstep.interface import Array, Gradient, Host
 from lockstep.registry import load
@@ -26,8 +26,16 @@ HOSTS = {
 PAIRS = [" ".join((*pair, "Momentum")) for pair in NESTINGS]
 TRIPLES = [
     " ".join((*triple, "Momentum"))
-    for scale in ("dynamic", "masters-dynamic")
-    for triple in permutations(("multitask", "rows", scale))
+    for third in ("dynamic", "masters-dynamic", "agn")
+    for triple in permutations(("multitask", "rows", third))
+] + [
+    "dynamic agn multitask Momentum",
+    "dynamic multitask agn Momentum",
+    "multitask dynamic agn Momentum",
+    "dynamic agn rows Momentum",
+    "agn multitask dynamic Momentum",
+    "masters-dynamic multitask agn Momentum",
+    "agn multitask agn Momentum",
 ]
 
 # One number a row, so that its norm is exact.
@@ -55,8 +63,9 @@ def host(request: pytest.FixtureRequest) -> Iterator[Host]:
     made.close()
 
 
-def initial(stack: str) -> list[Array]:
-    return [value.astype(dtype_of(stack)) for value in (TABLE, HEAD)]
+def initial(stack: str) -> dict[str, Array]:
+    named = {"table": TABLE, "head": HEAD}
+    return {name: value.astype(dtype_of(stack)) for name, value in named.items()}
 
 
 def dtype_of(stack: str) -> str:
@@ -66,8 +75,9 @@ def dtype_of(stack: str) -> str:
 def gradients_of(stack: str, scenario: str) -> list[list[Gradient]]:
     """Return the gradients of a scenario; without a scale overflows are left out."""
     dtype = dtype_of(stack)
-    steps = SCENARIOS[scenario]
-    if not Pipeline(stack, initial(stack)).skips:
+    # Several rounds, whose ends meet different steps.
+    steps = SCENARIOS[scenario] * (3 if "agn" in stack else 1)
+    if not Pipeline(stack, list(initial(stack).values())).skips:
         steps = [
             step for step in steps if np.isfinite(np.concatenate(step, None)).all()
         ]
@@ -76,9 +86,8 @@ def gradients_of(stack: str, scenario: str) -> list[list[Gradient]]:
 
 def trained(stack: str, scenario: str, host: Host) -> list[list[Array]]:
     """Return the model and the scale after each step of a stack."""
-    pairs = zip(("table", "head"), initial(stack), strict=True)
-    variables = [host.variable(name, value) for name, value in pairs]
-    optimizer = build(stack, host, variables)
+    model = model_of(stack, host, initial(stack))
+    variables, optimizer = model.variables, build(stack, host, model)
 
     def take(gradients: list) -> None:
         loss = host.linear_loss(variables, gradients)
@@ -89,6 +98,7 @@ def trained(stack: str, scenario: str, host: Host) -> list[list[Array]]:
     for gradients in gradients_of(stack, scenario):
         step(gradients)
         found.append([host.read(v).copy() for v in variables])
+        found[-1] += [host.read(v).copy() for v in getattr(model.worker, "centers", [])]
         if "dynamic" in stack:
             scale = scaling(optimizer).loss_scale
             found[-1].append(host.read(scale).astype(np.float32))
@@ -104,32 +114,39 @@ def scaling(optimizer: Any) -> Any:
 
 def by_hand(stack: str, scenario: str) -> list[list[Array]]:
     """Return the same of the pipeline, written out."""
-    pipeline, found = Pipeline(stack, initial(stack)), []
+    pipeline, found = Pipeline(stack, list(initial(stack).values())), []
     for gradients in gradients_of(stack, scenario):
         pipeline.advance(gradients)
         found.append(pipeline.values())
+        if "agn" in stack:
+            found[-1] += [shared.value for shared in pipeline.shared]
         if "dynamic" in stack:
             found[-1].append(np.asarray(pipeline.scale))
     return found
 
 
 def assert_as_the_table_says(stack: str, host: Host) -> None:
-    sentence = refusal_of(stack, host.backend)
+    sentence = refusal_of(stack, host.backend, host.face)
     if sentence is not None:
-        pairs = zip(("table", "head"), initial(stack), strict=True)
-        variables = [host.variable(name, value) for name, value in pairs]
         with pytest.raises(ValueError, match=sentence):
-            made = build(stack, host, variables)
-            # Keras learns of its variables when it is built.
-            made.build(variables)
+            trained(stack, next(iter(SCENARIOS)), host)
         return
-    # A graph has to be built for each.
-    for scenario in list(SCENARIOS)[: 2 if host.face == "graph" else None]:
+    for scenario in scenarios_of(stack, host):
         got, expected = trained(stack, scenario, host), by_hand(stack, scenario)
         for number, (mine, theirs) in enumerate(zip(got, expected, strict=True)):
             for k, (a, b) in enumerate(zip(mine, theirs, strict=True)):
-                told = f"{scenario}, step {number}: {('table', 'head', 'scale')[k]}"
+                names = ["table", "head"]
+                names += ["shared table", "shared head"] * ("agn" in stack)
+                told = f"{scenario}, step {number}: {[*names, 'scale'][k]}"
                 np.testing.assert_array_equal(a, b, told)
+
+
+def scenarios_of(stack: str, host: Host) -> list[str]:
+    """Return what is tried: a graph has to be built for each, for workers its own."""
+    found = list(SCENARIOS)
+    if host.face != "graph":
+        return found
+    return [found[skips(stack)]] if "agn" in stack else found[:2]
 
 
 @pytest.mark.parametrize("stack", PAIRS)
@@ -148,7 +165,7 @@ def test_a_note_says_something_that_shows(stack) -> None:
     def without(notes: frozenset[str]) -> list:
         found = []
         for scenario in SCENARIOS:
-            pipeline = Pipeline(stack, initial(stack))
+            pipeline = Pipeline(stack, list(initial(stack).values()))
             pipeline.notes = notes
             for gradients in gradients_of(stack, scenario):
                 pipeline.advance(gradients)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.composition.layers import build, has_masters, skips
+from harness.composition.layers import Model, build, has_masters, skips
 from lockstep.interface import Array, Host
 from lockstep.registry import load
 
@@ -54,7 +54,7 @@ def trained(
     dtype = "float16" if has_masters(stack) else "float32"
     values = [value.astype(dtype) for value in (TABLE, HEAD)]
     variables = [host.variable(n, v) for n, v in zip("th", values, strict=True)]
-    optimizer = build(stack, host, variables)
+    optimizer = build(stack, host, Model(variables))
     if host.backend == "keras3" and without[0] == 0:
         # What it trains is fixed when it is built.
         optimizer.build(variables)
@@ -108,7 +108,7 @@ def test_keras_refuses_a_variable_that_it_was_not_built_with(stack) -> None:
     module = importlib.import_module("lockstep.keras3.host")
     host = module.make_host("eager", load("keras3"))
     known, late = (keras.Variable(value, dtype="float32") for value in (TABLE, HEAD))
-    optimizer = build(stack, host, [known])
+    optimizer = build(stack, host, Model([known]))
     ones = [keras.ops.ones_like(value) for value in (known, late)]
     optimizer.apply(ones[:1], [known])
     before = known.numpy()

@@ -28,7 +28,7 @@ train = optimize_loss(
 )
 
 data = np.random.RandomState(91)
-rates, lengths, steps = [], [], []
+rates, scales, lengths, steps = [], [], [], []
 summaries = tf.summary.merge_all()
 with tf.Session() as session:
     session.run(tf.global_variables_initializer())
@@ -37,6 +37,7 @@ with tf.Session() as session:
         before = session.run(kernel)
         found = tf.Summary.FromString(session.run(summaries, feed))
         rates += [v.simple_value for v in found.value if v.tag == "learning_rate"]
+        scales += [v.simple_value for v in found.value if v.tag == "loss_scale"]
         session.run(train, feed)
         lengths.append(float(np.linalg.norm(session.run(kernel) - before)))
         steps.append(int(session.run(step)))
@@ -46,6 +47,7 @@ laws = {
     "a clipped step has the length of the rate": all(
         abs(length - rate) < 1e-5 for length, rate in zip(lengths, rates)
     ),
+    "the scale starts at its maximum and stays": scales == [16.0] * 6,
     "every step counts": steps == [1, 2, 3, 4, 5, 6],
 }
 print(json.dumps(laws))

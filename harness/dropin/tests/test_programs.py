@@ -10,20 +10,12 @@ import pytest
 
 from harness.dropin.declared import Program, find, programs
 from harness.dropin.judging import compare, largest
-from harness.dropin.moving import BEGIN, END, imports, move
+from harness.dropin.moving import BEGIN, END, Line, imports, lines, move
 from harness.dropin.running import LOCKSTEP, Host, run, run_phase
 from harness.errors import HarnessError
-from harness.oracle.programs import lacks
 
 NAMES = sorted(programs())
 EXCHANGED = sorted(name for name in NAMES if find(name).exchange)
-
-
-def runnable(name: str) -> Program:
-    program = find(name)
-    if missing := lacks(program):
-        pytest.skip(f"lockstep.tf.strict has no {', '.join(missing)} yet")
-    return program
 
 
 @pytest.mark.slow
@@ -32,7 +24,7 @@ def runnable(name: str) -> Program:
 def test_a_moved_program_prints_what_the_original_printed(
     name: str, tmp_path: Path
 ) -> None:
-    program = runnable(name)
+    program = find(name)
     parts = run(program, LOCKSTEP, tmp_path)
     assert [len(part) for part in parts] == list(program.recorded.counts)
     apart = compare(program.recorded.lines, [line for part in parts for line in part])
@@ -45,7 +37,7 @@ def test_a_moved_program_prints_what_the_original_printed(
 def test_a_checkpoint_of_the_original_is_gone_on_from(
     name: str, tmp_path: Path
 ) -> None:
-    program = runnable(name)
+    program = find(name)
     for path in program.checkpoints.iterdir():
         shutil.copy(path, tmp_path)
     second = program.phases[1]
@@ -82,6 +74,44 @@ def test_every_program_changes_at_least_the_import_of_tensorflow(name: str) -> N
         "import tensorflow as tf",
         ["import tensorflow.compat.v1 as tf", "", "tf.disable_v2_behavior()"],
     )
+
+
+OLD_LINES = (
+    "from tensorflow.contrib.opt import MultitaskOptimizerWrapper",
+    "from tensorflow.contrib.opt import clip_gradients_by_global_norm",
+    "from tensorflow.contrib.opt import AGNOptimizer, AGNCustomGetter",
+    "from tensorflow.contrib.opt import VariableClippingOptimizer as Clipping",
+    "from tensorflow.contrib import opt",
+    "experimental = tf.train.experimental",
+    "from open_seq2seq.optimizers import optimize_loss, get_regularization_loss",
+    "from open_seq2seq.optimizers import lr_policies",
+    "from open_seq2seq.optimizers.optimizers import optimize_loss, reduce_gradients",
+    "from open_seq2seq.optimizers.optimizers import post_process_gradients",
+    "from open_seq2seq.optimizers.optimizers import OPTIMIZER_CLS_NAMES",
+    "from open_seq2seq.optimizers.optimizers import OPTIMIZER_SUMMARIES",
+    "from open_seq2seq.optimizers.optimizers import _clip_gradients_by_norm",
+    "from open_seq2seq.optimizers.optimizers import get_regularization_loss",
+    "from open_seq2seq.optimizers.novograd import NovoGrad",
+    "from open_seq2seq.optimizers.automatic_loss_scaler import AutomaticLossScaler",
+    "from open_seq2seq.optimizers.mp_wrapper import MixedPrecisionOptimizerWrapper",
+    "from open_seq2seq.optimizers.mp_wrapper import mp_regularizer_wrapper",
+    "from open_seq2seq.optimizers.lr_policies import fixed_lr, piecewise_constant",
+    "from open_seq2seq.optimizers.lr_policies import exp_decay, poly_decay",
+    "from open_seq2seq.optimizers.lr_policies import cosine_decay, inv_poly_decay",
+    "from open_seq2seq.optimizers.lr_policies import transformer_policy",
+)
+
+
+@pytest.mark.backend("tf")
+@pytest.mark.parametrize("line", OLD_LINES)
+def test_what_an_old_line_imports_is_there_once_it_is_moved(line: str) -> None:
+    ((_, moved),) = imports(f"{BEGIN}\n{line}\n{END}")
+    exec("\n".join(moved), {})
+
+
+@pytest.mark.parametrize("entry", lines()[1:], ids=lambda entry: entry.original)
+def test_every_entry_but_tensorflow_itself_is_tried(entry: Line) -> None:
+    assert any(entry.change(line) for line in OLD_LINES)
 
 
 def test_a_program_without_an_import_block_is_refused() -> None:

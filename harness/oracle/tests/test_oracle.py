@@ -279,12 +279,3 @@ def test_a_program_is_recorded_with_what_it_ran_on(
     programs.record(printing, live, {"tensorflow": "1.15.5"})
     assert printing.recorded.about == {"tensorflow": "1.15.5", "lines": [1]}
     assert list(printing.recorded.lines) == ['{"x": 1.0}']
-
-
-def test_a_program_whose_name_is_missing_is_told(
-    printing: Program, live: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(programs, "lacks", lambda program: ["AGNOptimizer"])
-    row = programs.replay_program(printing, live)
-    assert (row.status, row.ulp) == ("identical", None)
-    assert row.reason == "Lockstep has no AGNOptimizer yet"

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
 import shutil
+import signal
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +27,12 @@ from harness.parity.cases import FAMILIES, GOLDEN, Case, array, gradient, read_c
 from harness.parity.cases import Variable as Recorded
 from harness.parity.command import Request, run_parity
 from harness.parity.distance import distance
+from harness.parity.families import BUILT
 from harness.parity.plan import plan_backend
 from harness.parity.replay import replay
 from harness.parity.report import check_writable, write_report
 from harness.parity.row import Row
+from harness.processes import ROOT
 from lockstep import registry
 from lockstep.interface import Rows
 from lockstep.spec.errors import UnknownNameError
@@ -196,6 +204,17 @@ def test_every_tolerance_and_every_excuse_has_a_reason() -> None:
             assert len(entry["reason"]) > 20, entry
 
 
+@pytest.mark.parametrize(
+    ("given", "ulp"),
+    [({"clip_gradients": 1.0}, 4), ({"clip_gradients": None}, 0), ({}, 0)],
+)
+def test_a_tolerance_may_ask_for_an_input(given: dict[str, Any], ulp: float) -> None:
+    inputs = {"optimizer": "SGD", **given}
+    case = Case("optimize_loss", "x", "mixed_static", inputs, {})
+    assert tables.tolerance(case, "tf").ulp == ulp
+    assert tables.tolerance(case, "reference").ulp == 0
+
+
 def test_no_kind_is_excused_on_every_host() -> None:
     hosts = {(b.name, f) for b in registry.BACKENDS.values() for f in b.faces}
     for each in read_cases(GOLDEN):
@@ -330,6 +349,50 @@ def test_a_child_that_dies_fails_its_cases_with_its_last_words(
     assert {row.status for row in result.rows} == {"failed", "skipped"}
     failed = next(row for row in result.rows if row.status == "failed")
     assert failed.reason.endswith("with status 3: last words")
+
+
+WAITING = """
+import sys
+from harness.parity.command import Request, run_parity
+sys.executable = sys.argv[1]
+run_parity(Request(families=["multitask"]), print)
+"""
+
+
+@pytest.mark.parametrize("end", [os.killpg, os.kill], ids=["group", "parent alone"])
+def test_ctrl_c_ends_the_hosts_that_run_and_starts_no_others(
+    tmp_path: Path, end: Callable[[int, int], None]
+) -> None:
+    started, script = tmp_path / "started", tmp_path / "waits"
+    started.touch()
+    words = f"#!/bin/sh\necho $$ >> '{started}'\nexec sleep 300\n"
+    script.write_text(words, "utf-8")
+    script.chmod(0o755)
+    command = [sys.executable, "-c", WAITING, str(script)]
+    with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as run:
+        deadline = time.monotonic() + 60
+        while len(started.read_text("utf-8").split()) < 2:
+            assert time.monotonic() < deadline, "two hosts never began"
+            time.sleep(0.05)
+        end(run.pid, signal.SIGINT)
+        try:
+            assert run.wait(timeout=10) != 0
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
+    hosts = [int(host) for host in started.read_text("utf-8").split()]
+    assert len(hosts) == 2
+    for host in hosts:
+        with pytest.raises(ProcessLookupError):
+            os.kill(host, 0)
+
+
+def test_the_published_report_has_every_family_that_is_built() -> None:
+    path = ROOT / "results" / "parity" / "report.json"
+    rows = [Row.from_json(row) for row in json.loads(path.read_text("utf-8"))]
+    missing = {row.family for row in rows if row.status == "not_implemented"}
+    assert not missing & BUILT.keys(), "publish the report again"
+    assert BUILT.keys() <= {row.family for row in rows}
 
 
 def test_a_device_that_is_not_there_is_one_error() -> None:

@@ -9,15 +9,18 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lockstep.keras3.gradients import key_of, name_of, require_variable, value_of
+from lockstep.keras3.gradients import as_variable, key_of, name_of, value_of
 from lockstep.keras3.slots import Slots, base_of, build_observed
 from lockstep.keras3.wrapper import Wrapper
 from lockstep.spec import agn as words
+from lockstep.spec import agn_getter
 from lockstep.spec.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME, Update
 
 __all__ = ["AGNCustomGetter", "Center"]
 
 RATE, ITERATIONS = "learning_rate", "iterations"
+
+TAKEN = "a model, variables or pairs (name, variable)"
 
 
 class Center:
@@ -39,14 +42,25 @@ class Center:
         self.slots = Slots()
         self.lock = words.CenterLock()
 
+    def check(self, variables: Mapping[str, Any], may_add: bool) -> None:
+        """Raise unless these may join: name -> a worker's variable.
+
+        Raises:
+            UnsupportedError: a ValueError; one is not like the shared variable of its
+                name, or there is none and the worker may not add it.
+        """
+        if not may_add:
+            agn_getter.check_names(self.shared, variables)
+        for name, variable in variables.items():
+            pair = self.shared.get(name, variable), variable
+            told = [f"{value_of(v).dtype.name} {list(v.shape)}" for v in pair]
+            if told[0] != told[1]:
+                raise words.other_center(name, *told)
+
     def join(self, name: str, variable: Any) -> keras.Variable:
         """Return the shared variable of this name; the first worker's is copied."""
         if name not in self.shared:
             self.shared[name] = make_like(variable, GLOBAL_VARIABLE_NAME, name)
-        pair = self.shared[name], variable
-        told = [f"{value_of(v).dtype.name} {list(v.shape)}" for v in pair]
-        if told[0] != told[1]:
-            raise words.other_center(name, *told)
         return self.shared[name]
 
     def follow(self, optimizer: keras.optimizers.Optimizer, names: list[str]) -> None:
@@ -107,12 +121,16 @@ class AGNCustomGetter:
 
     Args:
         worker_device: where the accumulators are put, such as ``/cpu:0``.
-        center: the :class:`Center` of the other workers; None makes one.
+        center: the :class:`Center` of the other workers, their getter's ``center``;
+            None makes one.
         strict: as ``tf.contrib.opt.AGNCustomGetter`` (1.15): until the init op has run
             an accumulator holds the variable's value.
 
     Attributes:
         center: what the workers share.
+
+    Raises:
+        GetterError: a TypeError; ``center`` is none.
 
     Example:
         >>> w = keras.Variable([1.0, 2.0], name="w")
@@ -127,35 +145,65 @@ class AGNCustomGetter:
     def __init__(
         self, worker_device: str, center: Center | None = None, strict: bool = False
     ) -> None:
+        agn_getter.check_center(center, Center)
         self.worker_device = worker_device
         self.center = Center() if center is None else center
         self.strict = strict
         self.takes_all = False
+        self.may_add = False
         self.names: dict[Any, str] = {}
         self._global_map: dict[Any, keras.Variable] = {}
         self._grad_map: dict[Any, keras.Variable] = {}
 
-    def __call__(self, variables: keras.Model | Iterable[Any]) -> list[Any]:
+    def __call__(
+        self, variables: keras.Model | Iterable[Any] | Iterable[tuple[str, Any]]
+    ) -> list[Any]:
         """Enter variables and return them.
 
         What is not trainable passes through; what is known stays as it is. Names are
-        paths without what only tells models apart; a path that is there already gets a
-        number, so that workers whose variables come in one order agree.
+        paths, which workers must have alike: name models and layers. A path that is
+        there already gets a number, by the order in which variables come. The worker
+        that fills the center may add to it later; others find what is there.
 
         Args:
-            variables: a model that is built, or variables of Keras or TensorFlow.
-        """
-        found = getattr(variables, "trainable_variables", variables)
-        entered = [require_variable(v, "AGNCustomGetter") for v in found]
-        for variable in entered:
-            if variable.trainable and key_of(variable) not in self._global_map:
-                self._enter(variable)
-        return entered
+            variables: a model that is built; variables of Keras or TensorFlow; or
+                pairs (name, variable), where paths are not alike.
 
-    def _enter(self, variable: Any) -> None:
-        key, name = key_of(variable), name_of(variable)
-        taken = sum(entry.partition("#")[0] == name for entry in self.names.values())
-        name = f"{name}#{taken}" if taken else name
+        Raises:
+            GetterError: a TypeError; anything else.
+            UnsupportedError: a ValueError; the center has no variable of a name, or
+                one of another shape or dtype; a name that was given is taken. Nothing
+                has been entered then.
+        """
+        if getattr(variables, "built", True) is False:
+            raise agn_getter.not_built(type(variables).__name__)
+        found = getattr(variables, "trainable_variables", variables)
+        entries = agn_getter.read_entries(found, is_variable, TAKEN)
+        new = self._named(entries)
+        self.may_add = self.may_add or not self.center.shared
+        self.center.check(new, self.may_add)
+        for name, variable in new.items():
+            self._enter(name, variable)
+        return [as_variable(variable) for _, variable in entries]
+
+    def _named(self, entries: Iterable[tuple[str | None, Any]]) -> dict[str, Any]:
+        """Return what is new and trainable, by its name at the center."""
+        new: dict[str, Any] = {}
+        known, taken = set(self._global_map), set(self.names.values())
+        for given, variable in entries:
+            variable = as_variable(variable)
+            if not variable.trainable or key_of(variable) in known:
+                continue
+            if given in taken:
+                raise agn_getter.taken_name(given)
+            name = given or words.unused_name(name_of(variable), taken)
+            new[name] = variable
+            known.add(key_of(variable))
+            taken.add(name)
+        return new
+
+    def _enter(self, name: str, variable: Any) -> None:
+        key = key_of(variable)
         self._global_map[key] = self.center.join(name, variable)
         self.names[key] = name
         # Quirk: docs/differences.md#agn-accumulator-start
@@ -173,6 +221,11 @@ class AGNCustomGetter:
         made = cls(**config)
         made.takes_all = True
         return made
+
+
+def is_variable(found: Any) -> bool:
+    """Tell whether this is a variable, or the ``ref()`` of one."""
+    return isinstance(as_variable(found), keras.Variable | tf.Variable)
 
 
 def make_like(

@@ -23,7 +23,7 @@ from lockstep.tf.core.clip_by_global_norm import (
     clip_list,
     norm_in_float32,
 )
-from lockstep.tf.core.post_process import clip_entries
+from lockstep.tf.core.post_process import check_shapes, clip_entries
 from lockstep.tf.core.summaries import Entry
 
 __all__ = ["as_entries", "clip_by_global_norm", "clip_gradients_by_norm"]
@@ -57,7 +57,8 @@ def clip_by_global_norm(
     Raises:
         NotASequenceError: a TypeError; ``t_list`` is a tensor, a string or the like.
         MalformedPairsError: a TypeError; an entry is no tensor.
-        OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0.
+        OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0, or
+            ``use_norm`` a number < 0.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``_clip_by_global_norm``.
 
@@ -69,6 +70,7 @@ def clip_by_global_norm(
     tensors = as_tensors(t_list, strict)
     if not strict:
         check_limit(words.CLIP, "clip_norm", clip_norm)
+        words.check_norm(use_norm)
     with tf.name_scope(name or words.CLIP):
         norm = norm_in_float32(tensors) if use_norm is None else as_norm(use_norm)
         return clip_list(tensors, clip_norm, norm, strict), norm
@@ -98,6 +100,7 @@ def clip_gradients_by_norm(
         OutOfRangeError: a ValueError; ``clip_gradients`` is not a finite number > 0.
         MalformedPairsError: a TypeError; not pairs of a gradient and a variable.
         NoGradientsError: a ValueError; the list is empty.
+        ShapeError: a ValueError; a gradient has another shape than its variable.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``_clip_gradients_by_norm``. Inside of ``fit``
     the argument ``global_clipnorm`` of Keras' optimizers does nearly the same.
@@ -111,6 +114,7 @@ def clip_gradients_by_norm(
     entries, variables = as_entries(grads_and_vars, words.BY_NORM)
     if not strict:
         check_limit(words.BY_NORM, "clip_gradients", clip_gradients)
+        check_shapes(words.BY_NORM, entries)
     clipped = clip_entries(entries, clip_gradients, strict)
     return list(zip(clipped, variables, strict=True))
 

@@ -109,7 +109,8 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     ) -> None:
         if not isinstance(optimizer, keras.optimizers.Optimizer):
             raise words.not_an_optimizer(optimizer, "keras.optimizers.Optimizer")
-        refuse_masters_around(optimizer, strict)
+        if not strict:
+            refuse_masters_around(optimizer)
         words.check_clip_norm(clip_norm)
         words.check_at_floor(at_floor, floor_patience)
         scale = master_scale.scale_of(loss_scale, strict)

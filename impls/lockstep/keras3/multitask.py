@@ -172,6 +172,8 @@ class MultitaskOptimizerWrapper(Wrapper):
         variable = self._slots.model_of(variable)
         slots = self._slots.of(variable)
         kept = [slot for name, slot in slots.items() if name not in apart]
+        # A slot may be a weight that is shared, with slots of its own.
+        kept += [further for slot in kept for further in self._slots.of(slot).values()]
         return [value_of(part) for part in (variable, *kept)]
 
     def get_config(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lockstep.keras3.gradients import require_variable
+from lockstep.keras3.gradients import as_variable, name_of
 from lockstep.keras3.loss_scaler import AutomaticLossScaler
 from lockstep.keras3.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.keras3.optimizers import (
@@ -27,6 +27,7 @@ from lockstep.keras3.training_step import TrainingStep
 from lockstep.keras3.wrapper import Wrapper
 from lockstep.spec import keras_host
 from lockstep.spec import optimize_loss as words
+from lockstep.spec import step_arguments as border
 from lockstep.spec.reduction import Reduction
 from lockstep.spec.summaries import check_summaries
 from lockstep.tf.core.step_task import Task
@@ -114,7 +115,8 @@ def optimize_loss(
     Raises:
         ValueError: an unknown name (the nearest is given), a value out of its range,
             nothing to train.
-        TypeError: an argument that the optimizer needs or does not have.
+        TypeError: an argument that the optimizer needs or does not have; a
+            ``learning_rate_decay_fn`` that cannot be called with the steps.
         KeyError: "AdamW" without ``weight_decay``.
         RuntimeError: ``loss`` is no function.
         AttributeError and ValueError in one: clipping and LARC together.
@@ -147,6 +149,14 @@ def optimize_loss(
         has_flag=skip_update_ph is not None,
         strict=strict,
     )
+    border.check_given(
+        strict,
+        learning_rate_decay_fn=learning_rate_decay_fn,
+        optimizer_params=optimizer_params,
+        loss_scaling_params=loss_scaling_params,
+        skip_update_ph=skip_update_ph,
+        reduction=reduction,
+    )
     names = check_summaries(summaries, words.OWNER)
     if not callable(loss):
         raise words.loss_not_callable(loss)
@@ -169,14 +179,25 @@ def optimize_loss(
     return step
 
 
-def trained(var_list: Iterable[Any] | None, model: Any) -> list[Any]:
+def trained(var_list: Any, model: Any) -> list[Any]:
     """Return the variables to train."""
-    if var_list is None:
-        var_list = getattr(model, "trainable_variables", ())
-    flat = tf.nest.flatten(list(var_list))
-    found = [require_variable(variable, words.OWNER) for variable in flat]
+    chosen = var_list
+    if chosen is None:
+        chosen = getattr(model, "trainable_variables", ())
+    nested = keras.Variable | tf.Variable | Mapping
+    if not isinstance(as_variable(chosen), nested):
+        chosen = border.listed(chosen, tf.Tensor)
+    found = [as_variable(entry) for entry in tf.nest.flatten(chosen)]
+    for entry in found:
+        if not isinstance(entry, keras.Variable | tf.Variable):
+            raise border.not_a_variable("variables", entry)
+    if not found and var_list is None and model is not None:
+        expected = "a model with trainable variables"
+        raise border.untrainable(model, expected, "trainable_variables")
     if not found:
-        raise words.no_variables("variables, or a model that has some")
+        got = "neither" if var_list is None else "an empty list"
+        raise words.no_variables("variables, or a model that has some", got)
+    border.check_once(found, name_of)
     return found
 
 
@@ -185,7 +206,7 @@ def make_optimizer(
 ) -> Optimizer:
     """Make the optimizer from its name or class; by default take one that is made."""
     strict = step.settings.strict
-    arguments = words.arguments_for(optimizer, optimizer_params, strict)
+    arguments = words.arguments_for(optimizer, optimizer_params, strict, "keras3")
     rate = float(step.next_rate())
     if isinstance(optimizer, Optimizer):
         # Quirk: docs/differences.md#optimize-loss-instance
@@ -199,6 +220,7 @@ def make_optimizer(
     make = make_of(optimizer, strict)
     if not callable(make):
         raise words.not_an_optimizer(optimizer, "keras.optimizers.Optimizer")
+    words.check_maker(make)
     made = make(**{words.rate_argument(make): rate}, **arguments)
     if not isinstance(made, Optimizer):
         raise words.not_an_optimizer(made, "keras.optimizers.Optimizer")

@@ -39,7 +39,8 @@ def post_process_gradients(
         grads_and_vars: iterable of (gradient or None, variable); for LARC a gradient
             has its variable's shape and dtype.
         summaries: names out of ``OPTIMIZER_SUMMARIES``; None for the default ones.
-        lr: the learning rate of this step, 0-d.
+        lr: the learning rate of this step, 0-d, >= 0 and finite; a tensor is not
+            checked.
         clip_gradients: as in :func:`clip_gradients_by_norm`; None does not clip.
         larc_params: ``larc_eta`` (required), ``larc_mode`` ("clip" or "scale"),
             ``min_update`` and ``epsilon`` (1e-7), all float; None for no LARC.
@@ -55,8 +56,9 @@ def post_process_gradients(
     Raises:
         OutOfRangeError, UnknownNameError: ValueErrors; a parameter or a summary that
             is missing, unknown, of another type or out of range.
-        ShapeError, DtypeError: a ValueError and a TypeError; LARC with a gradient that
-            is not like its variable.
+        ShapeError: a ValueError; a gradient has another shape than its variable.
+        DtypeError: a TypeError; LARC with a gradient of another dtype, or a recorder
+            that is none.
         MalformedPairsError: a TypeError; not pairs of a gradient and a variable.
         NoGradientsError: a ValueError; the list is empty.
 

@@ -29,6 +29,7 @@ from lockstep.keras3.row_writing import each_row_once, subtract_rows, write_rows
 from lockstep.keras3.train_v1 import HiddenList, StateList
 from lockstep.keras3.wrapper import Wrapper
 from lockstep.spec import variable_clipping as words
+from lockstep.spec.agn import refuse_row_clipping_around
 from lockstep.spec.mixed_precision import clips_outside
 from lockstep.tf.core.clip_rows import clip_rows, excess
 
@@ -123,6 +124,7 @@ class VariableClippingOptimizer(Wrapper):
         listed = listed_variables(vars_to_clip_dims, resolve=not strict)
         if not strict:
             words.check_max_norm(max_norm)
+            refuse_row_clipping_around(opt)
         super().__init__(opt, name)
         self.max_norm = float(max_norm)
         self.strict = strict

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -23,15 +22,12 @@ from lockstep.pytorch.agn_checkpoint import (
 )
 from lockstep.pytorch.center import AGNCustomGetter, base_of, powers
 from lockstep.pytorch.core.accumulate import add_changes, is_due, mean_changes
-from lockstep.pytorch.core.foreach import copy, subtract, zero
+from lockstep.pytorch.core.foreach import subtract
 from lockstep.pytorch.gradients import named_parameters
-from lockstep.pytorch.train_v1 import TrainV1
-from lockstep.pytorch.wrapper import OptimizerWrapper
+from lockstep.pytorch.sharing import SharingWrapper
 from lockstep.spec import agn as words
 from lockstep.spec.agn import (
     DELTA,
-    GLOBAL_VARIABLE_NAME,
-    GRAD_VARIABLE_NAME,
     GRADIENT,
     Update,
 )
@@ -40,7 +36,7 @@ from lockstep.spec.pairs import as_pairs
 __all__ = ["AGNOptimizer"]
 
 
-class AGNOptimizer(OptimizerWrapper):
+class AGNOptimizer(SharingWrapper):
     """Train a worker's own weights; every P steps push a mean gradient to shared ones.
 
     With P = ``communication_period``, g a gradient at the worker's weights w, a the
@@ -96,9 +92,6 @@ class AGNOptimizer(OptimizerWrapper):
         0.5 every gradient was present; local step 1, 1 more before the push
         0.625 every gradient was present; local step 2, pushed and pulled
     """
-
-    GLOBAL_VARIABLE_NAME = GLOBAL_VARIABLE_NAME
-    GRAD_VARIABLE_NAME = GRAD_VARIABLE_NAME
 
     _ended_round = False
 
@@ -208,14 +201,6 @@ class AGNOptimizer(OptimizerWrapper):
         names, period = list(everything.values()), self.communication_period
         self.last_step = words.report(inner, names, absent, self.local_step, period)
 
-    def _require_known(self, parameters: Iterable[Tensor]) -> None:
-        """Raise for a parameter that has no shared one."""
-        names = named_parameters(self)
-        for parameter in parameters:
-            if parameter not in self.custom_getter._global_map:
-                shown = f"another of shape {list(parameter.shape)}"
-                raise words.not_from_getter(names.get(parameter, shown))
-
     def _gather(self, present: Sequence[Tensor], before: Sequence[Tensor]) -> None:
         """Add gradients to the accumulators, or the differences since ``before``."""
         changes = [parameter.grad for parameter in present]
@@ -249,47 +234,6 @@ class AGNOptimizer(OptimizerWrapper):
             for group in self.param_groups
         ]
 
-    @torch.no_grad()
-    def begin_round(self, parameters: Iterable[Tensor]) -> None:
-        """Set these parameters to the shared ones and forget what was gathered."""
-        parameters, names = list(parameters), self.custom_getter.names
-        pulled = self.custom_getter.center.pull([names[p] for p in parameters])
-        copy([p.detach() for p in parameters], [pulled[names[p]] for p in parameters])
-        zero(self._accumulators(parameters))
-
-    def _accumulators(self, parameters: Iterable[Tensor]) -> list[Tensor]:
-        return [self.custom_getter._grad_map[parameter] for parameter in parameters]
-
-    def get_init_op(self, task_index: int) -> None:
-        """Set every parameter to the shared one, and its accumulator to 0.
-
-        In a graph this is an operation; here it has happened when the call returns.
-
-        Args:
-            task_index: the worker's number; without effect, as in the original.
-
-        Raises:
-            ValueError: the getter was given no parameters.
-        """
-        if not self.custom_getter._global_map:
-            raise words.nothing_to_start()
-        self.begin_round(self.custom_getter._global_map)
-
-    @contextmanager
-    def _started(self, task_index: int) -> Iterator[None]:
-        self.get_init_op(task_index)
-        yield
-
-    def make_session_run_hook(
-        self, is_chief: bool, task_index: int
-    ) -> AbstractContextManager[None]:
-        """Return a context that runs the init op where it is entered.
-
-        Sessions have hooks; here the training loop stands inside of this context.
-        Arguments are without effect.
-        """
-        return self._started(task_index)
-
     def took_step(self) -> bool:
         """Say whether the last step ended a round: ``global_step`` counts rounds."""
         return self._ended_round
@@ -307,47 +251,3 @@ class AGNOptimizer(OptimizerWrapper):
         counts |= {k: self.param_groups[0].get(k, counts[k]) for k in counts}
         self._follow(counts[LOCAL_STEP], counts[PERIOD])
         self.stepped |= bool(own["state"])
-
-    def get_name(self) -> str:
-        """Return the name given at construction."""
-        return self.name
-
-    def get_slot(self, var: Tensor, name: str) -> Tensor | None:
-        """Return a slot of a worker's parameter or of a shared one.
-
-        A worker's has two beside those of the wrapped optimizer, which are called as
-        the constants of this class.
-
-        # Quirk: docs/differences.md#agn-slots. Strict: None.
-        """
-        if self.strict:
-            return None
-        getter = self.custom_getter
-        if name == GLOBAL_VARIABLE_NAME:
-            return getter._global_map.get(var)
-        if name == GRAD_VARIABLE_NAME:
-            return getter._grad_map.get(var)
-        shared = getter.center.slot(var, name)
-        if shared is not None:
-            return shared
-        return TrainV1.get_slot(self.inner_optimizer, var, name)
-
-    def get_slot_names(self) -> list[str]:
-        """Return the slot names of the wrapped optimizer and the two of this one."""
-        if self.strict:
-            return []
-        inner = TrainV1.get_slot_names(self.inner_optimizer)
-        return [*inner, GRAD_VARIABLE_NAME, GLOBAL_VARIABLE_NAME]
-
-    def variables(self) -> list[Tensor]:
-        """Return all state: the wrapped optimizer's, the worker's, what is shared.
-
-        # Quirk: docs/differences.md#agn-slots. Strict: nothing.
-        """
-        if self.strict:
-            return []
-        getter = self.custom_getter
-        center = getter.center
-        shared = [*center.parameters.values(), *TrainV1.variables(center.optimizer)]
-        inner = TrainV1.variables(self.inner_optimizer)
-        return [*inner, *getter._grad_map.values(), *shared]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from lockstep.pytorch.core.foreach import add
@@ -17,9 +18,12 @@ from lockstep.pytorch.gradients import gradients_set_to
 from lockstep.pytorch.rule_optimizer import RuleOptimizer
 from lockstep.pytorch.train_v1 import TrainV1
 from lockstep.spec import agn as words
+from lockstep.spec import agn_getter
 from lockstep.spec.agn import Update
 
 __all__ = ["AGNCustomGetter", "Center", "base_of", "powers"]
+
+TAKEN = "a module, parameters or pairs (name, parameter)"
 
 
 class Center:
@@ -44,16 +48,27 @@ class Center:
         self.optimizer: Optimizer | None = None
         self.lock = words.CenterLock()
 
+    def check(self, parameters: Mapping[str, Tensor], may_add: bool) -> None:
+        """Raise unless these may join: name -> a worker's parameter.
+
+        Raises:
+            UnsupportedError: a ValueError; one is not like the shared weight of its
+                name, or there is none and the worker may not add it.
+        """
+        if not may_add:
+            agn_getter.check_names(self.parameters, parameters)
+        for name, parameter in parameters.items():
+            shared = self.parameters.get(name, parameter)
+            if (shared.shape, shared.dtype) != (parameter.shape, parameter.dtype):
+                told = [f"{p.dtype} {list(p.shape)}" for p in (shared, parameter)]
+                raise words.other_center(name, *told)
+
     def join(self, name: str, parameter: Tensor) -> Parameter:
         """Return the shared weight of this name; the first worker's is copied."""
         if name not in self.parameters:
             copied = parameter.detach().clone()
             self.parameters[name] = Parameter(copied.to(self.device or copied.device))
-        shared = self.parameters[name]
-        if (shared.shape, shared.dtype) != (parameter.shape, parameter.dtype):
-            told = [f"{p.dtype} {list(p.shape)}" for p in (shared, parameter)]
-            raise words.other_center(name, *told)
-        return shared
+        return self.parameters[name]
 
     def follow(self, optimizer: Optimizer, shared: Mapping[Tensor, Parameter]) -> None:
         """Have an optimizer like a worker's; raise if its groups are other ones.
@@ -120,13 +135,17 @@ class AGNCustomGetter:
 
     Args:
         worker_device: where the worker's parameters are, and its accumulators.
-        center: the :class:`Center` of the other workers; None makes one.
+        center: the :class:`Center` of the other workers, their getter's ``center``;
+            None makes one.
         strict: as ``tf.contrib.opt.AGNCustomGetter`` (1.15): until the init op has run
             an accumulator holds the parameter's value.
 
     Attributes:
         center: what the workers share.
         names: parameter -> its name at the center.
+
+    Raises:
+        GetterError: a TypeError; ``center`` is none, or torch knows no such device.
 
     Example:
         >>> model = torch.nn.Linear(2, 1)
@@ -144,9 +163,11 @@ class AGNCustomGetter:
         center: Center | None = None,
         strict: bool = False,
     ) -> None:
-        self.worker_device = torch.device(worker_device)
+        agn_getter.check_center(center, Center)
+        self.worker_device = as_device(worker_device)
         self.center = Center() if center is None else center
         self.strict = strict
+        self.may_add = False
         self.names: dict[Tensor, str] = {}
         self._global_map: dict[Tensor, Parameter] = {}
         self._grad_map: dict[Tensor, Tensor] = {}
@@ -157,37 +178,76 @@ class AGNCustomGetter:
         """Enter parameters and return them, for the worker's optimizer.
 
         What does not require gradients passes through; what is known stays as it is.
+        The worker that fills the center may add to it later; others find what is there.
 
         Args:
             parameters: a module, its ``named_parameters()`` or its ``parameters()``,
                 whose names are then their places: workers must give them in one order.
 
         Raises:
-            UnsupportedError: a ValueError; a parameter is on another device, or the
-                shared one of its name has another shape or dtype.
+            GetterError: a TypeError; anything else.
+            UnsupportedError: a ValueError; a parameter is on another device; its name
+                is another parameter's; the center has no weight of its name, or one
+                of another shape or dtype. Nothing has been entered then.
         """
-        entered = list(named(parameters, len(self.names)))
-        for name, parameter in entered:
-            found, wanted = parameter.device, self.worker_device
-            if found.type != wanted.type or wanted.index not in (None, found.index):
-                raise words.other_device(name, str(wanted), str(found))
-        for name, parameter in entered:
-            if parameter.requires_grad and parameter not in self._global_map:
-                self._global_map[parameter] = self.center.join(name, parameter)
-                self.names[parameter] = name
-                # Quirk: docs/differences.md#agn-accumulator-start
-                own = parameter.detach()
-                start = own.clone() if self.strict else torch.zeros_like(own)
-                self._grad_map[parameter] = start
-        return [parameter for _, parameter in entered]
+        if isinstance(parameters, nn.Module):
+            parameters = parameters.named_parameters()
+        entries = agn_getter.read_entries(parameters, is_tensor, TAKEN)
+        new = self._named(entries)
+        self.may_add = self.may_add or not self.center.parameters
+        self.center.check(new, self.may_add)
+        for name, parameter in new.items():
+            self._global_map[parameter] = self.center.join(name, parameter)
+            self.names[parameter] = name
+            # Quirk: docs/differences.md#agn-accumulator-start
+            own = parameter.detach()
+            start = own.clone() if self.strict else torch.zeros_like(own)
+            self._grad_map[parameter] = start
+        return [parameter for _, parameter in entries]
+
+    def _named(self, entries: Iterable[tuple[str | None, Tensor]]) -> dict[str, Tensor]:
+        """Return what is new and trained, by its name at the center."""
+        new: dict[str, Tensor] = {}
+        known, taken = set(self._global_map), set(self.names.values())
+        for place, (given, parameter) in enumerate(entries, start=len(taken)):
+            name = given or unused_place(place, taken)
+            self._require_here(name, parameter)
+            if not parameter.requires_grad or parameter in known:
+                continue
+            if name in taken:
+                raise agn_getter.taken_name(name)
+            new[name] = parameter
+            known.add(parameter)
+            taken.add(name)
+        return new
+
+    def _require_here(self, name: str, parameter: Tensor) -> None:
+        """Raise for a parameter that is not on the worker's device."""
+        if is_lazy(parameter):
+            raise agn_getter.not_built(f"{name!r} without a shape")
+        found, wanted = parameter.device, self.worker_device
+        if found.type != wanted.type or wanted.index not in (None, found.index):
+            raise words.other_device(name, str(wanted), str(found))
 
 
-def named(parameters: Any, known: int) -> Iterator[tuple[str, Tensor]]:
-    """Yield parameters with their names, or their places after those ``known``."""
-    if isinstance(parameters, nn.Module):
-        parameters = parameters.named_parameters()
-    for place, entry in enumerate(parameters, start=known):
-        yield (str(place), entry) if isinstance(entry, Tensor) else entry
+def is_tensor(found: Any) -> bool:
+    """Tell whether this is a tensor."""
+    return isinstance(found, Tensor)
+
+
+def unused_place(place: int, taken: Collection[str]) -> str:
+    """Return the name of a parameter without one: its place, or the next one free."""
+    while str(place) in taken:
+        place += 1
+    return str(place)
+
+
+def as_device(device: Any) -> torch.device:
+    """Return the device, or raise a GetterError if torch knows none such."""
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise agn_getter.not_a_device(device, "'cpu' or 'cuda:0'") from error
 
 
 def base_of(optimizer: Optimizer) -> Optimizer:

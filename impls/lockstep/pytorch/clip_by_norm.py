@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from lockstep.pytorch.core.clip_by_global_norm import (
     clip_scale,
@@ -19,7 +20,7 @@ from lockstep.pytorch.gradients import Pairs, require_tensor
 from lockstep.spec import clip_by_global_norm as words
 from lockstep.spec import torch_host
 from lockstep.spec.larc import absent_gradient
-from lockstep.spec.pairs import as_pairs
+from lockstep.spec.pairs import as_pairs, require_shape
 
 __all__ = [
     "as_parameter_pairs",
@@ -27,6 +28,7 @@ __all__ = [
     "clip_gradients_by_norm",
     "clip_pairs",
     "require_present",
+    "require_shapes",
 ]
 
 
@@ -57,7 +59,8 @@ def clip_by_global_norm(
     Raises:
         NotASequenceError: a TypeError; ``t_list`` is a tensor, a string or the like.
         MalformedPairsError: a TypeError; an entry is no tensor.
-        OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0.
+        OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0, or
+            ``use_norm`` a number < 0.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``_clip_by_global_norm``.
 
@@ -72,6 +75,7 @@ def clip_by_global_norm(
             raise words.not_a_tensor(position, type(tensor).__name__)
     if not strict:
         words.check_limit(words.CLIP, "clip_norm", clip_norm)
+        words.check_norm(use_norm)
     norm = norm_in_float32(tensors) if use_norm is None else as_norm(use_norm, tensors)
     clipped = scale_in_float32(tensors, clip_scale(norm, clip_norm))
     return shaped_as_original(clipped) if strict else clipped, norm
@@ -100,6 +104,7 @@ def clip_gradients_by_norm(
         OutOfRangeError: a ValueError; ``clip_gradients`` is not a finite number > 0.
         MalformedPairsError: a TypeError; not pairs of a gradient and a parameter.
         NoGradientsError: a ValueError; the list is empty.
+        ShapeError: a ValueError; a gradient has another shape than its parameter.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``_clip_gradients_by_norm``. For gradients in
     ``.grad``, ``torch.nn.utils.clip_grad_norm_`` does nearly the same in place.
@@ -111,6 +116,8 @@ def clip_gradients_by_norm(
         [1.5, 2.0]
     """
     pairs = as_parameter_pairs(grads_and_vars, words.BY_NORM)
+    if not strict:
+        require_shapes(pairs, words.BY_NORM)
     return clip_pairs(pairs, clip_gradients, strict)
 
 
@@ -141,7 +148,18 @@ def as_parameter_pairs(grads_and_vars: Iterable[Any], owner: str) -> Pairs:
         require_tensor(gradient, owner, f"pair {position}")
         if not isinstance(parameter, Tensor):
             raise torch_host.not_a_parameter(owner, type(parameter).__name__)
+        is_leaf = isinstance(parameter, Parameter) or parameter.requires_grad
+        if isinstance(gradient, Parameter) and not is_leaf:
+            raise torch_host.swapped(owner)
     return pairs
+
+
+def require_shapes(pairs: Pairs, owner: str) -> None:
+    """Raise unless each gradient that is present has its parameter's shape."""
+    for position, (gradient, parameter) in enumerate(pairs):
+        if gradient is not None and gradient.shape != parameter.shape:
+            shapes = tuple(gradient.shape), tuple(parameter.shape)
+            require_shape(owner, f"pair {position}", *shapes)
 
 
 def require_present(owner: str, pairs: Pairs) -> None:

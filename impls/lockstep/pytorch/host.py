@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Parameter
-from torch.nn.functional import embedding
 from torch.optim import Optimizer
 
 from lockstep.interface import Array, Gradient, Rows, Worker
@@ -213,8 +212,30 @@ def product(variable: Tensor, gradient: Tensor) -> Tensor:
     """Return variable * gradient; of a sparse gradient, the rows that it names."""
     if not gradient.is_sparse:
         return variable * gradient
-    rows = embedding(gradient._indices()[0], variable, sparse=True)
+    rows = PickedRows.apply(variable, gradient._indices()[0])
     return rows * gradient._values()
+
+
+class PickedRows(torch.autograd.Function):
+    """Rows of a tensor of any rank; its gradient has these rows, in this order.
+
+    torch's ``embedding`` has such a gradient too, but takes matrices only.
+    """
+
+    @staticmethod
+    def forward(context: Any, variable: Tensor, indices: Tensor) -> Tensor:
+        """Return ``variable[indices]``."""
+        context.indices, context.shape = indices, variable.shape
+        return variable[indices]
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient as a sparse tensor, duplicate rows as they are."""
+        indices, shape = context.indices[None], context.shape
+        rows = torch.sparse_coo_tensor(
+            indices, gradients[0], shape, check_invariants=False
+        )
+        return rows, None
 
 
 def arrays(nest: Any) -> Any:

@@ -11,7 +11,7 @@ from lockstep.pytorch.core.clip_gradients import with_values
 from lockstep.pytorch.core.masters import FlatMasters, add_penalty
 from lockstep.pytorch.regularizer import Regularizer, penalty_gradient
 
-__all__ = ["MasterGradients", "widened"]
+__all__ = ["MasterGradients", "stored", "widened"]
 
 
 class MasterGradients:

@@ -10,7 +10,7 @@ from torch import Tensor
 from lockstep.pytorch.core.finite import finite_flags
 from lockstep.pytorch.core.unscale import look
 from lockstep.pytorch.fused import own_gradients, step_divided
-from lockstep.pytorch.master_gradients import MasterGradients
+from lockstep.pytorch.master_gradients import MasterGradients, stored
 from lockstep.pytorch.master_scale import AutomaticScale, StaticScale
 from lockstep.pytorch.scale_keeper import ScaleKeeper
 from lockstep.pytorch.scaled_report import ScaledStep
@@ -59,13 +59,16 @@ def step_strictly(
 ) -> ScaledStep:
     """Judge the gradients alone; a static scale skips nothing.
 
-    # Quirk: docs/differences.md#masters-static-scale
+    # Quirk: docs/differences.md#masters-static-scale. For an automatic scale a step
+    without any element overflows: its largest magnitude is -inf.
     """
     seen, pieces = gradients.present, gradients.pieces
     before = owner.scale_object.value()
     found = look(pieces, 1.0 if pending is None else pending, owner.clip_norm)
     fits = finite_flags([p.grad for p in seen])
-    finite = all(fits)
+    empty = not any(stored(piece).numel() for piece in pieces)
+    overflows = empty and isinstance(owner.scale_object, AutomaticScale)
+    finite = all(fits) and not overflows
     applied = finite or isinstance(owner.scale_object, StaticScale)
     if applied:
         if borrowed and found.divisor != 1:

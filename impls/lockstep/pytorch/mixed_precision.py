@@ -129,7 +129,8 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
     ) -> None:
         if not isinstance(optimizer, Optimizer):
             raise words.not_an_optimizer(optimizer, "torch.optim.Optimizer")
-        refuse_masters_around(optimizer, strict)
+        if not strict:
+            refuse_masters_around(optimizer)
         words.check_clip_norm(clip_norm)
         words.check_at_floor(at_floor, floor_patience)
         scale = scale_of(loss_scale, strict)

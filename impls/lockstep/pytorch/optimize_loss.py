@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.pytorch.automatic_scaler import AutomaticLossScaler
@@ -23,10 +23,16 @@ from lockstep.pytorch.optimizers import (
     RMSPropOptimizer,
 )
 from lockstep.pytorch.train_v1 import TrainV1
+from lockstep.pytorch.trained_parameters import (
+    Named,
+    require_known,
+    require_same,
+    trained,
+)
 from lockstep.pytorch.training_step import TrainingStep
 from lockstep.pytorch.wrapper import OptimizerWrapper
 from lockstep.spec import optimize_loss as words
-from lockstep.spec import torch_host
+from lockstep.spec import step_arguments as border
 from lockstep.spec.reduction import Reduction
 from lockstep.spec.summaries import check_summaries
 
@@ -42,8 +48,6 @@ OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
     "AdamW": AdamWOptimizer,
 }
 """The names that ``optimize_loss`` takes, and their classes: the rules of TF1."""
-
-Named = list[tuple[str | None, Tensor]]
 
 
 def optimize_loss(
@@ -77,9 +81,11 @@ def optimize_loss(
         loss: a function that computes the loss, a 0-d tensor; it is given the arguments
             of each call.
         optimizer: a name of ``OPTIMIZER_CLS_NAMES``; or a class, or a function that
-            makes an optimizer: called with the parameters, ``learning_rate=`` (``lr=``
-            if that is what it takes) and ``optimizer_params``; or, without these, an
-            optimizer, whose groups share one rate.
+            makes an optimizer: called with a list of the parameters, tensors,
+            ``learning_rate=`` (``lr=`` if that is what it takes) and
+            ``optimizer_params``; or, without these, an optimizer, whose groups share
+            one rate and have the trainable parameters of ``model``, if that is given
+            without ``var_list``.
         optimizer_params: the optimizer's arguments by name. "AdamW" by name decays by
             rate x ``weight_decay``.
         learning_rate_decay_fn: steps applied so far (0-d int64 tensor) -> rate; see
@@ -99,7 +105,8 @@ def optimize_loss(
         iter_size: micro-batches in a step.
         skip_update_ph: whether to add only: a bool, a 0-d tensor, or a function that is
             asked at each call. None: each ``iter_size``-th call updates.
-        model: a module whose parameters are trained if ``var_list`` is None.
+        model: a module whose parameters are trained if ``var_list`` is None; not one
+            in ``DistributedDataParallel``.
         reduction: what averages; None: ``torch.distributed``.
         strict: as in OpenSeq2Seq, quirks included: ``optimizer_params`` of "AdamW" are
             changed in place; ``iter_size`` is ignored without ``on_horovod`` and needs
@@ -110,7 +117,8 @@ def optimize_loss(
     Raises:
         ValueError: an unknown name (the nearest is given), a value out of its range,
             nothing to train.
-        TypeError: an argument that the optimizer needs or does not have.
+        TypeError: an argument that the optimizer needs or does not have; a
+            ``learning_rate_decay_fn`` that cannot be called with the steps.
         KeyError: "AdamW" without ``weight_decay``.
         RuntimeError: ``loss`` is no function.
         AttributeError and ValueError in one: clipping and LARC together.
@@ -146,6 +154,14 @@ def optimize_loss(
         has_flag=skip_update_ph is not None,
         strict=strict,
     )
+    border.check_given(
+        strict,
+        learning_rate_decay_fn=learning_rate_decay_fn,
+        optimizer_params=optimizer_params,
+        loss_scaling_params=loss_scaling_params,
+        skip_update_ph=skip_update_ph,
+        reduction=reduction,
+    )
     names = check_summaries(summaries, words.OWNER)
     if not callable(loss):
         raise words.loss_not_callable(loss)
@@ -157,31 +173,14 @@ def optimize_loss(
     named = trained(var_list, model, optimizer)
     base = make_optimizer(step, named, optimizer, optimizer_params)
     known = named_parameters(base)
+    if var_list is None:
+        require_same(model, known)
+    require_known(named, known)
     step.parameters = [parameter for _, parameter in named]
     step.names = [name or known[parameter] for name, parameter in named]
     step.optimizer = with_masters(step, base, loss_scaling)
     step.clear()
     return step
-
-
-def trained(var_list: Any, model: Any, optimizer: Any) -> Named:
-    """Return the parameters to train, with their names where they have any."""
-    of_model = dict(model.named_parameters()) if isinstance(model, nn.Module) else {}
-    names = {parameter: name for name, parameter in of_model.items()}
-    if var_list is not None:
-        listed = [
-            entry if isinstance(entry, tuple) else (None, entry) for entry in var_list
-        ]
-    elif isinstance(optimizer, Optimizer):
-        listed = [(None, parameter) for parameter in named_parameters(optimizer)]
-    else:
-        listed = [(n, p) for n, p in of_model.items() if p.requires_grad]
-    for _, parameter in listed:
-        if not isinstance(parameter, Tensor):
-            raise torch_host.not_a_variable(words.OWNER, type(parameter).__name__)
-    if not listed:
-        raise words.no_variables("parameters, or a model that has some")
-    return [(name or names.get(parameter), parameter) for name, parameter in listed]
 
 
 def make_optimizer(
@@ -192,9 +191,9 @@ def make_optimizer(
 ) -> Optimizer:
     """Make the optimizer from its name or class; by default take one that is made."""
     strict = step.settings.strict
-    arguments = words.arguments_for(optimizer, optimizer_params, strict)
+    arguments = words.arguments_for(optimizer, optimizer_params, strict, "pytorch")
     if isinstance(optimizer, Optimizer):
-        return as_it_is(optimizer, named, arguments, strict)
+        return as_it_is(optimizer, arguments, strict)
     if optimizer == words.DECAYING:
         step.weight_decay = arguments["weight_decay"]
         arguments["weight_decay"] = float(step.decay())
@@ -204,13 +203,24 @@ def make_optimizer(
     make = make_of(optimizer, strict)
     if not callable(make):
         raise words.not_an_optimizer(optimizer, "torch.optim.Optimizer")
-    all_named = all(name for name, _ in named)
-    parameters = named if all_named else [parameter for _, parameter in named]
+    words.check_maker(make)
     rate = {words.rate_argument(make): float(step.learning_rate)}
-    made = make(parameters, **rate, **arguments)
+    made = make([parameter for _, parameter in named], **rate, **arguments)
     if not isinstance(made, Optimizer):
         raise words.not_an_optimizer(made, "torch.optim.Optimizer")
+    write_names(made, {p: name for name, p in named if name is not None})
     return made if isinstance(made, TrainV1) else OptimizerWrapper(made)
+
+
+def write_names(made: Optimizer, names: Mapping[Tensor, str]) -> None:
+    """Let an optimizer speak of its parameters by name, if all of them have one.
+
+    It was made of bare tensors, so that a function can choose groups among them.
+    """
+    groups = made.param_groups
+    if all(parameter in names for group in groups for parameter in group["params"]):
+        for group in groups:
+            group["param_names"] = [names[parameter] for parameter in group["params"]]
 
 
 def make_of(optimizer: Any, strict: bool) -> Any:
@@ -222,7 +232,7 @@ def make_of(optimizer: Any, strict: bool) -> Any:
 
 
 def as_it_is(
-    optimizer: Optimizer, named: Named, arguments: Mapping[str, Any], strict: bool
+    optimizer: Optimizer, arguments: Mapping[str, Any], strict: bool
 ) -> Optimizer:
     """Return an optimizer that is made already, if its groups can have one rate.
 
@@ -233,10 +243,6 @@ def as_it_is(
     rates = {float(group["lr"]) for group in optimizer.param_groups}
     if len(rates) > 1:
         raise words.several_rates(sorted(rates))
-    known = named_parameters(optimizer)
-    for _, parameter in named:
-        if parameter not in known:
-            raise torch_host.unknown_parameter(words.OWNER, tuple(parameter.shape))
     return optimizer if isinstance(optimizer, TrainV1) else OptimizerWrapper(optimizer)
 
 

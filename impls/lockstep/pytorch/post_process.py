@@ -13,6 +13,7 @@ from lockstep.pytorch.clip_by_norm import (
     as_parameter_pairs,
     clip_pairs,
     require_present,
+    require_shapes,
 )
 from lockstep.pytorch.core import larc
 from lockstep.pytorch.gradients import Pairs, check_gradient, dtype_name
@@ -57,7 +58,8 @@ def post_process_gradients(
             has its parameter's shape and dtype.
         summaries: names out of ``OPTIMIZER_SUMMARIES``; None for the default ones.
         lr: the learning rate of this step: a number or a 0-d tensor, or one for each
-            pair, where they are of groups with rates of their own.
+            pair, where they are of groups with rates of their own. Numbers are >= 0
+            and finite; a tensor is not checked.
         clip_gradients: as in :func:`clip_gradients_by_norm`; None does not clip.
         larc_params: ``larc_eta`` (required), ``larc_mode`` ("clip" or "scale"),
             ``min_update`` and ``epsilon`` (1e-7), all float; None for no LARC.
@@ -77,8 +79,9 @@ def post_process_gradients(
     Raises:
         OutOfRangeError, UnknownNameError: ValueErrors; a parameter or a summary that
             is missing, unknown, of another type or out of range.
-        ShapeError, DtypeError: a ValueError and a TypeError; LARC with a gradient that
-            is not like its parameter.
+        ShapeError: a ValueError; a gradient has another shape than its parameter.
+        DtypeError: a TypeError; LARC with a gradient of another dtype, or a recorder
+            that is none.
         MalformedPairsError: a TypeError; not pairs of a gradient and a parameter.
         NoGradientsError: a ValueError; the list is empty.
 
@@ -94,8 +97,12 @@ def post_process_gradients(
         [0.30000001192092896, 0.4000000059604645]
     """
     asked = Summaries(telling.check_summaries(summaries, OWNER), recorder)
+    telling.check_recorder(recorder, OWNER)
     policy = None if larc_params is None else words.larc_policy(larc_params, strict)
     pairs = as_parameter_pairs(grads_and_vars, OWNER)
+    if not strict:
+        require_shapes(pairs, OWNER)
+    rate = None if policy is None else as_rate(lr, policy, pairs)
     named = names_of(pairs, names)
     if strict and (policy or GLOBAL_NORM in asked.names):
         require_present(OWNER, pairs)
@@ -105,15 +112,15 @@ def post_process_gradients(
     record_pairs(asked, pairs, named)
     if clip_gradients is not None:
         record_norm(asked, telling.CLIPPED_NORM, pairs, strict)
-    if policy is None:
+    if policy is None or rate is None:
         return pairs
-    return apply_larc(policy, pairs, lr, in_place, told=(asked, named))
+    return apply_larc(policy, pairs, rate, in_place, told=(asked, named))
 
 
 def apply_larc(
     policy: LarcPolicy,
     pairs: Pairs,
-    lr: Rate,
+    rate: Tensor,
     in_place: bool = False,
     told: tuple[Summaries, list[str]] | None = None,
 ) -> Pairs:
@@ -122,7 +129,6 @@ def apply_larc(
     ``told``: who is told the ratios, under which names.
     """
     positions = [k for k, (gradient, _) in enumerate(pairs) if gradient is not None]
-    rate = as_rate(lr, policy, pairs, positions)
     gradients: list[Any] = [pairs[k][0] for k in positions]
     parameters = [pairs[k][1] for k in positions]
     for k, gradient, parameter in zip(positions, gradients, parameters, strict=True):
@@ -144,8 +150,11 @@ def apply_larc(
     return [(None if g is None else next(scaled), p) for g, p in pairs]
 
 
-def as_rate(lr: Any, policy: LarcPolicy, pairs: Pairs, positions: list[int]) -> Tensor:
+def as_rate(lr: Any, policy: LarcPolicy, pairs: Pairs) -> Tensor:
     """Return the learning rate in float32, 0-d or one for each gradient: [n]."""
+    if policy.guarded:
+        for rate in lr if isinstance(lr, list | tuple) else [lr]:
+            words.check_rate(rate)
     if isinstance(lr, Tensor):
         if not policy.guarded:
             words.check_rate_dtype(dtype_name(lr))
@@ -160,6 +169,7 @@ def as_rate(lr: Any, policy: LarcPolicy, pairs: Pairs, positions: list[int]) -> 
     if rates.shape not in ((), (len(pairs),)):
         got = f"shape {list(rates.shape)}"
         raise words.bad_rate(got, expected_rate(len(pairs)))
+    positions = [k for k, (gradient, _) in enumerate(pairs) if gradient is not None]
     if rates.dim() and len(positions) < len(pairs):
         rates = torch.stack([rates[k] for k in positions]) if positions else rates[:0]
     return rates.to(pairs[0][1].device, non_blocking=True)

@@ -20,7 +20,7 @@ from lockstep.pytorch.untraced import untraced
 from lockstep.spec import torch_host as words
 from lockstep.spec.optimizers import OptimizerSpec
 
-__all__ = ["RuleOptimizer"]
+__all__ = ["Policies", "RuleOptimizer"]
 
 Group = dict[str, Any]
 
@@ -93,9 +93,10 @@ class RuleOptimizer(TrainV1, Optimizer):
         ]
         for group, parameter in ready:
             self.check(group, parameter)
+        policies = Policies(self)
         for group, parameter in ready:
             if not (self.ignores_zeros and self._sees_zero(parameter.grad)):
-                self.update(group, parameter)
+                self.update(group, parameter, policies.of(group, parameter.dtype))
         if ready:
             self.advance_shared()
         return loss
@@ -118,14 +119,13 @@ class RuleOptimizer(TrainV1, Optimizer):
             name = named_parameters(self)[parameter]
             raise words.rows_only(self.spec.class_name, name, gradient.sparse_dim())
 
-    def update(self, group: Group, parameter: Tensor) -> None:
+    def update(self, group: Group, parameter: Tensor, policy: Any) -> None:
         """Apply the rule to one parameter, in place."""
         if parameter not in self.state:
             self.state[parameter] = self.initial_slots(group, parameter)
         gradient = parameter.grad
         rule = self.rule.update_rows if gradient.is_sparse else self.rule.update_dense
-        policy, shared = self.policy(group, parameter.dtype), self.shared(group)
-        rule(policy, shared, parameter, self.state[parameter], gradient)
+        rule(policy, self.shared(group), parameter, self.state[parameter], gradient)
 
     def policy(self, group: Group, dtype: torch.dtype) -> Any:
         """Return the rule's hyper-parameters, numbers as 0-d tensors of ``dtype``."""
@@ -173,6 +173,21 @@ class RuleOptimizer(TrainV1, Optimizer):
         """Return the slots, then the shared powers as 0-d float32 tensors."""
         shared = self.shared(self.param_groups[0]).values()
         return [*super().variables(), *map(torch.tensor, shared)]
+
+
+class Policies:
+    """The policies of one step, made once for each group and dtype."""
+
+    def __init__(self, optimizer: RuleOptimizer) -> None:
+        self.optimizer = optimizer
+        self.made: dict[tuple[int, torch.dtype], Any] = {}
+
+    def of(self, group: Group, dtype: torch.dtype) -> Any:
+        """Return the hyper-parameters of a group for a parameter of ``dtype``."""
+        key = id(group), dtype
+        if key not in self.made:
+            self.made[key] = self.optimizer.policy(group, dtype)
+        return self.made[key]
 
 
 TORCH_NAMES = {"learning_rate": "lr"}

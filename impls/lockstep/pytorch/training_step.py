@@ -17,15 +17,14 @@ from lockstep.pytorch.gradients import Pairs
 from lockstep.pytorch.lr_scheduler import write
 from lockstep.pytorch.post_process import post_process_gradients
 from lockstep.pytorch.reduction import reduce_gradients
+from lockstep.pytorch.step_state import check_saved
 from lockstep.pytorch.summaries import TensorBoardRecorder
 from lockstep.spec import optimize_loss as words
+from lockstep.spec import step_arguments as border
 from lockstep.spec.reduction import Reduction
 from lockstep.spec.summaries import Recorder, Summaries
 
 __all__ = ["TrainingStep"]
-
-OWN = ("optimizer", "global_step", "micro_step", "accumulators")
-"""The keys of ``state_dict``."""
 
 
 class TrainingStep:
@@ -149,6 +148,8 @@ class TrainingStep:
         """Say whether the sum, this micro-batch included, has to wait for more."""
         flag = self.skip_update_ph if skip_update is None else skip_update
         flag = flag() if callable(flag) else flag
+        if not self.settings.strict:
+            border.check_flag("skip_update", flag, answered=True)
         if flag is None:
             return self.micro_step + 1 < self.settings.iter_size
         return bool(flag)
@@ -248,7 +249,11 @@ class TrainingStep:
         sums = [
             total if total is None else total.clone() for total in self.accumulators
         ]
-        numbers = {"global_step": int(self.global_step), "micro_step": self.micro_step}
+        numbers = {
+            "global_step": int(self.global_step),
+            "micro_step": self.micro_step,
+            "iter_size": self.settings.iter_size,
+        }
         return {
             "optimizer": self.optimizer.state_dict(),
             **numbers,
@@ -261,28 +266,9 @@ class TrainingStep:
         Raises:
             ValueError: the state of something else; nothing has changed then.
         """
-        sums = self.check_saved(state_dict)
+        sums = check_saved(self, state_dict)
         self.optimizer.load_state_dict(state_dict["optimizer"])
-        self.global_step.fill_(int(state_dict["global_step"]))
-        self.micro_step = int(state_dict["micro_step"])
+        self.global_step.fill_(state_dict["global_step"])
+        self.micro_step = state_dict["micro_step"]
         self.accumulators = sums
         self._absent = None
-
-    def check_saved(self, state_dict: Mapping[str, Any]) -> list[Tensor | None]:
-        """Return the saved sums on the devices of the parameters."""
-        if not isinstance(state_dict, Mapping) or set(state_dict) != set(OWN):
-            found = isinstance(state_dict, Mapping)
-            got = ", ".join(map(str, state_dict)) if found else repr(state_dict)
-            raise words.other_state(got or "nothing")
-        saved = state_dict["accumulators"]
-        shapes = [None if t is None else tuple(t.shape) for t in saved]
-        fits = len(shapes) == len(self.parameters) and all(
-            shape in (None, tuple(p.shape))
-            for shape, p in zip(shapes, self.parameters, strict=True)
-        )
-        if not fits:
-            raise words.other_state(f"sums of shapes {shapes}")
-        return [
-            None if total is None else total.to(p.device, copy=True)
-            for total, p in zip(saved, self.parameters, strict=True)
-        ]

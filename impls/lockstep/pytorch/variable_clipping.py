@@ -15,6 +15,7 @@ from lockstep.pytorch.core.clip_rows import clip_rows, excess
 from lockstep.pytorch.gradients import named_parameters
 from lockstep.pytorch.wrapper import OptimizerWrapper
 from lockstep.spec import variable_clipping as words
+from lockstep.spec.agn import refuse_row_clipping_around
 from lockstep.spec.mixed_precision import clips_outside
 
 __all__ = ["VariableClippingOptimizer"]
@@ -114,6 +115,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
             listed[parameter] = axes
         if not strict:
             words.check_max_norm(max_norm)
+            refuse_row_clipping_around(opt)
         super().__init__(opt)
         self.vars_to_clip_dims = listed
         self.max_norm = max_norm

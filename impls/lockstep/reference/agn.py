@@ -18,6 +18,7 @@ from lockstep.reference.optimizers import (
     check_pairs,
 )
 from lockstep.reference.variable import Variable
+from lockstep.reference.variable_clipping import share_row_limits
 from lockstep.spec import agn as words
 from lockstep.spec.agn import (
     DELTA,
@@ -145,9 +146,13 @@ class AGNOptimizer(Optimizer):
         """End a round for these variables: push what was gathered, then pull."""
         gathered = [a.value for a in self.accumulators(variables)]
         means = mean_changes(gathered, self.communication_period)
-        names = [variable.name for variable in variables]
+        names = [self.custom_getter.names[variable] for variable in variables]
         optimizer = None if self.commit == DELTA else self.inner_optimizer
         changes = dict(zip(names, means, strict=True))
+        if not self.strict:
+            for variable in variables:
+                shared = self.custom_getter._global_map[variable]
+                share_row_limits(variable, shared, self.inner_optimizer)
         self.custom_getter.center.push(Update(changes, optimizer))
         self.begin_round(variables)
 
@@ -157,11 +162,11 @@ class AGNOptimizer(Optimizer):
 
     def begin_round(self, variables: Iterable[Variable]) -> None:
         """Set these variables to the shared ones and forget what was gathered."""
-        variables = list(variables)
-        pulled = self.custom_getter.center.pull([v.name for v in variables])
+        variables, getter = list(variables), self.custom_getter
+        pulled = getter.center.pull([getter.names[variable] for variable in variables])
         accumulators = self.accumulators(variables)
         for variable, accumulator in zip(variables, accumulators, strict=True):
-            variable.value = pulled[variable.name]
+            variable.value = pulled[getter.names[variable]]
             accumulator.value = np.zeros_like(accumulator.value)
 
     def get_init_op(self, task_index: int) -> None:

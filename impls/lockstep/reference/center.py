@@ -12,6 +12,7 @@ from lockstep.reference.optimizers import base_of
 from lockstep.reference.state import Slots
 from lockstep.reference.variable import Variable
 from lockstep.spec import agn as words
+from lockstep.spec import agn_getter
 from lockstep.spec.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME, Update
 
 __all__ = ["AGNCustomGetter", "Center"]
@@ -33,16 +34,16 @@ class Center:
         self.slots: dict[Variable, Slots] = {}
         self.lock = words.CenterLock()
 
-    def join(self, variable: Variable) -> Variable:
+    def join(self, name: str, variable: Variable) -> Variable:
         """Return the shared variable of this name; the first worker's is copied."""
-        shared = self.variables.get(variable.name)
-        if shared is None:
-            name = f"{GLOBAL_VARIABLE_NAME}/{variable.name}"
-            shared = self.variables[variable.name] = Variable(name, variable.value)
+        if name not in self.variables:
+            full = f"{GLOBAL_VARIABLE_NAME}/{name}"
+            self.variables[name] = Variable(full, variable.value)
+        shared = self.variables[name]
         found = shared.shape, shared.dtype
         if found != (variable.shape, variable.dtype):
             told = [f"{v.dtype} {list(v.shape)}" for v in (shared, variable)]
-            raise words.other_center(variable.name, *told)
+            raise words.other_center(name, *told)
         return shared
 
     def pull(self, names: Iterable[str]) -> dict[str, Array]:
@@ -88,37 +89,72 @@ class AGNCustomGetter:
 
     Args:
         worker_device: accepted, no effect.
-        center: the :class:`Center` of the other workers; None makes one.
+        center: the :class:`Center` of the other workers, their getter's ``center``;
+            None makes one.
         strict: as ``tf.contrib.opt.AGNCustomGetter`` (1.15): until the init op has run
             an accumulator holds the variable's value.
 
     Attributes:
         center: what the workers share.
+        names: variable -> its name there.
+
+    Raises:
+        GetterError: a TypeError; ``center`` is none.
     """
 
     def __init__(
         self, worker_device: Any, center: Center | None = None, strict: bool = False
     ) -> None:
+        agn_getter.check_center(center, Center)
         self.worker_device = worker_device
         self.center = Center() if center is None else center
         self.strict = strict
+        self.names: dict[Variable, str] = {}
+        self.may_add = False
         self._global_map: dict[Variable, Variable] = {}
         self._grad_map: dict[Variable, Variable] = {}
 
     def __call__(self, variables: Iterable[Variable]) -> list[Variable]:
         """Enter trainable variables and return them; those known stay as they are.
 
+        A name that is there already gets a number, so that workers whose variables come
+        in one order agree. The worker that fills the center may add to it later; others
+        find what is there.
+
         Raises:
-            UnsupportedError: a ValueError; the shared variable of a name has another
-                shape or dtype.
+            GetterError: a TypeError; no variables.
+            UnsupportedError: a ValueError; the center has no variable of a name, or
+                one of another shape or dtype.
         """
-        entered = list(variables)
-        for variable in entered:
-            if variable not in self._global_map:
-                self._global_map[variable] = self.center.join(variable)
-                # Quirk: docs/differences.md#agn-accumulator-start
-                start = variable.value
-                start = start if self.strict else np.zeros_like(start)
-                name = f"{GRAD_VARIABLE_NAME}/{variable.name}"
-                self._grad_map[variable] = Variable(name, start)
+        entered = list(agn_getter.require_several(variables, is_variable, "variables"))
+        for found in entered:
+            if not is_variable(found):
+                got = f"{type(found).__name__} among them"
+                raise agn_getter.not_variables("variables", got)
+        new = self._named(entered)
+        self.may_add = self.may_add or not self.center.variables
+        if not self.may_add:
+            agn_getter.check_names(self.center.variables, list(new))
+        for name, variable in new.items():
+            self._global_map[variable] = self.center.join(name, variable)
+            self.names[variable] = name
+            # Quirk: docs/differences.md#agn-accumulator-start
+            start = variable.value
+            start = start if self.strict else np.zeros_like(start)
+            full = f"{GRAD_VARIABLE_NAME}/{name}"
+            self._grad_map[variable] = Variable(full, start)
         return entered
+
+    def _named(self, variables: Iterable[Variable]) -> dict[str, Variable]:
+        """Return what is new, by its name at the center."""
+        new: dict[str, Variable] = {}
+        for variable in variables:
+            if variable not in self._global_map and variable not in new.values():
+                taken = {*self.names.values(), *new}
+                new[words.unused_name(variable.name, taken)] = variable
+        return new
+
+
+def is_variable(found: Any) -> bool:
+    """Tell whether this is a variable of the reference."""
+    return isinstance(found, Variable)

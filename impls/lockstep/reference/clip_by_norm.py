@@ -14,13 +14,18 @@ from lockstep.reference.clip_by_global_norm import (
     norm_in_float32,
     scale_in_float32,
 )
-from lockstep.reference.optimizers import Pairs
+from lockstep.reference.optimizers import Pairs, require_variable
 from lockstep.reference.variable import Variable
 from lockstep.spec import clip_by_global_norm as words
 from lockstep.spec.larc import absent_gradient
-from lockstep.spec.pairs import as_pairs
+from lockstep.spec.pairs import as_pairs, require_shape
 
-__all__ = ["clip_by_global_norm", "clip_gradients_by_norm", "require_present"]
+__all__ = [
+    "as_variable_pairs",
+    "clip_by_global_norm",
+    "clip_gradients_by_norm",
+    "require_present",
+]
 
 
 def clip_by_global_norm(
@@ -49,6 +54,7 @@ def clip_by_global_norm(
     gradients = [as_array(entry, position) for position, entry in enumerate(entries)]
     if not strict:
         words.check_limit(words.CLIP, "clip_norm", clip_norm)
+        words.check_norm(use_norm)
     norm = norm_in_float32(gradients) if use_norm is None else as_norm(use_norm)
     scale = clip_scale(norm, clip_norm)
     # Quirk: docs/differences.md#clip-scalar
@@ -71,7 +77,7 @@ def clip_gradients_by_norm(
     Returns:
         The pairs, with clipped gradients.
     """
-    pairs = as_pairs(grads_and_vars, words.BY_NORM)
+    pairs = as_variable_pairs(grads_and_vars, words.BY_NORM, strict)
     gradients = [gradient for gradient, _ in pairs]
     if strict:
         require_present(words.BY_NORM, pairs)
@@ -81,6 +87,19 @@ def clip_gradients_by_norm(
     clipped, _ = clip_by_global_norm(gradients, clip_gradients, norm, strict=strict)
     variables = [variable for _, variable in pairs]
     return [(cast(g, v), v) for g, v in zip(clipped, variables, strict=True)]
+
+
+def as_variable_pairs(grads_and_vars: Iterable[Any], owner: str, strict: bool) -> Pairs:
+    """Return pairs (gradient or None, variable); strict: of any shapes."""
+    pairs = as_pairs(grads_and_vars, owner)
+    for gradient, variable in pairs:
+        require_variable(variable, owner)
+        if gradient is not None and not strict:
+            is_sparse = isinstance(gradient, Rows)
+            found = gradient.values.shape[1:] if is_sparse else np.shape(gradient)
+            wanted = variable.shape[1:] if is_sparse else variable.shape
+            require_shape(owner, variable.name, found, wanted)
+    return pairs
 
 
 def require_present(owner: str, pairs: Pairs) -> None:

@@ -12,7 +12,7 @@ from lockstep.reference.rows import sum_duplicates
 
 __all__ = ["clip_factor", "global_norm", "lane_sum", "scale_gradients"]
 
-LANES = 8
+LANES, LEAF = 8, 1 << 13
 
 
 def global_norm(gradients: Sequence[Array | Rows], dtype: np.dtype[Any]) -> Array:
@@ -42,11 +42,15 @@ def half_square_sum(gradient: Array | Rows, dtype: np.dtype[Any]) -> Array:
 def lane_sum(values: Array) -> Array:
     """Return the sum of all elements, in their dtype: 0-d.
 
-    The order of the additions is that of the original's kernel: eight lanes side by
-    side, the lanes folded in halves, then what is left over.
+    Up to 8192 elements the order of the additions is that of the original's kernel:
+    eight lanes side by side, the lanes folded in halves, then what is left over. More
+    it deals out to threads, in an order that depends on the machine: these are added
+    up in float64, and the sum is rounded once.
     """
     flat = values.ravel()
     with np.errstate(over="ignore", invalid="ignore"):
+        if flat.size > LEAF:
+            return np.asarray(np.sum(flat, dtype=np.float64).astype(flat.dtype))
         whole = flat.size - flat.size % LANES
         lanes = np.add.reduce(flat[:whole].reshape(-1, LANES), axis=0)
         while lanes.size > 1:

@@ -26,7 +26,7 @@ from lockstep.reference.optimizers import (
 from lockstep.reference.regularizer import REGISTERED
 from lockstep.reference.skipping import SkippingWrapper, Verdict
 from lockstep.reference.variable import Variable
-from lockstep.reference.variable_clipping import VariableClippingOptimizer
+from lockstep.reference.variable_clipping import share_row_limits
 from lockstep.spec import mixed_precision as words
 from lockstep.spec.agn import refuse_masters_around
 
@@ -71,7 +71,8 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     ) -> None:
         if not isinstance(optimizer, Optimizer):
             raise words.not_an_optimizer(optimizer, "lockstep.reference optimizer")
-        refuse_masters_around(optimizer, strict)
+        if not strict:
+            refuse_masters_around(optimizer)
         words.check_clip_norm(clip_norm)
         words.check_at_floor(at_floor, floor_patience)
         super().__init__(optimizer, at_floor, floor_patience, clip_norm, strict)
@@ -283,13 +284,3 @@ def counts_of(scale: Any) -> list[Array]:
 def make_master(variable: Variable) -> Variable:
     """Return the float32 master of a variable; it begins with the variable's value."""
     return Variable(words.master_name(variable.name), variable.value, np.float32)
-
-
-def share_row_limits(variable: Variable, master: Variable, inner: Any) -> None:
-    """Let row clipping inside limit a new master as it would the variable."""
-    while inner is not None:
-        if isinstance(inner, VariableClippingOptimizer):
-            listed = inner.vars_to_clip_dims
-            if variable in listed:
-                listed[master] = listed[variable]
-        inner = vars(inner).get("inner_optimizer")

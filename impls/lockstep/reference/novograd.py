@@ -9,6 +9,7 @@ import numpy as np
 
 from lockstep.interface import Array, Rows
 from lockstep.reference import momentum
+from lockstep.reference.clip_gradients import lane_sum
 from lockstep.reference.rows import densify
 from lockstep.reference.state import Shared, Slots
 
@@ -65,7 +66,7 @@ def policy_of(
 def square_norm(gradient: Array) -> Array:
     """Return |g|^2, the sum of the squares of all elements: 0-d, wide."""
     wide = gradient.astype(np.promote_types(gradient.dtype, np.float32))
-    return np.asarray(np.sum(wide * wide))
+    return lane_sum(wide * wide)
 
 
 def next_moment(policy: Policy, moment: Array, square: Array) -> Array:

@@ -24,6 +24,7 @@ from lockstep.reference.optimizers import (
 from lockstep.reference.training_step import TrainingStep
 from lockstep.reference.variable import Variable
 from lockstep.spec import optimize_loss as words
+from lockstep.spec import step_arguments as border
 from lockstep.spec.reduction import Reduction
 from lockstep.spec.summaries import check_summaries
 
@@ -100,7 +101,8 @@ def optimize_loss(
     Raises:
         ValueError: an unknown name (the nearest is given), a value out of its range, no
             ``var_list``.
-        TypeError: an argument that the optimizer needs or does not have.
+        TypeError: an argument that the optimizer needs or does not have; a
+            ``learning_rate_decay_fn`` that cannot be called with the steps.
         KeyError: "AdamW" without ``weight_decay``.
         RuntimeError: ``loss`` is no function.
         AttributeError and ValueError in one: clipping and LARC together.
@@ -118,12 +120,18 @@ def optimize_loss(
         has_flag=skip_update_ph is not None,
         strict=strict,
     )
+    border.check_given(
+        strict,
+        learning_rate_decay_fn=learning_rate_decay_fn,
+        optimizer_params=optimizer_params,
+        loss_scaling_params=loss_scaling_params,
+        skip_update_ph=skip_update_ph,
+        reduction=reduction,
+    )
     names = check_summaries(summaries, words.OWNER)
     if not callable(loss):
         raise words.loss_not_callable(loss)
-    if var_list is None:
-        raise words.no_variables("var_list, since NumPy cannot find variables")
-    step = TrainingStep(settings, loss, list(var_list), learning_rate_decay_fn)
+    step = TrainingStep(settings, loss, trained(var_list), learning_rate_decay_fn)
     step.summaries, step.skip_update_ph = names, skip_update_ph
     step.model, step.reduction = model, reduction
     if settings.makes_scaler:
@@ -133,12 +141,27 @@ def optimize_loss(
     return step
 
 
+def trained(var_list: Any) -> list[Variable]:
+    """Return the variables to train."""
+    expected = "variables, since NumPy cannot find them"
+    if var_list is None:
+        raise words.no_variables(expected, "None")
+    variables = border.listed(var_list, Variable)
+    for variable in variables:
+        if not isinstance(variable, Variable):
+            raise border.not_a_variable("lockstep.reference.Variable", variable)
+    border.check_once(variables, lambda variable: variable.name)
+    if not variables:
+        raise words.no_variables(expected, "an empty list")
+    return variables
+
+
 def make_optimizer(
     step: TrainingStep, optimizer: Any, optimizer_params: Mapping[str, Any] | None
 ) -> Optimizer:
     """Make the optimizer from its name or class; by default take one that is made."""
     strict = step.settings.strict
-    arguments = words.arguments_for(optimizer, optimizer_params, strict)
+    arguments = words.arguments_for(optimizer, optimizer_params, strict, "reference")
     if isinstance(optimizer, Optimizer):
         if strict or arguments:
             raise words.instance(optimizer, arguments)
@@ -154,9 +177,13 @@ def make_optimizer(
     make = make_of(optimizer, strict)
     if not callable(make):
         raise words.not_an_optimizer(optimizer, "lockstep.reference optimizer")
+    words.check_maker(make)
     arguments.pop("use_locking", None)
     rate = {words.rate_argument(make): float(step.learning_rate)}
-    return make(**rate, **arguments)
+    made = make(**rate, **arguments)
+    if not isinstance(made, Optimizer):
+        raise words.not_an_optimizer(made, "lockstep.reference optimizer")
+    return made
 
 
 def make_of(optimizer: Any, strict: bool) -> Callable[..., Optimizer]:

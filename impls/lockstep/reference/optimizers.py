@@ -264,14 +264,19 @@ def check_pairs(grads_and_vars: Iterable[Any], owner: str) -> Pairs:
     """Return the checked pairs; nothing has changed when this raises."""
     pairs = as_pairs(grads_and_vars, owner)
     for gradient, variable in pairs:
-        if not isinstance(variable, Variable):
-            remedy = "put the gradient first and the variable second"
-            got = type(variable).__name__
-            text = sentence(owner, "pairs (gradient, Variable)", got, remedy)
-            raise MalformedPairsError(text)
+        require_variable(variable, owner)
         check_gradient(gradient, variable, owner)
     require_gradients(pairs, owner, [variable.name for _, variable in pairs])
     return pairs
+
+
+def require_variable(variable: Any, owner: str) -> None:
+    """Raise unless the second of a pair is a variable."""
+    if not isinstance(variable, Variable):
+        remedy = "put the gradient first and the variable second"
+        got = type(variable).__name__
+        text = sentence(owner, "pairs (gradient, Variable)", got, remedy)
+        raise MalformedPairsError(text)
 
 
 def check_gradient(gradient: Any, variable: Variable, owner: str) -> None:

@@ -11,13 +11,17 @@ import numpy.typing as npt
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.reference import larc
 from lockstep.reference.clip_by_global_norm import norm_in_float32
-from lockstep.reference.clip_by_norm import clip_gradients_by_norm, require_present
+from lockstep.reference.clip_by_norm import (
+    as_variable_pairs,
+    clip_gradients_by_norm,
+    require_present,
+)
 from lockstep.reference.optimizers import Pairs
 from lockstep.reference.variable import Variable
 from lockstep.spec import larc as words
 from lockstep.spec import summaries as telling
 from lockstep.spec.larc import LarcPolicy
-from lockstep.spec.pairs import as_pairs, require_like
+from lockstep.spec.pairs import require_like
 from lockstep.spec.summaries import Recorder, Summaries
 
 __all__ = ["apply_larc", "post_process_gradients"]
@@ -59,8 +63,10 @@ def post_process_gradients(
         The pairs, with processed gradients.
     """
     asked = Summaries(telling.check_summaries(summaries, OWNER), recorder)
+    telling.check_recorder(recorder, OWNER)
     policy = None if larc_params is None else words.larc_policy(larc_params, strict)
-    pairs = as_pairs(grads_and_vars, OWNER)
+    pairs = as_variable_pairs(grads_and_vars, OWNER, strict)
+    rate = None if policy is None else as_rate(lr, policy)
     if strict and (policy or GLOBAL_NORM in asked.names):
         require_present(OWNER, pairs)
     record_norm(asked, GLOBAL_NORM, pairs, strict)
@@ -69,14 +75,16 @@ def post_process_gradients(
     record_pairs(asked, pairs)
     if clip_gradients is not None:
         record_norm(asked, telling.CLIPPED_NORM, pairs, strict)
-    return pairs if policy is None else apply_larc(policy, pairs, lr, asked)
+    if policy is None or rate is None:
+        return pairs
+    return apply_larc(policy, pairs, rate, asked)
 
 
 def apply_larc(
-    policy: LarcPolicy, pairs: Pairs, lr: npt.ArrayLike, asked: Summaries
+    policy: LarcPolicy, pairs: Pairs, rate: Array, asked: Summaries
 ) -> Pairs:
     """Multiply each gradient that is present by its ratio."""
-    rate, present = as_rate(lr, policy), [pair for pair in pairs if pair[0] is not None]
+    present = [pair for pair in pairs if pair[0] is not None]
     gradients = [check_like(gradient, variable) for gradient, variable in present]
     if not policy.guarded:
         shapes = [variable.shape for _, variable in present]
@@ -106,6 +114,8 @@ def check_like(gradient: Gradient, variable: Variable) -> Array | Rows:
 
 def as_rate(lr: Any, policy: LarcPolicy) -> Array:
     """Return the learning rate in float32: 0-d."""
+    if policy.guarded:
+        words.check_rate(lr)
     rate = np.asarray(lr)
     if rate.shape or not np.issubdtype(rate.dtype, np.number):
         raise words.bad_rate(repr(lr))

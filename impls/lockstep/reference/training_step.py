@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from lockstep.reference.post_process import post_process_gradients
 from lockstep.reference.reduction import reduce_gradients
 from lockstep.reference.variable import Variable
 from lockstep.spec import optimize_loss as words
+from lockstep.spec import step_arguments as border
 from lockstep.spec.reduction import Reduction
 from lockstep.spec.summaries import Recorder, Summaries
 
@@ -83,7 +84,7 @@ class TrainingStep:
             None: a loss of the reference is its gradients, so it has no value.
         """
         self.learning_rate = self.next_rate()
-        loss = partial(self.loss, *inputs)
+        loss = partial(self.gradients_of, inputs)
         pairs = self.optimizer.compute_gradients(loss, self.variables)
         if self.settings.accumulates:
             waits = self.waits(skip_update)
@@ -95,6 +96,21 @@ class TrainingStep:
                 return
         self.apply(pairs)
         self.clear()
+
+    def gradients_of(self, inputs: Sequence[Any]) -> list[Gradient]:
+        """Return what the loss answers, if it is a gradient for each variable."""
+        found = self.loss(*inputs)
+        count = len(self.variables)
+        # The rows of an array would pass for gradients, and the keys of a dict.
+        other = isinstance(found, str | Mapping | np.ndarray | Rows)
+        if other or not isinstance(found, Iterable):
+            raise border.wrong_answer(found, count)
+        gradients = list(found)
+        if len(gradients) != count:
+            raise border.wrong_answer(gradients, count)
+        for gradient, variable in zip(gradients, self.variables, strict=True):
+            require_shape(gradient, variable)
+        return gradients
 
     def next_rate(self) -> Any:
         """Return the rate at the steps applied so far."""
@@ -127,6 +143,8 @@ class TrainingStep:
         """Say whether the sum, this micro-batch included, has to wait for more."""
         flag = self.skip_update_ph if skip_update is None else skip_update
         flag = flag() if callable(flag) else flag
+        if not self.settings.strict:
+            border.check_flag("skip_update", flag, answered=True)
         if flag is None:
             return self.micro_step + 1 < self.settings.iter_size
         return bool(flag)
@@ -197,6 +215,18 @@ def base_of(optimizer: Any) -> RuleOptimizer:
     while not isinstance(optimizer, RuleOptimizer):
         optimizer = optimizer.inner_optimizer
     return optimizer
+
+
+def require_shape(gradient: Gradient, variable: Variable) -> None:
+    """Raise for a gradient whose shape is not that of its variable."""
+    if gradient is None:
+        return
+    if isinstance(gradient, Rows):
+        found, wanted = gradient.values.shape[1:], variable.shape[1:]
+    else:
+        found, wanted = np.shape(gradient), variable.shape
+    if tuple(found) != tuple(wanted):
+        raise border.wrong_shape(variable.name, tuple(wanted), tuple(found))
 
 
 def check_accumulated(pairs: Pairs) -> None:

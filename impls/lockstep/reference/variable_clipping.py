@@ -13,9 +13,10 @@ from lockstep.reference.clip_rows import clip_rows, excess
 from lockstep.reference.optimizers import Optimizer, check_pairs
 from lockstep.reference.variable import Variable
 from lockstep.spec import variable_clipping as words
+from lockstep.spec.agn import refuse_row_clipping_around
 from lockstep.spec.mixed_precision import clips_outside
 
-__all__ = ["VariableClippingOptimizer"]
+__all__ = ["VariableClippingOptimizer", "share_row_limits"]
 
 Axes = tuple[int, ...]
 
@@ -69,6 +70,7 @@ class VariableClippingOptimizer(Optimizer):
         listed = {v: words.listed_axes(v.name, d) for v, d in vars_to_clip_dims.items()}
         if not strict:
             words.check_max_norm(max_norm)
+            refuse_row_clipping_around(opt)
             for variable, axes in listed.items():
                 listed[variable] = resolved(variable, axes)
             refuse_masters(opt, listed)
@@ -157,6 +159,16 @@ class VariableClippingOptimizer(Optimizer):
         if name == "inner_optimizer":
             raise AttributeError(name)
         return getattr(self.inner_optimizer, name)
+
+
+def share_row_limits(variable: Variable, other: Variable, inner: Any) -> None:
+    """Let row clipping inside limit what stands for a variable as it would that."""
+    while inner is not None:
+        if isinstance(inner, VariableClippingOptimizer):
+            listed = inner.vars_to_clip_dims
+            if variable in listed:
+                listed[other] = listed[variable]
+        inner = vars(inner).get("inner_optimizer")
 
 
 def refuse_masters(opt: Optimizer, listed: Iterable[Variable]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from lockstep.interface import StepReport
@@ -21,7 +21,7 @@ from lockstep.spec.errors import (
     sentence,
     unknown_name,
 )
-from lockstep.spec.pipeline import classes_of
+from lockstep.spec.pipeline import has_layer, stages_of
 
 __all__ = [
     "COMMITS",
@@ -45,10 +45,19 @@ __all__ = [
     "other_groups",
     "refuse_iterator",
     "refuse_masters_around",
+    "refuse_row_clipping_around",
     "report",
+    "unused_name",
 ]
 
 WRAPPER, GETTER = "AGNOptimizer", "AGNCustomGetter"
+MASTERS, ROW_CLIPPING = "MixedPrecisionOptimizerWrapper", "VariableClippingOptimizer"
+KERAS_SCALE = "LossScaleOptimizer"
+"""A wrapper of Keras' own."""
+WITHOUT_MASTERS = (
+    f"{WRAPPER} shares what it trains: let that be float32, with "
+    f"MixedPrecisionLossScaleOptimizer around {WRAPPER} if the loss is to be scaled"
+)
 
 GLOBAL_VARIABLE_NAME = "global_center_variable"
 """What comes before a variable's name in the name of the shared one."""
@@ -112,48 +121,48 @@ class CenterLock:
         return CenterLock, ()
 
 
-MASTERS = "MixedPrecisionOptimizerWrapper"
-SCALES = ("MixedPrecisionLossScaleOptimizer", "LossScaleOptimizer")
-"""Wrappers with a loss scale; the second is Keras' own."""
-
-
 def check_optimizer(opt: object, kind: type, expected: str) -> None:
     """Raise unless ``opt`` is of the host's ``kind`` and may be stepped twice.
 
     Raises:
         NotAnOptimizerError: no optimizer of the host, which ``expected`` names.
-        UnsupportedError: at any depth it scales losses, so that its gradients are not
-            to be added, or trains masters, which nobody shares.
+        UnsupportedError: it scales losses, so that its gradients are not to be added;
+            it trains masters, or shares weights itself.
     """
     if not isinstance(opt, kind):
         got, remedy = type(opt).__name__, "pass the optimizer of this worker"
         if isinstance(opt, type):
             got, remedy = f"the class {opt.__name__}", "pass an instance"
         raise NotAnOptimizerError(sentence(WRAPPER, f"a {expected}", got, remedy))
-    classes = set(classes_of(opt))
-    if MASTERS in classes:
-        raise masters_unshared(WRAPPER, "inside of")
-    if classes.intersection(SCALES) or getattr(opt, "loss_scale", None) is not None:
+    if has_layer(opt, MASTERS):
+        expected = "an optimizer of the worker's own variables"
+        raise UnsupportedError(sentence(WRAPPER, expected, MASTERS, WITHOUT_MASTERS))
+    scaled = "unscale" in stages_of(opt) or has_layer(opt, KERAS_SCALE)
+    if scaled or getattr(opt, "loss_scale", None) is not None:
         remedy = f"wrap the other way round: the loss scale around {WRAPPER}"
         expected, got = "an optimizer of unscaled gradients", type(opt).__name__
         raise UnsupportedError(sentence(WRAPPER, expected, got, remedy))
+    if has_layer(opt, WRAPPER):
+        remedy = "its weights are shared already; make one for each worker"
+        expected = "the optimizer that a worker trains with"
+        raise UnsupportedError(sentence(WRAPPER, expected, WRAPPER, remedy))
 
 
-def refuse_masters_around(optimizer: object, strict: bool) -> None:
-    """Raise for masters around this wrapper, at any depth, before anything is made.
-
-    Strict: the first step raises, if a variable has a master.
-    """
-    if not strict and WRAPPER in classes_of(optimizer):
-        raise masters_unshared(MASTERS, "around")
+def refuse_masters_around(opt: object) -> None:
+    """Raise for an optimizer that is to train masters but shares the variables."""
+    if has_layer(opt, WRAPPER):
+        expected = "an optimizer that can be given masters"
+        raise UnsupportedError(sentence(MASTERS, expected, WRAPPER, WITHOUT_MASTERS))
 
 
-def masters_unshared(owner: str, place: str) -> UnsupportedError:
-    """Build the error for masters on either side of this wrapper."""
-    expected = "the model's own variables to be trained, for workers share those"
-    got = f"masters {place} {WRAPPER}"
-    remedy = f"keep them in float32, with {SCALES[0]} around {WRAPPER}"
-    return UnsupportedError(sentence(owner, expected, got, remedy))
+def refuse_row_clipping_around(opt: object) -> None:
+    """Raise for an optimizer whose shared weights the clipping would not see."""
+    if has_layer(opt, WRAPPER):
+        expected = "an optimizer of the listed variables alone"
+        remedy = (
+            f"put the row clipping inside of {WRAPPER}: it cuts the shared rows too"
+        )
+        raise UnsupportedError(sentence(ROW_CLIPPING, expected, WRAPPER, remedy))
 
 
 def accumulates(opt: str) -> UnsupportedError:
@@ -231,6 +240,18 @@ def other_center(name: str, shared: str, own: str) -> UnsupportedError:
     """Build the error for a variable that is not like the shared one of its name."""
     expected, remedy = f"{name!r} to be {shared}, as the shared one", "use another name"
     return UnsupportedError(sentence(GETTER, expected, own, remedy))
+
+
+def unused_name(name: str, taken: Container[str]) -> str:
+    """Return the name of a variable at the center, with a number if it is taken.
+
+    Names may repeat within a worker. Workers whose variables come in one order agree.
+    """
+    found, count = name, 0
+    while found in taken:
+        count += 1
+        found = f"{name}#{count}"
+    return found
 
 
 def nothing_to_start() -> NoGradientsError:

@@ -6,10 +6,23 @@ from collections.abc import Iterator, Sequence, ValuesView
 from numbers import Real
 from typing import Any
 
-from lockstep.spec.errors import MalformedPairsError, NotASequenceError, sentence
+from lockstep.spec.errors import (
+    MalformedPairsError,
+    NotASequenceError,
+    OutOfRangeError,
+    sentence,
+)
 from lockstep.spec.ranges import is_positive, require
 
-__all__ = ["BY_NORM", "CLIP", "as_list", "bad_norm", "check_limit", "not_a_tensor"]
+__all__ = [
+    "BY_NORM",
+    "CLIP",
+    "as_list",
+    "bad_norm",
+    "check_limit",
+    "check_norm",
+    "not_a_tensor",
+]
 
 CLIP = "clip_by_global_norm"
 BY_NORM = "clip_gradients_by_norm"
@@ -44,11 +57,18 @@ def check_limit(owner: str, name: str, limit: Any) -> None:
     require(owner, name, limit, fine, "a finite number > 0")
 
 
+def check_norm(use_norm: Any) -> None:
+    """Raise for a Python number below 0; tensors are not looked at.
+
+    Infinity and NaN pass: norms of gradients that overflowed are like that.
+    """
+    if isinstance(use_norm, int | float) and use_norm < 0:
+        raise OutOfRangeError(_about_norm("a number >= 0", repr(use_norm)))
+
+
 def bad_norm(got: str) -> MalformedPairsError:
     """Build the error for a ``use_norm`` that is not one number."""
-    remedy = "pass the norm of all tensors, or leave it out"
-    expected = "a number or a 0-d tensor"
-    return MalformedPairsError(sentence(f"{CLIP}: use_norm", expected, got, remedy))
+    return MalformedPairsError(_about_norm("a number or a 0-d tensor", got))
 
 
 def not_a_tensor(position: int, got: str) -> MalformedPairsError:
@@ -56,3 +76,8 @@ def not_a_tensor(position: int, got: str) -> MalformedPairsError:
     expected = f"a tensor or None at position {position}"
     remedy = "convert it to a tensor first"
     return MalformedPairsError(sentence(f"{CLIP}: t_list", expected, got, remedy))
+
+
+def _about_norm(expected: str, got: str) -> str:
+    remedy = "pass the norm of all tensors, or leave it out"
+    return sentence(f"{CLIP}: use_norm", expected, got, remedy)

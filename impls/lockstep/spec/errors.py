@@ -31,12 +31,14 @@ __all__ = [
     "NotReducedError",
     "NotScalableError",
     "OutOfRangeError",
+    "RateFunctionError",
     "ScaleStalledError",
     "ShapeError",
     "UnknownArgumentError",
     "UnknownNameError",
     "UnsupportedError",
     "UnusableScaleError",
+    "VarListError",
     "nearest",
     "no_device",
     "sentence",
@@ -73,7 +75,7 @@ class AxesError(LockstepError, TypeError):
 
 
 class GetterError(LockstepError, TypeError):
-    """``custom_getter`` is no ``AGNCustomGetter`` of this backend."""
+    """No ``AGNCustomGetter`` of this backend, or what such a getter cannot take."""
 
 
 class NotFromGetterError(LockstepError, KeyError):
@@ -115,6 +117,14 @@ class MissingDecayError(LockstepError, KeyError):
 
 class LossNotCallableError(LockstepError, RuntimeError):
     """A loss that has been computed already, where each step computes it anew."""
+
+
+class RateFunctionError(LockstepError, TypeError, ValueError):
+    """What should be a function from the steps to the rate cannot be called so."""
+
+
+class VarListError(LockstepError, TypeError, ValueError):
+    """``var_list`` is no list of variables, or names one twice."""
 
 
 class OutOfRangeError(LockstepError, ValueError):

@@ -23,6 +23,7 @@ __all__ = [
     "absent_gradient",
     "bad_names",
     "bad_rate",
+    "check_rate",
     "check_rate_dtype",
     "clip_and_larc",
     "larc_policy",
@@ -115,6 +116,12 @@ def absent_gradient(owner: str, name: str) -> UnsupportedError:
     remedy = "the original cannot leave it out; leave strict off"
     expected = f"a gradient for {name!r}"
     return UnsupportedError(sentence(owner, expected, "None", remedy))
+
+
+def check_rate(lr: Any) -> None:
+    """Raise for a Python number that is no rate; tensors are not looked at."""
+    if isinstance(lr, int | float) and not 0 <= lr < math.inf:
+        raise bad_rate(repr(lr), "a finite number >= 0")
 
 
 def check_rate_dtype(dtype: str) -> None:

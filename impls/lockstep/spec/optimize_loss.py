@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,25 +10,32 @@ from lockstep.spec import larc, mixed_precision
 from lockstep.spec.automatic_scaler import algorithm_name
 from lockstep.spec.clip_by_global_norm import check_limit
 from lockstep.spec.errors import (
-    MissingArgumentError,
-    MissingDecayError,
-    NotAnOptimizerError,
     OutOfRangeError,
-    UnknownArgumentError,
     UnsupportedError,
-    nearest,
     sentence,
     unknown_name,
 )
 from lockstep.spec.lr_policies import dtype_name
-from lockstep.spec.optimizers import OPTIMIZERS, REQUIRED
 from lockstep.spec.pipeline import in_order, stages_of, strictly_ordered
+from lockstep.spec.step_optimizer import (
+    CLASS_NAMES,
+    DECAYING,
+    arguments_for,
+    check_maker,
+    instance,
+    not_an_optimizer,
+    rate_argument,
+    several_rates,
+)
 from lockstep.spec.training_step import (
     OWNER,
     DecayNow,
     absent_accumulated,
     check_rate,
     loss_not_callable,
+    not_a_count,
+    other_iter_size,
+    other_rule,
     other_state,
     report_accumulated,
     report_applied,
@@ -46,13 +52,17 @@ __all__ = [
     "Settings",
     "absent_accumulated",
     "arguments_for",
+    "check_maker",
     "check_rate",
     "check_stack",
     "instance",
     "loss_not_callable",
     "no_flag",
     "no_variables",
+    "not_a_count",
     "not_an_optimizer",
+    "other_iter_size",
+    "other_rule",
     "other_state",
     "rate_argument",
     "report_accumulated",
@@ -63,20 +73,6 @@ __all__ = [
 ]
 
 DTYPES = ("float32", "float16", "mixed")
-CLASS_NAMES: Mapping[str, str] = {
-    "Adagrad": "AdagradOptimizer",
-    "Adam": "AdamOptimizer",
-    "Ftrl": "FtrlOptimizer",
-    "Momentum": "MomentumOptimizer",
-    "RMSProp": "RMSPropOptimizer",
-    "SGD": "GradientDescentOptimizer",
-    "AdamW": "AdamWOptimizer",
-}
-"""The names of ``OPTIMIZER_CLS_NAMES``, and the class that each stands for."""
-DECAYING = "AdamW"
-"""The name whose ``weight_decay`` is multiplied by the rate."""
-ALWAYS = ("use_locking", "name")
-"""Arguments that every optimizer takes."""
 
 
 @dataclass(frozen=True)
@@ -142,8 +138,9 @@ class Settings:
             raise OutOfRangeError(text)
         if self.mixed and isinstance(self.loss_scaling, int | float):
             mixed_precision.scale_number(self.loss_scaling)
-        if self.loss_scaling_params and self.scaler_name is None:
-            raise without_scaler(self.loss_scaling_params, self.loss_scaling)
+        params = self.loss_scaling_params
+        if isinstance(params, Mapping) and params and self.scaler_name is None:
+            raise without_scaler(params, self.loss_scaling)
 
     def _check_scale(self) -> None:
         """Raise for a number that the original accepts and fails to use.
@@ -196,40 +193,6 @@ class Settings:
         return strictly_ordered(in_order(active)) if self.strict else in_order(active)
 
 
-def arguments_for(
-    optimizer: Any, optimizer_params: Mapping[str, Any] | None, strict: bool
-) -> dict[str, Any]:
-    """Return a checked copy of the arguments of an optimizer that is given by name.
-
-    Those of a class are copied as they are.
-
-    Raises:
-        UnknownNameError: no optimizer has this name; an argument that the optimizer
-            does not have (a TypeError too).
-        MissingArgumentError: one that it needs.
-        MissingDecayError: ``weight_decay`` of AdamW.
-        OutOfRangeError: a value out of its range.
-    """
-    given = dict(optimizer_params or {})
-    if not isinstance(optimizer, str):
-        return given
-    if optimizer not in CLASS_NAMES:
-        raise unknown_name(f"{OWNER}: optimizer", optimizer, CLASS_NAMES)
-    if optimizer == DECAYING and "weight_decay" not in given:
-        raise missing_decay()
-    spec = OPTIMIZERS[CLASS_NAMES[optimizer].removesuffix("Optimizer")]
-    known = {p.name: p for p in spec.parameters if p.name != "learning_rate"}
-    for name in given:
-        if name not in known and name not in ALWAYS:
-            raise unknown_argument(optimizer, name, (*known, *ALWAYS))
-    for name, parameter in known.items():
-        if name not in given and parameter.default is REQUIRED:
-            raise missing_argument(optimizer, name)
-        if name in given and not callable(given[name]) and not strict:
-            parameter.check(f"{OWNER}: {optimizer}", given[name])
-    return given
-
-
 def check_stack(settings: Settings, optimizer: Any) -> None:
     """Raise for a stack that clips by itself, beside LARC; strict: nothing is asked."""
     clips = not settings.strict and "clip" in stages_of(optimizer)
@@ -237,75 +200,10 @@ def check_stack(settings: Settings, optimizer: Any) -> None:
         raise larc.clip_and_larc()
 
 
-def rate_argument(make: Callable[..., Any]) -> str:
-    """Return what a class calls its rate: ``learning_rate``, or ``lr`` as in torch."""
-    spec = getattr(make, "spec", None)
-    if spec is not None:
-        names = {parameter.name for parameter in spec.parameters}
-        return "lr" if "lr" in names else "learning_rate"
-    try:
-        return "lr" if "lr" in inspect.signature(make).parameters else "learning_rate"
-    except (TypeError, ValueError):
-        return "learning_rate"
-
-
-def unknown_argument(
-    optimizer: str, name: str, known: Sequence[str]
-) -> UnknownArgumentError:
-    """An argument that an optimizer does not have; the rate has a place of its own."""
-    close = nearest(name, known)
-    remedy = f"did you mean {close!r}" if close else "choose one of them"
-    if name == "learning_rate":
-        remedy = "let learning_rate_decay_fn return it"
-    expected = f"one of {', '.join(known)}"
-    subject = f"{OWNER}: optimizer_params of {optimizer}"
-    return UnknownArgumentError(sentence(subject, expected, repr(name), remedy))
-
-
-def missing_argument(optimizer: str, name: str) -> MissingArgumentError:
-    """An argument without a default."""
-    subject, remedy = f"{OWNER}: optimizer_params of {optimizer}", f"add {name!r}"
-    return MissingArgumentError(sentence(subject, repr(name), "none", remedy))
-
-
-def missing_decay() -> MissingDecayError:
-    """AdamW without what it is there for."""
-    subject, remedy = f"{OWNER}: optimizer_params of AdamW", "add it, or take 'Adam'"
-    return MissingDecayError(sentence(subject, "'weight_decay'", "none", remedy))
-
-
-def instance(optimizer: object, arguments: Mapping[str, Any]) -> NotAnOptimizerError:
-    """An optimizer that is made already: strict, or with arguments for another one.
-
-    # Quirk: docs/differences.md#optimize-loss-instance
-    """
-    expected = "the name of an optimizer, a class, or a function that makes one"
-    remedy = "pass its class, and its arguments as optimizer_params"
-    beside = f" beside {', '.join(arguments)}" if arguments else ""
-    got = f"an instance of {type(optimizer).__name__}{beside}"
-    return NotAnOptimizerError(sentence(f"{OWNER}: optimizer", expected, got, remedy))
-
-
-def several_rates(rates: Sequence[float]) -> UnsupportedError:
-    """An optimizer whose groups have rates of their own."""
-    expected, got = "an optimizer with one rate", ", ".join(f"{r:g}" for r in rates)
-    remedy = "give its groups the same one, for each step sets it"
-    return UnsupportedError(sentence(f"{OWNER}: optimizer", expected, got, remedy))
-
-
-def not_an_optimizer(optimizer: object, expected: str) -> NotAnOptimizerError:
-    """What is no optimizer, nor anything that makes one."""
-    got = f"a {type(optimizer).__name__}"
-    remedy = "pass a name of OPTIMIZER_CLS_NAMES, or a class"
-    return NotAnOptimizerError(
-        sentence(f"{OWNER}: optimizer", f"a {expected}", got, remedy)
-    )
-
-
-def no_variables(expected: str) -> UnsupportedError:
+def no_variables(expected: str, got: str = "neither") -> UnsupportedError:
     """Nothing that could be trained was given."""
     remedy = "pass the variables that this optimizer is to train"
-    return UnsupportedError(sentence(f"{OWNER}: var_list", expected, "neither", remedy))
+    return UnsupportedError(sentence(f"{OWNER}: var_list", expected, got, remedy))
 
 
 def without_scaler(given: Any, loss_scaling: object) -> UnsupportedError:

@@ -13,7 +13,13 @@ from lockstep.spec.errors import (
     sentence,
 )
 
-__all__ = ["as_pairs", "not_a_counter", "require_gradients", "require_like"]
+__all__ = [
+    "as_pairs",
+    "not_a_counter",
+    "require_gradients",
+    "require_like",
+    "require_shape",
+]
 
 Pair = tuple[Any, Any]
 
@@ -65,14 +71,21 @@ def require_like(
     variable: tuple[tuple[int, ...], str],
 ) -> None:
     """Raise unless the (shape, dtype) of a gradient are those of its variable."""
-    if gradient[0] != variable[0]:
-        expected = f"a gradient of shape {list(variable[0])} for {name!r}"
-        remedy = "pass the gradient of this very variable"
-        raise ShapeError(sentence(owner, expected, str(list(gradient[0])), remedy))
+    require_shape(owner, name, gradient[0], variable[0])
     if gradient[1] != variable[1]:
         expected = f"a gradient of dtype {variable[1]} for {name!r}"
         remedy = "cast the gradient to the variable's dtype"
         raise DtypeError(sentence(owner, expected, gradient[1], remedy))
+
+
+def require_shape(
+    owner: str, name: str, gradient: tuple[int, ...], variable: tuple[int, ...]
+) -> None:
+    """Raise unless the shape of a gradient is that of its variable."""
+    if gradient != variable:
+        expected = f"a gradient of shape {list(variable)} for {name!r}"
+        remedy = "pass the gradient of this very variable"
+        raise ShapeError(sentence(owner, expected, str(list(gradient)), remedy))
 
 
 def _not_pairs(owner: str, got: str) -> str:

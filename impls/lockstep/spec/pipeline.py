@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from lockstep.spec.errors import NotAnOptimizerError, sentence
 from lockstep.spec.loss_scaling import scaled_twice
 
 __all__ = [
@@ -16,8 +17,9 @@ __all__ = [
     "OCCUPANTS",
     "STAGES",
     "Stage",
-    "classes_of",
+    "has_layer",
     "in_order",
+    "layers_of",
     "pipeline_of",
     "refuse_second_scale",
     "stages_of",
@@ -67,12 +69,19 @@ ARGUMENTS: Mapping[str, str] = {
 """Stage -> the argument of ``optimize_loss`` that asks for it."""
 
 
+METHODS = (("apply_gradients",), ("step", "param_groups"), ("inner_optimizer",))
+"""What an optimizer of TF or Keras, one of torch, or a wrapper of them has."""
+
+
 def pipeline_of(optimizer: Any) -> tuple[str, ...]:
     """Return the stages that are active in a stack of wrappers, in their order.
 
     Args:
         optimizer: an optimizer or a wrapper of any backend, or what ``optimize_loss``
             returned.
+
+    Raises:
+        NotAnOptimizerError: a TypeError; anything else, such as a class.
 
     Example:
         >>> from lockstep import reference as ls
@@ -83,24 +92,42 @@ def pipeline_of(optimizer: Any) -> tuple[str, ...]:
     """
     if "pipeline" in dir(type(optimizer)):
         return tuple(optimizer.pipeline)
+    if isinstance(optimizer, type) or not any(
+        all(hasattr(optimizer, name) for name in names) for names in METHODS
+    ):
+        raise no_pipeline(optimizer)
     return in_order([*stages_of(optimizer), "update"])
 
 
-def classes_of(optimizer: Any) -> Iterator[str]:
-    """Yield the names of the classes of a stack of wrappers, bases included."""
-    while optimizer is not None:
-        yield from (base.__name__ for base in type(optimizer).__mro__)
-        optimizer = getattr(optimizer, "inner_optimizer", None)
+def no_pipeline(got: object) -> NotAnOptimizerError:
+    """What is no optimizer, or only its class."""
+    expected = "an optimizer, or what optimize_loss returned"
+    remedy = "pass the object that takes the steps"
+    kind = f"the class {got.__name__}" if isinstance(got, type) else None
+    found = kind or f"a {type(got).__name__}"
+    return NotAnOptimizerError(sentence("pipeline_of", expected, found, remedy))
 
 
 def stages_of(optimizer: Any) -> Iterator[str]:
     """Yield the stages that the wrappers of a stack take upon themselves."""
-    while optimizer is not None:
-        for base in type(optimizer).__mro__:
+    for layer in layers_of(optimizer):
+        for base in type(layer).__mro__:
             yield from OCCUPANTS.get(base.__name__, ())
-        if getattr(optimizer, "clip_norm", None) is not None:
+        if getattr(layer, "clip_norm", None) is not None:
             yield from ("norm", "clip")
+
+
+def layers_of(optimizer: Any) -> Iterator[Any]:
+    """Yield an optimizer, what it wraps, and so on."""
+    while optimizer is not None:
+        yield optimizer
         optimizer = getattr(optimizer, "inner_optimizer", None)
+
+
+def has_layer(optimizer: Any, name: str) -> bool:
+    """Say whether a wrapper of this name, or of a class made from it, is in a stack."""
+    layers = layers_of(optimizer)
+    return any(cls.__name__ == name for layer in layers for cls in type(layer).__mro__)
 
 
 def in_order(names: Iterable[str]) -> tuple[str, ...]:

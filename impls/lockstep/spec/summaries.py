@@ -13,6 +13,7 @@ __all__ = [
     "Recorder",
     "Summaries",
     "SummaryRecord",
+    "check_recorder",
     "check_summaries",
     "tag",
 ]
@@ -115,3 +116,16 @@ def check_summaries(summaries: Iterable[str] | None, owner: str) -> frozenset[st
         if name not in OPTIMIZER_SUMMARIES:
             raise unknown_name(f"{owner}: summaries", name, OPTIMIZER_SUMMARIES)
     return frozenset(names)
+
+
+def check_recorder(recorder: Any, owner: str) -> None:
+    """Raise DtypeError, a TypeError, unless summaries can be told to ``recorder``."""
+    methods = ("scalar", "histogram")
+    if recorder is None or all(callable(getattr(recorder, m, None)) for m in methods):
+        return
+    remedy = "leave it out, or give an object with these two"
+    if hasattr(recorder, "add_scalar"):
+        remedy = "wrap it: TensorBoardRecorder(writer, step)"
+    expected = "scalar(tag, value) and histogram(tag, values), or None"
+    got = f"a {type(recorder).__name__}"
+    raise DtypeError(sentence(f"{owner}: recorder", expected, got, remedy))

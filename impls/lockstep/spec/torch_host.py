@@ -80,6 +80,13 @@ def not_a_parameter(owner: str, got: str) -> MalformedPairsError:
     return MalformedPairsError(sentence(owner, expected, got, remedy))
 
 
+def swapped(owner: str) -> MalformedPairsError:
+    """The first of a pair is a parameter, and the second is none."""
+    remedy = "put the gradient first and the parameter second"
+    expected, got = "pairs (gradient, parameter)", "a pair (parameter, tensor)"
+    return MalformedPairsError(sentence(owner, expected, got, remedy))
+
+
 def unknown_parameter(owner: str, shape: tuple[int, ...]) -> UnknownNameError:
     """A parameter that is in no group of the optimizer."""
     remedy = "add it with add_param_group first"

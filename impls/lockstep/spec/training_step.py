@@ -21,6 +21,9 @@ __all__ = [
     "absent_accumulated",
     "check_rate",
     "loss_not_callable",
+    "not_a_count",
+    "other_iter_size",
+    "other_rule",
     "other_state",
     "report_accumulated",
     "report_applied",
@@ -64,7 +67,7 @@ class DecayNow:
 def check_rate(rate: Any) -> None:
     """Raise unless a rate is a finite number >= 0."""
     try:
-        fine = 0 <= float(rate) < math.inf
+        fine = not isinstance(rate, str | bytes) and 0 <= float(rate) < math.inf
     except (TypeError, ValueError):
         fine = False
     if not fine:
@@ -115,6 +118,35 @@ def other_state(got: str) -> UnsupportedError:
     expected = "what state_dict() of the same step object returned"
     remedy = "make the step object with the same arguments before loading"
     return UnsupportedError(sentence(f"{OWNER}: state", expected, got, remedy))
+
+
+def not_a_count(name: str, got: object) -> UnsupportedError:
+    """A saved counter that has not counted."""
+    expected, remedy = "an int >= 0", "load what state_dict() of the step returned"
+    return UnsupportedError(sentence(f"{OWNER}: {name}", expected, repr(got), remedy))
+
+
+def other_iter_size(micro_step: int, iter_size: int) -> UnsupportedError:
+    """Saved sums of shares that are larger or smaller than those of this step."""
+    expected = "sums of the iter_size of this step"
+    got = f"one of {micro_step} micro-batches with iter_size {iter_size}"
+    remedy = "make the step object with the iter_size that was saved"
+    subject = f"{OWNER}: iter_size"
+    return UnsupportedError(sentence(subject, expected, got, remedy))
+
+
+def other_rule(
+    optimizer: str, missing: Sequence[str], foreign: Sequence[str]
+) -> UnsupportedError:
+    """The state of another optimizer: it has other hyper-parameters."""
+    lacks = [f"without {', '.join(missing)}"] if missing else []
+    got = [*lacks, *([f"with {', '.join(foreign)}"] if foreign else [])]
+    expected = f"a state of {optimizer}"
+    remedy = "make the step object with the optimizer that was saved"
+    subject = f"{OWNER}: optimizer"
+    return UnsupportedError(
+        sentence(subject, expected, f"one {' and '.join(got)}", remedy)
+    )
 
 
 def report_accumulated(count: int, iter_size: int) -> StepReport:

@@ -23,11 +23,8 @@ from lockstep.tf.multitask import (
     clip_gradients_by_global_norm,
 )
 from lockstep.tf.novograd import NovoGrad
-from lockstep.tf.optimize_loss import (
-    OPTIMIZER_CLS_NAMES,
-    optimize_loss,
-    pipeline_of,
-)
+from lockstep.tf.optimize_loss import OPTIMIZER_CLS_NAMES, optimize_loss
+from lockstep.tf.pipeline import pipeline_of
 from lockstep.tf.post_process import post_process_gradients
 from lockstep.tf.reduction import reduce_gradients
 from lockstep.tf.regularization import get_regularization_loss

@@ -13,13 +13,12 @@ from lockstep.spec import agn as words
 from lockstep.spec import tf_host
 from lockstep.spec.agn import (
     DELTA,
-    GLOBAL_VARIABLE_NAME,
-    GRAD_VARIABLE_NAME,
     GRADIENT,
 )
 from lockstep.tf.center import AGNCustomGetter
 from lockstep.tf.core.accumulate import densify, is_due, mean_changes
 from lockstep.tf.hooks import require_resources, skips_of
+from lockstep.tf.master_copies import share_row_limits
 from lockstep.tf.pairs import (
     Gradient,
     Pairs,
@@ -28,21 +27,19 @@ from lockstep.tf.pairs import (
     name_of,
     refuse_replicas,
 )
+from lockstep.tf.sharing import SharingWrapper, Variables
 from lockstep.tf.worker import (
-    BeginRound,
     as_counter,
     copy_of,
     local_collection,
     make_local_step,
 )
-from lockstep.tf.wrapper import Optimizer, Wrapper, advance, as_train_op, is_keras
+from lockstep.tf.wrapper import Optimizer, advance, as_train_op, is_keras
 
 __all__ = ["AGNOptimizer"]
 
-Variables = Sequence[tf.Variable]
 
-
-class AGNOptimizer(Wrapper):
+class AGNOptimizer(SharingWrapper):
     """Train a worker's own weights; every P steps push a mean gradient to shared ones.
 
     With P = ``communication_period``, g a gradient at the worker's weights w, a the
@@ -101,9 +98,6 @@ class AGNOptimizer(Wrapper):
         0.625 every gradient was present; local step 2, pushed and pulled
     """
 
-    GLOBAL_VARIABLE_NAME = GLOBAL_VARIABLE_NAME
-    GRAD_VARIABLE_NAME = GRAD_VARIABLE_NAME
-
     def __init__(
         self,
         optimizer: Optimizer,
@@ -129,6 +123,7 @@ class AGNOptimizer(Wrapper):
         self.commit = commit
         self.strict = strict
         self.local_step = make_local_step(None if strict else custom_getter)
+        custom_getter.center.rule.make = self._create_shared_slots
         self.last_step: StepReport | None = None
         self._track_trackable(self.local_step, "local_step")
         self._track_trackable(custom_getter, "custom_getter")
@@ -222,7 +217,10 @@ class AGNOptimizer(Wrapper):
         gathered = [a.read_value() for a in self._accumulators(variables)]
         # What is pushed are these tensors: a variable written in between would race.
         means = mean_changes(gathered, self.communication_period)
-        pushed = self._push(means, self._centers(variables))
+        centers = self._centers(variables)
+        if not self.strict:
+            share_row_limits(zip(variables, centers, strict=True), self.inner_optimizer)
+        pushed = self._push(means, centers)
         with tf.control_dependencies([pushed, *means]):
             done = tf.group(advance(global_step), self._begin_round(variables))
         with tf.control_dependencies([done]):
@@ -237,44 +235,6 @@ class AGNOptimizer(Wrapper):
         with self.custom_getter.center.lending(self.base_optimizer):
             return self.inner_optimizer.apply_gradients(pairs)
 
-    def _begin_round(self, variables: Variables) -> tf.Operation | None:
-        """Set these variables to the shared ones and forget what was gathered."""
-        pairs = zip(variables, self._centers(variables), strict=True)
-        pulls = [v.assign(c.read_value(), read_value=False) for v, c in pairs]
-        accumulators = self._accumulators(variables)
-        resets = [a.assign(tf.zeros_like(a), read_value=False) for a in accumulators]
-        return tf.group(*pulls, *resets)
-
-    def get_init_op(self, task_index: int) -> tf.Operation | None:
-        """Set every variable to the shared one, and its accumulator to 0.
-
-        Run it before training, and in a worker that joins later. In eager mode it has
-        happened when the call returns.
-
-        Args:
-            task_index: the worker's number; without effect, as in the original.
-
-        Raises:
-            NoGradientsError: a ValueError; there are no variables.
-        """
-        variables = list(self.custom_getter._global_map)
-        if not variables:
-            raise words.nothing_to_start()
-        return self._begin_round(variables)
-
-    def make_session_run_hook(
-        self, is_chief: bool, task_index: int
-    ) -> tf.compat.v1.train.SessionRunHook:
-        """Return a hook that runs the init op in each session that is created.
-
-        A worker that was started again so begins with the shared weights as they are.
-
-        Args:
-            is_chief: without effect: every worker begins with the shared weights.
-            task_index: the worker's number; without effect.
-        """
-        return BeginRound(functools.partial(self.get_init_op, task_index))
-
     def create_slots(self, var_list: Iterable[Any]) -> None:
         """Make the slots of these variables and of the shared ones now.
 
@@ -284,54 +244,9 @@ class AGNOptimizer(Wrapper):
         with local_collection():
             super().create_slots(variables)
         if self.commit == GRADIENT:
-            with self.custom_getter.center.lending(self.base_optimizer):
-                super().create_slots(self._centers(variables))
+            self._create_shared_slots(self._centers(variables))
 
-    def _centers(self, variables: Variables) -> list[tf.Variable]:
-        """Return the shared ones; raise for a variable that has none."""
-        for variable in variables:
-            if variable not in self.custom_getter._global_map:
-                raise words.not_from_getter(name_of(variable))
-        return [self.custom_getter._global_map[variable] for variable in variables]
-
-    def _accumulators(self, variables: Variables) -> list[tf.Variable]:
-        """Return the accumulators of these variables."""
-        return [self.custom_getter._grad_map[variable] for variable in variables]
-
-    def get_slot(self, var: Any, name: str) -> tf.Variable | None:
-        """Return a slot of a worker's variable or of a shared one, or None.
-
-        A worker's has two beside those of the wrapped optimizer, which are called as
-        the constants of this class.
-
-        # Quirk: docs/differences.md#agn-slots. Strict: None.
-        """
-        getter = self.custom_getter
-        if self.strict:
-            return None
-        if name == GLOBAL_VARIABLE_NAME:
-            return getter._global_map.get(var)
-        if name == GRAD_VARIABLE_NAME:
-            return getter._grad_map.get(var)
-        shared = getter.center.slot(var, name)
-        return super().get_slot(var, name) if shared is None else shared
-
-    def get_slot_names(self) -> list[str]:
-        """Return the slot names of the wrapped optimizer and the two of this one."""
-        own = [GRAD_VARIABLE_NAME, GLOBAL_VARIABLE_NAME]
-        return [] if self.strict else [*super().get_slot_names(), *own]
-
-    def variables(self) -> list[tf.Variable]:
-        """Return all state: the wrapped optimizer's, the worker's, what is shared.
-
-        A ``tf.compat.v1.train.Saver`` of these and of the model saves everything.
-
-        # Quirk: docs/differences.md#agn-slots. Strict: nothing.
-        """
-        if self.strict:
-            return []
-        getter = self.custom_getter
-        center = [*getter.center.shared.values(), *getter.center.rule.variables()]
-        own = [*getter._grad_map.values(), self.local_step]
-        found = [*super().variables(), *own, *center]
-        return list({variable.ref(): variable for variable in found}.values())
+    def _create_shared_slots(self, centers: list[tf.Variable]) -> None:
+        """Make the slots of shared variables."""
+        with self.custom_getter.center.lending(self.base_optimizer):
+            super().create_slots(centers)

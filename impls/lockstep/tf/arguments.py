@@ -18,6 +18,8 @@ def check_arguments(optimizer: str, **given: Any) -> None:
     """
     spec = RULES[optimizer]
     for parameter in spec.parameters:
-        value = given.get(parameter.name)
-        if value is not None and not callable(value) and not tf.is_tensor(value):
+        if parameter.name not in given:
+            continue
+        value = given[parameter.name]
+        if not callable(value) and not tf.is_tensor(value):
             parameter.check(spec.class_name, value)

@@ -3,56 +3,50 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from lockstep.spec import agn as words
-from lockstep.spec import tf_host
+from lockstep.spec import agn_getter, tf_host
 from lockstep.spec.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
-from lockstep.tf.hooks import is_reference
+from lockstep.tf.getter_parts import entries_of, parts_of, refuse_race, zeros_like
 from lockstep.tf.master_copies import builds_graph
 from lockstep.tf.pairs import as_variable, name_of
+from lockstep.tf.variable_map import VariableMap
 
-__all__ = ["AGNCustomGetter", "Center", "VariableMap"]
+__all__ = ["AGNCustomGetter", "Center"]
 
 v1 = tf.compat.v1
 
 Make = Callable[[], Any]
 
 
-class VariableMap:
-    """Variable -> variable; a key may be a variable of TensorFlow 2, or its ``ref()``.
+class SharedSlots(v1.train.Optimizer):
+    """Keeps the slots of shared variables; it updates nothing.
 
-    It is no ``dict``, for those variables cannot be hashed.
+    Attributes:
+        make: makes the slots of these shared variables, as a worker's optimizer does;
+            None before there is one.
     """
 
     def __init__(self) -> None:
-        self._values: dict[Any, tf.Variable] = {}
+        super().__init__(use_locking=False, name="center")
+        self.make: Callable[[list[tf.Variable]], None] | None = None
 
-    def __getitem__(self, key: Any) -> tf.Variable:
-        return self._values[as_variable(key).ref()]
+    def _create_or_restore_slot_variable(
+        self, slot_variable_position: Any, slot_name: str, variable: tf.Variable
+    ) -> None:
+        """Restore a slot from a ``tf.train.Checkpoint``.
 
-    def __setitem__(self, key: Any, value: tf.Variable) -> None:
-        self._values[as_variable(key).ref()] = value
-
-    def __contains__(self, key: Any) -> bool:
-        return as_variable(key).ref() in self._values
-
-    def __iter__(self) -> Iterator[tf.Variable]:
-        return (reference.deref() for reference in self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def get(self, key: Any) -> tf.Variable | None:
-        """Return the variable of ``key``, or None."""
-        return self._values.get(as_variable(key).ref())
-
-    def values(self) -> list[tf.Variable]:
-        """Return the variables in the order in which they were entered."""
-        return list(self._values.values())
+        TensorFlow would make it like its variable, which not every slot is.
+        """
+        if self.make is not None and tf.executing_eagerly():
+            self.make([variable])
+        super()._create_or_restore_slot_variable(
+            slot_variable_position, slot_name, variable
+        )
 
 
 class Center(tf.Module):
@@ -69,24 +63,33 @@ class Center(tf.Module):
     def __init__(self) -> None:
         super().__init__()
         self.shared: dict[str, tf.Variable] = {}
-        self.rule = v1.train.Optimizer(use_locking=False, name="center")
+        self.rule = SharedSlots()
 
-    def join(self, names: list[str], own: list[Any], make: Make) -> list[Any]:
+    def check(self, variables: Mapping[str, Any], may_add: bool) -> None:
+        """Raise unless these may join: name -> a worker's variable.
+
+        Raises:
+            UnsupportedError: a ValueError; one is not like the shared variable of its
+                name, or there is none and the worker may not add it.
+        """
+        if not may_add:
+            agn_getter.check_names(self.shared, variables)
+        for name, variable in variables.items():
+            pair = self.shared.get(name, variable), variable
+            told = [f"{v.dtype.base_dtype.name} {v.shape}" for v in pair]
+            if told[0] != told[1]:
+                raise words.other_center(name, *told)
+
+    def join(self, names: list[str], make: Make) -> list[Any]:
         """Return the shared variables of these names, which the first worker makes.
 
         Args:
             names: one, or one for each part of a partitioned variable.
-            own: the worker's variables of these names.
             make: returns the variable or the parts.
         """
         if names[0] not in self.shared:
             self.shared.update(zip(names, parts_of(make()), strict=True))
-        found = [self.shared[name] for name in names]
-        for name, *pair in zip(names, found, own, strict=True):
-            told = [f"{v.dtype.base_dtype.name} {v.shape}" for v in pair]
-            if told[0] != told[1]:
-                raise words.other_center(name, *told)
-        return found
+        return [self.shared[name] for name in names]
 
     @contextlib.contextmanager
     def lending(self, base: v1.train.Optimizer) -> Iterator[None]:
@@ -123,15 +126,19 @@ class AGNCustomGetter(tf.Module):
     Scopes come after the word. Others pass through, and so does a variable that is used
     again. Parts of a partitioned variable are entered one by one.
 
-    In eager mode it may be called with the variables instead, or with what has
-    ``trainable_variables``.
+    In eager mode it may be called with the variables instead, with pairs (name,
+    variable), or with what has ``trainable_variables``.
+
+    Names must be alike in all workers. The worker that fills the center may add to it
+    later; others find what is there.
 
     Workers of one process share a ``center``; those in processes of their own find
     what is shared by its name on the parameter servers, as old code does.
 
     Args:
         worker_device: a device as ``tf.compat.v1.device`` takes it.
-        center: the :class:`Center` of the other workers; None makes one.
+        center: the :class:`Center` of the other workers, their getter's ``center``;
+            None makes one.
         strict: as the original: until the init op has run an accumulator holds the
             variable's initial value; a regularizer counts three times; reference
             variables are accepted in a cluster.
@@ -140,8 +147,10 @@ class AGNCustomGetter(tf.Module):
         center: what the workers share.
 
     Raises:
-        UnsupportedError: a ValueError; the shared variable of a name has another shape
-            or dtype; a reference variable whose shared one is in another process.
+        GetterError: a TypeError; ``center`` is none, or what it is called with.
+        UnsupportedError: a ValueError; the center has no variable of a name, or one of
+            another shape or dtype; a name that was given is taken; a reference
+            variable whose shared one is in another process.
 
     Origin: ``tf.contrib.opt.AGNCustomGetter``, TensorFlow 1.15.
 
@@ -158,9 +167,11 @@ class AGNCustomGetter(tf.Module):
         self, worker_device: Any, center: Center | None = None, strict: bool = False
     ) -> None:
         super().__init__()
+        agn_getter.check_center(center, Center)
         self.worker_device = worker_device
         self.center = Center() if center is None else center
         self.strict = strict
+        self.may_add = False
         self._names: set[str] = set()
         self._global_map = VariableMap()
         self._grad_map = VariableMap()
@@ -198,7 +209,8 @@ class AGNCustomGetter(tf.Module):
                 options |= zeros_like(own)
             return getter(f"{GRAD_VARIABLE_NAME}/{name}", *args, **options)
 
-        self._enter(self._unused(name), parts_of(own), make_shared, make_accumulator)
+        name_there = words.unused_name(name, self._names)
+        self._enter(name_there, parts_of(own), make_shared, make_accumulator)
         return own
 
     def _beside(self, kwargs: dict[str, Any], collection: str) -> dict[str, Any]:
@@ -213,16 +225,38 @@ class AGNCustomGetter(tf.Module):
     def _enter_all(self, variables: Any) -> list[Any]:
         if builds_graph():
             raise tf_host.getter_in_graph(type(variables).__name__)
-        entered = list(getattr(variables, "trainable_variables", variables))
+        entries = entries_of(variables)
+        new = self._named(entries)
+        self._check(new)
         with tf.init_scope():
-            for variable in entered:
-                inner = as_variable(variable)
-                if inner.trainable and inner not in self._global_map:
-                    self._enter_one(getattr(variable, "path", name_of(inner)), inner)
-        return entered
+            for name, variable in new.items():
+                self._enter_one(name, variable)
+        return [variable for _, variable in entries]
+
+    def _named(self, entries: Iterable[tuple[str | None, Any]]) -> dict[str, Any]:
+        """Return what is new and trainable, by its name at the center."""
+        new: dict[str, Any] = {}
+        known, taken = {v.ref() for v in self._global_map}, set(self._names)
+        for given, variable in entries:
+            inner = as_variable(variable)
+            if not inner.trainable or inner.ref() in known:
+                continue
+            if given in taken:
+                raise agn_getter.taken_name(given)
+            made = getattr(variable, "path", name_of(inner))
+            name = given or words.unused_name(made, taken)
+            new[name] = inner
+            known.add(inner.ref())
+            taken.add(name)
+        return new
+
+    def _check(self, new: Mapping[str, Any]) -> None:
+        """Raise unless these may join the center, before any does."""
+        self.may_add = self.may_add or not self.center.shared
+        self.center.check(new, self.may_add)
 
     def _enter_one(self, name: str, own: tf.Variable) -> None:
-        name, value = self._unused(name), own.read_value()
+        value = own.read_value()
         start = value if self.strict else tf.zeros_like(value)
 
         def make(word: str, value: tf.Tensor) -> tf.Variable:
@@ -241,10 +275,12 @@ class AGNCustomGetter(tf.Module):
         """Map the parts of one variable."""
         alone = len(own) == 1
         names = [name] if alone else [f"{name}/part_{k}" for k in range(len(own))]
-        shared = self.center.join(names, own, make_shared)
+        self._check(dict(zip(names, own, strict=True)))
+        shared = self.center.join(names, make_shared)
         if not self.strict:
             for pair in zip(own, shared, strict=True):
                 refuse_race(*pair)
+        self._names.add(name)
         with v1.device(self.worker_device):
             accumulators = parts_of(make_accumulator())
         for name, *made in zip(names, own, shared, accumulators, strict=True):
@@ -252,40 +288,3 @@ class AGNCustomGetter(tf.Module):
             self._global_map[variable] = center
             self._grad_map[variable] = accumulator
             self._track_trackable(accumulator, f"{GRAD_VARIABLE_NAME}/{name}")
-
-    def _unused(self, name: str) -> str:
-        """Return a name, numbered if this worker has it; eagerly names may repeat."""
-        found, count = name, 0
-        while found in self._names:
-            count += 1
-            found = f"{name}#{count}"
-        self._names.add(found)
-        return found
-
-
-def parts_of(variable: Any) -> list[Any]:
-    """Return the parts of a partitioned variable, or the variable alone."""
-    return [variable] if isinstance(variable, tf.Variable) else list(variable)
-
-
-def zeros_like(variable: Any) -> dict[str, Any]:
-    """Return the options with which ``get_variable`` makes zeros like a variable."""
-    return {
-        "initializer": tf.zeros_initializer(),
-        "shape": variable.get_shape(),
-        "dtype": variable.dtype.base_dtype,
-    }
-
-
-def refuse_race(own: tf.Variable, shared: tf.Variable) -> None:
-    """Raise for a reference variable whose shared one is in another process.
-
-    # Quirk: docs/differences.md#agn-reference-variables. An update there may read what
-    # another worker is writing.
-    """
-    if not is_reference(shared) or not shared.device:
-        return
-    places = [tf.DeviceSpec.from_string(v.device) for v in (own, shared)]
-    processes = [(place.job, place.task) for place in places]
-    if processes[1][0] is not None and processes[0] != processes[1]:
-        raise tf_host.racing_reference(name_of(own), shared.device)

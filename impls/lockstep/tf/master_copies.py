@@ -134,8 +134,14 @@ def first_value(variable: tf.Variable) -> tf.Tensor:
     )
 
 
-def share_row_limits(made: Made, inner: tf.compat.v1.train.Optimizer) -> None:
-    """Let row clipping inside limit new masters as it would their variables."""
+def share_row_limits(
+    made: Iterable[tuple[Any, Any]], inner: tf.compat.v1.train.Optimizer
+) -> None:
+    """Let row clipping inside limit what stands for variables as it would those.
+
+    ``made``: pairs of a variable and its master, or the shared one.
+    """
+    made = list(made)
     while isinstance(inner, Wrapper):
         if isinstance(inner, VariableClippingOptimizer):
             listed = inner.axes_by_variable

@@ -100,7 +100,8 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     ) -> None:
         if is_keras(optimizer) or not isinstance(optimizer, Optimizer):
             raise words.not_an_optimizer(optimizer, "tf.compat.v1.train.Optimizer")
-        refuse_masters_around(optimizer, strict)
+        if not strict:
+            refuse_masters_around(optimizer)
         words.check_clip_norm(clip_norm)
         words.check_at_floor(at_floor, floor_patience)
         self.scale_object = master_scale.scale_of(loss_scale, strict)

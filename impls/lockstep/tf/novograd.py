@@ -96,6 +96,7 @@ class NovoGrad(v1.train.MomentumOptimizer):
         self._of_last_call: list[tf.Tensor | tf.Variable] = []
         self._positions: dict[Any, int] = {}
 
+    @tf.autograph.experimental.do_not_convert
     def apply_gradients(
         self,
         grads_and_vars: Iterable[tuple[Any, Any]],
@@ -106,15 +107,22 @@ class NovoGrad(v1.train.MomentumOptimizer):
 
         # Quirk: docs/differences.md#novograd-limits. Strict: the pairs are a list, into
         which normalized gradients are written.
+
+        Raises:
+            MalformedPairsError: a TypeError; an entry is no (gradient, variable).
+            NoGradientsError: a ValueError; an empty list, or every gradient is None.
+            ShapeError, DtypeError: a gradient does not fit its variable.
         """
         if self.strict:
             words.require_list(grads_and_vars)
-            pairs = check_pairs(grads_and_vars, words.NAME)
-            words.require_all_present([name_of(v) for g, v in pairs if g is None])
-            for _, variable in pairs:
-                dtype = variable.dtype.base_dtype.name
-                words.require_float32(name_of(variable), dtype)
-            grads_and_vars[:] = self._normalized_as_original(pairs)
+        pairs = check_pairs(grads_and_vars, words.NAME)
+        if not self.strict:
+            return super().apply_gradients(pairs, global_step, name)
+        words.require_all_present([name_of(v) for g, v in pairs if g is None])
+        for _, variable in pairs:
+            dtype = variable.dtype.base_dtype.name
+            words.require_float32(name_of(variable), dtype)
+        grads_and_vars[:] = self._normalized_as_original(pairs)
         return super().apply_gradients(grads_and_vars, global_step, name)
 
     def _normalized_as_original(self, pairs: list[tuple[Any, Any]]) -> list[Any]:

@@ -9,7 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.spec import optimize_loss as words
-from lockstep.spec import pipeline, tf_host
+from lockstep.spec import step_arguments as border
+from lockstep.spec import tf_host
 from lockstep.spec.reduction import Reduction
 from lockstep.spec.summaries import check_summaries
 from lockstep.tf.adamw import AdamWOptimizer
@@ -20,12 +21,12 @@ from lockstep.tf.hooks import base_of
 from lockstep.tf.loss_scaler import AutomaticLossScaler
 from lockstep.tf.master_copies import builds_graph
 from lockstep.tf.mixed_precision import MixedPrecisionOptimizerWrapper
-from lockstep.tf.pairs import as_variable
+from lockstep.tf.pairs import as_variable, name_of
 from lockstep.tf.replicas import ReplicatedStep, copies_of
 from lockstep.tf.training_step import RATES, TrainingStep, make_slots
 from lockstep.tf.wrapper import Optimizer
 
-__all__ = ["OPTIMIZER_CLS_NAMES", "optimize_loss", "pipeline_of"]
+__all__ = ["OPTIMIZER_CLS_NAMES", "optimize_loss"]
 
 v1 = tf.compat.v1
 
@@ -119,7 +120,8 @@ def optimize_loss(
     Raises:
         ValueError: an unknown name (the nearest is given), a value out of its range,
             nothing to train.
-        TypeError: an argument that the optimizer needs or does not have.
+        TypeError: an argument that the optimizer needs or does not have; a
+            ``learning_rate_decay_fn`` that cannot be called with the steps.
         KeyError: "AdamW" without ``weight_decay``.
         RuntimeError: eager, and ``loss`` is no function.
         AttributeError and ValueError in one: clipping and LARC together.
@@ -152,6 +154,14 @@ def optimize_loss(
         has_flag=skip_update_ph is not None,
         strict=strict,
     )
+    border.check_given(
+        strict,
+        learning_rate_decay_fn=learning_rate_decay_fn,
+        optimizer_params=optimizer_params,
+        loss_scaling_params=loss_scaling_params,
+        skip_update_ph=skip_update_ph,
+        reduction=reduction,
+    )
     names = check_summaries(summaries, words.OWNER)
     if not callable(loss) and not builds_graph():
         raise words.loss_not_callable(loss)
@@ -164,7 +174,10 @@ def optimize_loss(
         model,
         reduction,
     )
-    copies = copies_of(trained(var_list, model), on_horovod)
+    variables = trained(var_list, model)
+    if not strict:
+        border.check_once(variables, name_of)
+    copies = copies_of(variables, on_horovod)
     steps = [TrainingStep(task, variables) for variables in copies]
     given = optimizer, optimizer_params, loss_scaling_params
     if builds_graph():
@@ -216,18 +229,29 @@ def assemble(
         step.optimizer = MixedPrecisionOptimizerWrapper(base, scale, strict=strict)
 
 
-def trained(var_list: Iterable[Any] | None, model: Any) -> list[tf.Variable]:
+def trained(var_list: Any, model: Any) -> list[tf.Variable]:
     """Return the variables to train."""
-    if var_list is None:
-        var_list = getattr(model, "trainable_variables", None)
-    if var_list is None and builds_graph():
-        var_list = v1.trainable_variables()
-    found = [as_variable(variable) for variable in tf.nest.flatten(var_list or ())]
-    for variable in found:
-        if not isinstance(variable, tf.Variable):
-            raise tf_host.not_a_variable(words.OWNER, type(variable).__name__)
+    chosen = var_list
+    if chosen is None:
+        chosen = getattr(model, "trainable_variables", None)
+    if chosen is None and builds_graph():
+        chosen = v1.trainable_variables()
+    nested = chosen is None or isinstance(as_variable(chosen), tf.Variable | Mapping)
+    if not nested:
+        chosen = border.listed(chosen, tf.Tensor)
+    found = [
+        as_variable(entry)
+        for entry in tf.nest.flatten(() if chosen is None else chosen)
+    ]
+    for entry in found:
+        if not isinstance(entry, tf.Variable):
+            raise border.not_a_variable("variables", entry)
+    if not found and var_list is None and model is not None:
+        expected = "a model with trainable variables"
+        raise border.untrainable(model, expected, "trainable_variables")
     if not found:
-        raise words.no_variables("variables, or a model that has some")
+        got = "neither" if var_list is None else "an empty list"
+        raise words.no_variables("variables, or a model that has some", got)
     return found
 
 
@@ -236,7 +260,7 @@ def make_optimizer(
 ) -> Optimizer:
     """Make the optimizer from its name or class; by default take one that is made."""
     strict = step.settings.strict
-    arguments = words.arguments_for(optimizer, optimizer_params, strict)
+    arguments = words.arguments_for(optimizer, optimizer_params, strict, "tf")
     if isinstance(optimizer, Optimizer):
         # Quirk: docs/differences.md#optimize-loss-instance
         if strict or arguments:
@@ -253,6 +277,7 @@ def make_optimizer(
     make = make_of(optimizer, strict)
     if not callable(make):
         raise words.not_an_optimizer(optimizer, "tf.compat.v1.train.Optimizer")
+    words.check_maker(make)
     rate = step._rate if builds_graph() else float(step.next_rate())
     made = make(**{words.rate_argument(make): rate}, **arguments)
     if not isinstance(made, Optimizer):
@@ -274,20 +299,3 @@ def with_free_rate(optimizer: Optimizer) -> Optimizer:
     if not any(name in vars(base_of(optimizer)) for name in RATES):
         raise tf_host.fixed_rate(words.OWNER, type(base_of(optimizer)).__name__)
     return optimizer
-
-
-def pipeline_of(optimizer: Any) -> tuple[str, ...]:
-    """Return the stages that are active in a stack of wrappers, in their order.
-
-    Args:
-        optimizer: an optimizer or a wrapper, or what ``optimize_loss`` returned, the
-            tensor of a graph included.
-
-    Example:
-        >>> sgd = tf.compat.v1.train.GradientDescentOptimizer(0.1)
-        >>> pipeline_of(MixedPrecisionOptimizerWrapper(sgd, 8.0))
-        ('unscale', 'finite check', 'update')
-    """
-    if tf.is_tensor(optimizer):
-        optimizer = getattr(optimizer, "training_step", optimizer)
-    return pipeline.pipeline_of(optimizer)

@@ -14,6 +14,7 @@ import tensorflow as tf
 from lockstep.interface import StepReport
 from lockstep.spec import tf_host
 from lockstep.spec import variable_clipping as words
+from lockstep.spec.agn import refuse_row_clipping_around
 from lockstep.spec.mixed_precision import clips_outside
 from lockstep.tf.core.clip_rows import clip_rows, excess
 from lockstep.tf.hooks import is_reference, skips_of, unless
@@ -100,6 +101,7 @@ class VariableClippingOptimizer(Wrapper):
         if not strict and not (known is None and tf.is_tensor(max_norm)):
             words.check_max_norm(known)
         if not strict:
+            refuse_row_clipping_around(opt)
             refuse_masters(opt, vars_to_clip_dims)
         super().__init__(opt, name, use_locking)
         self.max_norm = max_norm

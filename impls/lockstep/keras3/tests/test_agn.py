@@ -366,7 +366,7 @@ def refused(**changes: Any) -> Any:
                 )
             ),
             ValueError,
-            "masters inside of AGNOptimizer; keep them",
+            "got MixedPrecisionOptimizerWrapper; AGNOptimizer shares",
         ),
     ],
 )
@@ -377,7 +377,7 @@ def test_what_cannot_be_meant_is_refused(make: Any, error: Any, told: str) -> No
 
 def test_masters_around_are_refused() -> None:
     variable, worker = single()
-    around = "masters around AGNOptimizer; keep them"
+    around = "got AGNOptimizer; AGNOptimizer shares"
     with pytest.raises(ValueError, match=around):
         keras3.MixedPrecisionOptimizerWrapper(worker, 8.0)
     given = (lambda: keras.ops.sum(variable), worker, None, lambda step: 0.5)

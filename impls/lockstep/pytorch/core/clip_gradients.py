@@ -14,7 +14,7 @@ from lockstep.pytorch.core.roots import sqrt
 
 __all__ = ["clip_factor", "global_norm", "lane_sum", "scale_gradients", "with_values"]
 
-LANES, LEAF = 8, 1 << 10
+LANES, LEAF = 8, 1 << 13
 
 
 def global_norm(gradients: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
@@ -41,15 +41,17 @@ def half_square_sum(gradient: Tensor, dtype: torch.dtype) -> Tensor:
 def lane_sum(values: Tensor) -> Tensor:
     """Return the sum of all elements, in their dtype: 0-d.
 
-    The order of the additions is that of the original's kernel: eight lanes side by
-    side, the lanes folded in halves, then what is left over. Large tensors, which that
-    kernel cuts up first, are left to torch.
+    Up to 8192 elements the order of the additions is that of the original's kernel:
+    eight lanes side by side, the lanes folded in halves, then what is left over. More
+    it deals out to threads, in an order that depends on the machine: these are added
+    up in float64, and the sum is rounded once.
     """
     flat = values.reshape(-1)
     if flat.numel() > LEAF:
-        return flat.sum()
+        return flat.sum(dtype=torch.float64).to(flat.dtype)
     whole = flat.numel() // LANES * LANES
-    lanes = reduce(torch.add, flat[:whole].view(-1, LANES), flat.new_zeros(LANES))
+    rows = flat[:whole].view(-1, LANES).unbind()
+    lanes = reduce(Tensor.add_, rows, flat.new_zeros(LANES))
     while lanes.numel() > 1:
         lanes = torch.add(*lanes.chunk(2))
     return lanes[0] + reduce(torch.add, flat[whole:], flat.new_zeros(()))

@@ -13,6 +13,8 @@ from lockstep.pytorch.core.state import Shared, Slots
 
 __all__ = ["Policy", "update_dense", "update_rows"]
 
+SLOTS = ("accum", "linear")
+
 
 class Policy(NamedTuple):
     """Hyper-parameters, in the variable's dtype."""
@@ -47,10 +49,13 @@ def update_dense(
 def update_rows(
     policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
-    """Apply the rule to the named rows only."""
+    """Apply the rule to the named rows only.
+
+    ``slots`` may hold more than the rule's own, such as a master, which is left alone.
+    """
     indices, rows = sum_duplicates(gradient)
     moved = variable[indices]
-    changed = {name: values[indices] for name, values in slots.items()}
+    changed = {name: slots[name][indices] for name in SLOTS}
     update_dense(policy, shared, moved, changed, rows)
     variable[indices] = moved
     for name, values in changed.items():

@@ -20,6 +20,7 @@ __all__ = [
     "normalized",
     "policy_of",
     "square_norm",
+    "square_norm_as_original",
     "update_dense",
     "update_rows",
 ]

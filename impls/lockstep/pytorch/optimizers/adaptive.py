@@ -181,10 +181,10 @@ class FtrlOptimizer(RuleOptimizer):
         if self.strict and group["lr"] == 0:
             raise words.zero_rate(self.spec.class_name)
 
-    def update(self, group: dict[str, Any], parameter: Tensor) -> None:
+    def update(self, group: dict[str, Any], parameter: Tensor, policy: Any) -> None:
         """Apply the rule; at rate 0 nothing changes.
 
         # Quirk: docs/differences.md#ftrl-zero-rate
         """
         if group["lr"] != 0:
-            super().update(group, parameter)
+            super().update(group, parameter, policy)

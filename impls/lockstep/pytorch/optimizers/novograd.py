@@ -11,7 +11,7 @@ from torch.optim.optimizer import ParamsT
 
 from lockstep.pytorch.core import novograd
 from lockstep.pytorch.gradients import check_pairs, dtype_name, named_parameters
-from lockstep.pytorch.rule_optimizer import RuleOptimizer
+from lockstep.pytorch.rule_optimizer import Policies, RuleOptimizer
 from lockstep.spec import novograd as words
 from lockstep.spec.optimizers import NOVOGRAD
 
@@ -127,11 +127,12 @@ class NovoGrad(RuleOptimizer):
     def _directions(self, pairs: list[tuple[Any, Tensor]]) -> list[tuple[Any, Tensor]]:
         """Return the normalized gradients of the original: v is |g|^2."""
         groups = {p: group for group in self.param_groups for p in group["params"]}
+        policies = Policies(self)
         found = []
         for gradient, parameter in pairs:
             dense = gradient.to_dense() if gradient.is_sparse else gradient
-            policy = self.policy(groups[parameter], parameter.dtype)
-            square = novograd.square_norm(dense)
+            policy = policies.of(groups[parameter], parameter.dtype)
+            square = novograd.square_norm_as_original(dense)
             direction = novograd.normalized(policy, square, parameter, dense)
             found.append((direction, parameter))
         return found

@@ -217,6 +217,9 @@ HALF = [(torch.ones(2), Parameter(torch.ones(2).half()))]
         (PAIRS, 0.1, 0.001, ValueError, "a dict of parameters, got 0.001"),
         (PAIRS, "0.1", LARC, ValueError, "LARC: lr: expected a number or a 0-d"),
         (PAIRS, None, LARC, ValueError, "got None; pass the learning rate"),
+        (PAIRS, -0.1, LARC, ValueError, "LARC: lr: expected a finite number >= 0"),
+        (PAIRS, float("nan"), LARC, ValueError, "a finite number >= 0, got nan"),
+        (PAIRS, [-0.1], LARC, ValueError, "a finite number >= 0, got -0.1"),
         (PAIRS, [0.1, 0.2], LARC, ValueError, r"1 of them, one for each pair, got"),
         (ODD, 0.1, LARC, ValueError, r"shape \[2\] for 'pair 0', got \[3\]"),
         (HALF, 0.1, LARC, TypeError, "dtype float16 for 'pair 0', got float32"),
@@ -224,11 +227,41 @@ HALF = [(torch.ones(2), Parameter(torch.ones(2).half()))]
         ([torch.ones(2)], 0.1, LARC, TypeError, "pairs"),
         ([(1.0, PAIRS[0][1])], 0.1, LARC, TypeError, "a tensor or None, got float"),
         ([(PAIRS[0][0], "w")], 0.1, LARC, TypeError, "got str; put the gradient first"),
+        (
+            [PAIRS[0][::-1]],
+            0.1,
+            LARC,
+            TypeError,
+            r"\(parameter, tensor\); put the gradi",
+        ),
     ],
 )
 def test_nonsense_is_answered_with_a_sentence(pairs, lr, params, error, sentence):
     with pytest.raises(error, match=sentence):
         post_process_gradients(pairs, [], lr, None, params)
+
+
+def test_a_gradient_of_another_shape_is_refused_before_anything_is_written():
+    pairs = [(torch.full((2,), 9.0), Parameter(torch.ones(2))), *ODD]
+    for function in (
+        lambda: clip_gradients_by_norm(pairs, 1.0),
+        lambda: post_process_gradients(pairs, [], 0.1, 1.0, None, in_place=True),
+        lambda: post_process_gradients(pairs[:1], [], -1.0, 1.0, LARC, in_place=True),
+    ):
+        with pytest.raises(ValueError, match=r"shape \[2\] for 'pair 1'|LARC: lr"):
+            function()
+    assert pairs[0][0].tolist() == [9.0, 9.0]
+    assert len(strict.clip_gradients_by_norm(ODD, 1.0)) == 1
+
+
+def test_a_writer_that_is_not_wrapped_is_answered_with_how_to_wrap_it():
+    writer = type("SummaryWriter", (), {"add_scalar": None})()
+    for recorder, sentence in (
+        (3, r"recorder: expected scalar\(tag, value\) .* got a int"),
+        (writer, r"a SummaryWriter; wrap it: TensorBoardRecorder\(writer, step\)"),
+    ):
+        with pytest.raises(TypeError, match=sentence):
+            post_process_gradients(PAIRS, [], 0.1, None, None, recorder)
 
 
 @pytest.mark.parametrize(
@@ -263,6 +296,19 @@ def test_entries_and_norms_that_are_no_tensors_are_refused():
         clip_by_global_norm([torch.ones(2), "b"], 1.0)
     with pytest.raises(TypeError, match=r"use_norm: .* got shape \[2\]"):
         clip_by_global_norm([torch.ones(2)], 1.0, torch.ones(2))
+
+
+@pytest.mark.parametrize("norm", [-2.0, -1, float("-inf")])
+def test_a_norm_that_is_a_negative_number_is_refused_unless_strict(norm):
+    with pytest.raises(ValueError, match="use_norm: expected a number >= 0, got -"):
+        clip_by_global_norm([torch.ones(2)], 1.0, norm)
+    strict.clip_by_global_norm([torch.ones(2)], 1.0, norm)
+
+
+@pytest.mark.parametrize("norm", [0.0, float("inf"), float("nan")])
+def test_norms_of_gradients_that_vanished_or_overflowed_are_taken(norm):
+    _, given = clip_by_global_norm([torch.ones(2)], 1.0, norm)
+    torch.testing.assert_close(given, torch.tensor(norm), equal_nan=True)
 
 
 def test_the_norm_may_be_given_left_out_or_come_with_an_iterator():

@@ -14,6 +14,7 @@ from lockstep.pytorch import (
     DynamicLossScale,
     FixedLossScale,
     MixedPrecisionOptimizerWrapper,
+    strict,
 )
 from lockstep.pytorch.tests.masters import (
     SCALES,
@@ -200,3 +201,23 @@ def test_a_run_that_skips_every_step_at_the_floor_is_told(scale):
 def test_a_wrong_word_for_the_floor_is_refused(name, wrong):
     with pytest.raises(ValueError, match=f"OptimizerWrapper: {name}"):
         wrapped(mixed(), **{name: wrong})
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (0, 2)], ids=["no rows named", "no rows"])
+@pytest.mark.parametrize("loss_scale", ["automatic", "number"])
+def test_strict_an_automatic_scale_skips_a_step_without_any_element(shape, loss_scale):
+    weight, step = (
+        Parameter(torch.ones(shape).half()),
+        torch.zeros((), dtype=torch.int64),
+    )
+    scale = strict.AutomaticLossScaler("Backoff") if loss_scale == "automatic" else 8.0
+    inner = strict.AdamOptimizer([weight], learning_rate=0.1)
+    optimizer = strict.MixedPrecisionOptimizerWrapper(inner, scale)
+    before = optimizer.loss_scale
+    rows = torch.zeros(shape).half().to_sparse(1).coalesce()
+    assert not rows.values().numel()
+    optimizer.apply_gradients([(rows, weight)], step)
+    skips = loss_scale == "automatic"
+    assert optimizer.last_step.applied is not skips
+    assert step == (0 if skips else 1)
+    assert float(optimizer.loss_scale) == float(before) / (2 if skips else 1)

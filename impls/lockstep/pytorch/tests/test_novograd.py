@@ -275,3 +275,20 @@ def test_strict_stays_strict_in_a_copy():
     for gradient in (100.0, 1.0):
         step(optimizer, w, gradient)
     assert w.item() == -1.0 and moments(optimizer, w)[1].item() == 0.0
+
+
+def test_hyper_parameters_are_cast_once_for_a_group_and_dtype(monkeypatch):
+    wide, half = [weight(1.0) for _ in range(3)], weight(1.0, dtype=torch.float16)
+    optimizer = NovoGrad([{"params": [*wide, half]}, {"params": [weight(1.0)]}])
+    cast, asked = NovoGrad.policy, []
+
+    def counted(self, group, dtype):
+        asked.append(dtype)
+        return cast(self, group, dtype)
+
+    monkeypatch.setattr(NovoGrad, "policy", counted)
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    assert asked == [torch.float32, torch.float16, torch.float32]

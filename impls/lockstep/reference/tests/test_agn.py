@@ -197,9 +197,11 @@ def test_masters_are_refused_inside_and_around() -> None:
     variable = weight()
     worker = worker_of(variable)
     masters = reference.MixedPrecisionOptimizerWrapper(worker.inner_optimizer, 8.0)
-    with pytest.raises(ValueError, match="masters inside of AGNOptimizer; keep them"):
+    with pytest.raises(
+        ValueError, match="got MixedPrecisionOptimizerWrapper; AGNOptimizer shares"
+    ):
         worker_of(weight(), base=reference.MultitaskOptimizerWrapper(masters))
-    around = "masters around AGNOptimizer; keep them"
+    around = "got AGNOptimizer; AGNOptimizer shares"
     with pytest.raises(ValueError, match=around):
         reference.MixedPrecisionOptimizerWrapper(worker, 8.0)
     with pytest.raises(ValueError, match=around):
@@ -221,3 +223,30 @@ def test_variables_of_one_name_are_alike() -> None:
     first = worker_of(weight())
     with pytest.raises(ValueError, match=r"'w' to be float32 \[2\], as the shared one"):
         worker_of(weight("w", 1.0), center=first.custom_getter.center)
+
+
+def test_variables_of_one_name_have_shared_weights_of_their_own() -> None:
+    center = None
+    for _ in range(2):
+        own = [weight("w", 1.0, 1.0), weight("w", 2.0, 2.0)]
+        worker = worker_of(*own, center=center, communication_period=1)
+        center = worker.custom_getter.center
+        assert list(center.variables) == ["w", "w#1"]
+        worker.apply_gradients([(ONES, own[0]), (2 * ONES, own[1])])
+    assert shared(worker, own[0]) == [0.0, 0.0] == own[0].value.tolist()
+    assert shared(worker, own[1]) == [0.0, 0.0] == own[1].value.tolist()
+    worker.apply_gradients([(ONES, own[0]), (0 * ONES, own[1])])
+    assert shared(worker, own[0]) == [-0.5, -0.5]
+    assert shared(worker, own[1]) == [0.0, 0.0]
+
+
+def test_row_clipping_inside_cuts_the_shared_rows_too_but_not_under_strict() -> None:
+    for names, expected in ((reference, [1.5, 2.0]), (strict, [3.0, 4.0])):
+        w = weight("w", 3.0, 4.0)
+        base = reference.GradientDescentOptimizer(0.5)
+        rows = names.VariableClippingOptimizer(base, {w: [0]}, 2.5)
+        worker = worker_of(w, names=names, base=rows, communication_period=1)
+        worker.get_init_op(0)
+        worker.apply_gradients([(0 * ONES, w)])
+        np.testing.assert_allclose(shared(worker, w), expected, rtol=1e-6)
+        assert w.value.tolist() == shared(worker, w)

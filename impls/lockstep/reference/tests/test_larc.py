@@ -11,6 +11,7 @@ from lockstep.reference import (
     Rows,
     Variable,
     clip_by_global_norm,
+    clip_gradients_by_norm,
     get_regularization_loss,
     post_process_gradients,
     reduce_gradients,
@@ -74,6 +75,44 @@ def test_strict_refuses_an_absent_gradient_only_where_the_original_touched_it() 
 def test_an_empty_list_has_nothing_to_clip() -> None:
     clipped, norm = clip_by_global_norm([], 1.0)
     assert (clipped, norm.item()) == ([], 0.0)
+
+
+@pytest.mark.parametrize("norm", [-2.0, -1])
+def test_a_norm_that_is_a_negative_number_is_refused_unless_strict(norm: Any) -> None:
+    with pytest.raises(ValueError, match="use_norm: expected a number >= 0, got -"):
+        clip_by_global_norm([np.ones(2, np.float32)], 1.0, norm)
+    strict.clip_by_global_norm([np.ones(2, np.float32)], 1.0, norm)
+    assert np.isnan(clip_by_global_norm([np.ones(2, np.float32)], 1.0, float("nan"))[1])
+
+
+def test_a_gradient_of_another_shape_is_not_clipped_unless_strict() -> None:
+    odd = [(np.ones(3, np.float32), pair()[1])]
+    for clip in (
+        lambda: clip_gradients_by_norm(odd, 1.0),
+        lambda: post_process_gradients(odd, [], 0.1, 1.0, None),
+    ):
+        with pytest.raises(ValueError, match=r"shape \[2\] for .*, got \[3\]"):
+            clip()
+    assert len(strict.clip_gradients_by_norm(odd, 1.0)) == 1
+
+
+def test_what_is_no_recorder_is_refused_before_it_is_told_anything() -> None:
+    writer = type("SummaryWriter", (), {"add_scalar": None})()
+    for recorder, sentence in ((3, "got a int"), (writer, "wrap it: TensorBoardRec")):
+        with pytest.raises(TypeError, match=sentence):
+            post_process_gradients([pair()], [], 0.1, None, None, recorder)
+
+
+@pytest.mark.parametrize("rate", [-0.1, float("nan"), float("inf")])
+def test_a_number_that_is_no_rate_is_refused_unless_strict(rate: float) -> None:
+    with pytest.raises(ValueError, match="LARC: lr: expected a finite number >= 0"):
+        post_process_gradients([pair()], [], rate, None, LARC)
+    strict.post_process_gradients([pair()], [], rate, None, LARC)
+
+
+def test_pairs_the_other_way_round_are_refused() -> None:
+    with pytest.raises(TypeError, match="put the gradient first"):
+        post_process_gradients([pair()[::-1]], [], 0.1, None, LARC)
 
 
 def test_clip_and_larc_together_are_both_errors_that_old_code_may_expect() -> None:

@@ -11,7 +11,7 @@ from lockstep.spec import clip_by_global_norm as clipping
 from lockstep.spec import larc as words
 from lockstep.spec import summaries as telling
 from lockstep.spec.larc import LarcPolicy
-from lockstep.spec.pairs import require_like
+from lockstep.spec.pairs import require_like, require_shape
 from lockstep.spec.summaries import Recorder, Summaries
 from lockstep.tf.core import larc
 from lockstep.tf.core.clip_by_global_norm import check_limit, clip_list, norm_in_float32
@@ -23,7 +23,15 @@ from lockstep.tf.core.summaries import (
     record_ratios,
 )
 
-__all__ = ["OWNER", "Processing", "apply_larc", "clip_entries", "plan", "process"]
+__all__ = [
+    "OWNER",
+    "Processing",
+    "apply_larc",
+    "check_shapes",
+    "clip_entries",
+    "plan",
+    "process",
+]
 
 OWNER = "post_process_gradients"
 GLOBAL_NORM = "global_gradient_norm"
@@ -55,6 +63,7 @@ def plan(
     strict: bool,
 ) -> Processing:
     """Check the arguments of ``post_process_gradients``."""
+    telling.check_recorder(recorder, OWNER)
     recorder = host_recorder() if recorder is None else recorder
     asked = Summaries(telling.check_summaries(summaries, OWNER), recorder)
     policy = None if larc_params is None else words.larc_policy(larc_params, strict)
@@ -66,6 +75,9 @@ def plan(
 def process(to_do: Processing, entries: Sequence[Entry], lr: Any) -> list[Gradient]:
     """Clip, then scale by LARC; tell the summaries on the way."""
     asked, limit, policy, strict = to_do
+    if not strict:
+        check_shapes(OWNER, entries)
+    rate = None if policy is None else as_rate(lr, policy)
     if strict and (policy or GLOBAL_NORM in asked.names):
         require_present(OWNER, entries)
     record_norm(asked, GLOBAL_NORM, entries, strict)
@@ -76,9 +88,9 @@ def process(to_do: Processing, entries: Sequence[Entry], lr: Any) -> list[Gradie
     record_entries(asked, entries)
     if limit is not None:
         record_norm(asked, telling.CLIPPED_NORM, entries, strict)
-    if policy is None:
+    if policy is None or rate is None:
         return [entry.gradient for entry in entries]
-    return apply_larc(policy, entries, lr, asked)
+    return apply_larc(policy, entries, rate, asked)
 
 
 def clip_entries(
@@ -95,10 +107,9 @@ def clip_entries(
 
 
 def apply_larc(
-    policy: LarcPolicy, pairs: Sequence[Entry], lr: Any, asked: Summaries
+    policy: LarcPolicy, pairs: Sequence[Entry], rate: tf.Tensor, asked: Summaries
 ) -> list[Gradient]:
     """Multiply each gradient that is present by its ratio."""
-    rate = as_rate(lr, policy)
     present = [entry for entry in pairs if entry.gradient is not None]
     for entry in present:
         check_entry(entry)
@@ -131,16 +142,34 @@ def require_present(owner: str, entries: Sequence[Entry]) -> None:
 def check_entry(entry: Entry) -> None:
     """Raise unless a gradient has its variable's dtype and, where known, its shape."""
     gradient, variable, name = entry
+    found, wanted = shapes_of(entry)
+    like = (wanted, variable.dtype.base_dtype.name)
+    require_like(words.LARC, name, (found, gradient.dtype.name), like)
+
+
+def check_shapes(owner: str, entries: Sequence[Entry]) -> None:
+    """Raise unless gradients have their variables' shapes, where these are known."""
+    for entry in entries:
+        if entry.gradient is not None:
+            require_shape(owner, entry.name, *shapes_of(entry))
+
+
+def shapes_of(entry: Entry) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shapes of a gradient and its variable, of one row if it is sparse.
+
+    What is not known of a gradient is taken from its variable.
+    """
+    gradient, variable, _ = entry
     is_sparse = isinstance(gradient, tf.IndexedSlices)
     found = gradient.values.shape[1:] if is_sparse else gradient.shape
     wanted = variable.shape[1:] if is_sparse else variable.shape
-    known = tuple(wanted if found.is_compatible_with(wanted) else found)
-    like = (tuple(wanted), variable.dtype.base_dtype.name)
-    require_like(words.LARC, name, (known, gradient.dtype.name), like)
+    return tuple(wanted if found.is_compatible_with(wanted) else found), tuple(wanted)
 
 
 def as_rate(lr: Any, policy: LarcPolicy) -> tf.Tensor:
     """Return the learning rate in float32: 0-d."""
+    if policy.guarded:
+        words.check_rate(lr)
     try:
         rate = tf.convert_to_tensor(lr)
     except (TypeError, ValueError) as error:

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.spec import optimize_loss as words
+from lockstep.spec import step_arguments as border
 from lockstep.spec.reduction import Reduction
 
 __all__ = ["Task"]
@@ -46,6 +47,8 @@ class Task:
         """Say whether sums of ``count`` micro-batches have to wait for more: bool."""
         flag = self.skip_update_ph if skip_update is None else skip_update
         flag = flag() if callable(flag) else flag
+        if not self.settings.strict:
+            border.check_flag("skip_update", flag, answered=True)
         if flag is None:
             return count < self.settings.iter_size
         return tf.convert_to_tensor(flag, tf.bool)

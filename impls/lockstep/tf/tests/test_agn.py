@@ -408,9 +408,11 @@ def test_masters_are_refused_inside_and_around() -> None:
     masters = lockstep_tf.MixedPrecisionOptimizerWrapper(
         GradientDescentOptimizer(0.5), 8.0
     )
-    with pytest.raises(ValueError, match="masters inside of AGNOptimizer; keep them"):
+    with pytest.raises(
+        ValueError, match="got MixedPrecisionOptimizerWrapper; AGNOptimizer shares"
+    ):
         AGNOptimizer(masters, 1, worker.custom_getter)
-    around = "masters around AGNOptimizer; keep them"
+    around = "got AGNOptimizer; AGNOptimizer shares"
     with pytest.raises(ValueError, match=around):
         lockstep_tf.MixedPrecisionOptimizerWrapper(worker, 8.0)
     given = (lambda: tf.reduce_sum(variable), worker, None, lambda step: 0.5)

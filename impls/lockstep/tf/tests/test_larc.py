@@ -142,6 +142,8 @@ ONE = pairs_of(([1.0, 2.0], [3.0, 4.0]))
         (ONE, 0.1, {"larc_eta": 1}, ValueError, "of type float, got 1"),
         (ONE, "fast", LARC, ValueError, "LARC: lr: expected a number or a 0-d tensor"),
         (ONE, None, LARC, ValueError, "LARC: lr: expected a number or a 0-d tensor"),
+        (ONE, -0.1, LARC, ValueError, "LARC: lr: expected a finite number >= 0"),
+        (ONE, float("nan"), LARC, ValueError, "a finite number >= 0, got nan"),
         (ONE, [0.1, 0.2], LARC, ValueError, "LARC: lr: expected a number"),
         ([(ONE[0][0], "w")], 0.1, LARC, TypeError, "got str; put the gradient first"),
         (
@@ -176,6 +178,32 @@ def test_lists_and_norms_of_another_kind_are_refused():
         clip_by_global_norm(["abc"], 1.0)
     with pytest.raises(TypeError, match=r"use_norm: .* got shape \[2\]"):
         clip_by_global_norm([tf.ones([2])], 1.0, [1.0, 2.0])
+
+
+@pytest.mark.parametrize("norm", [-2.0, -1])
+def test_a_norm_that_is_a_negative_number_is_refused_unless_strict(norm):
+    with pytest.raises(ValueError, match="use_norm: expected a number >= 0, got -"):
+        clip_by_global_norm([tf.ones([2])], 1.0, norm)
+    strict.clip_by_global_norm([tf.ones([2])], 1.0, norm)
+    assert np.isnan(clip_by_global_norm([tf.ones([2])], 1.0, float("nan"))[1])
+
+
+def test_a_gradient_of_another_shape_is_not_clipped_unless_strict():
+    odd = [(tf.ones([3]), ONE[0][1])]
+    for clip in (
+        lambda: clip_gradients_by_norm(odd, 1.0),
+        lambda: post_process_gradients(odd, [], 0.1, 1.0, None),
+    ):
+        with pytest.raises(ValueError, match=r"shape \[2\] for .*, got \[3\]"):
+            clip()
+    assert len(strict.clip_gradients_by_norm(odd, 1.0)) == 1
+
+
+def test_what_is_no_recorder_is_refused_before_it_is_told_anything():
+    writer = type("SummaryWriter", (), {"add_scalar": None})()
+    for recorder, sentence in ((3, "got a int"), (writer, "wrap it: TensorBoardRec")):
+        with pytest.raises(TypeError, match=sentence):
+            post_process_gradients(ONE, [], 0.1, None, None, recorder)
 
 
 def test_the_names_of_the_original_are_there():

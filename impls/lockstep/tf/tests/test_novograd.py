@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,12 +47,16 @@ def test_it_is_a_momentum_optimizer_as_the_original() -> None:
         ("epsilon", float("inf")),
         ("weight_decay", -0.1),
         ("grad_averaging", 1),
+        ("learning_rate", None),
+        ("beta1", None),
+        ("grad_averaging", None),
     ],
 )
 def test_arguments_are_checked_unless_strict(argument: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"NovoGrad: {argument}"):
         NovoGrad(**{argument: value})
-    strict.NovoGrad(**{argument: value})
+    if value is not None:
+        strict.NovoGrad(**{argument: value})
 
 
 def test_a_function_is_not_traced_after_the_second_step() -> None:
@@ -320,6 +325,49 @@ def test_strict_refuses_before_anything_changes() -> None:
         with pytest.raises(error, match=words):
             optimizer.apply_gradients(given)
     assert w.numpy() == 1.0 and optimizer.variables() == []
+
+
+W = tf.ones([2])
+
+
+@pytest.mark.parametrize(
+    ("pairs", "error", "sentence"),
+    [
+        (
+            lambda w: [(W, w[0]), (tf.ones([3]), w[1])],
+            ValueError,
+            r"shape \[2\] for 'b'",
+        ),
+        (lambda w: [(W, w[0]), (tf.ones([2], tf.int32), w[1])], TypeError, "float32"),
+        (lambda w: [(W, w[0]), ("g", w[1])], ValueError, r"shape \[2\] for 'b'"),
+        (lambda w: [(W, w[0]), (object(), w[1])], TypeError, "or None for 'b', got"),
+        (lambda w: [(W, w[0]), (w[1], W)], TypeError, "put the gradient first"),
+        (lambda w: [(W, w[0]), w[1]], TypeError, "pairs, got .* at position 1"),
+        (lambda w: [], ValueError, "at least one .* an empty list"),
+        (lambda w: None, TypeError, "pairs, got None"),
+        (lambda w: [(None, w[0])], ValueError, "None for every one of a"),
+    ],
+)
+@ways
+def test_nonsense_is_answered_with_a_sentence_and_changes_nothing(
+    pairs: Any, error: type[Exception], sentence: str, traced: bool
+) -> None:
+    w = [tf.Variable([8.0, 1.0], name=name) for name in "ab"]
+    optimizer = NovoGrad(0.1)
+    optimizer.apply_gradients([(tf.constant([3.0, 4.0]), v) for v in w])
+    state = [*w, *optimizer.variables()]
+    before = [value.numpy().tolist() for value in state]
+    step = functools.partial(optimizer.apply_gradients, pairs(w))
+    with pytest.raises(error, match=f"NovoGrad: .*{sentence}"):
+        (tf.function(step) if traced else step)()
+    assert [value.numpy().tolist() for value in state] == before
+
+
+def test_a_graph_does_not_build_a_step_for_a_gradient_of_another_shape() -> None:
+    with tf.Graph().as_default():
+        w = v1.get_variable("w", [2])
+        with pytest.raises(ValueError, match=r"shape \[2\] for 'w', got \[3\]"):
+            NovoGrad(0.1).apply_gradients([(tf.ones([3]), w)])
 
 
 def test_strict_refuses_a_tensor_as_decay_which_the_default_takes() -> None:

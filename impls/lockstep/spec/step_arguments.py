@@ -1,0 +1,203 @@
+"""Arguments of ``optimize_loss`` that are not what they should be, and their words."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from lockstep.spec.errors import (
+    NotASequenceError,
+    OutOfRangeError,
+    RateFunctionError,
+    ShapeError,
+    UnsupportedError,
+    VarListError,
+    sentence,
+)
+from lockstep.spec.lr_policies import dtype_name
+from lockstep.spec.training_step import OWNER
+
+__all__ = [
+    "check_flag",
+    "check_given",
+    "check_once",
+    "listed",
+    "not_a_variable",
+    "other_parameters",
+    "untrainable",
+    "wrapped_for_ranks",
+    "wrong_answer",
+    "wrong_shape",
+]
+
+ENGINE = ("size", "any", "all_reduce")
+"""What a reduction has to have."""
+
+
+def check_given(strict: bool, **given: Any) -> None:
+    """Raise for an argument of another kind than it should be; strict: for none.
+
+    Raises:
+        RateFunctionError: ``learning_rate_decay_fn`` cannot be called with the steps.
+        OutOfRangeError: ``skip_update_ph`` is no flag, ``optimizer_params`` or
+            ``loss_scaling_params`` is no mapping, ``reduction`` is no engine.
+    """
+    if not strict:
+        for name, value in given.items():
+            CHECKS[name](name, value)
+
+
+def check_rate_function(name: str, function: Any) -> None:
+    """Raise unless a function takes the steps and nothing else."""
+    subject, expected = f"{OWNER}: {name}", "a function from the steps to the rate"
+    remedy = "write lambda step: 0.1, or functools.partial(policy, ...)"
+    if not callable(function):
+        simple = function is None or isinstance(function, bool | int | float | str)
+        got = repr(function) if simple else f"a {type(function).__name__}"
+        raise RateFunctionError(sentence(subject, expected, got, remedy))
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(0)
+    except TypeError as error:
+        needed = needed_of(signature)[1:]
+        which = f"needs {', '.join(needed)} too" if needed else "does not take the step"
+        got = f"{getattr(function, '__name__', 'one')}, which {which}"
+        raise RateFunctionError(sentence(subject, expected, got, remedy)) from error
+
+
+def needed_of(signature: inspect.Signature) -> list[str]:
+    """Return the names of arguments that have no default."""
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [
+        name
+        for name, parameter in signature.parameters.items()
+        if parameter.default is parameter.empty and parameter.kind not in several
+    ]
+
+
+def check_flag(name: str, flag: Any, answered: bool = False) -> None:
+    """Raise unless a flag is None, a bool, a 0-d bool, or a function that says one.
+
+    ``answered``: this is what the function said, so no function.
+    """
+    if flag is None or isinstance(flag, bool) or (callable(flag) and not answered):
+        return
+    shape, dtype = getattr(flag, "shape", None), getattr(flag, "dtype", None)
+    if shape is not None and dtype_name(dtype).removesuffix("_ref") == "bool":
+        rank = shape.rank if hasattr(shape, "rank") else len(shape)
+        if not rank:
+            return
+    expected = "a bool, a 0-d bool, or a function that returns one"
+    remedy = "pass True to add only, and None to count the calls"
+    text = sentence(f"{OWNER}: {name}", expected, repr(flag), remedy)
+    raise OutOfRangeError(text)
+
+
+def check_mapping(name: str, params: Any) -> None:
+    """Raise unless arguments are given by their names."""
+    if params is not None and not isinstance(params, Mapping):
+        example = {"optimizer_params": {"momentum": 0.9}}
+        remedy = f"write {example.get(name, {'step_window': 2000})}"
+        text = sentence(f"{OWNER}: {name}", "a dict or None", repr(params), remedy)
+        raise OutOfRangeError(text)
+
+
+def check_reduction(name: str, reduction: Any) -> None:
+    """Raise for an engine that lacks something; it is not asked for its size yet."""
+    missing = [part for part in ENGINE if part not in dir(reduction)]
+    is_class = isinstance(reduction, type)
+    if reduction is not None and (missing or is_class):
+        lacks = "which is no instance" if is_class else f"without {', '.join(missing)}"
+        kind = reduction.__name__ if is_class else f"a {type(reduction).__name__}"
+        expected, remedy = f"an engine with {', '.join(ENGINE)}", "see Reduction"
+        text = sentence(f"{OWNER}: {name}", expected, f"{kind}, {lacks}", remedy)
+        raise OutOfRangeError(text)
+
+
+CHECKS: Mapping[str, Callable[[str, Any], None]] = {
+    "learning_rate_decay_fn": check_rate_function,
+    "loss_scaling_params": check_mapping,
+    "optimizer_params": check_mapping,
+    "reduction": check_reduction,
+    "skip_update_ph": check_flag,
+}
+"""Argument -> what looks at it."""
+
+
+def listed(var_list: Any, one: type[Any]) -> list[Any]:
+    """Return what is listed; raise for a single variable, of class ``one``, or none."""
+    if isinstance(var_list, str | one) or not isinstance(var_list, Iterable):
+        remedy = "put it into a list" if isinstance(var_list, one) else "list them"
+        got = f"a {type(var_list).__name__}"
+        text = sentence(f"{OWNER}: var_list", "a list of variables", got, remedy)
+        raise VarListError(text)
+    return list(var_list)
+
+
+def not_a_variable(expected: str, entry: Any) -> VarListError:
+    """An entry of ``var_list`` that is no variable."""
+    got = f"a {type(entry).__name__}"
+    if isinstance(entry, tuple):
+        got = f"({', '.join(type(part).__name__ for part in entry)})"
+    remedy = "list the variables that this optimizer is to train"
+    return VarListError(sentence(f"{OWNER}: var_list", expected, got, remedy))
+
+
+def check_once(variables: Iterable[Any], name_of: Callable[[Any], str]) -> None:
+    """Raise if a variable is listed twice."""
+    seen: set[int] = set()
+    for variable in variables:
+        if id(variable) in seen:
+            subject, expected = f"{OWNER}: var_list", "each variable once"
+            got, remedy = f"{name_of(variable)} twice", "leave one of them out"
+            raise VarListError(sentence(subject, expected, got, remedy))
+        seen.add(id(variable))
+
+
+def untrainable(model: Any, expected: str, attribute: str) -> UnsupportedError:
+    """A model that has nothing to train; ``attribute``: where it would be."""
+    kind = f"a {type(model).__name__}"
+    got = f"{kind} without any" if hasattr(model, attribute) else kind
+    remedy = "unfreeze some, or pass var_list"
+    return UnsupportedError(sentence(f"{OWNER}: model", expected, got, remedy))
+
+
+def wrapped_for_ranks(got: str) -> UnsupportedError:
+    """A model whose wrapper averages ``.grad``, which is not used here."""
+    expected = "the model itself, for no .grad is used and nothing would be averaged"
+    remedy = "pass model.module and on_horovod=True, and let the loss call model.module"
+    return UnsupportedError(sentence(f"{OWNER}: model", expected, got, remedy))
+
+
+def other_parameters(left_out: Iterable[str], added: int) -> UnsupportedError:
+    """An optimizer that does not have the parameters of the model."""
+    names = ", ".join(left_out)
+    expected = "an optimizer of the trainable parameters of the model"
+    got = f"one without {names}" if names else f"one with {added} others"
+    remedy = "pass var_list to train a part, or leave model out"
+    return UnsupportedError(sentence(f"{OWNER}: optimizer", expected, got, remedy))
+
+
+def wrong_answer(gradients: Any, count: int) -> NotASequenceError | UnsupportedError:
+    """A loss of the reference that does not return a gradient for each variable."""
+    subject, remedy = f"{OWNER}: loss", "return one for each variable of var_list"
+    expected = f"a list of {count} gradients"
+    if isinstance(gradients, list):
+        return UnsupportedError(
+            sentence(subject, expected, str(len(gradients)), remedy)
+        )
+    got = f"a {type(gradients).__name__}"
+    return NotASequenceError(sentence(subject, expected, got, remedy))
+
+
+def wrong_shape(
+    name: str, expected: tuple[int, ...], got: tuple[int, ...]
+) -> ShapeError:
+    """A gradient that is not like its variable."""
+    wanted = f"a gradient of shape {list(expected)} for {name!r}"
+    remedy = "return the gradients in the order of var_list"
+    return ShapeError(sentence(f"{OWNER}: loss", wanted, str(list(got)), remedy))
