@@ -366,7 +366,7 @@ def refused(**changes: Any) -> Any:
                 )
             ),
             ValueError,
-            "got MixedPrecisionOptimizerWrapper; AGNOptimizer shares",
+            "got MixedPrecisionOptimizerWrapper;",
         ),
     ],
 )

@@ -388,9 +388,7 @@ def test_masters_are_refused() -> None:
     weight = Parameter(torch.ones(2).half())
     getter = AGNCustomGetter("cpu")
     opt = MixedPrecisionOptimizerWrapper(torch.optim.SGD(getter([weight]), lr=1.0))
-    with pytest.raises(
-        ValueError, match="got MixedPrecisionOptimizerWrapper; AGNOptimizer shares"
-    ):
+    with pytest.raises(ValueError, match="got MixedPrecisionOptimizerWrapper;"):
         AGNOptimizer(opt, 1, getter)
 
 

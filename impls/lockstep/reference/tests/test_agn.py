@@ -197,9 +197,7 @@ def test_masters_are_refused_inside_and_around() -> None:
     variable = weight()
     worker = worker_of(variable)
     masters = reference.MixedPrecisionOptimizerWrapper(worker.inner_optimizer, 8.0)
-    with pytest.raises(
-        ValueError, match="got MixedPrecisionOptimizerWrapper; AGNOptimizer shares"
-    ):
+    with pytest.raises(ValueError, match="got MixedPrecisionOptimizerWrapper;"):
         worker_of(weight(), base=reference.MultitaskOptimizerWrapper(masters))
     around = "got AGNOptimizer; AGNOptimizer shares"
     with pytest.raises(ValueError, match=around):

@@ -408,9 +408,7 @@ def test_masters_are_refused_inside_and_around() -> None:
     masters = lockstep_tf.MixedPrecisionOptimizerWrapper(
         GradientDescentOptimizer(0.5), 8.0
     )
-    with pytest.raises(
-        ValueError, match="got MixedPrecisionOptimizerWrapper; AGNOptimizer shares"
-    ):
+    with pytest.raises(ValueError, match="got MixedPrecisionOptimizerWrapper;"):
         AGNOptimizer(masters, 1, worker.custom_getter)
     around = "got AGNOptimizer; AGNOptimizer shares"
     with pytest.raises(ValueError, match=around):
