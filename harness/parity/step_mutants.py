@@ -29,6 +29,16 @@ def decay_without_rate(right: Any) -> Any:
     return lambda self: self.weight_decay
 
 
+def warned_of(right: Any) -> Any:
+    def arguments_for(*arguments: Any) -> Any:
+        try:
+            return right(*arguments)
+        except Exception as error:
+            raise Warning(str(error)) from error
+
+    return arguments_for
+
+
 def counted_though_skipped(right: Any) -> Any:
     def apply(self: Any, pairs: Any) -> None:
         before = self.global_step.value
@@ -97,9 +107,6 @@ def step_mutants() -> Sequence[Mutant]:
     rate, apply = f"{step}.next_rate", f"{step}.apply"
     share, no_scaler = "training_step.add_share", constant(None)
     errors = (
-        f"{words}.unknown_name",
-        f"{words}.missing_argument",
-        f"{words}.missing_decay",
         f"{words}.instance",
         f"{words}.no_flag",
         f"{words}.absent_accumulated",
@@ -128,6 +135,7 @@ def step_mutants() -> Sequence[Mutant]:
         Mutant(f"{module}.AutomaticLossScaler", "not made", no_scaler, STEP),
         Mutant(f"{module}.check_summaries", "no check", constant(frozenset()), STEP),
         Mutant(f"{words}.arguments_for", "no check", instead(unchecked), STEP),
+        Mutant(f"{words}.arguments_for", "another error", warned_of, STEP),
         Mutant("strict.optimize_loss", "not strict", default, STEP),
         *(Mutant(error, "no error", instead(Warning), STEP) for error in errors),
     )
