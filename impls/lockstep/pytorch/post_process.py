@@ -90,11 +90,11 @@ def post_process_gradients(
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
-        >>> pairs = [(torch.tensor([60.0, 80.0]), weight)]
-        >>> larc = {"larc_eta": 0.01}
-        >>> processed = post_process_gradients(pairs, [], 0.1, None, larc)
-        >>> processed[0][0].tolist()  # r = 0.01 * 5 / (0.1 * 100) = 0.005
-        [0.30000001192092896, 0.4000000059604645]
+        >>> pairs = [(torch.tensor([12.0, 16.0]), weight)]
+        >>> larc = {"larc_eta": 0.015625}
+        >>> processed = post_process_gradients(pairs, [], 0.125, None, larc)
+        >>> processed[0][0].tolist()  # r = 0.015625 * 5 / (0.125 * 20) = 0.03125
+        [0.375, 0.5]
     """
     asked = Summaries(telling.check_summaries(summaries, OWNER), recorder)
     telling.check_recorder(recorder, OWNER)

@@ -10,65 +10,12 @@ import tensorflow as tf
 from lockstep.spec import clip_by_global_norm as words
 from lockstep.spec import tf_host
 from lockstep.spec.pairs import as_pairs
-from lockstep.tf.core.clip_by_global_norm import (
-    as_norm,
-    as_tensors,
-    check_limit,
-    clip_list,
-    norm_in_float32,
-)
+from lockstep.tf.core.clip_by_global_norm import check_limit, clip_by_global_norm
 from lockstep.tf.core.post_process import check_shapes, clip_entries
 from lockstep.tf.core.summaries import Entry
-from lockstep.tf.pairs import Gradient, Pairs, as_gradient, as_variable
+from lockstep.tf.pairs import Pairs, as_gradient, as_variable
 
 __all__ = ["as_entries", "clip_by_global_norm", "clip_gradients_by_norm"]
-
-
-@tf.autograph.experimental.do_not_convert
-def clip_by_global_norm(
-    t_list: Iterable[Any],
-    clip_norm: float | tf.Tensor,
-    use_norm: float | tf.Tensor | None = None,
-    name: str | None = None,
-    strict: bool = False,
-) -> tuple[list[Gradient], tf.Tensor]:
-    """Scale a list of tensors so that their global norm is at most ``clip_norm``.
-
-    s = clip_norm min(1 / norm, 1 / clip_norm); each t becomes float32(t) s. An infinite
-    norm makes finite elements 0 and the others NaN; a norm of NaN makes all NaN.
-
-    Args:
-        t_list: tensors of any shape, ``tf.IndexedSlices`` or None.
-        clip_norm: the largest norm that is left as it is, > 0 and finite; a tensor is
-            not checked.
-        use_norm: the norm, 0-d; None takes that of ``t_list``, duplicate rows summed.
-        name: of the scope of the operations.
-        strict: as the original: ``use_norm`` is required, a scalar comes out with
-            shape [1], iterators are refused, ``clip_norm`` is not checked.
-
-    Returns:
-        The clipped tensors, all in float32, and the norm: float32, 0-d.
-
-    Raises:
-        NotASequenceError: a TypeError; ``t_list`` is a tensor, a string or the like.
-        MalformedPairsError: a TypeError; an entry is no tensor.
-        OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0, or
-            ``use_norm`` a number < 0.
-
-    Origin: OpenSeq2Seq (8681d381ed40), ``_clip_by_global_norm``, which is exported too.
-
-    Example:
-        >>> clipped, norm = clip_by_global_norm([tf.constant([3.0, 4.0]), None], 2.5)
-        >>> clipped[0].numpy().tolist(), clipped[1], float(norm)
-        ([1.5, 2.0], None, 5.0)
-    """
-    tensors = as_tensors(t_list, strict)
-    if not strict:
-        check_limit(words.CLIP, "clip_norm", clip_norm)
-        words.check_norm(use_norm)
-    with tf.name_scope(name or words.CLIP):
-        norm = norm_in_float32(tensors) if use_norm is None else as_norm(use_norm)
-        return clip_list(tensors, clip_norm, norm, strict), norm
 
 
 @tf.autograph.experimental.do_not_convert
