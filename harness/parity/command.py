@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -114,8 +114,13 @@ def _run_jobs(jobs: Sequence[Job], run_job: Callable[[Children, Job], None]) -> 
     children = Children()
     with ThreadPoolExecutor(max_workers=2) as pool:
         try:
-            for future in [pool.submit(run_job, children, job) for job in jobs]:
-                future.result()
+            waiting = {pool.submit(run_job, children, job) for job in jobs}
+            while waiting:
+                # Not for ever: a signal that comes while this thread falls asleep is
+                # seen only when it wakes.
+                done, waiting = wait(waiting, timeout=1, return_when=FIRST_COMPLETED)
+                for future in done:
+                    future.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             children.end()

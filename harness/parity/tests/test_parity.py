@@ -352,8 +352,11 @@ def test_a_child_that_dies_fails_its_cases_with_its_last_words(
 
 
 WAITING = """
+import signal
 import sys
 from harness.parity.command import Request, run_parity
+# A shell's background job ignores SIGINT, and so would this child of such a job.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.executable = sys.argv[1]
 run_parity(Request(families=["multitask"]), print)
 """
