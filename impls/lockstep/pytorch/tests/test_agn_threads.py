@@ -13,6 +13,7 @@ from torch.nn import Parameter
 
 from lockstep.pytorch import AGNCustomGetter, AGNOptimizer
 from lockstep.pytorch.center import Center
+from lockstep.spec.agn import Update
 
 WORKERS, STEPS = 4, 200
 
@@ -56,6 +57,34 @@ def test_every_push_of_every_thread_counts(name, commit, hasty_threads) -> None:
     assert found == pytest.approx([-float(WORKERS * STEPS)] * 3, rel=1e-6)
 
 
+@pytest.mark.parametrize("commit", ["gradient", "delta"])
+def test_no_pull_and_no_push_comes_between_a_push(commit) -> None:
+    """Whoever comes while a push is applied still waits after a fifth of a second."""
+    center, made = workers(
+        lambda params: torch.optim.SGD(params, lr=1.0), commit=commit
+    )
+    apply, inside = center._apply, []
+
+    def slow(update) -> None:
+        center._apply = apply
+        others = [
+            Thread(target=center.pull, args=(["w"],), daemon=True),
+            Thread(target=center.push, args=(Update({}, None),), daemon=True),
+        ]
+        for other in others:
+            other.start()
+        for other in others:
+            other.join(0.2)
+            inside.append(other.is_alive())
+        apply(update)
+
+    center._apply = slow
+    weight, worker = made[0]
+    weight.grad = torch.ones(3)
+    worker.step()
+    assert inside == [True, True]
+
+
 def test_what_is_pulled_does_not_move_with_the_center() -> None:
     center, ((_, worker), *_) = workers(lambda params: torch.optim.SGD(params, lr=1.0))
     pulled = center.pull(["w"])["w"]
@@ -76,5 +105,5 @@ def test_a_copy_of_a_center_waits_for_nobody(copied) -> None:
         assert other.lock is not center.lock
         done = Thread(target=other.pull, args=(["w"],), daemon=True)
         done.start()
-        done.join(10)
+        done.join(60)
         assert not done.is_alive()

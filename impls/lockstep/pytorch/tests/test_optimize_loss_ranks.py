@@ -13,7 +13,7 @@ from torch.nn import Parameter
 
 from lockstep import pytorch as ls
 
-SECONDS = 60
+SECONDS = 300
 INFINITE = float("inf")
 # What the ranks multiply the losses of the tasks a and b by; None: not in the loss.
 CASES = {

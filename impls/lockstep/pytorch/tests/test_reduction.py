@@ -12,7 +12,7 @@ from torch.nn import Parameter
 
 from lockstep.pytorch import reduce_gradients
 
-TIMEOUT = 60
+TIMEOUT = 300
 
 
 def gradients_of(rank):
