@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from lockstep.spec import keras_host as words
 from lockstep.spec.pairs import require_like
+from lockstep.tf.core.rows import check_rows
 
 __all__ = [
     "Gradient",
@@ -21,6 +22,7 @@ __all__ = [
     "name_of",
     "require_variable",
     "value_of",
+    "with_dense_shape",
     "without_duplicates",
 ]
 
@@ -77,6 +79,8 @@ def check_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
     known = tuple(wanted if found.is_compatible_with(wanted) else found)
     like = (tuple(wanted), variable.dtype.name)
     require_like(owner, name, (known, gradient.dtype.name), like)
+    if is_sparse:
+        check_rows(gradient, variable, name, owner)
     return gradient
 
 
@@ -84,11 +88,23 @@ def as_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
     """Return None, tensors and slices as they are; convert arrays and numbers."""
     if gradient is None or isinstance(gradient, tf.IndexedSlices):
         return gradient
+    name, got = name_of(variable), type(gradient).__name__
     try:
-        return tf.convert_to_tensor(gradient)
+        tensor = tf.convert_to_tensor(gradient)
     except (TypeError, ValueError) as error:
-        name, got = name_of(variable), type(gradient).__name__
         raise words.not_a_gradient(owner, name, got) from error
+    if tensor.dtype == tf.string:
+        raise words.not_a_gradient(owner, name, got)
+    return tensor
+
+
+def with_dense_shape(gradient: Gradient, variable: Any) -> Gradient:
+    """Give a sparse gradient the shape of its variable, which Keras asks of it."""
+    is_sparse = isinstance(gradient, tf.IndexedSlices)
+    if not is_sparse or gradient.dense_shape is not None:
+        return gradient
+    values, indices = map(tf.convert_to_tensor, (gradient.values, gradient.indices))
+    return tf.IndexedSlices(values, indices, tf.shape(value_of(variable)))
 
 
 def without_duplicates(gradient: Gradient) -> Gradient:

@@ -14,7 +14,6 @@ from lockstep.keras3.gradients import (
     Gradient,
     key_of,
     name_of,
-    require_variable,
     value_of,
     without_duplicates,
 )
@@ -24,7 +23,7 @@ from lockstep.keras3.master_copies import copy_back, make_master, take_over
 from lockstep.keras3.regularizer import regularized
 from lockstep.keras3.skipping import Pairs, SkippingWrapper
 from lockstep.keras3.slots import Slots
-from lockstep.keras3.train_v1 import HiddenList, StateList
+from lockstep.keras3.train_v1 import HiddenList, StateList, require_all
 from lockstep.keras3.wrapper import Wrapper
 from lockstep.spec import keras_host
 from lockstep.spec import mixed_precision as words
@@ -212,8 +211,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             UnsupportedError: a ValueError; strict, a float16 variable without gradient.
         """
         if var_list is not None:
-            flat = tf.nest.flatten(list(var_list))
-            var_list = [require_variable(variable, words.WRAPPER) for variable in flat]
+            var_list = require_all(var_list, words.WRAPPER)
         options = gate_gradients, aggregation_method, colocate_gradients_with_ops
         pairs = self.differentiate(loss, var_list, *options, grad_loss)
         self.ensure_built([variable for _, variable in pairs])

@@ -24,7 +24,7 @@ from lockstep.keras3.optimizers import (
 from lockstep.keras3.slots import base_of
 from lockstep.keras3.train_v1 import TrainV1
 from lockstep.keras3.training_step import TrainingStep
-from lockstep.keras3.wrapper import Wrapper
+from lockstep.keras3.wrapper import Wrapper, refuse_scale
 from lockstep.spec import keras_host
 from lockstep.spec import optimize_loss as words
 from lockstep.spec import step_arguments as border
@@ -155,6 +155,7 @@ def optimize_loss(
         optimizer_params=optimizer_params,
         loss_scaling_params=loss_scaling_params,
         skip_update_ph=skip_update_ph,
+        model=model,
         reduction=reduction,
     )
     names = check_summaries(summaries, words.OWNER)
@@ -238,6 +239,8 @@ def make_of(optimizer: Any, strict: bool) -> Any:
 
 def with_free_rate(optimizer: Optimizer) -> Optimizer:
     """Return an optimizer with TensorFlow 1's interface whose rate can be set."""
+    remedy = 'pass the one inside, and dtype="mixed", which scales the loss'
+    refuse_scale(optimizer, f"{words.OWNER}: optimizer", remedy)
     base = base_of(optimizer)
     if not isinstance(base._learning_rate, keras.Variable):
         raise keras_host.fixed_rate(words.OWNER, type(base).__name__)

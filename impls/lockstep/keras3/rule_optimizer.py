@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -13,8 +14,13 @@ from lockstep.keras3.slots import Slots
 from lockstep.keras3.train_v1 import StateList, TrainV1
 from lockstep.spec import keras_host as words
 from lockstep.spec.optimizers import OptimizerSpec
+from lockstep.spec.ranges import require
 
 __all__ = ["RuleOptimizer"]
+
+
+CLIPS = ("clipnorm", "clipvalue", "global_clipnorm")
+"""Keras' arguments that clip."""
 
 
 class RuleOptimizer(TrainV1):
@@ -38,6 +44,10 @@ class RuleOptimizer(TrainV1):
         rate = given.pop("learning_rate")
         numbers = {**given, "learning_rate": 0.0 if callable(rate) else rate}
         bound = self.spec.bind((), numbers) if checks else numbers
+        for argument in CLIPS if checks else ():
+            limit = options.get(argument)
+            fine = limit is None or 0 < limit < math.inf
+            require(self.spec.class_name, argument, limit, fine, "a finite number > 0")
         values = {
             self.renamed[key]: value if isinstance(value, bool) else float(value)
             for key, value in bound.items()

@@ -16,6 +16,7 @@ from lockstep.keras3.scaled_loss import scaled, unscaled
 from lockstep.keras3.train_v1 import TrainV1
 from lockstep.keras3.wrapper import Wrapper
 from lockstep.spec import loss_scaling as words
+from lockstep.spec.differentiation import no_loss
 from lockstep.spec.pipeline import refuse_second_scale
 from lockstep.tf.core.stall import Watch
 from lockstep.tf.core.verdict import Verdict
@@ -117,6 +118,8 @@ class SkippingWrapper(Wrapper, ScalesAlready):
             return loss
         # Read once: the loss and its gradients must see one scale.
         scale, loss = self.loss_scale, tf.convert_to_tensor(loss)
+        if loss.dtype == tf.string:
+            raise no_loss(self.owner, loss)
         self.check_loss(loss.dtype)
         made = scaled(self.inner_optimizer.scale_loss(loss), scale)
         self._divisor.put(scale, self._iterations.value)

@@ -11,6 +11,8 @@ import tensorflow as tf
 from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
 from lockstep.keras3.gradients import (
     Gradient,
+    as_gradient,
+    as_variable,
     check_gradients,
     name_of,
     require_variable,
@@ -18,9 +20,10 @@ from lockstep.keras3.gradients import (
 )
 from lockstep.keras3.slots import Slots
 from lockstep.spec import keras_host as words
+from lockstep.spec.differentiation import check_no_arguments, no_loss, not_listed
 from lockstep.spec.pairs import as_pairs, require_gradients
 
-__all__ = ["HiddenList", "StateList", "TrainV1"]
+__all__ = ["HiddenList", "StateList", "TrainV1", "require_all"]
 
 
 class StateList(list):
@@ -51,6 +54,9 @@ class TrainV1:
     """
 
     GATE_NONE, GATE_OP, GATE_GRAPH = GATE_NONE, GATE_OP, GATE_GRAPH
+
+    strict = False
+    """Whether the quirks of the original are kept."""
 
     _slots: Slots | None = None
 
@@ -95,12 +101,18 @@ class TrainV1:
             raise words.loss_not_callable(owner, type(loss).__name__)
         if var_list is None and not self.built:
             raise words.no_variables(owner)
-        found = self._trainable_variables if var_list is None else var_list
-        variables = [require_variable(v, owner) for v in tf.nest.flatten(list(found))]
+        check_no_arguments(loss, owner)
+        variables = self._trainable_variables if var_list is None else var_list
+        variables = require_all(variables, owner)
+        if grad_loss is not None:
+            grad_loss = as_gradient(grad_loss, "the loss", owner)
         values = [value_of(variable) for variable in variables]
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(values)
-            scaled = self.scale_loss(loss())
+            value = loss()
+            if value is None or isinstance(value, str):
+                raise no_loss(owner, value)
+            scaled = self.scale_loss(value)
         gradients = tape.gradient(scaled, values, grad_loss)
         return list(zip(gradients, variables, strict=True))
 
@@ -176,6 +188,15 @@ class TrainV1:
     def get_slot_names(self) -> list[str]:
         """Return the names (TensorFlow 1's) of the slots that exist."""
         return [] if self._slots is None else self._slots.names()
+
+
+def require_all(var_list: Any, owner: str) -> list[Any]:
+    """Return the variables of a list, in which there may be lists."""
+    found = [as_variable(variable) for variable in tf.nest.flatten(var_list)]
+    for variable in found:
+        if not isinstance(variable, keras.Variable | tf.Variable):
+            raise not_listed(owner, variable)
+    return found
 
 
 def check_counter(global_step: Any, owner: str) -> tf.Variable | None:

@@ -26,7 +26,7 @@ from lockstep.keras3.row_axes import (
     resolved,
 )
 from lockstep.keras3.row_writing import each_row_once, subtract_rows, write_rows
-from lockstep.keras3.train_v1 import HiddenList, StateList
+from lockstep.keras3.train_v1 import HiddenList, StateList, require_all
 from lockstep.keras3.wrapper import Wrapper
 from lockstep.spec import variable_clipping as words
 from lockstep.spec.agn import refuse_row_clipping_around
@@ -153,7 +153,7 @@ class VariableClippingOptimizer(Wrapper):
     def build(self, variables: Sequence[Any]) -> None:
         """Make the state for ``variables``; find those that are listed."""
         if not self.built:
-            variables = list(variables)
+            variables = require_all(variables, words.WRAPPER)
             models = [self._stand_for.get(key_of(v), v) for v in variables]
             listed, positions = self._listed, self._positions
             found = axes_by_variable(listed, models, self.strict, positions)

@@ -15,14 +15,15 @@ from lockstep.keras3.gradients import (
     check_gradients,
     name_of,
     require_variable,
+    with_dense_shape,
     without_duplicates,
 )
 from lockstep.keras3.slots import Slots, base_of, build_observed
-from lockstep.keras3.train_v1 import StateList, TrainV1
+from lockstep.keras3.train_v1 import StateList, TrainV1, require_all
 from lockstep.spec import keras_host as words
 from lockstep.spec.pairs import require_gradients
 
-__all__ = ["Wrapper"]
+__all__ = ["Wrapper", "refuse_scale"]
 
 
 def _live(name: str) -> property:
@@ -58,6 +59,8 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
 
     Raises:
         NotAnOptimizerError: a TypeError; no ``keras.optimizers.Optimizer``.
+        UnsupportedError: a ValueError; ``keras.optimizers.LossScaleOptimizer``, which
+            goes outside.
     """
 
     argument = "opt"
@@ -85,6 +88,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
     ) -> None:
         if not isinstance(inner_optimizer, keras.optimizers.Optimizer):
             raise words.not_keras(type(self).__name__, inner_optimizer)
+        refuse_scale(inner_optimizer, type(self).__name__)
         super().__init__(learning_rate=0.0, name=name or inner_optimizer.name)
         self.inner_optimizer = inner_optimizer
         self._iterations = self.base_optimizer._iterations
@@ -134,7 +138,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         """Make the state for ``variables``, here and inside."""
         if self.built:
             return
-        variables = list(variables)
+        variables = require_all(variables, type(self).__name__)
         slots = self.build_inner(variables)
         # Not setattr: the wrapped optimizer tracks these already.
         vars(self)["_slots"] = slots
@@ -203,6 +207,9 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         for variable, name in zip(variables, names, strict=True):
             if self._var_key(variable) not in self._trainable_variables_indices:
                 raise words.unknown_variable(owner, name)
+        if not self.strict:
+            pairs = zip(gradients, variables, strict=True)
+            gradients = [with_dense_shape(*pair) for pair in pairs]
         if self.sums_duplicates:
             gradients = [without_duplicates(gradient) for gradient in gradients]
         self.update(gradients, variables)
@@ -270,7 +277,18 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
     ) -> Wrapper:
         """Make a wrapper from what ``get_config`` returned."""
         arguments = dict(config)
+        if cls.argument not in arguments:
+            raise words.no_config(cls.__name__, cls.argument)
         inner = keras.saving.deserialize_keras_object(
             arguments.pop(cls.argument), custom_objects
         )
         return cls(inner, **arguments)
+
+
+def refuse_scale(
+    optimizer: keras.optimizers.Optimizer, owner: str, remedy: str = ""
+) -> None:
+    """Raise for Keras' own loss scaling, which has to be the outermost wrapper."""
+    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+    if scales and not isinstance(optimizer, Wrapper):
+        raise words.scale_inside(owner, type(optimizer).__name__, remedy)

@@ -9,7 +9,13 @@ import numpy as np
 
 from lockstep.interface import Array, Gradient, Rows, StepReport
 from lockstep.reference.clip_gradients import clip_factor, global_norm, scale_gradients
-from lockstep.reference.optimizers import Optimizer, Pairs, advance, check_pairs
+from lockstep.reference.optimizers import (
+    Optimizer,
+    Pairs,
+    advance,
+    check_counter,
+    check_pairs,
+)
 from lockstep.reference.variable import Variable
 from lockstep.reference.zero_test import flush_subnormals, is_all_zero
 from lockstep.spec import multitask as words
@@ -73,6 +79,7 @@ class MultitaskOptimizerWrapper(Optimizer):
         The global step advances in any case.
         """
         pairs = check_pairs(grads_and_vars, "MultitaskOptimizerWrapper")
+        check_counter(global_step, words.WRAPPER)
         zero = [g is not None and is_all_zero(g, self.strict) for g, _ in pairs]
         self.last_step = words.report(
             [v.name for _, v in pairs], zero, [g is None for g, _ in pairs]

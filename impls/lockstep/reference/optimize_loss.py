@@ -126,6 +126,7 @@ def optimize_loss(
         optimizer_params=optimizer_params,
         loss_scaling_params=loss_scaling_params,
         skip_update_ph=skip_update_ph,
+        model=model,
         reduction=reduction,
     )
     names = check_summaries(summaries, words.OWNER)

@@ -52,8 +52,6 @@ __all__ = [
 
 WRAPPER, GETTER = "AGNOptimizer", "AGNCustomGetter"
 MASTERS, ROW_CLIPPING = "MixedPrecisionOptimizerWrapper", "VariableClippingOptimizer"
-KERAS_SCALE = "LossScaleOptimizer"
-"""A wrapper of Keras' own."""
 WITHOUT_MASTERS = (
     f"{WRAPPER} shares what it trains: let that be float32, with "
     f"MixedPrecisionLossScaleOptimizer around {WRAPPER} if the loss is to be scaled"
@@ -137,8 +135,7 @@ def check_optimizer(opt: object, kind: type, expected: str) -> None:
     if has_layer(opt, MASTERS):
         expected = "an optimizer of the worker's own variables"
         raise UnsupportedError(sentence(WRAPPER, expected, MASTERS, WITHOUT_MASTERS))
-    scaled = "unscale" in stages_of(opt) or has_layer(opt, KERAS_SCALE)
-    if scaled or getattr(opt, "loss_scale", None) is not None:
+    if "unscale" in stages_of(opt) or getattr(opt, "loss_scale", None) is not None:
         remedy = f"wrap the other way round: the loss scale around {WRAPPER}"
         expected, got = "an optimizer of unscaled gradients", type(opt).__name__
         raise UnsupportedError(sentence(WRAPPER, expected, got, remedy))

@@ -24,12 +24,14 @@ __all__ = [
     "check_options",
     "fixed_rate",
     "loss_not_callable",
+    "no_config",
     "no_variables",
     "not_a_counter",
     "not_a_gradient",
     "not_a_variable",
     "not_keras",
     "other_backend",
+    "scale_inside",
     "several_replicas",
     "tf_slot_name",
     "unknown_variable",
@@ -145,6 +147,24 @@ def several_replicas(owner: str, count: int) -> UnsupportedError:
     """Build the error for a wrapper among several replicas."""
     remedy = "use it under a strategy of one replica"
     return UnsupportedError(sentence(owner, "one replica", str(count), remedy))
+
+
+def no_config(owner: str, argument: str) -> UnsupportedError:
+    """Build the error for a configuration without the wrapped optimizer."""
+    remedy = "pass what get_config() returned"
+    subject = f"{owner}.from_config"
+    return UnsupportedError(sentence(subject, repr(argument), "none", remedy))
+
+
+def scale_inside(owner: str, got: str, remedy: str = "") -> UnsupportedError:
+    """Build the error for Keras' loss scaling inside of a wrapper.
+
+    Under ``mixed_float16`` ``compile`` asks the outermost optimizer alone whether the
+    loss is scaled, and would scale it a second time.
+    """
+    expected = "an optimizer whose loss Keras does not scale"
+    remedy = remedy or f"put it outside: LossScaleOptimizer({owner}(optimizer))"
+    return UnsupportedError(sentence(owner, expected, got, remedy))
 
 
 def zero_rate(owner: str) -> OutOfRangeError:

@@ -266,12 +266,18 @@ def check_step(name: str, step: Any, strict: bool) -> None:
 
 
 def step_boundaries(
-    boundaries: Sequence[int], decay_rates: Sequence[float], steps_per_epoch: int | None
+    boundaries: Sequence[int],
+    decay_rates: Sequence[float],
+    steps_per_epoch: int | None,
+    strict: bool,
 ) -> list[int]:
     """Return the boundaries in steps.
 
+    # Quirk: docs/differences.md#arguments-checked. Strict: they may be unsorted.
+
     Raises:
-        OutOfRangeError: there are not as many rates, or a boundary is no integer.
+        OutOfRangeError: there are not as many rates, a boundary is no integer, or they
+            do not rise.
         NoBoundariesError: there are none.
     """
     subject = "piecewise_constant: boundaries"
@@ -286,7 +292,11 @@ def step_boundaries(
     if not all(isinstance(step, numbers.Integral) for step in steps):
         remedy = "round them to steps"
         raise OutOfRangeError(sentence(subject, "integers", repr(steps), remedy))
-    return [int(step) for step in steps]
+    steps = [int(step) for step in steps]
+    if not strict and not rises(steps):
+        remedy = "sort them, with their decay_rates"
+        raise OutOfRangeError(sentence(subject, "sorted ones", repr(steps), remedy))
+    return steps
 
 
 def rises(boundaries: Sequence[int]) -> bool:

@@ -131,6 +131,10 @@ class Settings:
             raise unknown_name(f"{OWNER}: dtype", name, DTYPES)
         if self.clip_gradients is not None:
             check_limit(OWNER, "clip_gradients", self.clip_gradients)
+        if isinstance(self.on_horovod, str | float):
+            subject, remedy = f"{OWNER}: on_horovod", "pass True to average over ranks"
+            text = sentence(subject, "a bool", repr(self.on_horovod), remedy)
+            raise OutOfRangeError(text)
         size = self.iter_size
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             expected, remedy = "an int >= 1", "give the micro-batches in a step"

@@ -9,6 +9,7 @@ from lockstep.spec.errors import (
     DtypeError,
     MalformedPairsError,
     NoGradientsError,
+    OutOfRangeError,
     ShapeError,
     sentence,
 )
@@ -17,7 +18,9 @@ __all__ = [
     "as_pairs",
     "not_a_counter",
     "require_gradients",
+    "require_indices",
     "require_like",
+    "require_rows",
     "require_shape",
 ]
 
@@ -86,6 +89,23 @@ def require_shape(
         expected = f"a gradient of shape {list(variable)} for {name!r}"
         remedy = "pass the gradient of this very variable"
         raise ShapeError(sentence(owner, expected, str(list(gradient)), remedy))
+
+
+def require_rows(owner: str, name: str, indices: int, rows: int) -> None:
+    """Raise unless a sparse gradient has an index for each of its rows."""
+    if indices != rows:
+        expected = f"an index for each of {rows} rows of the gradient of {name!r}"
+        remedy = "let indices be as long as values"
+        raise ShapeError(sentence(owner, expected, str(indices), remedy))
+
+
+def require_indices(owner: str, name: str, ends: tuple[int, int], count: int) -> None:
+    """Raise unless the least and the largest index name rows of a variable."""
+    for index in ends:
+        if not 0 <= index < count:
+            expected = f"indices of the {count} rows of {name!r}"
+            remedy = "count them from 0"
+            raise OutOfRangeError(sentence(owner, expected, str(index), remedy))
 
 
 def _not_pairs(owner: str, got: str) -> str:

@@ -56,6 +56,11 @@ OCCUPANTS: Mapping[str, tuple[str, ...]] = {
 }
 """Wrapper -> its stages; one with a ``clip_norm`` has "norm" and "clip" besides."""
 
+FOREIGN: Mapping[str, tuple[str, ...]] = {
+    "LossScaleOptimizer": ("unscale", "finite check"),
+}
+"""The same of wrappers that are Keras' own."""
+
 ARGUMENTS: Mapping[str, str] = {
     "unscale": 'dtype="mixed"',
     "accumulate": "iter_size",
@@ -113,6 +118,7 @@ def stages_of(optimizer: Any) -> Iterator[str]:
     for layer in layers_of(optimizer):
         for base in type(layer).__mro__:
             yield from OCCUPANTS.get(base.__name__, ())
+            yield from FOREIGN.get(base.__name__, ())
         if getattr(layer, "clip_norm", None) is not None:
             yield from ("norm", "clip")
 

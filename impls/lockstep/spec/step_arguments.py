@@ -41,7 +41,8 @@ def check_given(strict: bool, **given: Any) -> None:
     Raises:
         RateFunctionError: ``learning_rate_decay_fn`` cannot be called with the steps.
         OutOfRangeError: ``skip_update_ph`` is no flag, ``optimizer_params`` or
-            ``loss_scaling_params`` is no mapping, ``reduction`` is no engine.
+            ``loss_scaling_params`` is no mapping, ``reduction`` is no engine, ``model``
+            is a number or a text.
     """
     if not strict:
         for name, value in given.items():
@@ -118,9 +119,18 @@ def check_reduction(name: str, reduction: Any) -> None:
         raise OutOfRangeError(text)
 
 
+def check_model(name: str, model: Any) -> None:
+    """Raise for a number or a text, where a model or nothing was to be given."""
+    if isinstance(model, bool | int | float | str):
+        expected, remedy = "a model or None", "leave it out beside var_list"
+        text = sentence(f"{OWNER}: {name}", expected, repr(model), remedy)
+        raise OutOfRangeError(text)
+
+
 CHECKS: Mapping[str, Callable[[str, Any], None]] = {
     "learning_rate_decay_fn": check_rate_function,
     "loss_scaling_params": check_mapping,
+    "model": check_model,
     "optimizer_params": check_mapping,
     "reduction": check_reduction,
     "skip_update_ph": check_flag,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
 from lockstep.spec.errors import (
+    DtypeError,
     LockstepError,
     MalformedPairsError,
     NotAnOptimizerError,
+    OutOfRangeError,
     UnsupportedError,
     sentence,
 )
@@ -17,6 +20,7 @@ __all__ = [
     "CrossReplicaError",
     "EagerLossError",
     "NotAVariableError",
+    "check_gate",
     "cross_replica",
     "cross_replica_call",
     "eager_loss",
@@ -54,7 +58,7 @@ class CrossReplicaError(LockstepError, RuntimeError):
     """Gradients were applied outside of a replica's context."""
 
 
-class NotAVariableError(LockstepError, TypeError):
+class NotAVariableError(DtypeError):
     """A tensor or a number came where a variable is to be written."""
 
 
@@ -63,6 +67,15 @@ def eager_loss(owner: str, got: str) -> EagerLossError:
     expected = "a callable without arguments, for TensorFlow runs eagerly"
     remedy = "wrap it, as in compute_gradients(lambda: loss(w), [w])"
     return EagerLossError(sentence(f"{owner}: loss", expected, got, remedy))
+
+
+def check_gate(owner: str, gate_gradients: int) -> None:
+    """Raise unless ``gate_gradients`` is one of TensorFlow's three."""
+    if gate_gradients not in (GATE_NONE, GATE_OP, GATE_GRAPH):
+        expected = "GATE_NONE, GATE_OP or GATE_GRAPH"
+        subject, remedy = f"{owner}: gate_gradients", "leave it out for GATE_OP"
+        text = sentence(subject, expected, repr(gate_gradients), remedy)
+        raise OutOfRangeError(text)
 
 
 def cross_replica(owner: str) -> CrossReplicaError:
@@ -157,11 +170,9 @@ def reference_variable(name: str) -> UnsupportedError:
 
 def not_a_counter(owner: str, got: str) -> NotAVariableError:
     """Build the error for a step counter that cannot be advanced."""
-    expected = "a variable of integers, or None"
+    expected = "a 0-d variable of integers, or None"
     remedy = "pass tf.compat.v1.train.get_or_create_global_step()"
-    return NotAVariableError(
-        sentence(f"{owner}: global_step", expected, f"a {got}", remedy)
-    )
+    return NotAVariableError(sentence(f"{owner}: global_step", expected, got, remedy))
 
 
 def second_instance(owner: str) -> UnsupportedError:

@@ -22,6 +22,7 @@ from lockstep.tf.master_copies import share_row_limits
 from lockstep.tf.pairs import (
     Gradient,
     Pairs,
+    as_counter,
     as_variable,
     check_pairs,
     name_of,
@@ -29,7 +30,6 @@ from lockstep.tf.pairs import (
 )
 from lockstep.tf.sharing import SharingWrapper, Variables
 from lockstep.tf.worker import (
-    as_counter,
     copy_of,
     local_collection,
     make_local_step,
@@ -159,7 +159,8 @@ class AGNOptimizer(SharingWrapper):
         words.refuse_iterator(grads_and_vars, self.strict)
         pairs = check_pairs(grads_and_vars, words.WRAPPER)
         refuse_replicas(words.WRAPPER, self.strict)
-        global_step = as_counter(global_step)
+        # Quirk: docs/differences.md#agn-tensor-step. The original asked if it is true.
+        global_step = as_counter(global_step, words.WRAPPER, self.strict)
         centers = self._centers([variable for _, variable in pairs])
         if skips_of(self.base_optimizer):
             raise tf_host.skipped_around(words.WRAPPER)

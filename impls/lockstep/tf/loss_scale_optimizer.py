@@ -16,14 +16,14 @@ from lockstep.tf.multitask import MultitaskOptimizerWrapper
 from lockstep.tf.pairs import (
     Gradient,
     Pairs,
-    as_variable,
+    as_counter,
     check_pairs,
     name_of,
     refuse_replicas,
 )
 from lockstep.tf.scaled_loss import refuse_half, scaled, unscaled
 from lockstep.tf.skipping import SkippingWrapper
-from lockstep.tf.wrapper import Optimizer, is_keras
+from lockstep.tf.wrapper import Optimizer, checked_loss, is_keras
 
 __all__ = ["MixedPrecisionLossScaleOptimizer"]
 
@@ -131,6 +131,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         """
         if tf.executing_eagerly() and not callable(loss):
             raise tf_host.eager_loss(words.WRAPPER, type(loss).__name__)
+        loss = checked_loss(loss, words.WRAPPER)
         # Read once: the loss and its gradients must see one scale.
         scale = self.loss_scale
         pairs = super().compute_gradients(
@@ -166,14 +167,15 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         Raises:
             MalformedPairsError: a TypeError; an entry is no (gradient, variable).
             NoGradientsError: a ValueError; an empty list, or every gradient is None.
-            ShapeError, DtypeError: a gradient does not fit its variable.
+            ShapeError, DtypeError: a gradient does not fit its variable; DtypeError:
+                ``global_step`` cannot count.
             UnsupportedError: reference variables where control flow v2 is on; strict, a
                 sparse gradient without dense_shape.
             ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
         """
         pairs = check_pairs(grads_and_vars, words.WRAPPER)
         refuse_replicas(words.WRAPPER, self.strict)
-        global_step = as_variable(global_step)
+        global_step = as_counter(global_step, words.WRAPPER, self.strict)
 
         def update(pairs: Pairs) -> tf.Operation | None:
             return self.inner_optimizer.apply_gradients(pairs, global_step, name)

@@ -24,6 +24,7 @@ from lockstep.tf.master_copies import (
 from lockstep.tf.pairs import (
     Gradient,
     Pairs,
+    as_counter,
     as_variable,
     check_pairs,
     name_of,
@@ -32,7 +33,7 @@ from lockstep.tf.pairs import (
 from lockstep.tf.regularizer import regularized, regularizers
 from lockstep.tf.scaled_loss import scaled, unscaled
 from lockstep.tf.skipping import SkippingWrapper
-from lockstep.tf.wrapper import Optimizer, is_keras
+from lockstep.tf.wrapper import Optimizer, checked_loss, is_keras, listed
 
 __all__ = ["MixedPrecisionOptimizerWrapper"]
 
@@ -167,6 +168,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         """
         if tf.executing_eagerly() and not callable(loss):
             raise tf_host.eager_loss(words.WRAPPER, type(loss).__name__)
+        loss = checked_loss(loss, words.WRAPPER)
         # Read once: the loss and its gradients must see one scale.
         factor = master_scale.current(self.scale_object, self.strict)
         found = super().compute_gradients(
@@ -224,14 +226,15 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         Raises:
             MalformedPairsError: a TypeError; an entry is no (gradient, variable).
             NoGradientsError: a ValueError; an empty list, or every gradient is None.
-            ShapeError, DtypeError: a gradient does not fit its variable.
+            ShapeError, DtypeError: a gradient does not fit its variable; DtypeError:
+                ``global_step`` cannot count.
             UnsupportedError: reference variables where control flow v2 is on.
             ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
         """
         pairs = check_pairs(grads_and_vars, words.WRAPPER)
         refuse_replicas(words.WRAPPER, self.strict)
         pairs = pairs if self.strict else self._of_masters(pairs)
-        global_step = as_variable(global_step)
+        global_step = as_counter(global_step, words.WRAPPER, self.strict)
 
         def update(pairs: Pairs) -> tf.Operation:
             done = self.inner_optimizer.apply_gradients(pairs, global_step, name)
@@ -285,7 +288,8 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
 
     def create_slots(self, var_list: Iterable[Any]) -> None:
         """Make the masters of ``var_list``, and their slots, now."""
-        super().create_slots([self.master(variable) for variable in var_list])
+        variables = listed(var_list, words.WRAPPER)
+        super().create_slots([self.master(variable) for variable in variables])
 
     def get_slot(self, var: Any, name: str) -> tf.Variable | None:
         """Return a slot of the master of ``var``.

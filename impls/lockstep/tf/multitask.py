@@ -28,8 +28,8 @@ from lockstep.tf.hooks import (
 from lockstep.tf.pairs import (
     Gradient,
     Pairs,
+    as_counter,
     as_gradient,
-    as_variable,
     check_pairs,
     name_of,
     refuse_replicas,
@@ -125,12 +125,13 @@ class MultitaskOptimizerWrapper(Wrapper):
         Raises:
             MalformedPairsError: a TypeError; an entry is no (gradient, variable).
             NoGradientsError: a ValueError; an empty list, or every gradient is None.
-            ShapeError, DtypeError: a gradient does not fit its variable.
+            ShapeError, DtypeError: a gradient does not fit its variable; DtypeError:
+                ``global_step`` cannot count.
             UnsupportedError: reference variables where control flow v2 is on.
         """
         pairs = check_pairs(grads_and_vars, words.WRAPPER)
         refuse_replicas(words.WRAPPER, self.strict)
-        global_step = as_variable(global_step)
+        global_step = as_counter(global_step, words.WRAPPER, self.strict)
         if tf.executing_eagerly():
             return self._apply_eagerly(pairs, global_step, name)
         if self.strict:

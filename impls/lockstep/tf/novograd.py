@@ -18,7 +18,7 @@ from lockstep.tf.core.novograd import (
     square_norm,
     wide_dtype,
 )
-from lockstep.tf.pairs import as_variable, check_pairs, name_of
+from lockstep.tf.pairs import as_counter, as_variable, check_pairs, name_of
 
 __all__ = ["NovoGrad"]
 
@@ -117,6 +117,7 @@ class NovoGrad(v1.train.MomentumOptimizer):
             words.require_list(grads_and_vars)
         pairs = check_pairs(grads_and_vars, words.NAME)
         if not self.strict:
+            global_step = as_counter(global_step, words.NAME)
             return super().apply_gradients(pairs, global_step, name)
         words.require_all_present([name_of(v) for g, v in pairs if g is None])
         for _, variable in pairs:

@@ -9,10 +9,12 @@ import tensorflow as tf
 
 from lockstep.spec import tf_host as words
 from lockstep.spec.pairs import as_pairs, require_gradients, require_like
+from lockstep.tf.core.rows import check_rows
 
 __all__ = [
     "Gradient",
     "Pairs",
+    "as_counter",
     "as_gradient",
     "as_variable",
     "check_pairs",
@@ -47,14 +49,40 @@ def as_variable(variable: Any) -> Any:
     return value if isinstance(value, tf.Variable) else variable
 
 
+def as_counter(
+    global_step: Any, owner: str, strict: bool = False
+) -> tf.Variable | None:
+    """Return the variable that counts steps, or None; raise if it cannot count.
+
+    Strict: as the original, a variable of any dtype does.
+    """
+    if global_step is None:
+        return None
+    variable = as_variable(global_step)
+    if not isinstance(variable, tf.Variable):
+        raise words.not_a_counter(owner, f"a {type(global_step).__name__}")
+    dtype = variable.dtype.base_dtype
+    fine = strict or dtype.is_integer
+    if not (fine and variable.shape.is_compatible_with([])):
+        got = f"a {dtype.name} variable of shape {list(variable.shape)}"
+        raise words.not_a_counter(owner, got)
+    return variable
+
+
 def as_gradient(gradient: Any, name: str, owner: str) -> Gradient:
     """Return None, tensors and slices as they are; convert arrays and numbers."""
+    if isinstance(gradient, tf.IndexedSlices) and not tf.is_tensor(gradient.indices):
+        indices = tf.convert_to_tensor(gradient.indices)
+        return tf.IndexedSlices(gradient.values, indices, gradient.dense_shape)
     if gradient is None or isinstance(gradient, tf.IndexedSlices):
         return gradient
     try:
-        return tf.convert_to_tensor(gradient)
+        tensor = tf.convert_to_tensor(gradient)
     except (TypeError, ValueError) as error:
         raise words.not_a_gradient(owner, name, type(gradient).__name__) from error
+    if tensor.dtype == tf.string:
+        raise words.not_a_gradient(owner, name, type(gradient).__name__)
+    return tensor
 
 
 def name_of(variable: Any) -> str:
@@ -76,6 +104,8 @@ def check_like(
         (known, gradient.dtype.name),
         (tuple(wanted), variable.dtype.base_dtype.name),
     )
+    if is_sparse:
+        check_rows(gradient, variable, name_of(variable), owner)
 
 
 def refuse_replicas(owner: str, strict: bool) -> None:

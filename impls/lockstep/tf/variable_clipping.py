@@ -21,6 +21,7 @@ from lockstep.tf.hooks import is_reference, skips_of, unless
 from lockstep.tf.pairs import (
     Gradient,
     Pairs,
+    as_counter,
     as_variable,
     check_pairs,
     name_of,
@@ -50,8 +51,8 @@ class VariableClippingOptimizer(Wrapper):
             taken; [1] are the rows of a matrix. Keys are variables or, where these
             cannot be keys (eager ones), their ``ref()``. A variable that is not listed
             is never clipped.
-        max_norm: the largest norm that is left as it is, > 0 and finite; a number or a
-            0-d tensor.
+        max_norm: the largest norm that is left as it is, > 0 and finite; a number, or a
+            0-d tensor or variable, eagerly checked as well.
         use_locking: lock the variable while it is clipped; reference variables only.
         colocate_clip_ops_with_vars: compute norms on the device of the variable.
         name: the name that ``get_name`` returns, and the scope of what a graph gets.
@@ -97,10 +98,8 @@ class VariableClippingOptimizer(Wrapper):
         refuse_others(opt, strict)
         words.check_name(name)
         self.axes_by_variable = axes_by_variable(vars_to_clip_dims, resolve=not strict)
-        known = tf.get_static_value(max_norm) if tf.is_tensor(max_norm) else max_norm
-        if not strict and not (known is None and tf.is_tensor(max_norm)):
-            words.check_max_norm(known)
         if not strict:
+            check_max_norm(max_norm)
             refuse_row_clipping_around(opt)
             refuse_masters(opt, vars_to_clip_dims)
         super().__init__(opt, name, use_locking)
@@ -131,14 +130,17 @@ class VariableClippingOptimizer(Wrapper):
         Raises:
             MalformedPairsError: a TypeError; an entry is no (gradient, variable).
             NoGradientsError: a ValueError; an empty list, or every gradient is None.
-            ShapeError, DtypeError: a gradient does not fit its variable.
+            ShapeError, DtypeError: a gradient does not fit its variable; DtypeError:
+                ``global_step`` cannot count.
             OutOfRangeError: strict: an axis that a variable does not have.
         """
         # Quirk: docs/differences.md#row-clip-iterator. The update used the pairs up.
         used_up = self.strict and isinstance(grads_and_vars, Iterator)
         pairs = check_pairs(grads_and_vars, words.WRAPPER)
+        if isinstance(self.max_norm, tf.Variable) and not self.strict:
+            check_max_norm(self.max_norm)
         refuse_replicas(words.WRAPPER, self.strict)
-        global_step = as_variable(global_step)
+        global_step = as_counter(global_step, words.WRAPPER, self.strict)
         listed = [] if used_up else self.listed(pairs)
         given = iter(pairs) if used_up else pairs
         too_large: list[tf.Tensor] = []
@@ -240,6 +242,20 @@ def refuse_others(opt: Any, strict: bool) -> None:
         fine = all(hasattr(opt, method) for method in DELEGATED)
     if not fine:
         raise words.not_an_optimizer(opt, "tf.compat.v1.train.Optimizer")
+
+
+def check_max_norm(max_norm: Any) -> None:
+    """Raise unless what is known of ``max_norm`` now is a finite number > 0.
+
+    The value of an eager tensor or variable is known, that of one in a graph is not.
+    """
+    known = max_norm
+    if tf.is_tensor(max_norm):
+        is_variable = isinstance(max_norm, tf.Variable) and tf.executing_eagerly()
+        known = max_norm.numpy() if is_variable else tf.get_static_value(max_norm)
+        if known is None:
+            return
+    words.check_max_norm(known)
 
 
 def refuse_masters(opt: Optimizer, keys: Iterable[Any]) -> None:

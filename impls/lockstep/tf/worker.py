@@ -13,11 +13,9 @@ from lockstep.spec import tf_host
 from lockstep.tf.center import AGNCustomGetter
 from lockstep.tf.hooks import is_reference
 from lockstep.tf.master_copies import builds_graph
-from lockstep.tf.pairs import as_variable
 
 __all__ = [
     "BeginRound",
-    "as_counter",
     "copy_of",
     "local_collection",
     "make_local_step",
@@ -81,16 +79,3 @@ def copy_of(variable: tf.Variable) -> tf.Tensor:
     """Return what a variable holds now; reading one by reference copies nothing."""
     value = variable.read_value()
     return tf.raw_ops.DeepCopy(x=value) if is_reference(variable) else value
-
-
-def as_counter(global_step: Any) -> tf.Variable | None:
-    """Return the variable that counts rounds, or None.
-
-    # Quirk: docs/differences.md#agn-tensor-step. The original asked whether it is true.
-    """
-    if global_step is None:
-        return None
-    variable = as_variable(global_step)
-    if not isinstance(variable, tf.Variable):
-        raise tf_host.not_a_counter(words.WRAPPER, type(global_step).__name__)
-    return variable

@@ -8,10 +8,18 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.spec import tf_host as words
+from lockstep.spec.differentiation import check_no_arguments, no_loss, not_listed
 from lockstep.tf.hooks import base_of
-from lockstep.tf.pairs import Pairs, as_variable
+from lockstep.tf.pairs import Pairs, as_gradient, as_variable
 
-__all__ = ["Wrapper", "advance", "as_train_op", "is_keras"]
+__all__ = [
+    "Wrapper",
+    "advance",
+    "as_train_op",
+    "checked_loss",
+    "is_keras",
+    "listed",
+]
 
 Optimizer = tf.compat.v1.train.Optimizer
 
@@ -78,8 +86,12 @@ class Wrapper(Optimizer):
         """
         if tf.executing_eagerly() and not callable(loss):
             raise words.eager_loss(type(self).__name__, type(loss).__name__)
+        words.check_gate(type(self).__name__, gate_gradients)
+        loss = checked_loss(loss, type(self).__name__)
+        if grad_loss is not None:
+            grad_loss = as_gradient(grad_loss, "the loss", type(self).__name__)
         if var_list is not None:
-            var_list = [as_variable(variable) for variable in tf.nest.flatten(var_list)]
+            var_list = listed(var_list, type(self).__name__)
         return self.inner_optimizer.compute_gradients(
             loss,
             var_list=var_list,
@@ -104,7 +116,7 @@ class Wrapper(Optimizer):
         In eager mode a ``tf.compat.v1.train.Saver`` restores only what exists: call
         this before it reads ``variables()``.
         """
-        variables = [as_variable(variable) for variable in var_list]
+        variables = listed(var_list, type(self).__name__)
         if isinstance(self.inner_optimizer, Wrapper):
             self.inner_optimizer.create_slots(variables)
             return
@@ -128,7 +140,13 @@ class Wrapper(Optimizer):
         # _self_; those of the wrapped optimizer are not the wrapper's.
         if name == "inner_optimizer" or name.startswith(("__", "_self_")):
             raise AttributeError(name)
-        return getattr(self.inner_optimizer, name)
+        try:
+            return getattr(self.inner_optimizer, name)
+        except AttributeError as error:
+            both = (
+                f"{type(self).__name__} has no {name!r}, nor has the optimizer inside"
+            )
+            raise AttributeError(f"{both}: {error}", name=name, obj=self) from error
 
     def __dir__(self) -> list[str]:
         # A checkpoint asks every tracked object for its slots whose dir() has this
@@ -156,6 +174,30 @@ def advance(global_step: tf.Variable | None) -> tf.Operation | None:
     if global_step is None:
         return tf.no_op()
     return global_step.assign_add(1, read_value=False)
+
+
+def checked_loss(loss: Any, owner: str) -> Any:
+    """Return a loss that, if it is a function, raises unless it computes something."""
+    if not callable(loss):
+        return loss
+    check_no_arguments(loss, owner)
+
+    def compute() -> Any:
+        value = loss()
+        if value is None or isinstance(value, str | tf.Operation):
+            raise no_loss(owner, value)
+        return value
+
+    return compute
+
+
+def listed(var_list: Any, owner: str) -> list[tf.Variable]:
+    """Return the variables of a list, or of one that is not in a list."""
+    found = [as_variable(variable) for variable in tf.nest.flatten(var_list)]
+    for variable in found:
+        if not isinstance(variable, tf.Variable):
+            raise not_listed(owner, variable)
+    return found
 
 
 def is_keras(optimizer: Any) -> bool:

@@ -28,9 +28,6 @@ INNER = {
     "ema": lambda: keras.optimizers.Adam(0.1, use_ema=True),
     "global_clipnorm": lambda: keras.optimizers.Adam(0.1, global_clipnorm=0.1),
     "accumulation": lambda: keras.optimizers.Adam(0.1, gradient_accumulation_steps=2),
-    "loss_scale": lambda: keras.optimizers.LossScaleOptimizer(
-        keras.optimizers.Adam(0.1)
-    ),
 }
 
 

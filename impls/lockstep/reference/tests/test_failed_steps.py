@@ -84,3 +84,11 @@ def test_what_cannot_count_is_refused_before_the_step(wrapper, counter) -> None:
     with pytest.raises(TypeError, match="global_step to be None or a 0-d integer"):
         wrap[wrapper](optimizer).apply_gradients([(ONES, variable)], counter)
     assert variable.value.tolist() == [0.0, 0.0]
+
+
+def test_a_step_of_zeros_refuses_a_counter_that_cannot_count() -> None:
+    w, counter = ls.Variable("w", [1.0]), ls.Variable("step", 1.5)
+    wrapper = ls.MultitaskOptimizerWrapper(ls.GradientDescentOptimizer(0.5))
+    with pytest.raises(TypeError, match="0-d integer variable"):
+        wrapper.apply_gradients([(np.zeros(1), w)], counter)
+    assert counter.value == 1.5 and wrapper.last_step is None

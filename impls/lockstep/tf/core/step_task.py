@@ -39,7 +39,7 @@ class Task:
         """Return the rate after ``global_step`` steps, checked if it is known now."""
         rate = self.learning_rate_decay_fn(global_step)
         known = tf.get_static_value(rate) if tf.is_tensor(rate) else rate
-        if known is not None and not self.settings.strict:
+        if (known is not None or rate is None) and not self.settings.strict:
             words.check_rate(known)
         return rate
 
