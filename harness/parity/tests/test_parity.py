@@ -325,6 +325,13 @@ def test_a_place_that_cannot_be_written_is_refused_before_any_work(
     (tmp_path / "file").write_text("", "utf-8")
     with pytest.raises(HarnessError, match="expected a file that can be written"):
         check_writable(tmp_path / "file" / "report.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="there is no /proc")
+def test_a_place_where_even_root_can_write_nothing_is_refused_before_any_work() -> None:
+    with pytest.raises(HarnessError, match="expected a file that can be written"):
+        check_writable(Path("/proc/report.json"))
 
 
 def test_a_report_is_written_whole_and_read_back(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def clip_by_global_norm(
     norm makes finite elements 0 and the others NaN; a norm of NaN makes all NaN.
 
     Args:
-        t_list: tensors of any shape and real dtype, sparse ones too, or None.
+        t_list: tensors of any shape and dtype, sparse ones too, or None.
         clip_norm: the largest norm that is left as it is, > 0 and finite.
         use_norm: the norm, 0-d; None takes that of ``t_list``, duplicate rows summed.
         name: as in TensorFlow; without effect.
@@ -54,7 +54,8 @@ def clip_by_global_norm(
             shape [1], iterators are refused, ``clip_norm`` is not checked.
 
     Returns:
-        The clipped tensors, all in float32, and the norm: float32, 0-d.
+        The clipped tensors, all in float32 (complex ones in complex64), and the norm:
+        float32, 0-d. What was float64 is rounded, as in the original.
 
     Raises:
         NotASequenceError: a TypeError; ``t_list`` is a tensor, a string or the like.
@@ -89,7 +90,8 @@ def clip_gradients_by_norm(
 ) -> Pairs:
     """Clip gradients by their global norm, each in its parameter's dtype afterwards.
 
-    As :func:`clip_by_global_norm`; norm and products are taken in float32.
+    As :func:`clip_by_global_norm`; norm and products are taken in float32, so that
+    float64 gradients come out rounded to it, as in the original.
 
     Args:
         grads_and_vars: iterable of (gradient or None, parameter).
@@ -185,8 +187,9 @@ def as_norm(use_norm: Any, tensors: list[Tensor | None]) -> Tensor:
 
 
 def shaped_as_original(tensors: list[Tensor | None]) -> list[Tensor | None]:
-    """Strict: return scalars with shape [1].
+    """Strict: return scalars with shape [1], and no imaginary parts: a cast drops them.
 
     # Quirk: docs/differences.md#clip-scalar
     """
+    tensors = [t.real if t is not None and t.is_complex() else t for t in tensors]
     return [t.reshape(1) if t is not None and not t.dim() else t for t in tensors]

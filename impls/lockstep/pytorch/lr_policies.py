@@ -9,6 +9,7 @@ are optimizer steps, counted from 0.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -28,7 +29,6 @@ from lockstep.pytorch.core.single import (
 )
 from lockstep.spec import lr_policies as words
 from lockstep.spec.errors import OutOfRangeError
-from lockstep.spec.lr_policies import checked
 
 __all__ = [
     "cosine_decay",
@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 PI = rounded(math.pi)
+checked = functools.partial(words.checked, arrays=False)
 
 Step = int | Tensor
 

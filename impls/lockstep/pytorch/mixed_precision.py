@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from lockstep.interface import GATE_OP
 from lockstep.pytorch.core.masters import add_penalty
 from lockstep.pytorch.fused import require_capturable
-from lockstep.pytorch.gradients import Pairs, dtype_name, named_parameters
+from lockstep.pytorch.gradients import Pairs, dtype_name, listed, named_parameters
 from lockstep.pytorch.master_checkpoint import (
     KEY,
     MastersInState,
@@ -34,6 +34,7 @@ from lockstep.pytorch.regularizer import Regularizer, penalty_gradient, register
 from lockstep.pytorch.scale_keeper import ScaleKeeper
 from lockstep.pytorch.untraced import untraced
 from lockstep.spec import mixed_precision as words
+from lockstep.spec import torch_host
 from lockstep.spec.agn import refuse_masters_around
 from lockstep.spec.pairs import as_pairs
 
@@ -180,6 +181,8 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
         ``get_optimizer_state_dict`` and ``set_optimizer_state_dict`` of
         ``torch.distributed.checkpoint`` find an optimizer's parameters in it.
         """
+        if not isinstance(model, nn.Module):
+            raise torch_host.not_a_module(words.WRAPPER, type(model).__name__)
         return as_module(model, self.copies.masters)
 
     @untraced
@@ -212,7 +215,9 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
         if self.strict:
             self.scale_object.value()
         weights = self.copies.weights(
-            named_parameters(self) if var_list is None else var_list
+            named_parameters(self)
+            if var_list is None
+            else listed(var_list, self.get_name())
         )
         options = gate_gradients, aggregation_method, colocate_gradients_with_ops
         return super().compute_gradients(loss, weights, *options, grad_loss)

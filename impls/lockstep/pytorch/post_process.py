@@ -16,6 +16,7 @@ from lockstep.pytorch.clip_by_norm import (
     require_shapes,
 )
 from lockstep.pytorch.core import larc
+from lockstep.pytorch.core.overlap import share_elements
 from lockstep.pytorch.gradients import Pairs, check_gradient, dtype_name
 from lockstep.pytorch.summaries import record_norm, record_pairs, record_ratios
 from lockstep.spec import larc as words
@@ -67,7 +68,8 @@ def post_process_gradients(
             one none is computed.
         names: of the parameters, for the tags; their positions if left out.
         in_place: overwrite the gradients, where their dtype lets us, in place of
-            making new ones: less memory, and faster.
+            making new ones: less memory, and faster. Gradients that share elements,
+            as ``torch.autograd.grad`` makes them, are copied all the same.
         strict: as the original: a zero weight gets ``min_update``, lr = 0 with it NaN,
             sparse gradients become dense, an absent one is an error, and so is a rate
             in a tensor that is not float32.
@@ -107,6 +109,7 @@ def post_process_gradients(
     if strict and (policy or GLOBAL_NORM in asked.names):
         require_present(OWNER, pairs)
     record_norm(asked, GLOBAL_NORM, pairs, strict)
+    pairs = owned(pairs) if in_place else pairs
     if clip_gradients is not None:
         pairs = clip_pairs(pairs, clip_gradients, strict, in_place)
     record_pairs(asked, pairs, named)
@@ -115,6 +118,13 @@ def post_process_gradients(
     if policy is None or rate is None:
         return pairs
     return apply_larc(policy, pairs, rate, in_place, told=(asked, named))
+
+
+def owned(pairs: Pairs) -> Pairs:
+    """Return gradients that may be written into: copies, if they share elements."""
+    if not share_elements([g for g, _ in pairs if g is not None]):
+        return pairs
+    return [(None if g is None else g.clone(), p) for g, p in pairs]
 
 
 def apply_larc(

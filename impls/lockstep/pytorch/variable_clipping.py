@@ -241,10 +241,12 @@ def parameter_of(key: Any, names: Mapping[Tensor, str], strict: bool) -> Tensor:
         return key
     if not isinstance(key, str):
         raise words.not_a_key(key, "parameters or their names")
-    for parameter, name in names.items():
-        if name == key:
-            return parameter
-    raise words.unknown_variable(key, names.values())
+    named = [parameter for parameter, name in names.items() if name == key]
+    if len(named) > 1:
+        raise words.several_variables(key, "use the parameters themselves as keys")
+    if not named:
+        raise words.unknown_variable(key, names.values())
+    return named[0]
 
 
 def named_rows(gradient: Tensor) -> Tensor | None:

@@ -18,7 +18,7 @@ from lockstep.pytorch.untraced import untraced
 from lockstep.spec import torch_host as words
 from lockstep.spec.mixed_precision import masters_inside
 
-__all__ = ["OptimizerWrapper", "restore_numbers"]
+__all__ = ["OptimizerWrapper", "needs_closure", "restore_numbers"]
 
 HOOK_TABLES = [name for name in Optimizer.__annotations__ if name.endswith("_hooks")]
 

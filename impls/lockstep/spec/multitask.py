@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,10 +10,10 @@ from lockstep.spec.errors import (
     DtypeError,
     NonFiniteNormError,
     NotAnOptimizerError,
-    OutOfRangeError,
     UnsupportedError,
     sentence,
 )
+from lockstep.spec.ranges import check_norm_limit
 
 __all__ = [
     "check_clip_norm",
@@ -95,17 +94,10 @@ def refuse_mixed_dtypes(dtypes: Sequence[str]) -> None:
         raise DtypeError(sentence(CLIP, "gradients of one dtype", got, remedy))
 
 
-def check_clip_norm(clip_norm: float) -> None:
-    """Raise unless ``clip_norm`` is a positive, finite number."""
-    try:
-        fine = math.isfinite(clip_norm) and clip_norm > 0
-    except TypeError:
-        fine = False
-    if not fine:
-        remedy = "give the largest global norm that is to be left as it is"
-        expected = "a finite number > 0"
-        subject = f"{CLIP}: clip_norm"
-        raise OutOfRangeError(sentence(subject, expected, repr(clip_norm), remedy))
+def check_clip_norm(clip_norm: Any) -> None:
+    """Raise unless ``clip_norm`` is a positive number that float32 can divide by."""
+    remedy = "give the largest global norm that is to be left as it is"
+    check_norm_limit(CLIP, "clip_norm", clip_norm, remedy)
 
 
 def nonfinite_norm(norm: float) -> NonFiniteNormError:

@@ -11,11 +11,12 @@ from lockstep.spec.automatic_scaler import algorithm_name
 from lockstep.spec.clip_by_global_norm import check_limit
 from lockstep.spec.errors import (
     OutOfRangeError,
+    UnknownNameError,
     UnsupportedError,
     sentence,
     unknown_name,
 )
-from lockstep.spec.lr_policies import dtype_name
+from lockstep.spec.lr_policies import FLOATS, dtype_name
 from lockstep.spec.pipeline import in_order, stages_of, strictly_ordered
 from lockstep.spec.step_optimizer import (
     CLASS_NAMES,
@@ -128,7 +129,7 @@ class Settings:
     def _check(self) -> None:
         name = dtype_name(self.dtype)
         if name not in DTYPES:
-            raise unknown_name(f"{OWNER}: dtype", name, DTYPES)
+            raise unknown_dtype(name)
         if self.clip_gradients is not None:
             check_limit(OWNER, "clip_gradients", self.clip_gradients)
         size = self.iter_size
@@ -191,6 +192,17 @@ class Settings:
         }
         active = [*stages_of(optimizer), *(name for name in own if own[name])]
         return strictly_ordered(in_order(active)) if self.strict else in_order(active)
+
+
+def unknown_dtype(name: str) -> UnknownNameError:
+    """A dtype that the original has no name for; floating-point ones get a remedy."""
+    if name not in FLOATS:
+        return unknown_name(f"{OWNER}: dtype", name, DTYPES)
+    remedy = "leave it out, for gradients keep the dtypes of their variables"
+    if name == "bfloat16":
+        remedy = "pass dtype='mixed', which trains it through float32 masters"
+    expected = f"one of {', '.join(DTYPES)}"
+    return UnknownNameError(sentence(f"{OWNER}: dtype", expected, repr(name), remedy))
 
 
 def check_stack(settings: Settings, optimizer: Any) -> None:

@@ -38,7 +38,8 @@ def chosen_losses(losses: Any, scope: str | None) -> list[Any]:
         named = losses.items()
         kept = [v for n, v in named if pattern is None or pattern.match(str(n))]
         return [value for value in kept if value is not None]
-    if isinstance(losses, str) or not isinstance(losses, Iterable):
+    one = isinstance(losses, str) or hasattr(losses, "dtype")
+    if one or not isinstance(losses, Iterable):
         remedy = "pass {name: loss}, or a list such as [loss]"
         expected, got = "a mapping or an iterable of losses", type(losses).__name__
         subject = f"{FUNCTION}: losses"

@@ -9,6 +9,7 @@ from lockstep.spec.errors import (
     OutOfRangeError,
     UnknownNameError,
     UnsupportedError,
+    VarListError,
     sentence,
 )
 
@@ -136,6 +137,32 @@ def not_a_variable(owner: str, got: str) -> UnsupportedError:
     """An entry of ``var_list`` that is no tensor."""
     remedy = "pass the parameters themselves"
     return UnsupportedError(sentence(f"{owner}: var_list", "tensors", got, remedy))
+
+
+def bad_grad_loss(owner: str, got: str) -> MalformedPairsError:
+    """A ``grad_loss`` that is no gradient of a loss."""
+    remedy = "leave it out for 1"
+    expected = "a number, a tensor or None"
+    return MalformedPairsError(sentence(f"{owner}: grad_loss", expected, got, remedy))
+
+
+def not_listed(owner: str, got: str) -> VarListError:
+    """A ``var_list`` that lists nothing."""
+    remedy = "put the parameters into a list"
+    expected = "an iterable of parameters or None"
+    return VarListError(sentence(f"{owner}: var_list", expected, got, remedy))
+
+
+def not_a_closure(got: str) -> MalformedPairsError:
+    """What was given to ``step`` is no function."""
+    expected, remedy = "a function that computes the loss, or None", "call step()"
+    return MalformedPairsError(sentence("step: closure", expected, got, remedy))
+
+
+def not_a_module(owner: str, got: str) -> MalformedPairsError:
+    """A model that is none."""
+    expected, remedy = "a torch.nn.Module", "pass the model of the parameters"
+    return MalformedPairsError(sentence(f"{owner}.as_module", expected, got, remedy))
 
 
 def not_scalar(owner: str, shape: tuple[int, ...]) -> UnsupportedError:

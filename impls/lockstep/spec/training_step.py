@@ -14,6 +14,7 @@ from lockstep.spec.errors import (
     UnsupportedError,
     sentence,
 )
+from lockstep.spec.ranges import number_of
 
 __all__ = [
     "OWNER",
@@ -66,11 +67,7 @@ class DecayNow:
 
 def check_rate(rate: Any) -> None:
     """Raise unless a rate is a finite number >= 0."""
-    try:
-        fine = not isinstance(rate, str | bytes) and 0 <= float(rate) < math.inf
-    except (TypeError, ValueError):
-        fine = False
-    if not fine:
+    if not 0 <= number_of(rate) < math.inf:
         subject, expected = f"{OWNER}: learning_rate_decay_fn", "a finite rate >= 0"
         remedy = "return a number, such as lr_policies.poly_decay(global_step, ...)"
         raise OutOfRangeError(sentence(subject, expected, repr(rate), remedy))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -17,6 +16,7 @@ from lockstep.spec.errors import (
     nearest,
     sentence,
 )
+from lockstep.spec.ranges import is_positive, number_of, require
 
 __all__ = [
     "check_max_norm",
@@ -50,14 +50,9 @@ def check_max_norm(max_norm: Any) -> None:
 
     # Quirk: docs/differences.md#row-clip-range
     """
-    try:
-        fine = math.isfinite(max_norm) and max_norm > 0
-    except TypeError:
-        fine = False
-    if not fine:
-        remedy = "give the largest norm that a row may keep"
-        subject, expected = f"{WRAPPER}: max_norm", "a finite number > 0"
-        raise OutOfRangeError(sentence(subject, expected, repr(max_norm), remedy))
+    fine = is_positive(number_of(max_norm))
+    remedy = "give the largest norm that a row may keep"
+    require(WRAPPER, "max_norm", max_norm, fine, "a finite number > 0", remedy)
 
 
 def check_name(name: Any) -> None:
@@ -151,9 +146,14 @@ def listed_twice(name: str) -> UnsupportedError:
     )
 
 
-def several_variables(name: str) -> UnsupportedError:
-    """Build the error for a name that several variables have."""
-    remedy = "give them names of their own, or use variable.value.ref() as keys"
+def several_variables(
+    name: str, keys: str = "use variable.value.ref() as keys"
+) -> UnsupportedError:
+    """Build the error for a name that several variables have.
+
+    ``keys``: what else may stand for a variable on this host.
+    """
+    remedy = f"give them names of their own, or {keys}"
     return UnsupportedError(
         sentence(DIMS, f"one variable of the name {name!r}", "several", remedy)
     )

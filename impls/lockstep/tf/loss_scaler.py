@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from lockstep.spec import automatic_scaler as words
+from lockstep.spec.pairs import listed_pairs
 from lockstep.tf.core.backoff import BackoffState, start_backoff, step_backoff
 from lockstep.tf.core.largest import find_largest
 from lockstep.tf.core.logmax import LogMaxState, start_logmax, step_logmax
@@ -95,7 +96,8 @@ class AutomaticLossScaler(tf.Module):
         Raises:
             DtypeError: a TypeError; strict, an ``amax`` that is not float32.
         """
-        has_nan = tf.convert_to_tensor(has_nan, tf.bool)
+        words.check_update(has_nan, amax, self.strict)
+        has_nan = tf.cast(has_nan, tf.bool)
         amax = self.largest(amax)
         before = self._kind(*(v.read_value() for v in self._state.values()))
         if isinstance(before, BackoffState):
@@ -128,7 +130,7 @@ class AutomaticLossScaler(tf.Module):
         Raises:
             DtypeError: a TypeError; the gradients have several dtypes.
         """
-        pairs = list(grads_and_vars)
+        pairs = listed_pairs(grads_and_vars, words.CHECK_GRADS)
         gradients = [as_gradient(g, name_of(v), words.SCALER) for g, v in pairs]
         values = [values_of(g) for g in gradients if g is not None]
         words.check_check_grads_dtypes([value.dtype.name for value in values])

@@ -12,6 +12,7 @@ from lockstep.pytorch.core.rows import sum_duplicates
 
 __all__ = [
     "accurate_norm",
+    "as_real",
     "magnitudes",
     "norm_of_each",
     "tensor_norms",
@@ -122,7 +123,18 @@ def together(numbers: Sequence[Tensor], device: torch.device) -> Tensor:
 def stored_values(gradients: Sequence[Tensor]) -> list[Tensor]:
     """Return the real elements of each gradient, duplicate rows summed."""
     values = [sum_duplicates(g).values if g.is_sparse else g for g in gradients]
-    return [torch.view_as_real(v) if v.is_complex() else v for v in values]
+    return [as_real(v) for v in values]
+
+
+def as_real(tensor: Tensor) -> Tensor:
+    """Return a complex tensor with its parts in a last axis, an integer one as float32.
+
+    One of floating-point numbers is returned itself.
+    """
+    if not tensor.is_complex():
+        return tensor if tensor.is_floating_point() else tensor.float()
+    # Autograd's conjugates may be lazy, and such a tensor has no real view.
+    return torch.view_as_real(tensor.resolve_conj())
 
 
 def norm_on_cpu(tensors: Sequence[Tensor]) -> Tensor:

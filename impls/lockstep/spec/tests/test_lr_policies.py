@@ -141,7 +141,11 @@ def test_poly_decays_during_the_warm_up_as_ever(policies: Any) -> None:
         ("exp_decay", {"decay_rate": 0.0}, "a factor > 0, got 0.0"),
         ("exp_decay", {"begin_decay_at": 1.5}, "an integer >= 0), got 1.5"),
         ("exp_decay", {"use_staircase_decay": "no"}, "a bool, got 'no'"),
-        ("cosine_decay", {"power": 2.0}, "1, for a cosine has none, got 2.0"),
+        (
+            "cosine_decay",
+            {"power": 2.0},
+            "expected 1, got 2.0; leave it out, for a cosine",
+        ),
         ("inv_poly_decay", {"min_lr": math.nan}, "a finite rate >= 0, got nan"),
         ("inv_poly_decay", {"learning_rate": 0.0}, "a rate > 0, got 0.0"),
         ("transformer_policy", {"d_model": 0}, "a width > 0, got 0"),

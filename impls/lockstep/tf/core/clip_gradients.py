@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from lockstep.spec import multitask as words
 from lockstep.spec import tf_host
+from lockstep.spec.pairs import refuse_complex, refuse_integers
 from lockstep.tf.core.zero_test import summed_values
 
 __all__ = [
@@ -53,6 +54,9 @@ def clip(
         dtype = present[0].dtype if present else dtype
     else:
         words.check_clip_norm(clip_norm)
+        dtypes = [gradient.dtype.name for gradient in present]
+        refuse_integers(words.CLIP, dtypes)
+        refuse_complex(words.CLIP, dtypes)
     norm = global_norm(present, dtype)
     if error_if_nonfinite:
         norm = require_finite(norm)
