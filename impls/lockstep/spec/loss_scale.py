@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from lockstep.spec.errors import (
     DtypeError,
+    MissingMethodError,
     OutOfRangeError,
     UnknownNameError,
     UnsupportedError,
@@ -18,6 +19,7 @@ from lockstep.spec.ranges import is_positive, require
 
 __all__ = [
     "DynamicPolicy",
+    "abstract_scale",
     "bad_identifier",
     "check_gradient_dtype",
     "dynamic_config",
@@ -199,6 +201,13 @@ def bad_identifier(identifier: Any) -> UnknownNameError:
     expected = "a number, 'dynamic' or a loss scale"
     remedy = "for a scale that follows the gradients give 'dynamic'"
     return UnknownNameError(sentence("loss_scale", expected, repr(identifier), remedy))
+
+
+def abstract_scale() -> MissingMethodError:
+    """Build the error for a loss scale that is of no kind yet."""
+    expected = "a class of its own with __call__, update and get_config"
+    remedy = "derive one from it, or take DynamicLossScale"
+    return MissingMethodError(sentence("LossScale", expected, "LossScale", remedy))
 
 
 def check_gradient_dtype(dtype: str) -> None:

@@ -229,7 +229,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
         """
         pairs = check_pairs(grads_and_vars, words.WRAPPER)
-        refuse_replicas(words.WRAPPER, self.strict)
+        refuse_replicas(words.WRAPPER, self.strict and not self.skips)
         pairs = pairs if self.strict else self._of_masters(pairs)
         global_step = as_variable(global_step)
 
