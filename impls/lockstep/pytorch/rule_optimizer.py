@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
-from lockstep.pytorch.core.numbers import rounded
+from lockstep.pytorch.core.numbers import plain, rounded
 from lockstep.pytorch.core.state import Slots
 from lockstep.pytorch.core.zero_test import is_all_zero
-from lockstep.pytorch.gradients import named_parameters
+from lockstep.pytorch.foreign_state import check_groups, check_mapping
+from lockstep.pytorch.gradients import check_group, named_parameters
 from lockstep.pytorch.train_v1 import TrainV1, evaluate
 from lockstep.pytorch.untraced import untraced
 from lockstep.spec import torch_host as words
@@ -61,8 +62,10 @@ class RuleOptimizer(TrainV1, Optimizer):
         """Add a group; its hyper-parameters are checked and its slots made.
 
         Raises:
+            TypeError: no group of parameters.
             ValueError: a hyper-parameter is out of range.
         """
+        check_group(self.spec.class_name, param_group)
         group = with_torch_names(param_group)
         bound = self.arguments({**self.defaults, **group})
         self.spec.bind((), {name: as_number(value) for name, value in bound.items()})
@@ -72,6 +75,31 @@ class RuleOptimizer(TrainV1, Optimizer):
         for parameter in group["params"]:
             if parameter.requires_grad:
                 self.state[parameter] = self.initial_slots(group, parameter)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what ``state_dict`` returned.
+
+        Raises:
+            ValueError: no state, or that of another optimizer; nothing has changed
+                then.
+        """
+        owner, seen = self.spec.class_name, {}
+        check_mapping(owner, state_dict)
+
+        def check(_: Optimizer, saved: dict[str, Any]) -> None:
+            check_groups(owner, saved, self, has_masters=False)
+            seen.update(saved)
+
+        # The last of the hooks: it sees what others have made of the state.
+        last = self.register_load_state_dict_pre_hook(check)
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            last.remove()
+        self.after_loading(seen)
+
+    def after_loading(self, state_dict: dict[str, Any]) -> None:
+        """Mend what torch has made of a state that it has loaded."""
 
     @untraced
     @torch.no_grad()
@@ -207,8 +235,13 @@ def filled_like(parameter: Tensor, value: float, scalar: bool) -> Tensor:
 
 
 def with_torch_names(arguments: dict[str, Any]) -> Group:
-    """Return a copy in which the rate is called ``lr``."""
-    return {TORCH_NAMES.get(name, name): value for name, value in arguments.items()}
+    """Return a copy in which the rate is called ``lr``; numbers are Python's.
+
+    ``torch.load`` refuses those of NumPy in what was saved.
+    """
+    return {
+        TORCH_NAMES.get(name, name): plain(value) for name, value in arguments.items()
+    }
 
 
 def as_number(value: Any) -> Any:

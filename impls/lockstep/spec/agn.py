@@ -35,12 +35,14 @@ __all__ = [
     "Update",
     "accumulates",
     "check_arguments",
+    "check_counts",
     "check_optimizer",
     "not_a_getter",
     "not_from_getter",
     "nothing_done",
     "nothing_to_start",
     "other_center",
+    "other_commit",
     "other_device",
     "other_groups",
     "refuse_iterator",
@@ -198,14 +200,26 @@ def check_arguments(
     _require_count("communication_period", communication_period, remedy)
 
 
-def _require_count(name: str, value: Any, remedy: str) -> None:
+def _require_count(name: str, value: Any, remedy: str, least: int = 1) -> None:
     try:
-        fine = operator.index(value) >= 1 and not isinstance(value, bool)
+        fine = operator.index(value) >= least and not isinstance(value, bool)
     except TypeError:
         fine = False
     if not fine:
-        subject = f"{WRAPPER}: {name}"
-        raise OutOfRangeError(sentence(subject, "an integer >= 1", repr(value), remedy))
+        subject, expected = f"{WRAPPER}: {name}", f"an integer >= {least}"
+        raise OutOfRangeError(sentence(subject, expected, repr(value), remedy))
+
+
+def check_counts(local_step: Any, communication_period: Any, strict: bool) -> None:
+    """Raise for saved numbers that nobody has counted; strict knows any period.
+
+    Raises:
+        OutOfRangeError: no integer >= 0, or a period below 1.
+    """
+    remedy = "load what state_dict() of this optimizer returned"
+    _require_count("local_step", local_step, remedy, least=0)
+    if not strict:
+        _require_count("communication_period", communication_period, remedy)
 
 
 def not_a_getter(got: object) -> GetterError:
@@ -213,6 +227,13 @@ def not_a_getter(got: object) -> GetterError:
     remedy = f"pass the {GETTER} that made the worker's variables"
     subject = f"{WRAPPER}: custom_getter"
     return GetterError(sentence(subject, f"an {GETTER}", type(got).__name__, remedy))
+
+
+def other_commit(expected: str, got: str) -> UnsupportedError:
+    """Build the error for a saved state whose accumulators hold something else."""
+    remedy = f"make the optimizer with commit={got!r}, or start without the state"
+    wanted, found = f"a state of commit={expected!r}", f"one of {got!r}"
+    return UnsupportedError(sentence(WRAPPER, wanted, found, remedy))
 
 
 def other_device(name: str, worker_device: str, got: str) -> UnsupportedError:
@@ -231,7 +252,7 @@ def other_groups(expected: Sequence[str], got: Sequence[str]) -> UnsupportedErro
 
 def not_from_getter(name: str) -> NotFromGetterError:
     """Build the error for a variable without a shared one."""
-    remedy = "hand it to the getter before the first step"
+    remedy = "hand it to the getter first, and again if it was frozen then"
     expected = f"variables made through the {GETTER}"
     return NotFromGetterError(sentence(WRAPPER, expected, repr(name), remedy))
 

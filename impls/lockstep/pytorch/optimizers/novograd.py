@@ -137,9 +137,8 @@ class NovoGrad(RuleOptimizer):
             found.append((direction, parameter))
         return found
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what ``state_dict`` returned; torch would cast v to half precision."""
-        super().load_state_dict(state_dict)
+    def after_loading(self, state_dict: dict[str, Any]) -> None:
+        """Take v as it was saved; torch has cast it to half precision."""
         saved = state_dict["state"]
         numbers = [k for group in state_dict["param_groups"] for k in group["params"]]
         parameters = [p for group in self.param_groups for p in group["params"]]

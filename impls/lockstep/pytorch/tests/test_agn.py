@@ -441,7 +441,7 @@ def test_a_parameter_that_the_getter_was_not_given_is_refused_before_the_step() 
     opt = torch.optim.SGD([weight, stranger], lr=0.1)
     worker = AGNOptimizer(opt, 1, getter)
     weight.grad = stranger.grad = torch.ones(2)
-    with pytest.raises(KeyError, match="hand it to the getter before the first step"):
+    with pytest.raises(KeyError, match="and again if it was frozen"):
         worker.step()
     assert torch.equal(weight, torch.ones(2))
     assert worker.local_step == 0
