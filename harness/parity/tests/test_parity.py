@@ -215,6 +215,16 @@ def test_a_tolerance_may_ask_for_an_input(given: dict[str, Any], ulp: float) -> 
     assert tables.tolerance(case, "reference").ulp == 0
 
 
+@pytest.mark.parametrize(("shape", "ulp"), [([7], 0), ([2, 4], 4), ([], 0)])
+def test_a_tolerance_may_ask_for_a_number_of_elements(
+    shape: list[int], ulp: float
+) -> None:
+    variables = [{"name": "w", "dtype": "float32", "shape": shape, "value": 0}]
+    inputs = {"optimizer": {"name": "Adam"}, "variables": variables}
+    case = Case("base_optimizers", "x", "dense", inputs, {})
+    assert tables.tolerance(case, "tf").ulp == ulp
+
+
 def test_no_kind_is_excused_on_every_host() -> None:
     hosts = {(b.name, f) for b in registry.BACKENDS.values() for f in b.faces}
     for each in read_cases(GOLDEN):
