@@ -25,8 +25,8 @@ from lockstep.spec.agn import (
     GLOBAL_VARIABLE_NAME,
     GRAD_VARIABLE_NAME,
     GRADIENT,
-    Update,
 )
+from lockstep.spec.agn_center import Update
 from lockstep.tf.core.accumulate import add_changes, is_due, mean_changes
 
 __all__ = ["AGNOptimizer"]

@@ -29,8 +29,8 @@ from lockstep.spec import agn as words
 from lockstep.spec.agn import (
     DELTA,
     GRADIENT,
-    Update,
 )
+from lockstep.spec.agn_center import Update
 from lockstep.spec.pairs import as_pairs
 
 __all__ = ["AGNOptimizer"]

@@ -25,8 +25,8 @@ from lockstep.spec.agn import (
     GLOBAL_VARIABLE_NAME,
     GRAD_VARIABLE_NAME,
     GRADIENT,
-    Update,
 )
+from lockstep.spec.agn_center import Update
 
 __all__ = ["AGNOptimizer"]
 
