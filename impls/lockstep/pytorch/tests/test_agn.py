@@ -374,6 +374,22 @@ def test_wrappers_go_inside() -> None:
     assert "a nonzero element; local step 1" in worker.last_step.reason
 
 
+@pytest.mark.parametrize(
+    ("names", "expected"), [(pytorch, [1.5, 2.0]), (strict, [3.0, 4.0])]
+)
+def test_row_clipping_inside_cuts_the_shared_rows_but_not_under_strict(
+    names, expected
+) -> None:
+    weight = Parameter(torch.tensor([3.0, 4.0]))
+    getter = names.AGNCustomGetter("cpu")
+    opt = torch.optim.SGD(getter([("w", weight)]), lr=0.5)
+    opt = names.VariableClippingOptimizer(opt, {weight: [0]}, 2.5)
+    worker = names.AGNOptimizer(opt, 1, getter, 1)
+    worker.get_init_op(0)
+    worker.apply_gradients([(torch.zeros(2), weight)])
+    assert weight.tolist() == getter.center.parameters["w"].tolist() == expected
+
+
 def test_a_loss_scale_goes_outside() -> None:
     weight, worker = single(period=1)
     scaled = MixedPrecisionLossScaleOptimizer(worker, 8.0)
