@@ -493,3 +493,15 @@ def test_an_iterator_of_pairs_is_read_once_and_kept() -> None:
     weight, worker = single()
     worker.apply_gradients(iter([(torch.ones(3), weight)]))
     assert worker.get_slot(weight, GRAD_VARIABLE_NAME).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_a_step_does_not_put_together_what_a_checkpoint_shows(monkeypatch):
+    team = Team(lambda p: torch.optim.Adam(p, 0.1), count=1, period=100).start()
+    team.step(0)
+
+    def refuse(*arguments):
+        raise AssertionError("the state was put together")
+
+    monkeypatch.setattr("lockstep.pytorch.agn.shown", refuse)
+    team.step(0)
+    assert team.workers[0].local_step == 2
