@@ -112,7 +112,7 @@ def optimize_loss(
             with the default summaries; a named scaler is made also without "mixed".
 
     Returns:
-        In a graph the loss, evaluated after the update, whose attribute
+        In a graph the loss before the update, told after it, whose attribute
         ``training_step`` is the step; operations of the collection UPDATE_OPS run
         before it. Otherwise the step: see
         :class:`~lockstep.tf.training_step.TrainingStep`; for variables of a strategy

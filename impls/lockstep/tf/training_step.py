@@ -114,11 +114,14 @@ class TrainingStep(tf.Module):
         return values[-1]
 
     def build(self, loss: tf.Tensor) -> tf.Tensor:
-        """Build the step into the graph: its loss, evaluated after the update."""
+        """Build the step into the graph: the loss before the update, told after it."""
         pairs = self.optimizer.compute_gradients(
             loss, self.trained, colocate_gradients_with_ops=True
         )
-        updated = as_train_op(lambda: self.advance(pairs))
+        # A loss that no gradient reads would be computed before the update or after it.
+        # Quirk: docs/differences.md#optimize-loss-value
+        with tf.control_dependencies([loss]):
+            updated = as_train_op(lambda: self.advance(pairs))
         with tf.control_dependencies([updated]):
             return tf.identity(loss, name="train_loss")
 

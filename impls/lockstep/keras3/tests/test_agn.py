@@ -202,6 +202,21 @@ def test_wrappers_go_inside() -> None:
     assert variable.numpy().tolist() == [1.5, 2.0]
 
 
+@pytest.mark.parametrize(
+    ("names", "expected"), [(keras3, [1.5, 2.0]), (keras3_strict, [3.0, 4.0])]
+)
+def test_row_clipping_inside_cuts_the_shared_rows_but_not_under_strict(
+    names: Any, expected: list[float]
+) -> None:
+    rule = names.VariableClippingOptimizer(keras.optimizers.SGD(1.0), {"w": [0]}, 2.5)
+    options = {"names": names, "communication_period": 1}
+    variable, worker = single(rule, value=[3.0, 4.0], **options)
+    worker.build([variable])
+    worker.get_init_op(0)
+    worker.apply([tf.zeros([2])], [variable])
+    assert variable.numpy().tolist() == expected
+
+
 def test_variables_of_one_path_are_told_apart_by_their_order() -> None:
     getter = AGNCustomGetter("/cpu:0")
     getter([keras.Variable([1.0], name="w"), keras.Variable([2.0], name="w")])

@@ -265,6 +265,22 @@ def test_wrappers_go_inside() -> None:
     assert "a nonzero element; local step 1" in worker.last_step.reason
 
 
+@pytest.mark.parametrize(
+    ("names", "expected"), [(pytorch, [1.5, 2.0]), (strict, [3.0, 4.0])]
+)
+def test_row_clipping_inside_cuts_the_shared_rows_but_not_under_strict(
+    names, expected
+) -> None:
+    weight = Parameter(torch.tensor([3.0, 4.0]))
+    getter = names.AGNCustomGetter("cpu")
+    opt = torch.optim.SGD(getter([("w", weight)]), lr=0.5)
+    opt = names.VariableClippingOptimizer(opt, {weight: [0]}, 2.5)
+    worker = names.AGNOptimizer(opt, 1, getter, 1)
+    worker.get_init_op(0)
+    worker.apply_gradients([(torch.zeros(2), weight)])
+    assert weight.tolist() == getter.center.parameters["w"].tolist() == expected
+
+
 def test_a_loss_scale_goes_outside() -> None:
     weight, worker = single(period=1)
     scaled = MixedPrecisionLossScaleOptimizer(worker, 8.0)
@@ -288,3 +304,15 @@ def test_an_iterator_of_pairs_is_read_once_and_kept() -> None:
     weight, worker = single()
     worker.apply_gradients(iter([(torch.ones(3), weight)]))
     assert worker.get_slot(weight, GRAD_VARIABLE_NAME).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_a_step_does_not_put_together_what_a_checkpoint_shows(monkeypatch):
+    team = Team(lambda p: torch.optim.Adam(p, 0.1), count=1, period=100).start()
+    team.step(0)
+
+    def refuse(*arguments):
+        raise AssertionError("the state was put together")
+
+    monkeypatch.setattr("lockstep.pytorch.agn.shown", refuse)
+    team.step(0)
+    assert team.workers[0].local_step == 2

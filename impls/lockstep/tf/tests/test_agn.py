@@ -298,3 +298,20 @@ def test_rounds_with_several_patterns_of_gradients_share_their_slots() -> None:
         worker.apply_gradients(pairs)
     slots = [getter.center.slot(getter._global_map[v], "momentum") for v in variables]
     assert [slot.numpy().tolist() for slot in slots] == [[1.5], [1.5]]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"), [(lockstep_tf, [1.5, 2.0]), (strict, [3.0, 4.0])]
+)
+def test_row_clipping_inside_cuts_the_shared_rows_but_not_under_strict(
+    names: Any, expected: list[float]
+) -> None:
+    weight = tf.Variable([3.0, 4.0], name="w")
+    getter = names.AGNCustomGetter("/cpu:0")
+    getter([weight])
+    base = GradientDescentOptimizer(1.0)
+    rows = names.VariableClippingOptimizer(base, {weight.ref(): [0]}, 2.5)
+    worker = names.AGNOptimizer(rows, 1, getter, communication_period=1)
+    worker.get_init_op(0)
+    worker.apply_gradients([(tf.zeros([2]), weight)])
+    assert weight.numpy().tolist() == expected
