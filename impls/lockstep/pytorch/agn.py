@@ -25,12 +25,13 @@ from lockstep.pytorch.core.accumulate import add_changes, is_due, mean_changes
 from lockstep.pytorch.core.foreach import subtract
 from lockstep.pytorch.gradients import named_parameters
 from lockstep.pytorch.sharing import SharingWrapper
+from lockstep.pytorch.variable_clipping import list_nothing
 from lockstep.spec import agn as words
 from lockstep.spec.agn import (
     DELTA,
     GRADIENT,
-    Update,
 )
+from lockstep.spec.agn_center import Update
 from lockstep.spec.pairs import as_pairs
 
 __all__ = ["AGNOptimizer"]
@@ -66,7 +67,7 @@ class AGNOptimizer(SharingWrapper):
             and shared updates of a TF1 optimizer advance one pair of powers of beta
             (torch's own count steps for each parameter, and go on doing so), pairs from
             a one-shot iterator are refused, arguments are not checked, ``get_slot`` and
-            ``variables()`` see nothing.
+            ``variables()`` see nothing, row clipping inside leaves shared rows alone.
 
     Raises:
         TypeError: ``optimizer`` is no optimizer, ``custom_getter`` none of ours.
@@ -124,6 +125,9 @@ class AGNOptimizer(SharingWrapper):
         """Let the center have an optimizer like ours, and our groups their numbers."""
         center = self.custom_getter.center
         center.follow(self.inner_optimizer, self.custom_getter._global_map)
+        if self.strict:
+            # Quirk: docs/differences.md#agn-row-clipping
+            list_nothing(center.optimizer)
         add_numbers(self.param_groups, center.optimizer, local_step, period)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:

@@ -278,7 +278,7 @@ def test_two_replicas_get_the_mean_and_agree_on_what_is_absent():
         [sys.executable, "-c", TWO_REPLICAS],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr
