@@ -28,12 +28,13 @@ from lockstep.pytorch.core.foreach import subtract
 from lockstep.pytorch.core.numbers import plain
 from lockstep.pytorch.gradients import named_parameters
 from lockstep.pytorch.sharing import SharingWrapper
+from lockstep.pytorch.variable_clipping import list_nothing
 from lockstep.spec import agn as words
 from lockstep.spec.agn import (
     DELTA,
     GRADIENT,
-    Update,
 )
+from lockstep.spec.agn_center import Update
 from lockstep.spec.pairs import as_pairs
 
 __all__ = ["AGNOptimizer"]
@@ -69,7 +70,7 @@ class AGNOptimizer(SharingWrapper):
             and shared updates of a TF1 optimizer advance one pair of powers of beta
             (torch's own count steps for each parameter, and go on doing so), pairs from
             a one-shot iterator are refused, arguments are not checked, ``get_slot`` and
-            ``variables()`` see nothing.
+            ``variables()`` see nothing, row clipping inside leaves shared rows alone.
 
     Raises:
         TypeError: ``optimizer`` is no optimizer, ``custom_getter`` none of ours.
@@ -128,6 +129,9 @@ class AGNOptimizer(SharingWrapper):
         """Let the center have an optimizer like ours, and our groups their numbers."""
         center, known = self.custom_getter.center, self.custom_getter._global_map
         center.follow(self.inner_optimizer, known)
+        if self.strict:
+            # Quirk: docs/differences.md#agn-row-clipping
+            list_nothing(center.optimizer)
         self._followed = len(known)
         numbers = self.numbers(local_step, period)
         add_numbers(self.param_groups, center.optimizer, numbers)

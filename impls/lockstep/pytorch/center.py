@@ -17,9 +17,9 @@ from lockstep.pytorch.core.numbers import rounded
 from lockstep.pytorch.gradients import gradients_set_to
 from lockstep.pytorch.rule_optimizer import RuleOptimizer
 from lockstep.pytorch.train_v1 import TrainV1
-from lockstep.spec import agn as words
+from lockstep.spec import agn_center as words
 from lockstep.spec import agn_getter
-from lockstep.spec.agn import Update
+from lockstep.spec.agn_center import Update
 
 __all__ = ["AGNCustomGetter", "Center", "base_of", "powers"]
 

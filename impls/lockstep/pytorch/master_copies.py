@@ -150,8 +150,11 @@ def base_of(optimizer: Optimizer) -> Optimizer:
     return optimizer
 
 
-def take_over(optimizer: Optimizer, masters: Masters) -> None:
-    """Let an optimizer train masters in place of weights, its state in float32."""
+def take_over(optimizer: Optimizer, masters: Masters, strict: bool) -> None:
+    """Let an optimizer train masters in place of weights, its state in float32.
+
+    # Quirk: docs/differences.md#masters-row-clipping. Strict: masters have no limit.
+    """
     base = base_of(optimizer)
     for group in base.param_groups:
         for weight in group["params"]:
@@ -162,7 +165,7 @@ def take_over(optimizer: Optimizer, masters: Masters) -> None:
                 )
         group["params"] = [masters.get(p, p) for p in group["params"]]
     while optimizer is not base:
-        if isinstance(optimizer, VariableClippingOptimizer):
+        if isinstance(optimizer, VariableClippingOptimizer) and not strict:
             listed = optimizer.vars_to_clip_dims.items()
             clipped = {masters.get(p, p): axes for p, axes in listed}
             optimizer.vars_to_clip_dims = clipped

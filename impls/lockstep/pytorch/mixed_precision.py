@@ -156,7 +156,7 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
         )
         self.copies = MasterCopies(make_masters(named_parameters(self), strict))
         self.regularizers: dict[Tensor, Regularizer] = {}
-        take_over(optimizer, self.copies.masters)
+        take_over(optimizer, self.copies.masters, strict)
         self._in_state.free()
         self._in_state.add(self.state)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -121,10 +121,11 @@ class RuleOptimizer(TrainV1, Optimizer):
         ]
         for group, parameter in ready:
             self.check(group, parameter)
-        policies = Policies(self)
-        for group, parameter in ready:
-            if not (self.ignores_zeros and self._sees_zero(parameter.grad)):
-                self.update(group, parameter, policies.of(group, parameter.dtype))
+        self.update_all(
+            (group, parameter)
+            for group, parameter in ready
+            if not (self.ignores_zeros and self._sees_zero(parameter.grad))
+        )
         if ready:
             self.advance_shared()
         return loss
@@ -147,13 +148,23 @@ class RuleOptimizer(TrainV1, Optimizer):
             name = named_parameters(self)[parameter]
             raise words.rows_only(self.spec.class_name, name, gradient.sparse_dim())
 
+    def update_all(self, ready: Iterable[tuple[Group, Tensor]]) -> None:
+        """Apply the rule to parameters, each with its group, in place."""
+        policies = Policies(self)
+        for group, parameter in ready:
+            self.update(group, parameter, policies.of(group, parameter.dtype))
+
     def update(self, group: Group, parameter: Tensor, policy: Any) -> None:
         """Apply the rule to one parameter, in place."""
+        gradient, slots = parameter.grad, self.slots(group, parameter)
+        rule = self.rule.update_rows if gradient.is_sparse else self.rule.update_dense
+        rule(policy, self.shared(group), parameter, slots, gradient)
+
+    def slots(self, group: Group, parameter: Tensor) -> Slots:
+        """Return the slots of a parameter; a frozen one has none until now."""
         if parameter not in self.state:
             self.state[parameter] = self.initial_slots(group, parameter)
-        gradient = parameter.grad
-        rule = self.rule.update_rows if gradient.is_sparse else self.rule.update_dense
-        rule(policy, self.shared(group), parameter, self.state[parameter], gradient)
+        return self.state[parameter]
 
     def policy(self, group: Group, dtype: torch.dtype) -> Any:
         """Return the rule's hyper-parameters, numbers as 0-d tensors of ``dtype``."""

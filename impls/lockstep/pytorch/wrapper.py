@@ -115,7 +115,8 @@ class OptimizerWrapper(TrainV1, Optimizer):
         ``no_grad``. It must reach the wrapped optimizer, or the checkpoint would be
         ignored in silence, and nothing else may come of it.
         """
-        if self.state or torch.is_grad_enabled():
+        # Asked last: a wrapper may have to put together what it shows as its state.
+        if torch.is_grad_enabled() or self.state:
             return False
         idle = all(group.get("lr") == 0 for group in self.param_groups)
         return idle and all(all_zero_flags([p.grad for p in with_gradient]))

@@ -279,7 +279,7 @@ def lacks_shape(gradient: Gradient) -> bool:
     return isinstance(gradient, tf.IndexedSlices) and gradient.dense_shape is None
 
 
-def state_variable(name: str, value: float, dtype: tf.DType) -> tf.Variable:
+def state_variable(name: str, value: float, dtype: tf.DType | str) -> tf.Variable:
     """Make a variable that conditions can change under any behaviour of TensorFlow."""
     return tf.compat.v1.Variable(
         value, trainable=False, name=name, dtype=dtype, use_resource=True
