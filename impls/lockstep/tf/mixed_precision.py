@@ -132,6 +132,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     def _make_masters(self, variables: Iterable[Any], anew: bool = False) -> None:
         """Make masters that are missing, or all of them ``anew``."""
         made = self._copies.make(variables, anew)
+        # Quirk: docs/differences.md#masters-row-clipping
         if not self.strict:
             share_row_limits(made, self.inner_optimizer)
 
