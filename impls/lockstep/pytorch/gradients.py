@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from numbers import Real
 from typing import Any
@@ -16,6 +16,7 @@ from lockstep.spec.pairs import as_pairs, require_gradients, require_like
 __all__ = [
     "Pairs",
     "check_grad_loss",
+    "check_group",
     "check_pairs",
     "dtype_name",
     "gradients_set_to",
@@ -40,6 +41,20 @@ def named_parameters(optimizer: Optimizer) -> dict[Tensor, str]:
         for number, group in enumerate(optimizer.param_groups)
         for position, parameter in enumerate(group["params"])
     }
+
+
+def check_group(owner: str, param_group: Any) -> None:
+    """Raise for what is no group of parameters; an iterator is not read."""
+    if not isinstance(param_group, Mapping):
+        raise words.not_a_group(owner, type(param_group).__name__)
+    listed = param_group.get("params")
+    kind = type(listed).__name__
+    if not isinstance(listed, Iterable) or isinstance(listed, str | Mapping | Set):
+        raise words.not_a_group(owner, f"{kind} as 'params'")
+    for entry in listed if isinstance(listed, list | tuple) else ():
+        last = entry[-1] if isinstance(entry, tuple) and entry else entry
+        if not isinstance(last, Tensor):
+            raise words.not_a_group(owner, f"{type(last).__name__} among 'params'")
 
 
 @contextmanager

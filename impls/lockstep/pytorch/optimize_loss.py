@@ -92,7 +92,8 @@ def optimize_loss(
         learning_rate_decay_fn: steps applied so far (0-d int64 tensor) -> rate; see
             ``lr_policies``. It is called at each step; ``lr`` in the groups is set.
         var_list: the parameters to train, with their names or without. None: those of
-            ``model`` that require a gradient, or of an optimizer that is made already.
+            ``model`` that require a gradient now, or of an optimizer that is made
+            already. What is frozen now and trained later has to be among them.
         dtype: float32, float16 or "mixed": half-precision parameters with float32
             masters, and the loss scaled.
         clip_gradients: the largest global norm, > 0. Not together with LARC.

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from lockstep.interface import GATE_OP
 from lockstep.pytorch.core.unscale import unscaled
-from lockstep.pytorch.foreign_state import LAYOUT, check_scale
+from lockstep.pytorch.foreign_state import LAYOUT, check_form, check_scale
 from lockstep.pytorch.gradients import Pairs, listed, named_parameters
 from lockstep.pytorch.loss_scale import SCALE, LossScale
 from lockstep.pytorch.scaled_report import ScaledStep
@@ -243,6 +243,7 @@ class ScaleKeeper(OptimizerWrapper):
 
     def _check_saved(self, state_dict: dict[str, Any]) -> None:
         """Raise for another stack's state, another kind of loss scale's too."""
+        check_form(self.owner, state_dict)
         check_scale(self.owner, state_dict, self.chosen_scale.keys, SKIPS)
         if not self.strict:
             for group in state_dict["param_groups"][:1]:

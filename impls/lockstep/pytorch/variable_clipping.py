@@ -18,7 +18,7 @@ from lockstep.spec import variable_clipping as words
 from lockstep.spec.agn import refuse_row_clipping_around
 from lockstep.spec.mixed_precision import clips_outside
 
-__all__ = ["VariableClippingOptimizer"]
+__all__ = ["VariableClippingOptimizer", "list_nothing"]
 
 Axes = tuple[int, ...]
 
@@ -247,6 +247,14 @@ def parameter_of(key: Any, names: Mapping[Tensor, str], strict: bool) -> Tensor:
     if not named:
         raise words.unknown_variable(key, names.values())
     return named[0]
+
+
+def list_nothing(optimizer: Any) -> None:
+    """Let no row clipping in a stack limit anything from now on."""
+    while optimizer is not None:
+        if isinstance(optimizer, VariableClippingOptimizer):
+            optimizer.vars_to_clip_dims.clear()
+        optimizer = getattr(optimizer, "inner_optimizer", None)
 
 
 def named_rows(gradient: Tensor) -> Tensor | None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from lockstep.spec.errors import (
     DtypeError,
+    MissingMethodError,
     OutOfRangeError,
     UnknownArgumentError,
     UnknownNameError,
@@ -21,6 +22,7 @@ from lockstep.spec.ranges import HELD, is_scale, number_of, require
 
 __all__ = [
     "DynamicPolicy",
+    "abstract_scale",
     "bad_identifier",
     "check_gradient_dtype",
     "check_saved_scale",
@@ -240,6 +242,13 @@ def bad_identifier(identifier: Any) -> UnknownNameError:
         got = "an AutomaticLossScaler"
         remedy = "pass it to MixedPrecisionOptimizerWrapper, which takes it"
     return UnknownNameError(sentence("loss_scale", expected, got, remedy))
+
+
+def abstract_scale() -> MissingMethodError:
+    """Build the error for a loss scale that is of no kind yet."""
+    expected = "a class of its own with __call__, update and get_config"
+    remedy = "derive one from it, or take DynamicLossScale"
+    return MissingMethodError(sentence("LossScale", expected, "LossScale", remedy))
 
 
 def check_gradient_dtype(dtype: str) -> None:

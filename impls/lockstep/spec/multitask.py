@@ -10,12 +10,15 @@ from lockstep.spec.errors import (
     DtypeError,
     NonFiniteNormError,
     NotAnOptimizerError,
+    OutOfRangeError,
     UnsupportedError,
     sentence,
 )
 from lockstep.spec.ranges import check_norm_limit
 
 __all__ = [
+    "SCOPE",
+    "check_clip_kind",
     "check_clip_norm",
     "nonfinite_norm",
     "not_an_optimizer",
@@ -27,6 +30,8 @@ __all__ = [
 
 WRAPPER = "MultitaskOptimizerWrapper"
 CLIP = "clip_gradients_by_global_norm"
+SCOPE = "clip_by_global_norm"
+"""The scope of what clipping makes in a graph of TensorFlow."""
 
 
 def not_an_optimizer(opt: object, expected: str, strict: bool) -> NotAnOptimizerError:
@@ -98,6 +103,16 @@ def check_clip_norm(clip_norm: Any) -> None:
     """Raise unless ``clip_norm`` is a positive number that float32 can divide by."""
     remedy = "give the largest global norm that is to be left as it is"
     check_norm_limit(CLIP, "clip_norm", clip_norm, remedy)
+
+
+def check_clip_kind(clip_norm: Any) -> None:
+    """Raise for text and lists, which the original refused (strict: nothing else)."""
+    subject, expected = f"{CLIP}: clip_norm", "a number or a 0-d tensor"
+    remedy = "give the largest global norm that is to be left as it is"
+    if isinstance(clip_norm, str | bytes):
+        raise DtypeError(sentence(subject, expected, repr(clip_norm), remedy))
+    if clip_norm is None or isinstance(clip_norm, list | tuple):
+        raise OutOfRangeError(sentence(subject, expected, repr(clip_norm), remedy))
 
 
 def nonfinite_norm(norm: float) -> NonFiniteNormError:

@@ -6,6 +6,7 @@ from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
 from lockstep.spec.errors import (
     DtypeError,
     MalformedPairsError,
+    NotASequenceError,
     OutOfRangeError,
     UnknownNameError,
     UnsupportedError,
@@ -21,6 +22,7 @@ __all__ = [
     "needs_closure",
     "not_a_counter",
     "not_a_gradient",
+    "not_a_group",
     "not_a_parameter",
     "not_a_variable",
     "not_differentiable",
@@ -43,6 +45,13 @@ def needs_closure(owner: str, opt: str) -> UnsupportedError:
         "use it by itself: each evaluation would need its own look at the gradients"
     )
     return UnsupportedError(sentence(owner, expected, got, remedy))
+
+
+def not_a_group(owner: str, got: str) -> NotASequenceError:
+    """What is no group of parameters: a TypeError."""
+    expected = "a dict with 'params', a list of parameters"
+    remedy = "pass {'params': [...]}, with other hyper-parameters beside it"
+    return NotASequenceError(sentence(owner, expected, got, remedy))
 
 
 def zero_rate(owner: str) -> OutOfRangeError:

@@ -9,6 +9,7 @@ from typing import Any
 from lockstep.interface import StepReport
 from lockstep.spec.errors import (
     AxesError,
+    DtypeError,
     NotAnOptimizerError,
     OutOfRangeError,
     UnknownNameError,
@@ -21,6 +22,7 @@ from lockstep.spec.ranges import is_positive, number_of, require
 __all__ = [
     "check_max_norm",
     "check_name",
+    "check_norm_kind",
     "listed_axes",
     "listed_twice",
     "not_a_key",
@@ -43,6 +45,23 @@ def not_an_optimizer(opt: object, expected: str) -> NotAnOptimizerError:
     if isinstance(opt, type):
         got, remedy = f"the class {opt.__name__}", "pass an instance"
     return NotAnOptimizerError(sentence(WRAPPER, f"a {expected}", got, remedy))
+
+
+def check_norm_kind(max_norm: Any, dtype: str | None, wanted: str) -> None:
+    """Strict: raise for text, and for a tensor of a dtype that is not the variable's.
+
+    Args:
+        max_norm: the norm.
+        dtype: of the norm; None if it is a number.
+        wanted: the dtype of the variable that is to be clipped.
+    """
+    found = repr(max_norm) if isinstance(max_norm, str | bytes) else None
+    if dtype is not None and dtype != wanted:
+        found = f"a tensor of {dtype}"
+    if found is not None:
+        expected = f"a number, or a tensor of {wanted}"
+        remedy = "cast it to the dtype of the variable"
+        raise DtypeError(sentence(f"{WRAPPER}: max_norm", expected, found, remedy))
 
 
 def check_max_norm(max_norm: Any) -> None:

@@ -28,6 +28,11 @@ class LossScale(tf.Module):
     good_steps: Any = 0
     least: float = math.inf
 
+    def __init__(self) -> None:
+        if type(self) is LossScale:
+            raise words.abstract_scale()
+        super().__init__()
+
     def __call__(self) -> tf.Tensor:
         """Return the scale of the next step: float32, 0-d."""
         raise NotImplementedError
@@ -43,6 +48,17 @@ class LossScale(tf.Module):
         which moved nothing but its own dynamic scale.
         """
         return tf.no_op()
+
+    def _add_weight(
+        self, name: str, initial_value: Any, dtype: Any = None
+    ) -> tf.Variable:
+        """Make a variable of a scale of a user's own, under the original's name.
+
+        Checkpoints of objects find it as ``name``.
+        """
+        variable = state_variable(name, initial_value, dtype)
+        self._track_trackable(variable, name)
+        return variable
 
     def at_floor(self) -> tf.Tensor:
         """Say whether no overflow can make the scale smaller: bool, 0-d."""
@@ -280,7 +296,7 @@ def lacks_shape(gradient: Gradient) -> bool:
     return isinstance(gradient, tf.IndexedSlices) and gradient.dense_shape is None
 
 
-def state_variable(name: str, value: float, dtype: tf.DType) -> tf.Variable:
+def state_variable(name: str, value: Any, dtype: Any) -> tf.Variable:
     """Make a variable that conditions can change under any behaviour of TensorFlow."""
     return tf.compat.v1.Variable(
         value, trainable=False, name=name, dtype=dtype, use_resource=True

@@ -11,7 +11,7 @@ from lockstep.spec import tf_host as words
 from lockstep.tf.hooks import base_of
 from lockstep.tf.pairs import Pairs, as_variable
 
-__all__ = ["Wrapper", "advance", "as_train_op", "is_keras"]
+__all__ = ["Wrapper", "advance", "as_train_op", "is_keras", "old_name"]
 
 Optimizer = tf.compat.v1.train.Optimizer
 
@@ -156,6 +156,11 @@ def advance(global_step: tf.Variable | None) -> tf.Operation | None:
     if global_step is None:
         return tf.no_op()
     return global_step.assign_add(1, read_value=False)
+
+
+def old_name(attribute: str) -> Any:
+    """Return a property: ``attribute`` as the original called it, to be read only."""
+    return property(lambda wrapper: getattr(wrapper, attribute))
 
 
 def is_keras(optimizer: Any) -> bool:

@@ -124,6 +124,15 @@ def test_inverse_decay_honours_its_arguments(backend: str) -> None:
     assert rates == [0.0, 0.5, 1.0, 1.0, 0.25, 0.25, 0.25]
 
 
+def test_inverse_decay_takes_its_growth_in_float64(policies: Any) -> None:
+    one, rate, least = np.float32([1, 0.2, 0.003])
+    growth = np.float32((0.2 / 0.003 - 1) / 11)
+    assert growth != (rate / least - one) / np.float32(11)
+    expected = rate / (one + growth * np.arange(11, dtype=np.float32))
+    rates = [policies.inv_poly_decay(step, 0.2, 11, 0.003) for step in range(11)]
+    assert values(rates) == values(expected)
+
+
 def test_poly_decays_during_the_warm_up_as_ever(policies: Any) -> None:
     rates = [float(policies.poly_decay(s, 1.0, 8, warmup_steps=4)) for s in range(6)]
     assert rates == [0.0, 0.21875, 0.375, 0.46875, 0.5, 0.375]
