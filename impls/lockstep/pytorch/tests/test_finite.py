@@ -30,7 +30,9 @@ def test_finite_elements_may_add_up_to_infinity(dtype) -> None:
 
 
 def test_dtypes_empty_complex_and_sparse_gradients_go_together() -> None:
-    rows = torch.sparse_coo_tensor([[1, 1]], [[1.0, 2.0], [INF, 0.0]], (4, 2))
+    rows = torch.sparse_coo_tensor(
+        [[1, 1]], [[1.0, 2.0], [INF, 0.0]], (4, 2), check_invariants=True
+    )
     gradients = [
         torch.zeros(0),
         torch.ones(2, dtype=torch.float64),
@@ -44,5 +46,5 @@ def test_dtypes_empty_complex_and_sparse_gradients_go_together() -> None:
 
 def test_rows_that_overflow_when_they_are_summed_are_found() -> None:
     values = [[LARGEST[torch.float32]], [LARGEST[torch.float32]]]
-    rows = torch.sparse_coo_tensor([[1, 1]], values, (4, 1))
+    rows = torch.sparse_coo_tensor([[1, 1]], values, (4, 1), check_invariants=True)
     assert finite_flags([rows]) == [False]

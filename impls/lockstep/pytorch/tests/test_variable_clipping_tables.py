@@ -62,7 +62,9 @@ def test_a_row_named_three_times_is_clipped_once():
 
 def test_a_gradient_without_rows_clips_nothing():
     values = [[3.0, 4.0]] * 4
-    empty = torch.sparse_coo_tensor(torch.zeros(1, 0).long(), torch.zeros(0, 2), (4, 2))
+    empty = torch.sparse_coo_tensor(
+        torch.zeros(1, 0).long(), torch.zeros(0, 2), (4, 2), check_invariants=True
+    )
     assert stepped(values, [1], gradient=empty).tolist() == values
 
 
