@@ -49,6 +49,8 @@ Publish = Annotated[
 ]
 
 TABLE_WIDTH = 170
+INTERRUPTED = 130
+"""The exit status after Ctrl-C."""
 
 app = typer.Typer(
     help="Replay recorded cases, run experiments, draw plots, write pages.",
@@ -300,5 +302,17 @@ def main() -> None:
         print(f"harness: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("harness: interrupted.", file=sys.stderr)
-        sys.exit(130)
+        say_interrupted()
+        sys.exit(INTERRUPTED)
+    except SystemExit as end:
+        # Typer makes this of Ctrl-C, without a word.
+        if end.code == INTERRUPTED:
+            say_interrupted()
+        raise
+
+
+def say_interrupted() -> None:
+    """Say what Ctrl-C left: experiments record each run as soon as it is done."""
+    goes_on = "; what is done is kept, and the same command goes on"
+    kept = goes_on if sys.argv[1:2] == ["run"] else ""
+    print(f"harness: interrupted{kept}.", file=sys.stderr)

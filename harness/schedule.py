@@ -59,6 +59,9 @@ def parse(arguments: Sequence[str]) -> dict[str, Any]:
         if not equals or not name:
             remedy = "write decay_steps=1000, for example"
             raise HarnessError(sentence("schedule", "NAME=VALUE", repr(word), remedy))
+        if name in given:
+            expected, remedy = f"{name} once", "leave one of the two out"
+            raise HarnessError(sentence("schedule", expected, "it twice", remedy))
         try:
             given[name] = ast.literal_eval(text)
         except (ValueError, SyntaxError):

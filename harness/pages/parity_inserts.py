@@ -251,6 +251,8 @@ def _selectors(entry: dict[str, Any]) -> list[str]:
         *entry.get("optimizer", []),
         *(f"with {name}" for name in entry.get("given", [])),
     ]
+    if "elements" in entry:
+        subjects.append(f"from {entry['elements']} elements on")
     sparse = {True: "sparse", False: "dense", None: "any"}[entry.get("sparse")]
     return [
         ", ".join(entry.get("backend", [])) or "any",

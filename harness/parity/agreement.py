@@ -2,7 +2,8 @@
 
 ``differences.toml`` names the kinds of cases in which they may differ. Every other case
 is replayed in both modes and must give the same bits, but for what the entries
-``between_modes`` of ``tolerances.toml`` allow, with the reason.
+``between_modes`` of ``tolerances.toml`` allow, with the reason. Where the modes part in
+every case of a family, an entry says with which other inputs they must not.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +44,11 @@ Replay = tuple[list[Mapping[str, Array]], Exception | None]
 
 
 class Difference(NamedTuple):
-    """A kind of cases in which the modes may differ: by ``ulp``, or in any way."""
+    """A kind of cases in which the modes may differ: by ``ulp``, or in any way.
+
+    With ``alike_with``, arguments by name, they must agree but for the quantities whose
+    names begin with one of ``but_for``.
+    """
 
     anchor: str
     family: str
@@ -50,6 +57,8 @@ class Difference(NamedTuple):
     optimizers: Sequence[str] = ()
     ulp: float = np.inf
     backends: Sequence[str] = ()
+    alike_with: Mapping[str, Any] = MappingProxyType({})
+    but_for: Sequence[str] = ()
 
     def concerns(self, case: Case, backend: str) -> bool:
         """Say whether ``case`` on ``backend`` is one of these."""
@@ -58,29 +67,51 @@ class Difference(NamedTuple):
         named = not self.optimizers or case.optimizer in self.optimizers
         return listed and here and named
 
+    @property
+    def told(self) -> str:
+        """Say how a case that has to be changed was compared."""
+        given = ", ".join(f"{name} = {v}" for name, v in self.alike_with.items())
+        left = f", but for {' and '.join(self.but_for)}" if self.but_for else ""
+        return f"compared with {given}{left}: {self.reason}"
+
 
 def allowed(case: Case, backend: str) -> Tolerance:
     """Return how far the modes of a backend may be apart in a case."""
     host = tolerance(case, backend, "between_modes")
-    named = [entry for entry in differences() if entry.concerns(case, backend)]
+    named = [e for e in _named(case, backend) if not e.alike_with]
     loosest = max(named, key=lambda entry: entry.ulp, default=None)
     if loosest is None or loosest.ulp <= host.ulp:
         return host
     return Tolerance(loosest.ulp, loosest.reason)
 
 
+def _named(case: Case, backend: str) -> list[Difference]:
+    return [entry for entry in differences() if entry.concerns(case, backend)]
+
+
+def _changed(case: Case, entry: Difference) -> Case:
+    """Return the case with the arguments with which the modes must agree."""
+    key = "optimizer_params" if "optimizer_params" in case.inputs else "args"
+    given = {**(case.inputs.get(key) or {}), **entry.alike_with}
+    return replace(case, inputs={**case.inputs, key: given})
+
+
 def agree(case: Case, make_host: Callable[[bool], Host]) -> Row:
     """Replay ``case`` under strict and by default; ``make_host`` takes ``strict``.
 
-    A case that may differ in any way is measured too, and skipped with the reason.
+    A case that may differ in any way is measured too, and skipped with the reason. One
+    that must agree with other arguments is replayed with these, in both modes.
     """
     with closing(make_host(True)) as host:
         fields = (case.id, case.family, case.kind, host.backend, host.face)
         settled, why = settled_before(case, host)
         if settled is not None:
             return Row(*fields, settled, why)
+        named = _named(case, host.backend)
+        entry = next((entry for entry in named if entry.alike_with), None)
+        replayed = case if entry is None else _changed(case, entry)
         try:
-            strict = replay_states(case, host)
+            strict = replay_states(replayed, host)
             wanted = host.expects(case.expected.get("raises", ""))
         except NotBuiltError as missing:
             return Row(*fields, "not_implemented", str(missing))
@@ -92,14 +123,31 @@ def agree(case: Case, make_host: Callable[[bool], Host]) -> Row:
         # Two modes that fail alike do not agree.
         return Row(*fields, "failed", f"under strict {_told(strict[1])}")
     with closing(make_host(False)) as host:
-        default = replay_states(case, host)
-    comparisons = list(_compare(strict, default))
-    limit = allowed(case, host.backend)
+        default = replay_states(replayed, host)
+    return _judged(fields, strict, default, allowed(case, host.backend), entry)
+
+
+def _judged(
+    fields: tuple[str, str, str, str, str],
+    strict: Replay,
+    default: Replay,
+    limit: Tolerance,
+    entry: Difference | None,
+) -> Row:
+    """Compare two replays; ``entry`` says with which arguments they had to agree."""
+    left = () if entry is None else tuple(entry.but_for)
+    comparisons = [
+        found
+        for found in _compare(strict, default)
+        if not found.quantity.startswith(left)
+    ]
     first = next((c for c in comparisons if c.distance.ulp > limit.ulp), None)
     worst = max((c.distance.ulp for c in comparisons), default=0.0)
     raw = max((c.distance.raw for c in comparisons), default=0.0)
     status: Status = "passed" if first is None else "failed"
-    reason = "" if first is None else _explain(first, limit, strict, default)
+    reason = "" if entry is None else entry.told
+    if first is not None:
+        reason = _explain(first, limit, strict, default)
     if np.isinf(limit.ulp):
         status, reason = "skipped", f"differs by design: {limit.reason}"
     place = None if first is None else divergence(first)

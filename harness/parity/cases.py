@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,6 +91,14 @@ class Case:
     def sparse(self) -> bool:
         """Whether any gradient of the case is sparse."""
         return _holds_rows(self.inputs.get("gradients"))
+
+    @property
+    def largest(self) -> int:
+        """The number of elements of the largest variable; 0 without any."""
+        given = self.inputs.get("variables", [])
+        # A custom getter's are words.
+        shapes = [v["shape"] for v in given if isinstance(v, Mapping)]
+        return max(map(math.prod, shapes), default=0)
 
     @property
     def variables(self) -> list[Variable]:

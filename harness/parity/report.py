@@ -28,9 +28,13 @@ def check_writable(report: Path) -> None:
     """Raise before any work if the report could not be written in the end."""
     try:
         report.parent.mkdir(parents=True, exist_ok=True)
-        folder_open = os.access(report.parent, os.W_OK)
-        writable = os.access(report, os.W_OK) if report.exists() else folder_open
+        writable = not report.exists() or os.access(report, os.W_OK)
         got = "no write permission"
+        # Whether a file can be made is known when one is: root may do all, and yet
+        # nothing can be written into /proc.
+        unfinished = _unfinished(report)
+        unfinished.write_text("", "utf-8")
+        unfinished.unlink()
     except OSError as error:
         writable, got = False, str(error.strerror)
     if not writable or report.is_dir():
@@ -81,9 +85,14 @@ def print_explanation(result: Result, console: Console) -> None:
 
 
 def _write_whole(path: Path, text: str) -> None:
-    unfinished = path.with_name(path.name + ".part")
+    unfinished = _unfinished(path)
     unfinished.write_text(text, "utf-8")
     unfinished.replace(path)
+
+
+def _unfinished(path: Path) -> Path:
+    """Return where a file is written before it is whole."""
+    return path.with_name(path.name + ".part")
 
 
 def _environment(rows: Sequence[Row]) -> dict[str, str]:

@@ -41,6 +41,7 @@ def tolerance(case: Case, backend: str, table: str = "tolerance") -> Tolerance:
     for entry in _table("tolerances.toml")[table]:
         named = all(facts[k] in entry[k] for k in facts if k in entry)
         named = named and _gives(case, entry.get("given"))
+        named = named and case.largest >= entry.get("elements", 0)
         if named and entry.get("sparse", case.sparse) == case.sparse:
             return Tolerance(entry["ulp"], entry["reason"])
     return EXACT

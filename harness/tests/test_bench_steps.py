@@ -28,6 +28,7 @@ SMALL: list[tuple[str, str, Setup]] = [
     ("loss_scaling", "tf", {"part": "step", "model": "smoke"}),
     ("masters", "pytorch", {"model": "smoke"}),
     ("larc_overhead", "pytorch", {"model": "smoke"}),
+    ("optimize_loss_overhead", "pytorch", {"model": "smoke"}),
 ]
 
 
@@ -145,3 +146,30 @@ def test_both_ways_of_larc_scale_the_gradients_alike() -> None:
         make(weights)()
         found.append(np.stack([weight.grad.numpy() for weight in weights]))
     np.testing.assert_allclose(*found, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["smoke", "MLP"])
+def test_a_step_in_one_call_is_the_step_by_hand(name: str) -> None:
+    model = host("optimize_loss_overhead", "pytorch")
+    found = []
+    for make in (model.our_step, model.by_hand):
+        loss, weights = model.problem(name, "cpu")
+        step = make(loss, weights)
+        before = [weight.detach().clone() for weight in weights]
+        for _ in range(3):
+            step()
+        found.append([weight.detach().numpy() for weight in weights])
+        pairs = zip(before, weights, strict=True)
+        assert all((start != weight).any() for start, weight in pairs)
+    for ours, theirs in zip(*found, strict=True):
+        # Adam divides by the root of tiny squares.
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+
+
+def test_a_step_by_hand_that_is_not_finite_is_skipped() -> None:
+    model = host("optimize_loss_overhead", "pytorch")
+    for make in (model.our_step, model.by_hand):
+        loss, weights = model.problem("smoke", "cpu")
+        start = weights[0].detach().clone()
+        make(lambda loss=loss: loss() * float("inf"), weights)()
+        assert weights[0].equal(start)

@@ -99,3 +99,8 @@ def test_no_framework_is_imported() -> None:
     paths = {"PYTHONPATH": f"{ROOT}:{ROOT / 'impls'}"}
     done = subprocess.run(command, env=paths, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_an_argument_that_is_given_twice_is_refused() -> None:
+    with pytest.raises(HarnessError, match="expected learning_rate once, got it twi"):
+        schedule.parse(["learning_rate=.1", "learning_rate=.2"])

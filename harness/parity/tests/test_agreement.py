@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from harness.parity import agreement
-from harness.parity.agreement import agree, differences
+from harness.parity.agreement import Difference, agree, differences
 from harness.parity.cases import GOLDEN, read_cases
 from harness.parity.command import Request, run_parity
 from harness.parity.row import Row
@@ -33,13 +33,53 @@ def test_default_and_strict_agree_on_every_backend(rows: list[Row]) -> None:
     ] == []
 
 
+def test_something_of_every_family_is_compared_on_every_backend(
+    rows: list[Row],
+) -> None:
+    compared = {(row.family, row.backend) for row in rows if row.status == "passed"}
+    assert compared == {(row.family, row.backend) for row in rows}
+
+
 def test_every_difference_is_one(rows: list[Row]) -> None:
     cases = {case.id: case for case in read_cases(GOLDEN)}
     for entry in differences():
+        if entry.alike_with:
+            continue
         concerned = [r for r in rows if entry.concerns(cases[r.id], r.backend)]
         measured = [row.max_ulp for row in concerned if row.max_ulp is not None]
         # Nothing is measured of a kind that only other faces can express.
         assert any(measured) or not measured, (entry.family, entry.kinds)
+
+
+@pytest.mark.parametrize(
+    "entry", [e for e in differences() if e.alike_with], ids=lambda entry: entry.family
+)
+@pytest.mark.parametrize("given", [{}, {"beta2": 0.5}], ids=["recorded", "memory"])
+def test_the_modes_are_alike_with_these_arguments_only(
+    monkeypatch: pytest.MonkeyPatch, entry: Difference, given: dict[str, float]
+) -> None:
+    make_host = partial(registry.host, "reference", "numpy")
+    cases = read_cases(GOLDEN, [entry.family])
+    case = next(c for c in cases if entry.concerns(c, "reference"))
+    assert agree(case, make_host).status == "passed"
+    changed = entry._replace(alike_with=given)
+    monkeypatch.setattr(agreement, "differences", lambda: [changed])
+    row = agree(case, make_host)
+    assert row.max_ulp
+    assert row.status == ("failed" if given else "skipped")
+
+
+def test_a_quantity_that_is_left_out_is_the_only_one_that_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make_host = partial(registry.host, "reference", "numpy")
+    (case,) = [c for c in read_cases(GOLDEN) if c.id == "novograd-p-000"]
+    whole = [entry._replace(but_for=()) for entry in differences()]
+    monkeypatch.setattr(agreement, "differences", lambda: whole)
+    row = agree(case, make_host)
+    assert row.status == "failed"
+    assert row.first_divergence is not None
+    assert row.first_divergence.quantity.startswith("slots/second_moment")
 
 
 def test_every_difference_is_a_row_of_the_catalogue() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
 from itertools import product
+from typing import Any
 
+import numpy as np
 import pytest
 
 from harness.parity.cases import GOLDEN, Case, array, read_cases
@@ -20,6 +23,7 @@ from harness.parity.races import (
 )
 from harness.processes import ROOT
 from lockstep import registry
+from lockstep.interface import Array
 from lockstep.reference.backoff import BackoffState, start_backoff
 from lockstep.spec.automatic_scaler import BackoffPolicy
 
@@ -111,29 +115,88 @@ def test_what_is_spelled_out_is_what_is_allowed() -> None:
 
 
 def test_the_page_prints_the_set() -> None:
-    output = ROOT / "docs" / "examples" / "differences" / "backoff_race.out"
-    lines = output.read_text("utf-8").splitlines()
+    lines = page_of("backoff_race").splitlines()
     spelled = traces(backoff_race(SHORT), start_backoff(SHORT), LOOKS, scale_of)
     printed = [line.removesuffix("  default and strict") for line in lines]
     assert printed == [str(list(trace)) for trace in sorted(spelled, key=str)]
 
 
-Row = tuple[float, ...]
+# -- AGN: a push has the mean or the sum -----------------------------------------------
+
+SHARED = [
+    case
+    for case in read_cases(GOLDEN, ["agn"])
+    if case.kind in ("one_worker", "two_workers")
+    and case.optimizer == "GradientDescent"
+]
+Weights = tuple[float, ...]
 
 
-def pushed(divisor: int, shared: Row, gradients: tuple[Row, ...]) -> Row:
-    """Apply what is sent of a worker's gradients by gradient descent at rate 0.5."""
-    sent = [sum(column) / divisor for column in zip(*gradients, strict=True)]
-    return tuple(w - 0.5 * g for w, g in zip(shared, sent, strict=True))
+def pushed(divisor: int, rate: float, shared: Weights, sent: Weights) -> Weights:
+    """Apply what is sent, divided, by gradient descent; nothing is sent in between."""
+    return tuple(w - rate * g / divisor for w, g in zip(shared, sent, strict=True))
 
 
-def test_each_push_of_agn_has_the_mean_or_the_sum() -> None:
-    race, start = either(partial(pushed, 2), partial(pushed, 1)), (4.0, 4.0)
-    pushes = [((1.0, 2.0), (3.0, 6.0)), ((0.0, 2.0), (2.0, 0.0))]
-    means = ((3.0, 2.0), (2.5, 1.5))
-    allowed = traces(race, start, pushes)
-    assert means in allowed
-    assert len(allowed) == 4
-    assert is_allowed(race, start, zip(pushes, means, strict=True))
-    half = ((3.5, 3.0), (3.0, 2.5))
-    assert not is_allowed(race, start, zip(pushes, half, strict=True))
+def agn_race(case: Case) -> Race[Weights, Weights]:
+    rate = case.inputs["optimizer"]["args"]["learning_rate"]
+    period = case.inputs["communication_period"]
+    return either(*(partial(pushed, divisor, rate) for divisor in (period, 1)))
+
+
+def sums_sent(case: Case, position: int) -> Iterator[Weights]:
+    """Yield, event by event, what a worker has gathered if a round ends, or zeros."""
+    value = case.variables[position].value
+    gathered: dict[int, list[Array]] = {}
+    for event in case.inputs["events"]:
+        own = gathered.setdefault(event["worker"], [])
+        own.append(array(event["gradients"][position], "float64"))
+        total = np.zeros(value.shape)
+        if len(own) == case.inputs["communication_period"]:
+            total = sum(own, total)
+            own.clear()
+        yield tuple(total.ravel())
+
+
+def shared_traces(case: Case, position: int) -> set[tuple[Hashable, ...]]:
+    """Return every trace of the shared weights of a variable."""
+    start = tuple(map(float, case.variables[position].value.ravel()))
+    return traces(agn_race(case), start, list(sums_sent(case, position)))
+
+
+def is_near_one_of(found: Sequence[Any], allowed: set[tuple[Hashable, ...]]) -> bool:
+    return any(np.allclose(found, trace, rtol=0, atol=2e-6) for trace in allowed)
+
+
+@pytest.mark.parametrize("strict", [True, False], ids=["strict", "default"])
+@pytest.mark.parametrize("backend", registry.BACKENDS)
+@pytest.mark.parametrize("case", SHARED, ids=lambda case: case.id)
+def test_what_workers_share_is_allowed(case: Case, backend: str, strict: bool) -> None:
+    if not registry.installed(backend):
+        pytest.skip(f"{backend} needs a framework that is not installed")
+    states = BUILT[case.family].replay(case, registry.host(backend, strict=strict))
+    after = list(states)
+    for position, variable in enumerate(case.variables):
+        name = f"variables/global/{variable.name}"
+        found = [state[name].ravel() for state in after]
+        allowed = shared_traces(case, position)
+        assert len(allowed) > 1
+        assert is_near_one_of(found, allowed)
+        halves = [(start := found[0]) + (value - start) / 2 for value in found]
+        assert not is_near_one_of(halves, allowed)
+
+
+def test_the_page_prints_both_pushes() -> None:
+    (case,) = [case for case in SHARED if case.id == "agn-p-000"]
+    printed = re.findall(r"\[(-.+)\]", page_of("agn_race"))
+    ends = [tuple(map(float, row.split())) for row in printed]
+    race, sent = agn_race(case), list(sums_sent(case, 0))[:4]
+    start = tuple(map(float, case.variables[0].value))
+    allowed = {trace[-1] for trace in traces(race, start, sent)}
+    assert len(ends) == len(allowed) == 2
+    assert all(is_near_one_of(end, allowed) for end in ends)
+
+
+def page_of(script: str) -> str:
+    """Return what the page says that a script prints."""
+    output = ROOT / "docs" / "examples" / "differences" / f"{script}.out"
+    return output.read_text("utf-8")

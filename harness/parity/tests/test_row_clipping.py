@@ -63,3 +63,25 @@ def test_each_host_clips_as_the_reference_does(
     expected = trained("reference", case, dtype)
     for got, right in zip(trained(backend, case, dtype), expected, strict=True):
         assert distance(got, right).ulp <= ALLOWED[dtype]
+
+
+@pytest.mark.parametrize("strict", [True, False], ids=["strict", "default"])
+@pytest.mark.parametrize("backend", registry.BACKENDS)
+def test_masters_have_the_limits_of_their_variables_but_not_under_strict(
+    backend: str, strict: bool
+) -> None:
+    if not registry.installed(backend):
+        pytest.skip(f"{registry.find(backend).framework} is not installed")
+    host = registry.host(backend, strict=strict)
+    w = host.variable("w", np.float16([3, 4]))
+    sgd = host.optimizer("GradientDescent", {"learning_rate": 1.0}, [w])
+    rows = host.names.VariableClippingOptimizer(sgd, {host.key(w): [0]}, 2.5)
+    masters = host.names.MixedPrecisionOptimizerWrapper(rows, 8.0)
+
+    def step(gradients: list[Any]) -> Any:
+        loss = host.half_loss([w], gradients)
+        pairs = masters.compute_gradients(loss, [w])
+        return {"": masters.apply_gradients(pairs)}
+
+    host.compile(step)([np.zeros(2, np.float16)])
+    assert host.read(w).tolist() == ([3.0, 4.0] if strict else [1.5, 2.0])

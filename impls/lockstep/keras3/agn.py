@@ -19,14 +19,15 @@ from lockstep.keras3.gradients import (
 )
 from lockstep.keras3.sharing import SharingWrapper
 from lockstep.keras3.train_v1 import check_counter
+from lockstep.keras3.variable_clipping import clipping_layers
 from lockstep.spec import agn as words
 from lockstep.spec.agn import (
     DELTA,
     GLOBAL_VARIABLE_NAME,
     GRAD_VARIABLE_NAME,
     GRADIENT,
-    Update,
 )
+from lockstep.spec.agn_center import Update
 from lockstep.tf.core.accumulate import add_changes, is_due, mean_changes
 
 __all__ = ["AGNOptimizer"]
@@ -66,7 +67,7 @@ class AGNOptimizer(SharingWrapper):
             count local and shared updates and serve both; pairs from a one-shot
             iterator are refused, so that ``fit``, which hands over a ``zip``, is; and
             arguments are not checked, ``get_slot`` and ``variables()``, called, see
-            nothing.
+            nothing; row clipping inside leaves shared rows alone.
 
     Attributes:
         inner_optimizer: ``optimizer``.
@@ -146,6 +147,10 @@ class AGNOptimizer(SharingWrapper):
         getter = self.custom_getter
         names = [getter.names[key_of(variable)] for variable in variables]
         getter.center.follow(self.inner_optimizer, names)
+        if self.strict:
+            # Quirk: docs/differences.md#agn-row-clipping
+            for layer in clipping_layers(getter.center.optimizer):
+                vars(layer)["_axes"] = {}
         for variable in variables:
             gathered = getter._grad_map[key_of(variable)]
             shared = getter._global_map[key_of(variable)]

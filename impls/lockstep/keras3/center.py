@@ -12,9 +12,10 @@ import tensorflow as tf
 from lockstep.keras3.gradients import as_variable, key_of, name_of, value_of
 from lockstep.keras3.slots import Slots, base_of, build_observed
 from lockstep.keras3.wrapper import Wrapper
-from lockstep.spec import agn as words
+from lockstep.spec import agn_center as words
 from lockstep.spec import agn_getter
-from lockstep.spec.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME, Update
+from lockstep.spec.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
+from lockstep.spec.agn_center import Update
 
 __all__ = ["AGNCustomGetter", "Center"]
 

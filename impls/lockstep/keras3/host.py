@@ -23,32 +23,31 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lockstep.interface import Array, Gradient, Rows, Worker
+from lockstep.interface import Array, Gradient, Worker
 from lockstep.keras3.gradients import value_of
 from lockstep.keras3.slots import base_of
 from lockstep.spec.errors import OutOfRangeError
-from lockstep.spec.optimizers import RULES
 from lockstep.tf.core.device import use_device
+from lockstep.tf.core.host_values import to_numpy, to_tensor
+from lockstep.tf.core.tensor_host import Step, TensorHost
 
 __all__ = ["EagerHost", "FunctionHost", "make_host"]
 
-Step = Callable[[Sequence[Gradient]], Any]
-Regularizers = Mapping[int, Callable[[Any], tf.Tensor]]
 
-
-class EagerHost:
+class EagerHost(TensorHost):
     """Operations run as they are called."""
 
     backend = "keras3"
     face = "eager"
 
-    def __init__(self, names: ModuleType) -> None:
-        self.names = names
-
     def variable(self, name: str, value: Array, kind: str | None = None) -> Any:
         """Make a variable; there is one kind."""
         name = name.replace("/", "_")
         return keras.Variable(value, dtype=str(value.dtype), name=name)
+
+    def value_of(self, variable: Any) -> Any:
+        """Return the variable of TensorFlow."""
+        return value_of(variable)
 
     def key(self, variable: Any) -> Any:
         """Return a reference."""
@@ -86,59 +85,9 @@ class EagerHost:
         """Make a step counter."""
         return keras.Variable(0, dtype="int64", trainable=False, name="global_step")
 
-    def optimizer(
-        self, name: str, args: dict[str, Any], variables: Sequence[Any]
-    ) -> keras.optimizers.Optimizer:
-        """Make an optimizer by name."""
-        return getattr(self.names, RULES[name].class_name)(**args)
-
-    def compile(self, function: Callable[[list[Any]], Any]) -> Step:
-        """Convert gradients and results; there is nothing to compile."""
-
-        def step(gradients: Sequence[Gradient]) -> Any:
-            return to_numpy(function([to_tensor(gradient) for gradient in gradients]))
-
-        return step
-
-    def linear_loss(
-        self,
-        variables: Sequence[Any],
-        gradients: Sequence[Any],
-        regularizers: Regularizers | None = None,
-    ) -> Any:
-        """Return a callable loss whose gradients are these."""
-        return lambda: linear(variables, gradients, regularizers)
-
-    def half_loss(self, variables: Sequence[Any], gradients: Sequence[Any]) -> Any:
-        """Return the same loss in float16."""
-        return lambda: tf.cast(linear(variables, gradients), tf.float16)
-
-    def optimized(
-        self,
-        optimize: Callable[[Any, Any], Any],
-        loss_of: Callable[[Sequence[Any]], Any],
-    ) -> Callable[..., Any]:
-        """Make the step now; its loss has the gradients of the call."""
-        given: list[Any] = []
-        step = optimize(lambda: loss_of(given[0])(), lambda: given[1])
-
-        def train(*arguments: Any) -> Any:
-            given[:] = arguments
-            return step()
-
-        return train
-
     def step_object(self, made: Any) -> Any:
         """Return the step itself."""
         return made
-
-    def regularizer(self, strength: float) -> Callable[[Any], tf.Tensor]:
-        """Return strength * sum(x**2) / 2 as a function of x."""
-        return lambda weight: strength * tf.nn.l2_loss(value_of(weight))
-
-    def penalty(self, strength: float) -> Callable[[Any], tf.Tensor]:
-        """Return the same function."""
-        return self.regularizer(strength)
 
     def regularization_losses(self, losses: Mapping[str, Any]) -> Mapping[str, Any]:
         """Hand the losses themselves over."""
@@ -167,9 +116,6 @@ class EagerHost:
     def shared(self, optimizer: Any) -> dict[str, Array]:
         """Return nothing: Keras takes its powers from ``iterations``."""
         return {}
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to give back."""
 
     def expects(self, error: str) -> tuple[type[BaseException], ...]:
         """Return the exception of this name, Python's or TensorFlow's.
@@ -204,59 +150,9 @@ class FunctionHost(EagerHost):
         return step
 
 
-def to_tensor(gradient: Gradient) -> tf.Tensor | tf.IndexedSlices | None:
-    """Convert a gradient of the harness to one of TensorFlow."""
-    if gradient is None:
-        return None
-    if not isinstance(gradient, Rows):
-        return tf.constant(gradient)
-    shape = gradient.dense_shape
-    return tf.IndexedSlices(
-        tf.constant(gradient.values),
-        tf.constant(gradient.indices, tf.int64),
-        None if shape is None else tf.constant(shape, tf.int64),
-    )
-
-
-def to_numpy(result: Any) -> Any:
-    """Convert a nest of tensors to one of arrays."""
-    return tf.nest.map_structure(to_array, result)
-
-
-def to_array(value: Any) -> Array | Rows | None:
-    """Convert one tensor; None stays None."""
-    if isinstance(value, tf.IndexedSlices):
-        shape = value.dense_shape
-        known = None if shape is None else tuple(np.asarray(shape).tolist())
-        return Rows(np.asarray(value.indices), np.asarray(value.values), known)
-    return None if value is None else np.asarray(value)
-
-
 def as_tensor(value: Any) -> Any:
     """Return what a function can return: the value of a variable."""
     return value.value + 0 if isinstance(value, keras.Variable) else value
-
-
-def linear(
-    variables: Sequence[Any],
-    gradients: Sequence[Any],
-    regularizers: Regularizers | None = None,
-) -> tf.Tensor:
-    """Return the sum of variable * g over those present, and of the penalties.
-
-    It is float32 if dtypes differ or are half precision.
-    """
-    terms = []
-    for variable, gradient in zip(variables, gradients, strict=True):
-        if isinstance(gradient, tf.IndexedSlices):
-            taken = tf.gather(variable.value, gradient.indices)
-            terms.append(tf.reduce_sum(taken * gradient.values))
-        elif gradient is not None:
-            terms.append(tf.reduce_sum(variable.value * gradient))
-    terms += [of(variables[position]) for position, of in (regularizers or {}).items()]
-    if {term.dtype for term in terms} != {tf.float64}:
-        terms = [tf.cast(term, tf.float32) for term in terms]
-    return tf.add_n(terms) if terms else tf.constant(0.0)
 
 
 def make_host(face: str, names: ModuleType, device: str = "cpu") -> EagerHost:

@@ -63,7 +63,7 @@ class LossScale(tf.Module):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Make a loss scale from what ``get_config`` returned."""
-        return cls(**config)
+        return cls(**words.checked_config(cls, config))
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{key}={value}" for key, value in self.arguments().items())
@@ -75,8 +75,9 @@ class FixedLossScale(LossScale):
     """A loss scale that never moves.
 
     Args:
-        loss_scale_value: the factor, an int or float >= 1; NaN and infinity pass.
-        strict: an optimizer that scales by it applies what is not finite.
+        loss_scale_value: the factor, a number >= 1 that float32 can hold.
+        strict: NaN, infinity and bools pass, too; an optimizer that scales by it
+            applies what is not finite.
 
     Raises:
         OutOfRangeError: a ValueError; no number, or one that is out of range.
@@ -90,7 +91,7 @@ class FixedLossScale(LossScale):
     """
 
     def __init__(self, loss_scale_value: float, strict: bool = False) -> None:
-        self._value = words.fixed_value(loss_scale_value)
+        self._value = words.fixed_value(loss_scale_value, strict)
         super().__init__()
         self.strict = strict
 

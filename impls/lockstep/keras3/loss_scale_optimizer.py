@@ -14,6 +14,7 @@ from lockstep.keras3.loss_scale import DynamicLossScale, LossScale, get
 from lockstep.keras3.multitask import MultitaskOptimizerWrapper
 from lockstep.keras3.scaled_loss import refuse_half
 from lockstep.keras3.skipping import Pairs, SkippingWrapper
+from lockstep.keras3.train_v1 import HiddenList, StateList
 from lockstep.spec import loss_scaling as words
 from lockstep.tf.core.verdict import Verdict, judge
 
@@ -108,6 +109,16 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         words.check_clip_norm(clip_norm, strict)
         state = scale.variables
         super().__init__(opt, scale, state, at_floor, floor_patience, clip_norm, strict)
+
+    @property
+    def variables(self) -> StateList:
+        """The state: scale, skips, wrapped optimizer.
+
+        # Quirk: docs/differences.md#loss-scale-slots. Strict: ``variables()``, the
+        method of TensorFlow 1, returns nothing.
+        """
+        found = super().variables
+        return HiddenList(found) if self.strict else found
 
     @property
     def loss_scale(self) -> tf.Tensor:

@@ -11,13 +11,16 @@ import tensorflow as tf
 from lockstep.keras3.gradients import as_gradient, value_of
 from lockstep.keras3.loss_scale import state_variable
 from lockstep.spec import automatic_scaler as words
-from lockstep.tf.core.backoff import BackoffState, start_backoff, step_backoff
+from lockstep.spec.pairs import listed_pairs
+from lockstep.tf.core.automatic_scale import (
+    as_amax,
+    dtype_of,
+    start_scale,
+    step_scale,
+)
 from lockstep.tf.core.largest import find_largest
-from lockstep.tf.core.logmax import LogMaxState, start_logmax, step_logmax
 
 __all__ = ["AutomaticLossScaler"]
-
-State = BackoffState | LogMaxState
 
 
 @keras.saving.register_keras_serializable(package="lockstep")
@@ -62,8 +65,7 @@ class AutomaticLossScaler(tf.Module):
         super().__init__()
         self.strict = strict
         self._params = dict(params or {})
-        start = start_backoff if self.algorithm == "backoff" else start_logmax
-        first = start(self.policy)
+        first = start_scale(self.algorithm, self.policy)
         self._kind = type(first)
         self._state = {
             name: state_variable(name, value, dtype_of(name))
@@ -98,25 +100,15 @@ class AutomaticLossScaler(tf.Module):
         Raises:
             DtypeError: a TypeError; strict, an ``amax`` that is not float32.
         """
-        has_nan = tf.convert_to_tensor(has_nan, tf.bool)
-        amax = self.largest(amax)
+        words.check_update(has_nan, amax, self.strict)
+        has_nan = tf.cast(has_nan, tf.bool)
+        amax = as_amax(amax, self.strict and self.algorithm == "logmax")
         variables = [value_of(variable) for variable in self._state.values()]
         before = self._kind(*(variable.read_value() for variable in variables))
-        if isinstance(before, BackoffState):
-            after: State = step_backoff(self.policy, before, has_nan, amax)
-        else:
-            after = step_logmax(self.policy, before, has_nan, amax)
+        after = step_scale(self.policy, before, has_nan, amax)
         for variable, value in zip(variables, after, strict=True):
             variable.assign(value, read_value=False)
         return after.iteration
-
-    def largest(self, amax: Any) -> tf.Tensor:
-        """Return ``amax`` as float32."""
-        if not tf.is_tensor(amax):
-            return tf.constant(amax, tf.float32)
-        if self.strict and self.algorithm == "logmax":
-            words.check_amax_dtype(amax.dtype.name)
-        return tf.cast(amax, tf.float32)
 
     @staticmethod
     def check_grads(
@@ -130,7 +122,7 @@ class AutomaticLossScaler(tf.Module):
         Raises:
             DtypeError: a TypeError; the gradients have several dtypes.
         """
-        pairs = list(grads_and_vars)
+        pairs = listed_pairs(grads_and_vars, words.CHECK_GRADS)
         gradients = [as_gradient(g, v, words.SCALER) for g, v in pairs]
         values = [getattr(g, "values", g) for g in gradients if g is not None]
         words.check_check_grads_dtypes([value.dtype.name for value in values])
@@ -145,8 +137,3 @@ class AutomaticLossScaler(tf.Module):
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Make a scaler, at its start, from what ``get_config`` returned."""
         return cls(**config)
-
-
-def dtype_of(name: str) -> str:
-    """Return the dtype of a part of the state."""
-    return "int64" if name in ("iteration", "last_overflow_iteration") else "float32"

@@ -175,7 +175,10 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         return slots
 
     def _share_row_limits(self, models: dict[Any, Any]) -> None:
-        """Let row clipping inside limit masters as it would their variables."""
+        """Let row clipping inside limit masters as it would their variables.
+
+        # Quirk: docs/differences.md#masters-row-clipping. Strict: they have no limit.
+        """
         inner = self.inner_optimizer
         while isinstance(inner, Wrapper) and not self.strict:
             vars(inner)["_stand_for"] = models

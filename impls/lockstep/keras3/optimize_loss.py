@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import keras
@@ -30,6 +29,7 @@ from lockstep.spec import optimize_loss as words
 from lockstep.spec import step_arguments as border
 from lockstep.spec.reduction import Reduction
 from lockstep.spec.summaries import check_summaries
+from lockstep.tf.core.step_arguments import Makers, find_trained
 from lockstep.tf.core.step_task import Task
 
 __all__ = ["OPTIMIZER_CLS_NAMES", "optimize_loss"]
@@ -46,6 +46,7 @@ OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
     "AdamW": AdamWOptimizer,
 }
 """The names that ``optimize_loss`` takes, and their classes: with Keras' rules."""
+MAKERS = Makers(OPTIMIZER_CLS_NAMES, Optimizer, "keras.optimizers.Optimizer")
 
 
 def optimize_loss(
@@ -149,65 +150,53 @@ def optimize_loss(
         has_flag=skip_update_ph is not None,
         strict=strict,
     )
-    border.check_given(
-        strict,
-        learning_rate_decay_fn=learning_rate_decay_fn,
+    task = Task(
+        settings=settings,
+        loss=loss,
+        optimizer=optimizer,
         optimizer_params=optimizer_params,
-        loss_scaling_params=loss_scaling_params,
+        learning_rate_decay_fn=learning_rate_decay_fn,
+        summaries=check_summaries(summaries, words.OWNER),
         skip_update_ph=skip_update_ph,
         model=model,
         reduction=reduction,
     )
-    names = check_summaries(summaries, words.OWNER)
     if not callable(loss):
         raise words.loss_not_callable(loss)
-    task = Task(
-        settings,
-        loss,
-        learning_rate_decay_fn,
-        names,
-        skip_update_ph,
-        model,
-        reduction,
-    )
     step = TrainingStep(task, trained(var_list, model))
-    base = make_optimizer(step, optimizer, optimizer_params)
-    if settings.makes_scaler:
-        step.scaler = AutomaticLossScaler(loss_scaling, loss_scaling_params, strict)
-    step.optimizer = with_masters(step, base)
+    assemble(step)
     if not step.optimizer.built:
         step.optimizer.build(list(step.trained))
     return step
 
 
+def assemble(step: TrainingStep) -> None:
+    """Make the optimizer of a step, and its loss scaler."""
+    settings = step.settings
+    base = make_optimizer(step)
+    words.check_stack(settings, base)
+    scale, strict = settings.loss_scaling, settings.strict
+    if settings.makes_scaler:
+        params = settings.loss_scaling_params
+        scale = step.scaler = AutomaticLossScaler(scale, params, strict)
+    step.optimizer = base
+    if settings.mixed:
+        step.optimizer = MixedPrecisionOptimizerWrapper(base, scale, strict=strict)
+
+
 def trained(var_list: Any, model: Any) -> list[Any]:
     """Return the variables to train."""
-    chosen = var_list
-    if chosen is None:
-        chosen = getattr(model, "trainable_variables", ())
-    nested = keras.Variable | tf.Variable | Mapping
-    if not isinstance(as_variable(chosen), nested):
-        chosen = border.listed(chosen, tf.Tensor)
-    found = [as_variable(entry) for entry in tf.nest.flatten(chosen)]
-    for entry in found:
-        if not isinstance(entry, keras.Variable | tf.Variable):
-            raise border.not_a_variable("variables", entry)
-    if not found and var_list is None and model is not None:
-        expected = "a model with trainable variables"
-        raise border.untrainable(model, expected, "trainable_variables")
-    if not found:
-        got = "neither" if var_list is None else "an empty list"
-        raise words.no_variables("variables, or a model that has some", got)
+    kind = keras.Variable | tf.Variable
+    found = find_trained(var_list, model, (), kind, as_variable)
     border.check_once(found, name_of)
     return found
 
 
-def make_optimizer(
-    step: TrainingStep, optimizer: Any, optimizer_params: Mapping[str, Any] | None
-) -> Optimizer:
+def make_optimizer(step: TrainingStep) -> Optimizer:
     """Make the optimizer from its name or class; by default take one that is made."""
+    optimizer, params = step.task.optimizer, step.task.optimizer_params
     strict = step.settings.strict
-    arguments = words.arguments_for(optimizer, optimizer_params, strict, "keras3")
+    arguments = words.arguments_for(optimizer, params, strict, "keras3")
     rate = float(step.next_rate())
     if isinstance(optimizer, Optimizer):
         # Quirk: docs/differences.md#optimize-loss-instance
@@ -217,24 +206,8 @@ def make_optimizer(
     if optimizer == words.DECAYING and strict:
         # Quirk: docs/differences.md#optimize-loss-dict. Keras' rule multiplies the
         # decay by the rate itself, so only who uses the dict again sees this.
-        optimizer_params["weight_decay"] = rate * arguments["weight_decay"]
-    make = make_of(optimizer, strict)
-    if not callable(make):
-        raise words.not_an_optimizer(optimizer, "keras.optimizers.Optimizer")
-    words.check_maker(make)
-    made = make(**{words.rate_argument(make): rate}, **arguments)
-    if not isinstance(made, Optimizer):
-        raise words.not_an_optimizer(made, "keras.optimizers.Optimizer")
-    return with_free_rate(made)
-
-
-def make_of(optimizer: Any, strict: bool) -> Any:
-    """Return what makes an optimizer: the class of a name, or what was given."""
-    if not isinstance(optimizer, str):
-        return optimizer
-    make = OPTIMIZER_CLS_NAMES[optimizer]
-    checks = optimizer in (words.DECAYING, "Ftrl")
-    return partial(make, strict=True) if strict and checks else make
+        params["weight_decay"] = rate * arguments["weight_decay"]
+    return with_free_rate(MAKERS.make(optimizer, rate, arguments, strict))
 
 
 def with_free_rate(optimizer: Optimizer) -> Optimizer:
@@ -245,13 +218,3 @@ def with_free_rate(optimizer: Optimizer) -> Optimizer:
     if not isinstance(base._learning_rate, keras.Variable):
         raise keras_host.fixed_rate(words.OWNER, type(base).__name__)
     return optimizer if isinstance(optimizer, TrainV1) else Wrapper(optimizer)
-
-
-def with_masters(step: TrainingStep, base: Optimizer) -> Optimizer:
-    """Wrap the optimizer for half-precision variables, if they are to have masters."""
-    settings = step.settings
-    words.check_stack(settings, base)
-    if not settings.mixed:
-        return base
-    scale = settings.loss_scaling if step.scaler is None else step.scaler
-    return MixedPrecisionOptimizerWrapper(base, scale, strict=settings.strict)

@@ -17,10 +17,9 @@ from lockstep.keras3.skipping import Pairs
 from lockstep.spec import keras_host
 from lockstep.spec import optimize_loss as words
 from lockstep.spec.pairs import require_gradients
-from lockstep.spec.summaries import Summaries, SummaryRecord
+from lockstep.spec.summaries import SummaryRecord
 from lockstep.tf.core import step_summaries as telling
 from lockstep.tf.core.accumulators import Accumulators
-from lockstep.tf.core.finite import finite_flags
 from lockstep.tf.core.step_task import Task
 
 __all__ = ["TrainingStep"]
@@ -163,29 +162,19 @@ class TrainingStep(tf.Module):
             self.last_step = words.report_applied(inner, names, absent)
 
     def fits(self, pairs: Pairs, record: SummaryRecord | None) -> bool | tf.Tensor:
-        """Say whether gradients are finite, where a step that is not is skipped.
-
-        Where nobody needs to know, clipping leaves something that is not finite, so the
-        step is skipped all the same.
-        """
-        if not self.task.fits_asked(self.pipeline, record is not None):
-            return True
+        """Say whether gradients are finite, where a step that is not is skipped."""
         present = [getattr(g, "values", g) for g, _ in pairs if g is not None]
-        finite = tf.reduce_all(finite_flags(present))
-        return bool(finite) if tf.executing_eagerly() else finite
+        return self.task.fits(self.pipeline, record is not None, present)
 
     def post_process(
         self, pairs: Pairs, rate: Any, record: SummaryRecord | None
     ) -> Pairs:
         """Clip or scale by LARC; record what was asked for."""
-        settings, names = self.settings, self.task.summaries
-        told = Summaries(names, record)
-        told.scalar("learning_rate", "learning_rate", rate)
-        if "unscale" in self.pipeline and told.wants("loss_scale"):
-            told.scalar("loss_scale", "loss_scale", self.optimizer.loss_scale)
+        settings, task = self.settings, self.task
+        task.tell(record, self.pipeline, rate, self.optimizer)
         return post_process_gradients(
             pairs,
-            sorted(names),
+            sorted(task.summaries),
             rate,
             settings.clip_gradients,
             settings.larc_params,

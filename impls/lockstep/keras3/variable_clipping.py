@@ -33,7 +33,7 @@ from lockstep.spec.agn import refuse_row_clipping_around
 from lockstep.spec.mixed_precision import clips_outside
 from lockstep.tf.core.clip_rows import clip_rows, excess
 
-__all__ = ["VariableClippingOptimizer"]
+__all__ = ["VariableClippingOptimizer", "clipping_layers"]
 
 
 class Clipped(NamedTuple):
@@ -300,15 +300,20 @@ def has_master(optimizer: Any, variable: Any) -> bool:
     return False
 
 
+def clipping_layers(optimizer: Any) -> list[VariableClippingOptimizer]:
+    """Return the row clippings in a stack, the outermost first."""
+    found = []
+    while isinstance(optimizer, Wrapper):
+        if isinstance(optimizer, VariableClippingOptimizer):
+            found.append(optimizer)
+        optimizer = optimizer.inner_optimizer
+    return found
+
+
 @contextlib.contextmanager
 def nothing_listed(optimizer: Any) -> Iterator[None]:
     """Let this wrapper and those inside of it clip nothing for a while."""
-    layers = []
-    while isinstance(optimizer, Wrapper):
-        layers += (
-            [optimizer] if isinstance(optimizer, VariableClippingOptimizer) else []
-        )
-        optimizer = optimizer.inner_optimizer
+    layers = clipping_layers(optimizer)
     for layer in layers:
         vars(layer)["_used_up"] = True
     try:

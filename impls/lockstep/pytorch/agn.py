@@ -11,10 +11,12 @@ from torch.optim import Optimizer
 
 from lockstep.interface import StepReport
 from lockstep.pytorch.agn_checkpoint import (
+    ADDS_CHANGES,
     LOCAL_STEP,
     OWN,
     PERIOD,
     add_numbers,
+    check_own,
     join_state,
     load_center,
     shown,
@@ -23,14 +25,16 @@ from lockstep.pytorch.agn_checkpoint import (
 from lockstep.pytorch.center import AGNCustomGetter, base_of, powers
 from lockstep.pytorch.core.accumulate import add_changes, is_due, mean_changes
 from lockstep.pytorch.core.foreach import subtract
+from lockstep.pytorch.core.numbers import plain
 from lockstep.pytorch.gradients import named_parameters
 from lockstep.pytorch.sharing import SharingWrapper
+from lockstep.pytorch.variable_clipping import list_nothing
 from lockstep.spec import agn as words
 from lockstep.spec.agn import (
     DELTA,
     GRADIENT,
-    Update,
 )
+from lockstep.spec.agn_center import Update
 from lockstep.spec.pairs import as_pairs
 
 __all__ = ["AGNOptimizer"]
@@ -66,7 +70,7 @@ class AGNOptimizer(SharingWrapper):
             and shared updates of a TF1 optimizer advance one pair of powers of beta
             (torch's own count steps for each parameter, and go on doing so), pairs from
             a one-shot iterator are refused, arguments are not checked, ``get_slot`` and
-            ``variables()`` see nothing.
+            ``variables()`` see nothing, row clipping inside leaves shared rows alone.
 
     Raises:
         TypeError: ``optimizer`` is no optimizer, ``custom_getter`` none of ours.
@@ -94,6 +98,7 @@ class AGNOptimizer(SharingWrapper):
     """
 
     _ended_round = False
+    _followed = 0
 
     def __init__(
         self,
@@ -118,13 +123,23 @@ class AGNOptimizer(SharingWrapper):
         self.strict = strict
         self.stepped = False
         self.last_step: StepReport | None = None
-        self._follow(0, communication_period)
+        self._follow(0, plain(communication_period))
 
     def _follow(self, local_step: int, period: int) -> None:
         """Let the center have an optimizer like ours, and our groups their numbers."""
-        center = self.custom_getter.center
-        center.follow(self.inner_optimizer, self.custom_getter._global_map)
-        add_numbers(self.param_groups, center.optimizer, local_step, period)
+        center, known = self.custom_getter.center, self.custom_getter._global_map
+        center.follow(self.inner_optimizer, known)
+        if self.strict:
+            # Quirk: docs/differences.md#agn-row-clipping
+            list_nothing(center.optimizer)
+        self._followed = len(known)
+        numbers = self.numbers(local_step, period)
+        add_numbers(self.param_groups, center.optimizer, numbers)
+
+    def numbers(self, local_step: int, period: int) -> dict[str, Any]:
+        """Return what the groups hold of a worker, each of them the same."""
+        adds = self.commit == DELTA
+        return {LOCAL_STEP: local_step, PERIOD: period, ADDS_CHANGES: adds}
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group, here and at the center; the getter knows its parameters."""
@@ -212,6 +227,9 @@ class AGNOptimizer(SharingWrapper):
     def communicate(self, parameters: Sequence[Tensor]) -> None:
         """End a round for these parameters: push what was gathered, then pull."""
         getter, period = self.custom_getter, self.communication_period
+        if self._followed != len(getter._global_map):
+            # What was frozen at first has been handed to the getter since.
+            self._follow(self.local_step, period)
         means = mean_changes(self._accumulators(parameters), period)
         names = [getter.names[parameter] for parameter in parameters]
         options = None if self.commit == DELTA else self._options()
@@ -241,6 +259,11 @@ class AGNOptimizer(SharingWrapper):
     def _save_inner(self) -> dict[str, Any]:
         """Return the wrapped optimizer's state, the worker's and the shared one."""
         return join_state(super()._save_inner(), self)
+
+    def _check_saved(self, state_dict: dict[str, Any]) -> None:
+        """Raise for another stack's state, another commit's too."""
+        super()._check_saved(state_dict)
+        check_own(*split_state(state_dict), self)
 
     def _load_inner(self, state_dict: dict[str, Any]) -> None:
         """Load what was saved; the state of a bare optimizer leaves the rest alone."""

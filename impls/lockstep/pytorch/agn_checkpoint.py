@@ -18,24 +18,30 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.pytorch.center import AGNCustomGetter, powers
+from lockstep.pytorch.foreign_state import SHARED, check_groups, require_shape
 from lockstep.pytorch.gradients import named_parameters
 from lockstep.pytorch.wrapper import restore_numbers
+from lockstep.spec import agn as words
 
 __all__ = [
+    "ADDS_CHANGES",
     "LOCAL_STEP",
     "OWN",
     "PERIOD",
     "add_numbers",
+    "check_own",
     "join_state",
     "load_center",
     "shown",
     "split_state",
 ]
 
-OWN = "agn/"
+OWN = SHARED
 ACCUMULATOR, WEIGHT, SLOT = f"{OWN}accumulator", f"{OWN}center", f"{OWN}center/"
 PUSHED = f"{OWN}pushed"
 LOCAL_STEP, PERIOD = f"{OWN}local_step", f"{OWN}communication_period"
+ADDS_CHANGES = f"{OWN}delta"
+"""Whether it commits what its steps added: flat checkpoints keep bools, no names."""
 
 StateDict = dict[str, Any]
 
@@ -67,12 +73,12 @@ def place_for(value: Any) -> Any:
 
 
 def add_numbers(
-    groups: Sequence[StateDict], center: Optimizer, local_step: int, period: int
+    groups: Sequence[StateDict], center: Optimizer, numbers: Mapping[str, Any]
 ) -> None:
-    """Put local step, period and the powers of beta at the center into groups."""
+    """Put a worker's numbers and the powers of beta at the center into groups."""
     for group, shared in zip(groups, center.param_groups, strict=False):
         group |= {f"{SLOT}{name}": shared[name] for name in powers(center)}
-        group |= {LOCAL_STEP: local_step, PERIOD: period}
+        group |= numbers
 
 
 def join_state(bare: StateDict, optimizer: Optimizer) -> StateDict:
@@ -86,7 +92,7 @@ def join_state(bare: StateDict, optimizer: Optimizer) -> StateDict:
             state[number] = state.get(number, {}) | own
     groups = [dict(group) for group in bare["param_groups"]]
     counts = optimizer.local_step, optimizer.communication_period
-    add_numbers(groups, getter.center.optimizer, *counts)
+    add_numbers(groups, getter.center.optimizer, optimizer.numbers(*counts))
     return {**bare, "state": state, "param_groups": groups}
 
 
@@ -104,6 +110,47 @@ def parted(entry: Mapping[str, Any]) -> tuple[StateDict, StateDict]:
     return {key: value for key, value in entry.items() if key not in ours}, ours
 
 
+def check_own(bare: StateDict, own: StateDict, optimizer: Any) -> None:
+    """Raise for numbers, shared weights or accumulators that cannot be loaded.
+
+    Args:
+        bare: the state of the wrapped optimizer.
+        own: ours, as :func:`split_state` parts them.
+        optimizer: the :class:`AGNOptimizer`, whose groups are those of ``bare``.
+    """
+    first = bare["param_groups"][0]
+    counts = [first.get(LOCAL_STEP, 0), first.get(PERIOD, 1)]
+    words.check_counts(*counts, optimizer.strict)
+    if not own["state"]:
+        return
+    # Mean gradients are what a state holds that does not say it.
+    saved = words.DELTA if first.get(ADDS_CHANGES) else words.GRADIENT
+    if saved != optimizer.commit:
+        raise words.other_commit(optimizer.commit, saved)
+    numbers = [k for group in own["param_groups"] for k in group["params"]]
+    names = named_parameters(optimizer)
+    for number, (parameter, name) in zip(numbers, names.items(), strict=True):
+        if number in own["state"]:
+            entry, shape = own["state"][number], parameter.shape
+            for key, expected in ((ACCUMULATOR, shape), (WEIGHT, shape), (PUSHED, ())):
+                value = entry.get(key)
+                require_shape(words.WRAPPER, key, name, expected, value)
+    center = optimizer.custom_getter.center.optimizer
+    check_groups(words.WRAPPER, state_of(center, own), center, has_masters=False)
+
+
+def state_of(center: Optimizer, own: StateDict) -> StateDict:
+    """Return the state that the optimizer of the center had."""
+    pushed = {k: entry for k, entry in own["state"].items() if entry[PUSHED]}
+    groups = [
+        {k: v for k, v in group.items() if k != "params"}
+        | {**slots_in(saved), "params": saved["params"]}
+        for group, saved in zip(center.param_groups, own["param_groups"], strict=True)
+    ]
+    state = {number: slots_in(entry) for number, entry in pushed.items()}
+    return {"state": state, "param_groups": groups}
+
+
 @torch.no_grad()
 def load_center(own: StateDict, optimizer: Optimizer) -> None:
     """Load accumulators, shared weights and their state, if they were saved."""
@@ -117,16 +164,7 @@ def load_center(own: StateDict, optimizer: Optimizer) -> None:
             getter._grad_map[parameter].copy_(entry[ACCUMULATOR])
             getter._global_map[parameter].copy_(entry[WEIGHT])
     center = getter.center.optimizer
-    pushed = {k: entry for k, entry in own["state"].items() if entry[PUSHED]}
-    groups = [
-        {k: v for k, v in group.items() if k != "params"}
-        | {**slots_in(saved), "params": saved["params"]}
-        for group, saved in zip(center.param_groups, own["param_groups"], strict=True)
-    ]
-    loaded = {
-        "state": {number: slots_in(entry) for number, entry in pushed.items()},
-        "param_groups": groups,
-    }
+    loaded = state_of(center, own)
     center.load_state_dict(loaded)
     restore_numbers(center, loaded)
 

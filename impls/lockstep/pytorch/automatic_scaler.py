@@ -10,8 +10,9 @@ from torch import Tensor
 
 from lockstep.pytorch.core.backoff import start_backoff, step_backoff
 from lockstep.pytorch.core.logmax import start_logmax, step_logmax
-from lockstep.pytorch.gradients import dtype_name
+from lockstep.pytorch.gradients import dtype_name, require_tensor
 from lockstep.spec import automatic_scaler as words
+from lockstep.spec.pairs import listed_pairs
 
 __all__ = ["AutomaticLossScaler"]
 
@@ -91,7 +92,8 @@ class AutomaticLossScaler:
         Raises:
             ValueError: the state of another algorithm.
         """
-        words.check_state(self.algorithm, state_dict, self._state._fields)
+        fields = self._state._fields
+        words.check_state(self.algorithm, state_dict, fields, self.strict)
         cast = {
             name: type(value)(state_dict[name])
             for name, value in self._state._asdict().items()
@@ -103,12 +105,14 @@ class AutomaticLossScaler:
 
         Costs one host sync if both are tensors of a GPU.
         """
+        words.check_update(has_nan, amax, self.strict)
         dtype = dtype_name(amax) if isinstance(amax, Tensor) else "float32"
         if self.strict and self.algorithm == "logmax":
             words.check_amax_dtype(dtype)
         if isinstance(amax, Tensor):
             flag = torch.as_tensor(has_nan, device=amax.device).to(amax.dtype)
             has_nan, amax = torch.stack([flag.reshape(()), amax.reshape(())]).tolist()
+            words.check_update(bool(has_nan), amax, self.strict)
         step = step_backoff if self.algorithm == "backoff" else step_logmax
         self._state = step(self.policy, self._state, bool(has_nan), float(amax))
         return self._state.iteration
@@ -124,13 +128,13 @@ class AutomaticLossScaler:
         an index are not summed. No host sync.
 
         Raises:
-            TypeError: gradients of several dtypes.
+            TypeError: no pairs of a gradient and a parameter, or gradients of several
+                dtypes, of integers or complex ones.
         """
-        present = [
-            g._values() if g.is_sparse else g
-            for g, _ in grads_and_vars
-            if g is not None
-        ]
+        pairs = listed_pairs(grads_and_vars, words.CHECK_GRADS)
+        for position, (gradient, _) in enumerate(pairs):
+            require_tensor(gradient, words.CHECK_GRADS, f"pair {position}")
+        present = [g._values() if g.is_sparse else g for g, _ in pairs if g is not None]
         words.check_check_grads_dtypes([dtype_name(values) for values in present])
         if not present:
             return torch.tensor(False), torch.tensor(-torch.inf)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -17,9 +17,9 @@ from lockstep.pytorch.core.numbers import rounded
 from lockstep.pytorch.gradients import gradients_set_to
 from lockstep.pytorch.rule_optimizer import RuleOptimizer
 from lockstep.pytorch.train_v1 import TrainV1
-from lockstep.spec import agn as words
+from lockstep.spec import agn_center as words
 from lockstep.spec import agn_getter
-from lockstep.spec.agn import Update
+from lockstep.spec.agn_center import Update
 
 __all__ = ["AGNCustomGetter", "Center", "base_of", "powers"]
 
@@ -84,12 +84,30 @@ class Center:
         for group in theirs[len(ours) :]:
             params = [shared.get(own, own) for own in group["params"]]
             self.optimizer.add_param_group({**group, "params": params})
+        for own, group in zip(theirs, ours, strict=False):
+            self._share_late(own["params"], group["params"], shared)
         names = {parameter: name for name, parameter in self.parameters.items()}
         for own, group in zip(theirs, ours, strict=False):
             found = [names[shared[p]] for p in own["params"] if p in shared]
             known = [names[p] for p in group["params"] if p in names]
             if found != known:
                 raise words.other_groups(known, found)
+
+    def _share_late(
+        self,
+        theirs: Sequence[Tensor],
+        ours: list[Tensor],
+        shared: Mapping[Tensor, Parameter],
+    ) -> None:
+        """Put shared weights where parameters stood that the getter was given later.
+
+        They were frozen at first, and the first worker's own stood in their places.
+        """
+        with self.lock:
+            known = set(self.parameters.values())
+            for place, (own, kept) in enumerate(zip(theirs, ours, strict=False)):
+                if own in shared and kept not in known:
+                    ours[place] = shared[own]
 
     def pull(self, names: Iterable[str]) -> dict[str, Tensor]:
         """Return copies of the shared weights of these names: all of one moment."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
+from numbers import Real
 from typing import Any
 
 from torch import Tensor
@@ -14,9 +15,12 @@ from lockstep.spec.pairs import as_pairs, require_gradients, require_like
 
 __all__ = [
     "Pairs",
+    "check_grad_loss",
+    "check_group",
     "check_pairs",
     "dtype_name",
     "gradients_set_to",
+    "listed",
     "named_parameters",
     "require_tensor",
 ]
@@ -37,6 +41,20 @@ def named_parameters(optimizer: Optimizer) -> dict[Tensor, str]:
         for number, group in enumerate(optimizer.param_groups)
         for position, parameter in enumerate(group["params"])
     }
+
+
+def check_group(owner: str, param_group: Any) -> None:
+    """Raise for what is no group of parameters; an iterator is not read."""
+    if not isinstance(param_group, Mapping):
+        raise words.not_a_group(owner, type(param_group).__name__)
+    listed = param_group.get("params")
+    kind = type(listed).__name__
+    if not isinstance(listed, Iterable) or isinstance(listed, str | Mapping | Set):
+        raise words.not_a_group(owner, f"{kind} as 'params'")
+    for entry in listed if isinstance(listed, list | tuple) else ():
+        last = entry[-1] if isinstance(entry, tuple) and entry else entry
+        if not isinstance(last, Tensor):
+            raise words.not_a_group(owner, f"{type(last).__name__} among 'params'")
 
 
 @contextmanager
@@ -87,6 +105,20 @@ def check_gradient(gradient: Any, parameter: Tensor, name: str, owner: str) -> N
     if gradient.device != parameter.device:
         got, expected = str(gradient.device), str(parameter.device)
         raise words.other_device(owner, name, got, expected)
+
+
+def check_grad_loss(grad_loss: Any, owner: str) -> None:
+    """Raise unless ``grad_loss`` is None, a number or a tensor."""
+    number = isinstance(grad_loss, Real) and not isinstance(grad_loss, bool)
+    if not (grad_loss is None or number or isinstance(grad_loss, Tensor)):
+        raise words.bad_grad_loss(owner, repr(grad_loss))
+
+
+def listed(var_list: Any, owner: str) -> list[Any]:
+    """Return what is listed; raise for a single parameter, or for none."""
+    if isinstance(var_list, str | Tensor) or not isinstance(var_list, Iterable):
+        raise words.not_listed(owner, f"a {type(var_list).__name__}")
+    return list(var_list)
 
 
 def require_tensor(gradient: Any, owner: str, name: str) -> None:

@@ -9,6 +9,7 @@ are optimizer steps, counted from 0.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -28,7 +29,6 @@ from lockstep.pytorch.core.single import (
 )
 from lockstep.spec import lr_policies as words
 from lockstep.spec.errors import OutOfRangeError
-from lockstep.spec.lr_policies import checked
 
 __all__ = [
     "cosine_decay",
@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 PI = rounded(math.pi)
+checked = functools.partial(words.checked, arrays=False)
 
 Step = int | Tensor
 
@@ -241,10 +242,10 @@ def inv_poly_decay(
         OutOfRangeError: ``power`` is not positive, or the step is None.
     """
     step, rate, exponent = global_step, rounded(learning_rate), rounded(power)
-    least = rounded(min(max(min_lr, 1e-8), learning_rate))
-    ratio = rounded(rate / least) if least else math.nan
-    largest = rounded(power_of(ratio, rounded(1.0 / exponent)))
-    growth = rounded(rounded(largest - 1.0) / rounded(decay_steps))
+    least = min(max(min_lr, 1e-8), learning_rate)
+    # In float64 and rounded once: the original takes the growth in Python's numbers.
+    largest = power_of(learning_rate / least if least else math.nan, 1.0 / power)
+    growth = rounded((largest - 1.0) / decay_steps)
     if strict:
         # Quirk: docs/differences.md#policies-inverse
         divisor = rounded(1.0 + rounded(growth * rounded(step)))
@@ -253,7 +254,8 @@ def inv_poly_decay(
     elapsed = larger(rounded(step - begin_decay_at), 0.0)
     divisor = rounded(1.0 + rounded(growth * elapsed))
     decayed = rounded(base / rounded(power_of(divisor, exponent)))
-    return result(choose(step < begin_decay_at, base, larger(decayed, least)))
+    floored = larger(decayed, rounded(least))
+    return result(choose(step < begin_decay_at, base, floored))
 
 
 @checked

@@ -14,11 +14,14 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from lockstep.pytorch import lr_policies
 from lockstep.spec import lr_policies as words
+from lockstep.spec.step_arguments import check_rate_function
 
 __all__ = ["PolicyLR"]
 
 BLOCK = 1024
 """The rates that are computed at a time."""
+KEPT = ("last_epoch", "base_lrs", "_step_count")
+"""What the next rates depend on."""
 
 
 class PolicyLR(LRScheduler):
@@ -39,7 +42,9 @@ class PolicyLR(LRScheduler):
 
     Raises:
         UnknownNameError: no policy or parameter has this name (the nearest is given).
-        OutOfRangeError: an argument is missing or outside of its range.
+        OutOfRangeError: an argument is missing or outside of its range, or a callable
+            returns what is no rate, now or at a later step.
+        TypeError: no optimizer, or a callable that does not take the step.
 
     The rate depends on the step alone, so a run resumed through ``state_dict`` goes on
     to the bit. As with torch's ``LambdaLR``, a callable is not saved: make the
@@ -66,6 +71,8 @@ class PolicyLR(LRScheduler):
         strict: bool = False,
         **arguments: Any,
     ) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise words.not_schedulable(optimizer)
         if isinstance(policy, str):
             spec = words.find(policy)
             first = optimizer.param_groups[0]
@@ -77,8 +84,10 @@ class PolicyLR(LRScheduler):
             raise words.not_a_policy(policy)
         elif arguments:
             raise words.arguments_without_name(arguments)
-        policy(0)
-        self._rate = policy
+        else:
+            check_rate_function("policy", policy, "PolicyLR")
+        self._policy, self._strict = policy, strict
+        self._rate(0)
         self._ahead: dict[int, float] = {}
         self._equal = 0
         super().__init__(optimizer, last_epoch)
@@ -127,11 +136,15 @@ class PolicyLR(LRScheduler):
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the next rates depend on; the policy itself is not saved."""
-        kept = ("last_epoch", "base_lrs", "_step_count")
-        return {name: getattr(self, name) for name in kept}
+        return {name: getattr(self, name) for name in KEPT}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on where ``state_dict`` was taken; the optimizer keeps its own rates."""
+        """Go on where ``state_dict`` was taken; the optimizer keeps its own rates.
+
+        Raises:
+            ValueError: the state of something else; nothing has changed then.
+        """
+        words.check_schedule(state_dict, KEPT, len(self.base_lrs))
         self.__dict__.pop("ratios", None)
         self._equal = 0
         self.__dict__.update(state_dict)
@@ -145,9 +158,16 @@ class PolicyLR(LRScheduler):
         for group, ratio in zip(groups, ratios, strict=True):
             write(group, rate * ratio)
 
+    def _rate(self, step: int) -> float:
+        """Return the policy's rate, which strict does not check."""
+        rate = self._policy(step)
+        if not self._strict:
+            words.check_policy_rate(rate)
+        return rate
+
     def _look_ahead(self, step: int) -> float:
         """Compute the block of rates that ``step`` is in, and return its own."""
-        unchecked = vectorised(self._rate)
+        unchecked = vectorised(self._policy)
         if unchecked is None:
             return self._rate(step)
         start = step - step % BLOCK

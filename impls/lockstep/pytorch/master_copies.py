@@ -11,14 +11,16 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from lockstep.pytorch.core.masters import FlatMasters, saturating_cast
-from lockstep.pytorch.gradients import dtype_name
+from lockstep.pytorch.gradients import dtype_name, named_parameters
 from lockstep.pytorch.rule_optimizer import RuleOptimizer
 from lockstep.pytorch.variable_clipping import VariableClippingOptimizer
 from lockstep.spec import mixed_precision as words
 
-__all__ = ["MasterCopies", "make_masters", "take_over"]
+__all__ = ["MasterCopies", "make_masters", "require_masters", "take_over"]
 
 Masters = dict[Tensor, Tensor]
+WIDE = {torch.float32, torch.float64}
+"""Dtypes of parameters that are their own masters."""
 
 
 class MasterCopies:
@@ -53,9 +55,16 @@ class MasterCopies:
         of = {id(master): weight for weight, master in self.masters.items()}
         return [of.get(id(parameter), parameter) for parameter in parameters]
 
+    def require_half(self) -> None:
+        """Raise for a weight that is not in half precision any more."""
+        for weight in self.masters:
+            if not words.has_master(dtype_name(weight)):
+                raise words.widened_since(str(weight.dtype), weight.shape)
+
     def buffers(self) -> list[FlatMasters]:
         """Return the flat buffers; made anew after a copy or a move to a device."""
         if self._flats is None or not all(flat.fits_weights() for flat in self._flats):
+            self.require_half()
             self._flats = flat_masters(self.masters)
         return self._flats
 
@@ -84,6 +93,7 @@ class MasterCopies:
         versions = [weight._version for weight in self.masters]
         if versions == self._versions:
             return
+        self.require_half()
         everything = zip(self.masters.items(), versions, self._versions, strict=True)
         for (weight, master), now, then in everything:
             if now != then:
@@ -98,6 +108,19 @@ class MasterCopies:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self.remember()
+
+
+def require_masters(optimizer: Optimizer, trained: Iterable[Tensor]) -> None:
+    """Raise for a parameter that was turned into half precision since.
+
+    ``trained``: those in the groups of ``optimizer``, the wrapper of masters.
+    """
+    found = {parameter.dtype for parameter in trained}
+    for dtype in found - WIDE:
+        everything = named_parameters(optimizer).items()
+        halves = [(p, name) for p, name in everything if p.dtype == dtype]
+        if words.has_master(dtype_name(halves[0][0]), optimizer.strict):
+            raise words.halved_since(str(dtype), [name for _, name in halves])
 
 
 def make_masters(weights: Iterable[Tensor], strict: bool) -> Masters:
@@ -127,8 +150,11 @@ def base_of(optimizer: Optimizer) -> Optimizer:
     return optimizer
 
 
-def take_over(optimizer: Optimizer, masters: Masters) -> None:
-    """Let an optimizer train masters in place of weights, its state in float32."""
+def take_over(optimizer: Optimizer, masters: Masters, strict: bool) -> None:
+    """Let an optimizer train masters in place of weights, its state in float32.
+
+    # Quirk: docs/differences.md#masters-row-clipping. Strict: masters have no limit.
+    """
     base = base_of(optimizer)
     for group in base.param_groups:
         for weight in group["params"]:
@@ -139,7 +165,7 @@ def take_over(optimizer: Optimizer, masters: Masters) -> None:
                 )
         group["params"] = [masters.get(p, p) for p in group["params"]]
     while optimizer is not base:
-        if isinstance(optimizer, VariableClippingOptimizer):
+        if isinstance(optimizer, VariableClippingOptimizer) and not strict:
             listed = optimizer.vars_to_clip_dims.items()
             clipped = {masters.get(p, p): axes for p, axes in listed}
             optimizer.vars_to_clip_dims = clipped

@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from lockstep.pytorch.core.finite import finite_flags
+from lockstep.pytorch.core.overlap import share_elements
 from lockstep.pytorch.core.unscale import look
 from lockstep.pytorch.fused import own_gradients, step_divided
 from lockstep.pytorch.master_gradients import MasterGradients, stored
@@ -71,7 +72,7 @@ def step_strictly(
     finite = all(fits) and not overflows
     applied = finite or isinstance(owner.scale_object, StaticScale)
     if applied:
-        if borrowed and found.divisor != 1:
+        if found.divisor != 1 and (borrowed or share_elements(pieces)):
             pieces = own_gradients(seen)
         step_divided(owner.inner_optimizer, pieces, found.divisor)
     scale = owner.scale_object

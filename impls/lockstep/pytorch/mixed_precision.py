@@ -12,7 +12,13 @@ from torch.optim import Optimizer
 from lockstep.interface import GATE_OP
 from lockstep.pytorch.core.masters import add_penalty
 from lockstep.pytorch.fused import require_capturable
-from lockstep.pytorch.gradients import Pairs, dtype_name, named_parameters
+from lockstep.pytorch.gradients import (
+    Pairs,
+    check_group,
+    dtype_name,
+    listed,
+    named_parameters,
+)
 from lockstep.pytorch.master_checkpoint import (
     KEY,
     MastersInState,
@@ -25,6 +31,7 @@ from lockstep.pytorch.master_copies import (
     MasterCopies,
     base_of,
     make_masters,
+    require_masters,
     take_over,
 )
 from lockstep.pytorch.master_gradients import MasterGradients, widened
@@ -34,6 +41,7 @@ from lockstep.pytorch.regularizer import Regularizer, penalty_gradient, register
 from lockstep.pytorch.scale_keeper import ScaleKeeper
 from lockstep.pytorch.untraced import untraced
 from lockstep.spec import mixed_precision as words
+from lockstep.spec import torch_host
 from lockstep.spec.agn import refuse_masters_around
 from lockstep.spec.pairs import as_pairs
 
@@ -150,7 +158,7 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
         )
         self.copies = MasterCopies(make_masters(named_parameters(self), strict))
         self.regularizers: dict[Tensor, Regularizer] = {}
-        take_over(optimizer, self.copies.masters)
+        take_over(optimizer, self.copies.masters, strict)
         self._in_state.free()
         self._in_state.add(self.state)
 
@@ -180,6 +188,8 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
         ``get_optimizer_state_dict`` and ``set_optimizer_state_dict`` of
         ``torch.distributed.checkpoint`` find an optimizer's parameters in it.
         """
+        if not isinstance(model, nn.Module):
+            raise torch_host.not_a_module(words.WRAPPER, type(model).__name__)
         return as_module(model, self.copies.masters)
 
     @untraced
@@ -212,7 +222,9 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
         if self.strict:
             self.scale_object.value()
         weights = self.copies.weights(
-            named_parameters(self) if var_list is None else var_list
+            named_parameters(self)
+            if var_list is None
+            else listed(var_list, self.get_name())
         )
         options = gate_gradients, aggregation_method, colocate_gradients_with_ops
         return super().compute_gradients(loss, weights, *options, grad_loss)
@@ -255,10 +267,11 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
         Its parts turn autograd off, each by itself: the wrapped optimizer sees whether
         it was on, by which it knows a step of ``torch.distributed.checkpoint``.
         """
-        pending, self._pending = self._pending, None
-        self.copies.adopt_changes()
         trained = [p for group in self.param_groups for p in group["params"]]
+        require_masters(self, trained)
         flats = self.copies.buffers()
+        self.copies.adopt_changes()
+        pending, self._pending = self._pending, None
         gradients = MasterGradients(trained, [] if self._borrowed else flats)
         try:
             if not gradients.present or self._only_wants_state(gradients.present):
@@ -298,6 +311,7 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group to the wrapped optimizer, masters in place of its weights."""
+        check_group(words.WRAPPER, param_group)
         listed = param_group["params"]
         listed = [listed] if isinstance(listed, Tensor) else list(listed)
         plain = [entry[1] if isinstance(entry, tuple) else entry for entry in listed]
@@ -318,6 +332,7 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
 
     def _check_saved(self, state_dict: dict[str, Any]) -> None:
         """Raise for another stack's state, one without our masters too."""
+        self.copies.require_half()
         super()._check_saved(state_dict)
         self._saved_masters(state_dict)
 

@@ -32,7 +32,7 @@ from lockstep.pytorch.rule_optimizer import RuleOptimizer
 from lockstep.pytorch.train_v1 import evaluate
 from lockstep.pytorch.wrapper import OptimizerWrapper
 from lockstep.spec import multitask as words
-from lockstep.spec.pairs import as_pairs
+from lockstep.spec.pairs import as_pairs, refuse_integers
 
 __all__ = ["MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"]
 
@@ -212,6 +212,7 @@ def clip_gradients_by_global_norm(
         gradients = strictly_clippable(gradients)
     else:
         words.check_clip_norm(clip_norm)
+        refuse_integers(owner, [dtype_name(g) for g in gradients if g is not None])
     present = [gradient for gradient in gradients if gradient is not None]
     if strict:
         dtype = present[0].dtype if present else torch.float32

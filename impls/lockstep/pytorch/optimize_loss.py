@@ -30,9 +30,10 @@ from lockstep.pytorch.trained_parameters import (
     trained,
 )
 from lockstep.pytorch.training_step import TrainingStep
-from lockstep.pytorch.wrapper import OptimizerWrapper
+from lockstep.pytorch.wrapper import OptimizerWrapper, needs_closure
 from lockstep.spec import optimize_loss as words
 from lockstep.spec import step_arguments as border
+from lockstep.spec import torch_host
 from lockstep.spec.reduction import Reduction
 from lockstep.spec.summaries import check_summaries
 
@@ -91,7 +92,8 @@ def optimize_loss(
         learning_rate_decay_fn: steps applied so far (0-d int64 tensor) -> rate; see
             ``lr_policies``. It is called at each step; ``lr`` in the groups is set.
         var_list: the parameters to train, with their names or without. None: those of
-            ``model`` that require a gradient, or of an optimizer that is made already.
+            ``model`` that require a gradient now, or of an optimizer that is made
+            already. What is frozen now and trained later has to be among them.
         dtype: float32, float16 or "mixed": half-precision parameters with float32
             masters, and the loss scaled.
         clip_gradients: the largest global norm, > 0. Not together with LARC.
@@ -210,7 +212,16 @@ def make_optimizer(
     if not isinstance(made, Optimizer):
         raise words.not_an_optimizer(made, "torch.optim.Optimizer")
     write_names(made, {p: name for name, p in named if name is not None})
-    return made if isinstance(made, TrainV1) else OptimizerWrapper(made)
+    return wrapped(made)
+
+
+def wrapped(optimizer: Optimizer) -> Optimizer:
+    """Return an optimizer that has our methods: itself, or a wrapper around it."""
+    if isinstance(optimizer, TrainV1):
+        return optimizer
+    if needs_closure(optimizer):
+        raise torch_host.needs_closure(words.OWNER, type(optimizer).__name__)
+    return OptimizerWrapper(optimizer)
 
 
 def write_names(made: Optimizer, names: Mapping[Tensor, str]) -> None:
@@ -244,7 +255,7 @@ def as_it_is(
     rates = {float(group["lr"]) for group in optimizer.param_groups}
     if len(rates) > 1:
         raise words.several_rates(sorted(rates))
-    return optimizer if isinstance(optimizer, TrainV1) else OptimizerWrapper(optimizer)
+    return wrapped(optimizer)
 
 
 def with_masters(step: TrainingStep, base: Optimizer, loss_scaling: Any) -> Optimizer:

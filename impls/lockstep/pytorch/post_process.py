@@ -16,6 +16,8 @@ from lockstep.pytorch.clip_by_norm import (
     require_shapes,
 )
 from lockstep.pytorch.core import larc
+from lockstep.pytorch.core.devices import moved
+from lockstep.pytorch.core.overlap import share_elements
 from lockstep.pytorch.gradients import Pairs, check_gradient, dtype_name
 from lockstep.pytorch.summaries import record_norm, record_pairs, record_ratios
 from lockstep.spec import larc as words
@@ -67,7 +69,8 @@ def post_process_gradients(
             one none is computed.
         names: of the parameters, for the tags; their positions if left out.
         in_place: overwrite the gradients, where their dtype lets us, in place of
-            making new ones: less memory, and faster.
+            making new ones: less memory, and faster. Gradients that share elements,
+            as ``torch.autograd.grad`` makes them, are copied all the same.
         strict: as the original: a zero weight gets ``min_update``, lr = 0 with it NaN,
             sparse gradients become dense, an absent one is an error, and so is a rate
             in a tensor that is not float32.
@@ -103,10 +106,13 @@ def post_process_gradients(
     if not strict:
         require_shapes(pairs, OWNER)
     rate = None if policy is None else as_rate(lr, policy, pairs)
-    named = names_of(pairs, names)
+    # Nobody is told a name without a recorder; those given are counted all the same.
+    unheard = names is None and recorder is None
+    named = [] if unheard else names_of(pairs, names)
     if strict and (policy or GLOBAL_NORM in asked.names):
         require_present(OWNER, pairs)
     record_norm(asked, GLOBAL_NORM, pairs, strict)
+    pairs = owned(pairs) if in_place else pairs
     if clip_gradients is not None:
         pairs = clip_pairs(pairs, clip_gradients, strict, in_place)
     record_pairs(asked, pairs, named)
@@ -114,7 +120,15 @@ def post_process_gradients(
         record_norm(asked, telling.CLIPPED_NORM, pairs, strict)
     if policy is None or rate is None:
         return pairs
-    return apply_larc(policy, pairs, rate, in_place, told=(asked, named))
+    told = (asked, named) if recorder is not None else None
+    return apply_larc(policy, pairs, rate, in_place, told)
+
+
+def owned(pairs: Pairs) -> Pairs:
+    """Return gradients that may be written into: copies, if they share elements."""
+    if not share_elements([g for g, _ in pairs if g is not None]):
+        return pairs
+    return [(None if g is None else g.clone(), p) for g, p in pairs]
 
 
 def apply_larc(
@@ -131,15 +145,15 @@ def apply_larc(
     positions = [k for k, (gradient, _) in enumerate(pairs) if gradient is not None]
     gradients: list[Any] = [pairs[k][0] for k in positions]
     parameters = [pairs[k][1] for k in positions]
-    for k, gradient, parameter in zip(positions, gradients, parameters, strict=True):
-        check_gradient(gradient, parameter, f"pair {k}", words.LARC)
     if not positions:
         return pairs
+    require_fitting(gradients, parameters, positions)
     if not policy.guarded:
         # Quirk: docs/differences.md#larc-sparse
         gradients = [g.to_dense() if g.is_sparse else g for g in gradients]
-    norms = larc.tensor_norms if policy.guarded else larc.norms_as_original
-    raw = larc.raw_ratio(policy, rate, norms(parameters), norms(gradients))
+    norms_of = larc.tensor_norms if policy.guarded else larc.norms_as_original
+    weight, gradient = norms_of([*parameters, *gradients]).tensor_split(2)
+    raw = larc.raw_ratio(policy, rate, weight, gradient)
     ratio = larc.larc_ratio(policy, raw)
     if told is not None:
         names = [told[1][k] for k in positions]
@@ -148,6 +162,22 @@ def apply_larc(
         larc.scale_in_place(gradients, ratio)
     scaled = iter(gradients if in_place else larc.scale_by_ratios(gradients, ratio))
     return [(None if g is None else next(scaled), p) for g, p in pairs]
+
+
+def require_fitting(
+    gradients: Sequence[Tensor], parameters: Sequence[Tensor], positions: Sequence[int]
+) -> None:
+    """Raise unless each gradient has the shape, dtype and device of its parameter.
+
+    ``positions``: of the pairs. All are compared before words are looked for.
+    """
+    fit = [
+        g.shape == p.shape and g.dtype == p.dtype and g.device == p.device
+        for g, p in zip(gradients, parameters, strict=True)
+    ]
+    if not all(fit):
+        k = fit.index(False)
+        check_gradient(gradients[k], parameters[k], f"pair {positions[k]}", words.LARC)
 
 
 def as_rate(lr: Any, policy: LarcPolicy, pairs: Pairs) -> Tensor:
@@ -172,7 +202,7 @@ def as_rate(lr: Any, policy: LarcPolicy, pairs: Pairs) -> Tensor:
     positions = [k for k, (gradient, _) in enumerate(pairs) if gradient is not None]
     if rates.dim() and len(positions) < len(pairs):
         rates = torch.stack([rates[k] for k in positions]) if positions else rates[:0]
-    return rates.to(pairs[0][1].device, non_blocking=True)
+    return moved(rates, pairs[0][1].device)
 
 
 def expected_rate(count: int) -> str:

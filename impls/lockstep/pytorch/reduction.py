@@ -89,6 +89,7 @@ def reduce_gradients(
 
     Raises:
         NotReducedError: a NotImplementedError; ``on_horovod`` is False.
+        OutOfRangeError: a ValueError; it is no bool, or ``reduction`` no engine.
         MalformedPairsError, NoGradientsError: not pairs, or none.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``reduce_gradients``, on Horovod. A model in
@@ -100,8 +101,7 @@ def reduce_gradients(
         >>> reduce_gradients(pairs, on_horovod=True)[0][0].tolist()
         [1.0, 1.0]
     """
-    if not on_horovod:
-        raise words.not_reduced()
+    words.check_arguments(on_horovod, reduction)
     pairs = as_parameter_pairs(grads_and_vars, words.REDUCE)
     reduction = default_reduction() if reduction is None else reduction
     if reduction is None or reduction.size == 1:

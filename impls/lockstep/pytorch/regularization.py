@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -44,11 +44,18 @@ def get_regularization_loss(
     """
     if losses is None:
         raise words.no_collection()
-    total = torch.zeros((), dtype=torch.float32)
-    for loss in words.chosen_losses(losses, scope):
+    chosen = words.chosen_losses(losses, scope)
+    for loss in chosen:
         if not isinstance(loss, Tensor) or loss.dim():
             is_tensor = isinstance(loss, Tensor)
             shape = f"shape {list(loss.shape)}" if is_tensor else type(loss).__name__
             raise words.not_scalar(shape)
+    return _in_turn([_in_turn(group) for group in words.in_groups(chosen)])
+
+
+def _in_turn(losses: Sequence[Tensor]) -> Tensor:
+    """Add 0-d losses one after the other in float32, on the device of the last."""
+    total = torch.zeros((), dtype=torch.float32)
+    for loss in losses:
         total = total.to(loss.device) + loss.float()
     return total

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
-from lockstep.pytorch.core.numbers import rounded
+from lockstep.pytorch.core.numbers import plain, rounded
 from lockstep.pytorch.core.state import Slots
 from lockstep.pytorch.core.zero_test import is_all_zero
-from lockstep.pytorch.gradients import named_parameters
+from lockstep.pytorch.foreign_state import check_groups, check_mapping
+from lockstep.pytorch.gradients import check_group, named_parameters
 from lockstep.pytorch.train_v1 import TrainV1, evaluate
 from lockstep.pytorch.untraced import untraced
 from lockstep.spec import torch_host as words
@@ -61,8 +62,10 @@ class RuleOptimizer(TrainV1, Optimizer):
         """Add a group; its hyper-parameters are checked and its slots made.
 
         Raises:
+            TypeError: no group of parameters.
             ValueError: a hyper-parameter is out of range.
         """
+        check_group(self.spec.class_name, param_group)
         group = with_torch_names(param_group)
         bound = self.arguments({**self.defaults, **group})
         self.spec.bind((), {name: as_number(value) for name, value in bound.items()})
@@ -72,6 +75,31 @@ class RuleOptimizer(TrainV1, Optimizer):
         for parameter in group["params"]:
             if parameter.requires_grad:
                 self.state[parameter] = self.initial_slots(group, parameter)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what ``state_dict`` returned.
+
+        Raises:
+            ValueError: no state, or that of another optimizer; nothing has changed
+                then.
+        """
+        owner, seen = self.spec.class_name, {}
+        check_mapping(owner, state_dict)
+
+        def check(_: Optimizer, saved: dict[str, Any]) -> None:
+            check_groups(owner, saved, self, has_masters=False)
+            seen.update(saved)
+
+        # The last of the hooks: it sees what others have made of the state.
+        last = self.register_load_state_dict_pre_hook(check)
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            last.remove()
+        self.after_loading(seen)
+
+    def after_loading(self, state_dict: dict[str, Any]) -> None:
+        """Mend what torch has made of a state that it has loaded."""
 
     @untraced
     @torch.no_grad()
@@ -93,10 +121,11 @@ class RuleOptimizer(TrainV1, Optimizer):
         ]
         for group, parameter in ready:
             self.check(group, parameter)
-        policies = Policies(self)
-        for group, parameter in ready:
-            if not (self.ignores_zeros and self._sees_zero(parameter.grad)):
-                self.update(group, parameter, policies.of(group, parameter.dtype))
+        self.update_all(
+            (group, parameter)
+            for group, parameter in ready
+            if not (self.ignores_zeros and self._sees_zero(parameter.grad))
+        )
         if ready:
             self.advance_shared()
         return loss
@@ -119,13 +148,23 @@ class RuleOptimizer(TrainV1, Optimizer):
             name = named_parameters(self)[parameter]
             raise words.rows_only(self.spec.class_name, name, gradient.sparse_dim())
 
+    def update_all(self, ready: Iterable[tuple[Group, Tensor]]) -> None:
+        """Apply the rule to parameters, each with its group, in place."""
+        policies = Policies(self)
+        for group, parameter in ready:
+            self.update(group, parameter, policies.of(group, parameter.dtype))
+
     def update(self, group: Group, parameter: Tensor, policy: Any) -> None:
         """Apply the rule to one parameter, in place."""
+        gradient, slots = parameter.grad, self.slots(group, parameter)
+        rule = self.rule.update_rows if gradient.is_sparse else self.rule.update_dense
+        rule(policy, self.shared(group), parameter, slots, gradient)
+
+    def slots(self, group: Group, parameter: Tensor) -> Slots:
+        """Return the slots of a parameter; a frozen one has none until now."""
         if parameter not in self.state:
             self.state[parameter] = self.initial_slots(group, parameter)
-        gradient = parameter.grad
-        rule = self.rule.update_rows if gradient.is_sparse else self.rule.update_dense
-        rule(policy, self.shared(group), parameter, self.state[parameter], gradient)
+        return self.state[parameter]
 
     def policy(self, group: Group, dtype: torch.dtype) -> Any:
         """Return the rule's hyper-parameters, numbers as 0-d tensors of ``dtype``."""
@@ -207,8 +246,13 @@ def filled_like(parameter: Tensor, value: float, scalar: bool) -> Tensor:
 
 
 def with_torch_names(arguments: dict[str, Any]) -> Group:
-    """Return a copy in which the rate is called ``lr``."""
-    return {TORCH_NAMES.get(name, name): value for name, value in arguments.items()}
+    """Return a copy in which the rate is called ``lr``; numbers are Python's.
+
+    ``torch.load`` refuses those of NumPy in what was saved.
+    """
+    return {
+        TORCH_NAMES.get(name, name): plain(value) for name, value in arguments.items()
+    }
 
 
 def as_number(value: Any) -> Any:

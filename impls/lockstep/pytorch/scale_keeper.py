@@ -12,14 +12,15 @@ from torch.optim import Optimizer
 
 from lockstep.interface import GATE_OP
 from lockstep.pytorch.core.unscale import unscaled
-from lockstep.pytorch.foreign_state import LAYOUT, check_scale
-from lockstep.pytorch.gradients import Pairs, named_parameters
-from lockstep.pytorch.loss_scale import LossScale
+from lockstep.pytorch.foreign_state import LAYOUT, check_form, check_scale
+from lockstep.pytorch.gradients import Pairs, listed, named_parameters
+from lockstep.pytorch.loss_scale import SCALE, LossScale
 from lockstep.pytorch.scaled_report import ScaledStep
 from lockstep.pytorch.train_v1 import evaluate
 from lockstep.pytorch.wrapper import OptimizerWrapper
 from lockstep.spec import checkpoints as layouts
 from lockstep.spec import loss_scaling as words
+from lockstep.spec import torch_host
 
 __all__ = ["SKIPS", "ScaleKeeper"]
 
@@ -112,7 +113,12 @@ class ScaleKeeper(OptimizerWrapper):
         The gradients are divided by the scale once, by whatever comes first of
         ``step``, ``apply_gradients`` and ``compute_gradients``. A loss that cannot be
         differentiated, as under ``no_grad``, makes no gradients to divide.
+
+        Raises:
+            TypeError: the loss is no tensor.
         """
+        if not isinstance(loss, Tensor):
+            raise torch_host.not_differentiable(self.owner, type(loss).__name__)
         product, scale = self._scaled(loss)
         if product.requires_grad:
             self._pending = scale
@@ -142,7 +148,7 @@ class ScaleKeeper(OptimizerWrapper):
         if callable(loss):
             self._pending = None
             loss = evaluate(loss)
-        variables = None if var_list is None else list(var_list)
+        variables = None if var_list is None else listed(var_list, self.get_name())
         try:
             self._check(loss, variables)
             if isinstance(loss, Tensor) and self._pending is None:
@@ -237,7 +243,11 @@ class ScaleKeeper(OptimizerWrapper):
 
     def _check_saved(self, state_dict: dict[str, Any]) -> None:
         """Raise for another stack's state, another kind of loss scale's too."""
+        check_form(self.owner, state_dict)
         check_scale(self.owner, state_dict, self.chosen_scale.keys, SKIPS)
+        if not self.strict:
+            for group in state_dict["param_groups"][:1]:
+                words.check_saved_scale(self.owner, group.get(SCALE))
         super()._check_saved(state_dict)
 
     def variables(self) -> list[Tensor]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lockstep.pytorch.core.finite import finite_flags
+from lockstep.pytorch.core.overlap import share_elements
 from lockstep.pytorch.core.unscale import Look, fit, look, look_on_device, unscaled
 from lockstep.pytorch.fused import (
     handing,
@@ -47,7 +48,7 @@ def step_on_host(
         fits = fit([p.grad for p in seen], held)
     before = owner.scale_object.value()
     if found.finite:
-        if borrowed and found.divisor != 1:
+        if found.divisor != 1 and (borrowed or share_elements(gradients)):
             gradients = own_gradients(seen)
         step_divided(owner.inner_optimizer, gradients, found.divisor)
     # What the step replaced, such as a group, is looked up again.
@@ -79,7 +80,7 @@ def step_on_device(
     if fits is not None and pieces is not gradients:
         fits = fit(gradients, held)
     before = owner.scale_object.on_device(device)
-    if borrowed:
+    if borrowed or share_elements(gradients):
         own_gradients(seen)
     make_momentum(optimizer)
     divisor, skip = found.divisor.float(), (~found.finite).float()

@@ -37,11 +37,11 @@ class SharingWrapper(OptimizerWrapper):
 
     def _require_known(self, parameters: Iterable[Tensor]) -> None:
         """Raise for a parameter that has no shared one."""
-        names = named_parameters(self)
         for parameter in parameters:
             if parameter not in self.custom_getter._global_map:
                 shown = f"another of shape {list(parameter.shape)}"
-                raise words.not_from_getter(names.get(parameter, shown))
+                name = named_parameters(self).get(parameter, shown)
+                raise words.not_from_getter(name)
 
     def _accumulators(self, parameters: Iterable[Tensor]) -> list[Tensor]:
         return [self.custom_getter._grad_map[parameter] for parameter in parameters]

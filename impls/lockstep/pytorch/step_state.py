@@ -1,7 +1,4 @@
-"""A saved training step: whether it is one of this step, found out before it is loaded.
-
-A state does not name its optimizer; its groups have the hyper-parameters of one.
-"""
+"""A saved training step: whether it is of this step, found out before it is loaded."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.pytorch.foreign_state import LAYOUT, check_groups
+from lockstep.pytorch.foreign_state import check_groups, is_state
 from lockstep.pytorch.wrapper import OptimizerWrapper
 from lockstep.spec import optimize_loss as words
 
@@ -19,19 +16,6 @@ __all__ = ["check_saved"]
 
 OWN = ("optimizer", "global_step", "micro_step", "iter_size", "accumulators")
 """The keys of a step's ``state_dict``."""
-ADDED = {
-    "params",
-    "param_names",
-    LAYOUT,
-    "initial_lr",
-    "max_lr",
-    "min_lr",
-    "base_momentum",
-    "max_momentum",
-    "swa_lr",
-}
-"""What wrappers and torch's schedulers add to groups; so are the prefixes below."""
-PREFIXES = ("loss_scale", "agn/")
 
 
 def check_saved(step: Any, state_dict: Any) -> list[Tensor | None]:
@@ -85,41 +69,3 @@ def check_optimizer(optimizer: Optimizer, saved: Any) -> None:
         optimizer._check_saved(dict(saved))
     else:
         check_groups(words.OWNER, saved, optimizer, has_masters=False)
-    for ours, theirs in zip(optimizer.param_groups, saved["param_groups"], strict=True):
-        missing = [
-            name
-            for name, default in optimizer.defaults.items()
-            if name not in theirs and not is_switch(default)
-        ]
-        foreign = [name for name in theirs if name not in ours and not is_added(name)]
-        if missing or foreign:
-            raise words.other_rule(base_name(optimizer), missing, foreign)
-
-
-def is_state(saved: Any) -> bool:
-    """Say whether this has the form of what ``state_dict`` of an optimizer returns."""
-    if not isinstance(saved, Mapping) or not {"state", "param_groups"} <= set(saved):
-        return False
-    groups = saved["param_groups"]
-    return (
-        isinstance(saved["state"], Mapping)
-        and isinstance(groups, list)
-        and all(isinstance(g, Mapping) and "params" in g for g in groups)
-    )
-
-
-def is_switch(default: Any) -> bool:
-    """Say whether a later torch may have added this: such options are off at first."""
-    return default is None or isinstance(default, bool)
-
-
-def is_added(name: str) -> bool:
-    """Say whether a wrapper or a scheduler may have put this into a group."""
-    return name in ADDED or name.startswith(PREFIXES)
-
-
-def base_name(optimizer: Any) -> str:
-    """Return the name of the innermost optimizer's class."""
-    while isinstance(optimizer, OptimizerWrapper):
-        optimizer = optimizer.inner_optimizer
-    return type(optimizer).__name__

@@ -25,7 +25,11 @@ class TensorBoardRecorder:
 
     Args:
         writer: has ``add_scalar`` and ``add_histogram``.
-        global_step: the step to write them under; None leaves it to the writer.
+        global_step: the step to write them under, >= 0; None leaves it to the writer.
+
+    Raises:
+        TypeError: ``writer`` is no object that can write scalars.
+        ValueError: ``global_step`` is no step.
 
     Example:
         >>> class Printer:
@@ -37,6 +41,7 @@ class TensorBoardRecorder:
     """
 
     def __init__(self, writer: Any, global_step: int | None = None) -> None:
+        words.check_writer(writer, global_step, "TensorBoardRecorder")
         self.writer = writer
         self.global_step = global_step
 

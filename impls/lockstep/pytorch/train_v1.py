@@ -11,8 +11,10 @@ from torch import Tensor
 from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
 from lockstep.pytorch.gradients import (
     Pairs,
+    check_grad_loss,
     check_pairs,
     gradients_set_to,
+    listed,
     named_parameters,
 )
 from lockstep.spec import torch_host as words
@@ -68,13 +70,15 @@ class TrainV1:
         """
         owner = self.get_name()
         words.check_options(owner, gate_gradients, aggregation_method)
-        variables = list(named_parameters(self) if var_list is None else var_list)
+        every = named_parameters(self)
+        variables = list(every) if var_list is None else listed(var_list, owner)
         for variable in variables:
             if not isinstance(variable, Tensor):
                 raise words.not_a_variable(owner, type(variable).__name__)
         value = evaluate(loss) if callable(loss) else loss
         if not isinstance(value, Tensor):
             raise words.not_differentiable(owner, type(value).__name__)
+        check_grad_loss(grad_loss, owner)
         if grad_loss is None and value.numel() != 1:
             raise words.not_scalar(owner, tuple(value.shape))
         gradients = differentiate(value, variables, grad_loss)
@@ -167,6 +171,8 @@ def evaluate(closure: Callable[[], Any] | None) -> Any:
     """Call a closure with gradients enabled; without one, return None."""
     if closure is None:
         return None
+    if not callable(closure):
+        raise words.not_a_closure(repr(closure))
     with torch.enable_grad():
         return closure()
 

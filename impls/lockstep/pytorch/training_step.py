@@ -35,6 +35,9 @@ class TrainingStep:
     ``skip_update``, in the call or at construction, decides instead. No ``.grad`` is
     read or written, so there is nothing to clear.
 
+    In a ``copy.deepcopy`` a loss that is a function still computes with the original's
+    parameters: set ``loss`` of the copy. That of a method of the model is copied.
+
     Attributes:
         optimizer: what updates, the masters' wrapper with "mixed".
         parameters: those that are trained, with ``names``.
@@ -161,6 +164,8 @@ class TrainingStep:
             pairs = reduce_gradients(pairs, True, self.model, self.reduction)
         if settings.strict or self.fits(pairs):
             pairs = self.post_process(pairs)
+        if all(gradient is None for gradient, _ in pairs):
+            raise words.loss_of_others(self.names)
         self.set_hyper_parameters()
         self.optimizer.apply_gradients(pairs, self.global_step)
         everything = zip(self.names, pairs, strict=True)

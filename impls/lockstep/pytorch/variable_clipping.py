@@ -18,7 +18,7 @@ from lockstep.spec import variable_clipping as words
 from lockstep.spec.agn import refuse_row_clipping_around
 from lockstep.spec.mixed_precision import clips_outside
 
-__all__ = ["VariableClippingOptimizer"]
+__all__ = ["VariableClippingOptimizer", "list_nothing"]
 
 Axes = tuple[int, ...]
 
@@ -241,10 +241,20 @@ def parameter_of(key: Any, names: Mapping[Tensor, str], strict: bool) -> Tensor:
         return key
     if not isinstance(key, str):
         raise words.not_a_key(key, "parameters or their names")
-    for parameter, name in names.items():
-        if name == key:
-            return parameter
-    raise words.unknown_variable(key, names.values())
+    named = [parameter for parameter, name in names.items() if name == key]
+    if len(named) > 1:
+        raise words.several_variables(key, "use the parameters themselves as keys")
+    if not named:
+        raise words.unknown_variable(key, names.values())
+    return named[0]
+
+
+def list_nothing(optimizer: Any) -> None:
+    """Let no row clipping in a stack limit anything from now on."""
+    while optimizer is not None:
+        if isinstance(optimizer, VariableClippingOptimizer):
+            optimizer.vars_to_clip_dims.clear()
+        optimizer = getattr(optimizer, "inner_optimizer", None)
 
 
 def named_rows(gradient: Tensor) -> Tensor | None:

@@ -12,13 +12,14 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.pytorch.core.zero_test import all_zero_flags
-from lockstep.pytorch.foreign_state import check_groups
+from lockstep.pytorch.foreign_state import check_groups, check_mapping
+from lockstep.pytorch.gradients import check_group
 from lockstep.pytorch.train_v1 import TrainV1, evaluate
 from lockstep.pytorch.untraced import untraced
 from lockstep.spec import torch_host as words
 from lockstep.spec.mixed_precision import masters_inside
 
-__all__ = ["OptimizerWrapper", "restore_numbers"]
+__all__ = ["OptimizerWrapper", "needs_closure", "restore_numbers"]
 
 HOOK_TABLES = [name for name in Optimizer.__annotations__ if name.endswith("_hooks")]
 
@@ -114,7 +115,8 @@ class OptimizerWrapper(TrainV1, Optimizer):
         ``no_grad``. It must reach the wrapped optimizer, or the checkpoint would be
         ignored in silence, and nothing else may come of it.
         """
-        if self.state or torch.is_grad_enabled():
+        # Asked last: a wrapper may have to put together what it shows as its state.
+        if torch.is_grad_enabled() or self.state:
             return False
         idle = all(group.get("lr") == 0 for group in self.param_groups)
         return idle and all(all_zero_flags([p.grad for p in with_gradient]))
@@ -130,6 +132,7 @@ class OptimizerWrapper(TrainV1, Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group to the wrapped optimizer."""
+        check_group(type(self).__name__, param_group)
         self.inner_optimizer.add_param_group(param_group)
 
     def state_dict(self) -> dict[str, Any]:
@@ -150,9 +153,10 @@ class OptimizerWrapper(TrainV1, Optimizer):
         """Load what ``state_dict`` returned.
 
         Raises:
-            ValueError: the state of other groups, or of another stack; nothing has
-                changed then.
+            ValueError: no state, or that of other groups, of another optimizer or
+                another stack; nothing has changed then.
         """
+        check_mapping(type(self).__name__, state_dict)
         state_dict = state_dict.copy()
         for hook in self._optimizer_load_state_dict_pre_hooks.values():
             replaced = hook(self, state_dict)

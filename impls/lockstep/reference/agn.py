@@ -25,8 +25,8 @@ from lockstep.spec.agn import (
     GLOBAL_VARIABLE_NAME,
     GRAD_VARIABLE_NAME,
     GRADIENT,
-    Update,
 )
+from lockstep.spec.agn_center import Update
 
 __all__ = ["AGNOptimizer"]
 
@@ -58,7 +58,8 @@ class AGNOptimizer(Optimizer):
         commit: ``"gradient"`` or ``"delta"``.
         strict: reproduce ``tf.contrib.opt.AGNOptimizer`` (1.15) with its quirks: pairs
             from a one-shot iterator are refused, arguments are not checked,
-            ``get_slot`` and ``variables()`` see nothing.
+            ``get_slot`` and ``variables()`` see nothing, row clipping inside leaves
+            shared rows alone.
 
     Raises:
         TypeError: ``optimizer`` is no optimizer, ``custom_getter`` none of ours.
@@ -149,6 +150,7 @@ class AGNOptimizer(Optimizer):
         names = [self.custom_getter.names[variable] for variable in variables]
         optimizer = None if self.commit == DELTA else self.inner_optimizer
         changes = dict(zip(names, means, strict=True))
+        # Quirk: docs/differences.md#agn-row-clipping. Strict: shared ones have none.
         if not self.strict:
             for variable in variables:
                 shared = self.custom_getter._global_map[variable]

@@ -11,6 +11,7 @@ from lockstep.interface import Array, Gradient, Rows
 from lockstep.reference.backoff import BackoffState, start_backoff, step_backoff
 from lockstep.reference.logmax import LogMaxState, start_logmax, step_logmax
 from lockstep.spec import automatic_scaler as words
+from lockstep.spec.pairs import listed_pairs
 
 __all__ = ["AutomaticLossScaler"]
 
@@ -61,6 +62,7 @@ class AutomaticLossScaler:
 
     def update_op(self, has_nan: Any, amax: Any) -> int:
         """Move the scale after a step; return the number of steps so far."""
+        words.check_update(has_nan, amax, self.strict)
         amax = np.float32(amax) if isinstance(amax, float) else np.asarray(amax)
         if self.strict and self.algorithm == "logmax":
             words.check_amax_dtype(str(amax.dtype))
@@ -81,7 +83,7 @@ class AutomaticLossScaler:
         """
         present = [
             np.asarray(g.values if isinstance(g, Rows) else g)
-            for g, _ in grads_and_vars
+            for g, _ in listed_pairs(grads_and_vars, words.CHECK_GRADS)
             if g is not None
         ]
         words.check_check_grads_dtypes([str(values.dtype) for values in present])

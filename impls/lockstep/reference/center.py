@@ -11,9 +11,10 @@ from lockstep.interface import Array
 from lockstep.reference.optimizers import base_of
 from lockstep.reference.state import Slots
 from lockstep.reference.variable import Variable
-from lockstep.spec import agn as words
+from lockstep.spec import agn_center as words
 from lockstep.spec import agn_getter
-from lockstep.spec.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME, Update
+from lockstep.spec.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
+from lockstep.spec.agn_center import Update
 
 __all__ = ["AGNCustomGetter", "Center"]
 

@@ -18,7 +18,7 @@ from lockstep.reference.optimizers import Pairs, require_variable
 from lockstep.reference.variable import Variable
 from lockstep.spec import clip_by_global_norm as words
 from lockstep.spec.larc import absent_gradient
-from lockstep.spec.pairs import as_pairs, require_shape
+from lockstep.spec.pairs import as_pairs, refuse_complex, require_shape
 
 __all__ = [
     "as_variable_pairs",
@@ -55,6 +55,7 @@ def clip_by_global_norm(
     if not strict:
         words.check_limit(words.CLIP, "clip_norm", clip_norm)
         words.check_norm(use_norm)
+        refuse_complex(words.CLIP, dtype_names(gradients))
     norm = norm_in_float32(gradients) if use_norm is None else as_norm(use_norm)
     scale = clip_scale(norm, clip_norm)
     # Quirk: docs/differences.md#clip-scalar
@@ -83,10 +84,17 @@ def clip_gradients_by_norm(
         require_present(words.BY_NORM, pairs)
     else:
         words.check_limit(words.BY_NORM, "clip_gradients", clip_gradients)
+        refuse_complex(words.BY_NORM, dtype_names(gradients))
     norm = norm_in_float32(gradients, strict)
     clipped, _ = clip_by_global_norm(gradients, clip_gradients, norm, strict=strict)
     variables = [variable for _, variable in pairs]
     return [(cast(g, v), v) for g, v in zip(clipped, variables, strict=True)]
+
+
+def dtype_names(gradients: Iterable[Any]) -> list[str]:
+    """Return the names of the dtypes of gradients that are present."""
+    present = [g.values if isinstance(g, Rows) else g for g in gradients]
+    return [str(np.asarray(g).dtype) for g in present if g is not None]
 
 
 def as_variable_pairs(grads_and_vars: Iterable[Any], owner: str, strict: bool) -> Pairs:

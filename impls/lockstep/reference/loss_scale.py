@@ -50,7 +50,7 @@ class LossScale:
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Any:
         """Return a new one from what ``get_config`` returned."""
-        return cls(**config)
+        return cls(**words.checked_config(cls, config))
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{k}={v}" for k, v in self.get_config().items())
@@ -61,15 +61,15 @@ class FixedLossScale(LossScale):
     """A loss scale that stays what it is.
 
     Args:
-        loss_scale_value: int or float, >= 1; NaN and infinity pass.
-        strict: without effect.
+        loss_scale_value: a number >= 1 that float32 can hold.
+        strict: NaN, infinity and bools pass, too, but no NumPy number.
 
     Raises:
         ValueError: another type, or below 1.
     """
 
     def __init__(self, loss_scale_value: float, strict: bool = False) -> None:
-        self.loss_scale_value = words.fixed_value(loss_scale_value)
+        self.loss_scale_value = words.fixed_value(loss_scale_value, strict)
 
     def __call__(self) -> np.float32:
         """Return the value in float32."""
@@ -196,7 +196,7 @@ def get(identifier: Any, strict: bool = False) -> LossScale | None:
         ValueError: anything else, but None, which stays None.
     """
     if isinstance(identifier, int | float):
-        return FixedLossScale(identifier)
+        return FixedLossScale(identifier, strict)
     if isinstance(identifier, str) and identifier == "dynamic":
         return DynamicLossScale(strict=strict)
     if identifier is None or isinstance(identifier, LossScale):

@@ -260,12 +260,13 @@ def inv_poly_decay(
         0.6666666865348816
     """
     step, one = np.asarray(global_step, np.int64), np.float32(1)
-    rate = np.float32(learning_rate)
-    floor = np.float32(min(max(min_lr, 1e-8), learning_rate))
-    exponent = np.float32(power)
+    rate, exponent = np.float32(learning_rate), np.float32(power)
+    least = np.float64(min(max(min_lr, 1e-8), learning_rate))
+    floor = np.float32(least)
+    # In float64 and rounded once: the original takes the growth in Python's numbers.
     with np.errstate(invalid="ignore"):
-        largest = power_of(rate / floor, one / exponent)
-    growth = (largest - one) / np.float32(decay_steps)
+        largest = power_of(learning_rate / least, 1 / power)
+        growth = single((largest - 1) / decay_steps)
     if strict:
         # Quirk: docs/differences.md#policies-inverse
         return (rate / power_of(one + growth * single(step), exponent))[()]

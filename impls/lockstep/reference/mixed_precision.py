@@ -148,6 +148,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         if variable not in self.masters:
             master = self.masters[variable] = make_master(variable)
             self.models[master] = variable
+            # Quirk: docs/differences.md#masters-row-clipping
             if not self.strict:
                 share_row_limits(variable, master, self.inner_optimizer)
         return widen(gradient), self.masters[variable]

@@ -19,7 +19,7 @@ from lockstep.reference.optimizers import (
 from lockstep.reference.variable import Variable
 from lockstep.reference.zero_test import flush_subnormals, is_all_zero
 from lockstep.spec import multitask as words
-from lockstep.spec.pairs import as_pairs
+from lockstep.spec.pairs import as_pairs, refuse_complex, refuse_integers
 
 __all__ = ["MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"]
 
@@ -155,6 +155,9 @@ def clip_gradients_by_global_norm(
         present = [gradient for gradient in gradients if gradient is not None]
     else:
         words.check_clip_norm(clip_norm)
+        kinds = [str(np.asarray(_values(gradient)).dtype) for gradient in present]
+        refuse_integers(words.CLIP, kinds)
+        refuse_complex(words.CLIP, kinds)
     nonzero = [gradient for gradient in present if not is_all_zero(gradient)]
     norm = global_norm(nonzero, dtype)
     if error_if_nonfinite and not np.isfinite(norm):

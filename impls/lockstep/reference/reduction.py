@@ -37,9 +37,9 @@ def reduce_gradients(
 
     Raises:
         NotReducedError: a NotImplementedError; ``on_horovod`` is False.
+        OutOfRangeError: a ValueError; it is no bool, or ``reduction`` no engine.
     """
-    if not on_horovod:
-        raise words.not_reduced()
+    words.check_arguments(on_horovod, reduction)
     pairs = as_pairs(grads_and_vars, words.REDUCE)
     if reduction is None or reduction.size == 1:
         return pairs

@@ -32,10 +32,10 @@ def get_regularization_loss(
 
 
 def sum_losses(losses: list[Any]) -> Array:
-    """Return the sum of 0-d losses in float32, in their order."""
-    total = np.zeros((), np.float32)
+    """Return the sum of 0-d losses in float32, added up as the original does."""
     for loss in losses:
         if np.shape(loss):
             raise words.not_scalar(f"shape {list(np.shape(loss))}")
-        total = total + np.float32(loss)
-    return np.asarray(total)
+    zero = np.zeros((), np.float32)
+    groups = words.in_groups([np.float32(loss) for loss in losses])
+    return np.asarray(sum((sum(group, zero) for group in groups), zero))

@@ -1,14 +1,10 @@
-"""The words of accumulated gradient normalization: names, checks and sentences.
-
-Also :class:`Center`, what a worker needs of the weights that all workers share.
-"""
+"""The words of accumulated gradient normalization: names, checks and sentences."""
 
 from __future__ import annotations
 
 import operator
-import threading
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from lockstep.interface import StepReport
 from lockstep.spec.errors import (
@@ -30,24 +26,19 @@ __all__ = [
     "GRADIENT",
     "GRAD_VARIABLE_NAME",
     "WRAPPER",
-    "Center",
-    "CenterLock",
-    "Update",
     "accumulates",
     "check_arguments",
+    "check_counts",
     "check_optimizer",
     "not_a_getter",
     "not_from_getter",
     "nothing_done",
     "nothing_to_start",
-    "other_center",
-    "other_device",
-    "other_groups",
+    "other_commit",
     "refuse_iterator",
     "refuse_masters_around",
     "refuse_row_clipping_around",
     "report",
-    "unused_name",
 ]
 
 WRAPPER, GETTER = "AGNOptimizer", "AGNCustomGetter"
@@ -66,57 +57,6 @@ GRAD_VARIABLE_NAME = "grad_variable"
 GRADIENT, DELTA = "gradient", "delta"
 COMMITS = (GRADIENT, DELTA)
 """What a worker pushes: its mean gradient, or its mean change of weights."""
-
-
-class Update(NamedTuple):
-    """What one worker pushes at the end of a round of ``communication_period`` steps.
-
-    Attributes:
-        changes: name of a variable -> what is committed, an array of its shape and
-            dtype: the mean gradient, or what is added to the shared weights.
-        optimizer: whose rule takes the mean gradients: what the host needs to know of
-            the worker's optimizer. None where ``changes`` are added as they are.
-    """
-
-    changes: Mapping[str, Any]
-    optimizer: Any
-
-
-class Center(Protocol):
-    """The weights that all workers share, and the state of the rule that moves them.
-
-    These two calls are all that a worker asks of them between its rounds. Within one
-    process they are an object that several workers hold. What stands between two
-    processes would put the number of the worker and of its round beside an update, so
-    that one that arrives twice is dropped; the workers do not see it.
-    """
-
-    def pull(self, names: Iterable[str]) -> Mapping[str, Any]:
-        """Return the shared weights of these names as they are now."""
-        ...
-
-    def push(self, update: Update) -> None:
-        """Move the shared weights; variables that are not named stay as they are."""
-        ...
-
-
-class CenterLock:
-    """Lets one thread at a time push to a center, or pull from it.
-
-    A copy of a center has a lock of its own; nothing of it is pickled or saved.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
-
-    def __reduce__(self) -> tuple[type[CenterLock], tuple[()]]:
-        return CenterLock, ()
 
 
 def check_optimizer(opt: object, kind: type, expected: str) -> None:
@@ -195,14 +135,26 @@ def check_arguments(
     _require_count("communication_period", communication_period, remedy)
 
 
-def _require_count(name: str, value: Any, remedy: str) -> None:
+def _require_count(name: str, value: Any, remedy: str, least: int = 1) -> None:
     try:
-        fine = operator.index(value) >= 1 and not isinstance(value, bool)
+        fine = operator.index(value) >= least and not isinstance(value, bool)
     except TypeError:
         fine = False
     if not fine:
-        subject = f"{WRAPPER}: {name}"
-        raise OutOfRangeError(sentence(subject, "an integer >= 1", repr(value), remedy))
+        subject, expected = f"{WRAPPER}: {name}", f"an integer >= {least}"
+        raise OutOfRangeError(sentence(subject, expected, repr(value), remedy))
+
+
+def check_counts(local_step: Any, communication_period: Any, strict: bool) -> None:
+    """Raise for saved numbers that nobody has counted; strict knows any period.
+
+    Raises:
+        OutOfRangeError: no integer >= 0, or a period below 1.
+    """
+    remedy = "load what state_dict() of this optimizer returned"
+    _require_count("local_step", local_step, remedy, least=0)
+    if not strict:
+        _require_count("communication_period", communication_period, remedy)
 
 
 def not_a_getter(got: object) -> GetterError:
@@ -212,43 +164,18 @@ def not_a_getter(got: object) -> GetterError:
     return GetterError(sentence(subject, f"an {GETTER}", type(got).__name__, remedy))
 
 
-def other_device(name: str, worker_device: str, got: str) -> UnsupportedError:
-    """Build the error for a variable that is not on the device of the worker."""
-    expected, remedy = f"{name!r} on {worker_device}", "move it there first"
-    return UnsupportedError(sentence(GETTER, expected, got, remedy))
-
-
-def other_groups(expected: Sequence[str], got: Sequence[str]) -> UnsupportedError:
-    """Build the error for an optimizer whose groups are not those of the others."""
-    remedy = "give every worker's optimizer the same variables in the same groups"
-    told = [", ".join(names) or "none" for names in (expected, got)]
-    expected_ones = f"a group of the variables {told[0]}, as the other workers'"
-    return UnsupportedError(sentence(WRAPPER, expected_ones, told[1], remedy))
+def other_commit(expected: str, got: str) -> UnsupportedError:
+    """Build the error for a saved state whose accumulators hold something else."""
+    remedy = f"make the optimizer with commit={got!r}, or start without the state"
+    wanted, found = f"a state of commit={expected!r}", f"one of {got!r}"
+    return UnsupportedError(sentence(WRAPPER, wanted, found, remedy))
 
 
 def not_from_getter(name: str) -> NotFromGetterError:
     """Build the error for a variable without a shared one."""
-    remedy = "hand it to the getter before the first step"
+    remedy = "hand it to the getter first, and again if it was frozen then"
     expected = f"variables made through the {GETTER}"
     return NotFromGetterError(sentence(WRAPPER, expected, repr(name), remedy))
-
-
-def other_center(name: str, shared: str, own: str) -> UnsupportedError:
-    """Build the error for a variable that is not like the shared one of its name."""
-    expected, remedy = f"{name!r} to be {shared}, as the shared one", "use another name"
-    return UnsupportedError(sentence(GETTER, expected, own, remedy))
-
-
-def unused_name(name: str, taken: Container[str]) -> str:
-    """Return the name of a variable at the center, with a number if it is taken.
-
-    Names may repeat within a worker. Workers whose variables come in one order agree.
-    """
-    found, count = name, 0
-    while found in taken:
-        count += 1
-        found = f"{name}#{count}"
-    return found
 
 
 def nothing_to_start() -> NoGradientsError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 from lockstep.spec.errors import (
@@ -14,10 +15,12 @@ from lockstep.spec.errors import (
     nearest,
     sentence,
 )
-from lockstep.spec.ranges import is_positive, require
+from lockstep.spec.pairs import refuse_complex, refuse_integers
+from lockstep.spec.ranges import HELD, is_scale, number_of, require
 
 __all__ = [
     "ALGORITHMS",
+    "CHECK_GRADS",
     "SCALER",
     "BackoffPolicy",
     "LogMaxPolicy",
@@ -26,9 +29,11 @@ __all__ = [
     "check_amax_dtype",
     "check_check_grads_dtypes",
     "check_state",
+    "check_update",
 ]
 
 SCALER = "AutomaticLossScaler"
+CHECK_GRADS = f"{SCALER}.check_grads"
 ALGORITHMS = ["backoff", "logmax"]
 
 
@@ -92,6 +97,10 @@ def automatic_policy(
     # Quirk: docs/differences.md#logmax-overflow
     """
     types = PARAMETERS[algorithm]
+    if params is not None and not isinstance(params, Mapping):
+        remedy = f"write {{{next(iter(types))!r}: 1.0}}, for example"
+        text = sentence(f"{SCALER}: params", "a dict or None", repr(params), remedy)
+        raise OutOfRangeError(text)
     params = {} if params is None else dict(params)
     for name, value in params.items():
         if name not in types:
@@ -134,9 +143,9 @@ def _checked_logmax(policy: LogMaxPolicy) -> LogMaxPolicy:
 
 def _check_bounds(name: str, policy: BackoffPolicy | LogMaxPolicy) -> None:
     low, high = policy.scale_min, policy.scale_max
-    require(name, "scale_min", low, is_positive(low), "> 0, finite")
-    fine = low <= high < math.inf
-    require(name, "scale_max", high, fine, ">= scale_min, finite")
+    require(name, "scale_min", low, is_scale(low), HELD)
+    fine = low <= high and is_scale(high)
+    require(name, "scale_max", high, fine, ">= scale_min, finite in float32")
 
 
 def _power_of_two(exponent: float) -> float:
@@ -155,12 +164,14 @@ def _unknown(what: str, got: Any, known: Any) -> UnknownNameError:
 
 
 def check_check_grads_dtypes(dtypes: Sequence[str]) -> None:
-    """Raise for gradients of several dtypes."""
+    """Raise for gradients of several dtypes, or of one that has no NaN or no order."""
+    refuse_integers(CHECK_GRADS, dtypes)
+    refuse_complex(CHECK_GRADS, dtypes)
     if len(set(dtypes)) > 1:
         got = " and ".join(sorted(set(dtypes)))
         remedy = "cast them to one dtype first"
         expected = "gradients of one dtype"
-        raise DtypeError(sentence(f"{SCALER}.check_grads", expected, got, remedy))
+        raise DtypeError(sentence(CHECK_GRADS, expected, got, remedy))
 
 
 def check_amax_dtype(dtype: str) -> None:
@@ -171,11 +182,41 @@ def check_amax_dtype(dtype: str) -> None:
         raise DtypeError(text)
 
 
-def check_state(algorithm: str, found: Any, fields: Sequence[str]) -> None:
-    """Raise unless ``found`` holds exactly these entries, as plain numbers."""
+def check_update(has_nan: Any, amax: Any, strict: bool) -> None:
+    """Raise for a plain flag or maximum that is none; tensors are not looked at.
+
+    By default a maximum is >= 0; -inf is that of no elements, and NaN an overflow.
+    """
+    subject, remedy = f"{SCALER}.update_op", "pass what check_grads returned"
+    if not hasattr(has_nan, "dtype"):
+        fine = isinstance(has_nan, Integral) and has_nan in (0, 1)
+        require(subject, "has_nan", has_nan, fine, "a bool", remedy)
+    if hasattr(amax, "dtype") and not isinstance(amax, Real):
+        return
+    fine = isinstance(amax, Real) and not isinstance(amax, bool)
+    require(subject, "amax", amax, fine, "a number", remedy)
+    fine = strict or not -math.inf < amax < 0
+    require(subject, "amax", amax, fine, "a magnitude, >= 0", remedy)
+
+
+def check_state(
+    algorithm: str, found: Any, fields: Sequence[str], strict: bool
+) -> None:
+    """Raise unless ``found`` holds exactly these entries, as plain numbers.
+
+    By default the scale among them has to be one; strict's may be NaN for ever.
+    """
     fine = isinstance(found, Mapping) and set(found) == set(fields)
     if not fine:
         got = ", ".join(map(str, found)) if isinstance(found, Mapping) else repr(found)
         remedy = "load what state_dict() of the same algorithm returned"
         subject, expected = f"{SCALER}: state of {algorithm}", ", ".join(fields)
         raise UnsupportedError(sentence(subject, expected, got, remedy))
+    remedy = "load what state_dict() returned"
+    for name, value in found.items():
+        fine = isinstance(value, Real)
+        require(f"{SCALER}: state", name, value, fine, "a number", remedy)
+    if not strict:
+        scale = found["loss_scale"]
+        fine = is_scale(number_of(scale))
+        require(f"{SCALER}: state", "loss_scale", scale, fine, HELD, remedy)

@@ -12,7 +12,7 @@ from lockstep.spec.errors import (
     OutOfRangeError,
     sentence,
 )
-from lockstep.spec.ranges import is_positive, require
+from lockstep.spec.ranges import CHOOSE, check_norm_limit, require
 
 __all__ = [
     "BY_NORM",
@@ -46,15 +46,15 @@ def as_list(t_list: Any, strict: bool) -> list[Any]:
 
 
 def check_limit(owner: str, name: str, limit: Any) -> None:
-    """Raise unless ``limit`` is a positive, finite number.
+    """Raise unless ``limit`` is a positive number that float32 can divide by.
 
     Strict does not ask: 0, negative, infinite and NaN limits give odd results.
 
     # Quirk: docs/differences.md#clip-limit
     """
-    number = isinstance(limit, Real) and not isinstance(limit, bool)
-    fine = number and is_positive(float(limit))
-    require(owner, name, limit, fine, "a finite number > 0")
+    expected = "a finite number > 0"
+    require(owner, name, limit, isinstance(limit, Real), expected, CHOOSE)
+    check_norm_limit(owner, name, limit)
 
 
 def check_norm(use_norm: Any) -> None:

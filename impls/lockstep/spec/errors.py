@@ -22,6 +22,7 @@ __all__ = [
     "MissingDecayError",
     "MissingFrameworkError",
     "MissingLossScaleError",
+    "MissingMethodError",
     "NoBoundariesError",
     "NoGradientsError",
     "NonFiniteNormError",
@@ -106,6 +107,10 @@ class UnknownArgumentError(UnknownNameError, TypeError):
 
 class MissingArgumentError(LockstepError, TypeError):
     """An optimizer needs an argument that was not given."""
+
+
+class MissingMethodError(LockstepError, TypeError):
+    """A class that only others are to be derived from was itself called."""
 
 
 class MissingDecayError(LockstepError, KeyError):

@@ -14,7 +14,7 @@ from lockstep.spec.errors import (
     sentence,
     unknown_name,
 )
-from lockstep.spec.ranges import is_positive, require
+from lockstep.spec.ranges import CHOOSE, is_positive, require
 
 __all__ = [
     "LARC",
@@ -101,7 +101,8 @@ def _check_type(name: str, value: Any) -> None:
 
 
 def _checked(policy: LarcPolicy) -> LarcPolicy:
-    require(LARC, "larc_eta", policy.eta, is_positive(policy.eta), "> 0, finite")
+    fine = is_positive(policy.eta)
+    require(LARC, "larc_eta", policy.eta, fine, "> 0, finite", CHOOSE)
     for name in ("min_update", "epsilon"):
         value = getattr(policy, name)
         require(LARC, name, value, 0 <= value < math.inf, ">= 0, finite")

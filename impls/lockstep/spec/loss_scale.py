@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping
 from numbers import Integral, Real
@@ -9,17 +10,23 @@ from typing import Any, NamedTuple
 
 from lockstep.spec.errors import (
     DtypeError,
+    MissingMethodError,
     OutOfRangeError,
+    UnknownArgumentError,
     UnknownNameError,
     UnsupportedError,
     sentence,
+    unknown_name,
 )
-from lockstep.spec.ranges import is_positive, require
+from lockstep.spec.ranges import HELD, is_scale, number_of, require
 
 __all__ = [
     "DynamicPolicy",
+    "abstract_scale",
     "bad_identifier",
     "check_gradient_dtype",
+    "check_saved_scale",
+    "checked_config",
     "dynamic_config",
     "dynamic_policy",
     "fixed_value",
@@ -28,6 +35,7 @@ __all__ = [
 ]
 
 SCALE = "DynamicLossScale"
+FACTOR = "give the factor for the loss"
 
 
 class DynamicPolicy(NamedTuple):
@@ -64,20 +72,27 @@ class DynamicPolicy(NamedTuple):
         return self.hysteresis > 1 or self.tolerance > 0
 
 
-def fixed_value(value: Any) -> float:
-    """Return the scale of :class:`FixedLossScale`; NaN and infinity pass, as ever.
+def fixed_value(value: Any, strict: bool = False) -> float:
+    """Return the scale of :class:`FixedLossScale`.
+
+    Strict: bools, NaN and infinity pass, and no NumPy number but float64.
+
+    # Quirk: docs/differences.md#arguments-checked
 
     Raises:
-        OutOfRangeError: neither int nor float, or below 1.
+        OutOfRangeError: no number, below 1, or none that float32 can hold.
     """
-    subject = "FixedLossScale: loss_scale_value"
-    remedy = "give the factor for the loss"
-    if not isinstance(value, int | float):
-        text = sentence(subject, "an int or float", repr(value), remedy)
-        raise OutOfRangeError(text)
-    if value < 1:
-        raise OutOfRangeError(sentence(subject, "a number >= 1", repr(value), remedy))
-    return float(value)
+    owner, name, remedy = "FixedLossScale", "loss_scale_value", FACTOR
+    kinds = int | float if strict else Real
+    fine = isinstance(value, kinds) and (strict or not isinstance(value, bool))
+    require(owner, name, value, fine, "an int or float", remedy)
+    if strict:
+        require(owner, name, value, not value < 1, "a number >= 1", remedy)
+        return float(value)
+    number = number_of(value)
+    require(owner, name, value, number >= 1, "a number >= 1", remedy)
+    require(owner, name, value, is_scale(number), HELD, remedy)
+    return number
 
 
 def scale_argument(loss_scale: Any, subject: str = "loss_scale") -> float | None:
@@ -90,10 +105,11 @@ def scale_argument(loss_scale: Any, subject: str = "loss_scale") -> float | None
     """
     if isinstance(loss_scale, bool) or not isinstance(loss_scale, Real):
         return None
-    value = float(loss_scale)
-    if not 0 < value < math.inf:
-        remedy = "give the factor for the loss, 1 for none"
-        raise OutOfRangeError(sentence(subject, "> 0, finite", repr(value), remedy))
+    value = number_of(loss_scale)
+    if not is_scale(value):
+        remedy = f"{FACTOR}, 1 for none"
+        got = repr(loss_scale if math.isnan(value) else value)
+        raise OutOfRangeError(sentence(subject, HELD, got, remedy))
     return value
 
 
@@ -120,7 +136,7 @@ def dynamic_policy(
     initial = number("initial_loss_scale", initial_loss_scale)
     period = int(number("increment_period", increment_period, "a finite number"))
     factor = number("multiplier", multiplier)
-    require(SCALE, "initial_loss_scale", initial, is_positive(initial), "> 0, finite")
+    require(SCALE, "initial_loss_scale", initial, is_scale(initial), HELD)
     require(SCALE, "increment_period", period, period >= 1, ">= 1")
     fine = 1 < factor < math.inf
     require(SCALE, "multiplier", factor, fine, "> 1 (an overflow divides by it)")
@@ -144,7 +160,8 @@ def checked_options(policy: DynamicPolicy) -> DynamicPolicy:
         backoff = number("backoff_factor", backoff)
         require(SCALE, "backoff_factor", backoff, 0 < backoff < 1, "in (0, 1)")
     hysteresis, share = policy.hysteresis, number("tolerance", policy.tolerance)
-    fine = isinstance(hysteresis, Integral) and hysteresis >= 1
+    counts = isinstance(hysteresis, Integral) and not isinstance(hysteresis, bool)
+    fine = counts and hysteresis >= 1
     require(SCALE, "hysteresis", hysteresis, fine, "an int >= 1")
     require(SCALE, "tolerance", share, 0 <= share < 1, "in [0, 1)")
     if hysteresis > 1 and share > 0:
@@ -174,8 +191,9 @@ def number(name: str, value: Any, expected: str = "a number") -> float:
     try:
         converted = float(value)
         fine = expected == "a number" or math.isfinite(converted)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         fine = False
+    fine = fine and not isinstance(value, bool)
     require(SCALE, name, value, fine, expected)
     return converted
 
@@ -194,11 +212,43 @@ def dynamic_config(policy: DynamicPolicy, strict: bool) -> dict[str, Any]:
     return config | {k: v for k, v in fields.items() if v != unchosen[k]}
 
 
+def checked_config(cls: type[Any], config: Any) -> dict[str, Any]:
+    """Return the arguments of a constructor that ``get_config`` named, or raise."""
+    if not isinstance(config, Mapping):
+        expected, remedy = "a dict", "pass what get_config() returned"
+        subject = f"{cls.__name__}.from_config"
+        raise DtypeError(sentence(subject, expected, repr(config), remedy))
+    known = list(inspect.signature(cls).parameters)
+    for name in config:
+        if name not in known:
+            kind = f"{cls.__name__}.from_config: argument"
+            raise UnknownArgumentError(str(unknown_name(kind, name, known)))
+    return dict(config)
+
+
+def check_saved_scale(owner: str, scale: Any) -> None:
+    """Raise for a saved scale with which no step would ever be applied."""
+    if scale is not None:
+        remedy = "load a state that was saved with a scale, or leave its entry out"
+        fine = is_scale(number_of(scale))
+        require(owner, "saved loss_scale", scale, fine, HELD, remedy)
+
+
 def bad_identifier(identifier: Any) -> UnknownNameError:
     """Build the error for what ``get`` cannot turn into a loss scale."""
     expected = "a number, 'dynamic' or a loss scale"
-    remedy = "for a scale that follows the gradients give 'dynamic'"
-    return UnknownNameError(sentence("loss_scale", expected, repr(identifier), remedy))
+    got, remedy = repr(identifier), "for one that follows the gradients give 'dynamic'"
+    if type(identifier).__name__ == "AutomaticLossScaler":
+        got = "an AutomaticLossScaler"
+        remedy = "pass it to MixedPrecisionOptimizerWrapper, which takes it"
+    return UnknownNameError(sentence("loss_scale", expected, got, remedy))
+
+
+def abstract_scale() -> MissingMethodError:
+    """Build the error for a loss scale that is of no kind yet."""
+    expected = "a class of its own with __call__, update and get_config"
+    remedy = "derive one from it, or take DynamicLossScale"
+    return MissingMethodError(sentence("LossScale", expected, "LossScale", remedy))
 
 
 def check_gradient_dtype(dtype: str) -> None:

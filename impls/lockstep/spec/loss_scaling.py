@@ -31,13 +31,15 @@ from lockstep.spec.loss_scale import (
     DynamicPolicy,
     bad_identifier,
     check_gradient_dtype,
+    check_saved_scale,
+    checked_config,
     dynamic_config,
     dynamic_policy,
     fixed_value,
     scale_argument,
     without_dense_shape,
 )
-from lockstep.spec.ranges import is_positive, require
+from lockstep.spec.ranges import CHOOSE, check_norm_limit, require
 
 __all__ = [
     "ALGORITHMS",
@@ -57,7 +59,9 @@ __all__ = [
     "check_check_grads_dtypes",
     "check_clip_norm",
     "check_gradient_dtype",
+    "check_saved_scale",
     "check_state",
+    "checked_config",
     "dynamic_config",
     "dynamic_policy",
     "fixed_value",
@@ -155,16 +159,17 @@ def check_at_floor(at_floor: Any, floor_patience: Any, owner: str = WRAPPER) -> 
 
 
 def check_clip_norm(clip_norm: Any, strict: bool, owner: str = WRAPPER) -> None:
-    """Raise unless ``clip_norm`` of ``owner`` is None or a positive, finite number."""
+    """Raise unless ``clip_norm`` of ``owner`` is None or a norm to clip to."""
     if clip_norm is None:
         return
     if strict:
         remedy = "the original does not clip; leave strict off"
         expected, got = "no clip_norm under strict", repr(clip_norm)
         raise UnsupportedError(sentence(owner, expected, got, remedy))
-    number = isinstance(clip_norm, Real) and not isinstance(clip_norm, bool)
-    fine = number and is_positive(float(clip_norm))
-    require(owner, "clip_norm", clip_norm, fine, "a finite number > 0")
+    remedy = f"{CHOOSE}, or leave it out"
+    number = isinstance(clip_norm, Real)
+    require(owner, "clip_norm", clip_norm, number, "a finite number > 0")
+    check_norm_limit(owner, "clip_norm", clip_norm, remedy)
 
 
 def half_precision(what: str) -> DtypeError:

@@ -16,17 +16,22 @@ import numpy as np
 from lockstep.spec.errors import (
     DtypeError,
     NoBoundariesError,
+    NotAnOptimizerError,
     OutOfRangeError,
+    UnsupportedError,
     sentence,
     unknown_name,
 )
 from lockstep.spec.optimizers import REQUIRED, Parameter
+from lockstep.spec.ranges import number_of, require
 
 __all__ = [
     "POLICIES",
     "RATE_SKIPPED",
     "PolicySpec",
     "arguments_without_name",
+    "check_policy_rate",
+    "check_schedule",
     "checked",
     "dtype_name",
     "find",
@@ -34,6 +39,7 @@ __all__ = [
     "no_ratio",
     "not_a_policy",
     "not_a_policy_name",
+    "not_schedulable",
     "overlapping_ranges",
     "refuse_limit_of_another_dtype",
     "rises",
@@ -48,12 +54,17 @@ Policy = TypeVar("Policy", bound=Callable[..., Any])
 
 def finite(least: float, above: bool = False) -> Callable[[Any], bool]:
     """Return the test for a finite number >= ``least``, or > ``least``."""
-    return lambda v: math.isfinite(v) and (v > least if above else v >= least)
+    return lambda v: (
+        not isinstance(v, bool)
+        and math.isfinite(v)
+        and (v > least if above else v >= least)
+    )
 
 
 def whole(value: Any) -> bool:
     """Test for an integer >= 0."""
-    return isinstance(value, numbers.Integral) and int(value) >= 0
+    is_count = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return is_count and int(value) >= 0
 
 
 def is_list(value: Any) -> bool:
@@ -166,7 +177,13 @@ POLICIES: dict[str, PolicySpec] = {
                 RATE,
                 STEPS,
                 # Quirk: docs/differences.md#policies-cosine
-                Parameter("power", 1.0, "1, for a cosine has none", lambda v: v == 1),
+                Parameter(
+                    "power",
+                    1.0,
+                    "1",
+                    lambda v: v == 1,
+                    "leave it out, for a cosine has none, or use poly_decay",
+                ),
                 BEGIN,
                 FLOOR,
                 WARM_UP,
@@ -220,15 +237,18 @@ def find(name: str) -> PolicySpec:
     return POLICIES[name]
 
 
-def checked(policy: Policy) -> Policy:
-    """Make a policy check its arguments first; ``__wrapped__`` is it without checks."""
+def checked(policy: Policy, arrays: bool = True) -> Policy:
+    """Make a policy check its arguments first; ``__wrapped__`` is it without checks.
+
+    ``arrays``: whether the step may be a NumPy array.
+    """
     name = policy.__name__
     spec = POLICIES[name]
     names = [parameter.name for parameter in spec.parameters]
 
     @functools.wraps(policy)
     def checking(global_step: Any, *args: Any, strict: bool = False, **kw: Any) -> Any:
-        check_step(name, global_step, strict)
+        check_step(name, global_step, strict, arrays)
         spec.check({**dict(zip(names, args, strict=False)), **kw}, strict)
         return policy(global_step, *args, strict=strict, **kw)
 
@@ -250,14 +270,19 @@ def strict_module(module: ModuleType, name: str) -> ModuleType:
     return strict
 
 
-def check_step(name: str, step: Any, strict: bool) -> None:
-    """Raise OutOfRangeError unless the step is an integer >= 0, or a tensor."""
+def check_step(name: str, step: Any, strict: bool, arrays: bool = True) -> None:
+    """Raise OutOfRangeError unless the step is an integer >= 0, or a tensor of some.
+
+    The value of a tensor is not looked at.
+    """
     if isinstance(step, np.ndarray):
-        fine = step.dtype.kind in "iu" and (strict or not np.any(step < 0))
+        counts = step.dtype.kind in "iu" and (strict or not np.any(step < 0))
+        fine = arrays and counts
+    elif is_tensor(step):
+        fine = strict or "int" in dtype_name(step.dtype)
     else:
-        fine = is_tensor(step) or (
-            isinstance(step, numbers.Integral) and (strict or int(step) >= 0)
-        )
+        is_int = isinstance(step, numbers.Integral)
+        fine = is_int and (strict or (int(step) >= 0 and not isinstance(step, bool)))
     if not fine:
         expected = "an integer >= 0 or a tensor of integers"
         remedy = "count optimizer steps from 0"
@@ -338,6 +363,38 @@ def not_a_policy(got: object) -> DtypeError:
     expected = "the name of a policy or a callable from the step to a rate"
     remedy = "pass functools.partial(lr_policies.poly_decay, ...), for example"
     return DtypeError(sentence("PolicyLR: policy", expected, repr(got), remedy))
+
+
+def not_schedulable(got: object) -> NotAnOptimizerError:
+    """Build the error for what has no groups to write a rate into."""
+    expected, remedy = "a torch.optim.Optimizer", "pass the optimizer first"
+    return NotAnOptimizerError(
+        sentence("PolicyLR: optimizer", expected, f"a {type(got).__name__}", remedy)
+    )
+
+
+def check_policy_rate(rate: Any) -> None:
+    """Raise unless what a callable returned can be a rate."""
+    fine = 0 <= number_of(rate) < math.inf
+    expected, remedy = "a finite rate >= 0 from the callable", "return a number"
+    require("PolicyLR", "policy", rate, fine, expected, remedy)
+
+
+def check_schedule(state: Any, kept: Sequence[str], groups: int) -> None:
+    """Raise unless a saved state is one of ``PolicyLR``, for as many groups."""
+    mapped = isinstance(state, Mapping)
+    if not mapped or set(state) != set(kept):
+        got = ", ".join(map(str, state)) if mapped else repr(state)
+        remedy = "load what state_dict() of a PolicyLR returned"
+        text = sentence("PolicyLR: state", ", ".join(kept), got or "nothing", remedy)
+        raise UnsupportedError(text)
+    rates = state["base_lrs"]
+    if not is_list(rates) or len(rates) != groups:
+        remedy = "make the scheduler for the optimizer that was saved"
+        expected = f"base_lrs of {groups} parameter groups"
+        raise UnsupportedError(
+            sentence("PolicyLR: state", expected, repr(rates), remedy)
+        )
 
 
 def not_a_policy_name(got: object) -> DtypeError:

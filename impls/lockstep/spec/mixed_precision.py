@@ -35,6 +35,7 @@ __all__ = [
     "check_regularizer",
     "clips_outside",
     "half_loss",
+    "halved_since",
     "has_master",
     "master_name",
     "masters_inside",
@@ -45,12 +46,15 @@ __all__ = [
     "stalled",
     "twice",
     "unusable",
+    "widened_since",
     "without_masters",
 ]
 
 WRAPPER = "MixedPrecisionOptimizerWrapper"
 SCOPE = "FP32-master-copy"
 """Masters are called SCOPE/NAME."""
+AT_MOST = 4
+"""How many names a sentence lists."""
 SUFFIX = "-MP"
 """The wrapper is called as its optimizer, and this."""
 MASTERS = "FP32_MASTER_COPIES"
@@ -153,6 +157,22 @@ def half_loss(dtype: str) -> DtypeError:
     remedy = "cast the loss to float32, or leave strict off"
     expected = "a float32 loss for an automatic scale"
     return DtypeError(sentence(WRAPPER, expected, dtype, remedy))
+
+
+def halved_since(dtype: str, names: Sequence[str]) -> DtypeError:
+    """Half-precision parameters without a master: they were not half at first."""
+    shown = ", ".join(names[:AT_MOST]) + ", ..." * (len(names) > AT_MOST)
+    expected, got = f"a float32 master for each {dtype} parameter", f"none for {shown}"
+    remedy = "convert the model first, as model.half() does, and wrap it then"
+    return DtypeError(sentence(WRAPPER, expected, got, remedy))
+
+
+def widened_since(dtype: str, shape: Sequence[int]) -> DtypeError:
+    """A parameter that has a master and is not in half precision any more."""
+    expected = "parameters in half precision beside their float32 masters"
+    remedy = "convert the model first and make the optimizer then"
+    got = f"{dtype} for one of shape {list(shape)}"
+    return DtypeError(sentence(WRAPPER, expected, got, remedy))
 
 
 def built_already(name: str) -> UnsupportedError:

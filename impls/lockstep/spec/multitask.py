@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,8 +14,11 @@ from lockstep.spec.errors import (
     UnsupportedError,
     sentence,
 )
+from lockstep.spec.ranges import check_norm_limit
 
 __all__ = [
+    "SCOPE",
+    "check_clip_kind",
     "check_clip_norm",
     "nonfinite_norm",
     "not_an_optimizer",
@@ -28,6 +30,8 @@ __all__ = [
 
 WRAPPER = "MultitaskOptimizerWrapper"
 CLIP = "clip_gradients_by_global_norm"
+SCOPE = "clip_by_global_norm"
+"""The scope of what clipping makes in a graph of TensorFlow."""
 
 
 def not_an_optimizer(opt: object, expected: str, strict: bool) -> NotAnOptimizerError:
@@ -95,16 +99,19 @@ def refuse_mixed_dtypes(dtypes: Sequence[str]) -> None:
         raise DtypeError(sentence(CLIP, "gradients of one dtype", got, remedy))
 
 
-def check_clip_norm(clip_norm: float) -> None:
-    """Raise unless ``clip_norm`` is a positive, finite number."""
-    try:
-        fine = math.isfinite(clip_norm) and clip_norm > 0
-    except TypeError:
-        fine = False
-    if not fine:
-        remedy = "give the largest global norm that is to be left as it is"
-        expected = "a finite number > 0"
-        subject = f"{CLIP}: clip_norm"
+def check_clip_norm(clip_norm: Any) -> None:
+    """Raise unless ``clip_norm`` is a positive number that float32 can divide by."""
+    remedy = "give the largest global norm that is to be left as it is"
+    check_norm_limit(CLIP, "clip_norm", clip_norm, remedy)
+
+
+def check_clip_kind(clip_norm: Any) -> None:
+    """Raise for text and lists, which the original refused (strict: nothing else)."""
+    subject, expected = f"{CLIP}: clip_norm", "a number or a 0-d tensor"
+    remedy = "give the largest global norm that is to be left as it is"
+    if isinstance(clip_norm, str | bytes):
+        raise DtypeError(sentence(subject, expected, repr(clip_norm), remedy))
+    if clip_norm is None or isinstance(clip_norm, list | tuple):
         raise OutOfRangeError(sentence(subject, expected, repr(clip_norm), remedy))
 
 

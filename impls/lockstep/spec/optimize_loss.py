@@ -11,11 +11,12 @@ from lockstep.spec.automatic_scaler import algorithm_name
 from lockstep.spec.clip_by_global_norm import check_limit
 from lockstep.spec.errors import (
     OutOfRangeError,
+    UnknownNameError,
     UnsupportedError,
     sentence,
     unknown_name,
 )
-from lockstep.spec.lr_policies import dtype_name
+from lockstep.spec.lr_policies import FLOATS, dtype_name
 from lockstep.spec.pipeline import in_order, stages_of, strictly_ordered
 from lockstep.spec.step_optimizer import (
     CLASS_NAMES,
@@ -33,9 +34,9 @@ from lockstep.spec.training_step import (
     absent_accumulated,
     check_rate,
     loss_not_callable,
+    loss_of_others,
     not_a_count,
     other_iter_size,
-    other_rule,
     other_state,
     report_accumulated,
     report_applied,
@@ -57,12 +58,12 @@ __all__ = [
     "check_stack",
     "instance",
     "loss_not_callable",
+    "loss_of_others",
     "no_flag",
     "no_variables",
     "not_a_count",
     "not_an_optimizer",
     "other_iter_size",
-    "other_rule",
     "other_state",
     "rate_argument",
     "report_accumulated",
@@ -128,7 +129,7 @@ class Settings:
     def _check(self) -> None:
         name = dtype_name(self.dtype)
         if name not in DTYPES:
-            raise unknown_name(f"{OWNER}: dtype", name, DTYPES)
+            raise unknown_dtype(name)
         if self.clip_gradients is not None:
             check_limit(OWNER, "clip_gradients", self.clip_gradients)
         if isinstance(self.on_horovod, str | float):
@@ -195,6 +196,17 @@ class Settings:
         }
         active = [*stages_of(optimizer), *(name for name in own if own[name])]
         return strictly_ordered(in_order(active)) if self.strict else in_order(active)
+
+
+def unknown_dtype(name: str) -> UnknownNameError:
+    """A dtype that the original has no name for; floating-point ones get a remedy."""
+    if name not in FLOATS:
+        return unknown_name(f"{OWNER}: dtype", name, DTYPES)
+    remedy = "leave it out, for gradients keep the dtypes of their variables"
+    if name == "bfloat16":
+        remedy = "pass dtype='mixed', which trains it through float32 masters"
+    expected = f"one of {', '.join(DTYPES)}"
+    return UnknownNameError(sentence(f"{OWNER}: dtype", expected, repr(name), remedy))
 
 
 def check_stack(settings: Settings, optimizer: Any) -> None:

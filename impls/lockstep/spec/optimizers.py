@@ -30,12 +30,16 @@ REQUIRED = object()
 
 @dataclass(frozen=True)
 class Parameter:
-    """One constructor argument: its default and the claim that it must satisfy."""
+    """One constructor argument: its default and the claim that it must satisfy.
+
+    ``instead``: what to do where the claim itself is no help.
+    """
 
     name: str
     default: Any
     claim: str
     admits: Callable[[Any], bool]
+    instead: str | None = None
 
     def check(self, owner: str, value: Any) -> None:
         """Raise OutOfRangeError unless ``value`` satisfies the claim."""
@@ -46,7 +50,7 @@ class Parameter:
         if not fine:
             subject = f"{owner}: {self.name}"
             default = "" if self.default is REQUIRED else f" (default {self.default!r})"
-            remedy = f"give {self.claim}{default}"
+            remedy = self.instead or f"give {self.claim}{default}"
             raise OutOfRangeError(sentence(subject, self.claim, repr(value), remedy))
 
 

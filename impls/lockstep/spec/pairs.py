@@ -16,7 +16,10 @@ from lockstep.spec.errors import (
 
 __all__ = [
     "as_pairs",
+    "listed_pairs",
     "not_a_counter",
+    "refuse_complex",
+    "refuse_integers",
     "require_gradients",
     "require_indices",
     "require_like",
@@ -34,14 +37,7 @@ def as_pairs(grads_and_vars: Iterable[Any], owner: str) -> list[Pair]:
         MalformedPairsError: not iterable, or an entry is not a pair.
         NoGradientsError: the list is empty.
     """
-    if not isinstance(grads_and_vars, Iterable):
-        raise MalformedPairsError(_not_pairs(owner, repr(grads_and_vars)))
-    pairs: list[Pair] = []
-    for position, entry in enumerate(grads_and_vars):
-        if not isinstance(entry, (tuple, list)) or len(entry) != 2:
-            got = f"{type(entry).__name__} at position {position}"
-            raise MalformedPairsError(_not_pairs(owner, got))
-        pairs.append((entry[0], entry[1]))
+    pairs = listed_pairs(grads_and_vars, owner)
     if not pairs:
         raise NoGradientsError(
             sentence(
@@ -51,6 +47,19 @@ def as_pairs(grads_and_vars: Iterable[Any], owner: str) -> list[Pair]:
                 "pass what compute_gradients returned",
             )
         )
+    return pairs
+
+
+def listed_pairs(grads_and_vars: Iterable[Any], owner: str) -> list[Pair]:
+    """Do as :func:`as_pairs`, but let an empty list pass."""
+    if not isinstance(grads_and_vars, Iterable):
+        raise MalformedPairsError(_not_pairs(owner, repr(grads_and_vars)))
+    pairs: list[Pair] = []
+    for position, entry in enumerate(grads_and_vars):
+        if not isinstance(entry, (tuple, list)) or len(entry) != 2:
+            got = f"{type(entry).__name__} at position {position}"
+            raise MalformedPairsError(_not_pairs(owner, got))
+        pairs.append((entry[0], entry[1]))
     return pairs
 
 
@@ -106,6 +115,22 @@ def require_indices(owner: str, name: str, ends: tuple[int, int], count: int) ->
             expected = f"indices of the {count} rows of {name!r}"
             remedy = "count them from 0"
             raise OutOfRangeError(sentence(owner, expected, str(index), remedy))
+
+
+def refuse_integers(owner: str, dtypes: Iterable[str]) -> None:
+    """Raise DtypeError for gradients that a factor would round to whole numbers."""
+    for dtype in dtypes:
+        if "float" not in dtype and "complex" not in dtype:
+            expected, remedy = "floating-point gradients", "cast them first"
+            raise DtypeError(sentence(owner, expected, dtype, remedy))
+
+
+def refuse_complex(owner: str, dtypes: Iterable[str]) -> None:
+    """Raise DtypeError for gradients that would lose their imaginary parts."""
+    for dtype in dtypes:
+        if "complex" in dtype:
+            remedy = "pass their real and imaginary parts as two"
+            raise DtypeError(sentence(owner, "real gradients", dtype, remedy))
 
 
 def _not_pairs(owner: str, got: str) -> str:

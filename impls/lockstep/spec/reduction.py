@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
+from types import NoneType
 from typing import Any, Protocol
 
-from lockstep.spec.errors import NotReducedError, UnsupportedError, sentence
+from lockstep.spec.errors import (
+    NotReducedError,
+    OutOfRangeError,
+    UnsupportedError,
+    sentence,
+)
 
-__all__ = ["REDUCE", "Reduction", "not_reduced", "wrong_answer"]
+__all__ = ["REDUCE", "Reduction", "check_arguments", "check_engine", "wrong_answer"]
 
 REDUCE = "reduce_gradients"
+ENGINE = ("size", "any", "all_reduce")
+"""What a reduction has to have."""
 
 
 class Reduction(Protocol):
@@ -34,6 +43,29 @@ class Reduction(Protocol):
     def all_reduce(self, tensors: Sequence[Any]) -> Sequence[Any]:
         """Return, for each dense tensor, its mean over the ranks."""
         ...
+
+
+def check_arguments(on_horovod: Any, reduction: Any) -> None:
+    """Raise unless gradients are to be reduced, and by an engine."""
+    if not isinstance(on_horovod, Integral | NoneType):
+        expected, remedy = "True", "pass True where there are ranks"
+        text = sentence(f"{REDUCE}: on_horovod", expected, repr(on_horovod), remedy)
+        raise OutOfRangeError(text)
+    if not on_horovod:
+        raise not_reduced()
+    check_engine(reduction)
+
+
+def check_engine(reduction: Any, subject: str = f"{REDUCE}: reduction") -> None:
+    """Raise for an engine that lacks something; it is not asked for its size yet."""
+    missing = [part for part in ENGINE if part not in dir(reduction)]
+    is_class = isinstance(reduction, type)
+    if reduction is not None and (missing or is_class):
+        lacks = "which is no instance" if is_class else f"without {', '.join(missing)}"
+        kind = reduction.__name__ if is_class else f"a {type(reduction).__name__}"
+        expected, remedy = f"an engine with {', '.join(ENGINE)}", "see Reduction"
+        text = sentence(subject, expected, f"{kind}, {lacks}", remedy)
+        raise OutOfRangeError(text)
 
 
 def not_reduced() -> NotReducedError:

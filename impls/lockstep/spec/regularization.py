@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lockstep.spec.errors import (
@@ -13,11 +13,21 @@ from lockstep.spec.errors import (
     sentence,
 )
 
-__all__ = ["NAME", "chosen_losses", "no_collection", "not_scalar"]
+__all__ = ["NAME", "chosen_losses", "in_groups", "no_collection", "not_scalar"]
 
 FUNCTION = "get_regularization_loss"
 NAME = "total_regularization_loss"
 """What the total is called."""
+
+
+def in_groups(losses: Sequence[Any]) -> list[Sequence[Any]]:
+    """Split losses as TensorFlow adds them up: two to nine first, then eight by eight.
+
+    Each group is added up by itself, and then to the total.
+    """
+    first = (len(losses) - 2) % 8 + 2
+    starts = range(first, len(losses), 8)
+    return [losses[:first], *(losses[start : start + 8] for start in starts)]
 
 
 def chosen_losses(losses: Any, scope: str | None) -> list[Any]:
@@ -38,7 +48,8 @@ def chosen_losses(losses: Any, scope: str | None) -> list[Any]:
         named = losses.items()
         kept = [v for n, v in named if pattern is None or pattern.match(str(n))]
         return [value for value in kept if value is not None]
-    if isinstance(losses, str) or not isinstance(losses, Iterable):
+    one = isinstance(losses, str) or hasattr(losses, "dtype")
+    if one or not isinstance(losses, Iterable):
         remedy = "pass {name: loss}, or a list such as [loss]"
         expected, got = "a mapping or an iterable of losses", type(losses).__name__
         subject = f"{FUNCTION}: losses"

@@ -16,12 +16,14 @@ from lockstep.spec.errors import (
     sentence,
 )
 from lockstep.spec.lr_policies import dtype_name
+from lockstep.spec.reduction import check_engine
 from lockstep.spec.training_step import OWNER
 
 __all__ = [
     "check_flag",
     "check_given",
     "check_once",
+    "check_rate_function",
     "listed",
     "not_a_variable",
     "other_parameters",
@@ -30,9 +32,6 @@ __all__ = [
     "wrong_answer",
     "wrong_shape",
 ]
-
-ENGINE = ("size", "any", "all_reduce")
-"""What a reduction has to have."""
 
 
 def check_given(strict: bool, **given: Any) -> None:
@@ -49,9 +48,9 @@ def check_given(strict: bool, **given: Any) -> None:
             CHECKS[name](name, value)
 
 
-def check_rate_function(name: str, function: Any) -> None:
+def check_rate_function(name: str, function: Any, owner: str = OWNER) -> None:
     """Raise unless a function takes the steps and nothing else."""
-    subject, expected = f"{OWNER}: {name}", "a function from the steps to the rate"
+    subject, expected = f"{owner}: {name}", "a function from the steps to the rate"
     remedy = "write lambda step: 0.1, or functools.partial(policy, ...)"
     if not callable(function):
         simple = function is None or isinstance(function, bool | int | float | str)
@@ -108,15 +107,8 @@ def check_mapping(name: str, params: Any) -> None:
 
 
 def check_reduction(name: str, reduction: Any) -> None:
-    """Raise for an engine that lacks something; it is not asked for its size yet."""
-    missing = [part for part in ENGINE if part not in dir(reduction)]
-    is_class = isinstance(reduction, type)
-    if reduction is not None and (missing or is_class):
-        lacks = "which is no instance" if is_class else f"without {', '.join(missing)}"
-        kind = reduction.__name__ if is_class else f"a {type(reduction).__name__}"
-        expected, remedy = f"an engine with {', '.join(ENGINE)}", "see Reduction"
-        text = sentence(f"{OWNER}: {name}", expected, f"{kind}, {lacks}", remedy)
-        raise OutOfRangeError(text)
+    """Raise for an engine that lacks something."""
+    check_engine(reduction, f"{OWNER}: {name}")
 
 
 def check_model(name: str, model: Any) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from numbers import Integral
 from typing import Any, NamedTuple, Protocol
 
 from lockstep.spec.errors import DtypeError, sentence, unknown_name
+from lockstep.spec.ranges import require
 
 __all__ = [
     "DEFAULT_SUMMARIES",
@@ -15,6 +17,7 @@ __all__ = [
     "SummaryRecord",
     "check_recorder",
     "check_summaries",
+    "check_writer",
     "tag",
 ]
 
@@ -116,6 +119,25 @@ def check_summaries(summaries: Iterable[str] | None, owner: str) -> frozenset[st
         if name not in OPTIMIZER_SUMMARIES:
             raise unknown_name(f"{owner}: summaries", name, OPTIMIZER_SUMMARIES)
     return frozenset(names)
+
+
+def check_writer(writer: Any, global_step: Any, owner: str) -> None:
+    """Raise unless ``writer`` can be told scalars under this step.
+
+    Raises:
+        DtypeError: a TypeError; the writer is none, or is a class.
+        OutOfRangeError: a ValueError; the step is none.
+    """
+    is_class = isinstance(writer, type)
+    if is_class or not callable(getattr(writer, "add_scalar", None)):
+        got = f"the class {writer.__name__}" if is_class else repr(writer)
+        remedy = "pass torch.utils.tensorboard.SummaryWriter(folder)"
+        expected = "what has add_scalar and add_histogram"
+        raise DtypeError(sentence(f"{owner}: writer", expected, got, remedy))
+    counts = isinstance(global_step, Integral) and not isinstance(global_step, bool)
+    fine = global_step is None or (counts and global_step >= 0)
+    expected = "an int >= 0 or None"
+    require(owner, "global_step", global_step, fine, expected)
 
 
 def check_recorder(recorder: Any, owner: str) -> None:

@@ -6,9 +6,11 @@ from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
 from lockstep.spec.errors import (
     DtypeError,
     MalformedPairsError,
+    NotASequenceError,
     OutOfRangeError,
     UnknownNameError,
     UnsupportedError,
+    VarListError,
     sentence,
 )
 
@@ -20,6 +22,7 @@ __all__ = [
     "needs_closure",
     "not_a_counter",
     "not_a_gradient",
+    "not_a_group",
     "not_a_parameter",
     "not_a_variable",
     "not_differentiable",
@@ -42,6 +45,13 @@ def needs_closure(owner: str, opt: str) -> UnsupportedError:
         "use it by itself: each evaluation would need its own look at the gradients"
     )
     return UnsupportedError(sentence(owner, expected, got, remedy))
+
+
+def not_a_group(owner: str, got: str) -> NotASequenceError:
+    """What is no group of parameters: a TypeError."""
+    expected = "a dict with 'params', a list of parameters"
+    remedy = "pass {'params': [...]}, with other hyper-parameters beside it"
+    return NotASequenceError(sentence(owner, expected, got, remedy))
 
 
 def zero_rate(owner: str) -> OutOfRangeError:
@@ -136,6 +146,32 @@ def not_a_variable(owner: str, got: str) -> UnsupportedError:
     """An entry of ``var_list`` that is no tensor."""
     remedy = "pass the parameters themselves"
     return UnsupportedError(sentence(f"{owner}: var_list", "tensors", got, remedy))
+
+
+def bad_grad_loss(owner: str, got: str) -> MalformedPairsError:
+    """A ``grad_loss`` that is no gradient of a loss."""
+    remedy = "leave it out for 1"
+    expected = "a number, a tensor or None"
+    return MalformedPairsError(sentence(f"{owner}: grad_loss", expected, got, remedy))
+
+
+def not_listed(owner: str, got: str) -> VarListError:
+    """A ``var_list`` that lists nothing."""
+    remedy = "put the parameters into a list"
+    expected = "an iterable of parameters or None"
+    return VarListError(sentence(f"{owner}: var_list", expected, got, remedy))
+
+
+def not_a_closure(got: str) -> MalformedPairsError:
+    """What was given to ``step`` is no function."""
+    expected, remedy = "a function that computes the loss, or None", "call step()"
+    return MalformedPairsError(sentence("step: closure", expected, got, remedy))
+
+
+def not_a_module(owner: str, got: str) -> MalformedPairsError:
+    """A model that is none."""
+    expected, remedy = "a torch.nn.Module", "pass the model of the parameters"
+    return MalformedPairsError(sentence(f"{owner}.as_module", expected, got, remedy))
 
 
 def not_scalar(owner: str, shape: tuple[int, ...]) -> UnsupportedError:

@@ -10,10 +10,12 @@ from lockstep.interface import StepReport
 from lockstep.spec.errors import (
     AbsentAccumulatedError,
     LossNotCallableError,
+    NoGradientsError,
     OutOfRangeError,
     UnsupportedError,
     sentence,
 )
+from lockstep.spec.ranges import number_of
 
 __all__ = [
     "OWNER",
@@ -21,9 +23,9 @@ __all__ = [
     "absent_accumulated",
     "check_rate",
     "loss_not_callable",
+    "loss_of_others",
     "not_a_count",
     "other_iter_size",
-    "other_rule",
     "other_state",
     "report_accumulated",
     "report_applied",
@@ -32,6 +34,8 @@ __all__ = [
 ]
 
 OWNER = "optimize_loss"
+AT_MOST = 4
+"""How many names a sentence lists."""
 
 
 class DecayNow:
@@ -66,11 +70,7 @@ class DecayNow:
 
 def check_rate(rate: Any) -> None:
     """Raise unless a rate is a finite number >= 0."""
-    try:
-        fine = not isinstance(rate, str | bytes) and 0 <= float(rate) < math.inf
-    except (TypeError, ValueError):
-        fine = False
-    if not fine:
+    if not 0 <= number_of(rate) < math.inf:
         subject, expected = f"{OWNER}: learning_rate_decay_fn", "a finite rate >= 0"
         remedy = "return a number, such as lr_policies.poly_decay(global_step, ...)"
         raise OutOfRangeError(sentence(subject, expected, repr(rate), remedy))
@@ -113,6 +113,18 @@ def varying(name: str) -> UnsupportedError:
     return UnsupportedError(sentence(f"{OWNER}: iter_size", expected, got, remedy))
 
 
+def loss_of_others(names: Sequence[str]) -> NoGradientsError:
+    """A loss in which none of the parameters takes part, as in a copy of a step."""
+    shown = ", ".join(names[:AT_MOST]) + ", ..." * (len(names) > AT_MOST)
+    expected = "a loss that depends on a parameter of this step"
+    remedy = (
+        "check that it does; the loss of a deepcopy may still be that of the original "
+        "model: set step.loss to one of the copied parameters"
+    )
+    got = f"None as the gradient of every one of {shown}"
+    return NoGradientsError(sentence(f"{OWNER}: loss", expected, got, remedy))
+
+
 def other_state(got: str) -> UnsupportedError:
     """A saved state of something else."""
     expected = "what state_dict() of the same step object returned"
@@ -133,20 +145,6 @@ def other_iter_size(micro_step: int, iter_size: int) -> UnsupportedError:
     remedy = "make the step object with the iter_size that was saved"
     subject = f"{OWNER}: iter_size"
     return UnsupportedError(sentence(subject, expected, got, remedy))
-
-
-def other_rule(
-    optimizer: str, missing: Sequence[str], foreign: Sequence[str]
-) -> UnsupportedError:
-    """The state of another optimizer: it has other hyper-parameters."""
-    lacks = [f"without {', '.join(missing)}"] if missing else []
-    got = [*lacks, *([f"with {', '.join(foreign)}"] if foreign else [])]
-    expected = f"a state of {optimizer}"
-    remedy = "make the step object with the optimizer that was saved"
-    subject = f"{OWNER}: optimizer"
-    return UnsupportedError(
-        sentence(subject, expected, f"one {' and '.join(got)}", remedy)
-    )
 
 
 def report_accumulated(count: int, iter_size: int) -> StepReport:

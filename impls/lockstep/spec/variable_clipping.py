@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from lockstep.interface import StepReport
 from lockstep.spec.errors import (
     AxesError,
+    DtypeError,
     NotAnOptimizerError,
     OutOfRangeError,
     UnknownNameError,
@@ -17,10 +17,12 @@ from lockstep.spec.errors import (
     nearest,
     sentence,
 )
+from lockstep.spec.ranges import is_positive, number_of, require
 
 __all__ = [
     "check_max_norm",
     "check_name",
+    "check_norm_kind",
     "listed_axes",
     "listed_twice",
     "not_a_key",
@@ -45,19 +47,31 @@ def not_an_optimizer(opt: object, expected: str) -> NotAnOptimizerError:
     return NotAnOptimizerError(sentence(WRAPPER, f"a {expected}", got, remedy))
 
 
+def check_norm_kind(max_norm: Any, dtype: str | None, wanted: str) -> None:
+    """Strict: raise for text, and for a tensor of a dtype that is not the variable's.
+
+    Args:
+        max_norm: the norm.
+        dtype: of the norm; None if it is a number.
+        wanted: the dtype of the variable that is to be clipped.
+    """
+    found = repr(max_norm) if isinstance(max_norm, str | bytes) else None
+    if dtype is not None and dtype != wanted:
+        found = f"a tensor of {dtype}"
+    if found is not None:
+        expected = f"a number, or a tensor of {wanted}"
+        remedy = "cast it to the dtype of the variable"
+        raise DtypeError(sentence(f"{WRAPPER}: max_norm", expected, found, remedy))
+
+
 def check_max_norm(max_norm: Any) -> None:
     """Raise unless ``max_norm`` is a finite number > 0 (not called under strict).
 
     # Quirk: docs/differences.md#row-clip-range
     """
-    try:
-        fine = math.isfinite(max_norm) and max_norm > 0
-    except TypeError:
-        fine = False
-    if not fine:
-        remedy = "give the largest norm that a row may keep"
-        subject, expected = f"{WRAPPER}: max_norm", "a finite number > 0"
-        raise OutOfRangeError(sentence(subject, expected, repr(max_norm), remedy))
+    fine = is_positive(number_of(max_norm))
+    remedy = "give the largest norm that a row may keep"
+    require(WRAPPER, "max_norm", max_norm, fine, "a finite number > 0", remedy)
 
 
 def check_name(name: Any) -> None:
@@ -151,9 +165,14 @@ def listed_twice(name: str) -> UnsupportedError:
     )
 
 
-def several_variables(name: str) -> UnsupportedError:
-    """Build the error for a name that several variables have."""
-    remedy = "give them names of their own, or use variable.value.ref() as keys"
+def several_variables(
+    name: str, keys: str = "use variable.value.ref() as keys"
+) -> UnsupportedError:
+    """Build the error for a name that several variables have.
+
+    ``keys``: what else may stand for a variable on this host.
+    """
+    remedy = f"give them names of their own, or {keys}"
     return UnsupportedError(
         sentence(DIMS, f"one variable of the name {name!r}", "several", remedy)
     )

@@ -70,11 +70,11 @@ class AdamWOptimizer(tf.compat.v1.train.AdamOptimizer):
         self._weight_decay_tensor = tf.convert_to_tensor(decay, name="weight_decay")
 
     def _apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
-        with tf.control_dependencies([self._decay(var)]):
+        with tf.control_dependencies([self._decay(var, grad)]):
             return super()._apply_dense(grad, var)
 
     def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
-        with tf.control_dependencies([self._decay(var)]):
+        with tf.control_dependencies([self._decay(var, grad)]):
             return super()._resource_apply_dense(grad, var)
 
     def _apply_sparse_shared(
@@ -84,14 +84,20 @@ class AdamWOptimizer(tf.compat.v1.train.AdamOptimizer):
         indices: tf.Tensor,
         scatter_add: Callable[[tf.Variable, tf.Tensor, tf.Tensor], tf.Tensor],
     ) -> tf.Operation:
-        share = self._share(tf.gather(var, indices))
+        with tf.control_dependencies([grad]):
+            share = self._share(tf.gather(var, indices))
         with tf.control_dependencies([scatter_add(var, indices, -share)]):
             return super()._apply_sparse_shared(grad, var, indices, scatter_add)
 
-    def _decay(self, var: tf.Variable) -> tf.Operation:
-        return var.assign_sub(
-            self._share(var), use_locking=self._use_locking, read_value=False
-        )
+    def _decay(self, var: tf.Variable, grad: tf.Tensor) -> tf.Operation:
+        """Decay a variable once its gradient is there.
+
+        # Quirk: docs/differences.md#larc-adamw. Whatever the gradient was made of, such
+        # as the norm of the weight, is read before.
+        """
+        with tf.control_dependencies([grad]):
+            share = self._share(var)
+        return var.assign_sub(share, use_locking=self._use_locking, read_value=False)
 
     def _share(self, weights: tf.Tensor | tf.Variable) -> tf.Tensor:
         """Return the part of ``weights`` that decays, in their own dtype."""

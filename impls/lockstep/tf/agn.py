@@ -67,7 +67,7 @@ class AGNOptimizer(SharingWrapper):
         commit: ``"gradient"`` or ``"delta"``.
         strict: as the original: pairs from a one-shot iterator are refused, arguments
             are not checked, ``local_step`` is on the device around, ``get_slot`` and
-            ``variables()`` see nothing.
+            ``variables()`` see nothing, row clipping inside leaves shared rows alone.
 
     Attributes:
         inner_optimizer: ``optimizer``.
@@ -219,6 +219,7 @@ class AGNOptimizer(SharingWrapper):
         # What is pushed are these tensors: a variable written in between would race.
         means = mean_changes(gathered, self.communication_period)
         centers = self._centers(variables)
+        # Quirk: docs/differences.md#agn-row-clipping. Strict: shared ones have none.
         if not self.strict:
             share_row_limits(zip(variables, centers, strict=True), self.inner_optimizer)
         pushed = self._push(means, centers)

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lockstep.spec import agn as words
+from lockstep.spec import agn_center as words
 from lockstep.spec import agn_getter, tf_host
 from lockstep.spec.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
 from lockstep.tf.getter_parts import entries_of, parts_of, refuse_race, zeros_like

@@ -28,6 +28,11 @@ class LossScale(tf.Module):
     good_steps: Any = 0
     least: float = math.inf
 
+    def __init__(self) -> None:
+        if type(self) is LossScale:
+            raise words.abstract_scale()
+        super().__init__()
+
     def __call__(self) -> tf.Tensor:
         """Return the scale of the next step: float32, 0-d."""
         raise NotImplementedError
@@ -44,6 +49,17 @@ class LossScale(tf.Module):
         """
         return tf.no_op()
 
+    def _add_weight(
+        self, name: str, initial_value: Any, dtype: Any = None
+    ) -> tf.Variable:
+        """Make a variable of a scale of a user's own, under the original's name.
+
+        Checkpoints of objects find it as ``name``.
+        """
+        variable = state_variable(name, initial_value, dtype)
+        self._track_trackable(variable, name)
+        return variable
+
     def at_floor(self) -> tf.Tensor:
         """Say whether no overflow can make the scale smaller: bool, 0-d."""
         return self() <= self.least
@@ -55,7 +71,7 @@ class LossScale(tf.Module):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Make a loss scale from what ``get_config`` returned."""
-        return cls(**config)
+        return cls(**words.checked_config(cls, config))
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{key}={value}" for key, value in self.get_config().items())
@@ -66,8 +82,9 @@ class FixedLossScale(LossScale):
     """A loss scale that never moves.
 
     Args:
-        loss_scale_value: the factor, an int or float >= 1; NaN and infinity pass.
-        strict: an optimizer that scales by it applies what is not finite.
+        loss_scale_value: the factor, a number >= 1 that float32 can hold.
+        strict: NaN, infinity and bools pass, too; an optimizer that scales by it
+            applies what is not finite.
 
     Raises:
         OutOfRangeError: a ValueError; no number, or one that is out of range.
@@ -81,7 +98,7 @@ class FixedLossScale(LossScale):
     """
 
     def __init__(self, loss_scale_value: float, strict: bool = False) -> None:
-        self._value = words.fixed_value(loss_scale_value)
+        self._value = words.fixed_value(loss_scale_value, strict)
         super().__init__()
         self.strict = strict
 
@@ -279,7 +296,7 @@ def lacks_shape(gradient: Gradient) -> bool:
     return isinstance(gradient, tf.IndexedSlices) and gradient.dense_shape is None
 
 
-def state_variable(name: str, value: float, dtype: tf.DType) -> tf.Variable:
+def state_variable(name: str, value: Any, dtype: Any) -> tf.Variable:
     """Make a variable that conditions can change under any behaviour of TensorFlow."""
     return tf.compat.v1.Variable(
         value, trainable=False, name=name, dtype=dtype, use_resource=True

@@ -22,7 +22,7 @@ from lockstep.tf.pairs import (
     refuse_replicas,
 )
 from lockstep.tf.scaled_loss import refuse_half, scaled, unscaled
-from lockstep.tf.skipping import SkippingWrapper
+from lockstep.tf.skipping import SkippingWrapper, Update
 from lockstep.tf.wrapper import Optimizer, checked_loss, is_keras
 
 __all__ = ["MixedPrecisionLossScaleOptimizer"]
@@ -177,10 +177,48 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         refuse_replicas(words.WRAPPER, self.strict)
         global_step = as_counter(global_step, words.WRAPPER, self.strict)
 
-        def update(pairs: Pairs) -> tf.Operation | None:
-            return self.inner_optimizer.apply_gradients(pairs, global_step, name)
+        # The original's name, which wrappers inside give to what they make.
+        renames = self.strict and self.skips
+        inner_name = f"{name or self.get_name()}-wrapped" if renames else name
 
+        def update(pairs: Pairs) -> tf.Operation | None:
+            return self.inner_optimizer.apply_gradients(pairs, global_step, inner_name)
+
+        if renames and tf.distribute.get_strategy().num_replicas_in_sync > 1:
+            return self._apply_among_replicas(pairs, update, name)
         return self.apply_or_skip(pairs, update, global_step, name)
+
+    def _apply_among_replicas(
+        self, pairs: Pairs, update: Update, name: str | None
+    ) -> tf.Operation | None:
+        """Let all replicas take a step or none; the gradients of each are looked at.
+
+        Only under strict: by default several replicas are refused.
+        """
+
+        def flag(pairs: Pairs) -> tf.Tensor:
+            return tf.cast(self.judge(pairs).finite, tf.float32)
+
+        def step(strategy: Any, pairs: Pairs) -> tf.Operation | None:
+            replicas = strategy.extended
+            with self._old_scope():
+                flags = replicas.call_for_each_replica(flag, args=(pairs,))
+                count = strategy.reduce(tf.distribute.ReduceOp.SUM, flags, axis=None)
+                finite = tf.equal(count, float(strategy.num_replicas_in_sync))
+
+            def run() -> tf.Operation | None:
+                done = replicas.call_for_each_replica(update, args=(pairs,))
+                with tf.control_dependencies([strategy.group(done)]):
+                    return tf.no_op()
+
+            with self._old_scope() as holding:
+                done = tf.cond(finite, run, tf.no_op, name=holding)
+            with tf.control_dependencies([done]):
+                moved = self.scale_object.move(finite)
+            return tf.group(done, moved, name=name or self.get_name())
+
+        context = tf.distribute.get_replica_context()
+        return context.merge_call(step, args=(tuple(pairs),))
 
     @property
     def skips(self) -> bool:

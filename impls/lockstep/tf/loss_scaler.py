@@ -8,15 +8,18 @@ from typing import Any, ClassVar
 import tensorflow as tf
 
 from lockstep.spec import automatic_scaler as words
-from lockstep.tf.core.backoff import BackoffState, start_backoff, step_backoff
+from lockstep.spec.pairs import listed_pairs
+from lockstep.tf.core.automatic_scale import (
+    as_amax,
+    dtype_of,
+    start_scale,
+    step_scale,
+)
 from lockstep.tf.core.largest import find_largest
-from lockstep.tf.core.logmax import LogMaxState, start_logmax, step_logmax
 from lockstep.tf.loss_scale import state_variable
 from lockstep.tf.pairs import as_gradient, name_of
 
 __all__ = ["AutomaticLossScaler"]
-
-State = BackoffState | LogMaxState
 
 
 class AutomaticLossScaler(tf.Module):
@@ -57,8 +60,7 @@ class AutomaticLossScaler(tf.Module):
         self.policy = words.automatic_policy(self.algorithm, params, strict)
         super().__init__()
         self.strict = strict
-        start = start_backoff if self.algorithm == "backoff" else start_logmax
-        first = start(self.policy)
+        first = start_scale(self.algorithm, self.policy)
         self._kind = type(first)
         with tf.init_scope():
             self._state = {
@@ -95,26 +97,16 @@ class AutomaticLossScaler(tf.Module):
         Raises:
             DtypeError: a TypeError; strict, an ``amax`` that is not float32.
         """
-        has_nan = tf.convert_to_tensor(has_nan, tf.bool)
-        amax = self.largest(amax)
+        words.check_update(has_nan, amax, self.strict)
+        has_nan = tf.cast(has_nan, tf.bool)
+        amax = as_amax(amax, self.strict and self.algorithm == "logmax")
         before = self._kind(*(v.read_value() for v in self._state.values()))
-        if isinstance(before, BackoffState):
-            after: State = step_backoff(self.policy, before, has_nan, amax)
-        else:
-            after = step_logmax(self.policy, before, has_nan, amax)
+        after = step_scale(self.policy, before, has_nan, amax)
         pairs = zip(self._state.values(), after, strict=True)
         moved = [variable.assign(value, read_value=False) for variable, value in pairs]
         done = [] if tf.executing_eagerly() else moved
         with tf.control_dependencies(done):
             return tf.identity(after.iteration)
-
-    def largest(self, amax: Any) -> tf.Tensor:
-        """Return ``amax`` as float32."""
-        if not tf.is_tensor(amax):
-            return tf.constant(amax, tf.float32)
-        if self.strict and self.algorithm == "logmax":
-            words.check_amax_dtype(amax.dtype.name)
-        return tf.cast(amax, tf.float32)
 
     @staticmethod
     def check_grads(
@@ -128,7 +120,7 @@ class AutomaticLossScaler(tf.Module):
         Raises:
             DtypeError: a TypeError; the gradients have several dtypes.
         """
-        pairs = list(grads_and_vars)
+        pairs = listed_pairs(grads_and_vars, words.CHECK_GRADS)
         gradients = [as_gradient(g, name_of(v), words.SCALER) for g, v in pairs]
         values = [values_of(g) for g in gradients if g is not None]
         words.check_check_grads_dtypes([value.dtype.name for value in values])
@@ -138,8 +130,3 @@ class AutomaticLossScaler(tf.Module):
 def values_of(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
     """Return the stored elements of a gradient."""
     return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient
-
-
-def dtype_of(name: str) -> tf.DType:
-    """Return the dtype of a part of the state."""
-    return tf.int64 if name in ("iteration", "last_overflow_iteration") else tf.float32

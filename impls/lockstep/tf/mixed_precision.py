@@ -133,6 +133,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     def _make_masters(self, variables: Iterable[Any], anew: bool = False) -> None:
         """Make masters that are missing, or all of them ``anew``."""
         made = self._copies.make(variables, anew)
+        # Quirk: docs/differences.md#masters-row-clipping
         if not self.strict:
             share_row_limits(made, self.inner_optimizer)
 
@@ -232,7 +233,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
         """
         pairs = check_pairs(grads_and_vars, words.WRAPPER)
-        refuse_replicas(words.WRAPPER, self.strict)
+        refuse_replicas(words.WRAPPER, self.strict and not self.skips)
         pairs = pairs if self.strict else self._of_masters(pairs)
         global_step = as_counter(global_step, words.WRAPPER, self.strict)
 

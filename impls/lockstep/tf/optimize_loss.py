@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -15,6 +14,7 @@ from lockstep.spec.reduction import Reduction
 from lockstep.spec.summaries import check_summaries
 from lockstep.tf.adamw import AdamWOptimizer
 from lockstep.tf.core import step_summaries as telling
+from lockstep.tf.core.step_arguments import Makers, find_trained
 from lockstep.tf.core.step_task import Task
 from lockstep.tf.ftrl import FtrlOptimizer
 from lockstep.tf.hooks import base_of
@@ -40,6 +40,7 @@ OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
     "AdamW": AdamWOptimizer,
 }
 """The names that ``optimize_loss`` takes, and their classes."""
+MAKERS = Makers(OPTIMIZER_CLS_NAMES, Optimizer, "tf.compat.v1.train.Optimizer")
 
 SCOPE = "Loss_Optimization"
 """The scope that the original makes its variables in, so in checkpoints of old code."""
@@ -111,7 +112,7 @@ def optimize_loss(
             with the default summaries; a named scaler is made also without "mixed".
 
     Returns:
-        In a graph the loss, evaluated after the update, whose attribute
+        In a graph the loss before the update, told after it, whose attribute
         ``training_step`` is the step; operations of the collection UPDATE_OPS run
         before it. Otherwise the step: see
         :class:`~lockstep.tf.training_step.TrainingStep`; for variables of a strategy
@@ -154,37 +155,28 @@ def optimize_loss(
         has_flag=skip_update_ph is not None,
         strict=strict,
     )
-    border.check_given(
-        strict,
-        learning_rate_decay_fn=learning_rate_decay_fn,
+    task = Task(
+        settings=settings,
+        loss=loss,
+        optimizer=optimizer,
         optimizer_params=optimizer_params,
-        loss_scaling_params=loss_scaling_params,
+        learning_rate_decay_fn=learning_rate_decay_fn,
+        summaries=check_summaries(summaries, words.OWNER),
         skip_update_ph=skip_update_ph,
         model=model,
         reduction=reduction,
     )
-    names = check_summaries(summaries, words.OWNER)
     if not callable(loss) and not builds_graph():
         raise words.loss_not_callable(loss)
-    task = Task(
-        settings,
-        loss,
-        learning_rate_decay_fn,
-        names,
-        skip_update_ph,
-        model,
-        reduction,
-    )
     variables = trained(var_list, model)
     if not strict:
         border.check_once(variables, name_of)
     copies = copies_of(variables, on_horovod)
     steps = [TrainingStep(task, variables) for variables in copies]
-    given = optimizer, optimizer_params, loss_scaling_params
     if builds_graph():
-        return build(steps[0], partial(assemble, steps[0], *given))
+        return build(steps[0])
     for step in steps:
-        assemble(step, *given)
+        assemble(step)
     return steps[0] if len(steps) == 1 else replicated(steps)
 
 
@@ -196,72 +188,45 @@ def replicated(steps: list[TrainingStep]) -> ReplicatedStep:
     return ReplicatedStep(steps)
 
 
-def build(step: TrainingStep, make: Callable[[], None]) -> tf.Tensor:
+def build(step: TrainingStep) -> tf.Tensor:
     """Build a step into the graph, and the operations that tell of it."""
     step._rate = step.next_rate()
     with v1.variable_scope(SCOPE):
         loss = step.task.loss
         with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
             loss = tf.identity(loss() if callable(loss) else loss)
-        make()
+        assemble(step)
         done = step.build(loss)
     telling.tell_graph(step.record)
     done.training_step = step
     return done
 
 
-def assemble(
-    step: TrainingStep,
-    optimizer: Any,
-    optimizer_params: Mapping[str, Any] | None,
-    loss_scaling_params: Mapping[str, Any] | None,
-) -> None:
+def assemble(step: TrainingStep) -> None:
     """Make the optimizer of a step, and its loss scaler."""
     settings = step.settings
-    base = make_optimizer(step, optimizer, optimizer_params)
+    base = make_optimizer(step)
     words.check_stack(settings, base)
+    scale, strict = settings.loss_scaling, settings.strict
     if settings.makes_scaler:
-        name = settings.loss_scaling
-        step.scaler = AutomaticLossScaler(name, loss_scaling_params, settings.strict)
+        params = settings.loss_scaling_params
+        scale = step.scaler = AutomaticLossScaler(scale, params, strict)
     step.optimizer = base
     if settings.mixed:
-        scale = settings.loss_scaling if step.scaler is None else step.scaler
-        strict = settings.strict
         step.optimizer = MixedPrecisionOptimizerWrapper(base, scale, strict=strict)
 
 
 def trained(var_list: Any, model: Any) -> list[tf.Variable]:
     """Return the variables to train."""
-    chosen = var_list
-    if chosen is None:
-        chosen = getattr(model, "trainable_variables", None)
-    if chosen is None and builds_graph():
-        chosen = v1.trainable_variables()
-    nested = chosen is None or isinstance(as_variable(chosen), tf.Variable | Mapping)
-    if not nested:
-        chosen = border.listed(chosen, tf.Tensor)
-    found = [
-        as_variable(entry)
-        for entry in tf.nest.flatten(() if chosen is None else chosen)
-    ]
-    for entry in found:
-        if not isinstance(entry, tf.Variable):
-            raise border.not_a_variable("variables", entry)
-    if not found and var_list is None and model is not None:
-        expected = "a model with trainable variables"
-        raise border.untrainable(model, expected, "trainable_variables")
-    if not found:
-        got = "neither" if var_list is None else "an empty list"
-        raise words.no_variables("variables, or a model that has some", got)
-    return found
+    default = v1.trainable_variables() if builds_graph() else ()
+    return find_trained(var_list, model, default, tf.Variable, as_variable)
 
 
-def make_optimizer(
-    step: TrainingStep, optimizer: Any, optimizer_params: Mapping[str, Any] | None
-) -> Optimizer:
+def make_optimizer(step: TrainingStep) -> Optimizer:
     """Make the optimizer from its name or class; by default take one that is made."""
+    optimizer, params = step.task.optimizer, step.task.optimizer_params
     strict = step.settings.strict
-    arguments = words.arguments_for(optimizer, optimizer_params, strict, "tf")
+    arguments = words.arguments_for(optimizer, params, strict, "tf")
     if isinstance(optimizer, Optimizer):
         # Quirk: docs/differences.md#optimize-loss-instance
         if strict or arguments:
@@ -273,26 +238,10 @@ def make_optimizer(
         arguments["weight_decay"] = decay
         if strict:
             # Quirk: docs/differences.md#optimize-loss-dict
-            now = decay if builds_graph() else words.DecayNow(decay)
-            optimizer_params["weight_decay"] = now
-    make = make_of(optimizer, strict)
-    if not callable(make):
-        raise words.not_an_optimizer(optimizer, "tf.compat.v1.train.Optimizer")
-    words.check_maker(make)
+            params["weight_decay"] = decay if builds_graph() else words.DecayNow(decay)
     rate = step._rate if builds_graph() else float(step.next_rate())
-    made = make(**{words.rate_argument(make): rate}, **arguments)
-    if not isinstance(made, Optimizer):
-        raise words.not_an_optimizer(made, "tf.compat.v1.train.Optimizer")
+    made = MAKERS.make(optimizer, rate, arguments, strict)
     return made if builds_graph() else with_free_rate(made)
-
-
-def make_of(optimizer: Any, strict: bool) -> Any:
-    """Return what makes an optimizer: the class of a name, or what was given."""
-    if not isinstance(optimizer, str):
-        return optimizer
-    make = OPTIMIZER_CLS_NAMES[optimizer]
-    checks = optimizer in (words.DECAYING, "Ftrl")
-    return partial(make, strict=True) if strict and checks else make
 
 
 def with_free_rate(optimizer: Optimizer) -> Optimizer:

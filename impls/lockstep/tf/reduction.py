@@ -42,6 +42,7 @@ def reduce_gradients(
 
     Raises:
         NotReducedError: a NotImplementedError; ``on_horovod`` is False.
+        OutOfRangeError: a ValueError; it is no bool, or ``reduction`` no engine.
         CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
         MalformedPairsError, NoGradientsError: not pairs, or none.
 
@@ -53,8 +54,7 @@ def reduce_gradients(
         >>> pairs[0][0].numpy().tolist()
         [1.0, 1.0]
     """
-    if not on_horovod:
-        raise words.not_reduced()
+    words.check_arguments(on_horovod, reduction)
     entries, variables = as_entries(grads_and_vars, words.REDUCE)
     means = mean_gradients(
         [entry.gradient for entry in entries],

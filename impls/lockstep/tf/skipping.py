@@ -18,7 +18,7 @@ from lockstep.tf.loss_scale import state_variable
 from lockstep.tf.pairs import Pairs, name_of
 from lockstep.tf.wrapper import Optimizer, Wrapper, as_train_op
 
-__all__ = ["SkippingWrapper"]
+__all__ = ["SkippingWrapper", "Update"]
 
 Update = Callable[[Pairs], tf.Operation | None]
 
@@ -131,30 +131,43 @@ class SkippingWrapper(Wrapper):
         return as_train_op(lambda: self._apply_in_graph(pairs, update, name))
 
     def _apply_in_graph(self, pairs: Pairs, update: Update, name: str | None) -> Any:
-        with self._old_scope():
+        with self._old_scope() as moving:
             verdict = self.judge(pairs)
-        with self._old_scope():
-            self.create_slots([v for g, v in pairs if g is not None])
 
         def run() -> tf.Operation | None:
             with tf.control_dependencies([update(verdict.clipped(pairs))]):
                 return tf.no_op()
 
-        done = tf.cond(verdict.finite, run, tf.no_op)
-        with tf.control_dependencies([done]):
+        with self._old_scope() as holding:
+            if not self._makes_slots_late():
+                self.create_slots([v for g, v in pairs if g is not None])
+        done = tf.cond(verdict.finite, run, tf.no_op, name=holding)
+        with tf.control_dependencies([done]), self._old_scope(moving):
             moved = self.move_scale(verdict)
         with tf.control_dependencies([moved]):
             told = tf.no_op() if self.strict else self.watch.count_in_graph(verdict)
         return tf.group(done, moved, told, name=name or self.get_name())
 
-    def _old_scope(self) -> contextlib.AbstractContextManager[Any]:
-        """Name what is made as the original did, in the second of its conditions.
+    def _old_scope(
+        self, name: str | None = "cond"
+    ) -> contextlib.AbstractContextManager[Any]:
+        """Name what is made as the original's next condition did, or go back to one.
 
-        Checkpoints of old code have ``cond_1/beta1_power`` for the power of an Adam.
+        It had two: one moved the scale, the other held the update. Checkpoints of old
+        code have ``cond_1/beta1_power`` for the power of an Adam, and
+        ``cond_3/beta1_power`` for that of a second one.
         """
         if not self.strict:
             return contextlib.nullcontext()
-        return tf.compat.v1.name_scope("cond")
+        return tf.compat.v1.name_scope(name)
+
+    def _makes_slots_late(self) -> bool:
+        """Say whether the update makes its slots itself, in the original's condition.
+
+        Only there do wrappers inside give them the names that they had. Branches of
+        control flow v2 are functions, and name what they make otherwise.
+        """
+        return self.strict and not tf.compat.v1.control_flow_v2_enabled()
 
     def _apply_eagerly(self, pairs: Pairs, update: Update) -> tf.Operation | None:
         before, verdict = float(self.loss_scale), self.judge(pairs)

@@ -27,6 +27,8 @@ from lockstep.tf import (
     reduce_gradients,
 )
 from lockstep.tf.center import Center
+from lockstep.tf.variable_map import VariableMap
+from lockstep.tf.wrapper import old_name
 
 __all__ = [
     "OPTIMIZER_CLS_NAMES",
@@ -67,12 +69,20 @@ __all__ = [
 class MultitaskOptimizerWrapper(default.MultitaskOptimizerWrapper):
     """The wrapper with ``strict=True``."""
 
+    _opt = old_name("inner_optimizer")
+
     def __init__(self, opt: tf.compat.v1.train.Optimizer) -> None:
         super().__init__(opt, strict=True)
 
 
 class VariableClippingOptimizer(default.VariableClippingOptimizer):
     """The row-clipping wrapper with ``strict=True``."""
+
+    _opt = old_name("inner_optimizer")
+    _max_norm = old_name("max_norm")
+    _vars_to_clip_dims = property(
+        lambda own: VariableMap({k: list(v) for k, v in own.axes_by_variable.items()})
+    )
 
     def __init__(
         self,
@@ -115,6 +125,9 @@ class DynamicLossScale(default.DynamicLossScale):
 
 class MixedPrecisionLossScaleOptimizer(default.MixedPrecisionLossScaleOptimizer):
     """The loss-scaling wrapper with ``strict=True``."""
+
+    _optimizer = old_name("inner_optimizer")
+    _loss_scale = old_name("scale_object")
 
     def __init__(self, opt: tf.compat.v1.train.Optimizer, loss_scale: Any) -> None:
         super().__init__(opt, loss_scale, strict=True)

@@ -10,10 +10,9 @@ import tensorflow as tf
 from lockstep.interface import StepReport
 from lockstep.spec import optimize_loss as words
 from lockstep.spec import tf_host
-from lockstep.spec.summaries import Summaries, SummaryRecord
+from lockstep.spec.summaries import SummaryRecord
 from lockstep.tf.core import step_summaries as telling
 from lockstep.tf.core.accumulators import Accumulators
-from lockstep.tf.core.finite import finite_flags
 from lockstep.tf.core.step_task import Task
 from lockstep.tf.hooks import base_of, require_resources
 from lockstep.tf.loss_scale import state_variable
@@ -115,11 +114,14 @@ class TrainingStep(tf.Module):
         return values[-1]
 
     def build(self, loss: tf.Tensor) -> tf.Tensor:
-        """Build the step into the graph: its loss, evaluated after the update."""
+        """Build the step into the graph: the loss before the update, told after it."""
         pairs = self.optimizer.compute_gradients(
             loss, self.trained, colocate_gradients_with_ops=True
         )
-        updated = as_train_op(lambda: self.advance(pairs))
+        # A loss that no gradient reads would be computed before the update or after it.
+        # Quirk: docs/differences.md#optimize-loss-value
+        with tf.control_dependencies([loss]):
+            updated = as_train_op(lambda: self.advance(pairs))
         with tf.control_dependencies([updated]):
             return tf.identity(loss, name="train_loss")
 
@@ -220,28 +222,19 @@ class TrainingStep(tf.Module):
         return done
 
     def fits(self, pairs: Pairs, record: SummaryRecord | None) -> bool | tf.Tensor:
-        """Say whether gradients are finite, where a step that is not is skipped.
-
-        Where nobody needs to know, clipping leaves something that is not finite, so the
-        step is skipped all the same.
-        """
-        is_told = record is not None
-        if builds_graph() or not self.task.fits_asked(self.pipeline, is_told):
+        """Say whether gradients are finite, where a step that is not is skipped."""
+        if builds_graph():
             return True
         present = [g for g, _ in pairs if g is not None]
-        finite = tf.reduce_all(finite_flags(present))
-        return bool(finite) if tf.executing_eagerly() else finite
+        return self.task.fits(self.pipeline, record is not None, present)
 
     def post_process(self, pairs: Pairs, record: SummaryRecord | None) -> Pairs:
         """Clip or scale by LARC; record what was asked for."""
-        settings, names = self.settings, self.task.summaries
-        told = Summaries(names, record)
-        told.scalar("learning_rate", "learning_rate", self._rate)
-        if "unscale" in self.pipeline and told.wants("loss_scale"):
-            told.scalar("loss_scale", "loss_scale", self.optimizer.loss_scale)
+        settings, task = self.settings, self.task
+        task.tell(record, self.pipeline, self._rate, self.optimizer)
         return post_process_gradients(
             pairs,
-            sorted(names),
+            sorted(task.summaries),
             self._rate,
             settings.clip_gradients,
             settings.larc_params,

@@ -164,6 +164,10 @@ class VariableClippingOptimizer(Wrapper):
         listed = [(g, v) for g, v in pairs if g is not None and v.ref() in axes_of]
         for _, variable in listed:
             resolved(variable, axes_of[variable.ref()])
+            if self.strict:
+                kind = self.max_norm.dtype.name if tf.is_tensor(self.max_norm) else None
+                wanted = variable.dtype.base_dtype.name
+                words.check_norm_kind(self.max_norm, kind, wanted)
         return listed
 
     def clip(

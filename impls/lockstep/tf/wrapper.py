@@ -19,6 +19,7 @@ __all__ = [
     "checked_loss",
     "is_keras",
     "listed",
+    "old_name",
 ]
 
 Optimizer = tf.compat.v1.train.Optimizer
@@ -198,6 +199,11 @@ def listed(var_list: Any, owner: str) -> list[tf.Variable]:
         if not isinstance(variable, tf.Variable):
             raise not_listed(owner, variable)
     return found
+
+
+def old_name(attribute: str) -> Any:
+    """Return a property: ``attribute`` as the original called it, to be read only."""
+    return property(lambda wrapper: getattr(wrapper, attribute))
 
 
 def is_keras(optimizer: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -18,62 +17,18 @@ from lockstep.keras3 import (
     VariableClippingOptimizer,
 )
 from lockstep.keras3 import strict as keras3_strict
+from lockstep.keras3.tests.agn_workers import (
+    INPUTS,
+    TARGETS,
+    model,
+    same,
+    shared,
+    single,
+    step,
+    weights,
+    worker_of,
+)
 from lockstep.spec.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
-
-INPUTS = np.float32([[1, 2], [3, -1], [0, 1], [2, 2]])
-TARGETS = np.float32([[1], [-1], [2], [0]])
-
-
-def model(seed: int = 0) -> keras.Model:
-    keras.utils.set_random_seed(seed)
-    inputs = keras.Input((2,))
-    hidden = keras.layers.Dense(3, "tanh", name="hidden")(inputs)
-    return keras.Model(inputs, keras.layers.Dense(1, name="head")(hidden))
-
-
-def worker_of(trained: keras.Model, center: Any = None, **options: Any) -> Any:
-    """Return a worker that trains a model, every other step with the others."""
-    names = options.pop("names", keras3)
-    rule = options.pop("rule", None) or keras.optimizers.SGD(0.125, momentum=0.5)
-    getter = names.AGNCustomGetter("/cpu:0", center)
-    getter(trained)
-    period = options.pop("communication_period", 2)
-    return names.AGNOptimizer(rule, 2, getter, period, **options)
-
-
-def single(
-    rule: Any = None, value: Any = (1.0, 2.0), **options: Any
-) -> tuple[keras.Variable, Any]:
-    """Return a variable and a worker that trains it."""
-    variable = keras.Variable(np.float32(value), name="w")
-    names = options.pop("names", keras3)
-    getter = names.AGNCustomGetter("/cpu:0")
-    getter([variable])
-    rule = rule or keras.optimizers.SGD(0.5)
-    return variable, names.AGNOptimizer(rule, 1, getter, **options)
-
-
-def weights(trained: keras.Model) -> list[Any]:
-    return [v.numpy() for v in trained.trainable_variables]
-
-
-def shared(worker: Any) -> list[Any]:
-    return [v.numpy() for v in worker.custom_getter.center.shared.values()]
-
-
-def same(one: list[Any], other: list[Any]) -> bool:
-    return all(a.tobytes() == b.tobytes() for a, b in zip(one, other, strict=True))
-
-
-def step(trained: keras.Model, worker: Any, row: int) -> None:
-    """Train on one row."""
-    with tf.GradientTape() as tape:
-        loss = keras.ops.mean(
-            (trained(INPUTS[row : row + 1]) - TARGETS[row : row + 1]) ** 2
-        )
-    variables = trained.trainable_variables
-    values = [variable.value for variable in variables]
-    worker.apply(tape.gradient(loss, values), variables)
 
 
 def test_workers_of_one_process_share_one_center() -> None:
@@ -140,69 +95,11 @@ def test_the_hook_starts_a_late_joiner_from_the_center() -> None:
     assert same(weights(late), shared(one))
 
 
-# Keras turns a variable into an array as NumPy 2 does not like it.
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-@pytest.mark.parametrize("names", [keras3, keras3_strict], ids=["default", "strict"])
-@pytest.mark.parametrize("rule", ["SGD", "Adam"])
-def test_a_saved_model_goes_on_as_if_it_had_not_been(
-    tmp_path: Path, rule: str, names: Any
-) -> None:
-    made = getattr(keras.optimizers, rule)(0.125)
-    trained = model()
-    worker = worker_of(trained, names=names, rule=made, communication_period=3)
-    trained.compile(worker, "mse")
-    # Not fit, which hands over an iterator of pairs: strict refuses one.
-    for row in range(4):
-        step(trained, worker, row)
-    trained.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    assert isinstance(loaded.optimizer, names.AGNOptimizer)
-    assert int(loaded.optimizer.local_step) == 4
-    assert same(shared(loaded.optimizer), shared(worker))
-    for each in (trained, loaded):
-        for row in range(4):
-            step(each, each.optimizer, row)
-    assert same(weights(loaded), weights(trained))
-    assert same(shared(loaded.optimizer), shared(worker))
-
-
 def test_strict_refuses_the_iterator_that_fit_hands_over() -> None:
     trained = model()
     trained.compile(worker_of(trained, names=keras3_strict), "mse", run_eagerly=True)
     with pytest.raises(ValueError, match="got a one-shot zip"):
         trained.fit(INPUTS, TARGETS, verbose=0)
-
-
-def test_a_checkpoint_of_tensorflow_holds_the_center_too(tmp_path: Path) -> None:
-    trained = model()
-    worker = worker_of(trained)
-    for row in (0, 1, 2):
-        step(trained, worker, row)
-    path = tf.train.Checkpoint(model=trained, opt=worker).save(str(tmp_path / "c"))
-    fresh = model(3)
-    other = worker_of(fresh)
-    other.build(fresh.trainable_variables)
-    tf.train.Checkpoint(model=fresh, opt=other).restore(path).assert_consumed()
-    assert int(other.local_step) == 3
-    for each, trains in ((fresh, other), (trained, worker)):
-        step(each, trains, 3)
-    assert same(weights(fresh), weights(trained))
-
-
-def test_the_configuration_makes_the_same_optimizer() -> None:
-    _, worker = single(commit="delta", communication_period=7)
-    config = keras.saving.serialize_keras_object(worker)
-    again = keras.saving.deserialize_keras_object(config)
-    assert again.get_config() == worker.get_config()
-    assert (again.communication_period, again.commit) == (7, "delta")
-
-
-def test_what_comes_from_a_configuration_takes_what_it_is_built_with() -> None:
-    _, worker = single()
-    again = type(worker).from_config(worker.get_config())
-    variable = keras.Variable([3.0], name="v")
-    again.build([variable])
-    assert list(again.custom_getter.center.shared) == ["v"]
 
 
 def test_a_learning_rate_that_a_callback_sets_is_followed_at_the_center() -> None:
@@ -307,6 +204,21 @@ def test_wrappers_go_inside() -> None:
     assert variable.numpy().tolist() == [1.5, 2.0]
 
 
+@pytest.mark.parametrize(
+    ("names", "expected"), [(keras3, [1.5, 2.0]), (keras3_strict, [3.0, 4.0])]
+)
+def test_row_clipping_inside_cuts_the_shared_rows_but_not_under_strict(
+    names: Any, expected: list[float]
+) -> None:
+    rule = names.VariableClippingOptimizer(keras.optimizers.SGD(1.0), {"w": [0]}, 2.5)
+    options = {"names": names, "communication_period": 1}
+    variable, worker = single(rule, value=[3.0, 4.0], **options)
+    worker.build([variable])
+    worker.get_init_op(0)
+    worker.apply([tf.zeros([2])], [variable])
+    assert variable.numpy().tolist() == expected
+
+
 def test_variables_of_one_path_are_told_apart_by_their_order() -> None:
     getter = AGNCustomGetter("/cpu:0")
     getter([keras.Variable([1.0], name="w"), keras.Variable([2.0], name="w")])
@@ -318,88 +230,6 @@ def test_what_is_not_trainable_passes_through_the_getter() -> None:
     fixed = keras.Variable([1.0], trainable=False)
     assert getter([fixed]) == [fixed]
     assert not getter.center.shared
-
-
-def refused(**changes: Any) -> Any:
-    given = {
-        "optimizer": keras.optimizers.SGD(0.5),
-        "num_worker": 1,
-        "custom_getter": AGNCustomGetter("/cpu:0"),
-        **changes,
-    }
-    return lambda: AGNOptimizer(**given)
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "told"),
-    [
-        (refused(optimizer=3), TypeError, r"a keras\.optimizers\.Optimizer, got int"),
-        (refused(custom_getter=None), TypeError, "custom_getter: expected an AGN"),
-        (refused(num_worker=0), ValueError, "num_worker: expected an integer >= 1"),
-        (refused(communication_period=0), ValueError, "communication_period: expected"),
-        (refused(commit="sum"), ValueError, "commit: expected one of delta, gradient"),
-        (
-            refused(optimizer=keras.optimizers.SGD(0.5, gradient_accumulation_steps=2)),
-            ValueError,
-            "without gradient_accumulation_steps",
-        ),
-        (
-            refused(
-                optimizer=keras3.MixedPrecisionLossScaleOptimizer(
-                    keras.optimizers.SGD(0.5), 8.0
-                )
-            ),
-            ValueError,
-            "the loss scale around AGNOptimizer",
-        ),
-        (
-            refused(
-                optimizer=keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5))
-            ),
-            ValueError,
-            "the loss scale around AGNOptimizer",
-        ),
-        (
-            refused(
-                optimizer=keras3.MixedPrecisionOptimizerWrapper(
-                    keras.optimizers.SGD(0.5), 8.0
-                )
-            ),
-            ValueError,
-            "got MixedPrecisionOptimizerWrapper;",
-        ),
-    ],
-)
-def test_what_cannot_be_meant_is_refused(make: Any, error: Any, told: str) -> None:
-    with pytest.raises(error, match=told):
-        make()
-
-
-def test_masters_around_are_refused() -> None:
-    variable, worker = single()
-    around = "got AGNOptimizer; AGNOptimizer shares"
-    with pytest.raises(ValueError, match=around):
-        keras3.MixedPrecisionOptimizerWrapper(worker, 8.0)
-    given = (lambda: keras.ops.sum(variable), worker, None, lambda step: 0.5)
-    with pytest.raises(ValueError, match=around):
-        keras3.optimize_loss(*given, [variable], dtype="mixed")
-
-
-def test_a_variable_that_the_getter_was_not_given_is_refused() -> None:
-    variable, worker = single()
-    stranger = keras.Variable([1.0, 1.0], name="stranger")
-    for given in ([stranger], [variable, stranger]):
-        with pytest.raises(KeyError, match="'stranger'; hand it to the getter"):
-            worker.apply([tf.ones([2])] * len(given), given)
-    assert variable.numpy().tolist() == [1.0, 2.0]
-    assert int(worker.local_step) == 0
-
-
-def test_workers_with_other_variables_are_refused() -> None:
-    _, first = single()
-    getter = AGNCustomGetter("/cpu:0", first.custom_getter.center)
-    with pytest.raises(ValueError, match="'w' to be float32"):
-        getter([keras.Variable([1.0, 2.0, 3.0], name="w")])
 
 
 def test_an_iterator_of_pairs_is_read_once_and_kept() -> None:

@@ -42,6 +42,17 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
+# State
+
+
+def test_the_method_of_tensorflow_1_sees_the_state_but_not_under_strict() -> None:
+    for names, sees in ((lockstep.keras3, True), (strict, False)):
+        optimizer = names.MixedPrecisionLossScaleOptimizer(momentum(), 8.0)
+        optimizer.build([keras.Variable([1.0], name="w")])
+        assert bool(optimizer.variables()) == sees
+        assert optimizer.variables, "Keras sees it in both"
+
+
 # Skipping
 
 

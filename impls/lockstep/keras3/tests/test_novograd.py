@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import tensorflow as tf
 
 from lockstep import keras3
 from lockstep.keras3 import NovoGrad, strict
-from lockstep.keras3.optimizers import novograd
 
 pytestmark = pytest.mark.filterwarnings(
     # Keras hands its variables to NumPy in a way that NumPy 2 warns of.
@@ -264,8 +262,3 @@ def test_strict_stays_strict_in_a_configuration(names: Any) -> None:
     for gradient in (100.0, 1.0):
         optimizer.apply([tf.constant([gradient])], [w])
     assert w.numpy().tolist() == [-1.0] and moments(optimizer, w)[1] == 0.0
-
-
-def test_the_example_runs() -> None:
-    failed, tried = doctest.testmod(novograd, extraglobs={"tf": tf, "keras": keras})
-    assert tried and not failed

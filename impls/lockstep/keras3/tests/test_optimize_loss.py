@@ -1,11 +1,6 @@
-"""Laws of ``optimize_loss`` for Keras, eagerly and in functions, and bad input."""
+"""Laws of ``optimize_loss`` for Keras, eagerly and in functions."""
 
 from __future__ import annotations
-
-import doctest
-import importlib
-from functools import partial
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -15,11 +10,16 @@ from keras import ops
 
 from lockstep import keras3 as ls
 from lockstep.keras3 import strict
-
-INPUTS = np.random.default_rng(7).integers(-4, 5, (32, 3)).astype(np.float32)
-"""Whole numbers: their sums and means over powers of two are exact."""
-PARTS = np.split(INPUTS, 4)
-START = [0.5, -1.0, 2.0]
+from lockstep.keras3.tests.steps import (
+    HOW,
+    INPUTS,
+    PARTS,
+    START,
+    rate,
+    step_of,
+    variable,
+    weight_in,
+)
 
 LIMITS = {
     "plain": {},
@@ -32,28 +32,6 @@ SCALES = {
     "scaled": {"dtype": "mixed", "loss_scaling": 256},
     "backoff": {"dtype": "mixed", "loss_scaling": "Backoff"},
 }
-HOW = {"eager": lambda step: step, "function": tf.function}
-
-
-def rate(global_step):
-    return ls.lr_policies.poly_decay(global_step, 0.1, 100)
-
-
-def variable(value, name: str, dtype: str = "float32") -> keras.Variable:
-    return keras.Variable(value, dtype=dtype, name=name)
-
-
-def weight_in(dtype="float32") -> keras.Variable:
-    return variable(START, "weight", dtype)
-
-
-def step_of(weight: keras.Variable, /, names=ls, **options):
-    def loss(batch):
-        return ops.mean(ops.matmul(batch, ops.cast(weight, "float32")))
-
-    given = {"optimizer": "Momentum", "optimizer_params": {"momentum": 0.5}}
-    given |= {"learning_rate_decay_fn": rate, "var_list": [weight]}
-    return names.optimize_loss(loss, **{**given, **options})
 
 
 def trained(weight, batches, run, **options):
@@ -261,64 +239,6 @@ def test_what_an_engine_averages_is_what_is_applied() -> None:
     assert weight.numpy() == 0.5
 
 
-@pytest.mark.parametrize("run", HOW.values(), ids=HOW)
-def test_a_checkpoint_carries_everything_on_to_the_bit(run, tmp_path: Path) -> None:
-    options = {"dtype": "mixed", "loss_scaling": "LogMax", "iter_size": 3}
-    weights = [weight_in("float16"), weight_in("float16")]
-    steps = [
-        step_of(weight, optimizer_params={"momentum": 0.5}, **options)
-        for weight in weights
-    ]
-    takes = [run(step) for step in steps]
-    for k in range(5):
-        takes[0](tf.constant(PARTS[k % 4]))
-    saved = tf.train.Checkpoint(step=steps[0]).save(str(tmp_path / "model"))
-    restored = tf.train.Checkpoint(step=steps[1]).restore(saved)
-    for k in range(5, 11):
-        takes[0](tf.constant(PARTS[k % 4]))
-        takes[1](tf.constant(PARTS[k % 4]))
-    restored.assert_consumed()
-    held = [
-        [weight, step.global_step, *step.optimizer.variables, step.accumulators[0]]
-        for weight, step in zip(weights, steps, strict=True)
-    ]
-    assert int(steps[1].global_step) == 3
-    for ours, theirs in zip(*held, strict=True):
-        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
-
-
-@pytest.mark.parametrize("run", HOW.values(), ids=HOW)
-def test_summaries_reach_the_default_writer(run, monkeypatch, tmp_path) -> None:
-    for kind in ("scalar", "histogram"):
-        monkeypatch.setattr(tf.summary, kind, lambda t, v, s: tf.summary.write(t, v, s))
-    weight = variable([6.0, 8.0], "weight")
-    step = ls.optimize_loss(
-        lambda factor: factor * ops.sum(weight * [3.0, 4.0]),
-        "SGD",
-        {},
-        lambda step: 0.5,
-        [weight],
-        summaries=["global_gradient_norm", "gradients"],
-        clip_gradients=2.5,
-        dtype="mixed",
-    )
-    take, writer = run(step), tf.summary.create_file_writer(str(tmp_path))
-    with writer.as_default():
-        take(tf.constant(np.inf)), take(tf.constant(1.0))
-    writer.close()
-    found = {
-        (entry.tag, event.step): tf.make_ndarray(entry.tensor).tolist()
-        for path in tmp_path.iterdir()
-        for event in tf.compat.v1.train.summary_iterator(str(path))
-        for entry in event.summary.value
-    }
-    assert found == {
-        ("global_gradient_norm", 1): 5.0,
-        ("global_clipped_gradient_norm", 1): 2.5,
-        ("gradients/weight", 1): [1.5, 2.0],
-    }
-
-
 def test_the_flag_of_a_call_goes_before_that_of_the_step() -> None:
     step = step_of(weight_in(), iter_size=2, skip_update_ph=tf.constant(True))
     step(tf.constant(INPUTS)), step(tf.constant(INPUTS))
@@ -335,89 +255,3 @@ def test_the_callers_arguments_stay_as_they_were_unless_strict() -> None:
     assert given == {"weight_decay": 0.25}
     step_of(weight_in(), strict, **options)
     assert given == {"weight_decay": 0.125}
-
-
-def made(**options):
-    given = {"optimizer": "SGD", "optimizer_params": {}}
-    return partial(step_of, weight_in(), **{**given, **options})
-
-
-def scheduled():
-    return keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 10))
-
-
-REFUSED = [
-    ({"optimizer": "Momentun"}, ValueError, "did you mean 'Momentum'"),
-    ({"optimizer": "Momentum"}, TypeError, "'momentum'"),
-    ({"optimizer": "AdamW"}, KeyError, "'weight_decay'"),
-    ({"optimizer_params": {"learning_rate": 0.1}}, TypeError, "decay_fn"),
-    ({"optimizer": 3}, TypeError, "a int"),
-    ({"optimizer": lambda learning_rate: 3}, TypeError, "a int"),
-    (
-        {"optimizer": keras.optimizers.SGD(), "optimizer_params": {"a": 1}},
-        TypeError,
-        "beside a",
-    ),
-    (
-        {"optimizer": scheduled(), "optimizer_params": None},
-        ValueError,
-        "with a schedule",
-    ),
-    ({"summaries": ["learning_rat"]}, ValueError, "did you mean 'learning_rate'"),
-    ({"dtype": "mixed", "loss_scaling": "Bakoff"}, ValueError, "'Backoff'"),
-    (
-        {"dtype": "mixed", "loss_scaling_params": {"scale_max": 8.0}},
-        ValueError,
-        "'scale_max' beside 1.0",
-    ),
-    ({"clip_gradients": 0.0}, ValueError, "clip_gradients"),
-    ({"iter_size": 2.0}, ValueError, "iter_size"),
-    ({"learning_rate_decay_fn": lambda step: -0.1}, ValueError, "finite rate"),
-    ({"var_list": None}, ValueError, "var_list"),
-    ({"var_list": [3]}, TypeError, "int"),
-    ({"names": strict, "dtype": "mixed", "loss_scaling": 128}, AttributeError, "128"),
-    (
-        {"names": strict, "optimizer": keras.optimizers.SGD()},
-        TypeError,
-        "an instance of SGD",
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "words"), REFUSED, ids=[row[2] for row in REFUSED]
-)
-def test_what_cannot_work_is_refused_in_one_sentence(options, error, words) -> None:
-    with pytest.raises(error, match=words) as caught:
-        made(**options)()
-    assert str(caught.value).rstrip("'\"").endswith((".", "?"))
-
-
-def test_a_loss_that_is_there_already_is_refused() -> None:
-    weight = weight_in()
-    with pytest.raises(RuntimeError, match="each step calls it"):
-        ls.optimize_loss(ops.sum(weight), "SGD", {}, rate, [weight])
-
-
-def test_a_loss_is_not_scaled_twice() -> None:
-    def scaled(learning_rate):
-        sgd = keras.optimizers.SGD(learning_rate)
-        return ls.MixedPrecisionLossScaleOptimizer(sgd, 8.0)
-
-    with pytest.raises(ValueError, match="not scaled yet"):
-        made(optimizer=scaled, dtype="mixed")()
-
-
-def test_larc_beside_a_wrapper_that_clips_is_refused() -> None:
-    def clipping(learning_rate):
-        sgd = keras.optimizers.SGD(learning_rate)
-        return ls.MixedPrecisionLossScaleOptimizer(sgd, 8.0, clip_norm=1.0)
-
-    with pytest.raises(ValueError, match="clip"):
-        made(optimizer=clipping, larc_params={"larc_eta": 0.1})()
-
-
-def test_the_examples_in_the_docstrings_run() -> None:
-    module = importlib.import_module("lockstep.keras3.optimize_loss")
-    failed, tried = doctest.testmod(module, extraglobs={"keras": keras, **vars(ls)})
-    assert tried and not failed

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from lockstep.pytorch.core import foreach
 from lockstep.pytorch.core.clip_gradients import global_norm, with_values
-from lockstep.pytorch.core.norms import accurate_norm
+from lockstep.pytorch.core.norms import accurate_norm, as_real
+from lockstep.pytorch.core.numbers import rounded
 from lockstep.pytorch.core.rows import as_rows
 
 __all__ = ["clip_scale", "norm_in_float32", "scale_in_float32", "scale_in_place"]
@@ -36,16 +37,19 @@ def clip_scale(norm: Tensor, clip_norm: float) -> Tensor:
 
     A norm of 0 gives 1 or the float32 next to it, an infinite one 0, NaN gives NaN.
     """
-    limit = torch.full_like(norm, clip_norm)
+    limit = torch.full_like(norm, rounded(clip_norm, norm.dtype))
     return limit * torch.minimum(1 / norm, 1 / limit)
 
 
 def scale_in_float32(
     gradients: Sequence[Tensor | None], scale: Tensor
 ) -> list[Tensor | None]:
-    """Return float32(g) scale for each g, of the rows of a sparse one; None stays."""
+    """Return float32(g) scale for each g, of the rows of a sparse one; None stays.
+
+    A complex g becomes complex64.
+    """
     present = [gradient for gradient in gradients if gradient is not None]
-    scaled = map(with_values, present, foreach.scale(in_float32(present), scale))
+    scaled = map(with_reals, present, foreach.scale(in_float32(present), scale))
     return [None if gradient is None else next(scaled) for gradient in gradients]
 
 
@@ -56,11 +60,17 @@ def scale_in_place(
     present = [gradient for gradient in gradients if gradient is not None]
     wide = in_float32(present)
     foreach.scale_in_place(wide, scale)
-    scaled = map(with_values, present, wide)
+    scaled = map(with_reals, present, wide)
     return [None if gradient is None else next(scaled) for gradient in gradients]
 
 
 def in_float32(gradients: Sequence[Tensor]) -> list[Tensor]:
-    """Return the elements of each gradient, of a sparse one those of its rows."""
+    """Return the real elements of each gradient, of a sparse one those of its rows."""
     values = [as_rows(g).values if g.is_sparse else g for g in gradients]
-    return [value.float() for value in values]
+    return [as_real(value).float() for value in values]
+
+
+def with_reals(gradient: Tensor, reals: Tensor) -> Tensor:
+    """Return what :func:`in_float32` took apart, with other elements."""
+    values = torch.view_as_complex(reals) if gradient.is_complex() else reals
+    return with_values(gradient, values)

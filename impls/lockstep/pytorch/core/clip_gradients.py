@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from functools import reduce
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,36 +27,46 @@ def global_norm(gradients: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
     """
     device = gradients[0].device if gradients else None
     total = torch.zeros((), dtype=dtype, device=device)
-    for gradient in gradients:
-        total = total + half_square_sum(gradient, dtype).to(device)
+    # The squares are halved one by one, as ``tf.nn.l2_loss`` does.
+    for half in lane_sum(g.to(dtype).square() * 0.5 for g in gradients):
+        total = total + half.to(device)
     return sqrt(total * 2)
 
 
-def half_square_sum(gradient: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return sum(g^2 / 2) in ``dtype``.
+def lane_sum(values: Iterable[Tensor]) -> list[Tensor]:
+    """Return the sum of all elements of each tensor, in its dtype: 0-d each.
 
-    The squares are halved one by one, as ``tf.nn.l2_loss`` does.
+    Up to 8192 elements the order of the additions is that of the original's kernel, see
+    :func:`folded`. More it deals out to threads, in an order that depends on the
+    machine: these are added up in float64, and the sum is rounded once.
     """
-    return lane_sum(gradient.to(dtype).square() * 0.5)
+    sums: dict[int, Tensor] = {}
+    short: dict[Any, dict[int, Tensor]] = defaultdict(dict)
+    for k, tensor in enumerate(values):
+        flat = tensor.reshape(-1)
+        if flat.numel() > LEAF:
+            sums[k] = flat.sum(dtype=torch.float64).to(flat.dtype)
+        else:
+            short[flat.numel(), flat.dtype, flat.device][k] = flat
+    for flats in short.values():
+        found = folded(torch.stack(list(flats.values())))
+        sums.update(zip(flats, found.unbind(), strict=True))
+    return [sums[k] for k in range(len(sums))]
 
 
-def lane_sum(values: Tensor) -> Tensor:
-    """Return the sum of all elements, in their dtype: 0-d.
+def folded(rows: Tensor) -> Tensor:
+    """Return the sum of each row [n, size]: eight lanes side by side, folded in halves.
 
-    Up to 8192 elements the order of the additions is that of the original's kernel:
-    eight lanes side by side, the lanes folded in halves, then what is left over. More
-    it deals out to threads, in an order that depends on the machine: these are added
-    up in float64, and the sum is rounded once.
+    Last comes what is left over.
     """
-    flat = values.reshape(-1)
-    if flat.numel() > LEAF:
-        return flat.sum(dtype=torch.float64).to(flat.dtype)
-    whole = flat.numel() // LANES * LANES
-    rows = flat[:whole].view(-1, LANES).unbind()
-    lanes = reduce(Tensor.add_, rows, flat.new_zeros(LANES))
-    while lanes.numel() > 1:
-        lanes = torch.add(*lanes.chunk(2))
-    return lanes[0] + reduce(torch.add, flat[whole:], flat.new_zeros(()))
+    count, size = rows.shape
+    whole = size // LANES * LANES
+    parts = rows[:, :whole].unflatten(1, (whole // LANES, LANES)).unbind(1)
+    lanes = reduce(Tensor.add_, parts, rows.new_zeros(count, LANES))
+    while lanes.shape[1] > 1:
+        lanes = torch.add(*lanes.chunk(2, 1))
+    rest = reduce(torch.add, rows[:, whole:].unbind(1), rows.new_zeros(count))
+    return lanes[:, 0] + rest
 
 
 def clip_factor(norm: Tensor, clip_norm: float) -> Tensor:

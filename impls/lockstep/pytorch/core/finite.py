@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lockstep.pytorch.core import foreach
 from lockstep.pytorch.core.clip_gradients import with_values
-from lockstep.pytorch.core.rows import sum_duplicates
+from lockstep.pytorch.core.norms import magnitudes, stored_values
 from lockstep.pytorch.core.zero_test import device_of, flush_subnormals, in_groups
 
 __all__ = ["finite_flags", "times"]
@@ -24,9 +24,19 @@ def finite_flags(gradients: Sequence[Tensor]) -> list[bool]:
 
 
 def all_finite(gradients: Sequence[Tensor]) -> list[bool]:
-    """Look at the gradients of one device."""
-    values = [sum_duplicates(g).values if g.is_sparse else g for g in gradients]
-    return torch.stack([v.isfinite().all() for v in values]).tolist()
+    """Look at the gradients of one device.
+
+    On the CPU at their sums, and only where one is not finite at the elements: finite
+    ones may add up to infinity, but no others to a number.
+    """
+    if not gradients[0].is_cpu:
+        return magnitudes(gradients).isfinite().tolist()
+    values = stored_values(gradients)
+    sums = [v.sum(dtype=torch.float32 if v.itemsize < 4 else None) for v in values]
+    flags = torch.stack(sums).isfinite().tolist()
+    return [
+        flag or bool(v.isfinite().all()) for flag, v in zip(flags, values, strict=True)
+    ]
 
 
 def times(

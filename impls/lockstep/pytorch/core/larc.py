@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -36,7 +37,7 @@ def tensor_norms(tensors: Sequence[Tensor]) -> Tensor:
 
 def norms_as_original(tensors: Sequence[Tensor]) -> Tensor:
     """Strict: return the norms of dense tensors, added up in the original's order."""
-    sums = [lane_sum(tensor.float().square()) for tensor in tensors]
+    sums = lane_sum(tensor.float().square() for tensor in tensors)
     return sqrt(together(sums, tensors[0].device))
 
 
@@ -80,25 +81,18 @@ def scale_by_ratios(gradients: Sequence[Tensor], ratios: Tensor) -> list[Tensor]
     In half precision a ratio is clamped to the largest magnitude first.
     """
     values = stored_values(gradients)
-    scaled = foreach.scale_each(values, cast_ratios(values, ratios))
+    scaled = foreach.scale_each(values, partial(cast_ratio, ratios))
     return [with_values(g, v) for g, v in zip(gradients, scaled, strict=True)]
 
 
 def scale_in_place(gradients: Sequence[Tensor], ratios: Tensor) -> None:
     """Do as :func:`scale_by_ratios`, and overwrite the gradients."""
-    values = stored_values(gradients)
-    foreach.scale_each_in_place(values, cast_ratios(values, ratios))
+    foreach.scale_each_in_place(stored_values(gradients), partial(cast_ratio, ratios))
 
 
 def stored_values(gradients: Sequence[Tensor]) -> list[Tensor]:
     """Return the elements of each gradient, of a sparse one those of its rows."""
     return [as_rows(g).values if g.is_sparse else g for g in gradients]
-
-
-def cast_ratios(values: Sequence[Tensor], ratios: Tensor) -> dict[torch.dtype, Tensor]:
-    """Return the ratios in each dtype of ``values``."""
-    dtypes = {value.dtype for value in values}
-    return {dtype: cast_ratio(ratios, dtype) for dtype in dtypes}
 
 
 def cast_ratio(ratio: Tensor, dtype: torch.dtype) -> Tensor:

@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from lockstep.pytorch.core import foreach
+from lockstep.pytorch.core.devices import moved
 from lockstep.pytorch.core.rows import sum_duplicates
 
 __all__ = [
     "accurate_norm",
+    "as_real",
     "magnitudes",
     "norm_of_each",
     "tensor_norms",
@@ -73,22 +75,26 @@ def norm_of_each(tensors: Sequence[Tensor]) -> Tensor:
     where the squares of all elements would. Nothing waits for a GPU unless a tensor is
     sparse. On the CPU a large tensor is added up in rows, as in :func:`total_norm`.
     """
-    norms: dict[int, Tensor] = {}
-    # Reading takes longer than float64 does on a GPU; on the CPU it is the other way.
-    short: dict[torch.dtype, list[int]] = {torch.float32: [], torch.float64: []}
-    values = stored_values(tensors)
-    for k, value in enumerate(values):
-        narrow = value.is_cpu and value.itemsize < 8
-        if narrow and value.numel() > BLOCK:
-            norms[k] = norm_by_rows(value)
-        else:
-            short[torch.float32 if narrow else torch.float64].append(k)
-    for dtype, positions in short.items():
-        found = foreach.norms([values[k] for k in positions], dtype=dtype)
-        norms.update(zip(positions, found, strict=True))
-    norm = together([norms[k] for k in range(len(values))], tensors[0].device).double()
+    norms = foreach.part_by_part(stored_values(tensors), norms_alike)
+    norm = together(norms, tensors[0].device).double()
     overflows = norm.square() > torch.finfo(torch.float32).max
     return torch.where(overflows, torch.inf, norm).float()
+
+
+def norms_alike(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return the norms of tensors that share a device and a dtype: 0-d each."""
+    # Reading takes longer than float64 does on a GPU; on the CPU it is the other way.
+    if not tensors[0].is_cpu or tensors[0].itemsize == 8:
+        return foreach.norms_alike(tensors, 2, torch.float64)
+    is_long = [tensor.numel() > BLOCK for tensor in tensors]
+    if not any(is_long):
+        return foreach.norms_alike(tensors, 2, torch.float32)
+    short = [tensor for tensor, long in zip(tensors, is_long, strict=True) if not long]
+    found = iter(foreach.norms_alike(short, 2, torch.float32))
+    return [
+        norm_by_rows(tensor) if long else next(found)
+        for tensor, long in zip(tensors, is_long, strict=True)
+    ]
 
 
 def norm_by_rows(tensor: Tensor) -> Tensor:
@@ -113,16 +119,25 @@ def magnitudes(gradients: Sequence[Tensor]) -> Tensor:
 
 def together(numbers: Sequence[Tensor], device: torch.device) -> Tensor:
     """Return 0-d tensors, wherever they are, as one on ``device``: [n]."""
-    there = [
-        n if n.device == device else n.to(device, non_blocking=True) for n in numbers
-    ]
+    there = [n if n.device == device else moved(n, device) for n in numbers]
     return torch.stack(there)
 
 
 def stored_values(gradients: Sequence[Tensor]) -> list[Tensor]:
     """Return the real elements of each gradient, duplicate rows summed."""
     values = [sum_duplicates(g).values if g.is_sparse else g for g in gradients]
-    return [torch.view_as_real(v) if v.is_complex() else v for v in values]
+    return [as_real(v) for v in values]
+
+
+def as_real(tensor: Tensor) -> Tensor:
+    """Return a complex tensor with its parts in a last axis, an integer one as float32.
+
+    One of floating-point numbers is returned itself.
+    """
+    if not tensor.is_complex():
+        return tensor if tensor.is_floating_point() else tensor.float()
+    # Autograd's conjugates may be lazy, and such a tensor has no real view.
+    return torch.view_as_real(tensor.resolve_conj())
 
 
 def norm_on_cpu(tensors: Sequence[Tensor]) -> Tensor:

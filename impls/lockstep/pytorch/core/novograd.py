@@ -1,15 +1,19 @@
-"""NovoGrad: momentum of gradients that are divided by a norm, one a tensor."""
+"""NovoGrad: momentum of gradients that are divided by a norm, one a tensor.
+
+The rule is applied to lists, whose variables share a device and a dtype.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from lockstep.pytorch.core import momentum
+from lockstep.pytorch.core import foreach
 from lockstep.pytorch.core.clip_gradients import lane_sum
+from lockstep.pytorch.core.norms import together
 from lockstep.pytorch.core.numbers import rounded
 from lockstep.pytorch.core.roots import rsqrt
 from lockstep.pytorch.core.state import Shared, Slots
@@ -25,25 +29,29 @@ __all__ = [
     "update_rows",
 ]
 
+Number = float | Tensor
+
 
 class Policy(NamedTuple):
-    """Hyper-parameters, 0-d; ``wide`` is the variable's dtype, but float32 at least.
+    """Hyper-parameters, each a number or a 0-d tensor.
+
+    ``wide`` is the variables' dtype, but float32 at least.
 
     Attributes:
-        learning_rate, beta1: in the variable's dtype.
+        learning_rate, beta1: rounded to the variables' dtype.
         beta2, rest2: b2 and 1 - b2, wide.
         epsilon, weight_decay: wide.
-        share: 1 - b1 if gradients are averaged, else 1, wide.
+        share: 1 - b1, wide, if gradients are averaged, else None.
         remembers: whether the second moment is written back.
     """
 
-    learning_rate: Tensor
-    beta1: Tensor
-    beta2: Tensor
-    rest2: Tensor
-    epsilon: Tensor
-    weight_decay: Tensor
-    share: Tensor
+    learning_rate: Number
+    beta1: Number
+    beta2: Number
+    rest2: Number
+    epsilon: Number
+    weight_decay: Number
+    share: Number | None
     remembers: bool
 
 
@@ -51,8 +59,8 @@ def policy_of(
     arguments: Mapping[str, Any], dtype: torch.dtype, remembers: bool
 ) -> Policy:
     """Cast the arguments of the constructor; 1 - beta is taken before, in float64."""
-    wide = torch.promote_types(dtype, torch.float32)
-    share = 1 - arguments["beta1"] if arguments["grad_averaging"] else 1.0
+    wide = widened(dtype)
+    averages = arguments["grad_averaging"]
     return Policy(
         number(arguments["learning_rate"], dtype),
         number(arguments["beta1"], dtype),
@@ -60,35 +68,45 @@ def policy_of(
         number(1 - arguments["beta2"], wide),
         number(arguments["epsilon"], wide),
         number(arguments["weight_decay"], wide),
-        number(share, wide),
+        number(1 - arguments["beta1"], wide) if averages else None,
         remembers,
     )
 
 
-def number(value: float | Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a number, or a 0-d tensor, as a 0-d tensor of ``dtype``."""
-    if isinstance(value, Tensor):
-        return value.to(dtype)
-    return torch.tensor(rounded(value, dtype), dtype=dtype)
+def number(value: Number, dtype: torch.dtype) -> Number:
+    """Round a number, or cast a 0-d tensor, to ``dtype``."""
+    return value.to(dtype) if isinstance(value, Tensor) else rounded(value, dtype)
 
 
-def square_norm(gradient: Tensor) -> Tensor:
-    """Return |g|^2, the sum of the squares of all elements: 0-d, wide."""
-    return squares(gradient).sum()
+def widened(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype that norms and normalized gradients are taken in."""
+    return torch.promote_types(dtype, torch.float32)
 
 
-def square_norm_as_original(gradient: Tensor) -> Tensor:
-    """Strict: return |g|^2, added up in the original's order, which takes longer."""
-    return lane_sum(squares(gradient))
+def square_norm(gradient: Sequence[Tensor]) -> Tensor:
+    """Return each |g|^2, the sum of the squares of all elements: [n], wide."""
+    sums = [square.sum() for square in squares(gradient)]
+    return together(sums, gradient[0].device)
 
 
-def squares(gradient: Tensor) -> Tensor:
+def square_norm_as_original(gradient: Sequence[Tensor]) -> Tensor:
+    """Strict: return each |g|^2, added up in the original's order: [n], wide."""
+    return together(lane_sum(squares(gradient)), gradient[0].device)
+
+
+def squares(gradients: Sequence[Tensor]) -> list[Tensor]:
     """Return the squares of all elements, wide."""
-    return gradient.to(torch.promote_types(gradient.dtype, torch.float32)).square()
+    wide = cast(gradients, widened(gradients[0].dtype))
+    return foreach.multiply(wide, wide)
+
+
+def cast(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """Return tensors in ``dtype``; to ask first is cheaper than to cast for nothing."""
+    return [t if t.dtype == dtype else t.to(dtype) for t in tensors]
 
 
 def next_moment(policy: Policy, moment: Tensor, square: Tensor) -> Tensor:
-    """v = |g|^2 at first, b2 v + (1 - b2) |g|^2 once v is a finite number above 0.
+    """v = |g|^2 at first, b2 v + (1 - b2) |g|^2 once v is a finite number above 0: [n].
 
     A square that overflows would stay infinite for ever, so it is forgotten.
 
@@ -102,32 +120,55 @@ def next_moment(policy: Policy, moment: Tensor, square: Tensor) -> Tensor:
 
 
 def normalized(
-    policy: Policy, moment: Tensor, variable: Tensor, gradient: Tensor
-) -> Tensor:
-    """g' = (g (1 / sqrt(v + eps)) + wd w) share, rounded to the variable's dtype."""
-    factor = rsqrt(moment + policy.epsilon)
-    direction = gradient.to(factor.dtype) * factor
-    if policy.weight_decay:
-        direction = direction + policy.weight_decay * variable.to(factor.dtype)
-    return (direction * policy.share).to(variable.dtype)
+    policy: Policy,
+    moment: Tensor,
+    variable: Sequence[Tensor],
+    gradient: Sequence[Tensor],
+) -> list[Tensor]:
+    """g' = (g (1 / sqrt(v + eps)) + wd w) share, rounded to the variables' dtype.
+
+    ``moment`` holds the v of each: [n].
+    """
+    factors = rsqrt(moment + policy.epsilon)
+    wide = cast(gradient, factors.dtype)
+    directions = foreach.multiply(wide, factors.unbind())
+    decay = policy.weight_decay
+    # A tensor is not looked at: that would wait for a GPU.
+    if isinstance(decay, Tensor) or decay:
+        foreach.add(directions, foreach.scale(cast(variable, factors.dtype), decay))
+    if policy.share is not None:
+        foreach.scale_in_place(directions, policy.share)
+    return cast(directions, variable[0].dtype)
 
 
 def update_dense(
-    policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
+    policy: Policy,
+    shared: Shared,
+    variable: Sequence[Tensor],
+    slots: Sequence[Slots],
+    gradient: Sequence[Tensor],
 ) -> None:
     """Take v from g, then a = b1 a + g'; w -= lr a."""
-    stored = slots["second_moment"]
+    stored = [slot["second_moment"] for slot in slots]
     norm_of = square_norm if policy.remembers else square_norm_as_original
-    moment = next_moment(policy, stored, norm_of(gradient))
-    direction = normalized(policy, moment, variable, gradient)
-    plain = momentum.Policy(policy.learning_rate, policy.beta1, False)
-    momentum.update_dense(plain, shared, variable, slots, direction)
+    before = together(stored, variable[0].device)
+    moment = next_moment(policy, before, norm_of(gradient))
+    directions = normalized(policy, moment, variable, gradient)
+    momenta = [slot["momentum"] for slot in slots]
+    foreach.scale_in_place(momenta, policy.beta1)
+    foreach.add(momenta, directions)
+    foreach.subtract_in_place(variable, foreach.scale(momenta, policy.learning_rate))
     if policy.remembers:
-        stored.copy_(moment)
+        foreach.copy(stored, moment.unbind())
 
 
 def update_rows(
-    policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
+    policy: Policy,
+    shared: Shared,
+    variable: Sequence[Tensor],
+    slots: Sequence[Slots],
+    gradient: Sequence[Tensor],
 ) -> None:
-    """Make the gradient dense, duplicates summed: momentum decays on every row."""
-    update_dense(policy, shared, variable, slots, gradient.to_dense())
+    """Make gradients dense, duplicates summed: momentum decays on every row."""
+    dense = [g.to_dense() if g.is_sparse else g for g in gradient]
+    update_dense(policy, shared, variable, slots, dense)

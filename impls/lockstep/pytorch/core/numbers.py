@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
-__all__ = ["rounded"]
+__all__ = ["plain", "rounded"]
+
+
+def plain(value: Any) -> Any:
+    """Return Python's number for one of NumPy, and anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def rounded(number: float, dtype: torch.dtype) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 __all__ = ["Rows", "as_rows", "sum_duplicates"]
@@ -27,4 +28,12 @@ def sum_duplicates(gradient: Tensor) -> Rows:
     ``values`` [k, ...] becomes [u, ...] with u distinct, ascending ``indices``. The sum
     is taken in the dtype of the values.
     """
-    return as_rows(gradient.coalesce())
+    if gradient.is_coalesced():
+        return as_rows(gradient)
+    # Not coalesce(): from 17 rows on it sorts them in an order that is not stable.
+    indices, values = as_rows(gradient)
+    ascending, order = torch.sort(indices, stable=True)
+    distinct, counts = torch.unique_consecutive(ascending, return_counts=True)
+    ordered = values.index_select(0, order)
+    sums = torch.segment_reduce(ordered, "sum", lengths=counts, axis=0, unsafe=True)
+    return Rows(distinct, sums)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from lockstep.pytorch.core import novograd
+from lockstep.pytorch.core import foreach, novograd
 from lockstep.pytorch.gradients import check_pairs, dtype_name, named_parameters
 from lockstep.pytorch.rule_optimizer import Policies, RuleOptimizer
 from lockstep.spec import novograd as words
@@ -99,6 +100,20 @@ class NovoGrad(RuleOptimizer):
             name = named_parameters(self)[parameter]
             words.require_float32(name, dtype_name(parameter))
 
+    def update_all(self, ready: Iterable[tuple[Group, Tensor]]) -> None:
+        """Apply the rule to parameters, each with its group, many at a time."""
+        policies = Policies(self)
+        for _, members in groupby(ready, key=lambda member: id(member[0])):
+            groups, parameters = zip(*members, strict=True)
+            for positions in foreach.runs(parameters):
+                run = [parameters[k] for k in positions]
+                policy = policies.of(groups[0], run[0].dtype)
+                slots = [self.slots(groups[0], parameter) for parameter in run]
+                gradients = [parameter.grad for parameter in run]
+                is_sparse = any(gradient.is_sparse for gradient in gradients)
+                rule = novograd.update_rows if is_sparse else novograd.update_dense
+                rule(policy, {}, run, slots, gradients)
+
     def apply_gradients(
         self,
         grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
@@ -130,16 +145,15 @@ class NovoGrad(RuleOptimizer):
         policies = Policies(self)
         found = []
         for gradient, parameter in pairs:
-            dense = gradient.to_dense() if gradient.is_sparse else gradient
+            dense = [gradient.to_dense() if gradient.is_sparse else gradient]
             policy = policies.of(groups[parameter], parameter.dtype)
             square = novograd.square_norm_as_original(dense)
-            direction = novograd.normalized(policy, square, parameter, dense)
+            (direction,) = novograd.normalized(policy, square, [parameter], dense)
             found.append((direction, parameter))
         return found
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what ``state_dict`` returned; torch would cast v to half precision."""
-        super().load_state_dict(state_dict)
+    def after_loading(self, state_dict: dict[str, Any]) -> None:
+        """Take v as it was saved; torch has cast it to half precision."""
         saved = state_dict["state"]
         numbers = [k for group in state_dict["param_groups"] for k in group["params"]]
         parameters = [p for group in self.param_groups for p in group["params"]]

@@ -13,7 +13,7 @@ from torch.nn import Parameter
 
 from lockstep.pytorch import AGNCustomGetter, AGNOptimizer
 from lockstep.pytorch.center import Center
-from lockstep.spec.agn import Update
+from lockstep.spec.agn_center import Update
 
 WORKERS, STEPS = 4, 200
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import ast
-import doctest
-import importlib
 import inspect
 from pathlib import Path
 
 import pytest
-import torch
 
 from lockstep import pytorch
 from lockstep.interface import EXPORTS, Wrapper
@@ -93,32 +90,6 @@ def test_methods_take_the_arguments_of_every_wrapper(name, wrapper):
     assert [(p.name, p.default) for p in found.values()] == [
         (p.name, p.default) for p in expected.values()
     ]
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        "agn",
-        "automatic_scaler",
-        "center",
-        "loss_scale",
-        "loss_scale_optimizer",
-        "mixed_precision",
-        "multitask",
-        "optimize_loss",
-        "optimizers.adam",
-        "optimizers.adaptive",
-        "optimizers.novograd",
-        "optimizers.plain",
-        "regularizer",
-        "variable_clipping",
-    ],
-)
-def test_the_examples_run(module):
-    module = importlib.import_module(f"lockstep.pytorch.{module}")
-    result = doctest.testmod(module, extraglobs={"torch": torch})
-    assert result.attempted > 0
-    assert result.failed == 0
 
 
 def test_strict_classes_are_subclasses():

@@ -223,6 +223,7 @@ HALF = [(torch.ones(2), Parameter(torch.ones(2).half()))]
         (PAIRS, [0.1, 0.2], LARC, ValueError, r"1 of them, one for each pair, got"),
         (ODD, 0.1, LARC, ValueError, r"shape \[2\] for 'pair 0', got \[3\]"),
         (HALF, 0.1, LARC, TypeError, "dtype float16 for 'pair 0', got float32"),
+        ([(None, PAIRS[0][1]), *HALF], 0.1, LARC, TypeError, "float16 for 'pair 1'"),
         ([], 0.1, LARC, ValueError, "at least one"),
         ([torch.ones(2)], 0.1, LARC, TypeError, "pairs"),
         ([(1.0, PAIRS[0][1])], 0.1, LARC, TypeError, "a tensor or None, got float"),
@@ -262,6 +263,12 @@ def test_a_writer_that_is_not_wrapped_is_answered_with_how_to_wrap_it():
     ):
         with pytest.raises(TypeError, match=sentence):
             post_process_gradients(PAIRS, [], 0.1, None, None, recorder)
+
+
+@pytest.mark.parametrize("recorder", [None, SummaryRecord()])
+def test_names_that_are_not_as_many_as_the_pairs_are_refused(recorder):
+    with pytest.raises(ValueError, match="names: expected 1, got 2; name every"):
+        post_process_gradients(PAIRS, [], 0.1, None, None, recorder, ["a", "b"])
 
 
 @pytest.mark.parametrize(
@@ -347,3 +354,21 @@ def test_a_total_of_penalties_can_be_differentiated():
 def test_losses_that_cannot_be_summed_are_answered(options, error, sentence):
     with pytest.raises(error, match=sentence):
         get_regularization_loss(**options)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_complex_gradients_keep_their_imaginary_parts(dtype):
+    gradient = torch.tensor([3 + 4j, 0j], dtype=dtype)
+    (clipped,), norm = clip_by_global_norm([gradient.conj()], 2.5)
+    assert clipped.tolist() == [1.5 - 2j, 0j]
+    assert norm.item() == 5.0
+    parameter = torch.nn.Parameter(torch.zeros(2, dtype=dtype))
+    (kept, _), *_ = clip_gradients_by_norm([(gradient, parameter)], 2.5)
+    assert kept.dtype == dtype
+    assert kept.tolist() == [1.5 + 2j, 0j]
+
+
+def test_integers_are_clipped_in_float32_as_elsewhere():
+    clipped, norm = clip_by_global_norm([torch.tensor([3, 4])], 2.5)
+    assert clipped[0].tolist() == [1.5, 2.0]
+    assert norm.item() == 5.0

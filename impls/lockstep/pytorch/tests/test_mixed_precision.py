@@ -170,3 +170,47 @@ class TestStrict:
         assert optimizer.master(weight) is weight
         assert optimizer.get_slot(weight, "m") is None
         assert optimizer.get_slot_names() == optimizer.variables() == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_a_model_that_is_halved_after_wrapping_is_refused(dtype) -> None:
+    model = TwoHeads()
+    optimizer = wrapped(model)
+    train(model, optimizer, "+")
+    model.to(dtype)
+    before = everything(model, optimizer)
+    told = rf"a float32 master for each {dtype} parameter, got none for body\.weight"
+    with pytest.raises(TypeError, match=told):
+        train(model, optimizer, "+")
+    after = everything(model, optimizer)
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_model_that_is_widened_after_wrapping_is_refused(dtype) -> None:
+    model = TwoHeads().half()
+    optimizer = wrapped(model)
+    train(model, optimizer, "+")
+    saved = optimizer.state_dict()
+    model.to(dtype)
+    before = everything(model, optimizer)
+    for act in (
+        lambda: train(model, optimizer, "+"),
+        lambda: optimizer.load_state_dict(saved),
+    ):
+        with pytest.raises(TypeError, match=f"in half precision .* got {dtype}"):
+            act()
+    after = everything(model, optimizer)
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    model.half()
+    train(model, optimizer, "+")
+
+
+def test_a_model_may_go_from_one_half_precision_to_the_other() -> None:
+    model = TwoHeads().half()
+    optimizer = wrapped(model)
+    train(model, optimizer, "+")
+    model.bfloat16()
+    before = model.body.weight.clone()
+    train(model, optimizer, "+")
+    assert not torch.equal(model.body.weight, before)

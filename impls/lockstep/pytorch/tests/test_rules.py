@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+
+import numpy as np
 import pytest
 import torch
 from torch.nn import Parameter
@@ -260,3 +263,41 @@ def test_training_lowers_the_loss(make):
     before = model(torch.ones(2, 3), 1.0, 1.0).item()
     train(model, optimizer, "+" * 10)
     assert model(torch.ones(2, 3), 1.0, 1.0).item() < before
+
+
+WRAPPERS = {
+    "bare": lambda opt: opt,
+    "masters": lambda opt: pytorch.MixedPrecisionOptimizerWrapper(opt, 8.0),
+    "multitask": pytorch.MultitaskOptimizerWrapper,
+}
+NO_GROUPS = {
+    "None": (None, "got NoneType;"),
+    "an empty dict": ({}, "got NoneType as 'params'"),
+    "a number": ({"params": 3}, "got int as 'params'"),
+    "a list of numbers": ({"params": [3]}, "got int among 'params'"),
+    "a set": ({"params": {1}}, "got set as 'params'"),
+}
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize("name", NO_GROUPS)
+def test_what_is_no_group_is_one_sentence(wrapper, name) -> None:
+    group, told = NO_GROUPS[name]
+    optimizer = WRAPPERS[wrapper](pytorch.AdamOptimizer([weight(1.0)]))
+    told = rf"a dict with 'params', a list of parameters, {told}"
+    with pytest.raises(TypeError, match=told):
+        optimizer.add_param_group(group)
+    assert len(optimizer.param_groups) == 1
+
+
+@pytest.mark.parametrize("name", ["NovoGrad", "TF1 Adam"])
+def test_numbers_of_numpy_are_saved_as_those_of_python(name) -> None:
+    make = {"NovoGrad": pytorch.NovoGrad, "TF1 Adam": pytorch.AdamOptimizer}[name]
+    optimizer = make([weight(1.0)], np.float64(0.1), beta1=np.float32(0.5))
+    optimizer.add_param_group({"params": [weight(2.0)], "beta2": np.float64(0.25)})
+    file = io.BytesIO()
+    torch.save(optimizer.state_dict(), file)
+    file.seek(0)
+    groups = torch.load(file, weights_only=True)["param_groups"]
+    assert [(g["lr"], g["beta1"]) for g in groups] == [(0.1, 0.5)] * 2
+    assert groups[1]["beta2"] == 0.25

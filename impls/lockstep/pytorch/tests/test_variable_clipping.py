@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import copy
 import pickle
-import warnings
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import Parameter
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
-from lockstep.pytorch import (
-    MultitaskOptimizerWrapper,
-    VariableClippingOptimizer,
-    strict,
-)
+from lockstep.pytorch import MultitaskOptimizerWrapper, VariableClippingOptimizer
+from lockstep.pytorch.tests.clipping import clipping, stepped
 from lockstep.pytorch.tests.subjects import (
     ALL,
     TF1,
@@ -32,40 +26,12 @@ LIMIT = 0.05
 WEIGHTS = {"body.weight": [1], "a.weight": (-1,)}
 everyone = pytest.mark.parametrize("make", ALL.values(), ids=ALL)
 both = pytest.mark.parametrize("strictly", [False, True], ids=["default", "strict"])
-ROW_RULES = {
-    "SGD": TORCH["SGD"],
-    "Adagrad": TORCH["Adagrad"],
-    "SparseAdam": lambda params: torch.optim.SparseAdam(params, lr=0.1),
-    **TF1,
-}
 
 
 def wrapped(make, model: nn.Module, **options) -> VariableClippingOptimizer:
     """Clip the rows of two weights of ``model``, named."""
     opt = make(model.named_parameters())
     return VariableClippingOptimizer(opt, WEIGHTS, LIMIT, **options)
-
-
-def clipping(parameter, dims, limit=1.0, rate=1.0, **options):
-    """Wrap plain gradient descent on one parameter."""
-    sgd = torch.optim.SGD([parameter], lr=rate)
-    return VariableClippingOptimizer(sgd, {parameter: dims}, limit, **options)
-
-
-def stepped(values, dims, limit=1.0, gradient=None, **options):
-    """Return what one step on a gradient, zero if None, makes of ``values``."""
-    parameter = Parameter(torch.as_tensor(values).clone())
-    optimizer = clipping(parameter, dims, limit, **options)
-    zeros = torch.zeros_like(parameter)
-    optimizer.apply_gradients([(zeros if gradient is None else gradient, parameter)])
-    return parameter.detach()
-
-
-def rows(indices, values, height: int = 4) -> torch.Tensor:
-    """Return a sparse gradient of rows, as they come."""
-    return torch.sparse_coo_tensor(
-        torch.tensor([indices]), torch.tensor(values), (height, 2)
-    )
 
 
 @everyone
@@ -152,99 +118,6 @@ def test_a_row_that_is_not_finite_shows():
     assert got[0].isnan().all()
     assert got[1, 0].isnan()
     assert got[1:, 1].tolist() == [0.0, 2.0]
-
-
-@both
-@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # torch's Adagrad
-@pytest.mark.parametrize("make", ROW_RULES.values(), ids=ROW_RULES)
-def test_only_the_named_rows_of_a_table_are_clipped(make, strictly):
-    bare, ours = (nn.Embedding(6, 3, sparse=True) for _ in range(2))
-    ours.load_state_dict(bare.state_dict())
-    optimizer = make(bare.parameters())
-    named = make(ours.named_parameters())
-    limit = 0.1
-    wrapper = VariableClippingOptimizer(named, {"weight": [1]}, limit, strict=strictly)
-    ids = torch.tensor([4, 1])
-    for table, opt in (bare, optimizer), (ours, wrapper):
-        table(ids).sum().backward()
-        opt.step()
-    others = [0, 2, 3, 5]
-    assert torch.equal(ours.weight[others], bare.weight[others])
-    assert (bare.weight[ids].norm(dim=1) > limit).any()
-    assert (ours.weight[ids].norm(dim=1) < limit * 1.00001).all()
-    assert wrapper.last_step.reason.endswith("of 2 rows clipped")
-
-
-def test_a_row_named_three_times_is_clipped_once():
-    values = [[3.0, 4.0], [0.3, 0.4], [6.0, 8.0], [1.0, 0.0]]
-    gradient = rows([2, 0, 2, 2], [[0.0, 0.0]] * 4)
-    got = stepped(values, [1], gradient=gradient)
-    expected = [[0.6, 0.8], [0.3, 0.4], [0.6, 0.8], [1.0, 0.0]]
-    torch.testing.assert_close(got, torch.tensor(expected))
-    parameter = Parameter(torch.tensor(values))
-    optimizer = clipping(parameter, [1])
-    optimizer.apply_gradients([(gradient, parameter)])
-    reason = "every gradient was present; 2 of 2 rows clipped"
-    assert optimizer.last_step == (True, reason, ())
-    original = stepped(values, [1], gradient=gradient, strict=True)
-    torch.testing.assert_close(original[2], torch.tensor([6 - 3 * 5.4, 8 - 3 * 7.2]))
-
-
-def test_a_gradient_without_rows_clips_nothing():
-    values = [[3.0, 4.0]] * 4
-    empty = torch.sparse_coo_tensor(torch.zeros(1, 0).long(), torch.zeros(0, 2), (4, 2))
-    assert stepped(values, [1], gradient=empty).tolist() == values
-
-
-class Elements(TorchDispatchMode):
-    """Count the elements of every tensor that an operation returns or receives."""
-
-    def __init__(self, apart_from: torch.Tensor) -> None:
-        super().__init__()
-        self.count, self.table = 0, apart_from
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        by_rows = func in (
-            torch.ops.aten.index_select.default,
-            torch.ops.aten.index_copy_.default,
-        )
-        for leaf in tree_leaves((args, result)):
-            if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided:
-                touched = leaf.data_ptr() == self.table.data_ptr()
-                self.count += 0 if touched and by_rows else leaf.numel()
-        return result
-
-
-def test_the_work_does_not_grow_with_the_table():
-    def elements(height: int) -> int:
-        table = nn.Embedding(height, 4, sparse=True)
-        optimizer = clipping(table.weight, [-1])
-        table(torch.tensor([1, 5, 1])).sum().backward()
-        weight = table.weight
-        with Elements(weight) as counted:
-            optimizer.clip({weight: weight.grad._indices()[0]})
-        return counted.count
-
-    assert elements(100_000) == elements(10)
-    assert elements(10) > 0
-
-
-def test_over_axis_0_the_whole_table_is_clipped_with_a_warning():
-    values = torch.tensor([[3.0, 0.1], [4.0, 0.2], [0.0, 0.0], [0.0, 0.0]])
-    gradient = rows([1], [[0.0, 0.0]])
-    for dims, options in (([0], {}), ([-2], {}), ([0], {"strict": True})):
-        with pytest.warns(UserWarning, match="the whole variable is read"):
-            got = stepped(values, dims, gradient=gradient, **options)
-        torch.testing.assert_close(got[:2, 0], torch.tensor([0.6, 0.8]))
-
-
-def test_strict_takes_the_test_for_axis_0_literally():
-    values = torch.tensor([[3.0, 0.1], [4.0, 0.2], [0.0, 0.0], [0.0, 0.0]])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        got = stepped(values, [-2], gradient=rows([1], [[0.0, 0.0]]), strict=True)
-    torch.testing.assert_close(got[:2, 0], torch.tensor([3.0, 1.0]))
 
 
 def test_a_weight_may_be_used_twice_in_one_forward_pass():
@@ -385,89 +258,3 @@ def test_a_compiled_training_step_gives_the_same_bits():
         step(torch.ones(2, 3))
     torch.compiler.reset()
     assert_same_bits(snapshot(compiled, two), snapshot(plain, one))
-
-
-W, STRANGER = Parameter(torch.full((2, 3), 7.0)), Parameter(torch.ones(4))
-GOOD = {"opt": torch.optim.SGD([("w", W)], 0.1), "dims": {W: [1]}, "max_norm": 1.0}
-BAD = [
-    ("no optimizer", {"opt": 3}, TypeError, r"a torch\.optim\.Optimizer, got int"),
-    ("a class", {"opt": torch.optim.SGD}, TypeError, "the class SGD; pass an instance"),
-    ("LBFGS", {"opt": torch.optim.LBFGS([W]), "dims": {}}, ValueError, "closure"),
-    ("no mapping", {"dims": [W]}, TypeError, "a dict {variable: axes}, got list"),
-    ("an integer", {"dims": {W: 1}}, TypeError, "a list of axes for 'w', got 1; give"),
-    ("None", {"dims": {W: None}}, TypeError, "a list of axes for 'w', got None"),
-    ("a string", {"dims": {W: "1"}}, TypeError, "a list of axes for 'w', got '1'"),
-    ("a fraction", {"dims": {W: [1.0]}}, TypeError, r"got \[1.0\]"),
-    ("a truth", {"dims": {W: [True]}}, TypeError, r"got \[True\]"),
-    (
-        "an axis too far",
-        {"dims": {W: [2]}},
-        ValueError,
-        "axes of 'w', which has 2, got",
-    ),
-    ("before the first", {"dims": {W: [-3]}}, ValueError, "got -3; axes count from 0"),
-    ("an axis twice", {"dims": {W: [1, -1]}}, ValueError, r"once, got \[1, -1\]"),
-    ("listed twice", {"dims": {W: [1], "w": [0]}}, ValueError, "once, got 'w' twice"),
-    (
-        "a number as key",
-        {"dims": {3: [1]}},
-        TypeError,
-        "or their names as keys, got int",
-    ),
-    ("a stranger", {"dims": {STRANGER: [0]}}, ValueError, r"tensor of shape \[4\]'; l"),
-    ("a wrong name", {"dims": {"W1": [1]}}, ValueError, "got 'W1'; did you mean 'w'?"),
-    ("no name", {"name": ""}, ValueError, "name: expected a name, got ''"),
-    *[
-        (f"max_norm {limit}", {"max_norm": limit}, ValueError, "a finite number > 0")
-        for limit in (0, -1.0, torch.nan, torch.inf, None, "1")
-    ],
-]
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "said"), [r[1:] for r in BAD], ids=[r[0] for r in BAD]
-)
-def test_bad_input_is_refused_in_one_sentence_and_changes_nothing(changes, error, said):
-    given = GOOD | changes
-    opt, dims, limit = (given.pop(name) for name in ("opt", "dims", "max_norm"))
-    before = dict(vars(opt)) if isinstance(opt, torch.optim.Optimizer) else None
-    with pytest.raises(error, match=said):
-        VariableClippingOptimizer(opt, dims, limit, **given)
-    assert before is None or vars(opt) == before
-    assert W.eq(7.0).all()
-
-
-def test_strict_takes_any_limit_and_checks_axes_at_the_step():
-    parameter = Parameter(torch.tensor([[3.0, 4.0]]))
-    flipped = strict.VariableClippingOptimizer
-    sgd = torch.optim.SGD([parameter], lr=1.0)
-    flipped(sgd, {parameter: [1]}, -1.0).apply_gradients(
-        [(torch.zeros(1, 2), parameter)]
-    )
-    torch.testing.assert_close(parameter.detach(), torch.tensor([[-0.6, -0.8]]))
-    optimizer = flipped(sgd, {parameter: [2], STRANGER: [0]}, 1.0)
-    with pytest.raises(ValueError, match="which has 2, got 2"):
-        optimizer.apply_gradients([(torch.ones(1, 2), parameter)])
-    torch.testing.assert_close(parameter.detach(), torch.tensor([[-0.6, -0.8]]))
-    with pytest.raises(TypeError, match="a list of axes"):
-        flipped(sgd, {parameter: 1}, 1.0)
-
-
-def test_strict_norms_of_float16_overflow():
-    values = torch.tensor([[300.0, 400.0]], dtype=torch.float16)
-    assert stepped(values, [1], 2.0, strict=True).tolist() == [[0.0, 0.0]]
-
-
-def test_bad_pairs_change_nothing():
-    parameter = Parameter(torch.tensor([[3.0, 4.0]]))
-    optimizer = clipping(parameter, [1])
-    for pairs, error in (
-        ([], ValueError),
-        ([(None, parameter)], ValueError),
-        ([parameter], TypeError),
-        ([(torch.ones(3), parameter)], ValueError),
-    ):
-        with pytest.raises(error):
-            optimizer.apply_gradients(pairs)
-    assert parameter.tolist() == [[3.0, 4.0]]
-    assert optimizer.last_step is None

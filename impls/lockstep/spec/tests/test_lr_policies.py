@@ -124,6 +124,15 @@ def test_inverse_decay_honours_its_arguments(backend: str) -> None:
     assert rates == [0.0, 0.5, 1.0, 1.0, 0.25, 0.25, 0.25]
 
 
+def test_inverse_decay_takes_its_growth_in_float64(policies: Any) -> None:
+    one, rate, least = np.float32([1, 0.2, 0.003])
+    growth = np.float32((0.2 / 0.003 - 1) / 11)
+    assert growth != (rate / least - one) / np.float32(11)
+    expected = rate / (one + growth * np.arange(11, dtype=np.float32))
+    rates = [policies.inv_poly_decay(step, 0.2, 11, 0.003) for step in range(11)]
+    assert values(rates) == values(expected)
+
+
 def test_poly_decays_during_the_warm_up_as_ever(policies: Any) -> None:
     rates = [float(policies.poly_decay(s, 1.0, 8, warmup_steps=4)) for s in range(6)]
     assert rates == [0.0, 0.21875, 0.375, 0.46875, 0.5, 0.375]
@@ -141,7 +150,11 @@ def test_poly_decays_during_the_warm_up_as_ever(policies: Any) -> None:
         ("exp_decay", {"decay_rate": 0.0}, "a factor > 0, got 0.0"),
         ("exp_decay", {"begin_decay_at": 1.5}, "an integer >= 0), got 1.5"),
         ("exp_decay", {"use_staircase_decay": "no"}, "a bool, got 'no'"),
-        ("cosine_decay", {"power": 2.0}, "1, for a cosine has none, got 2.0"),
+        (
+            "cosine_decay",
+            {"power": 2.0},
+            "expected 1, got 2.0; leave it out, for a cosine",
+        ),
         ("inv_poly_decay", {"min_lr": math.nan}, "a finite rate >= 0, got nan"),
         ("inv_poly_decay", {"learning_rate": 0.0}, "a rate > 0, got 0.0"),
         ("transformer_policy", {"d_model": 0}, "a width > 0, got 0"),

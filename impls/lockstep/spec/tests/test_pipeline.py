@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import doctest
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from lockstep.interface import EXPORTS
-from lockstep.spec import pipeline
 from lockstep.spec.optimize_loss import Settings
 from lockstep.spec.pipeline import (
     ARGUMENTS,
@@ -90,8 +88,3 @@ def test_a_second_scale_is_refused_at_any_depth() -> None:
     inner = stack("MultitaskOptimizerWrapper", "MixedPrecisionLossScaleOptimizer")
     with pytest.raises(ValueError, match="let one of the two scale"):
         refuse_second_scale("MixedPrecisionOptimizerWrapper", inner)
-
-
-def test_the_example_runs() -> None:
-    result = doctest.testmod(pipeline)
-    assert result.attempted > 0 and result.failed == 0

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.spec import clip_by_global_norm as words
+from lockstep.spec.pairs import refuse_complex
 from lockstep.tf.core.clip_gradients import Gradient, global_norm, scale_gradients
 from lockstep.tf.core.clip_rows import as_tensor
 from lockstep.tf.core.masters import widen
@@ -66,6 +67,7 @@ def clip_by_global_norm(
     if not strict:
         check_limit(words.CLIP, "clip_norm", clip_norm)
         words.check_norm(use_norm)
+        refuse_complex(words.CLIP, [t.dtype.name for t in tensors if t is not None])
     with tf.name_scope(name or words.CLIP):
         norm = norm_in_float32(tensors) if use_norm is None else as_norm(use_norm)
         return clip_list(tensors, clip_norm, norm, strict), norm
@@ -83,6 +85,8 @@ def norm_in_float32(gradients: Sequence[Gradient], strict: bool = False) -> tf.T
     if strict:
         slices = tf.IndexedSlices
         present = [g.values if isinstance(g, slices) else g for g in present]
+    else:
+        refuse_complex(words.CLIP, [gradient.dtype.name for gradient in present])
     return global_norm(present, tf.float32)
 
 

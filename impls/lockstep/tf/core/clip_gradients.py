@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from lockstep.spec import multitask as words
 from lockstep.spec import tf_host
+from lockstep.spec.pairs import refuse_complex, refuse_integers
 from lockstep.tf.core.zero_test import summed_values
 
 __all__ = [
@@ -31,7 +32,7 @@ def global_norm(
     all zero adds nothing, so none has to be left out.
     """
     total = tf.reduce_sum(half_square_sums(gradients, dtype))
-    return tf.sqrt(total * tf.constant(2, dtype))
+    return tf.sqrt(total * tf.constant(2, dtype), name="global_norm")
 
 
 def clip(
@@ -50,13 +51,32 @@ def clip(
     if strict:
         words.refuse_sparse(any(isinstance(g, tf.IndexedSlices) for g in present))
         words.refuse_mixed_dtypes([gradient.dtype.name for gradient in present])
+        words.check_clip_kind(clip_norm)
         dtype = present[0].dtype if present else dtype
     else:
         words.check_clip_norm(clip_norm)
-    norm = global_norm(present, dtype)
+        dtypes = [gradient.dtype.name for gradient in present]
+        refuse_integers(words.CLIP, dtypes)
+        refuse_complex(words.CLIP, dtypes)
+    with tf.name_scope("global_norm"):
+        norm = global_norm(present, dtype)
     if error_if_nonfinite:
         norm = require_finite(norm)
-    return scale_gradients(gradients, clip_factor(norm, clip_norm)), norm
+    with tf.name_scope(words.SCOPE) as scope:
+        clipped = scale_gradients(gradients, clip_factor(norm, clip_norm))
+        return (old_names(clipped, scope) if strict else clipped), norm
+
+
+def old_names(clipped: Sequence[Gradient], scope: str) -> list[Gradient]:
+    """Return gradients under the names that the original gave them in a graph."""
+    if tf.executing_eagerly():
+        return list(clipped)
+    return [
+        gradient
+        if gradient is None
+        else tf.identity(gradient, f"{scope[:-1]}/_{place}")
+        for place, gradient in enumerate(clipped)
+    ]
 
 
 def require_finite(norm: tf.Tensor) -> tf.Tensor:

@@ -229,8 +229,11 @@ def inv_poly_decay(
         OutOfRangeError: ``power`` is not positive, or the step is None.
     """
     step, rate, exponent = as_step(global_step), single(learning_rate), single(power)
-    floor = tf.minimum(single(tf.maximum(min_lr, 1e-8)), rate)
-    growth = (tf.pow(rate / floor, 1.0 / exponent) - 1.0) / single(decay_steps)
+    # In float64 and rounded once: the original takes the growth in Python's numbers.
+    wide = double(learning_rate)
+    least = tf.minimum(tf.maximum(double(min_lr), 1e-8), wide)
+    largest = tf.pow(wide / least, 1.0 / double(power))
+    growth = single((largest - 1.0) / double(decay_steps))
     if strict:
         # Quirk: docs/differences.md#policies-inverse
         denominator = tf.pow(1.0 + growth * single(step), exponent)
@@ -238,7 +241,7 @@ def inv_poly_decay(
     base = warmed_up(step, learning_rate, warmup_steps)
     elapsed = single(tf.maximum(step - begin_decay_at, 0))
     decayed = base / tf.pow(1.0 + growth * elapsed, exponent)
-    floored = tf.maximum(decayed, floor)
+    floored = tf.maximum(decayed, single(least))
     return tf.identity(tf.where(step < begin_decay_at, base, floored), name=name)
 
 
@@ -311,3 +314,9 @@ def as_step(global_step: Step) -> tf.Tensor:
 def single(values: Any) -> tf.Tensor:
     """Round to float32."""
     return tf.cast(values, tf.float32)
+
+
+def double(values: Any) -> tf.Tensor:
+    """Widen to float64; a Python number keeps all its digits."""
+    tensor = tf.convert_to_tensor(values, dtype_hint=tf.float64)
+    return tf.cast(tensor, tf.float64)

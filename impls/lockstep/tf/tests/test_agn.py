@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -20,14 +19,13 @@ from lockstep.tf import (
     AGNCustomGetter,
     AGNOptimizer,
     GradientDescentOptimizer,
-    MixedPrecisionLossScaleOptimizer,
     MomentumOptimizer,
     MultitaskOptimizerWrapper,
     strict,
 )
+from lockstep.tf.tests.agn_workers import single
 
 v1 = tf.compat.v1
-
 VALUES = {"w": np.float32([1.0, -2.0]), "t": np.float32([[0.5, 1.0], [2.0, -1.0]])}
 TURNS = [0, 0, 1, 0, 1, 1, 1, 0, 0]
 
@@ -132,85 +130,6 @@ def test_a_zero_filter_around_works_eagerly_and_is_refused_in_graphs(
         return
     with pytest.raises(ValueError, match="the other way round: Multitask"):
         trajectory(new_host(), nest)
-
-
-def team_of(count: int, **options: Any) -> tuple[list[Any], list[AGNOptimizer]]:
-    """Make eager workers with one variable each, all with one center."""
-    variables, team = [], []
-    for _ in range(count):
-        variable = tf.Variable([1.0, -2.0], name="w")
-        center = team[0].custom_getter.center if team else None
-        getter = AGNCustomGetter("/cpu:0", center=center)
-        getter([variable])
-        team.append(AGNOptimizer(AdamOptimizer(0.1), count, getter, 2, **options))
-        variables.append(variable)
-    return variables, team
-
-
-def single(**options: Any) -> tuple[tf.Variable, AGNOptimizer]:
-    (variable,), (worker,) = team_of(1, **options)
-    return variable, worker
-
-
-def bits(variables: Any) -> list[bytes]:
-    return [variable.numpy().tobytes() for variable in variables]
-
-
-@pytest.mark.parametrize("stop", [1, 2, 5])
-def test_a_checkpoint_of_several_workers_goes_on_to_the_bit(
-    tmp_path: Path, stop: int
-) -> None:
-    def make() -> tuple[list[Any], list[AGNOptimizer], Any, tf.train.Checkpoint]:
-        variables, team = team_of(2)
-        counter = tf.Variable(0, dtype=tf.int64)
-        made = tf.train.Checkpoint(variables=variables, team=team, counter=counter)
-        return variables, team, counter, made
-
-    def go(variables: Any, team: Any, counter: Any, turns: range) -> None:
-        for k in turns:
-            # The second worker pushes first: slots belong to no worker.
-            number = 1 - k // 2 % 2
-            pairs = [(tf.constant([0.5 - k, 0.25 * k]), variables[number])]
-            team[number].apply_gradients(pairs, global_step=counter)
-
-    variables, team, counter, checkpoint = make()
-    go(variables, team, counter, range(stop))
-    path = checkpoint.write(str(tmp_path / "stopped"))
-    go(variables, team, counter, range(stop, 9))
-    others, again, other_counter, restored = make()
-    restored.read(path).assert_existing_objects_matched()
-    go(others, again, other_counter, range(stop, 9))
-    whole = [v for worker in team for v in worker.variables()]
-    resumed = [v for worker in again for v in worker.variables()]
-    assert bits([*variables, *whole]) == bits([*others, *resumed])
-    # Powers, own slots, accumulator, local step, shared weights and their slots.
-    assert len(whole) == 2 * (2 + 2 + 1 + 1 + 1 + 2)
-
-
-def test_a_saver_of_variables_goes_on_to_the_bit(tmp_path: Path) -> None:
-    def train(first: int, last: int, save: int | None = None) -> list[bytes]:
-        with tf.Graph().as_default(), v1.Session() as session:
-            getter = AGNCustomGetter("/cpu:0")
-            with v1.variable_scope("", custom_getter=getter):
-                w = v1.get_variable("w", initializer=tf.constant([1.0, -2.0]))
-            x = v1.placeholder(tf.float32, [2])
-            step = v1.train.get_or_create_global_step()
-            worker = AGNOptimizer(AdamOptimizer(0.1), 1, getter, 3)
-            op = worker.apply_gradients([(x, w)], global_step=step)
-            state = [w, step, *worker.variables()]
-            saver = v1.train.Saver(state)
-            session.run(v1.global_variables_initializer())
-            session.run(v1.local_variables_initializer())
-            if first:
-                saver.restore(session, str(tmp_path / "saved"))
-            for k in range(first, last):
-                session.run(op, {x: [0.5 - k, 0.25 * k]})
-                if k == save:
-                    saver.save(session, str(tmp_path / "saved"))
-            return [value.tobytes() for value in session.run(state)]
-
-    whole = train(0, 8, save=3)
-    assert train(4, 8) == whole
 
 
 def test_slots_of_a_worker_are_local_and_those_of_the_shared_weights_global() -> None:
@@ -366,86 +285,6 @@ def test_a_period_of_zero_fails_when_a_step_is_taken_under_strict() -> None:
         worker.apply_gradients([(tf.ones([2]), variable)])
 
 
-WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "a Keras optimizer": (
-        lambda: AGNOptimizer(keras.optimizers.SGD(), 1, AGNCustomGetter("/cpu:0")),
-        TypeError,
-        "v1 counterpart",
-    ),
-    "no getter": (
-        lambda: AGNOptimizer(GradientDescentOptimizer(0.1), 1, None),
-        TypeError,
-        "AGNCustomGetter",
-    ),
-    "a loss scale inside": (
-        lambda: AGNOptimizer(
-            MixedPrecisionLossScaleOptimizer(GradientDescentOptimizer(0.1), 2.0),
-            1,
-            AGNCustomGetter("/cpu:0"),
-        ),
-        ValueError,
-        "the loss scale around",
-    ),
-    "a period of 0": (
-        lambda: AGNOptimizer(
-            GradientDescentOptimizer(0.1), 1, AGNCustomGetter("/cpu:0"), 0
-        ),
-        ValueError,
-        "an integer >= 1, got 0",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_arguments_are_one_sentence(name: str) -> None:
-    make, error, told = WRONG[name]
-    with pytest.raises(error, match=told):
-        make()
-
-
-def test_masters_are_refused_inside_and_around() -> None:
-    variable, worker = single()
-    masters = lockstep_tf.MixedPrecisionOptimizerWrapper(
-        GradientDescentOptimizer(0.5), 8.0
-    )
-    with pytest.raises(ValueError, match="got MixedPrecisionOptimizerWrapper;"):
-        AGNOptimizer(masters, 1, worker.custom_getter)
-    around = "got AGNOptimizer; AGNOptimizer shares"
-    with pytest.raises(ValueError, match=around):
-        lockstep_tf.MixedPrecisionOptimizerWrapper(worker, 8.0)
-    given = (lambda: tf.reduce_sum(variable), worker, None, lambda step: 0.5)
-    with pytest.raises(ValueError, match=around):
-        lockstep_tf.optimize_loss(*given, [variable], dtype="mixed")
-
-
-def test_nothing_has_changed_when_a_step_is_refused() -> None:
-    variable, worker = single()
-    before = bits([variable, *worker.variables()])
-    pair = (tf.ones([2]), variable)
-    for given, options, error in [
-        ([pair, (tf.ones([1]), tf.Variable([1.0]))], {}, KeyError),
-        ([pair], {"global_step": tf.constant(0)}, TypeError),
-        ([(tf.ones([3]), variable)], {}, ValueError),
-    ]:
-        with pytest.raises(error):
-            worker.apply_gradients(given, **options)
-    assert bits([variable, *worker.variables()]) == before
-
-
-def test_variables_in_a_graph_are_made_by_the_getter() -> None:
-    with tf.Graph().as_default():
-        with pytest.raises(ValueError, match=r"custom_getter of a tf\.compat"):
-            AGNCustomGetter("/cpu:0")([v1.Variable([1.0])])
-
-
-def test_shared_weights_have_one_shape() -> None:
-    getter = AGNCustomGetter("/cpu:0")
-    getter([tf.Variable([1.0], name="w")])
-    second = AGNCustomGetter("/cpu:0", center=getter.center)
-    with pytest.raises(ValueError, match="as the shared one"):
-        second([tf.Variable([1.0, 2.0], name="w")])
-
-
 def test_rounds_with_several_patterns_of_gradients_share_their_slots() -> None:
     opt = MultitaskOptimizerWrapper(MomentumOptimizer(0.5, 0.5))
     getter = AGNCustomGetter("/cpu:0")
@@ -459,3 +298,20 @@ def test_rounds_with_several_patterns_of_gradients_share_their_slots() -> None:
         worker.apply_gradients(pairs)
     slots = [getter.center.slot(getter._global_map[v], "momentum") for v in variables]
     assert [slot.numpy().tolist() for slot in slots] == [[1.5], [1.5]]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"), [(lockstep_tf, [1.5, 2.0]), (strict, [3.0, 4.0])]
+)
+def test_row_clipping_inside_cuts_the_shared_rows_but_not_under_strict(
+    names: Any, expected: list[float]
+) -> None:
+    weight = tf.Variable([3.0, 4.0], name="w")
+    getter = names.AGNCustomGetter("/cpu:0")
+    getter([weight])
+    base = GradientDescentOptimizer(1.0)
+    rows = names.VariableClippingOptimizer(base, {weight.ref(): [0]}, 2.5)
+    worker = names.AGNOptimizer(rows, 1, getter, communication_period=1)
+    worker.get_init_op(0)
+    worker.apply_gradients([(tf.zeros([2]), weight)])
+    assert weight.numpy().tolist() == expected

@@ -6,6 +6,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -29,6 +30,17 @@ class Halving(strict.LossScale):
 
     def get_config(self) -> dict[str, Any]:
         return {}
+
+
+class Own(strict.LossScale):
+    """One whose factor is a variable, made as the original's base class offered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._factor = self._add_weight("mine", dtype=tf.float32, initial_value=4.0)
+
+    def __call__(self) -> tf.Tensor:
+        return tf.convert_to_tensor(self._factor)
 
 
 def test_single_policies_are_imported_by_name() -> None:
@@ -69,3 +81,81 @@ def test_a_checkpoint_of_objects_names_the_wrapped_optimizer(
     ]
     scale = "optimizer/loss_scale/current_loss_scale/.ATTRIBUTES/VARIABLE_VALUE"
     assert scale in keys
+
+
+@pytest.mark.parametrize("names", [strict, lockstep.tf], ids=["strict", "default"])
+def test_a_variable_of_ones_own_scale_is_found_by_its_name(
+    names: Any, tmp_path: Path
+) -> None:
+    scale, weight = Own(), tf.Variable([1.0, 2.0])
+    base = names.GradientDescentOptimizer(0.5)
+    optimizer = names.MixedPrecisionLossScaleOptimizer(base, scale)
+    optimizer.minimize(lambda: tf.reduce_sum(weight * weight), var_list=[weight])
+    assert weight.numpy().tolist() == [0.0, 0.0]
+    path = tf.train.Checkpoint(optimizer=optimizer).save(str(tmp_path / "model"))
+    keys = [name for name, _ in tf.train.list_variables(path)]
+    assert "optimizer/loss_scale/mine/.ATTRIBUTES/VARIABLE_VALUE" in keys
+
+
+@pytest.mark.parametrize("names", [strict, lockstep.tf], ids=["strict", "default"])
+def test_a_loss_scale_of_no_kind_is_refused(names: Any) -> None:
+    with pytest.raises(TypeError, match="derive one from it"):
+        names.LossScale()
+
+
+def test_private_names_that_old_code_reads_are_there() -> None:
+    weight, base = tf.Variable([[1.0, 2.0]]), strict.AdamOptimizer(0.5)
+    assert strict.MultitaskOptimizerWrapper(base)._opt is base
+    clipping = strict.VariableClippingOptimizer(base, {weight.ref(): [1]}, 2.0)
+    assert (clipping._opt, clipping._max_norm) == (base, 2.0)
+    ((key, _),) = clipping._vars_to_clip_dims.items()
+    assert key is weight
+    assert clipping._vars_to_clip_dims[weight] == [1]
+    scaling = strict.MixedPrecisionLossScaleOptimizer(base, 8.0)
+    assert (scaling._optimizer, float(scaling._loss_scale())) == (base, 8.0)
+
+
+def test_the_maps_of_a_getter_are_gone_through_like_dicts() -> None:
+    getter = strict.AGNCustomGetter("/cpu:0")
+    weight = tf.Variable([1.0], name="weight")
+    getter([weight])
+    ((key, center),) = getter._global_map.items()
+    assert key is weight
+    assert center is getter._global_map[weight]
+    assert [id(key) for key in getter._grad_map.keys()] == [id(weight)]
+
+
+@pytest.mark.parametrize(
+    ("clip_norm", "error"), [("x", TypeError), ([1.0], ValueError), (None, ValueError)]
+)
+def test_strict_refuses_norms_that_are_no_numbers_in_graphs_too(
+    clip_norm: Any, error: type[Exception]
+) -> None:
+    with tf.Graph().as_default():
+        weight = tf.compat.v1.get_variable("weight", [2])
+        pairs = [(tf.ones([2]), weight)]
+        with pytest.raises(error, match="clip_norm: expected a number"):
+            strict.clip_gradients_by_global_norm(pairs, clip_norm)
+
+
+@pytest.mark.parametrize("max_norm", ["x", np.float64(1.0)])
+def test_strict_refuses_norms_of_rows_of_another_kind(max_norm: Any) -> None:
+    with tf.Graph().as_default():
+        weight = tf.compat.v1.get_variable("weight", [2], use_resource=True)
+        if not isinstance(max_norm, str):
+            max_norm = tf.constant(max_norm, tf.float64)
+        base = strict.GradientDescentOptimizer(0.5)
+        clipping = strict.VariableClippingOptimizer(base, {weight: [0]}, max_norm)
+        with pytest.raises(TypeError, match="max_norm: expected a number"):
+            clipping.apply_gradients([(tf.ones([2]), weight)])
+
+
+def test_clipping_names_what_it_makes_as_the_original_did() -> None:
+    with tf.Graph().as_default():
+        weight = tf.compat.v1.get_variable("weight", [2], use_resource=True)
+        for end in ("", "_1"):
+            pairs = [(tf.ones([2]), weight), (None, weight)]
+            (clipped, _), norm = strict.clip_gradients_by_global_norm(pairs, 1.0)
+            assert norm.name == f"global_norm{end}/global_norm:0"
+            scope = f"clip_by_global_norm{end}"
+            assert clipped[0].name == f"{scope}/{scope}/_0:0"

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from lockstep import tf as ls
+from lockstep.spec.tests.step_mistakes import mistakes
 
 v1 = tf.compat.v1
 weight = tf.Variable([1.0, 2.0], name="weight")
@@ -27,24 +28,7 @@ def counted(step):
 
 
 REFUSED = [
-    ({"learning_rate_decay_fn": 0.1}, TypeError, "got 0.1; write lambda step: 0.1"),
-    ({"learning_rate_decay_fn": None}, TypeError, "got None"),
-    (
-        {"learning_rate_decay_fn": ls.lr_policies.poly_decay},
-        TypeError,
-        r"needs learning_rate, decay_steps too; .*functools\.partial\(policy",
-    ),
-    ({"learning_rate_decay_fn": lambda step: "0.1"}, ValueError, "got '0.1'"),
-    ({"optimizer_params": [1]}, ValueError, "optimizer_params: expected a dict"),
-    ({"loss_scaling_params": "x"}, ValueError, "loss_scaling_params: expected a dict"),
-    ({"var_list": 3}, ValueError, "var_list.*got a int"),
-    ({"var_list": [3]}, ValueError, "var_list.*got a int"),
-    ({"var_list": []}, ValueError, "var_list.*an empty list"),
-    ({"var_list": [weight, weight]}, ValueError, "var_list.*twice"),
-    ({"reduction": 3}, ValueError, "reduction.*a int, without size"),
-    ({"optimizer": ls.MultitaskOptimizerWrapper}, TypeError, "that makes the stack"),
-    ({"optimizer": "NovoGrad"}, ValueError, r"class lockstep\.tf\.NovoGrad"),
-    ({"skip_update_ph": "False", "iter_size": 2}, ValueError, "got 'False'"),
+    *mistakes(ls, weight),
     (
         {"var_list": None, "model": "linear"},
         ValueError,

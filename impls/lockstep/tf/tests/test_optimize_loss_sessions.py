@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from lockstep import tf as ls
+from lockstep.tf import strict
 
 v1 = tf.compat.v1
 
@@ -238,3 +241,48 @@ def test_a_saver_carries_everything_on_to_the_bit(tmp_path: Path) -> None:
             ends.append(session.run(graph.get_collection("variables")))
     for ours, theirs in zip(*ends, strict=True):
         assert np.array_equal(ours, theirs)
+
+
+def causes(op: tf.Operation) -> set[tf.Operation]:
+    """Return all operations that must have run before one."""
+    found: set[tf.Operation] = set()
+    waiting = [op]
+    while waiting:
+        one = waiting.pop()
+        before = {*one.control_inputs, *(given.op for given in one.inputs)} - found
+        found |= before
+        waiting += before
+    return found
+
+
+def touching(weight: tf.Variable, found: Iterable[tf.Operation]) -> list[tf.Operation]:
+    """Return the operations among ``found`` that read a variable or write it."""
+    target = getattr(weight, "handle", weight.op.outputs[0])
+    return [op for op in found if any(given is target for given in op.inputs)]
+
+
+@pytest.mark.parametrize("names", [ls, strict], ids=["default", "strict"])
+@pytest.mark.parametrize("use_resource", [True, False], ids=["resource", "reference"])
+@pytest.mark.parametrize("sparse", [True, False], ids=["sparse", "dense"])
+def test_a_weight_is_written_after_its_loss_and_its_norm(
+    names: Any, use_resource: bool, sparse: bool
+) -> None:
+    with tf.Graph().as_default() as graph:
+        start = v1.ones_initializer()
+        w = v1.get_variable("w", [3, 2], None, start, use_resource=use_resource)
+        # A sum: no gradient needs its value.
+        loss = tf.reduce_sum(tf.gather(w, [0, 2]) if sparse else w)
+        larc, params = {"larc_eta": 0.1}, {"weight_decay": 0.5}
+        names.optimize_loss(loss, "AdamW", params, lambda _: 0.5, larc_params=larc)
+        update = [op for op in graph.get_operations() if "update_w" in op.name]
+        others = set(graph.get_operations()) - set(update)
+    writing = re.compile("Assign|Scatter|Apply")
+    written = [op for op in touching(w, update) if writing.search(op.type)]
+    roots = {op for op in others if op.type == "Sqrt"}
+    # The global norm, which only a summary needs, is made of these.
+    unneeded = {op for op in others if op.type == "L2Loss"}
+    norms = {op for op in roots if not unneeded & causes(op)}
+    norms = {op for op in norms if touching(w, causes(op))}
+    assert len(written) == 2
+    assert norms
+    assert [op.type for op in written if not {loss.op, *norms} <= causes(op)] == []

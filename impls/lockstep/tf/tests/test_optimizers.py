@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from collections.abc import Callable
 from typing import Any
 
@@ -12,16 +11,7 @@ import tensorflow as tf
 
 import lockstep.tf
 from lockstep import interface, registry
-from lockstep.tf import (
-    AdamWOptimizer,
-    FtrlOptimizer,
-    adamw,
-    ftrl,
-    multitask,
-    novograd,
-    strict,
-    variable_clipping,
-)
+from lockstep.tf import AdamWOptimizer, FtrlOptimizer, strict
 from lockstep.tf.tests.trajectory import (
     RULES,
     TOLERANCE,
@@ -34,7 +24,6 @@ from lockstep.tf.tests.trajectory import (
 VALUES, *DENSE = draw(5, [(3,), (4, 2)], steps=3)
 TF_ONLY = ("LossScale", "_clip_by_global_norm", "_clip_gradients_by_norm")
 """A base class that tf.train.experimental had, and OpenSeq2Seq's spellings."""
-MODULES = [multitask, variable_clipping, adamw, ftrl, novograd]
 SPARSE = [[d[0], rows([3, 1, 3], d[1][:3], 4, 2)] for d in DENSE]
 
 
@@ -105,10 +94,3 @@ def test_strict_adamw_does_not_check_its_arguments() -> None:
     w = tf.Variable([4.0])
     strict.AdamWOptimizer(-0.25, 0.0).apply_gradients([(tf.ones([1]), w)])
     assert w.numpy().tolist() == [5.0]
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_the_examples_in_the_docstrings_run(module: Any) -> None:
-    names = {"tf": tf, **vars(lockstep.tf)}
-    failed, tried = doctest.testmod(module, extraglobs=names)
-    assert tried and not failed

@@ -9,16 +9,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lockstep import registry
 from lockstep import tf as lockstep_tf
 from lockstep.interface import Rows
-from lockstep.tf import MultitaskOptimizerWrapper, VariableClippingOptimizer
 from lockstep.tf import strict as lockstep_strict
 from lockstep.tf.core.clip_rows import clip_rows
+from lockstep.tf.tests.clipping import DENSE, TABLE, VALUES, ZERO, both, clipping
 from lockstep.tf.tests.trajectory import (
-    RULES,
     TOLERANCE,
-    State,
     assert_close,
     assert_same_bits,
     draw,
@@ -28,28 +25,10 @@ from lockstep.tf.tests.trajectory import (
 )
 
 v1 = tf.compat.v1
-
 Hosts = Callable[..., Any]
-Wrap = Callable[[Any, list[Any]], Any]
-
-VALUES, *DENSE = draw(5, [(3,), (4, 2), (2, 3, 2)], steps=4)
-VALUES = [value * 2 for value in VALUES]
-ZERO = [np.zeros_like(value) for value in VALUES]
-TABLE = rows([2, 0], [[1, -2], [3, 0.5]], 4, 2)
 TWICE = rows([2, 0, 2, 2], [[1, -2], [3, 0.5], [-0.25, 4], [0.5, 1]], 4, 2)
 NO_ROWS = rows([], [], 4, 2)
 MANY = draw(6, [(3,), (6, 37)], steps=2)
-
-
-def clipping(names: Any, axes: list[Any], max_norm: float = 1.0) -> Wrap:
-    """Clip every variable whose axes are not None."""
-
-    def wrap(opt: Any, keys: list[Any]) -> Any:
-        pairs = zip(keys, axes, strict=True)
-        listed = {key: dims for key, dims in pairs if dims is not None}
-        return names.VariableClippingOptimizer(opt, listed, max_norm)
-
-    return wrap
 
 
 def dense_steps(*steps: int) -> list[list[Any]]:
@@ -78,15 +57,6 @@ CASES: dict[str, tuple[list[Any], float, list[list[Any]]]] = {
     "sparse, no axes": ([[0], [], [2]], 0.75, sparse_steps(TABLE, TWICE)),
     "sparse, negative": ([[0], [-1], [2]], 0.75, sparse_steps(TABLE, TWICE)),
 }
-
-
-def both(
-    new_host: Hosts, names: Any, rule: str, wrap: Callable[[Any], Wrap], *run: Any
-) -> tuple[list[State], list[State]]:
-    """Replay on TensorFlow and on the reference, under the same semantics."""
-    oracle = registry.host("reference", strict=names is lockstep_strict)
-    expected = replay_listed(oracle, rule, wrap(oracle.names), *run)
-    return replay_listed(new_host(names), rule, wrap(names), *run), expected
 
 
 @pytest.mark.parametrize("rule", ["GradientDescent", "Momentum", "Adam"])
@@ -210,91 +180,6 @@ def test_a_row_named_twice_is_clipped(new_host: Hosts, names: Any, left: float) 
     assert got[0].variables[0].tolist() == [[9, 9], [left, 0]]
 
 
-NESTS: dict[str, Callable[[Any], Wrap]] = {
-    "clip(clip)": lambda n: (
-        lambda opt, keys: clipping(n, [[0], [1], [2]], 0.7)(
-            clipping(n, [None, [], [0]], 0.9)(opt, keys), keys
-        )
-    ),
-    "clip(multitask)": lambda n: (
-        lambda opt, keys: clipping(n, [[0], [1], [2]], 0.5)(
-            n.MultitaskOptimizerWrapper(opt), keys
-        )
-    ),
-    "multitask(clip)": lambda n: (
-        lambda opt, keys: n.MultitaskOptimizerWrapper(
-            clipping(n, [[0], [1], [2]], 0.5)(opt, keys)
-        )
-    ),
-}
-DEEP_NESTS: dict[str, Callable[[Any], Wrap]] = {
-    "clip(multitask(clip))": lambda n: (
-        lambda opt, keys: clipping(n, [[0], None, None], 0.4)(
-            NESTS["multitask(clip)"](n)(opt, keys), keys
-        )
-    ),
-    "multitask(multitask(clip))": lambda n: (
-        lambda opt, keys: n.MultitaskOptimizerWrapper(
-            NESTS["multitask(clip)"](n)(opt, keys)
-        )
-    ),
-    "multitask(clip(multitask(clip)))": lambda n: (
-        lambda opt, keys: n.MultitaskOptimizerWrapper(
-            DEEP_NESTS["clip(multitask(clip))"](n)(opt, keys)
-        )
-    ),
-}
-SOME_ZERO = [
-    [ZERO[0], DENSE[0][1], ZERO[2]],
-    DENSE[1],
-    [DENSE[2][0], ZERO[1], None],
-    ZERO,
-    [DENSE[3][0], TABLE, ZERO[2]],
-    [ZERO[0], rows([1, 1], [[1, 2], [-1, -2]], 4, 2), DENSE[3][2]],
-]
-
-
-@pytest.mark.parametrize("rule", ["Momentum", "Adam"])
-@pytest.mark.parametrize("nest", NESTS)
-def test_nests_equal_the_reference(
-    new_host: Hosts, names: Any, nest: str, rule: str
-) -> None:
-    got, expected = both(new_host, names, rule, NESTS[nest], VALUES, SOME_ZERO)
-    assert_close(got, expected, within=TOLERANCE.get(rule, 0))
-
-
-@pytest.mark.parametrize("nest", DEEP_NESTS)
-def test_deep_nests_equal_the_reference(new_host: Hosts, nest: str) -> None:
-    got, expected = both(
-        new_host, lockstep_tf, "Momentum", DEEP_NESTS[nest], VALUES, SOME_ZERO
-    )
-    assert_close(got, expected, within=0)
-
-
-@pytest.mark.parametrize(
-    ("nest", "clipped"), [("multitask(clip)", False), ("clip(multitask)", True)]
-)
-def test_a_skipped_variable_is_clipped_from_outside_only(
-    new_host: Hosts, nest: str, clipped: bool
-) -> None:
-    steps = [[ZERO[0], DENSE[0][1], ZERO[2]]]
-    wrap = NESTS[nest](lockstep_tf)
-    state = replay_listed(new_host(), "Momentum", wrap, VALUES, steps)[0]
-    changed = state.variables[0].tobytes() != VALUES[0].tobytes()
-    assert changed is clipped
-    assert np.linalg.norm(state.variables[1], axis=1) == pytest.approx([0.5] * 4)
-
-
-def test_strict_multitask_around_clipping_has_no_effect(new_host: Hosts) -> None:
-    names = lockstep_strict
-    bare = clipping(names, [[0], [1], [2]], 0.5)
-    wrap = NESTS["multitask(clip)"](names)
-    assert_same_bits(
-        replay_listed(new_host(names), "Momentum", wrap, VALUES, SOME_ZERO),
-        replay_listed(new_host(names), "Momentum", bare, VALUES, SOME_ZERO),
-    )
-
-
 def test_strict_clips_nothing_after_a_one_shot_iterator(
     new_host: Hosts, names: Any
 ) -> None:
@@ -340,15 +225,6 @@ def test_an_eager_step_counts_the_rows_it_clipped(names: Any) -> None:
     assert opt.last_step.reason == "of 2 gradients 1 absent; 1 of 2 rows clipped"
 
 
-def test_a_report_tells_what_the_multitask_wrapper_inside_did() -> None:
-    a, b = tf.Variable([3.0, 4.0], name="a"), tf.Variable(1.0, name="b")
-    inner = MultitaskOptimizerWrapper(lockstep_tf.AdamOptimizer())
-    opt = VariableClippingOptimizer(inner, {a.ref(): [0]}, 1.0)
-    opt.apply_gradients([(tf.zeros([2]), a), (tf.ones([]), b)])
-    assert opt.last_step.skipped == ("a",)
-    assert opt.last_step.reason == "of 2 gradients 1 all zero; 1 of 1 rows clipped"
-
-
 def test_keras_variables_are_taken_by_their_value(names: Any) -> None:
     keras = pytest.importorskip("keras", reason="needs Keras")
     w = keras.Variable(np.float32([3, 4]), name="w")
@@ -356,97 +232,3 @@ def test_keras_variables_are_taken_by_their_value(names: Any) -> None:
     opt = names.VariableClippingOptimizer(base, {w.value.ref(): [0]}, 1.0)
     opt.apply_gradients([(tf.zeros([2]), w)])
     assert np.linalg.norm(w.numpy()) == pytest.approx(1)
-
-
-@pytest.mark.parametrize("rule", ["Momentum", "Adam"])
-@pytest.mark.parametrize("outer", [False, True], ids=["clip", "multitask(clip)"])
-def test_nothing_is_traced_after_the_second_call(
-    rule: str, names: Any, outer: bool
-) -> None:
-    w = tf.Variable(VALUES[1])
-    base = getattr(names, f"{rule}Optimizer")(**RULES[rule])
-    opt = names.VariableClippingOptimizer(base, {w.ref(): [1]}, 1.0)
-    opt = names.MultitaskOptimizerWrapper(opt) if outer else opt
-    traces = []
-
-    @tf.function(reduce_retracing=False)
-    def step(gradient: tf.Tensor) -> None:
-        traces.append(1)
-        opt.apply_gradients([(gradient, w)])
-
-    for number, gradients in enumerate([*DENSE, *DENSE, ZERO]):
-        step(tf.constant(gradients[1]))
-        if number == 1:
-            traced = len(traces)
-    assert len(traces) == traced <= 2
-    assert not set(vars(base)) & {"_lockstep_skips"}
-
-
-def test_a_jit_compiled_step_clips(names: Any) -> None:
-    w = tf.Variable([[3.0, 4.0], [0.25, 0.5]])
-    base = names.GradientDescentOptimizer(1.0)
-    opt = names.VariableClippingOptimizer(base, {w.ref(): [1]}, 2.5)
-    step = tf.function(
-        lambda g: opt.apply_gradients([(g, w)]) and None,
-        autograph=False,
-        jit_compile=True,
-    )
-    step(tf.zeros([2, 2]))
-    assert w.numpy() == pytest.approx(np.float32([[1.5, 2.0], [0.25, 0.5]]))
-
-
-def operations(graph: tf.Graph) -> list[tf.Operation]:
-    """Return the operations of a graph and of the functions that it calls."""
-    found = list(graph.get_operations())
-    for function in graph._functions.values():
-        inner = getattr(function, "graph", None)
-        found += operations(inner) if inner is not None else []
-    return found
-
-
-@pytest.mark.parametrize("nest", ["clip", "multitask(clip)", "clip(multitask)"])
-@pytest.mark.parametrize("rule", ["GradientDescent", "Momentum"])
-def test_no_operation_of_a_sparse_step_is_as_large_as_the_vocabulary(
-    names: Any, rule: str, nest: str
-) -> None:
-    vocabulary = 12345
-    with tf.Graph().as_default() as graph:
-        w = v1.Variable(tf.zeros([vocabulary, 3]), use_resource=True)
-        opt = getattr(names, f"{rule}Optimizer")(**RULES[rule])
-        opt._create_slots([w])
-        before = len(graph.get_operations())
-        if nest == "clip(multitask)":
-            opt = names.MultitaskOptimizerWrapper(opt)
-        opt = names.VariableClippingOptimizer(opt, {w: [1]}, 1.0)
-        if nest == "multitask(clip)":
-            opt = names.MultitaskOptimizerWrapper(opt)
-        values = v1.placeholder(tf.float32, [None, 3])
-        indices = v1.placeholder(tf.int64, [None])
-        opt.apply_gradients([(tf.IndexedSlices(values, indices), w)])
-        made = operations(graph)[before:]
-    types = {op.type for op in made}
-    assert "ResourceGather" in types
-    assert types & {"ResourceScatterUpdate", "ResourceScatterSub"}
-    for op in made:
-        for tensor in [*op.inputs, *op.outputs]:
-            size = tensor.shape.num_elements() if tensor.shape.rank else 0
-            assert (size or 0) < vocabulary, f"{op.type} {op.name}"
-
-
-def test_one_train_op_updates_and_clips(names: Any) -> None:
-    with tf.Graph().as_default():
-        w = v1.get_variable("w", initializer=tf.constant([[3.0, 4.0]]))
-        counter = v1.train.get_or_create_global_step()
-        base = names.AdamOptimizer(0.5)
-        opt = names.VariableClippingOptimizer(base, {w: [1]}, 1.0)
-        update = opt.minimize(tf.reduce_sum(w**2), global_step=counter)
-        assert v1.get_collection(v1.GraphKeys.TRAIN_OP) == [update]
-        assert update.name == "VariableClipping"
-        saved = sorted(v.op.name for v in v1.global_variables())
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
-            session.run(v1.get_collection(v1.GraphKeys.TRAIN_OP))
-            assert session.run(counter) == 1
-            assert np.linalg.norm(session.run(w)) == pytest.approx(1)
-    powers = ["VariableClipping/beta1_power", "VariableClipping/beta2_power"]
-    assert saved == [*powers, "global_step", "w", "w/Adam", "w/Adam_1"]

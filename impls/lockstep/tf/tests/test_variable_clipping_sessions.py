@@ -11,10 +11,12 @@ AGAINST_REFERENCE = """
 import lockstep.tf, lockstep.tf.strict
 from lockstep import registry
 from lockstep.tf.host import make_host
-from lockstep.tf.tests.trajectory import TOLERANCE, assert_close, replay_listed
-from lockstep.tf.tests.test_variable_clipping import (
-    CASES, DEEP_NESTS, NESTS, SOME_ZERO, VALUES, clipping
+from lockstep.tf.tests.clipping import VALUES, clipping
+from lockstep.tf.tests.test_variable_clipping import CASES
+from lockstep.tf.tests.test_variable_clipping_nesting import (
+    DEEP_NESTS, NESTS, SOME_ZERO
 )
+from lockstep.tf.tests.trajectory import TOLERANCE, assert_close, replay_listed
 
 kind, strict = sys.argv[1], sys.argv[2] == "strict"
 names = lockstep.tf.strict if strict else lockstep.tf

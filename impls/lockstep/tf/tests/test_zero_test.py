@@ -7,13 +7,13 @@ import pytest
 import tensorflow as tf
 
 from lockstep.reference.zero_test import is_all_zero as reference_is_all_zero
+from lockstep.tf.core.host_values import to_tensor
 from lockstep.tf.core.zero_test import (
     GLIMPSE,
     all_zero_flags,
     is_all_zero,
     some_may_be_zero,
 )
-from lockstep.tf.host import to_tensor
 from lockstep.tf.tests.trajectory import rows
 
 LATE = np.eye(1, 3 * GLIMPSE, 2 * GLIMPSE, dtype=np.float32)[0]

@@ -1,0 +1,62 @@
+"""How far a value is from the recorded one, and how recorded values are read."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.parity.cases import Variable as Recorded
+from harness.parity.cases import array, gradient
+from harness.parity.distance import distance
+from harness.parity.tests.judged import single
+from lockstep.interface import Rows
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "ulp", "raw"),
+    [
+        (single(1.0), single(1.0), 0, 0),
+        (single(np.nextafter(np.float32(1), 2)), single(1.0), 1, 1),
+        (single(-0.0), single(0.0), 0, 0),
+        (single(np.nan), single(np.nan), 0, 0),
+        (single(np.nan), single(1.0), math.inf, math.inf),
+        (single(np.inf), single(-np.inf), math.inf, math.inf),
+        (single(np.inf), single(3e38), math.inf, math.inf),
+        (single(1e-45), single(-1e-45), 2, 2),
+        (single(1.0, 1e-9), single(1.0, 0.0), 1e-9 / 2**-23, None),
+        (single(1.0, dtype=np.float16), single(1.0009766, dtype=np.float16), 1, 1),
+        (np.array(3), np.array(4), math.inf, math.inf),
+        (np.array("absent"), np.array("absent"), 0, 0),
+        (single(1.0), single(1.0, 2.0), math.inf, math.inf),
+        (single(1.0, dtype=np.float64), single(1.0), math.inf, math.inf),
+        (single(), single(), 0, 0),
+    ],
+)
+def test_distances(got: Any, expected: Any, ulp: float, raw: float | None) -> None:
+    found = distance(got, expected)
+    assert found.ulp == pytest.approx(ulp)
+    assert raw is None or found.raw == raw
+
+
+def test_half_precision_is_rounded_before_it_is_widened() -> None:
+    value = array(0.577, "float16")
+    assert value.dtype == np.float16
+    assert float(value) != 0.577
+
+
+def test_strings_are_the_values_json_does_not_have() -> None:
+    decoded = array(["inf", "-inf", "nan", -0.0], "float32")
+    assert np.isposinf(decoded[0])
+    assert np.isneginf(decoded[1])
+    assert np.isnan(decoded[2])
+    assert np.signbit(decoded[3])
+
+
+def test_a_sparse_gradient_without_rows_keeps_its_trailing_dimensions() -> None:
+    recorded = Recorded("t", array(0.0, "float32"), (4, 2))
+    empty = gradient({"indices": [], "values": [], "dense_shape": [4, 2]}, recorded)
+    assert isinstance(empty, Rows)
+    assert empty.values.shape == (0, 2)

@@ -1,0 +1,188 @@
+"""The command ``parity``: what it replays, reports and refuses, and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from harness.cli import app
+from harness.errors import HarnessError
+from harness.parity.cases import GOLDEN, read_cases
+from harness.parity.command import Request, run_parity
+from harness.parity.report import check_writable, write_report
+from harness.parity.row import Row
+from harness.parity.tests.judged import MULTITASK, changed, judged
+from harness.processes import ROOT
+from lockstep.spec.errors import UnknownNameError
+
+
+def reference_only(**options: Any) -> Request:
+    return Request(backends=["reference"], **options)
+
+
+def test_another_folder_of_the_same_kinds_is_replayed(tmp_path: Path) -> None:
+    shutil.copy(GOLDEN / "multitask.json", tmp_path / "elsewhere.json")
+    result = run_parity(reference_only(golden=tmp_path), lambda row: None)
+    assert {row.family for row in result.rows} == {"multitask"}
+    assert sum(row.status == "passed" for row in result.rows) > 40
+
+
+def test_a_failing_case_sets_the_exit_status_and_the_report(tmp_path: Path) -> None:
+    content = json.loads((GOLDEN / "multitask.json").read_text("utf-8"))
+    content["cases"] = content["cases"][:2]
+    content["cases"][0]["expected"]["steps"][0]["global_step"] = 7
+    (tmp_path / "multitask.json").write_text(json.dumps(content), "utf-8")
+    report = tmp_path / "out" / "report.json"
+    arguments = ["parity", "--backend", "reference", "--golden", str(tmp_path)]
+    result = CliRunner().invoke(app, [*arguments, "--report", str(report)])
+    assert result.exit_code == 1
+    rows = [Row.from_json(row) for row in json.loads(report.read_text("utf-8"))]
+    assert [row.status for row in rows] == ["failed", "passed"]
+    assert rows[0].max_ulp == math.inf
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        ("{", "expected JSON"),
+        ('{"format": 2, "family": "multitask", "cases": []}', "got format 2"),
+        ('{"format": 1, "family": "multitask"}', "the keys of FORMAT.md"),
+        ('{"format": 1, "family": "agn", "cases": [{"id": 1}]}', "the keys of FORMAT"),
+        ("[]", "the keys of FORMAT.md"),
+    ],
+)
+def test_a_damaged_golden_file_is_one_sentence(
+    tmp_path: Path, damage: str, words: str
+) -> None:
+    (tmp_path / "multitask.json").write_text(damage, "utf-8")
+    with pytest.raises(HarnessError, match=words):
+        read_cases(tmp_path)
+
+
+def test_an_empty_or_missing_folder_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(HarnessError, match=r"expected \*\.json files, got none"):
+        read_cases(tmp_path)
+    with pytest.raises(HarnessError, match="a folder of golden files"):
+        read_cases(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("request_", "error", "words"),
+    [
+        (Request(backends=["tensorflow"]), UnknownNameError, "expected one of"),
+        (Request(families=["multitsk"]), HarnessError, "did you mean 'multitask'"),
+        (Request(faces=["eagr"]), UnknownNameError, "did you mean 'eager'"),
+        (reference_only(case="multitask-p-03"), HarnessError, "did you mean"),
+    ],
+)
+def test_unknown_names_are_answered_with_the_nearest(
+    request_: Request, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        run_parity(request_, lambda row: None)
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_any_work(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(HarnessError, match="a folder"):
+        check_writable(tmp_path)
+    (tmp_path / "file").write_text("", "utf-8")
+    with pytest.raises(HarnessError, match="expected a file that can be written"):
+        check_writable(tmp_path / "file" / "report.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="there is no /proc")
+def test_a_place_where_even_root_can_write_nothing_is_refused_before_any_work() -> None:
+    with pytest.raises(HarnessError, match="expected a file that can be written"):
+        check_writable(Path("/proc/report.json"))
+
+
+def test_a_report_is_written_whole_and_read_back(tmp_path: Path) -> None:
+    rows = [judged(MULTITASK), judged(changed(MULTITASK, kind="dance"))]
+    write_report(rows, tmp_path / "report.json")
+    content = json.loads((tmp_path / "report.json").read_text("utf-8"))
+    assert [Row.from_json(row) for row in content] == rows
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["report.environment.json", "report.json"]
+    about = json.loads((tmp_path / names[0]).read_text("utf-8"))
+    assert about["numpy"] == np.__version__
+
+
+def test_a_child_that_dies_fails_its_cases_with_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "dies"
+    script.write_text("#!/bin/sh\necho 'last words' >&2\nexit 3\n", "utf-8")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    result = run_parity(reference_only(families=["multitask"]), lambda row: None)
+    assert {row.status for row in result.rows} == {"failed", "skipped"}
+    failed = next(row for row in result.rows if row.status == "failed")
+    assert failed.reason.endswith("with status 3: last words")
+
+
+WAITING = """
+import signal
+import sys
+from harness.parity.command import Request, run_parity
+# A shell's background job ignores SIGINT, and so would this child of such a job.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.executable = sys.argv[1]
+run_parity(Request(families=["multitask"]), print)
+"""
+
+
+@pytest.mark.parametrize("end", [os.killpg, os.kill], ids=["group", "parent alone"])
+def test_ctrl_c_ends_the_hosts_that_run_and_starts_no_others(
+    tmp_path: Path, end: Callable[[int, int], None]
+) -> None:
+    started, script = tmp_path / "started", tmp_path / "waits"
+    started.touch()
+    words = f"#!/bin/sh\necho $$ >> '{started}'\nexec sleep 300\n"
+    script.write_text(words, "utf-8")
+    script.chmod(0o755)
+    command = [sys.executable, "-c", WAITING, str(script)]
+    with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as run:
+        deadline = time.monotonic() + 60
+        while len(started.read_text("utf-8").split()) < 2:
+            assert time.monotonic() < deadline, "two hosts never began"
+            time.sleep(0.05)
+        end(run.pid, signal.SIGINT)
+        try:
+            assert run.wait(timeout=60) != 0
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
+    hosts = [int(host) for host in started.read_text("utf-8").split()]
+    assert len(hosts) == 2
+    for host in hosts:
+        with pytest.raises(ProcessLookupError):
+            os.kill(host, 0)
+
+
+def test_a_device_that_is_not_there_is_one_error() -> None:
+    request = Request(backends=["reference"], families=["multitask"], device="cuda")
+    with pytest.raises(HarnessError, match="reference: expected the device 'cuda'"):
+        run_parity(request, lambda row: None)
+
+
+def test_a_device_needs_a_backend_that_can_use_it() -> None:
+    done = CliRunner().invoke(app, ["parity", "--device", "cuda"])
+    assert isinstance(done.exception, HarnessError)
+    assert "add --backend" in str(done.exception)

@@ -1,0 +1,63 @@
+"""Workers of AGN that share one center."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import Parameter
+
+from lockstep import pytorch
+from lockstep.pytorch import AGNCustomGetter, AGNOptimizer
+
+__all__ = ["Team", "same", "sgd", "single"]
+
+
+class Team:
+    """Workers, each with a small model; the first model's weights are the center's."""
+
+    def __init__(self, make, count=2, period=2, names=pytorch, **options) -> None:
+        self.models, self.workers, center = [], [], None
+        for number in range(count):
+            with torch.random.fork_rng():
+                torch.manual_seed(number)
+                model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+            getter = names.AGNCustomGetter("cpu", center=center)
+            center = getter.center
+            opt = make(getter(model.named_parameters()))
+            worker = names.AGNOptimizer(opt, count, getter, period, **options)
+            self.models.append(model)
+            self.workers.append(worker)
+        self.center = center
+
+    def start(self):
+        for number, worker in enumerate(self.workers):
+            worker.get_init_op(number)
+        return self
+
+    def step(self, number: int, seed: int = 0) -> None:
+        inputs = torch.randn(4, 2, generator=torch.Generator().manual_seed(seed))
+        self.workers[number].zero_grad()
+        self.models[number](inputs).square().sum().backward()
+        self.workers[number].step()
+
+    def weights(self, number: int) -> list[torch.Tensor]:
+        return [p.detach().clone() for p in self.models[number].parameters()]
+
+    def shared(self) -> list[torch.Tensor]:
+        return [p.detach().clone() for p in self.center.parameters.values()]
+
+
+def same(one, other) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def sgd(params):
+    return torch.optim.SGD(params, lr=0.1, momentum=0.5)
+
+
+def single(opt=None, period=2, **options):
+    """Return a weight of three elements and a worker that trains it."""
+    weight = Parameter(torch.tensor([1.0, 2.0, 3.0]))
+    getter = AGNCustomGetter("cpu")
+    opt = (opt or (lambda params: torch.optim.SGD(params, lr=0.5)))(getter([weight]))
+    return weight, AGNOptimizer(opt, 1, getter, period, **options)
