@@ -195,7 +195,9 @@ def test_strict_clips_nothing_after_a_one_shot_iterator(
 
 
 def test_a_norm_may_come_as_a_tensor(names: Any) -> None:
-    w, limit = tf.Variable([3.0, 4.0]), tf.Variable(1.0, dtype=tf.float64)
+    w = tf.Variable([3.0, 4.0])
+    # Strict takes, as the original, what has the dtype of the variable.
+    limit = tf.Variable(1.0, dtype=tf.float64 if names is lockstep_tf else tf.float32)
     opt = clipping(names, [[0]], limit)(names.GradientDescentOptimizer(0.5), [w.ref()])
     opt.apply_gradients([(tf.zeros([2]), w)])
     assert np.linalg.norm(w) == pytest.approx(1)
