@@ -88,23 +88,28 @@ def as_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
     """Return None, tensors and slices as they are; convert arrays and numbers."""
     if gradient is None or isinstance(gradient, tf.IndexedSlices):
         return gradient
-    name, got = name_of(variable), type(gradient).__name__
     try:
-        tensor = tf.convert_to_tensor(gradient)
+        return tf.convert_to_tensor(gradient)
     except (TypeError, ValueError) as error:
+        name, got = name_of(variable), type(gradient).__name__
         raise words.not_a_gradient(owner, name, got) from error
-    if tensor.dtype == tf.string:
-        raise words.not_a_gradient(owner, name, got)
-    return tensor
 
 
 def with_dense_shape(gradient: Gradient, variable: Any) -> Gradient:
-    """Give a sparse gradient the shape of its variable, which Keras asks of it."""
+    """Give a sparse gradient the shape of its variable, which Keras asks of it.
+
+    The shape that is known without a read, for that would copy the whole variable.
+    """
     is_sparse = isinstance(gradient, tf.IndexedSlices)
-    if not is_sparse or gradient.dense_shape is not None:
+    shape = value_of(variable).shape
+    if (
+        not is_sparse
+        or gradient.dense_shape is not None
+        or not shape.is_fully_defined()
+    ):
         return gradient
     values, indices = map(tf.convert_to_tensor, (gradient.values, gradient.indices))
-    return tf.IndexedSlices(values, indices, tf.shape(value_of(variable)))
+    return tf.IndexedSlices(values, indices, tf.constant(shape.as_list()))
 
 
 def without_duplicates(gradient: Gradient) -> Gradient:

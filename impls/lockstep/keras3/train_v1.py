@@ -20,7 +20,12 @@ from lockstep.keras3.gradients import (
 )
 from lockstep.keras3.slots import Slots
 from lockstep.spec import keras_host as words
-from lockstep.spec.differentiation import check_no_arguments, no_loss, not_listed
+from lockstep.spec.differentiation import (
+    check_no_arguments,
+    no_loss,
+    not_listed,
+    refuse_text,
+)
 from lockstep.spec.pairs import as_pairs, require_gradients
 
 __all__ = ["HiddenList", "StateList", "TrainV1", "require_all"]
@@ -105,6 +110,7 @@ class TrainV1:
         variables = self._trainable_variables if var_list is None else var_list
         variables = require_all(variables, owner)
         if grad_loss is not None:
+            refuse_text(grad_loss, owner)
             grad_loss = as_gradient(grad_loss, "the loss", owner)
         values = [value_of(variable) for variable in variables]
         with tf.GradientTape(watch_accessed_variables=False) as tape:

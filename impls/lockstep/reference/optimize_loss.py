@@ -126,7 +126,7 @@ def optimize_loss(
         optimizer_params=optimizer_params,
         loss_scaling_params=loss_scaling_params,
         skip_update_ph=skip_update_ph,
-        model=model,
+        model=None if var_list is None else model,
         reduction=reduction,
     )
     names = check_summaries(summaries, words.OWNER)

@@ -6,9 +6,14 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from lockstep.spec.errors import LossNotCallableError, VarListError, sentence
+from lockstep.spec.errors import (
+    DtypeError,
+    LossNotCallableError,
+    VarListError,
+    sentence,
+)
 
-__all__ = ["check_no_arguments", "no_loss", "not_listed"]
+__all__ = ["check_no_arguments", "no_loss", "not_listed", "refuse_text"]
 
 
 def check_no_arguments(loss: Callable[[], Any], owner: str) -> None:
@@ -30,6 +35,14 @@ def no_loss(owner: str, got: Any) -> LossNotCallableError:
     """What was computed, or given to be scaled, is no loss."""
     expected, remedy = "a 0-d tensor", "return the loss from its function"
     return LossNotCallableError(sentence(f"{owner}: loss", expected, repr(got), remedy))
+
+
+def refuse_text(grad_loss: Any, owner: str) -> None:
+    """Raise for a text as the upstream gradient, which a framework makes a tensor."""
+    if isinstance(grad_loss, str | bytes):
+        expected, remedy = "a number or a tensor", "leave it out for 1"
+        subject, got = f"{owner}: grad_loss", repr(grad_loss)
+        raise DtypeError(sentence(subject, expected, got, remedy))
 
 
 def not_listed(owner: str, got: Any) -> VarListError:

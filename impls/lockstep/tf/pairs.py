@@ -77,12 +77,9 @@ def as_gradient(gradient: Any, name: str, owner: str) -> Gradient:
     if gradient is None or isinstance(gradient, tf.IndexedSlices):
         return gradient
     try:
-        tensor = tf.convert_to_tensor(gradient)
+        return tf.convert_to_tensor(gradient)
     except (TypeError, ValueError) as error:
         raise words.not_a_gradient(owner, name, type(gradient).__name__) from error
-    if tensor.dtype == tf.string:
-        raise words.not_a_gradient(owner, name, type(gradient).__name__)
-    return tensor
 
 
 def name_of(variable: Any) -> str:

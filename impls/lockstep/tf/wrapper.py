@@ -8,7 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.spec import tf_host as words
-from lockstep.spec.differentiation import check_no_arguments, no_loss, not_listed
+from lockstep.spec.differentiation import (
+    check_no_arguments,
+    no_loss,
+    not_listed,
+    refuse_text,
+)
 from lockstep.tf.hooks import base_of
 from lockstep.tf.pairs import Pairs, as_gradient, as_variable
 
@@ -90,6 +95,7 @@ class Wrapper(Optimizer):
         words.check_gate(type(self).__name__, gate_gradients)
         loss = checked_loss(loss, type(self).__name__)
         if grad_loss is not None:
+            refuse_text(grad_loss, type(self).__name__)
             grad_loss = as_gradient(grad_loss, "the loss", type(self).__name__)
         if var_list is not None:
             var_list = listed(var_list, type(self).__name__)

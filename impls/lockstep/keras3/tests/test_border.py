@@ -81,7 +81,7 @@ CALLS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     ),
     "a text": (
         lambda o, w: o.minimize(lambda: keras.ops.sum(w), var_list=[w], grad_loss="x"),
-        "for 'the loss', got str",
+        "grad_loss: expected a number or a tensor, got 'x'",
     ),
     "to build nothing": (lambda o, w: o.build(None), "got None"),
     "to build a number": (lambda o, w: o.build([3]), "got 3"),

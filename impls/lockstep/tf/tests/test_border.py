@@ -147,7 +147,7 @@ CALLS: dict[str, tuple[Callable[[Any, Any], Any], type[Exception], str]] = {
     "a text": (
         lambda o, w: o.minimize(lambda: tf.reduce_sum(w), var_list=[w], grad_loss="x"),
         TypeError,
-        "for 'the loss', got str",
+        "grad_loss: expected a number or a tensor, got 'x'",
     ),
     "a gate": (
         lambda o, w: o.minimize(
