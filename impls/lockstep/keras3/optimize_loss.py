@@ -158,7 +158,7 @@ def optimize_loss(
         learning_rate_decay_fn=learning_rate_decay_fn,
         summaries=check_summaries(summaries, words.OWNER),
         skip_update_ph=skip_update_ph,
-        model=None if var_list is None else model,
+        model=model,
         reduction=reduction,
     )
     if not callable(loss):

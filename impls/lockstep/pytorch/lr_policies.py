@@ -76,14 +76,14 @@ def piecewise_constant(
         boundaries: steps b_k, or epochs if ``steps_per_epoch`` is given.
         decay_rates: factors c_k of ``learning_rate`` after each boundary.
         steps_per_epoch: optimizer steps in an epoch.
-        strict: check nothing but the boundaries, which may be unsorted.
+        strict: check nothing but the boundaries.
 
     Raises:
         NoBoundariesError: ``boundaries`` is empty.
         OutOfRangeError: other than one rate a boundary, boundaries that are no
-            integers or unsorted; strict, two ranges of unsorted ones hold at a step.
+            integers, or a step at which two ranges of unsorted boundaries hold.
     """
-    ends = words.step_boundaries(boundaries, decay_rates, steps_per_epoch, strict)
+    ends = words.step_boundaries(boundaries, decay_rates, steps_per_epoch)
     step = global_step
     # Quirk: docs/differences.md#policies-poly (a step on a boundary has the old rate)
     holds = [step <= ends[0]]

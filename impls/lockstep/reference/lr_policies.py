@@ -68,12 +68,12 @@ def piecewise_constant(
         boundaries: steps b_k, or epochs if ``steps_per_epoch`` is given.
         decay_rates: factors c_k of ``learning_rate`` after each boundary.
         steps_per_epoch: optimizer steps in an epoch.
-        strict: check nothing but the boundaries, which may be unsorted.
+        strict: check nothing but the boundaries.
 
     Raises:
         NoBoundariesError: ``boundaries`` is empty.
         OutOfRangeError: other than one rate a boundary, boundaries that are no
-            integers or unsorted; strict, two ranges of unsorted ones hold at a step.
+            integers, or a step at which two ranges of unsorted boundaries hold.
 
     Example:
         >>> import numpy as np
@@ -82,7 +82,7 @@ def piecewise_constant(
         >>> lr_policies.piecewise_constant(steps, 1.0, [10], [0.5]).tolist()
         [1.0, 0.5]
     """
-    ends = words.step_boundaries(boundaries, decay_rates, steps_per_epoch, strict)
+    ends = words.step_boundaries(boundaries, decay_rates, steps_per_epoch)
     step = np.asarray(global_step, np.int64)
     # Quirk: docs/differences.md#policies-poly (a step on a boundary has the old rate)
     holds = [step <= ends[0]]

@@ -291,18 +291,12 @@ def check_step(name: str, step: Any, strict: bool, arrays: bool = True) -> None:
 
 
 def step_boundaries(
-    boundaries: Sequence[int],
-    decay_rates: Sequence[float],
-    steps_per_epoch: int | None,
-    strict: bool,
+    boundaries: Sequence[int], decay_rates: Sequence[float], steps_per_epoch: int | None
 ) -> list[int]:
     """Return the boundaries in steps.
 
-    # Quirk: docs/differences.md#arguments-checked. Strict: they may be unsorted.
-
     Raises:
-        OutOfRangeError: there are not as many rates, a boundary is no integer, or they
-            do not rise.
+        OutOfRangeError: there are not as many rates, or a boundary is no integer.
         NoBoundariesError: there are none.
     """
     subject = "piecewise_constant: boundaries"
@@ -317,11 +311,7 @@ def step_boundaries(
     if not all(isinstance(step, numbers.Integral) for step in steps):
         remedy = "round them to steps"
         raise OutOfRangeError(sentence(subject, "integers", repr(steps), remedy))
-    steps = [int(step) for step in steps]
-    if not strict and not rises(steps):
-        remedy = "sort them, with their decay_rates"
-        raise OutOfRangeError(sentence(subject, "sorted ones", repr(steps), remedy))
-    return steps
+    return [int(step) for step in steps]
 
 
 def rises(boundaries: Sequence[int]) -> bool:

@@ -22,6 +22,7 @@ from lockstep.spec.training_step import OWNER
 __all__ = [
     "check_flag",
     "check_given",
+    "check_model",
     "check_once",
     "check_rate_function",
     "listed",

@@ -63,10 +63,10 @@ def test_a_tensor_step_gives_a_tensor_of_the_same_rate(
         assert float(rate) == policy(step, learning_rate=0.1)
 
 
-def test_strict_refuses_an_ambiguous_tensor_step() -> None:
+def test_an_ambiguous_tensor_step_is_refused() -> None:
     step = torch.tensor(5)
     with pytest.raises(RuntimeError, match="sort them"):
-        lr_policies.piecewise_constant(step, 1.0, [8, 4], [0.5, 0.1], strict=True)
+        lr_policies.piecewise_constant(step, 1.0, [8, 4], [0.5, 0.1])
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)

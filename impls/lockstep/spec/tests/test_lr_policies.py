@@ -178,16 +178,6 @@ def test_bad_input_is_one_sentence(
         getattr(registry.load(backend).lr_policies, name)(**given)
 
 
-def test_unsorted_boundaries_are_refused_at_the_first_step(backend: str) -> None:
-    unsorted = {"learning_rate": 1.0, "boundaries": [8, 4], "decay_rates": [0.5, 0.1]}
-    policies = registry.load(backend).lr_policies
-    with pytest.raises(ValueError, match=r"sorted ones, got \[8, 4\]; sort them"):
-        policies.piecewise_constant(0, **unsorted)
-    strict = registry.load(backend, strict=True).lr_policies
-    rates = [strict.piecewise_constant(step, **unsorted) for step in (0, 4, 9)]
-    assert values(rates) == pytest.approx([1.0, 1.0, 0.1])
-
-
 def test_no_boundaries_are_an_index_error(policies: Any) -> None:
     with pytest.raises(IndexError, match="use fixed_lr for a rate that never changes"):
         policies.piecewise_constant(0, 0.1, [], [])

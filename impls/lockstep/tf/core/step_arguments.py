@@ -77,7 +77,10 @@ def find_trained(
     Raises:
         VarListError: no nest of variables.
         UnsupportedError: nothing to train.
+        OutOfRangeError: a number or a text as the model beside listed variables.
     """
+    if var_list is not None:
+        border.check_model("model", model)
     chosen = var_list
     if chosen is None:
         chosen = getattr(model, "trainable_variables", None)
