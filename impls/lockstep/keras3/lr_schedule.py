@@ -10,6 +10,7 @@ import numpy as np
 from lockstep.keras3 import lr_policies
 from lockstep.keras3.gradients import value_of
 from lockstep.spec import lr_policies as words
+from lockstep.spec.lr_schedules import not_a_policy_name
 
 __all__ = ["PolicySchedule"]
 
@@ -48,7 +49,7 @@ class PolicySchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, policy: str, *, strict: bool = False, **parameters: Any) -> None:
         if not isinstance(policy, str):
-            raise words.not_a_policy_name(policy)
+            raise not_a_policy_name(policy)
         bound = words.find(policy).bind(parameters)
         self.policy = policy
         self.strict = strict

@@ -22,12 +22,13 @@ from lockstep.pytorch.agn_checkpoint import (
     shown,
     split_state,
 )
-from lockstep.pytorch.center import AGNCustomGetter, base_of, powers
+from lockstep.pytorch.center import AGNCustomGetter, powers
 from lockstep.pytorch.core.accumulate import add_changes, is_due, mean_changes
 from lockstep.pytorch.core.foreach import subtract
 from lockstep.pytorch.core.numbers import plain
 from lockstep.pytorch.gradients import named_parameters
 from lockstep.pytorch.sharing import SharingWrapper
+from lockstep.pytorch.stack import base_of
 from lockstep.pytorch.variable_clipping import list_nothing
 from lockstep.spec import agn as words
 from lockstep.spec.agn import (

@@ -16,12 +16,13 @@ from lockstep.pytorch.core.foreach import add
 from lockstep.pytorch.core.numbers import rounded
 from lockstep.pytorch.gradients import gradients_set_to
 from lockstep.pytorch.rule_optimizer import RuleOptimizer
+from lockstep.pytorch.stack import base_of
 from lockstep.pytorch.train_v1 import TrainV1
 from lockstep.spec import agn_center as words
 from lockstep.spec import agn_getter
 from lockstep.spec.agn_center import Update
 
-__all__ = ["AGNCustomGetter", "Center", "base_of", "powers"]
+__all__ = ["AGNCustomGetter", "Center", "powers"]
 
 TAKEN = "a module, parameters or pairs (name, parameter)"
 
@@ -266,13 +267,6 @@ def as_device(device: Any) -> torch.device:
         return torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise agn_getter.not_a_device(device, "'cpu' or 'cuda:0'") from error
-
-
-def base_of(optimizer: Optimizer) -> Optimizer:
-    """Return the innermost optimizer: the one that owns the state."""
-    while hasattr(optimizer, "inner_optimizer"):
-        optimizer = optimizer.inner_optimizer
-    return optimizer
 
 
 def powers(optimizer: Optimizer) -> Mapping[str, str]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.pytorch.gradients import named_parameters
+from lockstep.pytorch.stack import base_of
 from lockstep.pytorch.train_v1 import SLOT_NAMES
 from lockstep.spec import checkpoints as words
 from lockstep.spec.optimizers import OptimizerSpec
@@ -198,13 +199,6 @@ def require_shape(
     found = list(value.shape) if isinstance(value, Tensor) else f"{value!r:.40}"
     if found != list(shape):
         raise words.other_shape(owner, key, name, shape, found)
-
-
-def base_of(optimizer: Optimizer) -> Any:
-    """Return the innermost optimizer: the one that owns the state."""
-    while "inner_optimizer" in vars(optimizer):
-        optimizer = optimizer.inner_optimizer
-    return optimizer
 
 
 def spec_of(base: Any) -> OptimizerSpec | None:

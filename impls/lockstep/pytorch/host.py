@@ -15,7 +15,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from lockstep.interface import Array, Gradient, Rows, Worker
-from lockstep.pytorch.rule_optimizer import RuleOptimizer
+from lockstep.pytorch.stack import base_of
 from lockstep.spec.errors import no_device
 from lockstep.spec.optimizers import RULES
 
@@ -251,13 +251,6 @@ def arrays(nest: Any) -> Any:
         indices, values = tensor._indices()[0].numpy(), tensor._values().numpy()
         return Rows(indices, values, tuple(tensor.shape))
     return tensor.numpy()
-
-
-def base_of(optimizer: Any) -> RuleOptimizer:
-    """Return the innermost optimizer: the one that owns the slots."""
-    while not isinstance(optimizer, RuleOptimizer):
-        optimizer = optimizer.inner_optimizer
-    return optimizer
 
 
 def make_host(face: str, names: ModuleType, device: str = "cpu") -> TorchHost:

@@ -13,7 +13,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from lockstep.pytorch import lr_policies
-from lockstep.spec import lr_policies as words
+from lockstep.spec import lr_policies as specs
+from lockstep.spec import lr_schedules as words
 from lockstep.spec.step_arguments import check_rate_function
 
 __all__ = ["PolicyLR"]
@@ -74,7 +75,7 @@ class PolicyLR(LRScheduler):
         if not isinstance(optimizer, Optimizer):
             raise words.not_schedulable(optimizer)
         if isinstance(policy, str):
-            spec = words.find(policy)
+            spec = specs.find(policy)
             first = optimizer.param_groups[0]
             first_rate = float(first.get("initial_lr", first["lr"]))
             bound = spec.bind({"learning_rate": first_rate, **arguments})
@@ -193,6 +194,6 @@ def vectorised(policy: Callable[[int], float]) -> Callable[[Tensor], Any] | None
         keywords = {**policy.keywords, **keywords}
         policy = policy.func
     ours = getattr(lr_policies, getattr(policy, "__name__", ""), None)
-    if policy is not ours or not words.rises(keywords.get("boundaries", ())):
+    if policy is not ours or not specs.rises(keywords.get("boundaries", ())):
         return None
     return functools.partial(ours.__wrapped__, **keywords)

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from lockstep.pytorch.core.masters import FlatMasters, saturating_cast
 from lockstep.pytorch.gradients import dtype_name, named_parameters
 from lockstep.pytorch.rule_optimizer import RuleOptimizer
+from lockstep.pytorch.stack import base_of
 from lockstep.pytorch.variable_clipping import VariableClippingOptimizer
 from lockstep.spec import mixed_precision as words
 
@@ -141,13 +142,6 @@ def flat_masters(masters: Masters) -> list[FlatMasters]:
         FlatMasters(weights, [masters[weight] for weight in weights])
         for weights in alike.values()
     ]
-
-
-def base_of(optimizer: Optimizer) -> Optimizer:
-    """Return the innermost optimizer: the one that owns the state."""
-    while "inner_optimizer" in vars(optimizer):
-        optimizer = optimizer.inner_optimizer
-    return optimizer
 
 
 def take_over(optimizer: Optimizer, masters: Masters, strict: bool) -> None:

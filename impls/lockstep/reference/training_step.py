@@ -12,7 +12,7 @@ from lockstep.interface import Gradient, Rows, StepReport
 from lockstep.reference.automatic_scaler import AutomaticLossScaler
 from lockstep.reference.loss_scale import is_finite
 from lockstep.reference.micro_batches import add_share
-from lockstep.reference.optimizers import Pairs, RuleOptimizer, check_gradient
+from lockstep.reference.optimizers import Pairs, base_of, check_gradient
 from lockstep.reference.post_process import post_process_gradients
 from lockstep.reference.reduction import reduce_gradients
 from lockstep.reference.variable import Variable
@@ -208,13 +208,6 @@ class TrainingStep:
         """Empty the sums."""
         self.micro_step = 0
         self.accumulators = [None] * len(self.variables)
-
-
-def base_of(optimizer: Any) -> RuleOptimizer:
-    """Return the innermost optimizer, which holds the rate."""
-    while not isinstance(optimizer, RuleOptimizer):
-        optimizer = optimizer.inner_optimizer
-    return optimizer
 
 
 def require_shape(gradient: Gradient, variable: Variable) -> None:

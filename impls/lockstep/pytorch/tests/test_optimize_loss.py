@@ -1,9 +1,6 @@
-"""Laws of ``optimize_loss`` for PyTorch, and what it refuses."""
+"""Laws of ``optimize_loss`` for PyTorch."""
 
 from __future__ import annotations
-
-import copy
-from functools import partial
 
 import pytest
 import torch
@@ -12,10 +9,7 @@ from torch.nn import Parameter
 
 from lockstep import pytorch as ls
 from lockstep.pytorch import strict
-
-generator = torch.Generator().manual_seed(7)
-INPUTS = torch.randint(-4, 5, (32, 3), generator=generator).float()
-"""Whole numbers: their sums and means over powers of two are exact."""
+from lockstep.pytorch.tests.steps import INPUTS, model_in, rate, step_of
 
 LIMITS = {
     "plain": {},
@@ -28,27 +22,6 @@ SCALES = {
     "scaled": {"dtype": "mixed", "loss_scaling": 256},
     "backoff": {"dtype": "mixed", "loss_scaling": "Backoff"},
 }
-
-
-def rate(global_step):
-    return ls.lr_policies.poly_decay(global_step, 0.1, 100)
-
-
-def model_in(dtype=torch.float32) -> nn.Linear:
-    """Return a layer whose gradient is the same for all of its outputs."""
-    model = nn.Linear(3, 2, bias=False, dtype=dtype)
-    values = torch.tensor([[0.5, -1.0, 2.0], [1.5, 0.25, -0.5]])
-    nn.init.zeros_(model.weight).data.copy_(values)
-    return model
-
-
-def step_of(model: nn.Module, /, **options):
-    def loss(batch):
-        return model(batch.to(model.weight.dtype)).float().sum(1).mean()
-
-    given = {"optimizer": "Momentum", "optimizer_params": {"momentum": 0.5}}
-    given |= {"learning_rate_decay_fn": rate, "model": model}
-    return ls.optimize_loss(loss, **{**given, **options})
 
 
 def trained(model, batches, **options):
@@ -267,177 +240,3 @@ def test_strict_makes_a_scaler_that_it_does_not_use() -> None:
     arguments = (weight.sum, "SGD", {}, rate, [weight])
     assert strict.optimize_loss(*arguments, loss_scaling="Backoff").scaler is not None
     assert ls.optimize_loss(*arguments, loss_scaling="Backoff").scaler is None
-
-
-def made(**options):
-    given = {"optimizer": "SGD", "optimizer_params": {}}
-    return partial(step_of, model_in(), **{**given, **options})
-
-
-def two_rates():
-    groups = [{"params": [Parameter(torch.ones(1))], "lr": r} for r in (0.1, 0.2)]
-    return torch.optim.SGD(groups)
-
-
-def other():
-    return torch.optim.SGD([Parameter(torch.ones(1))], lr=0.1)
-
-
-REFUSED = [
-    ({"optimizer": "Momentun"}, ValueError, "did you mean 'Momentum'"),
-    ({"optimizer": "Momentum"}, TypeError, "'momentum'"),
-    ({"optimizer": "AdamW"}, KeyError, "'weight_decay'"),
-    ({"optimizer_params": {"beta": 0.5}}, TypeError, "'beta'"),
-    ({"optimizer_params": {"learning_rate": 0.1}}, TypeError, "decay_fn"),
-    ({"optimizer": 3}, TypeError, "a int"),
-    ({"optimizer": lambda params, lr: 3}, TypeError, "a int"),
-    ({"optimizer": other(), "optimizer_params": {"a": 1}}, TypeError, "beside a"),
-    (
-        {"optimizer": other(), "var_list": [Parameter(torch.ones(3))]},
-        ValueError,
-        "of this optimizer's groups",
-    ),
-    ({"optimizer": two_rates()}, ValueError, "one rate, got 0.1, 0.2"),
-    ({"summaries": ["learning_rat"]}, ValueError, "did you mean 'learning_rate'"),
-    ({"dtype": torch.float64}, ValueError, "dtype"),
-    ({"dtype": "mixed", "loss_scaling": "Bakoff"}, ValueError, "'Backoff'"),
-    (
-        {"dtype": "mixed", "loss_scaling_params": {"scale_max": 8.0}},
-        ValueError,
-        "'scale_max' beside 1.0",
-    ),
-    ({"clip_gradients": 0.0}, ValueError, "clip_gradients"),
-    ({"larc_params": {}}, ValueError, "larc_eta"),
-    ({"iter_size": 2.0}, ValueError, "iter_size"),
-    ({"learning_rate_decay_fn": lambda step: -0.1}, ValueError, "finite rate"),
-    ({"model": None}, ValueError, "var_list"),
-    ({"var_list": [3]}, ValueError, "var_list"),
-]
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "words"), REFUSED, ids=[row[2] for row in REFUSED]
-)
-def test_what_cannot_work_is_refused_in_one_sentence(options, error, words) -> None:
-    with pytest.raises(error, match=words) as caught:
-        made(**options)()
-    assert str(caught.value).endswith((".", "?"))
-
-
-def test_a_loss_that_is_there_already_is_refused() -> None:
-    weight = Parameter(torch.ones(2))
-    with pytest.raises(RuntimeError, match="each step calls it"):
-        ls.optimize_loss(weight.sum(), "SGD", {}, rate, [weight])
-
-
-def test_a_loss_is_not_scaled_twice() -> None:
-    def scaled(parameters, learning_rate):
-        sgd = ls.GradientDescentOptimizer(parameters, learning_rate)
-        return ls.MixedPrecisionLossScaleOptimizer(sgd, 8.0)
-
-    with pytest.raises(ValueError, match="not scaled yet"):
-        made(optimizer=scaled, dtype="mixed")()
-    assert made(optimizer=scaled)().pipeline == ("unscale", "finite check", "update")
-
-
-def test_a_bad_rate_is_noticed_before_anything_changes() -> None:
-    model = model_in()
-    before = model.weight.detach().clone()
-    step = step_of(model, learning_rate_decay_fn=lambda step: 0.1 if step < 1 else -1)
-    step(INPUTS)
-    after = model.weight.detach().clone()
-    with pytest.raises(ValueError, match="finite rate"):
-        step(INPUTS)
-    assert torch.equal(model.weight, after) and not torch.equal(after, before)
-
-
-def test_a_stack_that_clips_is_refused_beside_larc() -> None:
-    def clipping(parameters, learning_rate):
-        sgd = ls.GradientDescentOptimizer(parameters, learning_rate)
-        return ls.MixedPrecisionLossScaleOptimizer(sgd, 8.0, clip_norm=1.0)
-
-    with pytest.raises(ValueError, match="leave one of them out"):
-        made(optimizer=clipping, larc_params={"larc_eta": 0.1})()
-    assert made(optimizer=clipping)().pipeline[-3:] == ("norm", "clip", "update")
-
-
-def test_what_is_frozen_at_the_call_follows_only_if_it_was_named() -> None:
-    for named in (False, True):
-        model = nn.Linear(2, 1)
-        model.bias.requires_grad_(False)
-        step = ls.optimize_loss(
-            lambda model=model: model(torch.ones(2)).sum(),
-            "SGD",
-            {},
-            lambda step: 0.5,
-            var_list=list(model.named_parameters()) if named else None,
-            model=model,
-        )
-        start = model.bias.item()
-        step()
-        assert model.bias.item() == start
-        model.bias.requires_grad_(True)
-        step()
-        assert (model.bias.item() != start) == named
-
-
-class Regression(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(2, 1)
-
-    def loss(self) -> torch.Tensor:
-        return self.layer(torch.ones(2)).sum()
-
-
-@pytest.mark.parametrize("iter_size", [1, 2])
-def test_a_copy_whose_loss_is_the_originals_says_so(iter_size) -> None:
-    model = Regression()
-    options = {"model": model, "iter_size": iter_size}
-    step = ls.optimize_loss(
-        lambda: model.loss(), "Adam", {}, lambda step: 0.5, **options
-    )
-    twin = copy.deepcopy(step)
-    told = "loss of a deepcopy may still be that of the original model: set step.loss"
-    with pytest.raises(ValueError, match=told):
-        for _ in range(iter_size):
-            twin()
-    weight, bias = twin.parameters
-    twin.loss = lambda: (weight.sum() + bias).sum()
-    before = weight.clone(), model.layer.weight.clone()
-    for _ in range(iter_size):
-        twin()
-    assert not torch.equal(weight, before[0])
-    assert torch.equal(model.layer.weight, before[1])
-
-
-def test_a_copy_has_the_model_whose_method_is_the_loss() -> None:
-    model = Regression()
-    step = ls.optimize_loss(model.loss, "Adam", {}, lambda step: 0.5, model=model)
-    twin = copy.deepcopy(step)
-    before = model.layer.weight.clone()
-    twin()
-    assert torch.equal(model.layer.weight, before)
-    assert not torch.equal(twin.parameters[0], before)
-
-
-@pytest.mark.parametrize("conversion", ["half", "float"])
-def test_a_model_that_is_converted_after_the_call_is_refused(conversion) -> None:
-    model = nn.Linear(2, 1)
-    if conversion == "float":
-        model.half()
-    step = ls.optimize_loss(
-        lambda: model(torch.ones(2, dtype=model.weight.dtype)).float().sum(),
-        "SGD",
-        {},
-        lambda step: 0.5,
-        model=model,
-        dtype="mixed",
-    )
-    step()
-    getattr(model, conversion)()
-    before = model.weight.clone()
-    with pytest.raises(TypeError, match="convert the model first"):
-        step()
-    assert torch.equal(model.weight, before)
-    assert step.global_step == 1
