@@ -19,6 +19,9 @@ __all__ = [
     "GATE_GRAPH",
     "GATE_NONE",
     "GATE_OP",
+    "NO_EAGER_STEP",
+    "NO_GRADIENTS",
+    "NO_STEP",
     "Array",
     "Gradient",
     "Host",
@@ -79,6 +82,10 @@ Gradient: TypeAlias = Array | Rows | None
 class StepReport(NamedTuple):
     """What the last step did, kept as ``last_step`` by every eager wrapper.
 
+    ``last_step`` is never None and never old: before the first step it is
+    :data:`NO_STEP` (:data:`NO_EAGER_STEP` where steps may run in graphs), and after a
+    step in which no parameter had a gradient :data:`NO_GRADIENTS`.
+
     Attributes:
         applied: whether any variable was updated.
         reason: one sentence that says why nothing or not everything was updated.
@@ -88,6 +95,13 @@ class StepReport(NamedTuple):
     applied: bool
     reason: str
     skipped: tuple[str, ...]
+
+
+NO_STEP = StepReport(False, "no step yet", ())
+NO_EAGER_STEP = StepReport(
+    False, "no step in eager mode yet; steps inside graphs are not reported", ()
+)
+NO_GRADIENTS = StepReport(False, "no parameter had a gradient", ())
 
 
 class Wrapper(Protocol):

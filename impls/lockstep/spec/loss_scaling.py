@@ -112,6 +112,12 @@ class ScaledStepReport(StepReport):
         made.norm, made.clip_factor = norm, clip_factor
         return made
 
+    def __repr__(self) -> str:
+        """Show every field; a tuple's own repr leaves out the findings."""
+        names = (*self._fields, "nonfinite", "norm", "clip_factor")
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+        return f"{type(self).__name__}({fields})"
+
     def _replace(self, **changes: Any) -> ScaledStepReport:
         """Return a changed copy that keeps the findings, as wrappers outside need."""
         made = super()._replace(**changes)
