@@ -240,7 +240,7 @@ def make_of(optimizer: Any, strict: bool) -> Any:
     if not isinstance(optimizer, str):
         return optimizer
     make = OPTIMIZER_CLS_NAMES[optimizer]
-    return partial(make, strict=True) if strict and optimizer == "Ftrl" else make
+    return partial(make, strict=True) if strict else make
 
 
 def as_it_is(

@@ -19,7 +19,7 @@ from lockstep.pytorch.gradients import check_group, named_parameters
 from lockstep.pytorch.train_v1 import TrainV1, evaluate
 from lockstep.pytorch.untraced import untraced
 from lockstep.spec import torch_host as words
-from lockstep.spec.optimizers import OptimizerSpec
+from lockstep.spec.optimizers import OptimizerSpec, Slot
 
 __all__ = ["Policies", "RuleOptimizer"]
 
@@ -30,10 +30,13 @@ class RuleOptimizer(TrainV1, Optimizer):
     """An optimizer that owns slots and applies one rule of ``core``.
 
     The rate is ``lr`` in the groups, as torch's schedulers expect; the other
-    hyper-parameters keep their TF names, and each group may have its own. All are cast
-    to the parameter's dtype before any arithmetic. As in TF1, slots are made before the
-    first step (those of a frozen parameter when it is first updated), and the powers of
-    beta, numbers in the groups, advance together, once a step that had gradients.
+    hyper-parameters keep their TF names, and each group may have its own. As in TF1,
+    slots are made before the first step (those of a frozen parameter when it is first
+    updated), and the powers of beta, numbers in the groups, advance together, once a
+    step that had gradients.
+
+    Hyper-parameters and gradients are cast to ``working_dtype`` before any arithmetic,
+    and slots have it. A parameter in half precision is rounded once, at the end.
     """
 
     spec: ClassVar[OptimizerSpec]
@@ -99,7 +102,21 @@ class RuleOptimizer(TrainV1, Optimizer):
         self.after_loading(seen)
 
     def after_loading(self, state_dict: dict[str, Any]) -> None:
-        """Mend what torch has made of a state that it has loaded."""
+        """Take slots as they were saved, where torch has cast them to half precision.
+
+        Those of a state that was saved in half precision are widened.
+        """
+        saved = state_dict["state"]
+        numbers = [k for group in state_dict["param_groups"] for k in group["params"]]
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        for parameter, number in zip(parameters, numbers, strict=True):
+            for slot in self.spec.slots if number in saved else ():
+                dtype = self.slot_dtype(slot, parameter.dtype)
+                casts = slot.scalar or dtype != parameter.dtype
+                if casts and slot.name in saved[number]:
+                    value = saved[number][slot.name].detach()
+                    value = value.to(parameter.device, dtype, copy=True)
+                    self.state[parameter][slot.name] = value
 
     @untraced
     @torch.no_grad()
@@ -156,7 +173,8 @@ class RuleOptimizer(TrainV1, Optimizer):
 
     def update(self, group: Group, parameter: Tensor, policy: Any) -> None:
         """Apply the rule to one parameter, in place."""
-        gradient, slots = parameter.grad, self.slots(group, parameter)
+        gradient = parameter.grad.to(self.working_dtype(parameter.dtype))
+        slots = self.slots(group, parameter)
         rule = self.rule.update_rows if gradient.is_sparse else self.rule.update_dense
         rule(policy, self.shared(group), parameter, slots, gradient)
 
@@ -166,9 +184,18 @@ class RuleOptimizer(TrainV1, Optimizer):
             self.state[parameter] = self.initial_slots(group, parameter)
         return self.state[parameter]
 
+    def working_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """Return what the rule computes in for a parameter of ``dtype``.
+
+        Strict: ``dtype`` itself, so that in bfloat16 the usual beta2 is 1.
+
+        # Quirk: docs/differences.md#half-precision-scalars
+        """
+        return dtype if self.strict else torch.promote_types(dtype, torch.float32)
+
     def policy(self, group: Group, dtype: torch.dtype) -> Any:
-        """Return the rule's hyper-parameters, numbers as 0-d tensors of ``dtype``."""
-        arguments = self.arguments(group)
+        """Return the rule's hyper-parameters for parameters of ``dtype``: 0-d each."""
+        arguments, dtype = self.arguments(group), self.working_dtype(dtype)
         for name, value in arguments.items():
             if isinstance(value, Tensor):
                 arguments[name] = value.to(dtype)
@@ -188,10 +215,19 @@ class RuleOptimizer(TrainV1, Optimizer):
         arguments = self.arguments(group)
         return {
             slot.name: filled_like(
-                parameter, self.spec.initial_value(slot, arguments), slot.scalar
+                parameter,
+                self.spec.initial_value(slot, arguments),
+                slot.scalar,
+                self.slot_dtype(slot, parameter.dtype),
             )
             for slot in self.spec.active_slots(arguments)
         }
+
+    def slot_dtype(self, slot: Slot, dtype: torch.dtype) -> torch.dtype:
+        """Return the dtype of a slot beside a parameter of ``dtype``."""
+        if slot.scalar:
+            return torch.promote_types(dtype, torch.float32)
+        return self.working_dtype(dtype)
 
     def shared(self, group: Group) -> dict[str, float]:
         """Return the powers of beta of a group."""
@@ -232,14 +268,16 @@ class Policies:
 TORCH_NAMES = {"learning_rate": "lr"}
 
 
-def filled_like(parameter: Tensor, value: float, scalar: bool) -> Tensor:
-    """Return a slot like a parameter, or a number beside it, float32 at least."""
+def filled_like(
+    parameter: Tensor, value: float, scalar: bool, dtype: torch.dtype
+) -> Tensor:
+    """Return a slot of the shape of a parameter, or a number beside it."""
     if scalar:
-        wide = torch.promote_types(parameter.dtype, torch.float32)
-        return torch.full((), value, dtype=wide, device=parameter.device)
+        return torch.full((), value, dtype=dtype, device=parameter.device)
     return torch.full_like(
         parameter,
-        rounded(value, parameter.dtype),
+        rounded(value, dtype),
+        dtype=dtype,
         memory_format=torch.preserve_format,
         requires_grad=False,
     )

@@ -10,12 +10,6 @@ from torch import Tensor
 from lockstep import pytorch
 from lockstep.pytorch import (
     OPTIMIZER_SUMMARIES,
-    AdagradOptimizer,
-    AdamOptimizer,
-    AdamWOptimizer,
-    GradientDescentOptimizer,
-    MomentumOptimizer,
-    RMSPropOptimizer,
     TensorBoardRecorder,
     get_regularization_loss,
     mp_regularizer_wrapper,
@@ -57,6 +51,42 @@ __all__ = [
     "post_process_gradients",
     "reduce_gradients",
 ]
+
+
+class AdagradOptimizer(pytorch.AdagradOptimizer):
+    """The optimizer with ``strict=True``."""
+
+    __init__ = partialmethod(pytorch.AdagradOptimizer.__init__, strict=True)
+
+
+class AdamOptimizer(pytorch.AdamOptimizer):
+    """The optimizer with ``strict=True``."""
+
+    __init__ = partialmethod(pytorch.AdamOptimizer.__init__, strict=True)
+
+
+class AdamWOptimizer(pytorch.AdamWOptimizer):
+    """The optimizer with ``strict=True``."""
+
+    __init__ = partialmethod(pytorch.AdamWOptimizer.__init__, strict=True)
+
+
+class GradientDescentOptimizer(pytorch.GradientDescentOptimizer):
+    """The optimizer with ``strict=True``."""
+
+    __init__ = partialmethod(pytorch.GradientDescentOptimizer.__init__, strict=True)
+
+
+class MomentumOptimizer(pytorch.MomentumOptimizer):
+    """The optimizer with ``strict=True``."""
+
+    __init__ = partialmethod(pytorch.MomentumOptimizer.__init__, strict=True)
+
+
+class RMSPropOptimizer(pytorch.RMSPropOptimizer):
+    """The optimizer with ``strict=True``."""
+
+    __init__ = partialmethod(pytorch.RMSPropOptimizer.__init__, strict=True)
 
 
 class FtrlOptimizer(pytorch.FtrlOptimizer):
@@ -129,7 +159,15 @@ class AutomaticLossScaler(pytorch.AutomaticLossScaler):
     __init__ = partialmethod(pytorch.AutomaticLossScaler.__init__, strict=True)
 
 
-OPTIMIZER_CLS_NAMES = {**pytorch.OPTIMIZER_CLS_NAMES, "Ftrl": FtrlOptimizer}
+OPTIMIZER_CLS_NAMES = {
+    "Adagrad": AdagradOptimizer,
+    "Adam": AdamOptimizer,
+    "Ftrl": FtrlOptimizer,
+    "Momentum": MomentumOptimizer,
+    "RMSProp": RMSPropOptimizer,
+    "SGD": GradientDescentOptimizer,
+    "AdamW": AdamWOptimizer,
+}
 optimize_loss = partial(pytorch.optimize_loss, strict=True)
 clip_gradients_by_global_norm = partial(
     pytorch.clip_gradients_by_global_norm, strict=True

@@ -25,13 +25,12 @@ __all__ = [
 
 
 class Policy(NamedTuple):
-    """Hyper-parameters; ``wide`` is the variable's dtype, but float32 at least.
+    """Hyper-parameters, in the dtype of gradients and slots.
 
     Attributes:
-        learning_rate, beta1: in the variable's dtype.
-        beta2, rest2: b2 and 1 - b2, wide.
-        epsilon, weight_decay: wide.
-        share: 1 - b1 if gradients are averaged, else 1, wide.
+        learning_rate, beta1, epsilon, weight_decay: as they are called.
+        beta2, rest2: b2 and 1 - b2.
+        share: 1 - b1 if gradients are averaged, else 1.
         remembers: whether the second moment is written back.
     """
 
@@ -52,8 +51,8 @@ def policy_of(
     wide = np.promote_types(dtype, np.float32)
     share = 1 - arguments["beta1"] if arguments["grad_averaging"] else 1
     return Policy(
-        dtype.type(arguments["learning_rate"]),
-        dtype.type(arguments["beta1"]),
+        wide.type(arguments["learning_rate"]),
+        wide.type(arguments["beta1"]),
         wide.type(arguments["beta2"]),
         wide.type(1 - arguments["beta2"]),
         wide.type(arguments["epsilon"]),
@@ -83,12 +82,12 @@ def next_moment(policy: Policy, moment: Array, square: Array) -> Array:
 def normalized(
     policy: Policy, moment: Array, variable: Array, gradient: Array
 ) -> Array:
-    """g' = (g (1 / sqrt(v + eps)) + wd w) share, rounded to the variable's dtype."""
+    """g' = (g (1 / sqrt(v + eps)) + wd w) share."""
     factor = 1 / np.sqrt(moment + policy.epsilon)
     direction = gradient * factor
     if policy.weight_decay:
         direction = direction + policy.weight_decay * variable
-    return np.asarray(direction * policy.share).astype(variable.dtype)
+    return np.asarray(direction * policy.share)
 
 
 def update_dense(

@@ -121,9 +121,11 @@ class Optimizer:
 class RuleOptimizer(Optimizer):
     """An optimizer that owns slots and applies one rule of this folder.
 
-    Hyper-parameters are checked against :data:`lockstep.spec.optimizers.RULES` and
-    cast to each variable's dtype before any arithmetic. ``sums_duplicates`` says
-    whether the rule adds up the rows of a sparse gradient that share an index.
+    Hyper-parameters are checked against :data:`lockstep.spec.optimizers.RULES`. They,
+    the gradient and the variable are cast to ``working_dtype`` before any arithmetic,
+    and slots have it; the new value is rounded to the variable's dtype.
+    ``sums_duplicates`` says whether the rule adds up the rows of a sparse gradient that
+    share an index.
     """
 
     spec: OptimizerSpec
@@ -147,14 +149,32 @@ class RuleOptimizer(Optimizer):
         slots = self.slots.setdefault(variable, self.initial_slots(variable))
         is_rows = isinstance(gradient, Rows)
         rule = self.rule.update_rows if is_rows else self.rule.update_dense
-        policy = self.policy(variable.dtype)
+        policy, working = (
+            self.policy(variable.dtype),
+            self.working_dtype(variable.dtype),
+        )
         with np.errstate(all="ignore"):
-            variable.value, self.slots[variable] = rule(
-                policy, self.shared, variable.value, slots, gradient
+            value, self.slots[variable] = rule(
+                policy,
+                self.shared,
+                variable.value.astype(working),
+                slots,
+                cast_gradient(gradient, working),
             )
+            variable.value = value.astype(variable.dtype)
+
+    def working_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return what the rule computes in for a variable of ``dtype``.
+
+        Strict: ``dtype`` itself, so that in bfloat16 the usual beta2 is 1.
+
+        # Quirk: docs/differences.md#half-precision-scalars
+        """
+        return dtype if self.strict else np.promote_types(dtype, np.float32)
 
     def policy(self, dtype: np.dtype[Any]) -> Any:
-        """Return the rule's hyper-parameters, numbers cast to ``dtype``."""
+        """Return the rule's hyper-parameters for variables of ``dtype``."""
+        dtype = self.working_dtype(dtype)
         cast = {
             name: value if isinstance(value, bool) else dtype.type(value)
             for name, value in self.arguments.items()
@@ -164,11 +184,12 @@ class RuleOptimizer(Optimizer):
     def initial_slots(self, variable: Variable) -> dict[str, Array]:
         """Return new slots for a variable, filled with their initial values."""
         wide = np.promote_types(variable.dtype, np.float32)
+        working = self.working_dtype(variable.dtype)
         return {
             slot.name: np.full(
                 () if slot.scalar else variable.shape,
                 self.spec.initial_value(slot, self.arguments),
-                wide if slot.scalar else variable.dtype,
+                wide if slot.scalar else working,
             )
             for slot in self.spec.active_slots(self.arguments)
         }
@@ -251,6 +272,13 @@ class FtrlOptimizer(RuleOptimizer):
                 raise ValueError(text)
             return
         super().update(gradient, variable)
+
+
+def cast_gradient(gradient: Array | Rows, dtype: np.dtype[Any]) -> Array | Rows:
+    """Return a gradient, or its rows, in ``dtype``."""
+    if isinstance(gradient, Rows):
+        return gradient._replace(values=gradient.values.astype(dtype))
+    return np.asarray(gradient.astype(dtype))
 
 
 def base_of(optimizer: Any) -> RuleOptimizer:

@@ -12,12 +12,6 @@ from lockstep import reference
 from lockstep.interface import Array, Gradient
 from lockstep.reference import (
     OPTIMIZER_SUMMARIES,
-    AdagradOptimizer,
-    AdamOptimizer,
-    AdamWOptimizer,
-    GradientDescentOptimizer,
-    MomentumOptimizer,
-    RMSPropOptimizer,
     Rows,
     Variable,
     get_regularization_loss,
@@ -128,8 +122,57 @@ class NovoGrad(reference.NovoGrad):
     __init__ = partialmethod(reference.NovoGrad.__init__, strict=True)
 
 
-FtrlOptimizer = partial(reference.FtrlOptimizer, strict=True)
-OPTIMIZER_CLS_NAMES = {**reference.OPTIMIZER_CLS_NAMES, "Ftrl": FtrlOptimizer}
+class AdagradOptimizer(reference.AdagradOptimizer):
+    """The optimizer with ``strict=True``."""
+
+    __init__ = partialmethod(reference.AdagradOptimizer.__init__, strict=True)
+
+
+class AdamOptimizer(reference.AdamOptimizer):
+    """The optimizer with ``strict=True``."""
+
+    __init__ = partialmethod(reference.AdamOptimizer.__init__, strict=True)
+
+
+class AdamWOptimizer(reference.AdamWOptimizer):
+    """The optimizer with ``strict=True``."""
+
+    __init__ = partialmethod(reference.AdamWOptimizer.__init__, strict=True)
+
+
+class FtrlOptimizer(reference.FtrlOptimizer):
+    """The optimizer with ``strict=True``."""
+
+    __init__ = partialmethod(reference.FtrlOptimizer.__init__, strict=True)
+
+
+class GradientDescentOptimizer(reference.GradientDescentOptimizer):
+    """The optimizer with ``strict=True``."""
+
+    __init__ = partialmethod(reference.GradientDescentOptimizer.__init__, strict=True)
+
+
+class MomentumOptimizer(reference.MomentumOptimizer):
+    """The optimizer with ``strict=True``."""
+
+    __init__ = partialmethod(reference.MomentumOptimizer.__init__, strict=True)
+
+
+class RMSPropOptimizer(reference.RMSPropOptimizer):
+    """The optimizer with ``strict=True``."""
+
+    __init__ = partialmethod(reference.RMSPropOptimizer.__init__, strict=True)
+
+
+OPTIMIZER_CLS_NAMES = {
+    "Adagrad": AdagradOptimizer,
+    "Adam": AdamOptimizer,
+    "Ftrl": FtrlOptimizer,
+    "Momentum": MomentumOptimizer,
+    "RMSProp": RMSPropOptimizer,
+    "SGD": GradientDescentOptimizer,
+    "AdamW": AdamWOptimizer,
+}
 optimize_loss = partial(reference.optimize_loss, strict=True)
 clip_gradients_by_global_norm = partial(
     reference.clip_gradients_by_global_norm, strict=True

@@ -14,7 +14,7 @@ __all__ = ["Policy", "step_size", "update_dense", "update_rows"]
 
 
 class Policy(NamedTuple):
-    """Hyper-parameters, in the variable's dtype."""
+    """Hyper-parameters, in the dtype of gradients and slots."""
 
     learning_rate: Tensor
     beta1: Tensor
@@ -23,7 +23,7 @@ class Policy(NamedTuple):
 
 
 def step_size(policy: Policy, shared: Shared) -> Tensor:
-    """Return lr sqrt(1 - beta2_power) / (1 - beta1_power) in the variable's dtype."""
+    """Return lr sqrt(1 - beta2_power) / (1 - beta1_power) in the policy's dtype."""
     power1 = policy.beta1.new_tensor(shared["beta1_power"])
     power2 = policy.beta2.new_tensor(shared["beta2_power"])
     return policy.learning_rate * sqrt(1 - power2) / (1 - power1)

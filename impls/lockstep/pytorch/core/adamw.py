@@ -14,7 +14,7 @@ __all__ = ["Policy", "update_dense", "update_rows"]
 
 
 class Policy(NamedTuple):
-    """Hyper-parameters, in the variable's dtype."""
+    """Hyper-parameters, in the dtype of gradients and slots."""
 
     weight_decay: Tensor
     learning_rate: Tensor
@@ -32,8 +32,10 @@ def update_dense(
     policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
     """w -= weight_decay w, then Adam."""
-    variable -= policy.weight_decay * variable
-    adam.update_dense(policy.adam, shared, variable, slots, gradient)
+    wide = variable.to(policy.weight_decay.dtype)
+    wide -= policy.weight_decay * wide
+    adam.update_dense(policy.adam, shared, wide, slots, gradient)
+    variable.copy_(wide)
 
 
 def update_rows(
@@ -41,5 +43,7 @@ def update_rows(
 ) -> None:
     """w[i] -= weight_decay w[i] for the named rows, once each; then sparse Adam."""
     indices = sum_duplicates(gradient).indices
-    variable[indices] -= policy.weight_decay * variable[indices]
-    adam.update_rows(policy.adam, shared, variable, slots, gradient)
+    wide = variable.to(policy.weight_decay.dtype)
+    wide[indices] -= policy.weight_decay * wide[indices]
+    adam.update_rows(policy.adam, shared, wide, slots, gradient)
+    variable.copy_(wide)

@@ -17,7 +17,7 @@ SLOTS = ("accum", "linear")
 
 
 class Policy(NamedTuple):
-    """Hyper-parameters, in the variable's dtype."""
+    """Hyper-parameters, in the dtype of gradients and slots."""
 
     learning_rate: Tensor
     learning_rate_power: Tensor

@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from lockstep.pytorch.core.rows import as_rows
+from lockstep.pytorch.core.rows import as_rows, sum_duplicates
 from lockstep.pytorch.core.state import Shared, Slots
 
 __all__ = ["Policy", "update_dense", "update_rows"]
 
 
 class Policy(NamedTuple):
-    """Hyper-parameters, in the variable's dtype."""
+    """Hyper-parameters, in the dtype of gradients and slots."""
 
     learning_rate: Tensor
 
@@ -28,6 +28,14 @@ def update_dense(
 def update_rows(
     policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
-    """w[i] -= lr g[k] for each occurrence k in turn: duplicates are not summed."""
+    """w[i] -= lr g[k] for each occurrence k in turn: duplicates are not summed.
+
+    Where the gradient is wider than the variable they are, so that a row is rounded
+    once.
+    """
+    if gradient.dtype != variable.dtype:
+        indices, rows = sum_duplicates(gradient)
+        variable[indices] -= policy.learning_rate * rows
+        return
     indices, rows = as_rows(gradient)
     variable.index_add_(0, indices, policy.learning_rate * rows, alpha=-1)

@@ -13,7 +13,7 @@ __all__ = ["Policy", "update_dense", "update_rows"]
 
 
 class Policy(NamedTuple):
-    """Hyper-parameters, in the variable's dtype."""
+    """Hyper-parameters, in the dtype of gradients and slots."""
 
     learning_rate: Tensor
     momentum: Tensor

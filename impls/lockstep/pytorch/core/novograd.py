@@ -35,13 +35,13 @@ Number = float | Tensor
 class Policy(NamedTuple):
     """Hyper-parameters, each a number or a 0-d tensor.
 
-    ``wide`` is the variables' dtype, but float32 at least.
+    They, the slots and all that is computed are wide: in the variables' dtype, but
+    float32 at least.
 
     Attributes:
-        learning_rate, beta1: rounded to the variables' dtype.
-        beta2, rest2: b2 and 1 - b2, wide.
-        epsilon, weight_decay: wide.
-        share: 1 - b1, wide, if gradients are averaged, else None.
+        learning_rate, beta1, epsilon, weight_decay: as they are called.
+        beta2, rest2: b2 and 1 - b2.
+        share: 1 - b1 if gradients are averaged, else None.
         remembers: whether the second moment is written back.
     """
 
@@ -62,8 +62,8 @@ def policy_of(
     wide = widened(dtype)
     averages = arguments["grad_averaging"]
     return Policy(
-        number(arguments["learning_rate"], dtype),
-        number(arguments["beta1"], dtype),
+        number(arguments["learning_rate"], wide),
+        number(arguments["beta1"], wide),
         number(arguments["beta2"], wide),
         number(1 - arguments["beta2"], wide),
         number(arguments["epsilon"], wide),
@@ -125,7 +125,7 @@ def normalized(
     variable: Sequence[Tensor],
     gradient: Sequence[Tensor],
 ) -> list[Tensor]:
-    """g' = (g (1 / sqrt(v + eps)) + wd w) share, rounded to the variables' dtype.
+    """g' = (g (1 / sqrt(v + eps)) + wd w) share, wide.
 
     ``moment`` holds the v of each: [n].
     """
@@ -138,7 +138,7 @@ def normalized(
         foreach.add(directions, foreach.scale(cast(variable, factors.dtype), decay))
     if policy.share is not None:
         foreach.scale_in_place(directions, policy.share)
-    return cast(directions, variable[0].dtype)
+    return directions
 
 
 def update_dense(
@@ -170,5 +170,6 @@ def update_rows(
     gradient: Sequence[Tensor],
 ) -> None:
     """Make gradients dense, duplicates summed: momentum decays on every row."""
-    dense = [g.to_dense() if g.is_sparse else g for g in gradient]
+    wide = cast(gradient, widened(gradient[0].dtype))
+    dense = [g.to_dense() if g.is_sparse else g for g in wide]
     update_dense(policy, shared, variable, slots, dense)

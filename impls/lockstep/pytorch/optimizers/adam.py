@@ -26,6 +26,8 @@ class AdamOptimizer(RuleOptimizer):
         beta2: decay of v, in [0, 1).
         epsilon: eps >= 0 ("epsilon hat": added to the root of the uncorrected v).
         use_locking, name: as in TF; without effect on the numbers.
+        strict: compute in the parameter's dtype, as the original does, also in half
+            precision.
 
     Raises:
         ValueError: an argument is out of range.
@@ -36,8 +38,7 @@ class AdamOptimizer(RuleOptimizer):
 
     Origin: TensorFlow 1.15, ``tf.train.AdamOptimizer``; Kingma and Ba 2015.
     ``torch.optim.Adam`` divides sqrt(v) by sqrt(1 - b2^t) before eps is added, and
-    counts the steps of each parameter. Here the arithmetic is that of the
-    parameter's dtype: in bfloat16 the default beta2 rounds to 1, so give a smaller one.
+    counts the steps of each parameter.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([1.0]))
@@ -59,6 +60,7 @@ class AdamOptimizer(RuleOptimizer):
         *,
         use_locking: bool = False,
         name: str | None = None,
+        strict: bool = False,
     ) -> None:
         arguments = {
             "learning_rate": learning_rate,
@@ -66,7 +68,7 @@ class AdamOptimizer(RuleOptimizer):
             "beta2": beta2,
             "epsilon": epsilon,
         }
-        super().__init__(params, arguments, name)
+        super().__init__(params, arguments, name, strict)
 
 
 class AdamWOptimizer(RuleOptimizer):
@@ -82,6 +84,8 @@ class AdamWOptimizer(RuleOptimizer):
         beta2: decay of v, in [0, 1).
         epsilon: eps >= 0, added to the root of the uncorrected v.
         use_locking, name: as in TF; without effect on the numbers.
+        strict: compute in the parameter's dtype, as the original does, also in half
+            precision.
 
     Raises:
         ValueError: an argument is out of range.
@@ -112,6 +116,7 @@ class AdamWOptimizer(RuleOptimizer):
         *,
         use_locking: bool = False,
         name: str | None = None,
+        strict: bool = False,
     ) -> None:
         arguments = {
             "weight_decay": weight_decay,
@@ -120,4 +125,4 @@ class AdamWOptimizer(RuleOptimizer):
             "beta2": beta2,
             "epsilon": epsilon,
         }
-        super().__init__(params, arguments, name)
+        super().__init__(params, arguments, name, strict)

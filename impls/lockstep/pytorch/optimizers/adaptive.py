@@ -25,6 +25,8 @@ class AdagradOptimizer(RuleOptimizer):
         learning_rate: lr >= 0; ``lr`` in the groups.
         initial_accumulator_value: > 0.
         use_locking, name: as in TF; without effect on the numbers.
+        strict: compute in the parameter's dtype, as the original does, also in half
+            precision.
 
     Raises:
         ValueError: an argument is out of range.
@@ -52,12 +54,13 @@ class AdagradOptimizer(RuleOptimizer):
         *,
         use_locking: bool = False,
         name: str | None = None,
+        strict: bool = False,
     ) -> None:
         arguments = {
             "learning_rate": learning_rate,
             "initial_accumulator_value": initial_accumulator_value,
         }
-        super().__init__(params, arguments, name)
+        super().__init__(params, arguments, name, strict)
 
 
 class RMSPropOptimizer(RuleOptimizer):
@@ -74,6 +77,8 @@ class RMSPropOptimizer(RuleOptimizer):
         epsilon: eps >= 0, inside the root.
         centered: subtract the square of the mean gradient.
         use_locking, name: as in TF; without effect on the numbers.
+        strict: compute in the parameter's dtype, as the original does, also in half
+            precision.
 
     Raises:
         ValueError: an argument is out of range.
@@ -105,6 +110,7 @@ class RMSPropOptimizer(RuleOptimizer):
         centered: bool = False,
         use_locking: bool = False,
         name: str | None = None,
+        strict: bool = False,
     ) -> None:
         arguments = {
             "learning_rate": learning_rate,
@@ -113,7 +119,7 @@ class RMSPropOptimizer(RuleOptimizer):
             "epsilon": epsilon,
             "centered": centered,
         }
-        super().__init__(params, arguments, name)
+        super().__init__(params, arguments, name, strict)
 
 
 class FtrlOptimizer(RuleOptimizer):
@@ -131,7 +137,8 @@ class FtrlOptimizer(RuleOptimizer):
         l2_regularization_strength: l2 >= 0.
         l2_shrinkage_regularization_strength: s >= 0.
         use_locking, name: as in TF; without effect on the numbers.
-        strict: at rate 0 fail, as the original does (the first step of a warm-up).
+        strict: compute in the parameter's dtype, as the original does, also in half
+            precision, and fail at rate 0 (the first step of a warm-up).
 
     Raises:
         ValueError: an argument is out of range; under ``strict``, a step at rate 0.

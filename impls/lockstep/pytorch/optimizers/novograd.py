@@ -151,15 +151,3 @@ class NovoGrad(RuleOptimizer):
             (direction,) = novograd.normalized(policy, square, [parameter], dense)
             found.append((direction, parameter))
         return found
-
-    def after_loading(self, state_dict: dict[str, Any]) -> None:
-        """Take v as it was saved; torch has cast it to half precision."""
-        saved = state_dict["state"]
-        numbers = [k for group in state_dict["param_groups"] for k in group["params"]]
-        parameters = [p for group in self.param_groups for p in group["params"]]
-        for parameter, number in zip(parameters, numbers, strict=True):
-            if "second_moment" in saved.get(number, {}):
-                wide = torch.promote_types(parameter.dtype, torch.float32)
-                value = saved[number]["second_moment"].detach()
-                moment = value.to(parameter.device, wide, copy=True)
-                self.state[parameter]["second_moment"] = moment

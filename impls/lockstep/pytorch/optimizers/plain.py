@@ -21,6 +21,8 @@ class GradientDescentOptimizer(RuleOptimizer):
         params: parameters, named parameters or groups, as for every torch optimizer.
         learning_rate: lr >= 0; ``lr`` in the groups.
         use_locking, name: as in TF; without effect on the numbers.
+        strict: compute in the parameter's dtype, as the original does, also in half
+            precision.
 
     Raises:
         ValueError: an argument is out of range.
@@ -45,8 +47,9 @@ class GradientDescentOptimizer(RuleOptimizer):
         *,
         use_locking: bool = False,
         name: str | None = None,
+        strict: bool = False,
     ) -> None:
-        super().__init__(params, {"learning_rate": learning_rate}, name)
+        super().__init__(params, {"learning_rate": learning_rate}, name, strict)
 
 
 class MomentumOptimizer(RuleOptimizer):
@@ -61,6 +64,8 @@ class MomentumOptimizer(RuleOptimizer):
         momentum: mu, in [0, 1].
         use_nesterov: look ahead, as Nesterov did.
         use_locking, name: as in TF; without effect on the numbers.
+        strict: compute in the parameter's dtype, as the original does, also in half
+            precision.
 
     Raises:
         ValueError: an argument is out of range.
@@ -90,10 +95,11 @@ class MomentumOptimizer(RuleOptimizer):
         use_nesterov: bool = False,
         use_locking: bool = False,
         name: str | None = None,
+        strict: bool = False,
     ) -> None:
         arguments = {
             "learning_rate": learning_rate,
             "momentum": momentum,
             "use_nesterov": use_nesterov,
         }
-        super().__init__(params, arguments, name)
+        super().__init__(params, arguments, name, strict)
