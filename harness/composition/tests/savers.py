@@ -12,9 +12,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from harness.composition.run import Run
+from lockstep.interface import Host
 from lockstep.registry import load
 
-__all__ = ["SAVERS", "Saver"]
+__all__ = ["SAVERS", "HostSaver", "KerasSaver", "Saver"]
 
 Snapshot = dict[str, str]
 
@@ -56,10 +57,14 @@ class HostSaver:
     """What all hosts have in common."""
 
     backend, face, starts_anew = "reference", "", True
+    strict = False
+
+    def host(self) -> Host:
+        module = importlib.import_module(f"lockstep.{self.backend}.host")
+        return module.make_host(self.face, load(self.backend, self.strict))
 
     def start(self, stack: str) -> Run:
-        module = importlib.import_module(f"lockstep.{self.backend}.host")
-        return Run(stack, module.make_host(self.face, load(self.backend)))
+        return Run(stack, self.host())
 
     def snapshot(self, run: Run) -> Snapshot:
         """Return model and slots by name; the rest of the state, sorted.

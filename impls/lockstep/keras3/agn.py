@@ -145,8 +145,8 @@ class AGNOptimizer(SharingWrapper):
     def build_state(self, variables: Sequence[Any]) -> None:
         """Count what the getter made, and the center's optimizer, as state."""
         getter = self.custom_getter
-        names = [getter.names[key_of(variable)] for variable in variables]
-        getter.center.follow(self.inner_optimizer, names)
+        owned = {getter.names[key_of(variable)]: variable for variable in variables}
+        getter.center.follow(self.inner_optimizer, owned)
         if self.strict:
             # Quirk: docs/differences.md#agn-row-clipping
             for layer in clipping_layers(getter.center.optimizer):

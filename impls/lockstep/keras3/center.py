@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from lockstep.keras3.gradients import as_variable, key_of, name_of, value_of
 from lockstep.keras3.slots import Slots, base_of, build_observed
+from lockstep.keras3.variable_clipping import clipping_layers
 from lockstep.keras3.wrapper import Wrapper
 from lockstep.spec import agn_center as words
 from lockstep.spec import agn_getter
@@ -64,11 +65,23 @@ class Center:
             self.shared[name] = make_like(variable, GLOBAL_VARIABLE_NAME, name)
         return self.shared[name]
 
-    def follow(self, optimizer: keras.optimizers.Optimizer, names: list[str]) -> None:
-        """Have an optimizer like a worker's; raise if its variables are other ones."""
+    def follow(
+        self, optimizer: keras.optimizers.Optimizer, owned: Mapping[str, Any]
+    ) -> None:
+        """Have an optimizer like a worker's; raise if its variables are other ones.
+
+        Args:
+            optimizer: the worker's.
+            owned: name -> the worker's variable.
+        """
+        names = list(owned)
         if self.optimizer is None:
             self.optimizer = twin_of(optimizer)
             variables = [self.shared[name] for name in names]
+            # Row clipping inside finds variables by the worker's paths.
+            models = {key_of(self.shared[name]): v for name, v in owned.items()}
+            for layer in clipping_layers(self.optimizer):
+                vars(layer)["_stand_for"] = models
             if isinstance(self.optimizer, Wrapper):
                 self.optimizer.build(variables)
                 self.slots = self.optimizer._slots

@@ -78,3 +78,23 @@ def test_what_comes_from_a_configuration_takes_what_it_is_built_with() -> None:
     variable = keras.Variable([3.0], name="v")
     again.build([variable])
     assert list(again.custom_getter.center.shared) == ["v"]
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_row_clipping_inside_finds_its_rows_in_a_model_loaded_under_another_path(
+    tmp_path: Path,
+) -> None:
+    trained = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, name="d")])
+    getter = keras3.AGNCustomGetter("/cpu:0")
+    kernel = getter(trained.trainable_variables)[0]
+    assert kernel.path == "sequential/d/kernel", "a loaded model has d/kernel"
+    rows = keras3.VariableClippingOptimizer(
+        keras.optimizers.SGD(1.0), {kernel.path: [0]}, 0.5
+    )
+    trained.compile(keras3.AGNOptimizer(rows, 1, getter, 1), "mse")
+    trained.optimizer.build(trained.trainable_variables)
+    trained.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    gradients = [tf.constant([[3.0], [4.0]]), tf.zeros([1])]
+    loaded.optimizer.apply(gradients, loaded.trainable_variables)
+    assert float(tf.norm(loaded.trainable_variables[0].value)) == pytest.approx(0.5)

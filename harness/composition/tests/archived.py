@@ -1,0 +1,232 @@
+"""What is archived of a release: its checkpoints of every stack, and how it went on.
+
+``python -m harness.composition.tests.archived write KIND FILE`` makes one archive with
+the code that is here; ``read`` loads an archive of any release with this code, goes on,
+and prints what differs as JSON: mode and stack -> sentences.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.composition.layers import Model, build, has_masters
+from harness.composition.run import SHAPES, Run
+from harness.composition.stacks import STACKS
+from harness.composition.tests.savers import SAVERS, HostSaver, KerasSaver
+from lockstep.interface import Array, Worker
+from lockstep.spec.errors import LockstepError
+
+__all__ = ["KINDS", "MODES", "SAVED_AT", "WRITTEN_ROWS"]
+
+MODES = ("default", "strict")
+SAVED_AT, END = 33, 41
+"""Saved behind two skipped steps, so that every counter is on its way."""
+WRITTEN_ROWS = 1e-6
+"""Since 0.2.0 row clipping writes the clipped row instead of w - (w - c). From there on
+a stack with rows moves by roundings, about 1e-7 of its largest element a step."""
+
+OURS = ("patient", "clipped", "masters-dynamic", "masters-logmax", "agn-delta")
+"""Layers with arguments that the originals did not have: not under strict."""
+NOT_IN_GRAPHS = {"NovoGrad", "agn"}
+"""Strict: the one reads gradients of another pattern, which are not fed; the other
+leaves a worker's own slots out of a Saver."""
+
+Values = dict[str, Array]
+
+
+class FileSaver(KerasSaver):
+    """A ``.keras`` file of a model that holds the three variables."""
+
+    def start(self, stack: str) -> Run:
+        import keras
+
+        keras.backend.clear_session()
+        run = object.__new__(Run)
+        run.stack, run.host = stack, self.host()
+        run.dtype = "float16" if has_masters(stack) else "float32"
+        layer = three_variables()(run.dtype, name="three")
+        run.model = keras.Sequential([keras.Input((1,)), layer])
+        run.variables = run.model.trainable_variables
+        getter = run.host.names.AGNCustomGetter("/cpu:0")
+        worker = Worker(run.variables, [], [], getter, contextlib.nullcontext)
+        if "agn" in stack:
+            getter(run.variables)
+        run.optimizer = build(stack, run.host, Model(run.variables, worker))
+        run._step = run.host.compile(run._apply)
+        run.optimizer.build(run.variables)
+        run.model.compile(run.optimizer)
+        return run
+
+    def save(self, run: Run, path: Path) -> None:
+        run.model.save(path.with_suffix(".keras"))
+
+    def restore(self, run: Run, path: Path) -> None:
+        import keras
+
+        run.model = keras.models.load_model(path.with_suffix(".keras"))
+        run.variables = run.model.trainable_variables
+        run.optimizer = run.model.optimizer
+
+
+def three_variables() -> type:
+    """Return the layer of the archived models, known to Keras under its name."""
+    import keras
+
+    @keras.saving.register_keras_serializable(package="archived")
+    class ThreeVariables(keras.layers.Layer):
+        def __init__(self, half: str, **options: Any) -> None:
+            super().__init__(**options)
+            self.half = half
+
+        def build(self, shape: Any) -> None:
+            dtypes = (self.half, self.half, "float32")
+            for (name, shape), dtype in zip(SHAPES.items(), dtypes, strict=True):
+                weight = self.add_weight(shape=shape, dtype=dtype, name=name)
+                weight.assign(Run._initial(shape, dtype))
+
+        def call(self, inputs: Any) -> Any:
+            return inputs
+
+        def get_config(self) -> dict[str, Any]:
+            return {**super().get_config(), "half": self.half}
+
+    return ThreeVariables
+
+
+KINDS: dict[str, type[HostSaver]] = {
+    **{kind: SAVERS[kind] for kind in ("pytorch", "tf eager", "tf graph", "keras3")},
+    "keras3 file": FileSaver,
+}
+"""The reference has no state of its own to save: it is pickled as a whole."""
+
+
+def saver_of(kind: str, mode: str) -> HostSaver:
+    """Return how runs of this kind are saved, bound to the names of the mode."""
+    saver = KINDS[kind]()
+    saver.strict = mode == "strict"
+    return saver
+
+
+def values_of(saver: HostSaver, run: Run) -> Values:
+    """Return the variables and their slots."""
+    found = {str(k): variable for k, variable in enumerate(run.variables)}
+    for name in run.optimizer.get_slot_names():
+        for number, variable in enumerate(run.variables):
+            found[f"{name} {number}"] = run.optimizer.get_slot(variable, name)
+    if not saver.strict and hasattr(run.optimizer, "loss_scale"):
+        found["loss scale"] = run.optimizer.loss_scale
+    (read,) = saver.read_all(run, [found])
+    return {name: np.array(v) for name, v in read.items() if v is not None}
+
+
+def advanced(run: Run, first: int, last: int) -> None:
+    for step in range(first, last):
+        run.advance(step)
+
+
+def write(kind: str, path: Path) -> None:
+    """Archive every stack that the mode accepts."""
+    stacks: dict[str, str] = {}
+    values: Values = {}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for mode in MODES:
+            for stack in STACKS:
+                if mode == "strict" and not is_original(kind, stack):
+                    continue
+                with tempfile.TemporaryDirectory() as folder:
+                    number = f"{len(stacks):02}"
+                    saver = saver_of(kind, mode)
+                    try:
+                        run = saver.start(stack)
+                        advanced(run, 0, SAVED_AT)
+                        saver.save(run, Path(folder) / number)
+                    except LockstepError:  # Strict refuses what the original did.
+                        assert mode == "strict", stack
+                        continue
+                    stacks[number] = f"{mode}: {stack}"
+                    for moment, end in (("saved", SAVED_AT), ("end", END)):
+                        advanced(run, SAVED_AT, end)
+                        found = values_of(saver, run)
+                        values |= {
+                            f"{number} {moment} {k}": v for k, v in found.items()
+                        }
+                    saver.close(run)
+                    for file in sorted(Path(folder).iterdir()):
+                        if file.name != "checkpoint":
+                            archive.write(file, file.name)
+        archive.writestr("stacks.json", json.dumps(stacks, indent=1))
+        buffer = io.BytesIO()
+        np.savez(buffer, **values)
+        archive.writestr("values.npz", buffer.getvalue())
+
+
+def is_original(kind: str, stack: str) -> bool:
+    """Whether the original could run such a stack."""
+    ours = {*OURS, *NOT_IN_GRAPHS} if kind == "tf graph" else set(OURS)
+    return not ours & set(stack.split())
+
+
+def read(kind: str, path: Path) -> dict[str, list[str]]:
+    """Load each checkpoint of an archive and go on from it."""
+    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(path) as archive:
+        archive.extractall(folder)
+        stacks = json.loads((Path(folder) / "stacks.json").read_text())
+        values = dict(np.load(Path(folder) / "values.npz"))
+        return {
+            name: differences(kind, name, Path(folder) / number, values)
+            for number, name in stacks.items()
+        }
+
+
+def differences(kind: str, name: str, path: Path, values: Values) -> list[str]:
+    """Say in what a loaded run differs from the one that was saved."""
+    mode, stack = name.split(": ")
+    saver, found = saver_of(kind, mode), list[str]()
+    run = saver.start(stack)
+    saver.restore(run, path)
+    loose = WRITTEN_ROWS if "rows" in stack and mode == "default" else 0.0
+    for moment, end, tolerance in (("saved", SAVED_AT, 0.0), ("end", END, loose)):
+        advanced(run, SAVED_AT, end)
+        prefix = f"{path.name} {moment} "
+        expected = {k[len(prefix) :]: v for k, v in values.items() if prefix in k}
+        got = values_of(saver, run)
+        missing = expected.keys() - got.keys()
+        if moment == "end":  # TensorFlow makes some slots with the next step.
+            found += [f"{moment}: {k} is missing" for k in sorted(missing)]
+        found += [
+            f"{moment}: {k}"
+            for k in expected.keys() & got.keys()
+            if not alike(got[k], expected[k], tolerance)
+        ]
+    saver.close(run)
+    return found
+
+
+def alike(got: Array, expected: Array, tolerance: float) -> bool:
+    """Compare bit for bit, or relative to the largest element."""
+    if got.dtype != expected.dtype or got.shape != expected.shape:
+        return False
+    if not tolerance:
+        return got.tobytes() == expected.tobytes()
+    apart = np.abs(got.astype(float) - expected.astype(float)).max(initial=0.0)
+    return bool(apart <= tolerance * np.abs(expected.astype(float)).max(initial=1.0))
+
+
+def main(act: str, kind: str, path: Path) -> None:
+    if act == "write":
+        write(kind, path)
+    else:
+        print(json.dumps(read(kind, path)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))

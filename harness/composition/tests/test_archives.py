@@ -1,0 +1,63 @@
+"""Checkpoints that a release wrote load in this one, and training goes on from them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import zipfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from harness.composition.stacks import STACKS
+from harness.composition.tests.archived import KINDS
+from harness.environment import child_variables
+
+WORKER = "harness.composition.tests.archived"
+ARCHIVES = Path(__file__).parent.parent / "archives"
+RELEASES = sorted(folder.name for folder in ARCHIVES.iterdir())
+NEEDS = {"pytorch": "torch", "tf": "tensorflow", "keras3": "keras"}
+each_release = pytest.mark.parametrize("release", RELEASES)
+each_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def archive(release: str, kind: str) -> Path:
+    return ARCHIVES / release / f"{kind.replace(' ', '-')}.zip"
+
+
+@cache
+def differences(release: str, kind: str) -> dict[str, list[str]]:
+    """Load an archive in a process of its own: mode and stack -> what differs."""
+    needs = NEEDS[kind.split()[0]]
+    if importlib.util.find_spec(needs) is None:
+        pytest.skip(f"needs {needs}")
+    command = [sys.executable, "-W", "ignore", "-m", WORKER, "read", kind]
+    done = subprocess.run(
+        [*command, str(archive(release, kind))],
+        capture_output=True,
+        text=True,
+        env=child_variables(),
+        timeout=1200,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@each_release
+@each_kind
+def test_an_archive_holds_every_stack(release: str, kind: str) -> None:
+    with zipfile.ZipFile(archive(release, kind)) as file:
+        names = json.loads(file.read("stacks.json")).values()
+    archived = {name.partition(": ")[2] for name in names if name.startswith("default")}
+    assert archived == set(STACKS)
+    assert sum(name.startswith("strict") for name in names) >= 13
+
+
+@each_release
+@each_kind
+def test_the_checkpoints_of_a_release_load_and_go_on(release: str, kind: str) -> None:
+    wrong = {name: found for name, found in differences(release, kind).items() if found}
+    assert wrong == {}
