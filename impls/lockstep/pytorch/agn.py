@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.interface import StepReport
+from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
 from lockstep.pytorch.agn_checkpoint import (
     ADDS_CHANGES,
     LOCAL_STEP,
@@ -123,7 +123,7 @@ class AGNOptimizer(SharingWrapper):
         self.commit = commit
         self.strict = strict
         self.stepped = False
-        self.last_step: StepReport | None = None
+        self.last_step: StepReport = NO_STEP
         self._follow(0, plain(communication_period))
 
     def _follow(self, local_step: int, period: int) -> None:
@@ -196,8 +196,8 @@ class AGNOptimizer(SharingWrapper):
         if not present or self._only_wants_state(present):
             self.inner_optimizer.step()
             self.stepped |= bool(present)
-            self._ended_round = False
-            self.last_step = words.nothing_done(list(everything.values()))
+            if not present:
+                self.note_no_gradients()
             return
         self._require_known(present)
         before = [p.detach().clone() for p in present] if self.commit == DELTA else []
@@ -216,6 +216,11 @@ class AGNOptimizer(SharingWrapper):
         absent = [p.grad is None for p in everything]
         names, period = list(everything.values()), self.communication_period
         self.last_step = words.report(inner, names, absent, self.local_step, period)
+
+    def note_no_gradients(self) -> None:
+        """Remember a step without gradients: see the base class."""
+        self._ended_round, self.last_step = False, NO_GRADIENTS
+        super().note_no_gradients()
 
     def _gather(self, present: Sequence[Tensor], before: Sequence[Tensor]) -> None:
         """Add gradients to the accumulators, or the differences since ``before``."""

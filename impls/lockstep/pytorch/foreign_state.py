@@ -18,9 +18,13 @@ from lockstep.spec import checkpoints as words
 from lockstep.spec.optimizers import OptimizerSpec
 
 __all__ = [
+    "COUNTS",
+    "IN_A_ROW",
     "LAYOUT",
     "MASTER",
+    "OLD_COUNT",
     "SHARED",
+    "SKIPPED",
     "check_form",
     "check_groups",
     "check_mapping",
@@ -33,6 +37,10 @@ LAYOUT = "lockstep_layout"
 """The key, in ``param_groups[0]``, of the layout that a state was saved in."""
 MASTER = "master"
 """The key of a master in the state of an optimizer, and so in a checkpoint."""
+IN_A_ROW, SKIPPED = COUNTS = "skipped_in_a_row", "skipped_steps"
+"""The keys of what every wrapper that scales counts, whatever its scale."""
+OLD_COUNT = "loss_scale_skips"
+"""What the first of them was called in version 0.1."""
 SCALES = "loss_scale"
 """What the keys of a loss scale's numbers begin with."""
 SHARED = "agn/"
@@ -54,6 +62,7 @@ ADDED = {
     "params",
     "param_names",
     LAYOUT,
+    *COUNTS,
     "initial_lr",
     "max_lr",
     "min_lr",
@@ -207,9 +216,7 @@ def spec_of(base: Any) -> OptimizerSpec | None:
     return spec if isinstance(spec, OptimizerSpec) else None
 
 
-def check_scale(
-    owner: str, saved: Mapping[str, Any], keys: Iterable[str], count: str
-) -> None:
+def check_scale(owner: str, saved: Mapping[str, Any], keys: Iterable[str]) -> None:
     """Raise for a later layout, and for the numbers of another kind of loss scale.
 
     A state without any, as a bare optimizer saves it, leaves the scale as it is.
@@ -218,14 +225,13 @@ def check_scale(
         owner: the public name of the wrapper that loads.
         saved: what some ``state_dict`` returned.
         keys: of the numbers of the scale that is to go on.
-        count: the key of what every wrapper counts, whatever its scale.
     """
     first = saved["param_groups"][0] if saved["param_groups"] else {}
     layout = first.get(LAYOUT, words.LAYOUT)
     if not isinstance(layout, int) or layout > words.LAYOUT:
         raise words.other_layout(owner, layout)
     ours = set(keys)
-    theirs = {key for key in first if key.startswith(SCALES)} - {count}
+    theirs = {key for key in first if key.startswith(SCALES)} - {OLD_COUNT}
     # A scale with patience counts more than one without: either may go on as the other.
     if ours and theirs and not (ours <= theirs or theirs <= ours):
         raise words.other_scale(owner, ours, theirs)

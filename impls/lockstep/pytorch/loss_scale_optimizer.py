@@ -35,7 +35,8 @@ class MixedPrecisionLossScaleOptimizer(ScaleKeeper):
     and the gradients by 1 / scale, rounded to float32. Or ``scale_loss(loss)`` before
     ``backward``: then the gradients are divided once, by the next ``step``,
     ``apply_gradients`` or ``compute_gradients``. Gradients that were made without
-    either are taken as unscaled.
+    either are taken as unscaled. ``unscale_()`` between ``backward`` and ``step``
+    divides at once, so that gradients can be looked at or clipped by hand.
 
     With ``clip_norm``: n the global norm of the unscaled gradients, each g becomes
     g min(1, clip_norm / n). A step divides by one number, scale / min(1, clip_norm / n)
@@ -139,15 +140,20 @@ class MixedPrecisionLossScaleOptimizer(ScaleKeeper):
         parameters = [p for group in self.param_groups for p in group["params"]]
         seen = [p for p in parameters if p.grad is not None]
         pending, self._pending = self._pending, None
-        if not seen or self._only_wants_state(seen):
-            self.inner_optimizer.step()
-            return
-        if self.capturable:
-            step = step_on_device(self, seen, pending, self._borrowed)
-        elif self.strict:
-            step = step_strictly(self, seen, pending)
-        else:
-            step = step_on_host(self, seen, pending, self._borrowed)
+        try:
+            if not seen or self._only_wants_state(seen):
+                self.inner_optimizer.step()
+                if not seen:
+                    self.note_no_gradients()
+                return
+            if self.capturable:
+                step = step_on_device(self, seen, pending, self._borrowed)
+            elif self.strict:
+                step = step_strictly(self, seen, pending)
+            else:
+                step = step_on_host(self, seen, pending, self._borrowed)
+        finally:
+            self._forget_unscaled()
         self._note(step)
 
     def get_slot(self, var: Tensor, name: str) -> Tensor | None:

@@ -17,7 +17,7 @@ from lockstep.pytorch.scale_keeper import ScaleKeeper
 from lockstep.pytorch.scaled_report import ScaledStep
 from lockstep.pytorch.scaled_step import step_on_device, step_on_host, with_norm
 
-__all__ = ["step_on_masters"]
+__all__ = ["find_largest", "step_on_masters"]
 
 
 def step_on_masters(
@@ -37,14 +37,15 @@ def step_on_masters(
     seen, pieces = gradients.present, None if borrowed else gradients.pieces
     if owner.capturable:
         return step_on_device(owner, seen, pending, borrowed, pieces)
-    tell_largest(owner, gradients, 1.0 if pending is None else pending)
     if owner.strict:
         return step_strictly(owner, gradients, pending, borrowed)
     return step_on_host(owner, seen, pending, borrowed, pieces)
 
 
-def tell_largest(owner: ScaleKeeper, gradients: MasterGradients, held: float) -> None:
-    """Tell the scale the largest magnitude, unscaled, if it asks for it."""
+def find_largest(
+    owner: ScaleKeeper, gradients: MasterGradients, held: float | Tensor
+) -> None:
+    """Let the scale have the largest unscaled magnitude, if it moves by that."""
     scale = owner.scale_object
     if isinstance(scale, AutomaticScale) and scale.wants_amax:
         largest = np.float32(gradients.largest(-math.inf if owner.strict else 0.0))

@@ -36,9 +36,10 @@ from lockstep.pytorch.master_copies import (
 )
 from lockstep.pytorch.master_gradients import MasterGradients, widened
 from lockstep.pytorch.master_scale import AutomaticScale, scale_of
-from lockstep.pytorch.master_step import step_on_masters
+from lockstep.pytorch.master_step import find_largest, step_on_masters
 from lockstep.pytorch.regularizer import Regularizer, penalty_gradient, registered
 from lockstep.pytorch.scale_keeper import ScaleKeeper
+from lockstep.pytorch.unscaling import Source, Unscaled
 from lockstep.pytorch.untraced import untraced
 from lockstep.spec import mixed_precision as words
 from lockstep.spec import torch_host
@@ -57,7 +58,8 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
     the dtype of w can hold; otherwise nothing changes. Then the scale moves, once.
 
     ``scale_loss(loss)`` before ``backward`` multiplies by the scale; the next ``step``
-    divides. ``.grad`` of half-precision parameters stays as ``backward`` made it.
+    divides. ``.grad`` of half-precision parameters stays as ``backward`` made it:
+    to clip by hand, call ``unscale_()`` and clip what ``master_params()`` yields.
     ``compute_gradients`` and ``apply_gradients`` do the same in the manner of
     TensorFlow: the pairs between them are unscaled float32 gradients and masters.
 
@@ -270,24 +272,55 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
         trained = [p for group in self.param_groups for p in group["params"]]
         require_masters(self, trained)
         flats = self.copies.buffers()
+        self._require_own_unchanged()
         self.copies.adopt_changes()
         pending, self._pending = self._pending, None
-        gradients = MasterGradients(trained, [] if self._borrowed else flats)
+        # Unscaled by hand, the masters have theirs already.
+        given = self._borrowed or self._unscaled_by_hand is not None
+        gradients = MasterGradients(trained, [] if given else flats)
         try:
             if not gradients.present or self._only_wants_state(gradients.present):
                 self.inner_optimizer.step()
                 self._in_state.add(gradients.present, alone=True)
+                if not gradients.present:
+                    self.note_no_gradients()
                 return
             self._in_state.free()
             held = 1.0 if pending is None else pending
-            gradients.penalize(self._regularizers(), self.copies.masters, held)
+            if self._unscaled_by_hand is None:
+                gradients.penalize(self._regularizers(), self.copies.masters, held)
+                find_largest(self, gradients, held)
             step = step_on_masters(self, gradients, pending, self._borrowed)
             if step.applied is not False:
                 self._in_state.add(gradients.present)
                 self.copies.give_back(flats)
         finally:
             gradients.release()
+            self._forget_unscaled()
         self._note(step)
+
+    def _model_parameters(self) -> list[Tensor]:
+        """Return what ``backward`` gives gradients to: weights, not their masters."""
+        return self.copies.weights(self.master_params())
+
+    def _unscale(self, held: float | Tensor) -> Unscaled:
+        """Bring the gradients to the masters and divide them there."""
+        trained = list(self.master_params())
+        require_masters(self, trained)
+        gradients = MasterGradients(trained, self.copies.buffers())
+        gradients.penalize(self._regularizers(), self.copies.masters, held)
+        find_largest(self, gradients, held)
+        unscaled = self._divide(gradients.present, gradients.pieces, held, flush=False)
+        sources = [Source.of(weight) for weight in self.copies.masters]
+        return unscaled._replace(masters=gradients.borrowed, sources=sources)
+
+    def _require_own_unchanged(self) -> None:
+        """Raise where the model's own gradients were changed after ``unscale_``."""
+        unscaled = self._unscaled_by_hand
+        changed = [s for s in unscaled.sources if s.changed] if unscaled else []
+        if changed:
+            names = named_parameters(self)
+            raise words.own_gradient_changed(names[self.master(changed[0].weight)])
 
     def _regularizers(self) -> dict[Tensor, Regularizer]:
         """Return the regularizers of weights, those registered by now included.

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.interface import StepReport
+from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
 from lockstep.pytorch.core.clip_gradients import (
     clip_factor,
     global_norm,
@@ -106,18 +106,27 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         self._reached_inner = self.strict or not idle
         if self.strict or (idle and self._only_wants_state(seen)):
             self.inner_optimizer.step()
-        elif not idle:
+        elif idle:
+            super().note_no_gradients()
+        else:
             zeros = list(compress(parameters, zero))
             with gradients_set_to(zeros, [None] * len(zeros)):
                 self.inner_optimizer.step()
 
+    def note_no_gradients(self) -> None:
+        """Remember a step without gradients: see the base class."""
+        self._seen = [], [], []
+        super().note_no_gradients()
+
     @property
-    def last_step(self) -> StepReport | None:
-        """What the last step did; None before the first one."""
+    def last_step(self) -> StepReport:
+        """What the last step did; before the first one, that there was none."""
         if self._seen is None:
-            return None
+            return NO_STEP
         names = named_parameters(self)
         parameters, zero, absent = self._seen
+        if all(absent):
+            return NO_GRADIENTS
         # A frozen parameter has no gradient to miss.
         told = [
             p.requires_grad or not gone

@@ -10,25 +10,31 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.interface import GATE_OP
+from lockstep.interface import GATE_OP, NO_GRADIENTS, NO_STEP, StepReport
 from lockstep.pytorch.core.unscale import unscaled
-from lockstep.pytorch.foreign_state import LAYOUT, check_form, check_scale
+from lockstep.pytorch.foreign_state import (
+    COUNTS,
+    IN_A_ROW,
+    LAYOUT,
+    OLD_COUNT,
+    SKIPPED,
+    check_form,
+    check_scale,
+)
 from lockstep.pytorch.gradients import Pairs, listed, named_parameters
 from lockstep.pytorch.loss_scale import SCALE, LossScale
 from lockstep.pytorch.scaled_report import ScaledStep
 from lockstep.pytorch.train_v1 import evaluate
+from lockstep.pytorch.unscaling import UnscalingWrapper
 from lockstep.pytorch.wrapper import OptimizerWrapper
 from lockstep.spec import checkpoints as layouts
 from lockstep.spec import loss_scaling as words
 from lockstep.spec import torch_host
 
-__all__ = ["SKIPS", "ScaleKeeper"]
-
-SKIPS = "loss_scale_skips"
-"""The key of the number of steps skipped in a row."""
+__all__ = ["ScaleKeeper"]
 
 
-class ScaleKeeper(OptimizerWrapper):
+class ScaleKeeper(UnscalingWrapper):
     """What a loss scale counts is saved and loaded with the wrapped optimizer.
 
     It is in ``param_groups[0]``, since that, unlike ``state``, is never cast to the
@@ -36,15 +42,12 @@ class ScaleKeeper(OptimizerWrapper):
     tensors beside the parameters, moved in place; otherwise as plain numbers. Numbers
     that were loaded become what they are here.
 
-    ``owner``: the public name of the wrapper, for its sentences.
     """
 
-    owner: str
-
-    _pending: Any = None
     _borrowed = False
+    _warned = False
     _took: bool | Tensor = True
-    _seen: ScaledStep | None = None
+    _seen: ScaledStep | StepReport = NO_STEP
 
     def __init__(
         self,
@@ -69,7 +72,7 @@ class ScaleKeeper(OptimizerWrapper):
         self.strict = strict
         self.chosen_scale = scale
         group.update({key: scale.numbers[key] for key in scale.keys})
-        group[SKIPS], group[LAYOUT] = 0, layouts.LAYOUT
+        group |= {IN_A_ROW: 0, SKIPPED: 0, LAYOUT: layouts.LAYOUT}
         scale.live_in(group)
 
     def _refuse_scaled(self, opt: Optimizer) -> None:
@@ -84,16 +87,28 @@ class ScaleKeeper(OptimizerWrapper):
         """The loss scale itself; its numbers live in ``param_groups[0]``."""
         scale, group = self.chosen_scale, self.param_groups[0]
         if scale.numbers is not group:
-            group.setdefault(SKIPS, scale.numbers.get(SKIPS, 0))
+            read_old_count(group)
+            for key in COUNTS:
+                group.setdefault(key, scale.numbers.get(key, 0))
             group.setdefault(LAYOUT, layouts.LAYOUT)
             scale.live_in(group)
-        self._settle((*scale.keys, SKIPS), group)
+        self._settle((*scale.keys, *COUNTS), group)
         return scale
+
+    @property
+    def skipped_steps(self) -> int:
+        """How many steps were skipped; with ``capturable`` this waits for the GPU."""
+        return int(self.scale_object.numbers[SKIPPED])
+
+    @property
+    def skipped_in_a_row(self) -> int:
+        """How many were skipped since the last one that was not."""
+        return int(self.scale_object.numbers[IN_A_ROW])
 
     def _settle(self, keys: tuple[str, ...], group: dict[str, Any]) -> None:
         """Turn the numbers into plain ones, or tensors, if they are not yet."""
         device = self._device() if self.capturable else None
-        skips = group[SKIPS]
+        skips = group[IN_A_ROW]
         if (skips.device if isinstance(skips, Tensor) else None) != device:
             group.update({key: number_on(device, group[key]) for key in keys})
 
@@ -116,11 +131,14 @@ class ScaleKeeper(OptimizerWrapper):
 
         Raises:
             TypeError: the loss is no tensor.
+            RuntimeError: ``unscale_`` was called and there are gradients: those of
+                this loss would be added to unscaled ones.
         """
         if not isinstance(loss, Tensor):
             raise torch_host.not_differentiable(self.owner, type(loss).__name__)
         product, scale = self._scaled(loss)
         if product.requires_grad:
+            self._refuse_mixture()
             self._pending = scale
         return product
 
@@ -180,6 +198,7 @@ class ScaleKeeper(OptimizerWrapper):
         ``global_step`` stands still at a skipped step; with ``capturable`` it must be
         on the device of the parameters.
         """
+        self._forget_unscaled()
         self._borrowed = True
         try:
             super().apply_gradients(grads_and_vars, global_step, name)
@@ -187,27 +206,38 @@ class ScaleKeeper(OptimizerWrapper):
             self._borrowed = False
 
     def _note(self, step: ScaledStep) -> None:
-        """Remember a step; count those skipped in a row; warn, or raise, of a stall."""
+        """Remember a step; count those that are skipped; warn, or raise, of a stall."""
         self._seen, self._took = step, step.applied
         scale = self.scale_object
-        skips = scale.numbers[SKIPS]
+        numbers = scale.numbers
         if isinstance(step.applied, Tensor):
-            skips.copy_((skips + 1) * ~step.applied)
+            skipped = ~step.applied
+            numbers[IN_A_ROW].add_(1).mul_(skipped)
+            numbers[SKIPPED].add_(skipped)
+        elif step.applied:
+            numbers[IN_A_ROW], self._warned = 0, False
         else:
-            skips = scale.numbers[SKIPS] = 0 if step.applied else skips + 1
-            self._tell_of_stall(scale, skips)
+            numbers[IN_A_ROW] += 1
+            numbers[SKIPPED] += 1
+            self._tell_of_stall(scale, numbers[IN_A_ROW])
+
+    def note_no_gradients(self) -> None:
+        """Remember a step without gradients: see the base class."""
+        self._seen, self._took = NO_GRADIENTS, True
+        super().note_no_gradients()
 
     def _tell_of_stall(self, scale: LossScale, skips: int) -> None:
-        """Warn, or raise, after ``skips`` skipped steps in a row at the floor."""
+        """Warn once, or raise, after ``skips`` skipped steps in a row at the floor."""
+        self._warned &= skips >= self.floor_patience
         quiet = self.at_floor == "ignore" or skips < self.floor_patience
-        if quiet or self._seen is None or not scale.at_floor():
+        if quiet or isinstance(self._seen, StepReport) or not scale.at_floor():
             return
         names = self._seen.nonfinite(named_parameters(self))
         error = words.stalled(skips, scale.value(), names, self.owner)
         if self.at_floor == "raise":
             raise error
-        # Where somebody has to ask first, the very step may have passed.
-        if skips == self.floor_patience or self.capturable:
+        if not self._warned:
+            self._warned = True
             warnings.warn(str(error), stacklevel=6)
 
     def took_step(self) -> bool | Tensor:
@@ -217,18 +247,18 @@ class ScaleKeeper(OptimizerWrapper):
         return took if counts is True else took and counts
 
     @property
-    def last_step(self) -> words.ScaledStepReport | None:
-        """What the last step with gradients did; None before the first one.
+    def last_step(self) -> words.ScaledStepReport:
+        """What the last step did; before the first one, that there was none.
 
         With ``capturable`` it is asked of the device, which waits for it, and a stall
         at the floor is warned of now.
         """
-        if self._seen is None:
-            return None
+        if isinstance(self._seen, StepReport):
+            return words.ScaledStepReport.of(self._seen, ())
         inner = getattr(self.inner_optimizer, "last_step", None)
         report = self._seen.report(named_parameters(self), inner)
         if self.capturable:
-            self._tell_of_stall(self.scale_object, int(self.param_groups[0][SKIPS]))
+            self._tell_of_stall(self.scale_object, self.skipped_in_a_row)
         return report
 
     def state_dict(self) -> dict[str, Any]:
@@ -236,7 +266,7 @@ class ScaleKeeper(OptimizerWrapper):
         scale = self.scale_object
         state_dict = super().state_dict()
         # What is moved in place must not move in what was saved.
-        for key in (*scale.keys, SKIPS):
+        for key in (*scale.keys, *COUNTS):
             if isinstance(scale.numbers[key], Tensor):
                 state_dict["param_groups"][0][key] = scale.numbers[key].clone()
         return state_dict
@@ -244,7 +274,7 @@ class ScaleKeeper(OptimizerWrapper):
     def _check_saved(self, state_dict: dict[str, Any]) -> None:
         """Raise for another stack's state, another kind of loss scale's too."""
         check_form(self.owner, state_dict)
-        check_scale(self.owner, state_dict, self.chosen_scale.keys, SKIPS)
+        check_scale(self.owner, state_dict, self.chosen_scale.keys)
         if not self.strict:
             for group in state_dict["param_groups"][:1]:
                 words.check_saved_scale(self.owner, group.get(SCALE))
@@ -257,6 +287,15 @@ class ScaleKeeper(OptimizerWrapper):
         scale = self.scale_object
         own = [scale.numbers[key] for key in scale.keys]
         return [*super().variables(), *map(torch.as_tensor, own)]
+
+
+def read_old_count(group: dict[str, Any]) -> None:
+    """Rename the count of a state that was saved when there was but one."""
+    count = group.pop(OLD_COUNT, None)
+    if count is not None:
+        group.setdefault(IN_A_ROW, count)
+        # A tensor of its own: both are moved in place.
+        group.setdefault(SKIPPED, count + 0)
 
 
 def number_on(device: torch.device | None, number: Any) -> Any:

@@ -50,7 +50,7 @@ class ScaledStep(NamedTuple):
         before, after = map(float, self.scales)
         told_norm = self.norm is not None and not found
         return words.report(
-            inner if applied else None,
+            inner,
             told,
             found,
             (before, after),

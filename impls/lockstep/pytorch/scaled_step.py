@@ -42,7 +42,7 @@ def step_on_host(
     """
     held = 1.0 if pending is None else pending
     gradients = [p.grad for p in seen] if pieces is None else pieces
-    found = look(gradients, held, owner.clip_norm)
+    found = with_first_look(owner, look(gradients, held, owner.clip_norm))
     fits = found.fits
     if fits is not None and pieces is not None:
         fits = fit([p.grad for p in seen], held)
@@ -76,6 +76,7 @@ def step_on_device(
     if pieces is None or not seen[0].is_cpu:
         pieces = gradients
     found = look_on_device(pieces, held, owner.clip_norm, shrinks)
+    found = with_first_look(owner, found)
     fits = found.fits
     if fits is not None and pieces is not gradients:
         fits = fit(gradients, held)
@@ -111,8 +112,17 @@ def step_strictly(
     return ScaledStep(seen, fits, (before, scale.value()), applied)
 
 
+def with_first_look(owner: ScaleKeeper, found: Look) -> Look:
+    """Return a look that is finite only if that of ``unscale_`` was, too."""
+    first = owner.unscaled_by_hand
+    return found if first is None else first.combine(found)
+
+
 def with_norm(owner: ScaleKeeper, step: ScaledStep, found: Look) -> ScaledStep:
     """Return what a step did; its norm only if it was to be clipped."""
+    if owner.unscaled_by_hand is not None and not owner.strict:
+        seen, fits = owner.unscaled_by_hand.flags(step.seen, step.fits)
+        step = step._replace(seen=seen, fits=fits)
     if owner.clip_norm is None:
         return step
     return step._replace(norm=found.norm, clip_factor=found.clip_factor)

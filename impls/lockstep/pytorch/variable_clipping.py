@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.interface import StepReport
+from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
 from lockstep.pytorch.core.clip_rows import clip_rows, excess
 from lockstep.pytorch.gradients import named_parameters
 from lockstep.pytorch.wrapper import OptimizerWrapper
@@ -86,6 +86,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
     """
 
     _seen: tuple[list[Tensor], list[bool], list[Clipped]] | None = None
+    _had_gradients = False
     _used_up = False
 
     def __init__(
@@ -183,6 +184,12 @@ class VariableClippingOptimizer(OptimizerWrapper):
         absent = [p.requires_grad and p.grad is None for p in parameters]
         self.inner_optimizer.step()
         self._seen = parameters, absent, self.clip(touched)
+        self._had_gradients = bool(present)
+
+    def note_no_gradients(self) -> None:
+        """Remember a step without gradients: see the base class."""
+        self._had_gradients, self._seen = False, ([], [], [])
+        super().note_no_gradients()
 
     def _check_axes(self, parameters: Iterable[Tensor]) -> None:
         """Raise for an axis that a parameter does not have: strict checks so late."""
@@ -192,10 +199,12 @@ class VariableClippingOptimizer(OptimizerWrapper):
             words.resolved_axes(names[parameter], axes, parameter.dim())
 
     @property
-    def last_step(self) -> StepReport | None:
-        """What the last step did; None before the first one. Costs a host sync."""
+    def last_step(self) -> StepReport:
+        """What the last step did, if there was one. Costs a host sync."""
         if self._seen is None:
-            return None
+            return NO_STEP
+        if not self._had_gradients:
+            return NO_GRADIENTS
         parameters, absent, clipped = self._seen
         names = named_parameters(self)
         counts = [counted(*entry) for entry in clipped]

@@ -121,6 +121,11 @@ class OptimizerWrapper(TrainV1, Optimizer):
         idle = all(group.get("lr") == 0 for group in self.param_groups)
         return idle and all(all_zero_flags([p.grad for p in with_gradient]))
 
+    def note_no_gradients(self) -> None:
+        """Let ``last_step`` be that of a step without gradients, here and inside."""
+        if isinstance(self.inner_optimizer, OptimizerWrapper):
+            self.inner_optimizer.note_no_gradients()
+
     def took_step(self) -> bool | Tensor:
         """Ask the wrapped optimizer whether the step just taken counts."""
         inner = self.inner_optimizer

@@ -37,6 +37,7 @@ __all__ = [
     "ShapeError",
     "UnknownArgumentError",
     "UnknownNameError",
+    "UnscaledTwiceError",
     "UnsupportedError",
     "UnusableScaleError",
     "VarListError",
@@ -65,6 +66,10 @@ class MissingLossScaleError(LockstepError, TypeError, ValueError):
 
 class ScaleStalledError(LockstepError, RuntimeError):
     """Every step is skipped although the loss scale is at its floor."""
+
+
+class UnscaledTwiceError(LockstepError, RuntimeError):
+    """Gradients were unscaled by hand, and then scaled or unscaled before the step."""
 
 
 class MalformedPairsError(LockstepError, TypeError):

@@ -24,6 +24,7 @@ from lockstep.spec.errors import (
     NotScalableError,
     OutOfRangeError,
     ScaleStalledError,
+    UnscaledTwiceError,
     UnsupportedError,
     sentence,
 )
@@ -70,10 +71,12 @@ __all__ = [
     "not_an_optimizer",
     "report",
     "scale_argument",
+    "scaled_again",
     "scaled_twice",
     "shared_scale",
     "stalled",
     "stalled_text",
+    "unscaled_twice",
     "without_dense_shape",
 ]
 
@@ -151,6 +154,21 @@ def shared_scale(owner: str, scale: str) -> UnsupportedError:
     got = f"a {scale} that counts for another optimizer"
     remedy = "make one for each, as with copy.deepcopy"
     return UnsupportedError(sentence(f"{owner}: loss_scale", expected, got, remedy))
+
+
+def unscaled_twice(owner: str) -> UnscaledTwiceError:
+    """Build the error for a second unscaling by hand before the step."""
+    expected = "one unscaling of the gradients before each step"
+    remedy = "take the step first, or clear the gradients and begin again"
+    return UnscaledTwiceError(sentence(owner, expected, "a second one", remedy))
+
+
+def scaled_again(owner: str) -> UnscaledTwiceError:
+    """Build the error for a loss whose gradients would be added to unscaled ones."""
+    expected = "no further loss between unscale_() and step()"
+    got = "one whose scaled gradients would be added to unscaled ones"
+    remedy = "call unscale_() after the last backward, or zero_grad() to begin again"
+    return UnscaledTwiceError(sentence(f"{owner}.scale_loss", expected, got, remedy))
 
 
 def check_at_floor(at_floor: Any, floor_patience: Any, owner: str = WRAPPER) -> None:

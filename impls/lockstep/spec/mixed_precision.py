@@ -40,6 +40,7 @@ __all__ = [
     "master_name",
     "masters_inside",
     "not_an_optimizer",
+    "own_gradient_changed",
     "report",
     "scale_number",
     "scales_itself",
@@ -208,6 +209,14 @@ def automatic_on_device() -> UnsupportedError:
     remedy = "the scaler's state is not on the device; leave capturable off"
     subject = f"{WRAPPER}: loss_scale"
     return UnsupportedError(sentence(subject, expected, "an automatic scaler", remedy))
+
+
+def own_gradient_changed(name: str) -> UnsupportedError:
+    """A gradient of the model that was written into after it reached its master."""
+    expected = "the model's gradients as they were at unscale_()"
+    got = f"a changed one for {name!r}, which the step would not see"
+    remedy = "change the gradients of master_params(), or call zero_grad() first"
+    return UnsupportedError(sentence(f"{WRAPPER}.step", expected, got, remedy))
 
 
 def scales_itself() -> UnsupportedError:

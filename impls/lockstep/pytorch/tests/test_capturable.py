@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.distributed.checkpoint import state_dict as checkpoint
 
+from lockstep.interface import NO_GRADIENTS
 from lockstep.pytorch import (
     DynamicLossScale,
     MixedPrecisionLossScaleOptimizer,
@@ -59,10 +60,13 @@ def advance(model, optimizer, overflows, device="cpu", seed=0) -> None:
             optimizer.step()
 
 
+COUNTED = "loss_scale", "skipped"
+
+
 def numbers(optimizer) -> dict[str, float]:
     """Return what the loss scale counts."""
     group = optimizer.state_dict()["param_groups"][0]
-    return {k: float(v) for k, v in group.items() if k.startswith("loss_scale")}
+    return {k: float(v) for k, v in group.items() if k.startswith(COUNTED)}
 
 
 def random_overflows(seed: int, count: int = 20) -> list[bool]:
@@ -127,7 +131,7 @@ def test_no_step_waits_and_an_overflow_changes_nothing(
     advance(model, optimizer, [False], device)
     assert optimizer.last_step.applied and optimizer.last_step.nonfinite == ()
     assert (optimizer.last_step.norm is None) == (clip_norm is None)
-    assert optimizer.param_groups[0]["loss_scale_skips"] == 0
+    assert optimizer.param_groups[0]["skipped_in_a_row"] == 0
 
 
 @on_devices
@@ -199,7 +203,7 @@ def test_plain_numbers_become_tensors_when_they_are_loaded() -> None:
     _, fresh = started(FUSED["Adam"], DynamicLossScale(64.0, 1))
     fresh.load_state_dict(deepcopy(plain.state_dict()))
     assert numbers(fresh) == numbers(plain)
-    assert isinstance(fresh.scale_object.numbers["loss_scale_skips"], torch.Tensor)
+    assert isinstance(fresh.scale_object.numbers["skipped_in_a_row"], torch.Tensor)
 
 
 def test_a_stall_at_the_floor_is_warned_of_when_the_report_is_read() -> None:
@@ -214,7 +218,7 @@ def test_a_stall_at_the_floor_is_warned_of_when_the_report_is_read() -> None:
 def test_with_nothing_to_apply_nothing_moves() -> None:
     _, optimizer = started(FUSED["Adam"], DynamicLossScale(8.0, 1))
     optimizer.step()
-    assert optimizer.loss_scale == 8 and optimizer.last_step is None
+    assert optimizer.loss_scale == 8 and optimizer.last_step == NO_GRADIENTS
 
 
 def weights():

@@ -152,7 +152,7 @@ def test_an_automatic_scaler_belongs_to_one_optimizer(algorithm):
     base = ALL["SGD"](mixed().parameters())
     with pytest.raises(ValueError, match="a loss scale of its own"):
         MixedPrecisionOptimizerWrapper(base, scaler)
-    assert "loss_scale_skips" not in base.param_groups[0]
+    assert "skipped_in_a_row" not in base.param_groups[0]
     twin = copy.deepcopy(scaler)
     other = MixedPrecisionOptimizerWrapper(base, twin)
     first.scale_object.move(False)

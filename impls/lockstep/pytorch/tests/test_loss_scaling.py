@@ -130,7 +130,7 @@ def test_the_scale_travels_with_state_dict_and_deepcopy() -> None:
     for other in (fresh, deepcopy(optimizer)):
         assert other.loss_scale == 4
         assert other.scale_object.good_steps == 0
-        assert other.param_groups[0]["loss_scale_skips"] == 1
+        assert other.param_groups[0]["skipped_in_a_row"] == 1
 
 
 @pytest.mark.parametrize("algorithm", ["Backoff", "LogMax"])

@@ -195,6 +195,31 @@ def test_a_run_that_skips_every_step_at_the_floor_is_told(scale):
                 train(model, optimizer, "!")
 
 
+@pytest.mark.parametrize("capturable", [False, True])
+@pytest.mark.parametrize("then", ["absent", "sparse", "given"])
+def test_the_norm_is_of_the_gradients_of_this_step_alone(then, capturable):
+    half, other = Parameter(torch.zeros(2, 1).half()), Parameter(torch.zeros(1).half())
+    sgd = torch.optim.SGD([half, other], lr=1.0, momentum=0.5, fused=capturable)
+    if then == "sparse" and capturable:
+        pytest.skip("fused SGD takes no sparse gradients")
+    options = {"clip_norm": 1e4, "capturable": capturable}
+    optimizer = MixedPrecisionOptimizerWrapper(sgd, 8, **options)
+    half.grad, other.grad = torch.full_like(half, 300.0), torch.ones_like(other)
+    optimizer.step()
+    # Not the optimizer's zero_grad: masters must have given their gradients back.
+    half.grad = other.grad = None
+    assert all(p.grad is None for p in optimizer.master_params())
+    gradient = torch.full_like(other, 4.0)
+    if then == "given":
+        optimizer.apply_gradients([(gradient, other)])
+    else:
+        other.grad = gradient
+        if then == "sparse":
+            half.grad = torch.tensor([[3.0], [0.0]]).half().to_sparse(1)
+        optimizer.step()
+    assert optimizer.last_step.norm == (5.0 if then == "sparse" else 4.0)
+
+
 @pytest.mark.parametrize(
     ("name", "wrong"), [("at_floor", "stop"), ("floor_patience", 0)]
 )

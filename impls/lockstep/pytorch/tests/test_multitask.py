@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import Parameter
 
 from lockstep import pytorch
+from lockstep.interface import NO_STEP
 from lockstep.pytorch import MultitaskOptimizerWrapper, strict
 from lockstep.pytorch.tests.subjects import (
     ALL,
@@ -226,7 +227,7 @@ def test_unnamed_parameters_are_reported_by_their_place():
     first, second, third = (Parameter(torch.ones(1)) for _ in range(3))
     groups = [{"params": [first]}, {"params": [second, third]}]
     wrapper = MultitaskOptimizerWrapper(torch.optim.SGD(groups, lr=0.5))
-    assert wrapper.last_step is None
+    assert wrapper.last_step == NO_STEP
     (first + 0 * second).sum().backward()
     wrapper.step()
     places = "param_groups[1]['params'][0]", "param_groups[1]['params'][1]"

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import Parameter
 
+from lockstep.interface import NO_STEP
 from lockstep.pytorch import VariableClippingOptimizer, strict
 from lockstep.pytorch.tests.clipping import clipping, stepped
 
@@ -92,4 +93,4 @@ def test_bad_pairs_change_nothing():
         with pytest.raises(error):
             optimizer.apply_gradients(pairs)
     assert parameter.tolist() == [[3.0, 4.0]]
-    assert optimizer.last_step is None
+    assert optimizer.last_step == NO_STEP
