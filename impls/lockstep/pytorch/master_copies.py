@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
+from itertools import compress
 from typing import Any
 
 import torch
@@ -22,6 +24,8 @@ __all__ = ["MasterCopies", "make_masters", "require_masters", "take_over"]
 Masters = dict[Tensor, Tensor]
 WIDE = {torch.float32, torch.float64}
 """Dtypes of parameters that are their own masters."""
+EVERY = 100
+"""So often, in steps, all weights are compared with their masters."""
 
 
 class MasterCopies:
@@ -32,6 +36,8 @@ class MasterCopies:
     """
 
     _flats: list[FlatMasters] | None = None
+    _steps = 0
+    _finds_hidden = False
 
     def __init__(self, masters: Masters) -> None:
         self.masters = masters
@@ -55,6 +61,10 @@ class MasterCopies:
         """Return parameters with the weights in place of their masters."""
         of = {id(master): weight for weight, master in self.masters.items()}
         return [of.get(id(parameter), parameter) for parameter in parameters]
+
+    def are_half(self) -> bool:
+        """Whether every weight is in half precision still."""
+        return all(words.has_master(dtype_name(weight)) for weight in self.masters)
 
     def require_half(self) -> None:
         """Raise for a weight that is not in half precision any more."""
@@ -81,9 +91,18 @@ class MasterCopies:
             if weight.grad is not None:
                 weight.grad = None if set_to_none else weight.grad.detach().zero_()
 
+    def marks(self) -> list[tuple[int, int]]:
+        """Return what changes with the weights: their versions and places.
+
+        ``weight.data = values`` changes the place, other writes the version, and those
+        through ``.data`` neither.
+        """
+        return [(weight._version, weight.data_ptr()) for weight in self.masters]
+
     def remember(self) -> None:
-        """Note what the weights are: whoever writes into one changes its version."""
-        self._versions = [weight._version for weight in self.masters]
+        """Note what weights and masters are."""
+        self._marks = self.marks()
+        self._master_versions = [m._version for m in self.masters.values()]
 
     @torch.no_grad()
     def adopt_changes(self) -> None:
@@ -91,16 +110,46 @@ class MasterCopies:
 
         Where a weight still is its rounded master, the master stays: it knows more.
         """
-        versions = [weight._version for weight in self.masters]
-        if versions == self._versions:
+        before, marks = self._marks, self.marks()
+        if marks == before:
             return
-        self.require_half()
-        everything = zip(self.masters.items(), versions, self._versions, strict=True)
-        for (weight, master), now, then in everything:
+        self.buffers()
+        self._marks = marks
+        rows = zip(self.masters.items(), before, marks, strict=True)
+        for place, ((weight, master), then, now) in enumerate(rows):
             if now != then:
-                same = saturating_cast(master, weight.dtype).eq(weight) | weight.isnan()
-                master.copy_(torch.where(same, master, weight.float()))
-        self.remember()
+                master.copy_(newest(weight, master))
+                self._master_versions[place] = master._version
+
+    @torch.no_grad()
+    def adopt_hidden_changes(self) -> None:
+        """Take over what was written through ``.data``, which leaves no mark.
+
+        Every weight is read for it. The first find is warned of. A master that was
+        written into itself stays.
+        """
+        hidden = 0
+        rows = zip(self.masters.items(), self._master_versions, strict=True)
+        pairs = [pair for pair, version in rows if pair[1]._version == version]
+        for weight, master in differing(pairs):
+            value = newest(weight, master)
+            if (value.ne(master) & ~value.isnan()).any():
+                master.copy_(value)
+                hidden += 1
+        if hidden:
+            self.remember()
+        if hidden and not self._finds_hidden:
+            self._finds_hidden = True
+            warnings.warn(words.written_through_data(hidden), stacklevel=2)
+
+    def is_due(self) -> bool:
+        """Whether this step looks for hidden changes.
+
+        The first one does, and every hundredth; once there was a find, each of them,
+        because the next step would undo what is written.
+        """
+        self._steps += 1
+        return self._finds_hidden or self._steps % EVERY == 1
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what travels: buffers and versions are made anew."""
@@ -109,6 +158,31 @@ class MasterCopies:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self.remember()
+
+
+def newest(weight: Tensor, master: Tensor) -> Tensor:
+    """Return the master, but the weight where that is not the rounded master."""
+    same = saturating_cast(master, weight.dtype).eq(weight) | weight.isnan()
+    return torch.where(same, master, weight.float())
+
+
+def differing(
+    masters: Iterable[tuple[Tensor, Tensor]],
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield weights, with their masters, that do not have the bits of rounded ones.
+
+    One host sync a GPU. On the CPU ``equal`` of integers is the quickest.
+    """
+    elsewhere: dict[torch.device, list[tuple[Any, Tensor]]] = {}
+    for weight, master in masters:
+        bits = saturating_cast(master, weight.dtype).view(torch.int16)
+        if not weight.is_cpu:
+            flag = bits.ne(weight.view(torch.int16)).any()
+            elsewhere.setdefault(weight.device, []).append(((weight, master), flag))
+        elif not torch.equal(bits, weight.view(torch.int16)):
+            yield weight, master
+    for pairs, flags in (zip(*rows, strict=True) for rows in elsewhere.values()):
+        yield from compress(pairs, torch.stack(flags).tolist())
 
 
 def require_masters(optimizer: Optimizer, trained: Iterable[Tensor]) -> None:

@@ -65,8 +65,9 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
 
     ``param_groups`` are those of ``optimizer``: they hold the masters from now on, so
     its rates and schedulers work as ever. What others write into the model between
-    steps, such as ``model.load_state_dict``, is taken over by the masters, not so what
-    is written through ``.data``. A ``GradScaler`` around it is refused.
+    steps, such as ``model.load_state_dict``, is taken over by the masters. What is
+    written through ``.data`` leaves no trace: it is looked for every 100 steps and by
+    ``state_dict``, taken over and warned of. A ``GradScaler`` around it is refused.
 
     Args:
         optimizer: any optimizer of torch over the model's parameters, a wrapper
@@ -274,6 +275,8 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
         flats = self.copies.buffers()
         self._require_own_unchanged()
         self.copies.adopt_changes()
+        if not (self.strict or self.capturable) and self.copies.is_due():
+            self.copies.adopt_hidden_changes()
         pending, self._pending = self._pending, None
         # Unscaled by hand, the masters have theirs already.
         given = self._borrowed or self._unscaled_by_hand is not None
@@ -359,7 +362,10 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the wrapped optimizer's state, with masters and the scale in it."""
-        self.copies.adopt_changes()
+        if self.copies.are_half():
+            self.copies.adopt_changes()
+            if not self.strict:
+                self.copies.adopt_hidden_changes()
         saved = super().state_dict()
         return with_masters(saved, named_parameters(self), self.copies.masters)
 

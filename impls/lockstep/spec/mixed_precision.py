@@ -49,6 +49,7 @@ __all__ = [
     "unusable",
     "widened_since",
     "without_masters",
+    "written_through_data",
 ]
 
 WRAPPER = "MixedPrecisionOptimizerWrapper"
@@ -224,6 +225,17 @@ def scales_itself() -> UnsupportedError:
     expected = "a loss multiplied by scale_loss(loss), and step()"
     remedy = "give the wrapper a loss scale, such as 'dynamic', and leave it out"
     return UnsupportedError(sentence(WRAPPER, expected, "a GradScaler", remedy))
+
+
+def written_through_data(count: int) -> str:
+    """Return the warning for weights that were changed without a trace."""
+    expected = "weights to be written into under torch.no_grad()"
+    got = f"{count} written through .data, which is looked for now and then only"
+    remedy = (
+        "the masters have taken the values over, those of other steps may be lost; "
+        "write as in 'with torch.no_grad(): weight.clamp_(-1, 1)'"
+    )
+    return sentence(WRAPPER, expected, got, remedy)
 
 
 def twice(shape: Sequence[int]) -> UnsupportedError:
