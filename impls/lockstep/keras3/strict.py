@@ -5,19 +5,17 @@ As far as Keras goes: the arithmetic of its own optimizers is theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from lockstep import keras3 as default
 from lockstep.keras3 import (
     OPTIMIZER_SUMMARIES,
     AdagradOptimizer,
     AdamOptimizer,
-    AdamWOptimizer,
     GradientDescentOptimizer,
     MomentumOptimizer,
     RMSPropOptimizer,
@@ -25,8 +23,9 @@ from lockstep.keras3 import (
     pipeline_of,
     reduce_gradients,
 )
+from lockstep.spec import originals
 from lockstep.spec.lr_policies import strict_module
-from lockstep.spec.summaries import Recorder
+from lockstep.spec.strict_binding import bound, forwards
 
 __all__ = [
     "OPTIMIZER_CLS_NAMES",
@@ -49,6 +48,8 @@ __all__ = [
     "PolicySchedule",
     "RMSPropOptimizer",
     "VariableClippingOptimizer",
+    "_clip_by_global_norm",
+    "_clip_gradients_by_norm",
     "clip_by_global_norm",
     "clip_gradients_by_global_norm",
     "clip_gradients_by_norm",
@@ -62,230 +63,182 @@ __all__ = [
 ]
 
 registered = keras.saving.register_keras_serializable(package="lockstep.strict")
+Optimizer = keras.optimizers.Optimizer
 
 
-@registered
-class MultitaskOptimizerWrapper(default.MultitaskOptimizerWrapper):
-    """The wrapper with ``strict=True``."""
-
-    def __init__(self, opt: keras.optimizers.Optimizer) -> None:
-        super().__init__(opt, strict=True)
+class InConfigs:
+    """A class whose ``get_config`` has the original's arguments and no others."""
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
-        config = super().get_config()
-        del config["strict"]
-        return config
+        config = super().get_config()  # type: ignore[misc]
+        # What from_config of the row-clipping wrapper takes out again.
+        known = {*inspect.signature(type(self)).parameters, "positions"}
+        return {name: value for name, value in config.items() if name in known}
 
 
 @registered
-class VariableClippingOptimizer(default.VariableClippingOptimizer):
+class MultitaskOptimizerWrapper(
+    InConfigs,
+    originals.MultitaskOptimizerWrapper[Optimizer],
+    default.MultitaskOptimizerWrapper,
+):
+    """The wrapper with ``strict=True``."""
+
+
+@registered
+class VariableClippingOptimizer(
+    InConfigs,
+    originals.VariableClippingOptimizer[Optimizer],
+    default.VariableClippingOptimizer,
+):
     """The row-clipping wrapper with ``strict=True``."""
 
-    def __init__(
-        self,
-        opt: keras.optimizers.Optimizer,
-        vars_to_clip_dims: Mapping[Any, Sequence[int]],
-        max_norm: float,
-        use_locking: bool = False,
-        colocate_clip_ops_with_vars: bool = False,
-        name: str = "VariableClipping",
-    ) -> None:
-        super().__init__(opt, vars_to_clip_dims, max_norm, name=name, strict=True)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        config = super().get_config()
-        del config["strict"]
-        return config
-
 
 @registered
-class AGNCustomGetter(default.AGNCustomGetter):
+class AGNCustomGetter(InConfigs, originals.AGNCustomGetter, default.AGNCustomGetter):
     """The getter with ``strict=True``."""
 
-    def __init__(self, worker_device: str, center: Any = None) -> None:
-        super().__init__(worker_device, center, strict=True)
 
-    def get_config(self) -> dict[str, Any]:
-        """Return the argument of the constructor, without the center."""
-        return {"worker_device": self.worker_device}
+@registered
+class AGNOptimizer(InConfigs, originals.AGNOptimizer[Optimizer], default.AGNOptimizer):
+    """The wrapper of asynchronous workers with ``strict=True``."""
 
 
 @registered
-class AGNOptimizer(default.AGNOptimizer):
-    """The wrapper with ``strict=True``."""
-
-    def __init__(
-        self,
-        optimizer: keras.optimizers.Optimizer,
-        num_worker: int,
-        custom_getter: default.AGNCustomGetter,
-        communication_period: int = 10,
-        use_locking: bool = True,
-        name: str = "AGNOptimizer",
-    ) -> None:
-        arguments = optimizer, num_worker, custom_getter, communication_period
-        super().__init__(*arguments, name=name, strict=True)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        config = super().get_config()
-        left_out = ("commit", "strict")
-        return {name: value for name, value in config.items() if name not in left_out}
-
-
-@registered
-class FixedLossScale(default.FixedLossScale):
+class FixedLossScale(InConfigs, originals.FixedLossScale, default.FixedLossScale):
     """The fixed scale with ``strict=True``."""
 
-    def __init__(self, loss_scale_value: float) -> None:
-        super().__init__(loss_scale_value, strict=True)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the argument of the constructor."""
-        return self.arguments()
-
 
 @registered
-class DynamicLossScale(default.DynamicLossScale):
+class DynamicLossScale(InConfigs, originals.DynamicLossScale, default.DynamicLossScale):
     """The dynamic scale with ``strict=True``."""
 
-    def __init__(
-        self,
-        initial_loss_scale: float = 2**15,
-        increment_period: int = 2000,
-        multiplier: float = 2.0,
-    ) -> None:
-        super().__init__(initial_loss_scale, increment_period, multiplier, strict=True)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        return self.arguments()
-
 
 @registered
-class MixedPrecisionLossScaleOptimizer(default.MixedPrecisionLossScaleOptimizer):
+class MixedPrecisionLossScaleOptimizer(
+    InConfigs,
+    originals.MixedPrecisionLossScaleOptimizer[Optimizer],
+    default.MixedPrecisionLossScaleOptimizer,
+):
     """The loss-scaling wrapper with ``strict=True``."""
 
-    def __init__(self, opt: keras.optimizers.Optimizer, loss_scale: Any) -> None:
-        super().__init__(opt, scale_of(loss_scale), strict=True)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        config = super().get_config()
-        return {name: config[name] for name in (self.argument, "loss_scale")}
-
 
 @registered
-class MixedPrecisionOptimizerWrapper(default.MixedPrecisionOptimizerWrapper):
+class MixedPrecisionOptimizerWrapper(
+    InConfigs,
+    originals.MixedPrecisionOptimizerWrapper[Optimizer],
+    default.MixedPrecisionOptimizerWrapper,
+):
     """The wrapper of float32 masters with ``strict=True``."""
 
-    def __init__(
-        self, optimizer: keras.optimizers.Optimizer, loss_scale: Any = None
-    ) -> None:
-        super().__init__(optimizer, loss_scale, strict=True)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        config = super().get_config()
-        return {name: config[name] for name in (self.argument, "loss_scale")}
-
-
-def mp_regularizer_wrapper(
-    regularizer: Callable[[Any], Any],
-) -> keras.regularizers.Regularizer:
-    """Wrap with ``strict=True``."""
-    return default.mp_regularizer_wrapper(regularizer, strict=True)
-
-
-def scale_of(identifier: Any) -> Any:
-    """Return a loss scale of this module for a number and for "dynamic"."""
-    if isinstance(identifier, int | float):
-        return FixedLossScale(identifier)
-    return DynamicLossScale() if identifier == "dynamic" else identifier
-
 
 @registered
-class AutomaticLossScaler(default.AutomaticLossScaler):
+class AutomaticLossScaler(
+    InConfigs, originals.AutomaticLossScaler, default.AutomaticLossScaler
+):
     """The scaler with ``strict=True``."""
 
-    def __init__(
-        self, algorithm: str = "Backoff", params: Mapping[str, Any] | None = None
-    ) -> None:
-        super().__init__(algorithm, params, strict=True)
+
+class WithoutStrict:
+    """An optimizer of Keras whose config holds Keras' own options as well."""
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
-        config = super().get_config()
-        del config["strict"]
-        return config
+        config = super().get_config()  # type: ignore[misc]
+        return {name: value for name, value in config.items() if name != "strict"}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
+        """Make an optimizer; configs of version 0.1 have an entry ``strict``."""
+        arguments = {name: value for name, value in config.items() if name != "strict"}
+        return super().from_config(arguments, custom_objects)  # type: ignore[misc]
 
 
 @registered
-class FtrlOptimizer(default.FtrlOptimizer):
+class AdamWOptimizer(WithoutStrict, default.AdamWOptimizer):
+    """AdamW with ``strict=True``: its arguments are not checked."""
+
+    @forwards
+    def __init__(
+        self,
+        weight_decay: Any,
+        learning_rate: Any = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        use_locking: bool = False,
+        name: str = "AdamW",
+        **options: Any,
+    ) -> None: ...
+
+
+@registered
+class FtrlOptimizer(WithoutStrict, default.FtrlOptimizer):
     """Ftrl with ``strict=True``: it fails at a rate of 0."""
 
-    strict = True
-
-
-OPTIMIZER_CLS_NAMES = {**default.OPTIMIZER_CLS_NAMES, "Ftrl": FtrlOptimizer}
-optimize_loss = partial(default.optimize_loss, strict=True)
+    @forwards
+    def __init__(
+        self,
+        learning_rate: Any,
+        learning_rate_power: float = -0.5,
+        initial_accumulator_value: float = 0.1,
+        l1_regularization_strength: float = 0.0,
+        l2_regularization_strength: float = 0.0,
+        use_locking: bool = False,
+        name: str = "Ftrl",
+        accum_name: str | None = None,
+        linear_name: str | None = None,
+        l2_shrinkage_regularization_strength: float = 0.0,
+        **options: Any,
+    ) -> None: ...
 
 
 @registered
-class NovoGrad(default.NovoGrad):
+class NovoGrad(WithoutStrict, default.NovoGrad):
     """NovoGrad with ``strict=True``: the second moment is never written back."""
 
-    strict = True
+    @forwards
+    def __init__(
+        self,
+        learning_rate: Any = 1.0,
+        beta1: float = 0.95,
+        beta2: float = 0.98,
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.0,
+        grad_averaging: bool = False,
+        use_locking: bool = False,
+        name: str = "NovoGrad",
+        **options: Any,
+    ) -> None: ...
 
 
-def clip_gradients_by_global_norm(
-    gradients_variables: Iterable[tuple[Any, Any]], clip_norm: float = 20.0
-) -> tuple[list[tuple[Any, Any]], tf.Tensor]:
-    """Clip with ``strict=True``."""
-    return default.clip_gradients_by_global_norm(
-        gradients_variables, clip_norm, strict=True
-    )
+OPTIMIZER_CLS_NAMES = {
+    **default.OPTIMIZER_CLS_NAMES,
+    "AdamW": AdamWOptimizer,
+    "Ftrl": FtrlOptimizer,
+}
 
-
-def clip_by_global_norm(
-    t_list: Sequence[Any],
-    clip_norm: float | tf.Tensor,
-    use_norm: float | tf.Tensor,
-    name: str | None = None,
-) -> tuple[list[Any], tf.Tensor]:
-    """Clip with ``strict=True``."""
-    return default.clip_by_global_norm(t_list, clip_norm, use_norm, name, strict=True)
-
-
-def clip_gradients_by_norm(
-    grads_and_vars: Iterable[tuple[Any, Any]], clip_gradients: float | tf.Tensor
-) -> list[tuple[Any, Any]]:
-    """Clip with ``strict=True``."""
-    return default.clip_gradients_by_norm(grads_and_vars, clip_gradients, strict=True)
-
-
-def post_process_gradients(
-    grads_and_vars: Iterable[tuple[Any, Any]],
-    summaries: Iterable[str] | None,
-    lr: float | tf.Tensor,
-    clip_gradients: float | tf.Tensor | None,
-    larc_params: Mapping[str, Any] | None,
-    recorder: Recorder | None = None,
-) -> list[tuple[Any, Any]]:
-    """Process with ``strict=True``."""
-    return default.post_process_gradients(
-        grads_and_vars,
-        summaries,
-        lr,
-        clip_gradients,
-        larc_params,
-        recorder,
-        strict=True,
-    )
-
-
+clip_by_global_norm = bound(
+    default.clip_by_global_norm, originals.clip_by_global_norm, __name__
+)
+clip_gradients_by_global_norm = bound(
+    default.clip_gradients_by_global_norm,
+    originals.clip_gradients_by_global_norm,
+    __name__,
+)
+clip_gradients_by_norm = bound(
+    default.clip_gradients_by_norm, originals.clip_gradients_by_norm, __name__
+)
+_clip_by_global_norm = clip_by_global_norm
+_clip_gradients_by_norm = clip_gradients_by_norm
+mp_regularizer_wrapper = bound(
+    default.mp_regularizer_wrapper, originals.mp_regularizer_wrapper, __name__
+)
+optimize_loss = bound(default.optimize_loss, originals.optimize_loss, __name__)
+post_process_gradients = bound(
+    default.post_process_gradients, originals.post_process_gradients, __name__
+)
 lr_policies = strict_module(default.lr_policies, f"{__name__}.lr_policies")
 
 
@@ -293,8 +246,8 @@ lr_policies = strict_module(default.lr_policies, f"{__name__}.lr_policies")
 class PolicySchedule(default.PolicySchedule):
     """The schedule with ``strict=True``: the original's rules."""
 
-    def __init__(self, policy: str, **parameters: Any) -> None:
-        super().__init__(policy, strict=True, **parameters)
+    @forwards
+    def __init__(self, policy: str, **parameters: Any) -> None: ...
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial, partialmethod
+from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.optimizer import ParamsT
 
 from lockstep import pytorch
 from lockstep.pytorch import (
@@ -16,7 +18,9 @@ from lockstep.pytorch import (
     pipeline_of,
     reduce_gradients,
 )
+from lockstep.spec import originals
 from lockstep.spec.lr_policies import strict_module
+from lockstep.spec.strict_binding import bound, forwards
 
 __all__ = [
     "OPTIMIZER_CLS_NAMES",
@@ -40,6 +44,8 @@ __all__ = [
     "RMSPropOptimizer",
     "TensorBoardRecorder",
     "VariableClippingOptimizer",
+    "_clip_by_global_norm",
+    "_clip_gradients_by_norm",
     "clip_by_global_norm",
     "clip_gradients_by_global_norm",
     "clip_gradients_by_norm",
@@ -53,110 +59,181 @@ __all__ = [
 ]
 
 
+class MultitaskOptimizerWrapper(
+    originals.MultitaskOptimizerWrapper[Optimizer], pytorch.MultitaskOptimizerWrapper
+):
+    """The wrapper with ``strict=True``."""
+
+
+class VariableClippingOptimizer(
+    originals.VariableClippingOptimizer[Optimizer],
+    pytorch.VariableClippingOptimizer,
+):
+    """The row-clipping wrapper with ``strict=True``."""
+
+
+class FixedLossScale(originals.FixedLossScale, pytorch.FixedLossScale):
+    """The fixed scale with ``strict=True``."""
+
+
+class DynamicLossScale(originals.DynamicLossScale, pytorch.DynamicLossScale):
+    """The dynamic scale with ``strict=True``."""
+
+
+class MixedPrecisionLossScaleOptimizer(
+    originals.MixedPrecisionLossScaleOptimizer[Optimizer],
+    pytorch.MixedPrecisionLossScaleOptimizer,
+):
+    """The loss-scaling wrapper with ``strict=True``."""
+
+
+class MixedPrecisionOptimizerWrapper(
+    originals.MixedPrecisionOptimizerWrapper[Optimizer],
+    pytorch.MixedPrecisionOptimizerWrapper,
+):
+    """The wrapper of float32 masters with ``strict=True``."""
+
+
+class AutomaticLossScaler(originals.AutomaticLossScaler, pytorch.AutomaticLossScaler):
+    """The scaler with ``strict=True``."""
+
+
+class AGNCustomGetter(originals.AGNCustomGetter, pytorch.AGNCustomGetter):
+    """The getter with ``strict=True``."""
+
+
+class AGNOptimizer(originals.AGNOptimizer[Optimizer], pytorch.AGNOptimizer):
+    """The wrapper of asynchronous workers with ``strict=True``."""
+
+
 class AdagradOptimizer(pytorch.AdagradOptimizer):
     """The optimizer with ``strict=True``."""
 
-    __init__ = partialmethod(pytorch.AdagradOptimizer.__init__, strict=True)
+    @forwards
+    def __init__(
+        self,
+        params: ParamsT,
+        learning_rate: float | Tensor,
+        initial_accumulator_value: float = 0.1,
+        use_locking: bool = False,
+        name: str = "Adagrad",
+    ) -> None: ...
 
 
 class AdamOptimizer(pytorch.AdamOptimizer):
     """The optimizer with ``strict=True``."""
 
-    __init__ = partialmethod(pytorch.AdamOptimizer.__init__, strict=True)
+    @forwards
+    def __init__(
+        self,
+        params: ParamsT,
+        learning_rate: float | Tensor = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        use_locking: bool = False,
+        name: str = "Adam",
+    ) -> None: ...
 
 
 class AdamWOptimizer(pytorch.AdamWOptimizer):
     """The optimizer with ``strict=True``."""
 
-    __init__ = partialmethod(pytorch.AdamWOptimizer.__init__, strict=True)
-
-
-class GradientDescentOptimizer(pytorch.GradientDescentOptimizer):
-    """The optimizer with ``strict=True``."""
-
-    __init__ = partialmethod(pytorch.GradientDescentOptimizer.__init__, strict=True)
-
-
-class MomentumOptimizer(pytorch.MomentumOptimizer):
-    """The optimizer with ``strict=True``."""
-
-    __init__ = partialmethod(pytorch.MomentumOptimizer.__init__, strict=True)
-
-
-class RMSPropOptimizer(pytorch.RMSPropOptimizer):
-    """The optimizer with ``strict=True``."""
-
-    __init__ = partialmethod(pytorch.RMSPropOptimizer.__init__, strict=True)
+    @forwards
+    def __init__(
+        self,
+        params: ParamsT,
+        weight_decay: float,
+        learning_rate: float | Tensor = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        use_locking: bool = False,
+        name: str = "AdamW",
+    ) -> None: ...
 
 
 class FtrlOptimizer(pytorch.FtrlOptimizer):
     """The optimizer with ``strict=True``."""
 
-    __init__ = partialmethod(pytorch.FtrlOptimizer.__init__, strict=True)
+    @forwards
+    def __init__(
+        self,
+        params: ParamsT,
+        learning_rate: float | Tensor,
+        learning_rate_power: float = -0.5,
+        initial_accumulator_value: float = 0.1,
+        l1_regularization_strength: float = 0.0,
+        l2_regularization_strength: float = 0.0,
+        use_locking: bool = False,
+        name: str = "Ftrl",
+        accum_name: str | None = None,
+        linear_name: str | None = None,
+        l2_shrinkage_regularization_strength: float = 0.0,
+    ) -> None: ...
 
 
-class AGNCustomGetter(pytorch.AGNCustomGetter):
-    """The getter with ``strict=True``."""
+class GradientDescentOptimizer(pytorch.GradientDescentOptimizer):
+    """The optimizer with ``strict=True``."""
 
-    __init__ = partialmethod(pytorch.AGNCustomGetter.__init__, strict=True)
+    @forwards
+    def __init__(
+        self,
+        params: ParamsT,
+        learning_rate: float | Tensor,
+        use_locking: bool = False,
+        name: str = "GradientDescent",
+    ) -> None: ...
 
 
-class AGNOptimizer(pytorch.AGNOptimizer):
-    """The wrapper with ``strict=True``."""
+class MomentumOptimizer(pytorch.MomentumOptimizer):
+    """The optimizer with ``strict=True``."""
 
-    __init__ = partialmethod(pytorch.AGNOptimizer.__init__, strict=True)
+    @forwards
+    def __init__(
+        self,
+        params: ParamsT,
+        learning_rate: float | Tensor,
+        momentum: float,
+        use_locking: bool = False,
+        name: str = "Momentum",
+        use_nesterov: bool = False,
+    ) -> None: ...
 
 
 class NovoGrad(pytorch.NovoGrad):
     """The optimizer with ``strict=True``."""
 
-    __init__ = partialmethod(pytorch.NovoGrad.__init__, strict=True)
+    @forwards
+    def __init__(
+        self,
+        params: ParamsT,
+        learning_rate: float | Tensor = 1.0,
+        beta1: float = 0.95,
+        beta2: float = 0.98,
+        epsilon: float = 1e-8,
+        weight_decay: float = 0.0,
+        grad_averaging: bool = False,
+        use_locking: bool = False,
+        name: str = "NovoGrad",
+    ) -> None: ...
 
 
-class MultitaskOptimizerWrapper(pytorch.MultitaskOptimizerWrapper):
-    """The wrapper with ``strict=True``."""
+class RMSPropOptimizer(pytorch.RMSPropOptimizer):
+    """The optimizer with ``strict=True``."""
 
-    __init__ = partialmethod(pytorch.MultitaskOptimizerWrapper.__init__, strict=True)
-
-
-class VariableClippingOptimizer(pytorch.VariableClippingOptimizer):
-    """The wrapper with ``strict=True``."""
-
-    __init__ = partialmethod(pytorch.VariableClippingOptimizer.__init__, strict=True)
-
-
-class FixedLossScale(pytorch.FixedLossScale):
-    """The loss scale with ``strict=True``."""
-
-    __init__ = partialmethod(pytorch.FixedLossScale.__init__, strict=True)
-
-
-class DynamicLossScale(pytorch.DynamicLossScale):
-    """The loss scale with ``strict=True``."""
-
-    __init__ = partialmethod(pytorch.DynamicLossScale.__init__, strict=True)
-
-
-class MixedPrecisionLossScaleOptimizer(pytorch.MixedPrecisionLossScaleOptimizer):
-    """The wrapper with ``strict=True``."""
-
-    __init__ = partialmethod(
-        pytorch.MixedPrecisionLossScaleOptimizer.__init__, strict=True
-    )
-
-
-class MixedPrecisionOptimizerWrapper(pytorch.MixedPrecisionOptimizerWrapper):
-    """The wrapper with ``strict=True``."""
-
-    __init__ = partialmethod(
-        pytorch.MixedPrecisionOptimizerWrapper.__init__, strict=True
-    )
-
-
-class AutomaticLossScaler(pytorch.AutomaticLossScaler):
-    """The scaler with ``strict=True``."""
-
-    __init__ = partialmethod(pytorch.AutomaticLossScaler.__init__, strict=True)
+    @forwards
+    def __init__(
+        self,
+        params: ParamsT,
+        learning_rate: float | Tensor,
+        decay: float = 0.9,
+        momentum: float = 0.0,
+        epsilon: float = 1e-10,
+        use_locking: bool = False,
+        centered: bool = False,
+        name: str = "RMSProp",
+    ) -> None: ...
 
 
 OPTIMIZER_CLS_NAMES = {
@@ -168,28 +245,35 @@ OPTIMIZER_CLS_NAMES = {
     "SGD": GradientDescentOptimizer,
     "AdamW": AdamWOptimizer,
 }
-optimize_loss = partial(pytorch.optimize_loss, strict=True)
-clip_gradients_by_global_norm = partial(
-    pytorch.clip_gradients_by_global_norm, strict=True
+
+clip_by_global_norm = bound(
+    pytorch.clip_by_global_norm, originals.clip_by_global_norm, __name__
 )
-clip_gradients_by_norm = partial(pytorch.clip_gradients_by_norm, strict=True)
-post_process_gradients = partial(pytorch.post_process_gradients, strict=True)
-
-
-def clip_by_global_norm(
-    t_list: Sequence[Tensor | None],
-    clip_norm: float,
-    use_norm: Tensor | float,
-    name: str | None = None,
-) -> tuple[list[Tensor | None], Tensor]:
-    """Clip with ``strict=True``."""
-    return pytorch.clip_by_global_norm(t_list, clip_norm, use_norm, strict=True)
-
-
+clip_gradients_by_global_norm = bound(
+    pytorch.clip_gradients_by_global_norm,
+    originals.clip_gradients_by_global_norm,
+    __name__,
+)
+clip_gradients_by_norm = bound(
+    pytorch.clip_gradients_by_norm, originals.clip_gradients_by_norm, __name__
+)
+_clip_by_global_norm = clip_by_global_norm
+_clip_gradients_by_norm = clip_gradients_by_norm
+optimize_loss = bound(pytorch.optimize_loss, originals.optimize_loss, __name__)
+post_process_gradients = bound(
+    pytorch.post_process_gradients, originals.post_process_gradients, __name__
+)
 lr_policies = strict_module(pytorch.lr_policies, f"{__name__}.lr_policies")
 
 
 class PolicyLR(pytorch.PolicyLR):
     """The scheduler with ``strict=True``: a policy's name means the original's rule."""
 
-    __init__ = partialmethod(pytorch.PolicyLR.__init__, strict=True)
+    @forwards
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        policy: str | Callable[[int], float],
+        last_epoch: int = -1,
+        **arguments: Any,
+    ) -> None: ...

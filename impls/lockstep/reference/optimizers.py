@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -132,10 +133,18 @@ class RuleOptimizer(Optimizer):
     rule: ModuleType
     sums_duplicates = True
 
-    def __init__(
-        self, *args: Any, name: str | None = None, strict: bool = False, **kwargs: Any
-    ) -> None:
-        self.name = name or self.spec.name
+    __signature__: ClassVar[inspect.Signature | None]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # A strict class shows its own constructor.
+        spec = vars(cls).get("spec")
+        cls.__signature__ = None if spec is None else shown(spec)
+
+    def __init__(self, *args: Any, strict: bool = False, **kwargs: Any) -> None:
+        names = self.spec.signature.parameters
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        self.name = given.get("name") or self.spec.name
         self.strict = strict
         self.arguments: Mapping[str, Any] = self.spec.bind(args, kwargs)
         self.slots: dict[Variable, dict[str, Array]] = {}
@@ -215,6 +224,13 @@ class RuleOptimizer(Optimizer):
         """Return every array of state: slots, then shared scalars."""
         slots = [array for named in self.slots.values() for array in named.values()]
         return [*slots, *self.shared.values()]
+
+
+def shown(spec: OptimizerSpec) -> inspect.Signature:
+    """Return the arguments of a constructor: TF1's, and ``strict``."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    strict = inspect.Parameter("strict", kind, default=False)
+    return inspect.Signature([*spec.signature.parameters.values(), strict])
 
 
 class GradientDescentOptimizer(RuleOptimizer):

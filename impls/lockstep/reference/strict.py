@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial, partialmethod
-from typing import Any
-
-import numpy.typing as npt
-
 from lockstep import reference
-from lockstep.interface import Array, Gradient
 from lockstep.reference import (
     OPTIMIZER_SUMMARIES,
     Rows,
@@ -20,7 +13,9 @@ from lockstep.reference import (
     reduce_gradients,
 )
 from lockstep.reference.optimizers import Optimizer
+from lockstep.spec import original_rules, originals
 from lockstep.spec.lr_policies import strict_module
+from lockstep.spec.strict_binding import bound
 
 __all__ = [
     "OPTIMIZER_CLS_NAMES",
@@ -44,6 +39,8 @@ __all__ = [
     "Rows",
     "Variable",
     "VariableClippingOptimizer",
+    "_clip_by_global_norm",
+    "_clip_gradients_by_norm",
     "clip_by_global_norm",
     "clip_gradients_by_global_norm",
     "clip_gradients_by_norm",
@@ -57,111 +54,85 @@ __all__ = [
 ]
 
 
-class MultitaskOptimizerWrapper(reference.MultitaskOptimizerWrapper):
+class MultitaskOptimizerWrapper(
+    originals.MultitaskOptimizerWrapper[Optimizer], reference.MultitaskOptimizerWrapper
+):
     """The wrapper with ``strict=True``."""
 
-    def __init__(self, opt: Optimizer) -> None:
-        super().__init__(opt, strict=True)
+
+class VariableClippingOptimizer(
+    originals.VariableClippingOptimizer[Optimizer],
+    reference.VariableClippingOptimizer,
+):
+    """The row-clipping wrapper with ``strict=True``."""
 
 
-class VariableClippingOptimizer(reference.VariableClippingOptimizer):
-    """The wrapper with ``strict=True``."""
-
-    __init__ = partialmethod(reference.VariableClippingOptimizer.__init__, strict=True)
+class FixedLossScale(originals.FixedLossScale, reference.FixedLossScale):
+    """The fixed scale with ``strict=True``."""
 
 
-class FixedLossScale(reference.FixedLossScale):
-    """The loss scale with ``strict=True``."""
-
-    __init__ = partialmethod(reference.FixedLossScale.__init__, strict=True)
+class DynamicLossScale(originals.DynamicLossScale, reference.DynamicLossScale):
+    """The dynamic scale with ``strict=True``."""
 
 
-class DynamicLossScale(reference.DynamicLossScale):
-    """The loss scale with ``strict=True``."""
-
-    __init__ = partialmethod(reference.DynamicLossScale.__init__, strict=True)
-
-
-class MixedPrecisionLossScaleOptimizer(reference.MixedPrecisionLossScaleOptimizer):
-    """The wrapper with ``strict=True``."""
-
-    __init__ = partialmethod(
-        reference.MixedPrecisionLossScaleOptimizer.__init__, strict=True
-    )
+class MixedPrecisionLossScaleOptimizer(
+    originals.MixedPrecisionLossScaleOptimizer[Optimizer],
+    reference.MixedPrecisionLossScaleOptimizer,
+):
+    """The loss-scaling wrapper with ``strict=True``."""
 
 
-class MixedPrecisionOptimizerWrapper(reference.MixedPrecisionOptimizerWrapper):
-    """The wrapper with ``strict=True``."""
+class MixedPrecisionOptimizerWrapper(
+    originals.MixedPrecisionOptimizerWrapper[Optimizer],
+    reference.MixedPrecisionOptimizerWrapper,
+):
+    """The wrapper of float32 masters with ``strict=True``."""
 
-    __init__ = partialmethod(
-        reference.MixedPrecisionOptimizerWrapper.__init__, strict=True
-    )
 
-
-class AutomaticLossScaler(reference.AutomaticLossScaler):
+class AutomaticLossScaler(originals.AutomaticLossScaler, reference.AutomaticLossScaler):
     """The scaler with ``strict=True``."""
 
-    __init__ = partialmethod(reference.AutomaticLossScaler.__init__, strict=True)
 
-
-class AGNCustomGetter(reference.AGNCustomGetter):
+class AGNCustomGetter(originals.AGNCustomGetter, reference.AGNCustomGetter):
     """The getter with ``strict=True``."""
 
-    __init__ = partialmethod(reference.AGNCustomGetter.__init__, strict=True)
+
+class AGNOptimizer(originals.AGNOptimizer[Optimizer], reference.AGNOptimizer):
+    """The wrapper of asynchronous workers with ``strict=True``."""
 
 
-class AGNOptimizer(reference.AGNOptimizer):
-    """The wrapper with ``strict=True``."""
-
-    __init__ = partialmethod(reference.AGNOptimizer.__init__, strict=True)
-
-
-class NovoGrad(reference.NovoGrad):
+class AdagradOptimizer(original_rules.AdagradOptimizer, reference.AdagradOptimizer):
     """The optimizer with ``strict=True``."""
 
-    __init__ = partialmethod(reference.NovoGrad.__init__, strict=True)
 
-
-class AdagradOptimizer(reference.AdagradOptimizer):
+class AdamOptimizer(original_rules.AdamOptimizer, reference.AdamOptimizer):
     """The optimizer with ``strict=True``."""
 
-    __init__ = partialmethod(reference.AdagradOptimizer.__init__, strict=True)
 
-
-class AdamOptimizer(reference.AdamOptimizer):
+class AdamWOptimizer(original_rules.AdamWOptimizer, reference.AdamWOptimizer):
     """The optimizer with ``strict=True``."""
 
-    __init__ = partialmethod(reference.AdamOptimizer.__init__, strict=True)
 
-
-class AdamWOptimizer(reference.AdamWOptimizer):
+class FtrlOptimizer(original_rules.FtrlOptimizer, reference.FtrlOptimizer):
     """The optimizer with ``strict=True``."""
 
-    __init__ = partialmethod(reference.AdamWOptimizer.__init__, strict=True)
 
-
-class FtrlOptimizer(reference.FtrlOptimizer):
+class GradientDescentOptimizer(
+    original_rules.GradientDescentOptimizer, reference.GradientDescentOptimizer
+):
     """The optimizer with ``strict=True``."""
 
-    __init__ = partialmethod(reference.FtrlOptimizer.__init__, strict=True)
 
-
-class GradientDescentOptimizer(reference.GradientDescentOptimizer):
+class MomentumOptimizer(original_rules.MomentumOptimizer, reference.MomentumOptimizer):
     """The optimizer with ``strict=True``."""
 
-    __init__ = partialmethod(reference.GradientDescentOptimizer.__init__, strict=True)
 
-
-class MomentumOptimizer(reference.MomentumOptimizer):
+class NovoGrad(original_rules.NovoGrad, reference.NovoGrad):
     """The optimizer with ``strict=True``."""
 
-    __init__ = partialmethod(reference.MomentumOptimizer.__init__, strict=True)
 
-
-class RMSPropOptimizer(reference.RMSPropOptimizer):
+class RMSPropOptimizer(original_rules.RMSPropOptimizer, reference.RMSPropOptimizer):
     """The optimizer with ``strict=True``."""
-
-    __init__ = partialmethod(reference.RMSPropOptimizer.__init__, strict=True)
 
 
 OPTIMIZER_CLS_NAMES = {
@@ -173,22 +144,22 @@ OPTIMIZER_CLS_NAMES = {
     "SGD": GradientDescentOptimizer,
     "AdamW": AdamWOptimizer,
 }
-optimize_loss = partial(reference.optimize_loss, strict=True)
-clip_gradients_by_global_norm = partial(
-    reference.clip_gradients_by_global_norm, strict=True
+
+clip_by_global_norm = bound(
+    reference.clip_by_global_norm, originals.clip_by_global_norm, __name__
 )
-clip_gradients_by_norm = partial(reference.clip_gradients_by_norm, strict=True)
-post_process_gradients = partial(reference.post_process_gradients, strict=True)
-
-
-def clip_by_global_norm(
-    t_list: Sequence[Any],
-    clip_norm: float,
-    use_norm: npt.ArrayLike,
-    name: str | None = None,
-) -> tuple[list[Gradient], Array]:
-    """Clip with ``strict=True``."""
-    return reference.clip_by_global_norm(t_list, clip_norm, use_norm, strict=True)
-
-
+clip_gradients_by_global_norm = bound(
+    reference.clip_gradients_by_global_norm,
+    originals.clip_gradients_by_global_norm,
+    __name__,
+)
+clip_gradients_by_norm = bound(
+    reference.clip_gradients_by_norm, originals.clip_gradients_by_norm, __name__
+)
+_clip_by_global_norm = clip_by_global_norm
+_clip_gradients_by_norm = clip_gradients_by_norm
+optimize_loss = bound(reference.optimize_loss, originals.optimize_loss, __name__)
+post_process_gradients = bound(
+    reference.post_process_gradients, originals.post_process_gradients, __name__
+)
 lr_policies = strict_module(reference.lr_policies, f"{__name__}.lr_policies")

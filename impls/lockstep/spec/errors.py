@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 __all__ = [
     "AbsentAccumulatedError",
@@ -50,6 +51,10 @@ __all__ = [
 
 class LockstepError(Exception):
     """Base of every error that Lockstep raises on purpose."""
+
+    if not TYPE_CHECKING:
+        # tf.function raises an error of this class only if it knows its constructor.
+        __init__ = Exception.__init__
 
 
 class NotAnOptimizerError(LockstepError, TypeError):

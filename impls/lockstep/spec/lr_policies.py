@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import numbers
 import sys
@@ -21,6 +22,7 @@ from lockstep.spec.errors import (
     unknown_name,
 )
 from lockstep.spec.optimizers import REQUIRED, Parameter
+from lockstep.spec.strict_binding import bound
 
 __all__ = [
     "POLICIES",
@@ -83,6 +85,21 @@ class PolicySpec:
     name: str
     parameters: tuple[Parameter, ...]
     float_rate: bool = False
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """The arguments of the original, the step first."""
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        empty = inspect.Parameter.empty
+        defaults = {
+            p.name: empty if p.default is REQUIRED else p.default
+            for p in self.parameters
+        }
+        parameters = [
+            inspect.Parameter(name, kind, default=default)
+            for name, default in {"global_step": empty, **defaults}.items()
+        ]
+        return inspect.Signature(parameters)
 
     def check(self, values: Mapping[str, Any], strict: bool) -> None:
         """Raise OutOfRangeError for a number outside of its range.
@@ -249,10 +266,11 @@ def strict_module(module: ModuleType, name: str) -> ModuleType:
     Old code imports single policies from it by name, so ``import`` must find it.
     """
     strict = ModuleType(name, f"The policies of {module.__name__}, strict.")
-    for policy in POLICIES:
+    for policy, spec in POLICIES.items():
         function = getattr(module, policy)
-        bound = functools.partial(function, strict=True)
-        setattr(strict, policy, functools.update_wrapper(bound, function))
+        original = functools.wraps(function)(functools.partial(function))
+        vars(original)["__signature__"] = spec.signature
+        setattr(strict, policy, bound(function, original, name))
     strict.__dict__["__all__"] = list(POLICIES)
     sys.modules[name] = strict
     return strict

@@ -6,6 +6,7 @@ The names, the order and the defaults are those of ``tf.compat.v1.train`` (and o
 
 from __future__ import annotations
 
+import inspect
 import math
 import numbers
 from collections.abc import Callable, Mapping
@@ -73,7 +74,8 @@ class OptimizerSpec:
 
     ``shared`` maps the name of a scalar that all variables share to the parameter
     that it starts at and is multiplied by after every applied step. ``suffix`` ends
-    the names of TF1's classes.
+    the names of TF1's classes. ``ending``: the constructor's last arguments in TF1's
+    order; those that are no parameters have no effect on the numbers.
     """
 
     name: str
@@ -81,6 +83,25 @@ class OptimizerSpec:
     slots: tuple[Slot, ...] = ()
     shared: Mapping[str, str] | None = None
     suffix: str = "Optimizer"
+    ending: tuple[str, ...] = ("use_locking", "name")
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """The constructor's arguments, as in TF1."""
+        kind, empty = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
+        defaults = {
+            "use_locking": False,
+            "name": self.name,
+            **{p.name: p.default for p in self.parameters},
+        }
+        first = [p.name for p in self.parameters if p.name not in self.ending]
+        found = {name: defaults.get(name) for name in (*first, *self.ending)}
+        return inspect.Signature(
+            [
+                inspect.Parameter(name, kind, default=empty if d is REQUIRED else d)
+                for name, d in found.items()
+            ]
+        )
 
     @property
     def class_name(self) -> str:
@@ -89,7 +110,7 @@ class OptimizerSpec:
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Bind arguments to parameter names, fill in defaults and check the ranges."""
-        known = [parameter.name for parameter in self.parameters]
+        known = list(self.signature.parameters)
         for name in kwargs:
             if name not in known:
                 raise unknown_name(f"{self.class_name}: argument", name, known)
@@ -175,6 +196,7 @@ OPTIMIZERS: Mapping[str, OptimizerSpec] = {
                 ),
             ),
             (Slot("momentum"),),
+            ending=("use_locking", "name", "use_nesterov"),
         ),
         OptimizerSpec("Adam", _ADAM, _MOMENTS, _POWERS),
         OptimizerSpec(
@@ -197,6 +219,7 @@ OPTIMIZERS: Mapping[str, OptimizerSpec] = {
                 Parameter("centered", False, "a bool", lambda v: isinstance(v, bool)),
             ),
             (Slot("rms", 1.0), Slot("momentum"), Slot("mg", only_if="centered")),
+            ending=("use_locking", "centered", "name"),
         ),
         OptimizerSpec(
             "Ftrl",
@@ -219,6 +242,13 @@ OPTIMIZERS: Mapping[str, OptimizerSpec] = {
                 _strength("l2_shrinkage_regularization_strength"),
             ),
             (Slot("accum", "initial_accumulator_value"), Slot("linear")),
+            ending=(
+                "use_locking",
+                "name",
+                "accum_name",
+                "linear_name",
+                "l2_shrinkage_regularization_strength",
+            ),
         ),
         OptimizerSpec(
             "AdamW",

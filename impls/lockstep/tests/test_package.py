@@ -48,6 +48,9 @@ def test_every_backend_exports_the_same_names(name: str, strict: bool) -> None:
     missing = [export for export in EXPORTS if not hasattr(module, export)]
     assert not missing
     assert set(EXPORTS) <= set(module.__all__)
+    if strict:
+        assert module._clip_by_global_norm is module.clip_by_global_norm
+        assert module._clip_gradients_by_norm is module.clip_gradients_by_norm
 
 
 def test_an_unknown_backend_is_answered_with_the_nearest() -> None:

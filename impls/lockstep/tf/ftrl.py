@@ -22,7 +22,7 @@ class FtrlOptimizer(tf.compat.v1.train.FtrlOptimizer):
 
     Args:
         learning_rate: finite, >= 0; a number or a 0-d tensor.
-        args, kwargs: as in ``tf.compat.v1.train.FtrlOptimizer``.
+        learning_rate_power to beta: as in ``tf.compat.v1.train.FtrlOptimizer``.
         strict: fail at a rate of 0 with ``tf.errors.InvalidArgumentError``, as the
             original. (TensorFlow 2.21 does so for sparse gradients only; for dense
             ones it turns the weights into NaN.)
@@ -43,13 +43,33 @@ class FtrlOptimizer(tf.compat.v1.train.FtrlOptimizer):
     def __init__(
         self,
         learning_rate: float | tf.Tensor,
-        *args: Any,
+        learning_rate_power: float = -0.5,
+        initial_accumulator_value: float = 0.1,
+        l1_regularization_strength: float = 0.0,
+        l2_regularization_strength: float = 0.0,
+        use_locking: bool = False,
+        name: str = "Ftrl",
+        accum_name: str | None = None,
+        linear_name: str | None = None,
+        l2_shrinkage_regularization_strength: float = 0.0,
+        beta: float | None = None,
         strict: bool = False,
-        **kwargs: Any,
     ) -> None:
         if not strict:
             check_arguments("Ftrl", learning_rate=learning_rate)
-        super().__init__(learning_rate, *args, **kwargs)
+        super().__init__(
+            learning_rate,
+            learning_rate_power,
+            initial_accumulator_value,
+            l1_regularization_strength,
+            l2_regularization_strength,
+            use_locking,
+            name,
+            accum_name,
+            linear_name,
+            l2_shrinkage_regularization_strength,
+            beta,
+        )
         self.strict = strict
 
     def _prepare(self) -> None:

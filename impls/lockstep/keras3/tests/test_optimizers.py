@@ -38,9 +38,6 @@ def parameters(found: Any) -> list[tuple[str, Any]]:
 def test_arguments_are_those_of_the_tensorflow_face(name: str) -> None:
     class_name = RULES[name].class_name
     expected = parameters(getattr(lockstep_tf, class_name))
-    if name == "Ftrl":
-        # It hands on what it does not name.
-        expected = parameters(tf.compat.v1.train.FtrlOptimizer) + expected[1:]
     assert parameters(getattr(keras3, class_name)) == expected
 
 

@@ -57,9 +57,9 @@ class AdamOptimizer(RuleOptimizer):
         beta1: float = 0.9,
         beta2: float = 0.999,
         epsilon: float = 1e-8,
-        *,
         use_locking: bool = False,
         name: str | None = None,
+        *,
         strict: bool = False,
     ) -> None:
         arguments = {
@@ -113,9 +113,9 @@ class AdamWOptimizer(RuleOptimizer):
         beta1: float = 0.9,
         beta2: float = 0.999,
         epsilon: float = 1e-8,
-        *,
         use_locking: bool = False,
         name: str | None = None,
+        *,
         strict: bool = False,
     ) -> None:
         arguments = {

@@ -51,9 +51,9 @@ class AdagradOptimizer(RuleOptimizer):
         params: ParamsT,
         learning_rate: float | Tensor,
         initial_accumulator_value: float = 0.1,
-        *,
         use_locking: bool = False,
         name: str | None = None,
+        *,
         strict: bool = False,
     ) -> None:
         arguments = {
@@ -106,10 +106,10 @@ class RMSPropOptimizer(RuleOptimizer):
         decay: float = 0.9,
         momentum: float = 0.0,
         epsilon: float = 1e-10,
-        *,
-        centered: bool = False,
         use_locking: bool = False,
+        centered: bool = False,
         name: str | None = None,
+        *,
         strict: bool = False,
     ) -> None:
         arguments = {
@@ -165,10 +165,12 @@ class FtrlOptimizer(RuleOptimizer):
         initial_accumulator_value: float = 0.1,
         l1_regularization_strength: float = 0.0,
         l2_regularization_strength: float = 0.0,
-        *,
-        l2_shrinkage_regularization_strength: float = 0.0,
         use_locking: bool = False,
         name: str | None = None,
+        accum_name: str | None = None,
+        linear_name: str | None = None,
+        l2_shrinkage_regularization_strength: float = 0.0,
+        *,
         strict: bool = False,
     ) -> None:
         shrinkage = l2_shrinkage_regularization_strength

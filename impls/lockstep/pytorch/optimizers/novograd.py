@@ -74,9 +74,9 @@ class NovoGrad(RuleOptimizer):
         epsilon: float = 1e-8,
         weight_decay: float = 0.0,
         grad_averaging: bool = False,
-        *,
         use_locking: bool = False,
         name: str | None = None,
+        *,
         strict: bool = False,
     ) -> None:
         arguments = {

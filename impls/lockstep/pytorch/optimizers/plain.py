@@ -44,9 +44,9 @@ class GradientDescentOptimizer(RuleOptimizer):
         self,
         params: ParamsT,
         learning_rate: float | Tensor,
-        *,
         use_locking: bool = False,
         name: str | None = None,
+        *,
         strict: bool = False,
     ) -> None:
         super().__init__(params, {"learning_rate": learning_rate}, name, strict)
@@ -91,10 +91,10 @@ class MomentumOptimizer(RuleOptimizer):
         params: ParamsT,
         learning_rate: float | Tensor,
         momentum: float,
-        *,
-        use_nesterov: bool = False,
         use_locking: bool = False,
         name: str | None = None,
+        use_nesterov: bool = False,
+        *,
         strict: bool = False,
     ) -> None:
         arguments = {

@@ -41,9 +41,13 @@ def signatures(path: Path) -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.parametrize("module", [pytorch, strict])
-def test_the_names_are_those_of_every_backend(module):
-    assert sorted(module.__all__) == sorted({*EXPORTS, *TORCH_ONLY})
+OLD_NAMES = {"_clip_by_global_norm", "_clip_gradients_by_norm"}
+"""As OpenSeq2Seq spells them: every strict module has both spellings."""
+
+
+@pytest.mark.parametrize(("module", "old"), [(pytorch, set()), (strict, OLD_NAMES)])
+def test_the_names_are_those_of_every_backend(module, old):
+    assert sorted(module.__all__) == sorted({*EXPORTS, *TORCH_ONLY, *old})
     assert all(hasattr(module, name) for name in EXPORTS)
 
 
@@ -76,9 +80,10 @@ def test_a_constructor_takes_the_arguments_of_tf_in_their_order(spec):
     signature = inspect.signature(getattr(pytorch, spec.class_name))
     found = list(signature.parameters.values())
     assert found[0].name == "params"
-    for parameter, argument in zip(spec.parameters, found[1:], strict=False):
+    expected = spec.signature.parameters.values()
+    for parameter, argument in zip(expected, found[1:], strict=False):
         assert argument.name == parameter.name
-        if argument.default is not inspect.Parameter.empty:
+        if argument.default is not inspect.Parameter.empty and argument.name != "name":
             assert argument.default == parameter.default
 
 

@@ -56,18 +56,19 @@ def test_an_argument_out_of_range_is_a_value_error_that_names_it(make, argument,
     assert claim in str(caught.value)
 
 
-LAST_NUMBERS = {
-    "Momentum": lambda p, *more: pytorch.MomentumOptimizer(p, 0.1, 0.9, *more),
-    "RMSProp": lambda p, *more: pytorch.RMSPropOptimizer(p, 0.1, 0.9, 0.0, 0.1, *more),
-    "Ftrl": lambda p, *more: pytorch.FtrlOptimizer(p, 0.1, -0.5, 0.1, 0, 0, *more),
+AT_USE_LOCKING = {
+    "use_nesterov": lambda p: pytorch.MomentumOptimizer(p, 0.1, 0.9, True),
+    "centered": lambda p: pytorch.RMSPropOptimizer(p, 0.1, 0.9, 0.0, 0.1, True),
+    "l2_shrinkage_regularization_strength": lambda p: pytorch.FtrlOptimizer(
+        p, 0.1, -0.5, 0.1, 0, 0, True
+    ),
 }
 
 
-@pytest.mark.parametrize("make", LAST_NUMBERS.values(), ids=LAST_NUMBERS)
-def test_where_tf_has_use_locking_nothing_else_can_stand(make):
-    make([weight(1.0)])
-    with pytest.raises(TypeError, match="positional"):
-        make([weight(1.0)], True)
+@pytest.mark.parametrize(("other", "make"), AT_USE_LOCKING.items(), ids=AT_USE_LOCKING)
+def test_use_locking_has_the_place_that_it_has_in_tf(other, make):
+    group = make([weight(1.0)]).param_groups[0]
+    assert not group[other] and "use_locking" not in group
 
 
 @rules

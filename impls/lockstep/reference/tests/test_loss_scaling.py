@@ -176,6 +176,8 @@ def test_a_clip_norm_out_of_range_is_refused(clip_norm: Any) -> None:
 def test_strict_does_not_clip() -> None:
     base = reference.MomentumOptimizer(0.1, 0.9)
     with pytest.raises(LockstepError, match="no clip_norm under strict"):
+        scaled(1.0, strict=True, clip_norm=1.0)
+    with pytest.raises(TypeError, match="got clip_norm; use lockstep"):
         strict.MixedPrecisionLossScaleOptimizer(base, 1.0, clip_norm=1.0)
 
 

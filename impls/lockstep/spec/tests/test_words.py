@@ -104,8 +104,15 @@ def test_binding_fills_in_the_defaults_in_positional_order() -> None:
         "beta2": 0.5,
         "epsilon": 1e-8,
     }
-    with pytest.raises(TypeError, match="at most 1 arguments, got 2"):
-        OPTIMIZERS["GradientDescent"].bind((0.1, 0.2), {})
+    with pytest.raises(TypeError, match="at most 3 arguments, got 4"):
+        OPTIMIZERS["GradientDescent"].bind((0.1, False, "SGD", 0.2), {})
+
+
+def test_binding_knows_the_places_of_tf() -> None:
+    bound = OPTIMIZERS["Momentum"].bind((0.1, 0.9, True, "Momentum"), {})
+    assert bound == {"learning_rate": 0.1, "momentum": 0.9, "use_nesterov": False}
+    bound = OPTIMIZERS["Momentum"].bind((0.1, 0.9, False, "Momentum", True), {})
+    assert bound["use_nesterov"] is True
 
 
 @pytest.mark.parametrize("limit", [0.0, -1.0, math.inf, math.nan, "1", None])

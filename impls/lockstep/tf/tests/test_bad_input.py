@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lockstep import tf as tf_backend
 from lockstep.spec import errors
 from lockstep.spec.tf_host import CrossReplicaError, EagerLossError
 from lockstep.tf import (
@@ -18,6 +19,7 @@ from lockstep.tf import (
     MomentumOptimizer,
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
+    strict,
 )
 
 ONES = tf.ones([2])
@@ -160,3 +162,15 @@ def test_a_norm_that_clips_nothing_sensible_is_refused(clip_norm: Any) -> None:
 def test_numbers_out_of_range_are_refused(make: Callable[[], Any], words: str) -> None:
     with pytest.raises(errors.OutOfRangeError, match=re.escape(words)):
         make()
+
+
+@pytest.mark.parametrize("module", [tf_backend, strict], ids=["default", "strict"])
+def test_an_error_inside_a_function_keeps_its_class(module: Any) -> None:
+    calls = {
+        errors.OutOfRangeError: lambda: module.FixedLossScale(0.5),
+        errors.UnknownNameError: lambda: module.AutomaticLossScaler("x"),
+        errors.MalformedPairsError: lambda: module.clip_gradients_by_norm(3, 1.0),
+    }
+    for error, call in calls.items():
+        with pytest.raises(error):
+            tf.function(call)()
