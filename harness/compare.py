@@ -7,12 +7,15 @@ is the task's own (``harness.tasks.TASK.findings``).
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.claims import joined
 from harness.declare import SCALES, Experiment
+from harness.errors import HarnessError
 from harness.finding import Finding, Judgement
 from harness.record import RESULTS, Record, digest, folder, latest, read
 from harness.tasks import part
@@ -38,6 +41,8 @@ def compare(experiment: Experiment, root: Path = RESULTS) -> Finding | None:
 
 def _matched(published: Finding, local: Finding) -> Finding:
     """Add to a user's own finding what of it must match the published one."""
+    if not (published.tables and local.tables):
+        return local
     match = part(local.task, "findings").match(published.tables, local.tables)
     same = local.verdict == published.verdict
     verdict = "the same" if same else f"{local.verdict}, not {published.verdict}"
@@ -64,16 +69,68 @@ def _judge(experiment: Experiment, home: Path) -> Finding | None:
     declared = {digest(run.config, 12) for run in experiment.runs(scale)}
     if declared - {digest(record.config, 12) for record in usable}:
         return None
-    judgement: Judgement = part(experiment.task, "findings").judge(usable)
+    apart, left_out = _told_apart(experiment, scale, usable)
+    judgement = _judgement(experiment.task, apart)
     return Finding(
         experiment=experiment.name,
         task=experiment.task,
         title=experiment.title,
         question=experiment.question,
         **vars(judgement),
-        missing=_missing(experiment, scale, chosen),
+        missing=[*left_out, *_missing(experiment, scale, chosen)],
         provenance=_provenance(scale, usable),
     )
+
+
+def _judgement(task: str, records: Sequence[Record]) -> Judgement:
+    """Return a task's judgement; records that its code cannot take are said to be so.
+
+    An experiment of a user's must never take the pages of all others down.
+    """
+    try:
+        judgement: Judgement = part(task, "findings").judge(records)
+    except HarnessError:
+        raise
+    except Exception as error:
+        got = f"{type(error).__name__}: {error}".splitlines()[0]
+        answer = f"These records cannot be judged: harness.tasks.{task} got {got}."
+        return Judgement(answer, "not judged", {}, [])
+    return judgement
+
+
+def _told_apart(
+    experiment: Experiment, scale: str, records: Sequence[Record]
+) -> tuple[list[Record], list[str]]:
+    """Return the records that a task's tables can tell apart, and what is left out.
+
+    Tables name runs by the settings in ``findings.APART``. Of runs that differ in
+    others alone, those of the first declared values are judged.
+    """
+    apart = part(experiment.task, "findings").APART
+    first: dict[str, Mapping[str, Any]] = {}
+    judged, differing = set(), dict[str, None]()
+    for run in experiment.runs(scale):
+        named = json.dumps([_setting(run.config, path) for path in apart])
+        kept = first.setdefault(named, run.config)
+        if kept == run.config:
+            judged.add(digest(run.config, 12))
+        differing |= {k: None for k, v in run.config.items() if kept[k] != v}
+    if not differing:
+        return list(records), []
+    told = joined([path.replace(".", "'s ") for path in apart])
+    sentence = (
+        f"runs that differ in {joined(list(differing))} alone are not judged but for "
+        f"the first value: this task's tables tell runs apart by {told}."
+    )
+    return [r for r in records if digest(r.config, 12) in judged], [sentence]
+
+
+def _setting(config: Mapping[str, Any], path: str) -> Any:
+    """Return the setting at a path such as ``optimizer.name``."""
+    value: Any = config
+    for name in path.split("."):
+        value = value[name]
+    return value
 
 
 def _at_best_scale(

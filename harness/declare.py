@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ from typing import Any
 
 from harness.errors import HarnessError
 from harness.record import digest
-from harness.tasks import TASKS, part
+from harness.tasks import TASKS, part, runs_on
 from lockstep.registry import BACKENDS
 from lockstep.spec.errors import LockstepError, sentence, unknown_name
 
@@ -86,7 +88,7 @@ class Experiment:
         chosen = self.scale(scale)
         settings = part(self.task, "settings").Settings
         configs = [
-            dataclasses.asdict(settings(**self.fixed, **chosen.settings, **varied))
+            _config(settings, {**self.fixed, **chosen.settings, **varied})
             for varied in _combinations(self.vary)
         ]
         return [
@@ -126,9 +128,14 @@ def read(path: Path) -> Experiment:
         remedy = "mend the file (its first line is the question)"
         raise HarnessError(sentence(str(path), "TOML", str(error), remedy)) from error
     try:
+        named = re.fullmatch(r"[A-Za-z0-9_-]+", path.stem) is not None
+        _require(named, "file name", "letters, digits, _ and -", repr(path.stem))
         experiment = _experiment(path.stem, content)
         for scale in experiment.scales:
-            experiment.runs(scale)
+            runs = experiment.runs(scale)
+            twice = len(runs) - len({run.id for run in runs})
+            got = f"{twice} of them twice"
+            _require(not twice, "vary", "different combinations", got)
     except (LockstepError, HarnessError) as error:
         raise HarnessError(f"{path.name}: {error}") from error
     return experiment
@@ -137,12 +144,19 @@ def read(path: Path) -> Experiment:
 def _experiment(name: str, content: Mapping[str, Any]) -> Experiment:
     _require_keys("key", content, KEYS)
     for key in ("question", "title", "task"):
-        _require(isinstance(content[key], str), key, "a text", content[key])
+        text = isinstance(content[key], str) and bool(content[key].strip())
+        _require(text, key, "a text", content[key])
+    backends = content["backends"]
+    listed = isinstance(backends, list) and len(backends) > 0
+    _require(listed, "backends", "a list of names", backends)
     if content["task"] not in TASKS:
         raise unknown_name("task", content["task"], TASKS)
-    for backend in content["backends"]:
+    for backend in backends:
         if backend not in BACKENDS:
-            raise unknown_name("backend", backend, BACKENDS)
+            raise unknown_name("backend", str(backend), BACKENDS)
+        if backend not in runs_on(content["task"]):
+            kind = f"backend of {content['task']}"
+            raise unknown_name(kind, backend, runs_on(content["task"]))
     scales = content["scale"]
     for key in ("fixed", "vary", "scale"):
         _require(isinstance(content[key], dict), key, "a table", content[key])
@@ -167,7 +181,7 @@ def _scale(name: str, content: Mapping[str, Any]) -> Scale:
     _require(isinstance(content, dict), where, "a table", content)
     settings = dict(content)
     seeds, because = settings.pop("seeds", None), settings.pop("because", None)
-    counted = isinstance(seeds, int) and seeds > 0
+    counted = type(seeds) is int and seeds > 0
     _require(counted, f"{where}.seeds", "a number of seeds > 0", seeds)
     _require(isinstance(because, str), f"{where}.because", "a sentence", because)
     return Scale(name, seeds, because, settings)
@@ -207,6 +221,23 @@ def _require(claim: bool, subject: str, expected: str, got: object) -> None:
     if not claim:
         text = got if isinstance(got, str) else repr(got)
         raise HarnessError(sentence(subject, expected, text, "write it there"))
+
+
+def _config(settings: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all settings of a run, checked by the task.
+
+    Python's own complaint about a value of another kind becomes a sentence.
+    """
+    try:
+        config = dataclasses.asdict(settings(**values))
+        json.dumps(config, allow_nan=False)  # Records are written as JSON.
+    except (LockstepError, HarnessError):
+        raise
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
+        got = f"{type(error).__name__}: {error}".splitlines()[0]
+        expected, remedy = "values of the kinds that they take", "compare another file"
+        raise HarnessError(sentence("settings", expected, got, remedy)) from error
+    return config
 
 
 def _combinations(vary: Mapping[str, Sequence[Any]]) -> Iterable[dict[str, Any]]:

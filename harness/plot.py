@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure as Canvas
 
+from harness.errors import HarnessError
 from harness.finding import Finding
 from harness.style import DARK, LIGHT, Theme
 from harness.tasks import part
@@ -67,10 +68,23 @@ class Figure:
 
 
 def draw(finding: Finding, folder: Path) -> list[Figure]:
-    """Draw every figure of a finding into ``folder``; return them in reading order."""
+    """Draw every figure of a finding into ``folder``; return them in reading order.
+
+    Raises:
+        HarnessError: the task's code cannot draw what it judged.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    drawings: Iterator[Drawing] = part(finding.task, "figures").drawings(finding)
-    return [draw_one(drawing, folder) for drawing in drawings]
+    if not finding.tables:
+        return []
+    try:
+        drawings: Iterator[Drawing] = part(finding.task, "figures").drawings(finding)
+        return [draw_one(drawing, folder) for drawing in drawings]
+    except OSError:
+        raise
+    except Exception as error:
+        got = f"{type(error).__name__}: {error}".splitlines()[0]
+        text = f"harness.tasks.{finding.task} cannot draw this finding, got {got}"
+        raise HarnessError(f"{finding.experiment}: {text}.") from error
 
 
 def draw_one(drawing: Drawing, folder: Path) -> Figure:
@@ -91,5 +105,6 @@ def _save(drawing: Drawing, theme: Theme, path: Path) -> None:
     with mpl.rc_context(theme.rc):
         canvas = Canvas(figsize=drawing.size)
         drawing.paint(canvas, theme)
-        canvas.suptitle(drawing.title, x=0.01, ha="left", weight="bold")
+        look: dict[str, Any] = {"x": 0.01, "ha": "left", "weight": "bold"}
+        canvas.suptitle(drawing.title, **look, parse_math=False)
         canvas.savefig(path, metadata=METADATA[path.suffix])

@@ -30,6 +30,7 @@ class Answered:
         published: whether there are published results; else they are a user's own.
         figures: the figures of the finding, drawn.
         own_figures: those of a user's own run that stands beside the published one.
+        problems: sentences about records that cannot be read, or figures not drawn.
     """
 
     question: Question
@@ -37,11 +38,14 @@ class Answered:
     published: bool
     figures: Sequence[Figure] = ()
     own_figures: Sequence[Figure] = ()
+    problems: Sequence[str] = ()
 
     @property
     def answer(self) -> str:
         """The answer in one sentence."""
-        return self.finding.answer if self.finding else "Not measured yet."
+        if self.finding:
+            return self.finding.answer
+        return "Not judged." if self.problems else "Not measured yet."
 
 
 def finding_page(answered: Answered, commands: Mapping[str, str]) -> str:

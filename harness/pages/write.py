@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -86,17 +87,37 @@ def write_findings(folder: Path, source: Source, results: Path) -> list[Answered
 
 def _answer(home: Path, source: Source, question: Question, results: Path) -> Answered:
     """Compare and draw one question; its figures and tables become files."""
-    finding = source.compare(question, results)
     published = records(question.name, True, results).is_dir()
+    try:
+        finding = source.compare(question, results)
+    except HarnessError as error:
+        return Answered(question, None, published, problems=(_said(error),))
     if finding is None:
         return Answered(question, None, published)
-    files = home / question.name
-    figures, own_figures = source.draw(finding, files), list[Figure]()
-    _write_tables(files, finding)
+    files, problems = home / question.name, list[str]()
+    figures = _drawn(source, finding, files, problems)
+    own_figures: Sequence[Figure] = ()
     if finding.local is not None:
-        own_figures = list(source.draw(finding.local, files / "own"))
-        _write_tables(files / "own", finding.local)
-    return Answered(question, finding, published, figures, own_figures)
+        own_figures = _drawn(source, finding.local, files / "own", problems)
+    return Answered(question, finding, published, figures, own_figures, problems)
+
+
+def _drawn(
+    source: Source, finding: Finding, folder: Path, problems: list[str]
+) -> Sequence[Figure]:
+    """Write tables and figures; what cannot be drawn is one of the ``problems``."""
+    _write_tables(folder, finding)
+    try:
+        return source.draw(finding, folder)
+    except HarnessError as error:
+        problems.append(_said(error))
+        return ()
+
+
+def _said(error: HarnessError) -> str:
+    """Warn of what one question lacks: the pages of all others are written still."""
+    warnings.warn(str(error), stacklevel=2)
+    return str(error)
 
 
 def _write_tables(folder: Path, finding: Finding) -> None:

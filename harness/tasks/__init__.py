@@ -21,9 +21,14 @@ What several tasks share lies beside them, in ``cells``, ``digits``, ``hosts`` a
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from types import ModuleType
 
-__all__ = ["TASKS", "part"]
+__all__ = ["MODELS", "TASKS", "part", "runs_on"]
+
+MODELS = {"pytorch": "torch_model", "tf": "tf_model"}
+"""The file of a task that is written for a backend."""
+
 
 TASKS = (
     "deep_digits",
@@ -40,3 +45,9 @@ TASKS = (
 def part(task: str, name: str) -> ModuleType:
     """Import one part of a task."""
     return importlib.import_module(f"harness.tasks.{task}.{name}")
+
+
+def runs_on(task: str) -> list[str]:
+    """Return the backends that a task has a model file for."""
+    home = Path(__file__).parent / task
+    return [name for name, file in MODELS.items() if (home / f"{file}.py").exists()]

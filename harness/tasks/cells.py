@@ -48,7 +48,7 @@ class SeedCell(Generic[S]):
             np.pad(row, (0, length - len(row)), constant_values=diverged)
             for row in rows
         ]
-        return np.array(padded, float)
+        return np.array(padded, float).reshape(len(rows), length)
 
     def column(self, name: str, diverged: float = np.inf) -> Floats:
         """Return a series of all runs, [seeds, checkpoints]; no NaN is left in it."""

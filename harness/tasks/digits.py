@@ -6,7 +6,6 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from lockstep.interface import Array
 
@@ -43,6 +42,9 @@ def split(stream: np.random.Generator) -> tuple[Images, Images]:
 
 @cache
 def _all() -> Images:
+    # Imported here: settings need the numbers above where scikit-learn is missing.
+    from sklearn.datasets import load_digits
+
     digits = load_digits()
     pixels = np.pad(digits.data / 8 - 1, ((0, 0), (0, 1)), constant_values=1)
     return Images(pixels.astype(np.float32), digits.target.astype(np.int32))

@@ -9,12 +9,10 @@ import importlib
 from typing import Any
 
 from harness.errors import HarnessError
+from harness.tasks import MODELS
 from lockstep.spec import errors
 
-__all__ = ["MODELS", "model", "prepare"]
-
-MODELS = {"pytorch": "torch_model", "tf": "tf_model"}
-"""The file of a task that is written for a backend."""
+__all__ = ["model", "prepare"]
 
 
 def model(package: str | None, backend: str) -> Any:

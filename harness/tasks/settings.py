@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from lockstep.spec.errors import OutOfRangeError, sentence, unknown_name
 from lockstep.spec.optimizers import OPTIMIZERS
 
-__all__ = ["bound", "require", "require_counts", "require_spread", "spread"]
+__all__ = [
+    "bound",
+    "require",
+    "require_counts",
+    "require_label",
+    "require_number",
+    "require_spread",
+    "spread",
+]
+
+LONGEST_LABEL = 30
+"""Characters that fit beside an axis of a figure."""
 
 
 def require(claim: bool, subject: str, expected: str, got: object) -> None:
@@ -22,8 +34,27 @@ def require_counts(settings: object, *names: str) -> None:
     """Raise OutOfRangeError unless these settings are whole numbers > 0."""
     for name in names:
         value = getattr(settings, name)
-        counted = isinstance(value, int) and value > 0
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        counted = whole and value > 0
         require(counted, name, "a whole number > 0", value)
+
+
+def require_number(settings: object, *names: str) -> None:
+    """Raise OutOfRangeError unless these settings are finite numbers > 0."""
+    for name in names:
+        value = getattr(settings, name)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        positive = number and 0 < value < math.inf
+        require(positive, name, "a finite number > 0", value)
+
+
+def require_label(subject: str, label: object) -> None:
+    """Raise OutOfRangeError unless a label can name a line of tables and figures."""
+    fits = isinstance(label, str) and 0 < len(label.strip()) <= LONGEST_LABEL
+    # matplotlib takes a dollar sign for the start of a formula.
+    plain = fits and str(label).isprintable() and "$" not in str(label)
+    expected = f"a text of 1 to {LONGEST_LABEL} characters, without $ or line breaks"
+    require(plain, subject, expected, repr(label))
 
 
 def require_spread(checkpoints: int, steps: int) -> None:

@@ -14,7 +14,13 @@ from harness.record import Outcome, Record, folder
 from harness.tasks.multitask_digits import laws
 from harness.tasks.multitask_digits.settings import TASKS, Settings
 
-__all__ = ["as_the_laws_say", "publish", "record_of", "without_harm"]
+__all__ = [
+    "as_the_laws_say",
+    "multitask_outcome",
+    "publish",
+    "record_of",
+    "without_harm",
+]
 
 Factor = Callable[[Settings], float]
 
@@ -60,15 +66,30 @@ def _record(
 ) -> Record:
     settings = Settings(**run.config)
     rng = np.random.default_rng((run.seed, settings.steps))
+    outcome = multitask_outcome(settings, factor(settings), rng, keep)
+    if diverged:
+        columns = {name: column[:4] for name, column in outcome.series.items()}
+        outcome = Outcome("diverged", "a loss was not finite", columns)
+    return record_of(run, backend, outcome)
+
+
+def multitask_outcome(
+    settings: Settings, factor: float, rng: np.random.Generator, keep: float = 1.0
+) -> Outcome:
+    """Return a run in which zeros move a weight ``factor`` times as far.
+
+    ``keep`` is what is left of a slot after each absent step with the wrapper.
+    """
     steps = np.array(settings.measured_at)
     absent = np.maximum(steps - settings.steps, 0)
     series = {"step": steps}
     for task in TASKS:
         noise = 1 + 0.01 * rng.standard_normal()
-        seen = np.round(steps * settings.presence)
-        moved = laws.unit(settings.optimizer) * factor(settings) * seen * noise
-        series |= {f"informative/{task}": seen.astype(int), f"probe/{task}": moved}
-        series |= {f"path/{task}": 2 * moved, f"loss/{task}": noise / (1 + 0.01 * seen)}
+        informative = np.round(steps * settings.presence)
+        moved = laws.unit(settings.optimizer) * factor * informative * noise
+        series[f"informative/{task}"] = informative.astype(int)
+        series |= {f"probe/{task}": moved, f"path/{task}": 2 * moved}
+        series[f"loss/{task}"] = noise / (1 + 0.01 * informative)
     for optimizer, slot in laws.RATES:
         if optimizer == settings.optimizer["name"]:
             bare = settings.wrapper == "none"
@@ -76,11 +97,7 @@ def _record(
             for place in ("probe", "head"):
                 series[f"state/{place}/{slot}"] = 3 * decay**absent
     columns = {name: column.tolist() for name, column in series.items()}
-    if diverged:
-        columns = {name: column[:4] for name, column in columns.items()}
-    reason = "a loss was not finite" if diverged else ""
-    outcome = Outcome("diverged" if diverged else "ok", reason, columns)
-    return record_of(run, backend, outcome)
+    return Outcome("ok", "", columns)
 
 
 def record_of(run: Run, backend: str, outcome: Outcome) -> Record:

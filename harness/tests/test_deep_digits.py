@@ -105,7 +105,10 @@ def test_recovery_counts_from_the_overflow_on() -> None:
     [
         ({"checkpoints": 3}, "a number that divides steps"),
         ({"depth": 0}, "depth: expected a whole number > 0"),
-        ({"rate": -1.0}, "rate: expected > 0"),
+        ({"rate": -1.0}, "rate: expected a finite number > 0"),
+        # A net narrower than its classes, or wider than its inputs, cannot begin.
+        ({"width": 8}, "width: expected from 10 to 65 units"),
+        ({"width": 66}, "width: expected from 10 to 65 units"),
         ({"method": {"label": "a", "dtype": "float61"}}, "did you mean 'float16'"),
         ({"method": {"dtype": "float16"}}, "method.label: expected a text"),
         (
@@ -115,6 +118,21 @@ def test_recovery_counts_from_the_overflow_on() -> None:
         (
             {"method": {"label": "a", "dtype": "float16", "scales": "none"}},
             "did you mean 'scale'",
+        ),
+        (
+            {"method": {"label": "a", "dtype": "float16", "scale": "fixed"}},
+            "method.arguments.value: expected a finite number > 0, got None",
+        ),
+        (
+            {
+                "method": {
+                    "label": "a",
+                    "dtype": "float16",
+                    "scale": "dynamic",
+                    "strict": True,
+                }
+            },
+            "method.scale: expected Backoff or LogMax where strict is true",
         ),
     ],
 )
@@ -169,7 +187,7 @@ def judged(changed: str = "", loss: float = 0.4, zeros: float = 0.0) -> Any:
 def test_records_in_which_scaled_losses_match_reproduce_every_claim() -> None:
     judgement = judged()
     assert judgement.verdict == "reproduced"
-    assert "without a scale at 2.300" in judgement.answer
+    assert "2.300 in float16 without a scale" in judgement.answer
     assert not any(line.startswith("Does not") for line in judgement.small_print)
     assert findings.match(judgement.tables, judgement.tables)["matches"].all()
 
@@ -254,8 +272,8 @@ def first_gradients(backend: str, label: str) -> dict[str, Any]:
     """Return the gradients of the first batch at the first weights."""
     if importlib.util.find_spec("sklearn") is None:
         pytest.skip("sklearn is not installed")
+    from harness.tasks import MODELS
     from harness.tasks.deep_digits.data import make_plan
-    from harness.tasks.hosts import MODELS
 
     pytest.importorskip({"pytorch": "torch", "tf": "tensorflow"}[backend])
     model = importlib.import_module(f"harness.tasks.deep_digits.{MODELS[backend]}")

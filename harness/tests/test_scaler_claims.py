@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -17,36 +16,11 @@ from harness.tasks.scaler_limits.settings import (
     WARNS,
     Settings,
 )
+from harness.tests.makers import scaler_as_promised
 from harness.tests.synthetic import record_of
 
 EXPERIMENT = declare.find("scaler_limits")
 HOSTS = ("pytorch", "tf")
-
-
-def as_promised(of: Settings, backend: str) -> Outcome:
-    """Return what a run leads to if every claim holds."""
-    if of.situation == "clipping":
-        ones = [1.0] * of.after
-        series = {"step": ones, "unequal": [0.0] * of.after, "right": ones}
-        return Outcome("ok", "", series, {"longer": 3})
-    peer, overflow = of.subject == PEER, of.situation == "overflow"
-    steps = of.before + (100 if of.subject == RAISES and overflow else of.limit)
-    after = 0 if of.subject == RAISES and overflow else of.after
-    stuck = peer and not overflow and backend == "tf"
-    scale = (0.0 if peer else 1.0) if overflow else 2.0**127
-    done = [0.0] * (steps - of.before) if overflow else [1.0] * (steps - of.before)
-    fine = float(not peer or not overflow)
-    series = {
-        "step": [float(k + 1) for k in range(steps + after)],
-        "scale": [scale] * (steps + after),
-        "infinite": [float(stuck)] * (steps + after),
-        "applied": [1.0] * of.before + done + [float(not stuck)] * after,
-        "right": [1.0] * of.before + done + [fine * (not stuck)] * after,
-        "finite": [1.0] * steps + [fine] * after,
-    }
-    said = overflow and not peer
-    told = {"told_at": 100 if said else math.nan, "raised": of.subject == RAISES}
-    return Outcome("ok", "not finite: head" if said else "", series, told)
 
 
 def judged(
@@ -57,7 +31,7 @@ def judged(
     for run in EXPERIMENT.runs("quick"):
         of = Settings(**run.config)
         for host in HOSTS:
-            outcome = as_promised(of, host)
+            outcome = scaler_as_promised(of, host)
             wanted = [(situation, of.situation), (subject, of.subject), (backend, host)]
             if changes and all(asked in ("", there) for asked, there in wanted):
                 outcome = changed(outcome, **changes)

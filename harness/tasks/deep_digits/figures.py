@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
@@ -21,18 +23,20 @@ __all__ = ["drawings"]
 
 DASHES: Sequence[Any] = ("-", "-", (0, (1, 1)), "--", "-.", (0, (5, 1)), ":")
 
+MANY = 1e5
+"""Steps at the end of the axis of recoveries."""
 
 KINDS = {"weights": "default", "activations": "none"}
 """The theme's colour of each kind of gradients."""
-
-UNSCALED = ("fp32", "fp16, no scale")
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
     """Yield what there is to draw, in reading order."""
     yield losses(finding)
-    yield underflow(finding)
-    yield trajectories(finding)
+    if len(finding.tables["underflow"]):
+        yield underflow(finding)
+    if len(finding.tables["overflows"]):
+        yield trajectories(finding)
     yield ends(finding)
 
 
@@ -130,12 +134,18 @@ def trajectories(finding: Finding) -> Drawing:
     """Left: scales over a run; right: recovery of each scaler by itself."""
     table, overflows = finding.tables["curves"], finding.tables["overflows"]
     host = table["host"].iloc[0]
+    moving = set(overflows["method"])
     pinned = overflows["pinned"].max()
+    title = "How long each loss scale takes to recover from one infinity"
+    if pinned:
+        title = (
+            f"One infinity pins a loss scale at its minimum for {pinned:.0f} updates"
+        )
 
     def paint(canvas: Canvas, theme: Theme) -> None:
         left, right = canvas.subplots(1, 2, width_ratios=(3, 2))
         for style, rows in _lines(table, host, theme):
-            if style["label"] not in UNSCALED:
+            if style["label"] in moving:
                 band = rows["scale_log2_low"], rows["scale_log2_high"]
                 look = {"color": style["color"], "alpha": 0.15}
                 left.fill_between(rows["step"], *band, **look)
@@ -148,7 +158,7 @@ def trajectories(finding: Finding) -> Drawing:
 
     return Drawing(
         "scales",
-        f"One infinity pins the original's LogMax for {pinned:.0f} updates",
+        title,
         alt="The loss scale over the steps of a run with one overflow, and how many "
         f"steps each scaler takes to recover. {finding.answer}",
         caption=f"Left: log2 of the scale, median over seeds on {host}, the 95 % "
@@ -166,11 +176,13 @@ def _paint_recovery(
     names = [name.removeprefix("fp16, ") for name in overflows["method"]]
     for place, (_, row) in enumerate(overflows.iterrows()):
         steps, colour = float(row["recovery"]), colours[str(row["method"])]
-        axes.plot([1, steps], [place] * 2, color=colour, lw=2.4)
-        axes.plot(steps, place, "o", color=colour, ms=5)
-        axes.text(steps, place - 0.12, f"{steps:.0f}", ha="center", size=8)
+        text = f"{steps:.0f}" if np.isfinite(steps) else "never"
+        end = max(steps, 1.0) if np.isfinite(steps) else MANY
+        axes.plot([1, end], [place] * 2, color=colour, lw=2.4)
+        axes.plot(end, place, "o", color=colour, ms=5)
+        axes.text(end, place - 0.12, text, ha="center", size=8)
     axes.set_xscale("log")
-    axes.set_xlim(1, 1e5)
+    axes.set_xlim(1, MANY)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlabel("steps to recover from one overflow")
@@ -205,7 +217,7 @@ def ends(finding: Finding) -> Drawing:
 
     return Drawing(
         "ends",
-        _spread(table),
+        _title(table),
         alt=f"Held-out loss at the end for each method and host. {finding.answer}",
         caption="Median over seeds with its 95 % interval.",
         data=table,
@@ -215,23 +227,23 @@ def ends(finding: Finding) -> Drawing:
 
 
 def _ending(table: pd.DataFrame) -> str:
-    """Say where float32 and float16 without a scale end, on the first host."""
-    of = _first_losses(table)
+    """Quote where float32 and float16 without a scale end, on the first host."""
+    plain = table[table["scale"] == "none"].drop_duplicates("dtype")
+    ends = dict(zip(plain["dtype"], plain["loss"].astype(float), strict=True))
+    if not {"float16", "float32"} <= ends.keys():
+        return "Held-out loss over the steps, by the dtype and the loss scale"
     return (
-        f"Without a loss scale float16 ends at a loss of {of['fp16, no scale']:.2f}, "
-        f"float32 at {of['fp32']:.2f}"
+        f"Without a loss scale float16 ends at a loss of {ends['float16']:.2f}, "
+        f"float32 at {ends['float32']:.2f}"
     )
 
 
-def _spread(table: pd.DataFrame) -> str:
-    """Say where float16 ends with the scales of today."""
-    of = _first_losses(table)
-    left_out = (*UNSCALED, "fp16, LogMax strict")
-    scaled = [loss for method, loss in of.items() if method not in left_out]
-    return (
-        f"float32 ends at {of['fp32']:.3f}; with a loss scale float16 ends between "
-        f"{min(scaled):.3f} and {max(scaled):.3f}"
-    )
+def _title(table: pd.DataFrame) -> str:
+    """Quote where the methods end, from the lowest loss to the highest."""
+    ends = sorted((loss, method) for method, loss in _first_losses(table).items())
+    (low, best), (high, worst) = ends[0], ends[-1]
+    text = f"Held-out losses end between {low:.3f} ({best})"
+    return f"{text} and {high:.3f} ({worst})" if len(ends) > 1 else f"{best}: {low:.3f}"
 
 
 def _first_losses(table: pd.DataFrame) -> dict[str, float]:
@@ -246,7 +258,7 @@ def _lines(
     of = table[table["host"] == host]
     names = list(dict.fromkeys(of["method"]))
     colours = _colours(names, theme)
-    for name, dashes in zip(names, DASHES, strict=False):
+    for name, dashes in zip(names, cycle(DASHES), strict=False):
         style = {"color": colours[name], "ls": dashes, "label": name, "lw": 1.6}
         yield style, of[of["method"] == name]
 
@@ -262,7 +274,7 @@ def _colours(names: Sequence[str], theme: Theme) -> Mapping[str, str]:
         theme.backends["tf"],
         theme.methods["strict"],
     )
-    return dict(zip(names, palette, strict=False))
+    return dict(zip(names, cycle(palette), strict=False))
 
 
 def _legend(canvas: Canvas, axes: Axes) -> None:

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
+from harness.claims import (
+    NO_ANSWER,
+    Claim,
+    Holds,
+    all_hold,
+    both,
+    joined,
+    listed,
+    verdict_of,
+)
 from harness.finding import Judgement
 from harness.record import Record
 from harness.stats import Interval, overlap
-from harness.tables import all_hold
 from harness.tasks.deep_digits import tables
 from harness.tasks.deep_digits.settings import Settings
 
-__all__ = ["claimed", "judge", "match"]
+__all__ = ["APART", "base_of", "claimed", "floor_of", "judge", "match", "scaled_of"]
+
+APART = ("method.label",)
+"""The settings by which the tables tell runs apart."""
 
 SLACK = 0.05
 """How far intervals of a loss may miss each other: those of few seeds are narrow."""
 
-FLOOR = "fp16, no scale"
-BASE = "fp32"
 PINNED = (9_000, 13_000)
 """Updates that one infinity pins the original's LogMax: 'about 11,000'."""
 
@@ -38,12 +48,9 @@ def judge(records: Sequence[Record]) -> Judgement:
     }
     settings = {cell.settings.label: cell.settings for cell in cells}
     claims = claimed(made, settings)
-    verdict = "not supported"
-    if claims[0][1]:
-        verdict = "reproduced" if all(holds for _, holds in claims) else "partly"
     return Judgement(
         answer=_answer(made, settings),
-        verdict=verdict,
+        verdict=verdict_of(claims),
         tables=made,
         small_print=_small_print(made, claims, settings),
     )
@@ -77,50 +84,89 @@ def _loss(row: pd.Series, suffix: str = "") -> Interval:
 
 def claimed(
     made: Mapping[str, pd.DataFrame], settings: Mapping[str, Settings]
-) -> list[tuple[str, bool]]:
+) -> list[Claim]:
     """Return each claim with whether it holds on every host; the first is the main."""
-    scaled, windows = _scaled(settings), _windows(settings)
+    scaled, windows = scaled_of(settings), _windows(settings)
     recovery = _column(made["overflows"], "recovery")
-    logmax = [label for label in scaled if settings[label].scale == "LogMax"]
-    backing = [recovery[label] for label in windows]
-    losses = made["losses"]
-    hosts = list(dict.fromkeys(losses["host"]))
-    ends = [_intervals(losses[losses["host"] == host]) for host in hosts]
+    logmax = [m for m in scaled if settings[m].scale == "LogMax" and m in recovery]
+    backing = {m: steps for m, steps in windows.items() if m in recovery}
+    longest = max((recovery[label] for label in backing), default=np.nan)
     return [
         (
             "float16 with a scaled loss ends at float32's loss, whichever scale it is",
-            all_hold([overlap(of[BASE], of[m], SLACK) for of in ends for m in scaled]),
+            _ends_with_base(made["losses"], settings, scaled),
         ),
         (
             "float16 without a scale does not",
-            all_hold([of[FLOOR].low > of[BASE].high * (1 + SLACK) for of in ends]),
+            _ends_above_base(made["losses"], settings),
         ),
         (
             "without a scale most gradients are 0 in float16, with one hardly any",
-            _flushes(made["underflow"], made["scales"], scaled),
+            _flushes(made, settings, scaled),
         ),
         (
             "after one overflow dynamic and Backoff are back in a window of steps",
-            all_hold([recovery[label] <= steps for label, steps in windows.items()]),
+            all_hold([recovery[label] <= steps for label, steps in backing.items()]),
         ),
         (
             "LogMax needs longer than they do",
-            all_hold([recovery[label] > max(backing) for label in logmax]),
+            all_hold([recovery[label] > longest for label in logmax if backing]),
         ),
         (
             "under strict one infinity pins LogMax at its minimum for about 11000 "
             "updates",
-            PINNED[0] < _pinned(made["overflows"], settings) < PINNED[1],
+            all_hold([PINNED[0] < n < PINNED[1] for n in _pinned(made, settings)]),
         ),
     ]
 
 
-def _scaled(settings: Mapping[str, Settings]) -> list[str]:
-    """Return the methods that should match: scaled, and not the quirk."""
+def _ends_with_base(
+    losses: pd.DataFrame, settings: Mapping[str, Settings], scaled: Sequence[str]
+) -> Holds:
+    base = base_of(settings)
+    return all_hold(
+        [
+            overlap(of[base], of[method], SLACK)
+            for of in _by_host(losses)
+            for method in scaled
+            if base in of and method in of
+        ]
+    )
+
+
+def _ends_above_base(losses: pd.DataFrame, settings: Mapping[str, Settings]) -> Holds:
+    base, floor = base_of(settings), floor_of(settings)
+    return all_hold(
+        [
+            of[floor].low > of[base].high * (1 + SLACK)
+            for of in _by_host(losses)
+            if base in of and floor in of
+        ]
+    )
+
+
+def base_of(settings: Mapping[str, Settings]) -> str:
+    """Return the first float32 method without a scale; an empty text if none is."""
+    plain = (m for m, each in settings.items() if _is_plain(each, "float32"))
+    return next(plain, "")
+
+
+def floor_of(settings: Mapping[str, Settings]) -> str:
+    """Return the first float16 method without a scale; an empty text if none is."""
+    plain = (m for m, each in settings.items() if _is_plain(each, "float16"))
+    return next(plain, "")
+
+
+def _is_plain(settings: Settings, dtype: str) -> bool:
+    return settings.dtype == dtype and settings.scale == "none"
+
+
+def scaled_of(settings: Mapping[str, Settings]) -> list[str]:
+    """Return the methods that should match: float16, scaled, and not the quirk."""
     return [
         label
         for label, each in settings.items()
-        if each.scale != "none" and not each.strict
+        if each.dtype == "float16" and each.scale != "none" and not each.strict
     ]
 
 
@@ -130,27 +176,41 @@ def _windows(settings: Mapping[str, Settings]) -> dict[str, int]:
     return {
         label: int(each.arguments.get(names[each.scale], 2000))
         for label, each in settings.items()
-        if each.scale in names
+        if each.scale in names and not each.strict
     }
 
 
 def _flushes(
-    underflow: pd.DataFrame, scales: pd.DataFrame, scaled: Sequence[str]
-) -> bool:
+    made: Mapping[str, pd.DataFrame],
+    settings: Mapping[str, Settings],
+    scaled: Sequence[str],
+) -> Holds:
     """More than half by the law and in the runs; with a scale, under one in twenty."""
+    underflow, scales = made["underflow"], made["scales"]
     by_law = underflow[underflow["scale_log2"] == 0]["flushed_low"]
     columns = ["zero_weights", "zero_activations"]
-    without = scales[scales["method"] == FLOOR][columns]
+    without = scales[scales["method"] == floor_of(settings)][columns]
     others = scales[scales["method"].isin(scaled)][columns]
-    return (
-        all_hold(by_law > 0.5) and all_hold(without > 0.5) and all_hold(others < 0.05)
+    return both(
+        all_hold(by_law > 0.5), all_hold(without > 0.5), all_hold(others < 0.05)
     )
 
 
-def _pinned(overflows: pd.DataFrame, settings: Mapping[str, Settings]) -> float:
-    """Return the updates that one infinity costs the scaler with the quirk."""
-    pinned = _column(overflows, "pinned")
-    return next(pinned[label] for label, each in settings.items() if each.strict)
+def _pinned(
+    made: Mapping[str, pd.DataFrame], settings: Mapping[str, Settings]
+) -> list[float]:
+    """Return the updates that one infinity costs each LogMax with the quirk."""
+    pinned = _column(made["overflows"], "pinned")
+    return [
+        pinned[label]
+        for label, each in settings.items()
+        if each.strict and each.scale == "LogMax" and label in pinned
+    ]
+
+
+def _by_host(losses: pd.DataFrame) -> list[dict[str, Interval]]:
+    hosts = dict.fromkeys(losses["host"])
+    return [_intervals(losses[losses["host"] == host]) for host in hosts]
 
 
 def _intervals(losses: pd.DataFrame) -> dict[str, Interval]:
@@ -168,49 +228,67 @@ def _column(table: pd.DataFrame, name: str) -> dict[str, float]:
 
 
 def _answer(made: Mapping[str, pd.DataFrame], settings: Mapping[str, Settings]) -> str:
-    ends = _column(made["losses"], "loss")
-    scaled = [ends[label] for label in _scaled(settings)]
+    clauses = []
+    ends = ", ".join(_ends(made["losses"], settings))
+    if ends:
+        clauses.append(f"held-out losses end at {ends}")
     recovery = _column(made["overflows"], "recovery")
     costs = [
-        f"{settings[label].scale} {steps:.0f} steps"
+        f"{settings[label].scale} {_steps(steps)}"
         for label, steps in recovery.items()
         if not settings[label].strict
     ]
-    pinned = _pinned(made["overflows"], settings)
-    return (
-        f"float32 ends at a held-out loss of {ends[BASE]:.3f}, float16 with a scaled "
-        f"loss between {min(scaled):.3f} and {max(scaled):.3f}, without a scale at "
-        f"{ends[FLOOR]:.3f}; one overflow costs {', '.join(costs)}, and pins the "
-        f"original's LogMax at its minimum for {pinned:.0f} updates."
-    )
+    if costs:
+        clauses.append(f"one overflow costs {', '.join(costs)}")
+    for updates in _pinned(made, settings)[:1]:
+        where = f"at its minimum for {updates:.0f} updates"
+        clauses.append(f"an overflow pins the original's LogMax {where}")
+    text = "; ".join(clauses) or NO_ANSWER
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _ends(losses: pd.DataFrame, settings: Mapping[str, Settings]) -> Iterator[str]:
+    """Quote where float32, scaled and unscaled float16 end, on the first host."""
+    ends = _column(losses, "loss")
+    base, floor = base_of(settings), floor_of(settings)
+    scaled = [ends[label] for label in scaled_of(settings)]
+    if base:
+        yield f"{ends[base]:.3f} in float32"
+    if scaled:
+        yield (
+            f"between {min(scaled):.3f} and {max(scaled):.3f} in float16 with a scaled "
+            "loss"
+        )
+    if floor:
+        yield f"{ends[floor]:.3f} in float16 without a scale"
+
+
+def _steps(steps: float) -> str:
+    return f"{steps:.0f} steps" if np.isfinite(steps) else "more than all that followed"
 
 
 def _small_print(
     made: Mapping[str, pd.DataFrame],
-    claims: Sequence[tuple[str, bool]],
+    claims: Sequence[Claim],
     settings: Mapping[str, Settings],
 ) -> list[str]:
     first = next(iter(settings.values()))
-    windows = " and ".join(map(str, dict.fromkeys(_windows(settings).values())))
-    sentences = [
-        f"{'Holds' if holds else 'Does not hold'}: {claim}." for claim, holds in claims
-    ]
-    at_one = made["underflow"][made["underflow"]["scale_log2"] == 0]
-    law = dict(zip(at_one["gradients"], at_one["flushed"].astype(float), strict=True))
-    for kind in tables.KINDS:
-        seen = _column(made["scales"], f"zero_{kind}")[FLOOR]
-        sentences.append(
-            f"Of the float32 gradients of {kind}, {law[kind]:.0%} are too small for "
-            f"float16; in float16 without a scale {seen:.0%} were 0."
-        )
+    windows = joined([str(n) for n in dict.fromkeys(_windows(settings).values())])
+    sentences = [*listed(claims), *_of_zeros(made, settings)]
     sentences += _of_the_quirk(made["scales"], settings)
     sentences += [
         f"The loss is multiplied by 2^{first.loss_log2} and the rate divided by it: "
         "nothing changes in float32. A scale here is as good as one smaller by that "
         "factor for a loss that is left alone.",
         f"Every run has one infinite loss, at step {first.overflow}; all skip it.",
-        f"Dynamic and Backoff grow every {windows} steps, so that short runs show it; "
-        "recovery takes them one such window, by custom 2000 steps.",
+        *(
+            [
+                f"Dynamic and Backoff grow every {windows} steps; recovery takes them "
+                "one such window, by custom 2000 steps."
+            ]
+            if windows
+            else []
+        ),
         "Recovery: until the scale is above half of what it was, each scaler by "
         "itself, with gradients of one size that do not overflow but once.",
         "All weights have float32 masters. Median over seeds, intervals bootstrapped "
@@ -218,6 +296,21 @@ def _small_print(
         "in every run.",
     ]
     return sentences
+
+
+def _of_zeros(
+    made: Mapping[str, pd.DataFrame], settings: Mapping[str, Settings]
+) -> Iterator[str]:
+    """Compare the law of float16's limits with the gradients that were 0."""
+    at_one = made["underflow"][made["underflow"]["scale_log2"] == 0]
+    law = dict(zip(at_one["gradients"], at_one["flushed"].astype(float), strict=True))
+    floor = floor_of(settings)
+    for kind in law if floor else ():
+        share = _column(made["scales"], f"zero_{kind}")[floor]
+        yield (
+            f"Of the float32 gradients of {kind}, {law[kind]:.0%} are too small for "
+            f"float16; in float16 without a scale {share:.0%} were 0."
+        )
 
 
 def _of_the_quirk(scales: pd.DataFrame, settings: Mapping[str, Settings]) -> list[str]:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.tasks.settings import require, require_counts, require_spread, spread
+from harness.tasks.digits import CLASSES, INPUTS
+from harness.tasks.settings import (
+    require,
+    require_counts,
+    require_label,
+    require_number,
+    require_spread,
+    spread,
+)
+from lockstep import registry
 from lockstep.spec.errors import unknown_name
 
 __all__ = ["DTYPES", "SCALES", "Settings"]
@@ -47,9 +57,14 @@ class Settings:
         require_spread(self.checkpoints, self.steps)
         whole = isinstance(self.loss_log2, int)
         require(whole, "loss_log2", "a whole number", self.loss_log2)
-        require(self.rate > 0, "rate", "> 0", self.rate)
-        label = self.method.get("label")
-        require(isinstance(label, str), "method.label", "a text", label)
+        require_number(self, "rate")
+        # The first weights are orthogonal: there must be a unit for each class, and
+        # no more units than inputs.
+        fits = CLASSES <= self.width <= INPUTS
+        require(fits, "width", f"from {CLASSES} to {INPUTS} units", self.width)
+        table = isinstance(self.method, Mapping)
+        require(table, "method", "a table with label and dtype", self.method)
+        require_label("method.label", self.method.get("label"))
         if self.dtype not in DTYPES:
             raise unknown_name("method.dtype", str(self.dtype), DTYPES)
         if self.scale not in SCALES:
@@ -58,6 +73,26 @@ class Settings:
         for key in self.method:
             if key not in known:
                 raise unknown_name("key of method", key, known)
+        self._check_scale()
+
+    def _check_scale(self) -> None:
+        """Refuse arguments that the scale does not take, before anything is run."""
+        if self.strict:
+            scaler = self.scale in ("Backoff", "LogMax")
+            expected = "Backoff or LogMax where strict is true"
+            require(scaler, "method.scale", expected, self.scale)
+        if self.scale == "fixed":
+            value = self.arguments.get("value")
+            number = isinstance(value, int | float) and 0 < value < math.inf
+            expected = "a finite number > 0"
+            require(number, "method.arguments.value", expected, value)
+            unknown = [name for name in self.arguments if name != "value"]
+            require(not unknown, "method.arguments", "value alone", unknown)
+        reference = registry.load("reference", self.strict)
+        if self.scale == "dynamic":
+            reference.DynamicLossScale(**self.arguments)
+        if self.scale in ("Backoff", "LogMax"):
+            reference.AutomaticLossScaler(self.scale, self.arguments)
 
     @property
     def label(self) -> str:

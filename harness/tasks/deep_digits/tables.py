@@ -61,6 +61,8 @@ def losses(of: Sequence[Cell]) -> pd.DataFrame:
         rows.append(
             {
                 **cell.labels,
+                "dtype": cell.settings.dtype,
+                "scale": cell.settings.scale,
                 **_interval("loss", loss),
                 **_interval("accuracy", accuracy),
                 "seeds": len(cell.records),
@@ -117,12 +119,12 @@ def histograms(of: Sequence[Cell]) -> pd.DataFrame:
     """The share of float32 gradients in each [2^e, 2^(e+1)), on the first host."""
     frames = []
     for kind in KINDS:
-        counts = np.sum([c for _, c in _counted(of, kind)], axis=0)
-        exponents, _ = _counted(of, kind)[0]
-        share = counts / counts.sum()
-        columns = {"gradients": kind, "log2": exponents, "share": share}
-        frames.append(pd.DataFrame(columns))
-    return pd.concat(frames, ignore_index=True)
+        counted = _counted(of, kind)
+        for exponents, _ in counted[:1]:
+            counts = np.sum([c for _, c in counted], axis=0)
+            columns = {"log2": exponents, "share": counts / counts.sum()}
+            frames.append(pd.DataFrame({"gradients": kind, **columns}))
+    return _stacked(frames, ["gradients", "log2", "share"])
 
 
 def underflow(of: Sequence[Cell]) -> pd.DataFrame:
@@ -134,32 +136,46 @@ def underflow(of: Sequence[Cell]) -> pd.DataFrame:
             [laws.flushed(exponents, counts, float(power)) for power in powers]
             for exponents, counts in _counted(of, kind)
         ]
-        columns = {"scale_log2": powers, **_interval("flushed", shares)}
-        frames.append(pd.DataFrame({"gradients": kind, **columns}))
-    return pd.concat(frames, ignore_index=True)
+        if shares:
+            columns = {"scale_log2": powers, **_interval("flushed", shares)}
+            frames.append(pd.DataFrame({"gradients": kind, **columns}))
+    names = ["flushed", "flushed_low", "flushed_high"]
+    return _stacked(frames, ["gradients", "scale_log2", *names])
 
 
 def overflows(of: Sequence[Cell]) -> pd.DataFrame:
     """What one infinity does to each scaler by itself, with gradients of one size.
 
     The size is that of this net: the largest power of two that its gradients reach.
+    Empty if no float32 run has counted them.
     """
     rows = []
-    amax = 2.0 ** max(_highest(counted) for counted in _counted(of, "weights"))
-    for cell in (cell for cell in of if cell.host == of[0].host):
+    amax = [2.0 ** _highest(counted) for counted in _counted(of, "weights")]
+    for cell in (cell for cell in of if amax and cell.host == of[0].host):
         settings = cell.settings
         if settings.scale in ("none", "fixed"):
             continue
-        arguments = tuple(settings.arguments.items())
-        found = laws.recovery(settings.scale, arguments, settings.strict, amax)
-        rows.append({"method": settings.label, "amax": amax, **found._asdict()})
-    return pd.DataFrame(rows)
+        of_scaler = tuple(settings.arguments.items()), settings.strict
+        effect = laws.recovery(settings.scale, *of_scaler, max(amax))
+        row = {"method": settings.label, "amax": max(amax), **effect._asdict()}
+        rows.append(row)
+    columns = ["method", "amax", *laws.Recovery._fields]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _stacked(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
+    """Return frames as one; without any, an empty one with these columns."""
+    if not frames:
+        return pd.DataFrame(columns=list(columns))
+    return pd.concat(frames, ignore_index=True)
 
 
 def _counted(of: Sequence[Cell], kind: str) -> list[tuple[Floats, Floats]]:
-    """Return the histogram of every float32 run of the first host."""
-    cell = next(cell for cell in of if cell.settings.dtype == "float32")
-    return [laws.histogram(r.summary, kind) for r in cell.records if r.status == "ok"]
+    """Return the histogram of every float32 run of the first host; none is empty."""
+    cells_of = [cell for cell in of if cell.settings.dtype == "float32"]
+    runs = [record for cell in cells_of[:1] for record in cell.records]
+    counted = [laws.histogram(r.summary, kind) for r in runs if r.status == "ok"]
+    return [(exponents, counts) for exponents, counts in counted if counts.sum()]
 
 
 def _highest(counted: tuple[Floats, Floats]) -> float:
@@ -173,9 +189,14 @@ def _interval(name: str, samples: Any) -> dict[str, Any]:
 
 def _log2(scales: Floats) -> Floats:
     """Return log2 of scales; NaN, under which every step is skipped, is the lowest."""
-    found: Floats = np.nan_to_num(np.log2(scales), nan=-np.inf, posinf=np.inf)
-    return found
+    with np.errstate(divide="ignore"):
+        logarithms = np.log2(scales)
+    finite: Floats = np.nan_to_num(
+        logarithms, nan=-np.inf, posinf=np.inf, neginf=-np.inf
+    )
+    return finite
 
 
 def _share(column: Floats) -> float:
-    return float(np.mean(column[np.isfinite(column)]))
+    finite = column[np.isfinite(column)]
+    return float(np.mean(finite)) if finite.size else np.nan

@@ -93,7 +93,8 @@ def differences(of: Sequence[Cell], names: Sequence[str]) -> pd.DataFrame:
                     apart = np.where(a == b, 0.0, a - b)
                 numbers = bootstrap(mean, apart).columns("estimate")
                 rows.append({**other.labels, "what": name, **numbers})
-    return pd.DataFrame(rows)
+    columns = [*of[0].labels, "what", "estimate", "low", "high"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def curves(of: Sequence[Cell], names: Sequence[str]) -> pd.DataFrame:
@@ -123,8 +124,9 @@ def hosts(of: Sequence[Cell], name: str) -> pd.DataFrame:
 
 
 def mean(values: Floats) -> Floats:
-    """The mean over the seeds."""
-    result: Floats = values.mean(axis=1)
+    """The mean over the seeds; NaN where runs diverged on both sides of a pair."""
+    with np.errstate(invalid="ignore"):
+        result: Floats = values.mean(axis=1)
     return result
 
 
@@ -145,7 +147,12 @@ def agreeing(published: pd.DataFrame, own: pd.DataFrame) -> pd.DataFrame:
 
 
 def quoted(values: npt.ArrayLike, digits: str = ".2f") -> str:
-    """Write the range of some numbers: ``0.16 to 0.21``, or ``0.16`` if it is one."""
+    """Write the range of some numbers: ``0.16 to 0.21``, or ``0.16`` if it is one.
+
+    Nothing if there are none, so that a sentence can be left out.
+    """
     numbers = np.asarray(values, float)
+    if not numbers.size:
+        return ""
     low, high = format(numbers.min(), digits), format(numbers.max(), digits)
     return low if low == high else f"{low} to {high}"

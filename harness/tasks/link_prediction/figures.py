@@ -22,12 +22,14 @@ from harness.tasks.link_prediction.findings import NEGLIGIBLE
 
 __all__ = ["drawings"]
 
+ENDS = {"none": "without a limit", "clip": "with rows clipped", "lookup": "normalised"}
 MEASURES = {"mrr": "mean reciprocal rank", "hits": "hits@10", "loss": "training loss"}
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
     """Yield what there is to draw, in reading order."""
-    yield _effect(finding)
+    if len(finding.tables["effect"]):
+        yield _effect(finding)
     yield _ranks(finding)
     yield _norms(finding)
 
@@ -37,10 +39,15 @@ def _effect(finding: Finding) -> Drawing:
     needed = table[(table["limit"] == "none") & (table["what"] == "mrr")]
     worse = int((needed["high"] < -NEGLIGIBLE).sum())
     loss = table[(table["limit"] == "none") & (table["what"] == "loss")]
+    title = "What a limit changes at the end of training"
+    if len(needed):
+        title = (
+            f"Without a limit ranks end worse in {worse} of {len(needed)} cases, the "
+            f"training loss lower in {(loss['high'] < 0).sum()}"
+        )
     return Drawing(
         "effect",
-        f"Without a limit ranks end worse in {worse} of {len(needed)} cases, the "
-        f"training loss lower in {(loss['high'] < 0).sum()}",
+        title,
         alt="Differences at the end of training to runs with clipped rows, of mean "
         "reciprocal rank, hits@10 and training loss, with intervals. "
         f"{finding.answer}",
@@ -85,12 +92,11 @@ def _ranks(finding: Finding) -> Drawing:
     curves = finding.tables["curves"]
     chosen = curves[curves["what"] == "mrr"]
     last = _last(chosen)
-    free, held = (
-        quoted(last[last["limit"] == limit]["median"]) for limit in ("none", "clip")
-    )
+    ends = {name: quoted(last[last["limit"] == name]["median"]) for name in ENDS}
+    parts = [f"{ENDS[name]} at {end}" for name, end in ends.items() if end]
     return Drawing(
         "ranks",
-        f"Ranks without a limit end at {free}, with rows clipped at {held}",
+        f"Ranks end {', '.join(parts)}",
         alt="Mean reciprocal rank over the steps, one panel for each optimizer and "
         "start, for the three ways to limit norms.",
         caption="Mean reciprocal rank of held-out links, other true links left out "
@@ -109,10 +115,11 @@ def _norms(finding: Finding) -> Drawing:
     curves = finding.tables["curves"]
     chosen = curves[curves["what"] == "norm/highest"]
     last = _last(chosen)
-    free = last[last["limit"] == "none"]["median"]
+    free = quoted(last[last["limit"] == "none"]["median"], ".1f")
+    title = f"Without a limit the longest row reaches norm {free}"
     return Drawing(
         "norms",
-        f"Without a limit the longest row reaches norm {quoted(free, '.1f')}",
+        title if free else "The norm of the longest row, held to a limit",
         alt="Highest norm of an entity's row over the steps, one panel for each "
         "optimizer and start. Without a limit it grows; else it stays at the limit.",
         caption="The highest norm of an entity's row, as the model uses it; the thin "
@@ -128,7 +135,7 @@ def _paint_norms(canvas: Canvas, theme: Theme, chosen: pd.DataFrame) -> None:
     panels = _paint_curves(canvas, theme, chosen, "highest norm", [limit])
     log_axis(panels[0], "y", [1, 2, 3, 5, 7, 10])
     for panel in panels:
-        panel.axhline(1, color=theme.ink, lw=THIN)
+        panel.axhline(chosen["max_norm"].iloc[0], color=theme.ink, lw=THIN)
 
 
 def _paint_curves(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from harness.claims import NO_ANSWER
 from harness.finding import Judgement
 from harness.record import Record
 from harness.stats import bootstrap
@@ -23,7 +24,10 @@ from harness.tasks.embeddings.cells import (
 from harness.tasks.embeddings.rows import OVER
 from harness.tasks.link_prediction.settings import RELATIONS, Settings
 
-__all__ = ["NEGLIGIBLE", "judge", "match"]
+__all__ = ["APART", "NEGLIGIBLE", "judge", "match"]
+
+APART = ("optimizer.name", "start", "limit")
+"""The settings by which the tables tell runs apart."""
 
 NEGLIGIBLE = 0.01
 """A difference in MRR, or in hits, that nobody would mind."""
@@ -37,12 +41,12 @@ def judge(records: Sequence[Record]) -> Judgement:
     made = {
         "effect": differences(of, ["mrr", "hits", "loss"]),
         "ends": ends(of),
-        "curves": curves(of, MEASURES),
+        "curves": curves(of, MEASURES).assign(max_norm=of[0].settings.max_norm),
         "hosts": hosts(of, "loss"),
     }
     without = _of(made["effect"], "none", "mrr")
     needed = int((without["high"] < -NEGLIGIBLE).sum())
-    verdict = "not supported"
+    verdict = "not supported" if len(without) else "not judged"
     if needed:
         verdict = "reproduced" if needed == len(without) else "partly"
     answer = _answer(made, needed, len(without))
@@ -72,24 +76,34 @@ def ends(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def _answer(made: Mapping[str, pd.DataFrame], needed: int, cases: int) -> str:
-    free, held = (_end(made["ends"], limit, "mrr") for limit in ("none", "clip"))
-    norms = quoted(_end(made["ends"], "none", "norm/highest"), ".1f")
-    mrr = _of(made["effect"], "none", "mrr")
+    clauses = list(_reached(made["ends"]))
+    mrr, hits = (_of(made["effect"], "none", what) for what in ("mrr", "hits"))
     same = int(((mrr["low"] > -NEGLIGIBLE) & (mrr["high"] < NEGLIGIBLE)).sum())
-    start = (
-        f"Without a limit norms reach {norms} and the mean reciprocal rank of held-out "
-        f"links ends at {quoted(free)}, with rows clipped after each step at "
-        f"{quoted(held)}"
+    if cases and not needed and same == cases:
+        clauses.append("the limit makes no difference that matters in any case")
+    elif cases:
+        lower = int((hits["high"] < -NEGLIGIBLE).sum())
+        clauses.append(
+            f"judged by that rank, the limit is needed in {needed} of {cases} cases; "
+            f"judged by hits@10, in {lower} of {cases}"
+        )
+    text = "; ".join(clauses) or NO_ANSWER
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _reached(ends: pd.DataFrame) -> Iterator[str]:
+    """Quote norms and ranks at the end, without a limit and with rows clipped."""
+    free, held, looked = (
+        quoted(_end(ends, limit, "mrr")) for limit in ("none", "clip", "lookup")
     )
-    if not needed and same == cases:
-        return f"{start}: the limit makes no difference that matters in any case."
-    worse = f"the limit is needed in {needed} of {cases} cases"
-    hits = _of(made["effect"], "none", "hits")
-    lower = int((hits["high"] < -NEGLIGIBLE).sum())
-    return (
-        f"{start}: judged by that rank, {worse}; judged by hits@10, in {lower} of "
-        f"{cases}."
-    )
+    norms = quoted(_end(ends, "none", "norm/highest"), ".1f")
+    rank = "the mean reciprocal rank of held-out links ends at"
+    if free:
+        yield f"without a limit norms reach {norms} and {rank} {free}"
+    if held:
+        yield f"with rows clipped after each step {rank} {held}"
+    if looked and not (free and held):
+        yield f"with rows normalised in the lookup {rank} {looked}"
 
 
 def _small_print(made: Mapping[str, pd.DataFrame], of: Sequence[Cell]) -> Iterator[str]:
@@ -99,6 +113,33 @@ def _small_print(made: Mapping[str, pd.DataFrame], of: Sequence[Cell]) -> Iterat
         f"by more than {NEGLIGIBLE:g} in the whole of the interval (95 %, bootstrapped "
         "over seeds, runs paired by seed). A case is an optimizer, a start and a host."
     )
+    if _of(effect, "none", "mrr").empty:
+        yield (
+            "Not judged, for want of runs: whether the limit is needed, which takes "
+            "runs without a limit and runs with rows clipped."
+        )
+    else:
+        yield from _without(ends, effect)
+    looked = _of(effect, "lookup", "mrr")
+    if len(looked):
+        apart = int(((looked["high"] < 0) | (looked["low"] > 0)).sum())
+        yield (
+            "Normalised in the lookup instead of clipped after the step, MRR differs "
+            f"by {quoted(looked['estimate'])}; the interval leaves out 0 in {apart} of "
+            f"{len(looked)} cases. The rows that are stored reach norm "
+            f"{quoted(_end(ends, 'lookup', 'stored/highest'))}."
+        )
+    yield from _drifting(ends, of[0])
+    yield _data()
+    if len(made["hosts"]):
+        yield (
+            "Two hosts with the same seed differ by rounding alone, which training "
+            "amplifies; what must agree are the intervals."
+        )
+
+
+def _without(ends: pd.DataFrame, effect: pd.DataFrame) -> Iterator[str]:
+    """Quote what else differs between no limit and rows clipped."""
     loss = _of(effect, "none", "loss")
     lower = int((loss["high"] < 0).sum())
     yield (
@@ -116,21 +157,6 @@ def _small_print(made: Mapping[str, pd.DataFrame], of: Sequence[Cell]) -> Iterat
         f"Stopped at its best checkpoint by MRR, a run without the limit reaches "
         f"{quoted(free)}, one with rows clipped {quoted(held)}."
     )
-    looked = _of(effect, "lookup", "mrr")
-    apart = int(((looked["high"] < 0) | (looked["low"] > 0)).sum())
-    yield (
-        "Normalised in the lookup instead of clipped after the step, MRR differs by "
-        f"{quoted(looked['estimate'])}; the interval leaves out 0 in {apart} of "
-        f"{len(looked)} cases. The rows that are stored reach norm "
-        f"{quoted(_end(ends, 'lookup', 'stored/highest'))}."
-    )
-    yield from _drifting(ends, of[0])
-    yield _data()
-    if len(made["hosts"]):
-        yield (
-            "Two hosts with the same seed differ by rounding alone, which training "
-            "amplifies; what must agree are the intervals."
-        )
 
 
 def _drifting(ends: pd.DataFrame, cell: Cell) -> Iterator[str]:

@@ -32,8 +32,6 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
 def lost(finding: Finding) -> Drawing:
     """Left: the share of lost updates over weight / update; right: the way gone."""
     table, law = finding.tables["updates"], finding.tables["law"]
-    plain = table[table["method"] == "fp16"]
-    share = plain[plain["ratio"] > LIMITS[1]]["first"].min()
 
     def paint(canvas: Canvas, theme: Theme) -> None:
         left, right = canvas.subplots(1, 2)
@@ -48,8 +46,7 @@ def lost(finding: Finding) -> Drawing:
 
     return Drawing(
         "lost",
-        f"Beyond {LIMITS[1]} float16 weights lose {share:.0%} of their updates; "
-        "masters keep them",
+        _title(table),
         alt="The share of lost updates and the way that weights went over the ratio of "
         f"weight and update, with and without masters. {finding.answer}",
         caption="Left: updates lost in the first step; the line is log2(weight / "
@@ -59,6 +56,19 @@ def lost(finding: Finding) -> Drawing:
         size=(WIDTH, 3.6),
         paint=paint,
     )
+
+
+def _title(table: pd.DataFrame) -> str:
+    """Quote what float16 and masters lose, of those that were run."""
+    plain, masters = (table[table["method"] == method] for method in NAMES)
+    beyond = plain[plain["ratio"] > LIMITS[1]]["first"]
+    parts = []
+    if len(beyond):
+        lost = f"{beyond.min():.0%} of their updates"
+        parts.append(f"Beyond {LIMITS[1]} float16 weights lose {lost}")
+    if len(masters):
+        parts.append(f"float32 masters lose {masters['lost'].max():.0%}")
+    return "; ".join(parts) or "The share of updates that is lost"
 
 
 def _points(axes: Axes, table: pd.DataFrame, theme: Theme, column: str) -> None:
@@ -100,6 +110,7 @@ def _legend(canvas: Canvas, table: pd.DataFrame, theme: Theme) -> None:
     handles = [
         Line2D([], [], color=theme.methods[COLOURS[method]], lw=3, label=name)
         for method, name in NAMES.items()
+        if method in set(table["method"])
     ]
     handles += [
         Line2D([], [], label=host, **_marker(host, hosts, theme.ink)) for host in hosts

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
+from harness.claims import NO_ANSWER, Claim, all_hold, both, joined, listed, verdict_of
 from harness.finding import Judgement
 from harness.record import Record
-from harness.tables import all_hold
+from harness.tables import first_host
 from harness.tasks.lost_updates import tables
 
-__all__ = ["claimed", "judge", "match"]
+__all__ = ["APART", "claimed", "judge", "match"]
+
+APART = ("method", "ratio")
+"""The settings by which the tables tell runs apart."""
 
 LIMIT = 2048
 """Micikevicius et al.: weight / update from which on updates may be lost."""
@@ -32,9 +36,7 @@ def judge(records: Sequence[Record]) -> Judgement:
     table = tables.updates(records)
     made = {"updates": table, "law": tables.curve(table)}
     claims = claimed(table)
-    verdict = "not supported"
-    if claims[0][1]:
-        verdict = "reproduced" if all(holds for _, holds in claims) else "partly"
+    verdict = verdict_of(claims)
     return Judgement(_answer(table), verdict, made, _small_print(table, claims))
 
 
@@ -50,7 +52,7 @@ def match(
     return both.assign(matches=gap <= SAMPLING)
 
 
-def claimed(table: pd.DataFrame) -> list[tuple[str, bool]]:
+def claimed(table: pd.DataFrame) -> list[Claim]:
     """Return each claim with whether it holds on every host; the first is the main."""
     plain, masters = _plain(table), table[table["method"] == "masters"]
     below, above = plain[plain["ratio"] <= LIMIT], plain[plain["ratio"] > LIMIT]
@@ -59,13 +61,15 @@ def claimed(table: pd.DataFrame) -> list[tuple[str, bool]]:
         (
             "float16 weights lose updates where weight / update is above 2048, and "
             "only there",
-            all_hold(below["first"] <= TIES) and all_hold(above["first"] > TIES),
+            both(all_hold(below["first"] <= TIES), all_hold(above["first"] > TIES)),
         ),
         (
             "the share lost is log2(weight / update) - 11: none up to 2048 but ties, "
             "all from 4096",
-            all_hold(np.abs(plain["first"] - plain["law"]) <= SAMPLING)
-            and all_hold(whole["first"] == 1),
+            both(
+                all_hold(np.abs(plain["first"] - plain["law"]) <= SAMPLING),
+                all_hold(whole["first"] == 1),
+            ),
         ),
         ("float32 masters lose none", all_hold(masters["lost"] == 0)),
         (
@@ -85,19 +89,38 @@ def _plain(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _answer(table: pd.DataFrame) -> str:
-    first = table[table["host"] == table["host"].iloc[0]]
-    plain, masters = _plain(first), first[first["method"] == "masters"]
-    lost, ways = _by_ratio(plain, "first"), _by_ratio(plain, "moved")
+    first = first_host(table)
+    clauses = [*_losses(_plain(first)), *_kept(first[first["method"] == "masters"])]
+    return f"{'; '.join(clauses) or NO_ANSWER}."
+
+
+def _losses(plain: pd.DataFrame) -> Iterator[str]:
+    """Quote what float16 loses at the limit, between the limits and at the end."""
+    lost = _by_ratio(plain, "first")
     between = [ratio for ratio, law in _by_ratio(plain, "law").items() if 0 < law < 1]
-    middle, highest = between[len(between) // 2], max(lost)
-    return (
-        f"float16 loses {lost[LIMIT]:.1%} of the updates where weight / update is "
-        f"{LIMIT}, {lost[middle]:.0%} at {middle:.0f} and {lost[highest]:.0%} at "
-        f"{highest:.0f}; float32 masters lose {masters['lost'].max():.0%}, and after "
-        f"{plain['steps'].iloc[0]} steps at {highest:.0f} weights have gone "
-        f"{ways[highest]:.0%} of the way without masters and "
-        f"{_by_ratio(masters, 'moved')[highest]:.0%} with them."
-    )
+    middle = between[len(between) // 2 :][:1]
+    ratios = [*(r for r in lost if r == LIMIT), *middle, *list(lost)[-1:]]
+    parts = [
+        f"{lost[r]:.1%} at {r:g}" if r == LIMIT else f"{lost[r]:.0%} at {r:.0f}"
+        for r in dict.fromkeys(ratios)
+    ]
+    if parts:
+        yield f"float16 loses of the updates, by weight / update: {joined(parts)}"
+        highest, ways = max(lost), _by_ratio(plain, "moved")
+        yield (
+            f"after {plain['steps'].iloc[0]} steps at {highest:.0f} float16 weights "
+            f"have gone {ways[highest]:.0%} of the way"
+        )
+
+
+def _kept(masters: pd.DataFrame) -> Iterator[str]:
+    """Quote what masters lose, and how far they get at the largest ratio."""
+    if len(masters):
+        ways = _by_ratio(masters, "moved")
+        yield (
+            f"float32 masters lose {masters['lost'].max():.0%}, and at "
+            f"{max(ways):.0f} they have gone {ways[max(ways)]:.0%} of the way"
+        )
 
 
 def _by_ratio(rows: pd.DataFrame, name: str) -> dict[float, float]:
@@ -105,17 +128,18 @@ def _by_ratio(rows: pd.DataFrame, name: str) -> dict[float, float]:
     return dict(zip(*values, strict=True))
 
 
-def _small_print(table: pd.DataFrame, claims: Sequence[tuple[str, bool]]) -> list[str]:
-    sentences = [
-        f"{'Holds' if holds else 'Does not hold'}: {claim}." for claim, holds in claims
+def _small_print(table: pd.DataFrame, claims: Sequence[Claim]) -> list[str]:
+    plain = _plain(table)
+    at_limit = plain[plain["ratio"] == LIMIT]["moved"]
+    rounded = [
+        "At the limit every update is rounded to a whole step of float16, up or down: "
+        f"weights go up to {at_limit.max():.2f} times as far as asked (median)."
     ]
-    worst = _plain(table)["moved"].max()
-    sentences += [
+    return [
+        *listed(claims),
         "The claim is that of Micikevicius et al. (2018): an update may become zero "
         "where the weight is at least 2048 times as large.",
-        "At the limit every update is rounded to a whole step of float16, up or down: "
-        f"weights go up to {worst:.2f} times as far as asked (median).",
+        *(rounded if len(at_limit) else []),
         "SGD with a rate of 1 takes the same update in every step; weights between 16 "
         "and 256, log2 uniform. Medians over seeds, intervals bootstrapped (95 %).",
     ]
-    return sentences

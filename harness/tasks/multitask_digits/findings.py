@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from harness.claims import NO_ANSWER, Holds, all_hold, both, joined
 from harness.finding import Judgement
 from harness.record import Record
 from harness.stats import Interval, overlap
@@ -14,7 +15,10 @@ from harness.tables import first_host
 from harness.tasks.multitask_digits import laws, tables
 from harness.tasks.multitask_digits.settings import Settings
 
-__all__ = ["judge", "match"]
+__all__ = ["APART", "judge", "match"]
+
+APART = ("optimizer.name", "wrapper", "presence")
+"""The settings by which the tables tell runs apart."""
 
 TOLERANCE = 0.05
 """How far an interval may miss a law: percentiles of few seeds are too narrow, and the
@@ -35,18 +39,23 @@ def judge(records: Sequence[Record]) -> Judgement:
         "curves": tables.curves(cells),
         "hosts": tables.hosts(cells),
     }
-    harmed = _harmed(made["movement"]) and _fades(made["state"])
-    saved = harmed and _saves(made["movement"]) and _keeps(made["state"])
-    lawful = not len(_lawless(made["movement"])) and _decays(made["state"])
-    verdict = "not supported"
-    if harmed:
-        verdict = "reproduced" if saved and lawful else "partly"
+    harmed = both(_harmed(made["movement"]), _fades(made["state"]))
+    saved = both(_saves(made["movement"]), _keeps(made["state"]))
+    lawful = both(not len(_lawless(made["movement"])), _decays(made["state"]))
     return Judgement(
         answer=_answer(made, harmed, saved),
-        verdict=verdict,
+        verdict=_verdict(harmed, both(saved, lawful)),
         tables=made,
-        small_print=_small_print(made, cells[0].settings),
+        small_print=_small_print(made, cells[0].settings, harmed, saved),
     )
+
+
+def _verdict(harmed: Holds, rest: Holds) -> str:
+    if harmed is None:
+        return "not judged"
+    if not harmed:
+        return "not supported"
+    return {True: "reproduced", False: "partly", None: "reproduced where judged"}[rest]
 
 
 def match(
@@ -72,12 +81,13 @@ def match(
 # -- claims ----------------------------------------------------------------------------
 
 
-def _harmed(movement: pd.DataFrame) -> bool:
+def _harmed(movement: pd.DataFrame) -> Holds:
     """Fed zeros, some optimizer moves further than it should at the smallest p."""
-    return bool((_rarest(movement, "none")["low"] > 1 + TOLERANCE).any())
+    fed = _rarest(movement, "none")["low"] > 1 + TOLERANCE
+    return bool(fed.any()) if len(fed) else None
 
 
-def _saves(movement: pd.DataFrame) -> bool:
+def _saves(movement: pd.DataFrame) -> Holds:
     """Where zeros do harm, the wrapper comes nearer to 1."""
     keys = ["optimizer", "host"]
     fed, kept = (
@@ -86,26 +96,23 @@ def _saves(movement: pd.DataFrame) -> bool:
     )
     excess = pd.DataFrame({"fed": (fed - 1).abs(), "kept": (kept - 1).abs()}).dropna()
     excess = excess[excess["fed"] > TOLERANCE]
-    return len(excess) > 0 and bool((excess["kept"] < excess["fed"]).all())
+    return all_hold(excess["kept"] < excess["fed"])
 
 
-def _fades(state: pd.DataFrame) -> bool:
-    fed = _after_absence(state, "none")
-    return len(fed) > 0 and bool((fed["highest"] < 1).all())
+def _fades(state: pd.DataFrame) -> Holds:
+    return all_hold(_after_absence(state, "none")["highest"] < 1)
 
 
-def _keeps(state: pd.DataFrame) -> bool:
+def _keeps(state: pd.DataFrame) -> Holds:
     """With the wrapper every slot of every run is what it was, to the bit."""
     kept = _after_absence(state, "default")
-    return len(kept) > 0 and bool(
-        ((kept["lowest"] == 1) & (kept["highest"] == 1)).all()
-    )
+    return all_hold((kept["lowest"] == 1) & (kept["highest"] == 1))
 
 
-def _decays(state: pd.DataFrame) -> bool:
+def _decays(state: pd.DataFrame) -> Holds:
     """Slots shrink as their decay says."""
-    gap = np.abs(state["kept"] - state["law"]) / state["law"]
-    return bool((gap <= STATE_TOLERANCE).all())
+    gap = np.abs(state["kept"] - state["law"])
+    return all_hold(gap <= STATE_TOLERANCE * state["law"])
 
 
 def _lawless(movement: pd.DataFrame) -> pd.DataFrame:
@@ -118,26 +125,43 @@ def _lawless(movement: pd.DataFrame) -> pd.DataFrame:
 # -- sentences -------------------------------------------------------------------------
 
 
-def _answer(made: Mapping[str, pd.DataFrame], harmed: bool, saved: bool) -> str:
+def _answer(made: Mapping[str, pd.DataFrame], harmed: Holds, saved: Holds) -> str:
     movement = made["movement"]
-    share = f"{movement['presence'].min():g}"
-    start = f"With a task present in a step with probability {share}, fed zeros"
     fed, kept = (_factors(movement, wrapper) for wrapper in ("none", "default"))
-    if not harmed:
+    if not (fed or kept):
+        return f"{NO_ANSWER}."
+    start = f"With a task present in a step with probability {_share(movement)}"
+    if not fed:
         return (
-            f"{start} do no harm that these runs can show: a weight moves {fed} times "
-            "as far per informative step as when the task is always present."
+            f"{start} and the wrapper, a weight moves {kept} times as far per "
+            f"informative step as when the task is always present{_losses_of(made)}."
         )
+    if harmed is False:
+        return (
+            f"{start}, fed zeros do no harm that these runs can show: a weight moves "
+            f"{fed} times as far per informative step as when the task is always "
+            "present."
+        )
+    worn = ", and wear its state away" if _fades(made["state"]) else ""
     harm = (
-        f"{start} make a weight move {fed} times as far per informative step as when "
-        "the task is always present, and wear its state away"
+        f"{start}, fed zeros make a weight move {fed} times as far per informative "
+        f"step as when the task is always present{worn}"
     )
-    if not saved:
+    if not kept:
+        return f"{harm}."
+    if saved is False:
         return f"{harm}; that the wrapper mends this is not supported: {kept} with it."
-    return (
-        f"{harm}; with the wrapper it moves {kept} times as far and its state stays, "
-        f"to the bit, while {_loss_clause(made['losses'])}."
-    )
+    stays = " and its state stays, to the bit" if _keeps(made["state"]) else ""
+    with_it = f"with the wrapper it moves {kept} times as far{stays}"
+    return f"{harm}; {with_it}{_losses_of(made)}."
+
+
+def _losses_of(made: Mapping[str, pd.DataFrame]) -> str:
+    return f", while {_loss_clause(made['losses'])}" if len(made["losses"]) else ""
+
+
+def _share(movement: pd.DataFrame) -> str:
+    return f"{movement['presence'].min():g}"
 
 
 def _loss_clause(losses: pd.DataFrame) -> str:
@@ -158,10 +182,12 @@ def _factors(movement: pd.DataFrame, wrapper: str) -> str:
     for name, rows in rarest.groupby("optimizer", sort=True):
         shown = sorted({f"{value:.1f}" for value in rows["measured"]})
         parts.append(f"{' to '.join([shown[0], *shown[1:][-1:]])} ({name})")
-    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+    return joined(parts)
 
 
-def _small_print(made: Mapping[str, pd.DataFrame], settings: Settings) -> list[str]:
+def _small_print(
+    made: Mapping[str, pd.DataFrame], settings: Settings, harmed: Holds, saved: Holds
+) -> list[str]:
     movement = made["movement"]
     first, last = tables.second_half(settings)
     sentences = [
@@ -169,6 +195,10 @@ def _small_print(made: Mapping[str, pd.DataFrame], settings: Settings) -> list[s
         f"steps {first + 1} to {last}; its unit is the movement per step when the task "
         "is always present. Intervals are bootstrapped over seeds (95 %)."
     ]
+    if harmed is None:
+        sentences.append("Not judged, for want of runs: whether zeros do harm.")
+    if saved is None:
+        sentences.append("Not judged, for want of runs: what the wrapper saves.")
     sentences += [
         f"Not as the law says: {_cell(row)}, measured {row['measured']:.2f} "
         f"[{row['low']:.2f}, {row['high']:.2f}], law {row['law']:.2f}."

@@ -57,6 +57,8 @@ RATES = {
 NODE_DISTANCE = 0.5
 MEMORIES = 20.0
 NODES = 400
+LONGEST = 500_000
+"""Steps of the longest run whose law is computed, each with 115 numbers or so."""
 
 
 def unit(optimizer: Mapping[str, Any]) -> float:
@@ -87,13 +89,18 @@ def movement(
 
 
 def limit(optimizer: Mapping[str, Any], wrapper: str, presence: float) -> float:
-    """Return what :func:`movement` tends to in long runs."""
+    """Return what :func:`movement` tends to in long runs.
+
+    NaN for a memory so long that the sum over its steps does not fit into memory.
+    """
     if not _has_law(optimizer):
         return np.nan
     if wrapper != "none":
         return 1.0
     memory = max(optimizer.get(name, 0.0) for name in set(RATES.values()))
     steps = int(MEMORIES / (1 - memory))
+    if steps > LONGEST:
+        return np.nan
     return float(_fed_zeros(_frozen(optimizer), presence, steps)[-1] / presence)
 
 

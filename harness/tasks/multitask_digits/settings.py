@@ -52,7 +52,9 @@ class Settings:
         require(even, "checkpoints", "an even number that divides steps", got)
         within = isinstance(self.presence, int | float) and 0 < self.presence <= 1
         require(within, "presence", "a probability in (0, 1]", self.presence)
-        rising = all(a < b for a, b in pairwise([0, *self.absence]))
+        listed = isinstance(self.absence, list) and len(self.absence) > 0
+        whole = listed and all(type(steps) is int for steps in self.absence)
+        rising = whole and all(a < b for a, b in pairwise([0, *self.absence]))
         require(rising, "absence", "rising numbers of steps", self.absence)
         object.__setattr__(self, "presence", float(self.presence))
         object.__setattr__(self, "optimizer", bound(self.optimizer))

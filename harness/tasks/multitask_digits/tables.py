@@ -19,6 +19,17 @@ from harness.tasks.multitask_digits.settings import TASKS, Settings
 __all__ = ["Cell", "cells", "curves", "hosts", "losses", "movement", "state", "theory"]
 
 PLACES = ("probe", "head")
+
+LABELS = ["optimizer", "wrapper", "presence", "host"]
+MEASURED = ["measured", "low", "high", "law", "limit"]
+RATIO = ["ratio", "ratio_low", "ratio_high"]
+MOVEMENT = [*LABELS, *MEASURED, *RATIO, "head", "informative"]
+SLOT = ["optimizer", "wrapper", "host", "slot", "place"]
+STATE = [*SLOT, "absent", "kept", "lowest", "highest", "law"]
+LOST = ["lost_without", "lost_with", "seeds"]
+LOSSES = [*LABELS, "task", "without", "with", *RATIO, *LOST]
+"""Columns of the tables, which are there without a row as well."""
+
 POINTS_OF_A_CURVE = 17
 
 
@@ -59,7 +70,8 @@ def movement(of: Sequence[Cell]) -> pd.DataFrame:
     heads per informative step, median over seeds; ``informative`` = such steps of a
     task and run.
     """
-    return pd.DataFrame([row for cell in of if (row := _movement(cell.finished()))])
+    rows = [row for cell in of if (row := _movement(cell.finished()))]
+    return pd.DataFrame(rows, columns=MOVEMENT)
 
 
 def _movement(cell: Cell) -> dict[str, Any] | None:
@@ -75,7 +87,9 @@ def _movement(cell: Cell) -> dict[str, Any] | None:
     unit = laws.unit(settings.optimizer)
     of_run = settings.optimizer, settings.wrapper, settings.presence
     law = laws.movement(*of_run, second_half(settings))
-    measured = bootstrap(ratio_of_sums, moved / unit, seen)
+    # A run in which no task was seen has no ratio; a resample of such runs alone, too.
+    some = seen > 0
+    measured = bootstrap(ratio_of_sums, moved[some] / unit, seen[some])
     return {
         **cell.labels,
         **measured.columns("measured"),
@@ -126,7 +140,7 @@ def state(of: Sequence[Cell]) -> pd.DataFrame:
             labels = {"optimizer": name, "wrapper": wrapper, "host": host}
             labels |= {"slot": slot, "place": place}
             rows += [{**labels, **row} for row in _kept(group, slot, place)]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=STATE)
 
 
 def _kept(group: Sequence[Cell], slot: str, place: str) -> Iterator[dict[str, Any]]:
@@ -154,7 +168,8 @@ def losses(of: Sequence[Cell]) -> pd.DataFrame:
     for (without, with_), task in product(_pairs(of), TASKS):
         first, last = 0, without.settings.checkpoints
         a, b = (cell.column(f"loss/{task}") for cell in (without, with_))
-        ratio = bootstrap(median, a[:, last] / b[:, last])
+        with np.errstate(invalid="ignore"):  # NaN where both runs diverged
+            ratio = bootstrap(median, a[:, last] / b[:, last])
         row = {
             **with_.labels,
             "task": task,
@@ -166,7 +181,7 @@ def losses(of: Sequence[Cell]) -> pd.DataFrame:
             "seeds": len(a),
         }
         rows.append(row)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=LOSSES)
 
 
 def curves(of: Sequence[Cell]) -> pd.DataFrame:

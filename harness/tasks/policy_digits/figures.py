@@ -33,28 +33,31 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
 def rates(finding: Finding) -> Drawing:
     """A panel a schedule: the rate over the steps, strict and default."""
     table, peaks = finding.tables["schedules"], finding.tables["peaks"]
-    early = peaks[peaks["law"] < 1].iloc[0]
+    early = peaks[peaks["law"] < 1]["peak"].tolist()
+    title = "The learning rate over the steps, strict and default"
+    if early:
+        title = f"poly_decay without waiting peaks at {early[0]:.2f} of its rate"
 
     def paint(canvas: Canvas, theme: Theme) -> None:
         panels = _panels(canvas, table)
         for panel, (_, rows) in zip(panels, grouped(table, "schedule"), strict=False):
-            for mode in LINES:
+            for mode in _modes(rows):
                 of_mode = rows[rows["mode"] == mode]
                 _line(panel, theme, mode, of_mode["step"], of_mode["rate"])
-        _legend(canvas, theme)
+        _legend(canvas, theme, _modes(table))
         panels[0].set_ylim(bottom=0)
         for panel in panels[::COLUMNS]:
             panel.set_ylabel("learning rate")
 
     return Drawing(
         "rates",
-        f"poly_decay without waiting peaks at {early['peak']:.2f} of its rate",
+        title,
         alt="The learning rate over the steps for each schedule, strict and default. "
         f"{finding.answer}",
         caption="All schedules are given the same rate. Where one line is seen, strict "
         "and default are the same.",
         data=table,
-        size=(WIDTH, 4.4),
+        size=(WIDTH, 0.8 + 1.8 * _rows(table)),
         paint=paint,
     )
 
@@ -67,7 +70,7 @@ def losses(finding: Finding) -> Drawing:
     def paint(canvas: Canvas, theme: Theme) -> None:
         panels = _panels(canvas, table)
         for panel, (_, rows) in zip(panels, grouped(table, "schedule"), strict=False):
-            for mode in LINES:
+            for mode in _modes(rows):
                 of_mode = rows[(rows["mode"] == mode) & (rows["host"] == hosts[0])]
                 band = of_mode["low"], of_mode["high"]
                 colour = theme.methods[mode]
@@ -75,7 +78,7 @@ def losses(finding: Finding) -> Drawing:
                     of_mode["step"], *band, color=colour, alpha=0.2, lw=0
                 )
                 _line(panel, theme, mode, of_mode["step"], of_mode["median"])
-        _legend(canvas, theme)
+        _legend(canvas, theme, _modes(table))
         log_axis(panels[0], "y")
         for panel in panels[::COLUMNS]:
             panel.set_ylabel("held-out loss (nats)")
@@ -87,7 +90,7 @@ def losses(finding: Finding) -> Drawing:
         f"{finding.answer}",
         caption=f"Median over seeds on {hosts[0]}, the 95 % interval as a band.",
         data=table,
-        size=(WIDTH, 4.4),
+        size=(WIDTH, 0.8 + 1.8 * _rows(table)),
         paint=paint,
     )
 
@@ -112,7 +115,7 @@ def ends(finding: Finding) -> Drawing:
         axes.invert_yaxis()
         axes.set_xlabel("held-out loss at the end (nats)")
         axes.grid(visible=False, axis="y")
-        _legend(canvas, theme, hosts)
+        _legend(canvas, theme, _modes(table), hosts)
 
     return Drawing(
         "ends",
@@ -122,7 +125,7 @@ def ends(finding: Finding) -> Drawing:
         caption="Median over seeds with its 95 % interval; a host's marker is filled "
         "for the first one only.",
         data=table,
-        size=(WIDTH, 4.2),
+        size=(WIDTH, 1.4 + 0.35 * len(names)),
         paint=paint,
     )
 
@@ -140,8 +143,9 @@ def _spread(table: pd.DataFrame) -> str:
 def _panels(canvas: Canvas, table: pd.DataFrame) -> list[Axes]:
     """Make one panel a schedule, in rows of four, with the same axes."""
     names = list(dict.fromkeys(table["schedule"]))
-    rows = -(-len(names) // COLUMNS)
-    grid = canvas.subplots(rows, COLUMNS, sharex=True, sharey=True, squeeze=False)
+    grid = canvas.subplots(
+        _rows(table), COLUMNS, sharex=True, sharey=True, squeeze=False
+    )
     panels = list(grid.flat)
     for panel, name in zip(panels, names, strict=False):
         panel.set_title(name)
@@ -152,17 +156,29 @@ def _panels(canvas: Canvas, table: pd.DataFrame) -> list[Axes]:
     return panels
 
 
+def _rows(table: pd.DataFrame) -> int:
+    """Return the rows of panels that the schedules take."""
+    return -(-table["schedule"].nunique() // COLUMNS)
+
+
 def _line(panel: Axes, theme: Theme, mode: str, x: Any, y: Any) -> None:
     """Draw a mode's line; strict is wide and dashed: both are seen where equal."""
     colour, below = theme.methods[mode], 2 if mode == "default" else 3
     panel.plot(x, y, LINES[mode], color=colour, lw=WIDTHS[mode], zorder=below)
 
 
-def _legend(canvas: Canvas, theme: Theme, hosts: Sequence[str] = ()) -> None:
+def _modes(table: pd.DataFrame) -> list[str]:
+    """Return the modes that a table has rows of."""
+    return [mode for mode in LINES if mode in set(table["mode"])]
+
+
+def _legend(
+    canvas: Canvas, theme: Theme, modes: Sequence[str], hosts: Sequence[str] = ()
+) -> None:
     """Name modes by line and colour and hosts by marker, below the panels."""
     handles = [
         Line2D([], [], color=theme.methods[m], ls=LINES[m], lw=WIDTHS[m], label=m)
-        for m in LINES
+        for m in modes
     ]
     handles += [
         Line2D([], [], label=host, **marker(host, hosts, theme.ink)) for host in hosts

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
+from harness.claims import (
+    NO_ANSWER,
+    Claim,
+    Holds,
+    all_hold,
+    both,
+    listed,
+    verdict_of,
+)
 from harness.finding import Judgement
 from harness.record import Record
 from harness.stats import Interval, overlap
-from harness.tables import all_hold, first_host
+from harness.tables import first_host
 from harness.tasks.policy_digits import tables
 from harness.tasks.policy_digits.settings import Settings
 
-__all__ = ["judge", "match"]
+__all__ = ["APART", "judge", "match"]
+
+APART = ("schedule.label", "mode")
+"""The settings by which the tables tell runs apart."""
 
 TOLERANCE = 0.01
 """How far a peak may miss its law: the law's step is not a whole one."""
@@ -41,12 +53,9 @@ def judge(records: Sequence[Record]) -> Judgement:
     }
     settings = {cell.settings.label: cell.settings for cell in cells}
     claims = claimed(made, settings)
-    verdict = "not supported"
-    if claims[0][1]:
-        verdict = "reproduced" if all(holds for _, holds in claims) else "partly"
     return Judgement(
         answer=_answer(made),
-        verdict=verdict,
+        verdict=verdict_of(claims),
         tables=made,
         small_print=_small_print(made, claims, settings),
     )
@@ -70,13 +79,12 @@ def match(
 
 def claimed(
     made: Mapping[str, pd.DataFrame], settings: Mapping[str, Settings]
-) -> list[tuple[str, bool]]:
+) -> list[Claim]:
     """Return each claim with whether it holds on every host; the first is the main."""
     policies = {label: setting.policy for label, setting in settings.items()}
     peaks = made["peaks"].assign(policy=made["peaks"]["schedule"].map(policies))
-    of = {name: rows for name, rows in peaks.groupby("policy")}
     poly, inverse, cosine, piecewise, transformer = (
-        of[name]
+        peaks[peaks["policy"] == name]
         for name in (
             "poly_decay",
             "inv_poly_decay",
@@ -87,11 +95,11 @@ def claimed(
     )
     early = poly[poly["law"] < 1 - TOLERANCE]
     strict, default = _by_mode(inverse)
-    at_boundary = all_hold(piecewise["middle"] == 1) and all_hold(piecewise["last"] < 1)
+    at_boundary = all_hold((piecewise["middle"] == 1) & (piecewise["last"] < 1))
     return [
         (
             "poly_decay decays during its warm-up and does not reach its rate",
-            all_hold(early["peak"] < 1 - TOLERANCE) and _lawful(early),
+            both(all_hold(early["peak"] < 1 - TOLERANCE), _lawful(early)),
         ),
         (
             "it reaches its rate where the decay waits for the warm-up",
@@ -99,9 +107,11 @@ def claimed(
         ),
         (
             "inv_poly_decay passes over its warm-up and its floor under strict only",
-            all_hold(strict["first"] == 1)
-            and all_hold(default["first"] == 0)
-            and bool(strict["last"].max() < default["last"].min()),
+            both(
+                all_hold(strict["first"] == 1),
+                all_hold(default["first"] == 0),
+                _ends_lower(strict, default),
+            ),
         ),
         (
             "min_lr of cosine_decay is a share of the rate under strict, else a rate",
@@ -110,7 +120,7 @@ def claimed(
         ("piecewise_constant keeps the old rate at a boundary step", at_boundary),
         (
             "transformer_policy rises to its peak and falls from there",
-            _lawful(transformer) and all_hold(transformer["last"] < 1),
+            both(_lawful(transformer), all_hold(transformer["last"] < 1)),
         ),
         (
             "the other policies are the same in both modes",
@@ -123,11 +133,18 @@ def claimed(
     ]
 
 
-def _lawful(peaks: pd.DataFrame) -> bool:
+def _lawful(peaks: pd.DataFrame) -> Holds:
     return all_hold(np.abs(peaks["peak"] / peaks["law"] - 1) <= TOLERANCE)
 
 
-def _ends_at_its_floor(peaks: pd.DataFrame, settings: Mapping[str, Settings]) -> bool:
+def _ends_lower(strict: pd.DataFrame, default: pd.DataFrame) -> Holds:
+    """Whether every schedule ends lower under strict than in the default."""
+    keys = ["schedule", "host"]
+    rows = strict.merge(default, on=keys, suffixes=("_strict", "_default"))
+    return all_hold(rows["last_strict"] < rows["last_default"])
+
+
+def _ends_at_its_floor(peaks: pd.DataFrame, settings: Mapping[str, Settings]) -> Holds:
     """Strict ends at min_lr times the rate, the default at min_lr."""
     floors = [settings[label].arguments["min_lr"] for label in peaks["schedule"]]
     rates = [settings[label].rate for label in peaks["schedule"]]
@@ -135,16 +152,22 @@ def _ends_at_its_floor(peaks: pd.DataFrame, settings: Mapping[str, Settings]) ->
     return all_hold(np.isclose(peaks["last"], shares, rtol=ROUNDING))
 
 
-def _same_in_both_modes(peaks: pd.DataFrame, losses: pd.DataFrame) -> bool:
+def _same_in_both_modes(peaks: pd.DataFrame, losses: pd.DataFrame) -> Holds:
     """Compare what was written and where it led, to the last digit."""
     alike = peaks[~peaks["policy"].isin(DIFFER)]
-    columns = ["schedule", "host", "peak", "first", "middle", "last", "loss"]
-    keys = ["schedule", "mode", "host"]
-    both = [
-        rows[columns].reset_index(drop=True)
-        for rows in _by_mode(alike.merge(losses, on=keys))
-    ]
-    return len(both[0]) > 0 and both[0].equals(both[1])
+    rows = alike.merge(losses, on=["schedule", "mode", "host"])
+    strict, default = _in_both_modes(rows, ["schedule", "host"])
+    columns = ["peak", "first", "middle", "last", "loss"]
+    return strict[columns].equals(default[columns]) if len(strict) else None
+
+
+def _in_both_modes(
+    rows: pd.DataFrame, keys: list[str]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the rows of the schedules that ran in both modes, in one order."""
+    strict, default = (of.set_index(keys).sort_index() for of in _by_mode(rows))
+    common = strict.index.intersection(default.index)
+    return strict.loc[common], default.loc[common]
 
 
 def _by_mode(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -155,38 +178,58 @@ def _by_mode(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def _answer(made: Mapping[str, pd.DataFrame]) -> str:
-    peaks, losses = (first_host(made[name]) for name in ("peaks", "losses"))
-    early = peaks[peaks["law"] < 1 - TOLERANCE].iloc[0]
-    rows = losses[losses["mode"] == "default"].sort_values("loss")
-    low, high = rows.iloc[0], rows.iloc[-1]
+    clauses = [*_of_rates(made["peaks"]), *_of_losses(made["losses"])]
     hosts = made["hosts"]
-    apart = f"; two hosts' rates are at most {hosts['rate'].max():.0e} apart"
-    return (
-        f"poly_decay that decays from the first step peaks at {early['peak']:.2f} of "
-        f"its rate (law: {early['law']:.2f}); strict and default differ under "
-        f"{_differing(peaks)}; with the same budget held-out losses "
-        f"end between {low['loss']:.3f} ({low['schedule']}) and {high['loss']:.3f} "
-        f"({high['schedule']}){apart if len(hosts) else ''}."
-    )
+    if len(hosts):
+        gap = f"{hosts['rate'].max():.0e}"
+        clauses.append(f"two hosts' rates are at most {gap} apart")
+    return f"{'; '.join(clauses) or NO_ANSWER}."
+
+
+def _of_rates(peaks: pd.DataFrame) -> Iterator[str]:
+    """Quote the peak that warm-up lowers, and name what differs under strict."""
+    first = first_host(peaks)
+    early = first[first["law"] < 1 - TOLERANCE]
+    if len(early):
+        peak, law = early["peak"].iloc[0], early["law"].iloc[0]
+        yield (
+            f"poly_decay that decays from the first step peaks at {peak:.2f} of its "
+            f"rate (law: {law:.2f})"
+        )
+    if set(first["mode"]) == {"strict", "default"}:
+        yield f"strict and default differ under {_differing(first)}"
+
+
+def _of_losses(losses: pd.DataFrame) -> Iterator[str]:
+    """Quote the lowest and the highest loss of the default, or else of strict."""
+    first = first_host(losses)
+    for mode in ("default", "strict"):
+        rows = first[first["mode"] == mode].sort_values("loss")
+        if len(rows):
+            low, high = rows.iloc[0], rows.iloc[-1]
+            yield (
+                "with the same budget held-out losses end between "
+                f"{low['loss']:.3f} ({low['schedule']}) and {high['loss']:.3f} "
+                f"({high['schedule']})"
+            )
+            return
 
 
 def _differing(peaks: pd.DataFrame) -> str:
     """Name the schedules whose rates are others under strict."""
     columns = ["peak", "first", "middle", "last"]
-    strict, default = (rows.set_index("schedule") for rows in _by_mode(peaks))
+    strict, default = _in_both_modes(peaks, ["schedule"])
     other = (strict[columns] != default[columns]).any(axis=1)
     return " and ".join(other.index[other]) or "none"
 
 
 def _small_print(
     made: Mapping[str, pd.DataFrame],
-    claims: Sequence[tuple[str, bool]],
+    claims: Sequence[Claim],
     settings: Mapping[str, Settings],
 ) -> list[str]:
     first = next(iter(settings.values()))
-    sentences = [
-        f"{'Holds' if holds else 'Does not hold'}: {claim}." for claim, holds in claims
-    ]
+    sentences = listed(claims)
     sentences.append(
         f"Every schedule is given the rate {first.rate:g} for {first.steps} steps of "
         "SGD; none was tuned, so the losses rank these settings and not the policies."

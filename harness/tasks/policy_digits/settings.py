@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from harness.tasks.settings import require, require_counts, require_spread, spread
+from harness.tasks.settings import (
+    require,
+    require_counts,
+    require_label,
+    require_spread,
+    spread,
+)
 from lockstep.spec.errors import unknown_name
 from lockstep.spec.lr_policies import find
 
@@ -44,8 +50,9 @@ class Settings:
             raise unknown_name("mode", self.mode, MODES)
         require_counts(self, "steps", "checkpoints", "batch")
         require_spread(self.checkpoints, self.steps)
-        label = self.schedule.get("label")
-        require(isinstance(label, str), "schedule.label", "a text", label)
+        table = isinstance(self.schedule, Mapping)
+        require(table, "schedule", "a table with label and policy", self.schedule)
+        require_label("schedule.label", self.schedule.get("label"))
         find(self.policy).check(self.arguments, strict=False)
 
     @property
@@ -65,8 +72,10 @@ class Settings:
         for name, value in self.schedule.items():
             if name not in ("label", "policy"):
                 given[name] = self._steps(value) if name in IN_STEPS else value
-        if self.policy == "transformer_policy" and "coefficient" not in given:
-            given["coefficient"] = (given["d_model"] * given["warmup_steps"]) ** 0.5
+        named = {"d_model", "warmup_steps"} <= given.keys() - {"coefficient"}
+        if self.policy == "transformer_policy" and named:
+            own = (given["d_model"] * given["warmup_steps"]) ** 0.5
+            given.setdefault("coefficient", own)
         return find(self.policy).bind(given)
 
     def _steps(self, shares: Any) -> Any:

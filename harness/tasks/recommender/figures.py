@@ -32,7 +32,8 @@ RANKS = {"hits": "hits@10 of 101", "loss": "held-out loss (nats)"}
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
     """Yield what there is to draw, in reading order."""
-    yield _cost(finding)
+    if len(finding.tables["cost"]):
+        yield _cost(finding)
     yield _promise(finding)
     yield _norms(finding)
     yield _ranks(finding)
@@ -85,10 +86,15 @@ def _promise(finding: Finding) -> Drawing:
     curves = _chosen(finding, HIGHEST)
     end = finding.tables["promise"]
     clipped = end[end["limit"] == "clip"]
+    title = "The highest norm of rows over the limit"
+    if len(clipped):
+        title = (
+            f"Clipped, rows just named keep to {quoted(clipped['named'], '.4f')} times "
+            f"the limit, others reach {quoted(clipped['served'], '.1f')}"
+        )
     return Drawing(
         "promise",
-        f"Clipped, rows just named keep to {quoted(clipped['named'], '.4f')} times the "
-        f"limit, others reach {quoted(clipped['served'], '.1f')}",
+        title,
         alt="Highest norm over the limit, over the steps: of rows that a step has just "
         "named, of all rows as they are stored and as they are used.",
         caption="The highest norm of an item's row over the limit (1 in the picture): "
@@ -115,9 +121,12 @@ def _norms(finding: Finding) -> Drawing:
     frequent, rare = (
         quoted(last[last["what"] == what]["median"], ".1f") for what in GROUPS
     )
+    title = (
+        f"Without a limit frequent items end at norm {frequent}, rare ones at {rare}"
+    )
     return Drawing(
         "norms",
-        f"Without a limit frequent items end at norm {frequent}, rare ones at {rare}",
+        title if frequent else "The norms of frequent and of rare items",
         alt="Median norm of the rows of frequent and of rare items over the steps, for "
         "the three ways to limit norms.",
         caption="Median norm of the rows of the most popular tenth and of the least "

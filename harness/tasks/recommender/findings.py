@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from harness.claims import NO_ANSWER
 from harness.finding import Judgement
 from harness.record import Record
 from harness.stats import bootstrap, median
@@ -23,7 +24,10 @@ from harness.tasks.embeddings.rows import OVER
 from harness.tasks.embeddings.settings import LIMITS
 from harness.tasks.recommender.settings import Settings
 
-__all__ = ["judge", "match"]
+__all__ = ["APART", "judge", "match"]
+
+APART = ("optimizer.name", "limit")
+"""The settings by which the tables tell runs apart."""
 
 SERIES = (
     "loss",
@@ -49,13 +53,17 @@ def judge(records: Sequence[Record]) -> Judgement:
     }
     made = {"claims": claims(made), **made, "curves": curves(of, SERIES)}
     made["hosts"] = hosts(of, "loss")
-    held = made["claims"]
-    verdict = "partly"
-    if (held["holds"] == held["cases"]).all():
-        verdict = "reproduced"
-    elif not held["holds"].any():
-        verdict = "not supported"
+    verdict = _verdict(made["claims"])
     return Judgement(_answer(made), verdict, made, list(_small_print(made, of[0])))
+
+
+def _verdict(claims: pd.DataFrame) -> str:
+    judged = claims[claims["cases"] > 0]
+    if judged.empty:
+        return "not judged"
+    if (judged["holds"] == judged["cases"]).all():
+        return "reproduced" if len(judged) == len(claims) else "reproduced where judged"
+    return "partly" if judged["holds"].any() else "not supported"
 
 
 def match(
@@ -85,7 +93,8 @@ def cost(of: Sequence[Cell]) -> pd.DataFrame:
                 numbers = bootstrap(median, mine / other).columns("estimate")
                 taken = 1e6 * float(np.median(mine))
                 rows.append({"what": what, **labels, **numbers, "microseconds": taken})
-    return pd.DataFrame(rows)
+    numbered = ["against", "estimate", "low", "high", "microseconds"]
+    return pd.DataFrame(rows, columns=["what", *of[0].labels, *numbered])
 
 
 def promise(of: Sequence[Cell]) -> pd.DataFrame:
@@ -113,11 +122,9 @@ def claims(made: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """In how many cases, an optimizer on a host, each of the three claims holds."""
     lookups = _ratio(made["cost"], "lookup", "lookup", "clip")
     steps = _ratio(made["cost"], "step", "clip", "lookup")
-    clipped, looked = (
-        made["promise"][made["promise"]["limit"] == limit].reset_index(drop=True)
-        for limit in ("clip", "lookup")
-    )
-    fewer = (clipped["served"] > OVER) & (looked["served"] <= OVER)
+    clipped, looked = (_rows(made["promise"], limit) for limit in ("clip", "lookup"))
+    cases = clipped.merge(looked, on=["optimizer", "host"], suffixes=("", "_looked"))
+    fewer = (cases["served"] > OVER) & (cases["served_looked"] <= OVER)
     held = {
         "cheaper at serving time": lookups["low"] > 1,
         "more expensive training": steps["low"] > 1,
@@ -135,20 +142,34 @@ def _answer(made: Mapping[str, pd.DataFrame]) -> str:
     lookups = _ratio(made["cost"], "lookup", "lookup", "clip")["estimate"]
     steps = _ratio(made["cost"], "step", "clip", "lookup")["estimate"]
     clipped, looked = (_rows(made["promise"], limit) for limit in ("clip", "lookup"))
-    return (
-        "To normalise in the lookup takes "
-        f"{quoted(lookups, '.1f')} times as long at serving as to read rows that were "
-        f"clipped after the step; a training step that clips takes "
-        f"{quoted(steps)} times as long as one that normalises; and clipping holds "
-        f"rows that a step names to {quoted(clipped['named'], '.4f')} of the limit but "
-        f"leaves {_percent(clipped['above'])} of all rows above it, where the lookup "
-        f"hands out {_percent(looked['above'])}."
-    )
+    clauses = []
+    if len(lookups):
+        clauses.append(
+            f"to normalise in the lookup takes {quoted(lookups, '.1f')} times as long "
+            "at serving as to read rows that were clipped after the step"
+        )
+    if len(steps):
+        times = f"{quoted(steps)} times as long as one that normalises"
+        clauses.append(f"a training step that clips takes {times}")
+    if len(clipped):
+        named = f"{quoted(clipped['named'], '.4f')} of the limit"
+        clauses.append(
+            f"clipping holds rows that a step names to {named} but leaves "
+            f"{_percent(clipped['above'])} of all rows above it"
+        )
+    if len(looked):
+        above = _percent(looked["above"])
+        clauses.append(f"the lookup hands out {above} of all rows above the limit")
+    text = "; ".join(clauses) or NO_ANSWER
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _small_print(made: Mapping[str, pd.DataFrame], cell: Cell) -> Iterator[str]:
     for _, row in made["claims"].iterrows():
-        yield f"“{row['claim']}”: in {row['holds']} of {row['cases']} cases."
+        if row["cases"]:
+            yield f"“{row['claim']}”: in {row['holds']} of {row['cases']} cases."
+        else:
+            yield f"“{row['claim']}”: not judged, for want of runs."
     yield (
         "The three claims are those of the documentation of tf.contrib.opt, about "
         "clipping after the step as against normalising in the lookup. A time ratio "
@@ -163,11 +184,12 @@ def _small_print(made: Mapping[str, pd.DataFrame], cell: Cell) -> Iterator[str]:
         "lookup. Another machine gives other times."
     )
     against = [_ratio(made["cost"], "step", limit, "none") for limit in LIMITS[1:]]
-    yield (
-        "Over the step without a limit: clipping takes "
-        f"{quoted(against[0]['estimate'])} times as long, normalising "
-        f"{quoted(against[1]['estimate'])} times."
-    )
+    if all(map(len, against)):
+        yield (
+            "Over the step without a limit: clipping takes "
+            f"{quoted(against[0]['estimate'])} times as long, normalising "
+            f"{quoted(against[1]['estimate'])} times."
+        )
     yield from _above(made["promise"])
     yield from _changes(made["effect"])
     if len(made["hosts"]):
@@ -203,10 +225,12 @@ def _changes(effect: pd.DataFrame) -> Iterator[str]:
     for limit, words in (("none", "Without a limit"), ("lookup", "Normalised")):
         rows = effect[(effect["limit"] == limit) & (effect["what"] == "hits")]
         lower, higher = (rows["high"] < 0).sum(), (rows["low"] > 0).sum()
-        yield (
-            f"{words}, hits@10 differ by {quoted(rows['estimate'], '.3f')} from rows "
-            f"clipped: lower in {lower} and higher in {higher} of {len(rows)} cases."
-        )
+        if len(rows):
+            yield (
+                f"{words}, hits@10 differ by {quoted(rows['estimate'], '.3f')} from "
+                f"rows clipped: lower in {lower} and higher in {higher} of "
+                f"{len(rows)} cases."
+            )
 
 
 def _ratio(cost: pd.DataFrame, what: str, limit: str, against: str) -> pd.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from harness.tasks.embeddings.settings import EmbeddingSettings
+from harness.tasks.settings import require
 
 __all__ = ["GROUPS", "Settings"]
 
@@ -24,3 +25,8 @@ class Settings(EmbeddingSettings):
     users: int
     items: int
     timings: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # The most popular tenth must be at least one item.
+        require(self.items >= 10, "items", "at least 10", self.items)

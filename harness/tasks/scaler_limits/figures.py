@@ -32,14 +32,17 @@ PEERS = {"pytorch": "--", "tf": ":"}
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield the one figure: a panel a situation."""
+    """Yield the one figure: a panel a situation; none if no scale moves in any."""
     table = finding.tables["trajectories"]
+    situations = list(dict.fromkeys(table["situation"]))
+    if not situations:
+        return
 
     def paint(canvas: Canvas, theme: Theme) -> None:
-        panels = canvas.subplots(1, len(TITLES), sharey=True)
-        for panel, (situation, title) in zip(panels, TITLES.items(), strict=True):
+        panels = canvas.subplots(1, len(situations), sharey=True, squeeze=False)[0]
+        for panel, situation in zip(panels, situations, strict=True):
             _panel(panel, theme, table[table["situation"] == situation])
-            panel.set_title(title)
+            panel.set_title(TITLES[situation])
         panels[0].set_ylabel("loss scale")
         panels[0].set_yticks(list(TICKS), list(TICKS.values()))
         _legend(canvas, theme, table)
@@ -60,9 +63,11 @@ def _message(overflow: pd.DataFrame) -> str:
     """Say whose scale falls to 0, and what becomes of their weights."""
     lost = overflow[overflow["scale"] == 0]
     names = " and ".join(dict.fromkeys(map(_short, lost["scaler"])))
+    if not len(overflow):
+        return "The loss scale while it grows at every step"
     if not names:
         return "No scale falls to 0"
-    ending = "" if lost["finite"].any() else ", then their weights are NaN"
+    ending = "" if (lost["finite"] == 1).any() else ", then their weights are NaN"
     return f"{names} fall to 0{ending}"
 
 
@@ -82,7 +87,8 @@ def _panel(panel: Axes, theme: Theme, table: pd.DataFrame) -> None:
                 run["step"][at], heights[at], marker, color=colour, ms=7, zorder=5
             )
     shaded = table[table["after"]]["step"]
-    panel.axvspan(shaded.min(), shaded.max(), color=theme.faint, alpha=0.2, lw=0)
+    if len(shaded):
+        panel.axvspan(shaded.min(), shaded.max(), color=theme.faint, alpha=0.2, lw=0)
     panel.set_xlabel("step")
 
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from harness.claims import NO_ANSWER, Claim, Holds, all_hold, both, listed, verdict_of
 from harness.finding import Judgement
 from harness.record import Record
-from harness.tables import all_hold
 from harness.tasks.scaler_limits import tables
 from harness.tasks.scaler_limits.batches import NAMES
 from harness.tasks.scaler_limits.settings import Settings
 
-__all__ = ["claimed", "judge", "match"]
+__all__ = ["APART", "claimed", "judge", "match"]
+
+APART = ("situation", "subject")
+"""The settings by which the tables tell runs apart."""
 
 KEYS = ["scaler", "host"]
 MUST_MATCH = {
@@ -38,20 +41,14 @@ def judge(records: Sequence[Record]) -> Judgement:
         "clipping": tables.clipping(clipping),
         "trajectories": tables.trajectories([*overflow, *zeros]),
     }
-    peers = {run.scaler for run in overflow if run.is_peer}
-    claims = claimed(made, peers)
-    verdict = "not supported"
-    if claims[0][1]:
-        verdict = "reproduced" if all(holds for _, holds in claims) else "partly"
-    settings = overflow[0].settings
-    small_print = [
-        f"{'Holds' if holds else 'Does not hold'}: {claim}." for claim, holds in claims
-    ]
+    every = [*overflow, *zeros, *clipping]
+    peers = {run.scaler for run in every if run.is_peer}
+    claims, settings = claimed(made, peers), every[0].settings
     return Judgement(
         answer=_answer(made, settings, peers),
-        verdict=verdict,
+        verdict=verdict_of(claims),
         tables=made,
-        small_print=[*small_print, *_notes(settings)],
+        small_print=[*listed(claims), *_notes(settings)],
     )
 
 
@@ -77,61 +74,81 @@ def _same(row: Mapping[Any, Any], columns: Sequence[str]) -> bool:
 # -- claims ----------------------------------------------------------------------------
 
 
-def claimed(
-    made: Mapping[str, pd.DataFrame], peers: set[str]
-) -> list[tuple[str, bool]]:
+def claimed(made: Mapping[str, pd.DataFrame], peers: set[str]) -> list[Claim]:
     """Return each claim with whether it holds on every host; the first is the main."""
-    overflow, zeros, clipping = (
-        _split(made[name], peers) for name in ("overflow", "zeros", "clipping")
+    (ours, theirs), zeros = (
+        _split(made[name], peers) for name in ("overflow", "zeros")
     )
-    ours, theirs = overflow
-    raised = ours["said"] == tables.ERROR
-    heard = _split(made["sentences"], peers)[0]["sentence"]
-    quiet, bad = NAMES
-    going_on = ours[~raised]
-    unfloored = (theirs["scale"] == 0) & (theirs["said"] == tables.NOTHING)
-    stuck = np.isinf(zeros[1]["scale"]) & zeros[1]["applied_again"].isna()
+    heard = _split(made["sentences"], peers)[0]["sentence"].astype(str)
     return [
         (
             "Lockstep's scale stays above 0 while all steps overflow, no bit changes, "
             "and the first finite step is applied and right",
-            all_hold(ours["scale"] > 0)
-            and all_hold(ours["kept"])
-            and all_hold(going_on["applied_again"] == 1)
-            and all_hold(going_on["right"]),
+            _survives(ours),
         ),
         (
             "it says so and names the tensor that overflows and no other, by an error "
             "if it was asked to",
-            all_hold(heard.str.contains(bad))
-            and not heard.str.contains(quiet).any()
-            and all_hold(raised == (ours["scaler"] == "Lockstep, raise")),
+            _names_the_tensor(ours, heard),
         ),
         (
             "its scale stays finite while it only grows, and no step is wrong",
-            all_hold(np.isfinite(zeros[0]["scale"]))
-            and all_hold(zeros[0]["wrong"] == 0),
+            all_hold(np.isfinite(_scale(zeros[0])) & (zeros[0]["wrong"] == 0)),
         ),
         (
             "the peers, too, change no bit while all steps overflow",
             all_hold(theirs["kept"]),
         ),
-        ("the peers' scale reaches 0, and nothing is said", all_hold(unfloored)),
+        (
+            "the peers' scale reaches 0, and nothing is said",
+            all_hold((theirs["scale"] == 0) & (theirs["said"] == tables.NOTHING)),
+        ),
         (
             "the first finite step then makes their weights NaN",
-            all_hold(theirs["applied_again"] == 1) and not theirs["finite"].any(),
+            all_hold((theirs["applied_again"] == 1) & (theirs["finite"] == 0)),
         ),
         (
             "a peer's scale grows to inf, and no step is applied again",
-            bool(stuck.any()),
+            _some_get_stuck(zeros[1]),
         ),
         (
             "a clip leads to the same bits at both scales, in every scaler",
-            all_hold(pd.concat(clipping)["unequal"] == 0)
-            and all_hold(pd.concat(clipping)["right"] == pd.concat(clipping)["steps"])
-            and all_hold(pd.concat(clipping)["longer"] > 0),
+            _clips_alike(made["clipping"]),
         ),
     ]
+
+
+def _survives(ours: pd.DataFrame) -> Holds:
+    going_on = ours[ours["said"] != tables.ERROR]
+    kept = all_hold((ours["scale"] > 0) & (ours["kept"] == 1))
+    return both(
+        kept,
+        all_hold((going_on["applied_again"] == 1) & (going_on["right"] == 1)),
+    )
+
+
+def _names_the_tensor(ours: pd.DataFrame, heard: pd.Series) -> Holds:
+    quiet, bad = NAMES
+    raised = ours["said"] == tables.ERROR
+    return both(
+        all_hold(heard.str.contains(bad) & ~heard.str.contains(quiet)),
+        all_hold(raised == (ours["scaler"] == "Lockstep, raise")),
+    )
+
+
+def _some_get_stuck(theirs: pd.DataFrame) -> Holds:
+    stuck = np.isinf(_scale(theirs)) & theirs["applied_again"].isna()
+    return bool(stuck.any()) if len(theirs) else None
+
+
+def _clips_alike(clipping: pd.DataFrame) -> Holds:
+    right = clipping["right"] == clipping["steps"]
+    tried = clipping["longer"] > 0
+    return all_hold((clipping["unequal"] == 0) & right & tried)
+
+
+def _scale(table: pd.DataFrame) -> pd.Series:
+    return table["scale"].astype(float)
 
 
 def _split(table: pd.DataFrame, peers: set[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -145,26 +162,49 @@ def _split(table: pd.DataFrame, peers: set[str]) -> tuple[pd.DataFrame, pd.DataF
 def _answer(
     made: Mapping[str, pd.DataFrame], settings: Settings, peers: set[str]
 ) -> str:
-    overflow, zeros, clipping = (
-        made[name] for name in ("overflow", "zeros", "clipping")
-    )
-    went_on = overflow[overflow["said"] != tables.ERROR]
+    clauses = [
+        *_after_overflows(made["overflow"], settings, peers),
+        *_after_growth(made["zeros"], settings, peers),
+        *_after_clips(made["clipping"], settings, peers),
+    ]
+    text = "; ".join(clauses) or NO_ANSWER
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _after_overflows(
+    table: pd.DataFrame, settings: Settings, peers: set[str]
+) -> Iterator[str]:
+    went_on = table[table["said"] != tables.ERROR]
+    finite = went_on["finite"] == 1
     endings = {
-        "trains on under": went_on[(went_on["right"] == 1) & went_on["finite"]],
-        "makes the weights NaN under": went_on[~went_on["finite"]],
+        "trains on under": went_on[(went_on["right"] == 1) & finite],
+        "makes the weights NaN under": went_on[~finite],
     }
+    if said := _said(endings, peers):
+        steps = f"after {settings.overflows} overflowing steps"
+        yield f"{steps} the next finite one {said}"
+
+
+def _after_growth(
+    table: pd.DataFrame, settings: Settings, peers: set[str]
+) -> Iterator[str]:
     after = {
-        "at inf under": zeros[np.isinf(zeros["scale"])],
-        "at one that makes wrong steps under": zeros[zeros["wrong"] > 0],
+        "at inf under": table[np.isinf(_scale(table))],
+        "at one that makes wrong steps under": table[table["wrong"] > 0],
     }
-    unequal = _named(clipping[clipping["unequal"] > 0], peers)
-    same = f"are the same bits at scales 1 and {settings.large:g}"
-    return (
-        f"After {settings.overflows} overflowing steps the next finite one "
-        f"{_said(endings, peers)}; {settings.zeros} steps of growth leave the scale "
-        f"{_said(after, peers) or 'finite'}; clipped updates {same} "
-        f"{f'but under {unequal}' if unequal else 'under all of them'}."
-    )
+    if len(table):
+        left = _said(after, peers) or "finite"
+        yield f"{settings.zeros} steps of growth leave the scale {left}"
+
+
+def _after_clips(
+    table: pd.DataFrame, settings: Settings, peers: set[str]
+) -> Iterator[str]:
+    unequal = _named(table[table["unequal"] > 0], peers)
+    where = f"but under {unequal}" if unequal else "under all of them"
+    if len(table):
+        same = f"are the same bits at scales 1 and {settings.large:g}"
+        yield f"clipped updates {same} {where}"
 
 
 def _said(rows: Mapping[str, pd.DataFrame], peers: set[str]) -> str:

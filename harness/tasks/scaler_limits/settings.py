@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.tasks.settings import require, require_counts
+from harness.tasks.settings import require_counts, require_number
 from lockstep.spec.errors import unknown_name
 
 __all__ = ["ON_DEVICE", "PEER", "RAISES", "SITUATIONS", "SUBJECTS", "WARNS", "Settings"]
@@ -56,9 +56,7 @@ class Settings:
         if self.subject not in SUBJECTS:
             raise unknown_name("subject", self.subject, SUBJECTS)
         require_counts(self, "before", "overflows", "zeros", "after", "asked_every")
-        for name in ("initial", "rate", "momentum", "clip_norm", "large"):
-            value = getattr(self, name)
-            require(value > 0, name, "a number > 0", value)
+        require_number(self, "initial", "rate", "momentum", "clip_norm", "large")
 
     @property
     def limit(self) -> int:

@@ -30,6 +30,8 @@ __all__ = [
 
 NOTHING, WARNING, ERROR = "nothing", "warning", "error"
 
+LABELS = ("scaler", "host")
+
 NAMES = {
     ("pytorch", ON_DEVICE): "Lockstep, capturable",
     ("pytorch", PEER): "torch.amp.GradScaler",
@@ -132,7 +134,8 @@ def overflow(runs: Sequence[Observed]) -> pd.DataFrame:
             "said": run.said,
         }
         rows.append(row)
-    return pd.DataFrame(rows)
+    columns = ["scale", "kept", "applied_again", "right", "finite", "said"]
+    return _frame(rows, columns)
 
 
 def sentences(runs: Sequence[Observed]) -> pd.DataFrame:
@@ -145,7 +148,7 @@ def sentences(runs: Sequence[Observed]) -> pd.DataFrame:
         }
         for run in runs
     ]
-    return pd.DataFrame(rows)
+    return _frame(rows, ["step", "sentence"])
 
 
 def zeros(runs: Sequence[Observed]) -> pd.DataFrame:
@@ -166,7 +169,8 @@ def zeros(runs: Sequence[Observed]) -> pd.DataFrame:
             "left_out": int((applied == 0).sum()),
         }
         rows.append(row)
-    return pd.DataFrame(rows)
+    columns = ["scale", "skipped", "applied_again", "wrong", "left_out"]
+    return _frame(rows, columns)
 
 
 def clipping(runs: Sequence[Observed]) -> pd.DataFrame:
@@ -185,7 +189,7 @@ def clipping(runs: Sequence[Observed]) -> pd.DataFrame:
             "unequal": int(sum(series["unequal"])),
         }
         rows.append(row)
-    return pd.DataFrame(rows)
+    return _frame(rows, ["steps", "longer", "right", "unequal"])
 
 
 def trajectories(runs: Sequence[Observed]) -> pd.DataFrame:
@@ -206,4 +210,12 @@ def trajectories(runs: Sequence[Observed]) -> pd.DataFrame:
         }
         labels = {"situation": run.settings.situation, **run.labels}
         frames.append(pd.DataFrame({**labels, "peer": run.is_peer, **columns}))
+    if not frames:
+        names = ("step", "scale", "after", "told", "finite")
+        return pd.DataFrame(columns=["situation", *LABELS, "peer", *names])
     return pd.concat(frames, ignore_index=True)
+
+
+def _frame(rows: Sequence[dict[str, object]], columns: Sequence[str]) -> pd.DataFrame:
+    """Return rows as a table; it has its columns without a row as well."""
+    return pd.DataFrame(rows, columns=[*LABELS, *columns])

@@ -9,21 +9,22 @@ from matplotlib.figure import Figure as Canvas
 from harness.finding import Finding
 from harness.plot import Drawing
 from harness.style import WIDTH, Theme
+from harness.tasks.throughput.tables import first_net
 
 __all__ = ["drawings"]
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield what there is to draw: nothing without a run on a GPU."""
-    if "rates" in finding.tables:
+    """Yield what there is to draw: nothing without runs of fp32 on a GPU."""
+    if "rates" in finding.tables and finding.tables["rates"]["speedup"].notna().any():
         yield rates(finding)
 
 
 def rates(finding: Finding) -> Drawing:
     """A bar a mode: examples a second over those of float32."""
-    whole = finding.tables["rates"]
-    table = whole[whole["device"] == whole["device"].iloc[0]]
-    best = table.loc[table["speedup"].idxmax()]
+    measured = finding.tables["rates"].dropna(subset=["speedup"])
+    table = first_net(measured)
+    best = table.sort_values("speedup").iloc[-1]
 
     def paint(canvas: Canvas, theme: Theme) -> None:
         axes = canvas.subplots()

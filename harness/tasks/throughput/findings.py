@@ -12,7 +12,10 @@ from harness.stats import Interval, overlap
 from harness.tasks.throughput import tables
 from harness.tasks.throughput.settings import MODES
 
-__all__ = ["judge", "match"]
+__all__ = ["APART", "judge", "match"]
+
+APART = ("mode", "depth", "width", "batch")
+"""The settings by which the tables tell runs apart."""
 
 CLAIMED = 1.5
 """OpenSeq2Seq: 1.5 to 3 times less training time in mixed precision."""
@@ -29,11 +32,11 @@ def judge(records: Sequence[Record]) -> Judgement:
     if not usable:
         return Judgement(NOTHING, "", {}, _small_print())
     table = tables.rates(usable)
-    halves = table[table["mode"].str.endswith("fp16")]
-    verdict = "not supported"
-    if (halves["speedup_low"] >= CLAIMED).any():
+    halves = table[table["mode"].str.endswith("fp16")]["speedup_low"].dropna()
+    verdict = "not supported" if len(halves) else "not judged"
+    if (halves >= CLAIMED).any():
         verdict = "partly"
-    if len(halves) and (halves["speedup_low"] >= CLAIMED).all():
+    if len(halves) and (halves >= CLAIMED).all():
         verdict = "reproduced"
     return Judgement(_answer(table), verdict, {"rates": table}, _small_print())
 
@@ -61,14 +64,16 @@ def _rate(row: pd.Series, whose: str) -> Interval:
 
 
 def _answer(table: pd.DataFrame) -> str:
-    first = table[table["device"] == table["device"].iloc[0]]
+    first = tables.first_net(table)
+    base = first[first["mode"] == "fp32"]["rate"].tolist()
+    where = f"On {first['device'].iloc[0]} ({first['net'].iloc[0]})"
+    if not base:
+        parts = [f"{row['mode']} {row['rate']:,.0f}" for _, row in first.iterrows()]
+        return f"{where}, examples a second: {', '.join(parts)}."
     others = first[first["mode"] != "fp32"]
     parts = [f"{row['mode']} {row['speedup']:.2f}" for _, row in others.iterrows()]
-    return (
-        f"On {first['device'].iloc[0]} ({first['net'].iloc[0]}) float32 trains "
-        f"{first[first['mode'] == 'fp32']['rate'].iloc[0]:,.0f} examples a second; "
-        f"times as many: {', '.join(parts)}."
-    )
+    faster = f"; times as many: {', '.join(parts)}" if parts else ""
+    return f"{where} float32 trains {base[0]:,.0f} examples a second{faster}."
 
 
 def _small_print() -> list[str]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from harness.record import Record
 from harness.stats import bootstrap, median
 
-__all__ = ["on_gpus", "rates"]
+__all__ = ["first_net", "on_gpus", "rates"]
+
+SPEEDUP = ("speedup", "speedup_low", "speedup_high")
 
 
 def on_gpus(records: Sequence[Record]) -> list[Record]:
@@ -40,8 +43,17 @@ def rates(records: Sequence[Record]) -> pd.DataFrame:
         seeds = sorted(set(found) & set(base))
         row: dict[str, Any] = {"mode": mode, "device": name, "net": size}
         row |= bootstrap(median, list(found.values())).named("rate")
+        row |= dict.fromkeys(SPEEDUP, np.nan)
         if seeds:
             pairs = [found[seed] / base[seed] for seed in seeds]
             row |= bootstrap(median, pairs).named("speedup")
         rows.append({**row, "seeds": len(found)})
     return pd.DataFrame(rows)
+
+
+def first_net(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the device and net that are named first."""
+    first = table.iloc[0]
+    same = (table["device"] == first["device"]) & (table["net"] == first["net"])
+    rows: pd.DataFrame = table[same]
+    return rows

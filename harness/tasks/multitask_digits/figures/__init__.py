@@ -16,8 +16,10 @@ __all__ = ["drawings"]
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
     """Yield what there is to draw, in reading order."""
-    yield movement(finding)
-    yield state(finding)
+    if len(finding.tables["movement"]):
+        yield movement(finding)
+    if len(finding.tables["state"]):
+        yield state(finding)
     yield losses(finding)
     if len(finding.tables["hosts"]):
         yield hosts(finding)

@@ -61,8 +61,6 @@ def hosts(finding: Finding) -> Drawing:
 def _title(table: pd.DataFrame) -> str:
     """Say how far runs are apart at the first measurement and at the worst one."""
     steps = table[table["step"] > 0].groupby("step")["median"].max()
-    return (
-        f"{table['against'].iloc[0]} and {table['host'].iloc[0]} on the same seeds: "
-        f"median difference {steps.iloc[0]:.0e} at step {steps.index[0]}, later "
-        f"up to {steps.max():.0e}"
-    )
+    pair = f"{table['against'].iloc[0]} and {table['host'].iloc[0]}, same seeds"
+    first = f"{steps.iloc[0]:.0e} at step {steps.index[0]}"
+    return f"{pair}: apart by {first}, later by up to {steps.max():.0e}"

@@ -77,6 +77,8 @@ def losses(finding: Finding) -> Drawing:
 
 
 def _title(table: pd.DataFrame) -> str:
+    if table.empty:
+        return "Held-out losses over the training steps"
     last = rarest(table)
     last = last[last["host"] == last["host"].iloc[0]]
     lower, higher = (last["ratio_low"] > 1).sum(), (last["ratio_high"] < 1).sum()

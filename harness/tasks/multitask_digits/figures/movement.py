@@ -40,7 +40,8 @@ def movement(finding: Finding) -> Drawing:
             panel.set_xlabel("probability p of presence")
         log_axis(panels[0], "y", [0.5, 1, 2, 5, 10], "×")
         panels[0].set_ylabel("movement per informative step\n(1 = always present)")
-        _label(panels[names.index(_worst(table)["optimizer"])], laws, table, theme)
+        for worst in _worst(table):
+            _label(panels[names.index(worst)], laws[laws["optimizer"] == worst], theme)
         limit = Line2D([], [], color=theme.ink, lw=THIN, label="law of long runs")
         legend(canvas, theme, table["wrapper"], table["host"], [limit])
 
@@ -62,23 +63,25 @@ def movement(finding: Finding) -> Drawing:
 
 
 def _title(table: pd.DataFrame) -> str:
-    fed, kept = _worst(table), rarest(table)
-    kept = kept[
-        (kept["wrapper"] == "default") & (kept["optimizer"] == fed["optimizer"])
-    ]
-    text = (
-        f"Fed zeros, {fed['optimizer']} moves {fed['measured']:.1f} times as far at "
-        f"p = {fed['presence']:g}"
-    )
-    if kept.empty:
-        return text
-    return f"{text}; with the wrapper {kept['measured'].iloc[0]:.1f} times"
+    """Quote the optimizer that zeros move furthest, without and with the wrapper."""
+    parts = []
+    for worst in _worst(table):
+        of = rarest(table[table["optimizer"] == worst]).sort_values("measured")
+        fed, kept = (of[of["wrapper"] == name] for name in ("none", "default"))
+        parts.append(
+            f"Fed zeros, {worst} moves {fed['measured'].iloc[-1]:.1f} times as far at "
+            f"p = {fed['presence'].iloc[-1]:g}"
+        )
+        if len(kept):
+            parts.append(f"with the wrapper {kept['measured'].iloc[0]:.1f} times")
+    return "; ".join(parts) or "Movement per informative step with the wrapper"
 
 
-def _worst(table: pd.DataFrame) -> pd.Series:
-    """Return the row in which zeros have most effect."""
+def _worst(table: pd.DataFrame) -> list[str]:
+    """Return the optimizer in which zeros have most effect; none if none are fed."""
     fed = rarest(table)
-    return fed[fed["wrapper"] == "none"].sort_values("measured").iloc[-1]
+    fed = fed[fed["wrapper"] == "none"].sort_values("measured")
+    return [str(name) for name in fed["optimizer"].iloc[-1:]]
 
 
 def _draw_laws(panel: Axes, laws: pd.DataFrame, theme: Theme) -> None:
@@ -99,10 +102,9 @@ def _draw_measured(panel: Axes, rows: pd.DataFrame, theme: Theme) -> None:
         panel.errorbar(x, cell["measured"], yerr=[below, above], **style)
 
 
-def _label(panel: Axes, laws: pd.DataFrame, table: pd.DataFrame, theme: Theme) -> None:
+def _label(panel: Axes, laws: pd.DataFrame, theme: Theme) -> None:
     """Write the methods beside their lines, in the panel where they are far apart."""
-    of = laws[laws["optimizer"] == _worst(table)["optimizer"]]
-    for (wrapper,), rows in grouped(of, "wrapper"):
+    for (wrapper,), rows in grouped(laws.dropna(subset=["law"]), "wrapper"):
         anchor = rows.iloc[len(rows) // 3]
         above = wrapper == "none"
         panel.annotate(

@@ -59,16 +59,18 @@ def state(finding: Finding) -> Drawing:
 
 def _title(head: pd.DataFrame) -> str:
     end = head[head["absent"] == head["absent"].max()]
+    steps = end["absent"].iloc[0]
     fed, kept = (end[end["wrapper"] == wrapper] for wrapper in ("none", "default"))
-    text = (
-        f"{end['absent'].iloc[0]} absent steps leave {100 * fed['kept'].min():.2g} % "
-        f"to {100 * fed['kept'].max():.2g} % of a slot"
-    )
-    if kept.empty:
-        return text
-    low = 100 * kept["lowest"].min()
-    whole = "all" if (kept["lowest"] == 1).all() else f"{low:.2g} %"
-    return f"{text}; with the wrapper {whole} of it"
+    parts = []
+    if len(fed):
+        low, high = (100 * bound for bound in (fed["kept"].min(), fed["kept"].max()))
+        left = f"{low:.2g} % to {high:.2g} %"
+        parts.append(f"{steps} absent steps leave {left} of a slot")
+    if len(kept):
+        low = 100 * kept["lowest"].min()
+        whole = "all" if (kept["lowest"] == 1).all() else f"{low:.2g} %"
+        parts.append(f"with the wrapper {whole} of it")
+    return "; ".join(parts) or f"What {steps} absent steps leave of a slot"
 
 
 def _draw_slot(panel: Axes, rows: pd.DataFrame, theme: Theme) -> None:

@@ -1,0 +1,135 @@
+"""What a run of each task would write, made up: nothing is trained.
+
+The numbers are plausible and partly random; what a test wants to see in them it puts in
+itself. See ``synthetic`` for records of the multitask experiment that follow its laws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.declare import Run
+from harness.record import Outcome, Record
+from harness.tasks import part
+from harness.tasks.deep_digits.training import around
+from harness.tasks.embeddings.settings import LIMITS
+from harness.tasks.lost_updates.laws import share_lost
+from harness.tasks.policy_digits import laws as policy_laws
+from harness.tasks.scaler_limits.settings import PEER, RAISES
+from harness.tests.synthetic import multitask_outcome, record_of
+
+__all__ = ["made_up", "scaler_as_promised"]
+
+Generator = np.random.Generator
+
+
+def made_up(run: Run, backend: str, rng: Generator) -> Record:
+    """Return the record of a run that ended well."""
+    settings = part(run.task, "settings").Settings(**run.config)
+    return record_of(run, backend, MAKERS[run.task](settings, backend, rng))
+
+
+def scaler_as_promised(of: Any, backend: str) -> Outcome:
+    """Return what a run of ``scaler_limits`` leads to if every claim holds."""
+    if of.situation == "clipping":
+        ones = [1.0] * of.after
+        series = {"step": ones, "unequal": [0.0] * of.after, "right": ones}
+        return Outcome("ok", "", series, {"longer": 3})
+    peer, overflow = of.subject == PEER, of.situation == "overflow"
+    stops = of.subject == RAISES and overflow
+    steps = of.before + (min(100, of.limit) if stops else of.limit)
+    after = 0 if stops else of.after
+    stuck = peer and not overflow and backend == "tf"
+    scale = (0.0 if peer else 1.0) if overflow else 2.0**127
+    done = [float(not overflow)] * (steps - of.before)
+    fine = float(not peer or not overflow)
+    series = {
+        "step": [float(k + 1) for k in range(steps + after)],
+        "scale": [scale] * (steps + after),
+        "infinite": [float(stuck)] * (steps + after),
+        "applied": [1.0] * of.before + done + [float(not stuck)] * after,
+        "right": [1.0] * of.before + done + [fine * (not stuck)] * after,
+        "finite": [1.0] * steps + [fine] * after,
+    }
+    said = overflow and not peer
+    told = {"told_at": 100 if said else math.nan, "raised": of.subject == RAISES}
+    return Outcome("ok", "not finite: head" if said else "", series, told)
+
+
+def _deep(of: Any, backend: str, rng: Generator) -> Outcome:
+    points = len(of.measured_at)
+    names = ("loss", "accuracy", "scale", "skipped", "zero/weights", "zero/activations")
+    series = {name: rng.uniform(0, 1, points).tolist() for name in names}
+    series["step"] = [float(step) for step in of.measured_at]
+    summary = {name: column[-1] for name, column in series.items()}
+    summary |= around(rng.uniform(1, 9, of.steps + 1).tolist(), of.overflow)
+    if of.dtype == "float32":
+        counts = {"-28": 60, "-22": 40, "-21": 1}
+        for kind in ("weights", "activations"):
+            summary |= {f"{kind}/{name}": n for name, n in counts.items()}
+    return Outcome("ok", "", series, summary)
+
+
+def _link(of: Any, backend: str, rng: Generator) -> Outcome:
+    names = part("link_prediction", "findings").MEASURES
+    return Outcome("ok", "", _embedded(of, names, rng))
+
+
+def _recommender(of: Any, backend: str, rng: Generator) -> Outcome:
+    findings = part("recommender", "findings")
+    names = (*findings.SERIES, *findings.LEFT)
+    timed = [f"{what}/{name}" for what in ("step", "lookup") for name in LIMITS]
+    times = {f"seconds/{name}": float(rng.uniform(1, 3)) for name in timed}
+    series = _embedded(of, names, rng)
+    return Outcome("ok", "", series, times if of.limit == "clip" else {})
+
+
+def _embedded(of: Any, names: Any, rng: Generator) -> dict[str, list[float]]:
+    points = len(of.measured_at)
+    series = {name: rng.uniform(0.1, 3, points).tolist() for name in names}
+    return {"step": [float(step) for step in of.measured_at], **series}
+
+
+def _lost(of: Any, backend: str, rng: Generator) -> Outcome:
+    share = share_lost(of.ratio) if of.method == "fp16" else 0.0
+    summary = {"first": share, "lost": share, "numpy": share, "moved": 1 - share}
+    return Outcome("ok", "", {}, summary)
+
+
+def _multitask(of: Any, backend: str, rng: Generator) -> Outcome:
+    return multitask_outcome(of, float(rng.uniform(0.5, 2)), rng)
+
+
+def _policy(of: Any, backend: str, rng: Generator) -> Outcome:
+    rates = policy_laws.rates(of, np.arange(of.steps + 1.0))
+    series = {
+        "step": [float(step) for step in of.measured_at],
+        "rate": rates[of.measured_at].tolist(),
+        "loss": rng.uniform(0.1, 2, len(of.measured_at)).tolist(),
+    }
+    peak = {"peak": float(rates.max()), "peak_step": int(rates.argmax())}
+    return Outcome("ok", "", series, {"loss": series["loss"][-1], **peak})
+
+
+def _scaler(of: Any, backend: str, rng: Generator) -> Outcome:
+    return scaler_as_promised(of, backend)
+
+
+def _throughput(of: Any, backend: str, rng: Generator) -> Outcome:
+    return Outcome("ok", "", {}, {"rate": float(rng.uniform(10, 1000))})
+
+
+MAKERS: Mapping[str, Callable[[Any, str, Generator], Outcome]] = {
+    "deep_digits": _deep,
+    "link_prediction": _link,
+    "lost_updates": _lost,
+    "multitask_digits": _multitask,
+    "policy_digits": _policy,
+    "recommender": _recommender,
+    "scaler_limits": _scaler,
+    "throughput": _throughput,
+}
