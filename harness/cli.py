@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -295,7 +296,11 @@ def _run_with_progress(request: Request) -> Result:
 
 
 def main() -> None:
-    """Run the command line; an error of the user's is a sentence and status 2."""
+    """Run the command line; an error of the user's is a sentence and status 2.
+
+    SIGTERM ends it as Ctrl-C does: children are ended and what is done is kept.
+    """
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app()
     except (HarnessError, LockstepError) as error:
@@ -309,6 +314,8 @@ def main() -> None:
         if end.code == INTERRUPTED:
             say_interrupted()
         raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def say_interrupted() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import threading
@@ -13,6 +14,9 @@ from typing import IO
 from harness.environment import child_variables
 
 __all__ = ["ROOT", "Children", "run_command", "run_lines"]
+
+SECONDS_TO_END = 5.0
+"""How long a child that is to end may take."""
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -33,11 +37,19 @@ class Children:
                 child.terminate()
 
     def end(self) -> None:
-        """End all of them, and those that are yet to come."""
+        """End all of them, and those that are yet to come; return when they are gone.
+
+        One that does not end in some seconds is killed.
+        """
         with self._lock:
             self._ended = True
             for child in self._running:
                 child.terminate()
+            for child in self._running:
+                try:
+                    child.wait(SECONDS_TO_END)
+                except subprocess.TimeoutExpired:
+                    child.kill()
 
 
 def run_lines(
@@ -50,9 +62,11 @@ def run_lines(
     """Run ``python -m module``, call ``on_line`` for each line that it prints.
 
     Returns its exit status and the end of what it wrote to standard error. The child is
-    ended when the caller is interrupted, or with the other ``children``.
+    ended when the caller is interrupted, or with the other ``children``, and ends by
+    itself when this process is gone.
     """
-    command = [sys.executable, "-m", module, *arguments]
+    watched = ["harness.child", str(os.getpid()), module]
+    command = [sys.executable, "-m", *watched, *arguments]
     return run_command(command, stdin, on_line, child_variables(), children)
 
 

@@ -7,7 +7,9 @@ appended whole or not at all; what a killed process left behind is no line.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import errno
 import hashlib
 import json
 import math
@@ -15,9 +17,10 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from io import RawIOBase
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -35,6 +38,7 @@ __all__ = [
     "folder",
     "latest",
     "read",
+    "read_environments",
     "read_lines",
 ]
 
@@ -108,9 +112,16 @@ class Record:
         fields = dict(content)
         if fields["schema"] != SCHEMA or fields["status"] not in STATUSES:
             raise ValueError(f"schema {fields['schema']}, status {fields['status']}")
+        _require_kinds(fields)
         series = fields["series"].items()
         fields["series"] = {k: [_number(v) for v in values] for k, values in series}
         fields["summary"] = {k: _number(v) for k, v in fields["summary"].items()}
+        run = {name: fields[name] for name in ("experiment", "task", "config", "seed")}
+        # That of a benchmark is the id of its setup, the same in every benchmark.
+        if fields["id"] not in (digest(run, 12), digest(fields["config"], 12)):
+            raise ValueError(
+                f"id {fields['id']} of a run whose id is {digest(run, 12)}"
+            )
         return cls(**fields)
 
 
@@ -130,7 +141,8 @@ class Log:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self.file: BinaryIO = path.open("ab+")
+            # Without a buffer: what a full disk refuses must not be written later.
+            self.file: RawIOBase = path.open("ab+", buffering=0)
         except OSError as error:
             remedy = "choose a folder that you may write to"
             got = error.strerror or str(error)
@@ -144,14 +156,21 @@ class Log:
         line = json.dumps(content, allow_nan=False, separators=(",", ":")) + "\n"
         end = self.file.seek(0, os.SEEK_END)
         try:
-            self.file.write(line.encode())
-            self.file.flush()
-            os.fsync(self.file.fileno())
+            self._write(line.encode())
         except OSError as error:
-            self.file.truncate(end)
+            # The line is cut off again, or else is torn, which the next reader ignores.
+            with contextlib.suppress(OSError):
+                self.file.truncate(end)
             remedy = "make room and start again; nothing else is lost"
             text = sentence(str(self.path), "to append a line", str(error), remedy)
             raise HarnessError(text) from error
+
+    def _write(self, line: bytes) -> None:
+        """Write a line at once; the system may take a part of it before it refuses."""
+        written = self.file.write(line) or 0
+        if written < len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(self.file.fileno())
 
     def __enter__(self) -> Self:
         return self
@@ -193,10 +212,25 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     contents = []
     for number, line in enumerate(lines, start=1):
         try:
-            contents.append(json.loads(line))
-        except ValueError as error:
+            content = json.loads(line)
+        except (ValueError, RecursionError) as error:
             raise _damaged(path, number, str(error)) from error
+        if not (isinstance(content, dict) and isinstance(content.get("id"), str)):
+            raise _damaged(path, number, "no object with a text for its id")
+        contents.append(content)
     return contents
+
+
+def read_environments(path: Path) -> set[str]:
+    """Return the ids of the environments of a file, each checked by its content."""
+    known = set()
+    for number, content in enumerate(read_lines(path), start=1):
+        described = {name: value for name, value in content.items() if name != "id"}
+        if content["id"] != digest(described, 8):
+            got = f"id {content['id']} of what has the id {digest(described, 8)}"
+            raise _damaged(path, number, got)
+        known.add(content["id"])
+    return known
 
 
 def latest(records: Sequence[Record]) -> list[Record]:
@@ -214,13 +248,30 @@ def digest(content: Any, digits: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:digits]
 
 
+def _require_kinds(fields: Mapping[str, Any]) -> None:
+    """Raise ValueError unless every field holds what its name promises."""
+    texts = ("experiment", "id", "task", "environment", "reason")
+    wrong = [name for name in texts if not isinstance(fields[name], str)]
+    tables = ("config", "subject", "series", "summary")
+    wrong += [name for name in tables if not isinstance(fields[name], dict)]
+    wrong += ["seed"] if type(fields["seed"]) is not int else []
+    if wrong:
+        raise ValueError(f"another kind of value in {', '.join(wrong)}")
+    subject = fields["subject"]
+    named = {"backend", "device"} <= subject.keys()
+    if not (named and all(isinstance(text, str) for text in subject.values())):
+        raise ValueError("subject without texts for backend and device")
+    if not all(isinstance(column, list) for column in fields["series"].values()):
+        raise ValueError("series that are no lists")
+
+
 def _damaged(path: Path, number: int, got: str) -> HarnessError:
     expected = f"a record of schema {SCHEMA}"
     remedy = "restore the file, or delete that line to have the run done again"
     return HarnessError(sentence(f"{path}, line {number}", expected, got, remedy))
 
 
-def _claim(file: BinaryIO, path: Path) -> None:
+def _claim(file: RawIOBase, path: Path) -> None:
     """Refuse a file that another process writes to (where the system can tell)."""
     try:
         import fcntl
@@ -235,10 +286,10 @@ def _claim(file: BinaryIO, path: Path) -> None:
         raise HarnessError(text) from error
 
 
-def _drop_torn_line(file: BinaryIO, path: Path) -> None:
+def _drop_torn_line(file: RawIOBase, path: Path) -> None:
     """Cut off what follows the last newline: it never became a line."""
     file.seek(0)
-    content = file.read()
+    content = file.readall()
     whole = content.rfind(b"\n") + 1
     if whole < len(content):
         _warn_of_torn_line(path, len(content) - whole)
@@ -257,5 +308,10 @@ def _shortest(value: float) -> float | int | None:
     return float(str(np.float32(value))) if math.isfinite(value) else None
 
 
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
+def _number(value: Any) -> float:
+    """Return a number of a record; null is NaN, and nothing else is a number."""
+    if value is None:
+        return math.nan
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ValueError(f"{value!r} where a number should be")
+    return value

@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from queue import Queue
+from queue import Empty, Queue
 from typing import Any, Literal, TypeAlias
 
 from harness.declare import Experiment, Run
 from harness.errors import HarnessError
-from harness.processes import run_lines
+from harness.processes import Children, run_lines
 from harness.progress import progress
 from harness.record import (
     RESULTS,
@@ -31,7 +31,7 @@ from harness.record import (
     folder,
     latest,
     read,
-    read_lines,
+    read_environments,
 )
 from lockstep import registry
 from lockstep.spec.errors import MissingFrameworkError, unknown_name
@@ -127,7 +127,7 @@ class Crew:
         self.log = stack.enter_context(Log(path))
         environments = home / f"{name}.environments.jsonl"
         self.environments = stack.enter_context(Log(environments))
-        self.known = {line["id"] for line in read_lines(environments)}
+        self.known = read_environments(environments)
         settled = {record.key for record in latest(read(path)) if record.settled}
         self.pending = {r.id: r for r in runs if (r.id, name, device) not in settled}
         report.kept = len(runs) - len(self.pending)
@@ -198,14 +198,20 @@ def _answers(
     """Start a worker for every crew with work; yield what they say until all ended."""
     queue: Queue[tuple[str, Answer]] = Queue()
     working = [name for name, crew in crews.items() if crew.pending]
-    stopped = threading.Event()
+    stopped, children = threading.Event(), Children()
+    stack.callback(children.end)
     stack.callback(stopped.set)
     for name in working:
         runs = list(crews[name].pending.values())
-        arguments = (name, crews[name].device, runs, queue, stopped)
+        arguments = (name, crews[name].device, runs, queue, stopped, children)
         threading.Thread(target=_converse, args=arguments, daemon=True).start()
     while working:
-        name, answer = queue.get()
+        try:
+            # Not for ever: a signal that comes while this thread falls asleep is seen
+            # only when it wakes.
+            name, answer = queue.get(timeout=1)
+        except Empty:
+            continue
         yield name, answer
         if "ended" in answer:
             working.remove(name)
@@ -217,6 +223,7 @@ def _converse(
     runs: Sequence[Run],
     queue: Queue[tuple[str, Answer]],
     stopped: threading.Event,
+    children: Children,
 ) -> None:
     """Hand a worker its runs and pass on its answers; the last says how it ended."""
     refused = ""
@@ -234,7 +241,8 @@ def _converse(
 
     asked = "".join(json.dumps(asdict(run)) + "\n" for run in runs)
     with suppress(InterruptedError):
-        status, said = run_lines("harness.worker", [name, device], asked, pass_on)
+        place = ("harness.worker", [name, device], asked)
+        status, said = run_lines(*place, pass_on, children)
         ended = f"signal {-status}" if status < 0 else f"exit status {status}"
         last = said.strip().splitlines()[-1:]
         queue.put((name, {"ended": ", ".join([ended, *last]), "refused": refused}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,7 @@ from harness.bench.declare import Benchmark
 from harness.environment import child_variables, describe, version
 from harness.errors import HarnessError
 from harness.processes import ROOT
-from harness.record import RESULTS, Log, Record, digest, folder, read_lines
+from harness.record import RESULTS, Log, Record, digest, folder, read_environments
 from harness.timing import low_quantile
 from lockstep import __version__, registry
 from lockstep.spec.errors import unknown_name
@@ -56,7 +57,7 @@ def bench(
             framework = registry.find(backend).framework or "numpy"
             environment = describe(framework, device)
             identifier = digest(environment, 8)
-            if identifier not in {e["id"] for e in read_lines(environments.path)}:
+            if identifier not in read_environments(environments.path):
                 environments.append({"id": identifier, **environment})
             for record in measure(benchmark, backend, scale, device, identifier):
                 log.append(record.as_json())
@@ -79,7 +80,8 @@ def measure(
             "rounds": benchmark.rounds[scale],
             "benchmark-json": report,
         }
-        command = [sys.executable, "-m", "pytest", "harness/bench/bench_setups.py"]
+        watched = ["harness.child", str(os.getpid()), "pytest"]
+        command = [sys.executable, "-m", *watched, "harness/bench/bench_setups.py"]
         command += [f"--{name}={value}" for name, value in options.items()]
         command += ["-q", "--benchmark-columns=min,median,rounds"]
         done = subprocess.run(command, cwd=ROOT, env=child_variables())

@@ -134,7 +134,7 @@ def read_report(path: Path) -> Report | None:
         cases = [CaseRow(**_numbers(row)) for row in content["cases"]]
         programs = [ProgramRow(**_numbers(row)) for row in content["programs"]]
         return Report(content["environment"], cases, programs)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         got = f"{type(error).__name__} ({error})"
         remedy = "restore it, or run nox -s oracle again"
         text = sentence(path.name, "a report of nox -s oracle", got, remedy)

@@ -67,7 +67,7 @@ def read_quotes(folder: Path) -> list[Quoted] | None:
         if not isinstance(content, list):
             raise TypeError(f"a {type(content).__name__}")
         return [Quoted(**quoted) for quoted in content]
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         got = f"{type(error).__name__} ({error})"
         subject = f"{folder.name}/{path.name}"
         text = sentence(subject, "a list of quotes", got, f"write it anew: {COMMAND}")

@@ -164,7 +164,7 @@ def _labels(rows: Iterable[Row]) -> str:
 def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _damaged(path, "JSON", f"{type(error).__name__} ({error})") from error
 
 

@@ -159,7 +159,7 @@ def _read(path: Path) -> Iterator[Case]:
     remedy = "restore the file from its source"
     try:
         content = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         got = f"{type(error).__name__} ({error})"
         text = sentence(f"golden file {path.name}", "JSON", got, remedy)
         raise HarnessError(text) from error
@@ -168,8 +168,12 @@ def _read(path: Path) -> Iterator[Case]:
             got = f"format {content['format']!r}"
             text = sentence(f"golden file {path.name}", "format 1", got, remedy)
             raise HarnessError(text)
-        for case in content["cases"]:
+        for number, case in enumerate(content["cases"], start=1):
             fields = (case["id"], case["kind"], case["inputs"], case["expected"])
+            kinds = tuple(map(type, (content["family"], *fields)))
+            if kinds != (str, str, str, dict, dict):
+                names = ", ".join(kind.__name__ for kind in kinds)
+                raise TypeError(f"values of the kinds {names} in case {number}")
             yield Case(content["family"], *fields)
     except (KeyError, TypeError, AttributeError) as error:
         expected = "the keys of FORMAT.md"

@@ -56,7 +56,7 @@ def scaler_as_promised(of: Any, backend: str) -> Outcome:
         "finite": [1.0] * steps + [fine] * after,
     }
     said = overflow and not peer
-    told = {"told_at": 100 if said else math.nan, "raised": of.subject == RAISES}
+    told = {"told_at": 100 if said else math.nan, "raised": float(of.subject == RAISES)}
     return Outcome("ok", "not finite: head" if said else "", series, told)
 
 

@@ -79,6 +79,10 @@ def drawn(name: str, rng: np.random.Generator) -> Content:
         other = before * 2 if isinstance(before, int | float) else before[:2]
         content["vary"][key] = [before, other]
     add_optimizers(content["vary"], rng)
+    for table in content["vary"].get("schedule", ()):
+        optional = [k for k in ("min_lr", "power") if k in table]
+        for key in optional if rng.random() < 0.5 else ():
+            del table[key]
     return content
 
 

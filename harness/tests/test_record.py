@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,15 +14,21 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from harness.environment import child_variables
 from harness.errors import HarnessError
-from harness.record import Log, Record, latest, read
+from harness.record import Log, Record, digest, latest, read, read_environments
+
+RUN = {"experiment": "e", "task": "t", "config": {"rate": 0.1}, "seed": 3}
+
+
+def of_seed(seed: int) -> Record:
+    """Return the record with another seed, and so another id."""
+    return replace(RECORD, seed=seed, id=digest({**RUN, "seed": seed}, 12))
+
 
 RECORD = Record(
-    experiment="e",
-    id="0123",
-    task="t",
-    config={"rate": 0.1},
-    seed=3,
+    **RUN,
+    id=digest(RUN, 12),
     subject={"backend": "pytorch", "device": "cpu"},
     environment="abcd",
     status="ok",
@@ -49,7 +58,7 @@ def test_a_record_comes_back_in_float32(tmp_path: Path) -> None:
 
 
 def test_pandas_reads_the_file(tmp_path: Path) -> None:
-    write(tmp_path / "r.jsonl", RECORD, replace(RECORD, seed=4))
+    write(tmp_path / "r.jsonl", RECORD, of_seed(4))
     table = pd.read_json(tmp_path / "r.jsonl", lines=True)
     assert table["seed"].tolist() == [3, 4]
 
@@ -67,13 +76,13 @@ def test_a_torn_last_line_is_ignored_and_gone_after_the_next_append(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "r.jsonl"
-    write(path, RECORD, replace(RECORD, seed=4))
+    write(path, RECORD, of_seed(4))
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])
     with pytest.warns(UserWarning, match=r"r\.jsonl: the last line is torn"):
         assert [record.seed for record in read(path)] == [3]
     with pytest.warns(UserWarning, match="was ignored"):
-        write(path, replace(RECORD, seed=4))
+        write(path, of_seed(4))
     assert path.read_bytes() == whole
 
 
@@ -83,6 +92,20 @@ DAMAGES = {
     "a missing key": {k: v for k, v in RECORD.as_json().items() if k != "seed"},
     "an unknown status": RECORD.as_json() | {"status": "fine"},
     "no object": 3,
+    "nested deeply": b"[" * 200_000 + b"]" * 200_000 + b"\n",
+    "no subject": RECORD.as_json() | {"subject": None},
+    "a subject without a backend": RECORD.as_json() | {"subject": {"device": "cpu"}},
+    "a number for a device": RECORD.as_json()
+    | {"subject": {"backend": "tf", "device": 1}},
+    "a list for an id": RECORD.as_json() | {"id": [1]},
+    "another run's id": RECORD.as_json() | {"id": "0123456789ab"},
+    "another seed than the id's": RECORD.as_json() | {"seed": 4},
+    "no settings": RECORD.as_json() | {"config": None},
+    "a text for a seed": RECORD.as_json() | {"seed": "x"},
+    "a reason that is no text": RECORD.as_json() | {"reason": 5},
+    "texts for numbers": RECORD.as_json() | {"summary": {"loss": "x"}},
+    "numbers for a series": RECORD.as_json() | {"series": {"loss": 3}},
+    "texts in a series": RECORD.as_json() | {"series": {"loss": ["x"]}},
 }
 
 
@@ -121,3 +144,79 @@ def test_a_settled_record_outlives_a_later_error() -> None:
     assert latest([error, replace(error, reason="y")])[0].reason == "y"
     elsewhere = replace(RECORD, subject={"backend": "pytorch", "device": "cuda"})
     assert len(latest([RECORD, elsewhere])) == 2
+
+
+def test_an_environment_whose_id_is_another_s_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "r.environments.jsonl"
+    content = {"python": "3.11"}
+    with Log(path) as log:
+        log.append({"id": digest(content, 8), **content})
+    assert read_environments(path) == {digest(content, 8)}
+    path.write_text(path.read_text().replace("3.11", "3.12"))
+    with pytest.raises(HarnessError, match=r"environments\.jsonl, line 1: expected"):
+        read_environments(path)
+
+
+FILL = """
+import sys
+from pathlib import Path
+from harness.errors import HarnessError
+from harness.record import Log
+prepare(int(sys.argv[2]))
+try:
+    with Log(Path(sys.argv[1])) as log:
+        for number in range(100):
+            log.append({"id": str(number), "text": "a" * 700})
+except HarnessError as error:
+    print(error)
+"""
+LIMITED = """
+import resource, signal
+def prepare(size):
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+"""
+
+
+def filled(path: Path, prepare: str, size: int) -> str:
+    """Append in a process of its own until the file system refuses; return its words.
+
+    Nothing is imitated: the system itself writes a part of a line and refuses the rest.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", prepare + FILL, str(path), str(size)],
+        capture_output=True,
+        text=True,
+        env=child_variables(),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def whole_lines(path: Path) -> int:
+    """Return the number of lines; fail if the last one is torn."""
+    content = path.read_bytes()
+    assert content.endswith(b"\n")
+    return content.count(b"\n")
+
+
+def test_a_file_that_may_not_grow_keeps_whole_lines(tmp_path: Path) -> None:
+    pytest.importorskip("resource", reason="this system has no such limit")
+    path = tmp_path / "r.jsonl"
+    said = filled(path, LIMITED, 5000)
+    assert "expected to append a line, got" in said and "make room" in said
+    assert whole_lines(path) == 5000 // (700 + len('{"id":"0","text":""}\n'))
+
+
+def test_a_full_disk_keeps_whole_lines(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(mount, stderr=-3).returncode:
+        pytest.skip("only the superuser can make a small disk")
+    try:
+        said = filled(disk / "r.jsonl", "def prepare(size): pass\n", 0)
+        assert "No space left on device; make room" in said
+        assert 5 < whole_lines(disk / "r.jsonl") < 12
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)

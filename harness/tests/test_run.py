@@ -111,7 +111,11 @@ def scripted(*lines: str, status: int = 0, said: str = "") -> Any:
     """Return a worker that prints these lines and ends."""
 
     def run_lines(
-        module: str, arguments: Any, stdin: str, on_line: Callable[[str], None]
+        module: str,
+        arguments: Any,
+        stdin: str,
+        on_line: Callable[[str], None],
+        children: Any,
     ) -> tuple[int, str]:
         ids = [declare.Run(**json.loads(line)).id for line in stdin.splitlines()]
         for line, run_id in zip(lines, ["", *ids], strict=False):

@@ -63,6 +63,12 @@ def test_a_failing_case_sets_the_exit_status_and_the_report(tmp_path: Path) -> N
         ('{"format": 1, "family": "multitask"}', "the keys of FORMAT.md"),
         ('{"format": 1, "family": "agn", "cases": [{"id": 1}]}', "the keys of FORMAT"),
         ("[]", "the keys of FORMAT.md"),
+        ("[" * 200_000 + "]" * 200_000, "expected JSON, got RecursionError"),
+        (
+            '{"format": 1, "family": "agn", "cases": [{"id": "agn-1", "kind": "step",'
+            ' "inputs": null, "expected": {}}]}',
+            r"the keys of FORMAT\.md, got .* NoneType, dict in case 1",
+        ),
     ],
 )
 def test_a_damaged_golden_file_is_one_sentence(

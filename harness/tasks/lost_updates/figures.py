@@ -65,10 +65,11 @@ def _title(table: pd.DataFrame) -> str:
     parts = []
     if len(beyond):
         lost = f"{beyond.min():.0%} of their updates"
-        parts.append(f"Beyond {LIMITS[1]} float16 weights lose {lost}")
+        parts.append(f"beyond {LIMITS[1]} float16 weights lose {lost}")
     if len(masters):
         parts.append(f"float32 masters lose {masters['lost'].max():.0%}")
-    return "; ".join(parts) or "The share of updates that is lost"
+    text = "; ".join(parts) or "the share of updates that is lost"
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def _points(axes: Axes, table: pd.DataFrame, theme: Theme, column: str) -> None:

@@ -146,7 +146,7 @@ def _ends_lower(strict: pd.DataFrame, default: pd.DataFrame) -> Holds:
 
 def _ends_at_its_floor(peaks: pd.DataFrame, settings: Mapping[str, Settings]) -> Holds:
     """Strict ends at min_lr times the rate, the default at min_lr."""
-    floors = [settings[label].arguments["min_lr"] for label in peaks["schedule"]]
+    floors = [settings[m].arguments.get("min_lr", 0.0) for m in peaks["schedule"]]
     rates = [settings[label].rate for label in peaks["schedule"]]
     shares = np.where(peaks["mode"] == "strict", floors, np.divide(floors, rates))
     return all_hold(np.isclose(peaks["last"], shares, rtol=ROUNDING))
