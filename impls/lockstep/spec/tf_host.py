@@ -33,11 +33,13 @@ __all__ = [
     "not_a_gradient",
     "not_a_variable",
     "not_averaged",
+    "not_mirrored",
+    "outside_run",
     "racing_reference",
     "reference_variable",
     "second_instance",
-    "several_replicas",
     "skipped_around",
+    "sums_again",
 ]
 
 ZERO_RATE = (
@@ -115,12 +117,26 @@ def not_averaged(function: str, count: int) -> UnsupportedError:
     return UnsupportedError(sentence(function, expected, f"{count} of them", remedy))
 
 
-def several_replicas(owner: str, count: int) -> UnsupportedError:
-    """Build the error for a default wrapper among several replicas."""
-    remedy = "use strict=True, which tests the gradient summed over the replicas"
-    if owner != WRAPPER:
-        remedy = "use it under a strategy of one replica"
-    return UnsupportedError(sentence(owner, "one replica", str(count), remedy))
+def outside_run(function: str, count: int) -> UnsupportedError:
+    """Build the error for a step made for one replica that several take."""
+    expected, got = "variables made in the strategy's scope", f"{count} replicas"
+    remedy = "make them inside strategy.scope(), so that each replica has a copy"
+    return UnsupportedError(sentence(function, expected, got, remedy))
+
+
+def not_mirrored(owner: str, name: str) -> UnsupportedError:
+    """Build the error for a variable that several replicas would all write."""
+    expected = "variables of which every replica has a copy"
+    got = f"{name!r}, which has none"
+    remedy = "make model, optimizer and step counter inside strategy.scope()"
+    return UnsupportedError(sentence(owner, expected, got, remedy))
+
+
+def sums_again(optimizer: str, argument: str) -> UnsupportedError:
+    """Build the error for an optimizer that would sum over the replicas again."""
+    expected = f"apply_gradients with the argument {argument}"
+    remedy = "take it and hand it to tf.compat.v1.train.Optimizer.apply_gradients"
+    return UnsupportedError(sentence(optimizer, expected, "none", remedy))
 
 
 def keras_optimizer(owner: str, got: str) -> NotAnOptimizerError:

@@ -26,8 +26,8 @@ from lockstep.tf.pairs import (
     as_variable,
     check_pairs,
     name_of,
-    refuse_replicas,
 )
+from lockstep.tf.replica_sums import refuse_cross_replica
 from lockstep.tf.sharing import SharingWrapper, Variables
 from lockstep.tf.worker import (
     copy_of,
@@ -98,6 +98,8 @@ class AGNOptimizer(SharingWrapper):
         0.625 every gradient was present; local step 2, pushed and pulled
     """
 
+    owner = words.WRAPPER
+
     def __init__(
         self,
         optimizer: Optimizer,
@@ -158,9 +160,19 @@ class AGNOptimizer(SharingWrapper):
         """
         words.refuse_iterator(grads_and_vars, self.strict)
         pairs = check_pairs(grads_and_vars, words.WRAPPER)
-        refuse_replicas(words.WRAPPER, self.strict)
         # Quirk: docs/differences.md#agn-tensor-step. The original asked if it is true.
         global_step = as_counter(global_step, words.WRAPPER, self.strict)
+        # A variable without a center is refused before anything is made.
+        self._centers([variable for _, variable in pairs])
+        if not self.strict:
+            return self.apply_together(self._apply, pairs, global_step, name)
+        refuse_cross_replica(words.WRAPPER)
+        return self._apply(pairs, global_step, name)
+
+    def _apply(
+        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
+    ) -> tf.Operation | None:
+        """Take a local step with gradients summed over the replicas by default."""
         centers = self._centers([variable for _, variable in pairs])
         if skips_of(self.base_optimizer):
             raise tf_host.skipped_around(words.WRAPPER)
@@ -180,7 +192,7 @@ class AGNOptimizer(SharingWrapper):
             getattr(self.inner_optimizer, "last_step", None),
             [name_of(variable) for _, variable in pairs],
             [gradient is None for gradient, _ in pairs],
-            int(self.local_step),
+            int(self.local_step.read_value()),
             self.communication_period,
         )
 
@@ -193,7 +205,7 @@ class AGNOptimizer(SharingWrapper):
         is_delta = self.commit == DELTA
         before = [copy_of(variable) for variable in variables] if is_delta else []
         with tf.control_dependencies(before):
-            updated = self.inner_optimizer.apply_gradients(pairs)
+            updated = self.apply_inside(pairs)
         if is_delta:
             with tf.control_dependencies([updated]):
                 after = [variable.read_value() for variable in variables]
@@ -235,7 +247,7 @@ class AGNOptimizer(SharingWrapper):
             options = {"use_locking": self.use_locking, "read_value": False}
             return tf.group(*[c.assign_add(mean, **options) for mean, c in pairs])
         with self.custom_getter.center.lending(self.base_optimizer):
-            return self.inner_optimizer.apply_gradients(pairs)
+            return self.apply_inside(pairs)
 
     def create_slots(self, var_list: Iterable[Any]) -> None:
         """Make the slots of these variables and of the shared ones now.

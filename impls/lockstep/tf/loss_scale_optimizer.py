@@ -19,8 +19,8 @@ from lockstep.tf.pairs import (
     as_counter,
     check_pairs,
     name_of,
-    refuse_replicas,
 )
+from lockstep.tf.replica_sums import awaits_sums, refuse_cross_replica
 from lockstep.tf.scaled_loss import refuse_half, scaled, unscaled
 from lockstep.tf.skipping import SkippingWrapper, Update
 from lockstep.tf.wrapper import Optimizer, checked_loss, is_keras
@@ -174,27 +174,39 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
             ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
         """
         pairs = check_pairs(grads_and_vars, words.WRAPPER)
-        refuse_replicas(words.WRAPPER, self.strict)
         global_step = as_counter(global_step, words.WRAPPER, self.strict)
+        if self.strict:
+            return self._apply_as_original(pairs, global_step, name)
 
+        def apply(
+            pairs: Pairs, global_step: tf.Variable | None, name: str | None
+        ) -> tf.Operation | None:
+            def update(pairs: Pairs) -> tf.Operation | None:
+                return self.apply_inside(pairs, global_step, name)
+
+            return self.apply_or_skip(pairs, update, global_step, name)
+
+        return self.apply_together(apply, pairs, global_step, name)
+
+    def _apply_as_original(
+        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
+    ) -> tf.Operation | None:
+        """Strict: among replicas the gradients of each are looked at."""
+        refuse_cross_replica(words.WRAPPER)
         # The original's name, which wrappers inside give to what they make.
-        renames = self.strict and self.skips
-        inner_name = f"{name or self.get_name()}-wrapped" if renames else name
+        inner_name = f"{name or self.get_name()}-wrapped" if self.skips else name
 
         def update(pairs: Pairs) -> tf.Operation | None:
-            return self.inner_optimizer.apply_gradients(pairs, global_step, inner_name)
+            return self.apply_inside(pairs, global_step, inner_name)
 
-        if renames and tf.distribute.get_strategy().num_replicas_in_sync > 1:
+        if self.skips and awaits_sums():
             return self._apply_among_replicas(pairs, update, name)
         return self.apply_or_skip(pairs, update, global_step, name)
 
     def _apply_among_replicas(
         self, pairs: Pairs, update: Update, name: str | None
     ) -> tf.Operation | None:
-        """Let all replicas take a step or none; the gradients of each are looked at.
-
-        Only under strict: by default several replicas are refused.
-        """
+        """Strict: let all replicas take a step or none."""
 
         def flag(pairs: Pairs) -> tf.Tensor:
             return tf.cast(self.judge(pairs).finite, tf.float32)

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lockstep.spec import mixed_precision as words
 from lockstep.tf.core.masters import follow, saturating_cast
+from lockstep.tf.core.replica_copies import own_copy
 from lockstep.tf.hooks import is_reference, require_resources
 from lockstep.tf.pairs import name_of
 from lockstep.tf.variable_clipping import VariableClippingOptimizer
@@ -56,21 +57,20 @@ class MasterCopies:
         """Return the variable whose master this is, or ``master`` if it is none."""
         return self._models.get(master.ref(), master)
 
-    def make(self, variables: Iterable[tf.Variable], anew: bool = False) -> Made:
-        """Make the masters that are missing, or all of them ``anew``.
-
-        Returns:
-            (variable, master) of those made.
-        """
-        missing = [
+    def missing(
+        self, variables: Iterable[tf.Variable], anew: bool
+    ) -> list[tf.Variable]:
+        """Return the variables whose masters are to be made; ``anew``: all of them."""
+        return [
             variable
             for variable in variables
             if self.wanted(variable) and (anew or variable.ref() not in self._masters)
         ]
-        if not missing:
-            return []
+
+    def make(self, variables: Iterable[tf.Variable]) -> Made:
+        """Make masters for these variables; return pairs (variable, master)."""
         with tf.init_scope(), v1.name_scope(words.SCOPE):
-            made = [(variable, self.make_one(variable)) for variable in missing]
+            made = [(variable, self.make_one(variable)) for variable in variables]
         for variable, master in made:
             self._masters[variable.ref()] = master
             self._models[master.ref()] = variable
@@ -106,7 +106,7 @@ class MasterCopies:
         if variable is master:
             return None
         values = saturating_cast(master.read_value(), variable.dtype.base_dtype)
-        return variable.assign(values, read_value=False)
+        return own_copy(variable).assign(values, read_value=False)
 
     def follow(self, variable: tf.Variable) -> list[tf.Operation]:
         """Take over into the master what others have written into ``variable``.

@@ -28,9 +28,9 @@ from lockstep.tf.pairs import (
     as_variable,
     check_pairs,
     name_of,
-    refuse_replicas,
 )
 from lockstep.tf.regularizer import regularized, regularizers
+from lockstep.tf.replica_sums import make_together, refuse_cross_replica
 from lockstep.tf.scaled_loss import scaled, unscaled
 from lockstep.tf.skipping import SkippingWrapper
 from lockstep.tf.wrapper import Optimizer, checked_loss, is_keras, listed
@@ -132,7 +132,13 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
 
     def _make_masters(self, variables: Iterable[Any], anew: bool = False) -> None:
         """Make masters that are missing, or all of them ``anew``."""
-        made = self._copies.make(variables, anew)
+        missing = self._copies.missing(variables, anew)
+        if missing:
+            make_together(lambda: self._make_these(missing))
+
+    def _make_these(self, variables: list[tf.Variable]) -> None:
+        """Make the masters of these variables."""
+        made = self._copies.make(variables)
         # Quirk: docs/differences.md#masters-row-clipping
         if not self.strict:
             share_row_limits(made, self.inner_optimizer)
@@ -233,12 +239,21 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
         """
         pairs = check_pairs(grads_and_vars, words.WRAPPER)
-        refuse_replicas(words.WRAPPER, self.strict and not self.skips)
+        refuse_cross_replica(words.WRAPPER)
         pairs = pairs if self.strict else self._of_masters(pairs)
         global_step = as_counter(global_step, words.WRAPPER, self.strict)
+        if self.strict and not self.skips:
+            return self._apply(pairs, global_step, name)
+        # Strict too: the original's condition could not be built among replicas.
+        return self.apply_together(self._apply, pairs, global_step, name)
+
+    def _apply(
+        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
+    ) -> tf.Operation | None:
+        """Take a step with gradients of masters, summed over the replicas."""
 
         def update(pairs: Pairs) -> tf.Operation:
-            done = self.inner_optimizer.apply_gradients(pairs, global_step, name)
+            done = self.apply_inside(pairs, global_step, name)
             # The model may be written only after the update has written the masters.
             with tf.control_dependencies([done]):
                 copies = [self._copies.copy_back(v) for g, v in pairs if g is not None]

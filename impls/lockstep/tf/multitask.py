@@ -32,8 +32,8 @@ from lockstep.tf.pairs import (
     as_gradient,
     check_pairs,
     name_of,
-    refuse_replicas,
 )
+from lockstep.tf.replica_sums import refuse_cross_replica
 from lockstep.tf.wrapper import (
     Optimizer,
     Wrapper,
@@ -90,6 +90,8 @@ class MultitaskOptimizerWrapper(Wrapper):
         ([0.5, 2.0], [1.0, 0.0])
     """
 
+    owner = words.WRAPPER
+
     def __init__(self, opt: Optimizer, strict: bool = False) -> None:
         refused = strict and isinstance(opt, MultitaskOptimizerWrapper)
         if is_keras(opt):
@@ -130,12 +132,20 @@ class MultitaskOptimizerWrapper(Wrapper):
             UnsupportedError: reference variables where control flow v2 is on.
         """
         pairs = check_pairs(grads_and_vars, words.WRAPPER)
-        refuse_replicas(words.WRAPPER, self.strict)
         global_step = as_counter(global_step, words.WRAPPER, self.strict)
+        if self.strict:
+            refuse_cross_replica(words.WRAPPER)
+            return self._apply(pairs, global_step, name)
+        return self.apply_together(self._apply, pairs, global_step, name)
+
+    def _apply(
+        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
+    ) -> tf.Operation | None:
+        """Take a step with gradients that are summed over the replicas by default."""
         if tf.executing_eagerly():
             return self._apply_eagerly(pairs, global_step, name)
         if self.strict:
-            return self.inner_optimizer.apply_gradients(pairs, global_step, name)
+            return self.apply_inside(pairs, global_step, name)
         return self._apply_in_graph(pairs, global_step, name)
 
     def _apply_eagerly(
@@ -153,7 +163,7 @@ class MultitaskOptimizerWrapper(Wrapper):
             return advance(global_step)
         dropped = np.zeros_like(zero) if self.strict else zero
         kept = [pair for pair, out in zip(pairs, dropped, strict=True) if not out]
-        done = self.inner_optimizer.apply_gradients(kept, global_step, name)
+        done = self.apply_inside(kept, global_step, name)
         inner = getattr(self.inner_optimizer, "last_step", None)
         self.last_step = words.report_through(self.last_step, inner, names)
         return done
@@ -172,7 +182,7 @@ class MultitaskOptimizerWrapper(Wrapper):
         self.create_slots(variables)
 
         def update_all() -> tf.Operation:
-            return self.inner_optimizer.apply_gradients(pairs, global_step)
+            return self.apply_inside(pairs, global_step)
 
         def update_none() -> tf.Operation:
             return advance(global_step)

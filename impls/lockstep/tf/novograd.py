@@ -102,8 +102,11 @@ class NovoGrad(v1.train.MomentumOptimizer):
         grads_and_vars: Iterable[tuple[Any, Any]],
         global_step: tf.Variable | None = None,
         name: str | None = None,
+        skip_gradients_aggregation: bool = False,
     ) -> tf.Operation | None:
         """Update every variable whose gradient is present, then the global step.
+
+        ``skip_gradients_aggregation``: as in TensorFlow's optimizers.
 
         # Quirk: docs/differences.md#novograd-limits. Strict: the pairs are a list, into
         which normalized gradients are written.
@@ -118,7 +121,9 @@ class NovoGrad(v1.train.MomentumOptimizer):
         pairs = check_pairs(grads_and_vars, words.NAME)
         if not self.strict:
             global_step = as_counter(global_step, words.NAME)
-            return super().apply_gradients(pairs, global_step, name)
+            return super().apply_gradients(
+                pairs, global_step, name, skip_gradients_aggregation
+            )
         words.require_all_present([name_of(v) for g, v in pairs if g is None])
         for _, variable in pairs:
             dtype = variable.dtype.base_dtype.name

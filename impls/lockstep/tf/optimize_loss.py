@@ -22,7 +22,7 @@ from lockstep.tf.loss_scaler import AutomaticLossScaler
 from lockstep.tf.master_copies import builds_graph
 from lockstep.tf.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.tf.pairs import as_variable, name_of
-from lockstep.tf.replicas import ReplicatedStep, copies_of
+from lockstep.tf.replicas import ReplicatedStep, copies_of, is_mirrored
 from lockstep.tf.training_step import RATES, TrainingStep, make_slots
 from lockstep.tf.wrapper import Optimizer
 
@@ -172,12 +172,14 @@ def optimize_loss(
     if not strict:
         border.check_once(variables, name_of)
     copies = copies_of(variables, on_horovod)
-    steps = [TrainingStep(task, variables) for variables in copies]
     if builds_graph():
-        return build(steps[0])
+        return build(TrainingStep(task, variables))
+    # In the scope of a strategy of one replica, all state is mirrored as they are.
+    are_ranks = is_mirrored(variables) and not tf.distribute.has_strategy()
+    steps = [TrainingStep(task, c) for c in (copies if are_ranks else [variables])]
     for step in steps:
         assemble(step)
-    return steps[0] if len(steps) == 1 else replicated(steps)
+    return replicated(steps) if are_ranks else steps[0]
 
 
 def replicated(steps: list[TrainingStep]) -> ReplicatedStep:

@@ -19,7 +19,6 @@ __all__ = [
     "as_variable",
     "check_pairs",
     "name_of",
-    "refuse_replicas",
 ]
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
@@ -103,12 +102,3 @@ def check_like(
     )
     if is_sparse:
         check_rows(gradient, variable, name_of(variable), owner)
-
-
-def refuse_replicas(owner: str, strict: bool) -> None:
-    """Raise where a strategy is at work that the wrapper ``owner`` does not know of."""
-    if tf.distribute.in_cross_replica_context():
-        raise words.cross_replica(owner)
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    if replicas > 1 and not strict:
-        raise words.several_replicas(owner, replicas)

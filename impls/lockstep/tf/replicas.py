@@ -12,7 +12,7 @@ from tensorflow.python.distribute import distribute_lib
 from lockstep.spec import optimize_loss as words
 from lockstep.spec import tf_host
 
-__all__ = ["ReplicatedStep", "apart", "copies_of", "replica_count"]
+__all__ = ["ReplicatedStep", "apart", "copies_of", "is_mirrored", "replica_count"]
 
 
 class ReplicatedStep(tf.Module):
@@ -68,7 +68,7 @@ def copies_of(
     """
     if tf.distribute.has_strategy() and replica_count() > 1:
         raise tf_host.inside_scope(words.OWNER)
-    if not isinstance(variables[0], tf.distribute.DistributedValues):
+    if not is_mirrored(variables):
         return [list(variables)]
     strategy = variables[0].distribute_strategy
     found = [strategy.experimental_local_results(variable) for variable in variables]
@@ -76,6 +76,11 @@ def copies_of(
     if len(copies) > 1 and not on_horovod:
         raise tf_host.not_averaged(words.OWNER, len(copies))
     return copies
+
+
+def is_mirrored(variables: Sequence[tf.Variable]) -> bool:
+    """Whether a strategy keeps a copy of the variables for each of its replicas."""
+    return isinstance(variables[0], tf.distribute.DistributedValues)
 
 
 def replica_count() -> int:

@@ -38,8 +38,6 @@ class SkippingWrapper(Wrapper):
         strict: nothing is counted, and no slot is seen.
     """
 
-    owner: str
-    """The name in sentences."""
     scale_object: Any
 
     def __init__(

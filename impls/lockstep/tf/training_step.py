@@ -21,8 +21,14 @@ from lockstep.tf.master_copies import builds_graph
 from lockstep.tf.pairs import Gradient, Pairs, check_pairs, name_of
 from lockstep.tf.post_process import post_process_gradients
 from lockstep.tf.reduction import reduce_gradients
+from lockstep.tf.replica_sums import (
+    awaits_sums,
+    make_together,
+    summed_gradients,
+    sums_over_replicas,
+)
 from lockstep.tf.replicas import apart, replica_count
-from lockstep.tf.wrapper import Wrapper, as_train_op
+from lockstep.tf.wrapper import Wrapper, apply_with, as_train_op
 
 __all__ = ["TrainingStep"]
 
@@ -100,7 +106,7 @@ class TrainingStep(tf.Module):
             The loss before the update.
         """
         if replica_count() > 1 and not self.is_replica:
-            raise tf_host.several_replicas(words.OWNER, replica_count())
+            raise tf_host.outside_run(words.OWNER, replica_count())
         values: list[tf.Tensor] = []
 
         def loss() -> tf.Tensor:
@@ -131,6 +137,16 @@ class TrainingStep(tf.Module):
 
     def advance(self, pairs: Pairs, skip_update: Any = None) -> tf.Operation | None:
         """Take a step with these gradients, or add them; return the operation."""
+        if not awaits_sums() or self.is_replica:
+            return self._advance(pairs, skip_update)
+        # The only replica of a strategy: no condition may hold what makes state.
+        pairs = sums_over_replicas(pairs)
+        touched = [v for g, v in pairs if g is not None]
+        make_together(lambda: make_slots(self.optimizer, touched))
+        with summed_gradients():
+            return self._advance(pairs, skip_update)
+
+    def _advance(self, pairs: Pairs, skip_update: Any) -> tf.Operation | None:
         if self._sums is None:
             done, self.record = self.update(pairs)
             return done
@@ -212,7 +228,7 @@ class TrainingStep(tf.Module):
         # The scale that is told is that before the step, which moves it.
         scale = [] if record is None else record.scalars.get("loss_scale", [])
         with tf.control_dependencies(as_list(scale)), apart(self.is_replica):
-            done = self.optimizer.apply_gradients(pairs, self.global_step)
+            done = apply_with(self.optimizer, pairs, self.global_step)
         self.last_step = None
         if tf.executing_eagerly():
             inner = getattr(self.optimizer, "last_step", None)
@@ -271,7 +287,8 @@ def make_slots(optimizer: Any, variables: list[tf.Variable]) -> None:
     """Make the slots of variables unless they exist."""
     if isinstance(optimizer, Wrapper):
         optimizer.create_slots(variables)
-    else:
+        return
+    with tf.init_scope():
         optimizer._create_slots(variables)
 
 

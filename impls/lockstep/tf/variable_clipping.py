@@ -17,6 +17,7 @@ from lockstep.spec import variable_clipping as words
 from lockstep.spec.agn import refuse_row_clipping_around
 from lockstep.spec.mixed_precision import clips_outside
 from lockstep.tf.core.clip_rows import clip_rows, excess
+from lockstep.tf.core.replica_copies import own_copy
 from lockstep.tf.hooks import is_reference, skips_of, unless
 from lockstep.tf.pairs import (
     Gradient,
@@ -25,8 +26,8 @@ from lockstep.tf.pairs import (
     as_variable,
     check_pairs,
     name_of,
-    refuse_replicas,
 )
+from lockstep.tf.replica_sums import refuse_cross_replica
 from lockstep.tf.wrapper import Optimizer, Wrapper, as_train_op, is_keras
 
 __all__ = ["VariableClippingOptimizer"]
@@ -85,6 +86,8 @@ class VariableClippingOptimizer(Wrapper):
         [[1.5, 2.0], [0.25, 0.5]]
     """
 
+    owner = words.WRAPPER
+
     def __init__(
         self,
         opt: Optimizer,
@@ -139,15 +142,27 @@ class VariableClippingOptimizer(Wrapper):
         pairs = check_pairs(grads_and_vars, words.WRAPPER)
         if isinstance(self.max_norm, tf.Variable) and not self.strict:
             check_max_norm(self.max_norm)
-        refuse_replicas(words.WRAPPER, self.strict)
         global_step = as_counter(global_step, words.WRAPPER, self.strict)
+        if not self.strict:
+            return self.apply_together(self._apply, pairs, global_step, name)
+        refuse_cross_replica(words.WRAPPER)
+        return self._apply(pairs, global_step, name, used_up)
+
+    def _apply(
+        self,
+        pairs: Pairs,
+        global_step: tf.Variable | None,
+        name: str | None,
+        used_up: bool = False,
+    ) -> tf.Operation | None:
+        """Take a step with gradients that are summed over the replicas by default."""
         listed = [] if used_up else self.listed(pairs)
         given = iter(pairs) if used_up else pairs
         too_large: list[tf.Tensor] = []
 
         def update_and_clip() -> tf.Operation | None:
             with tf.compat.v1.name_scope(name, self.get_name()) as scope:
-                update = self.inner_optimizer.apply_gradients(given, global_step)
+                update = self.apply_inside(given, global_step)
                 # A row may be read only after the update has written it.
                 with tf.control_dependencies([update]):
                     clips = [self.clip(*pair, too_large) for pair in listed]
@@ -201,6 +216,7 @@ class VariableClippingOptimizer(Wrapper):
         # Quirk: docs/differences.md#row-clip-duplicates. Strict: a row that is named k
         # times is corrected k times.
         """
+        variable = own_copy(variable)
         if indices is not None and not self.strict:
             indices, _ = tf.unique(indices)
         with tf.device(variable.device) if self.colocate else contextlib.nullcontext():

@@ -14,12 +14,25 @@ from lockstep.spec.differentiation import (
     not_listed,
     refuse_text,
 )
+from lockstep.tf.core.replica_copies import own_copy
 from lockstep.tf.hooks import base_of
 from lockstep.tf.pairs import Pairs, as_gradient, as_variable
+from lockstep.tf.replica_sums import (
+    apply_summed,
+    awaits_sums,
+    make_together,
+    refuse_cross_replica,
+    require_mirrored,
+    summed_gradients,
+    sums_known,
+    sums_over_replicas,
+    whole_step,
+)
 
 __all__ = [
     "Wrapper",
     "advance",
+    "apply_with",
     "as_train_op",
     "checked_loss",
     "is_keras",
@@ -28,6 +41,8 @@ __all__ = [
 ]
 
 Optimizer = tf.compat.v1.train.Optimizer
+Apply = Callable[[Pairs, tf.Variable | None, str | None], tf.Operation | None]
+"""What a wrapper does with checked pairs, a step counter and a name."""
 
 
 class Wrapper(Optimizer):
@@ -43,9 +58,11 @@ class Wrapper(Optimizer):
         use_locking: handed to ``tf.compat.v1.train.Optimizer``.
 
     Attributes:
+        owner: the name in sentences.
         tracked_as: the name of the wrapped optimizer in checkpoints of objects.
     """
 
+    owner: str
     tracked_as = "inner_optimizer"
 
     def __init__(
@@ -115,7 +132,44 @@ class Wrapper(Optimizer):
         name: str | None = None,
     ) -> tf.Operation | None:
         """Hand the pairs to the wrapped optimizer; wrappers do their work here."""
-        return self.inner_optimizer.apply_gradients(grads_and_vars, global_step, name)
+        return self.apply_inside(grads_and_vars, global_step, name)
+
+    def apply_inside(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation | None:
+        """Apply pairs with the wrapped optimizer, which never sums gradients twice."""
+        return apply_with(self.inner_optimizer, grads_and_vars, global_step, name)
+
+    def apply_together(
+        self,
+        apply: Apply,
+        pairs: Pairs,
+        global_step: tf.Variable | None,
+        name: str | None,
+    ) -> tf.Operation | None:
+        """Call ``apply``; among replicas with the gradients summed over all of them.
+
+        Every replica then takes the same step on its own copy of the variables.
+
+        Raises:
+            CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
+            UnsupportedError: a variable of which each replica has no copy of its own.
+        """
+        refuse_cross_replica(self.owner)
+        if not awaits_sums():
+            return apply(pairs, global_step, name)
+        counters = [] if global_step is None else [global_step]
+        variables = [variable for _, variable in pairs]
+        require_mirrored(self.owner, [*variables, *counters, *self.variables()])
+        pairs = sums_over_replicas(pairs)
+        touched = [variable for gradient, variable in pairs if gradient is not None]
+        make_together(lambda: self.create_slots(touched))
+        with summed_gradients():
+            done = apply(pairs, global_step, name)
+        return whole_step(done)
 
     def create_slots(self, var_list: Iterable[Any]) -> None:
         """Make the slots of ``var_list`` now instead of at the first update.
@@ -161,6 +215,18 @@ class Wrapper(Optimizer):
         return [name for name in super().__dir__() if name != "get_slot_names"]
 
 
+def apply_with(
+    optimizer: Optimizer,
+    grads_and_vars: Iterable[tuple[Any, Any]],
+    global_step: tf.Variable | None = None,
+    name: str | None = None,
+) -> tf.Operation | None:
+    """Apply pairs; gradients that are summed over replicas are not summed again."""
+    if sums_known() and not isinstance(optimizer, Wrapper):
+        return apply_summed(optimizer, grads_and_vars, global_step, name)
+    return optimizer.apply_gradients(grads_and_vars, global_step, name)
+
+
 def as_train_op(build: Callable[[], tf.Operation | None]) -> tf.Operation | None:
     """Let what ``build`` returns stand in the graph's collection of training ops.
 
@@ -180,7 +246,7 @@ def advance(global_step: tf.Variable | None) -> tf.Operation | None:
     """Add one to the step counter, if there is one."""
     if global_step is None:
         return tf.no_op()
-    return global_step.assign_add(1, read_value=False)
+    return own_copy(global_step).assign_add(1, read_value=False)
 
 
 def checked_loss(loss: Any, owner: str) -> Any:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from lockstep.spec import loss_scaling as words
+from lockstep.tf.core.replica_copies import is_first_replica
 from lockstep.tf.core.verdict import Verdict
 
 __all__ = ["Watch"]
@@ -37,10 +38,10 @@ class Watch(NamedTuple):
 
     def count_eagerly(self, verdict: Verdict) -> None:
         """Count; warn once, or raise at each step, when patience is over."""
-        skips = 0 if bool(verdict.finite) else int(self.count) + 1
+        skips = 0 if bool(verdict.finite) else int(self.count.read_value()) + 1
         self.count.assign(skips)
         quiet = self.at_floor == "ignore" or skips < self.patience
-        if quiet or not self.is_at_floor():
+        if quiet or not is_first_replica() or not self.is_at_floor():
             return
         names = verdict.nonfinite()
         stalled = words.stalled(skips, float(self.scale()), names, self.owner)
@@ -58,7 +59,8 @@ class Watch(NamedTuple):
         skips = tf.where(verdict.finite, zero, before + 1)
         counted = self.count.assign(skips, read_value=False)
         graph = tf.compat.v1.get_default_graph()
-        if self.at_floor == "ignore" or GraphOrParentsInXlaContext(graph):
+        quiet = self.at_floor == "ignore" or not is_first_replica()
+        if quiet or GraphOrParentsInXlaContext(graph):
             return counted
         reached = tf.greater_equal if self.at_floor == "raise" else tf.equal
         with tf.control_dependencies([counted]):

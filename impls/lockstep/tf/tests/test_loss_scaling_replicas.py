@@ -40,10 +40,7 @@ def trained(names, factors):
 inf = float("inf")
 print(*trained(strict, [(1.0, 3.0)]))
 print(*trained(strict, [(1.0, 3.0), (1.0, inf)]))
-try:
-    trained(ls, [(1.0, 3.0)])
-except Exception as error:
-    print(type(error).__name__, str(error))
+print(*trained(ls, [(1.0, 3.0), (1.0, inf)]))
 """
 
 
@@ -53,4 +50,4 @@ def test_strict_steps_on_all_replicas_or_on_none(child: Callable[..., str]) -> N
     state = "[[[0.0, 0.0], [0.0, 0.0]], [[8.0, 16.0], [8.0, 16.0]]]"
     assert one == f"{state} 8.0 1"
     assert overflow == f"{state} 4.0 0"
-    assert default.startswith("UnsupportedError MixedPrecisionLossScaleOptimizer")
+    assert default == overflow

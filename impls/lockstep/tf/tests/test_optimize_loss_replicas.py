@@ -89,6 +89,62 @@ def test_replicas_average_and_agree_on_every_skip(child: Callable[..., str]) -> 
         "got 2 of them; pass on_horovod=True, so that their gradients are averaged.",
         "CrossReplicaError optimize_loss: expected no strategy's scope, got one of "
         "several replicas; call it outside; the variables alone are made in the scope.",
-        "UnsupportedError optimize_loss: expected one replica, got 2; use it under a "
-        "strategy of one replica.",
+        "UnsupportedError optimize_loss: expected variables made in the strategy's "
+        "scope, got 2 replicas; make them inside strategy.scope(), so that each "
+        "replica has a copy.",
     ]
+
+
+ONE_REPLICA = """
+import contextlib
+from lockstep import tf as ls
+strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+nothing = contextlib.nullcontext()
+
+def trained(mode, used, in_scope, **options):
+    half = tf.float16 if "dtype" in options else tf.float32
+    with used.scope() if used else nothing:
+        weight = tf.Variable(tf.constant([1.0, 2.0], half))
+
+    def loss():
+        return tf.reduce_sum(tf.square(tf.cast(weight, tf.float32)))
+
+    def make():
+        rate = lambda step: 0.125
+        return ls.optimize_loss(loss, "Adam", {}, rate, [weight], **options)
+
+    if mode == "graph":
+        done = used.run(make) if used else make()
+        done = used.experimental_local_results(done)[0] if used else done
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            for _ in range(4):
+                session.run(done)
+            read = used.experimental_local_results(weight)[0] if used else weight
+            return session.run(read).tolist()
+    with used.scope() if in_scope else nothing:
+        step = make()
+    def call():
+        used.run(step) if used else step()
+    call = tf.function(call, autograph=False) if mode == "function" else call
+    for _ in range(4):
+        call()
+    return weight.numpy().tolist(), int(step.global_step.numpy())
+
+for options in ({}, {"dtype": "mixed", "loss_scaling": "Backoff", "iter_size": 2}):
+    for mode in ("eager", "function", "graph"):
+        found = []
+        for used, in_scope in ((None, False), (strategy, False), (strategy, True)):
+            with tf.Graph().as_default() if mode == "graph" else nothing:
+                found.append(trained(mode, used, in_scope, **options))
+        print(mode, found[0] == found[1] == found[2], found[0])
+"""
+
+
+def test_one_replica_trains_like_none(child: Callable[..., str]) -> None:
+    lines = child(ONE_REPLICA).splitlines()
+    assert len(lines) == 6
+    for line in lines:
+        assert " True " in line
+    # It trains: the weights began at 1 and 2.
+    assert "[1.0, 2.0]" not in "".join(lines)

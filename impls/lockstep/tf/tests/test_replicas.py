@@ -1,0 +1,121 @@
+"""Replicas of a MirroredStrategy train as one process with the joined batch does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep import tf as lockstep_tf
+
+SCRIPT = Path(__file__).with_name("replica_steps.py")
+KINDS = (
+    "multitask",
+    "novograd",
+    "rows",
+    "agn",
+    "fixed",
+    "dynamic",
+    "masters",
+    "backoff",
+    "stack",
+)
+IN_GRAPHS = ("multitask", "rows", "dynamic", "masters", "stack")
+CASES = [(k, m, n) for k in KINDS for m in ("eager", "function") for n in (1, 2)]
+CASES += [(kind, "graph", count) for kind in IN_GRAPHS for count in (1, 2)]
+
+Results = dict[tuple[str, str, int], Any]
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    """Run the script once; logical CPUs have to be made before TensorFlow starts."""
+    sources = str(Path(lockstep_tf.__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": sources, "CUDA_VISIBLE_DEVICES": ""},
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return {(kind, mode, count): result for kind, mode, count, result in lines}
+
+
+@pytest.mark.parametrize(("kind", "mode", "count"), CASES)
+def test_replicas_equal_one_process_with_the_joined_batch(
+    kind: str, mode: str, count: int, results: Results
+) -> None:
+    state, reports = results[kind, mode, count]
+    alone, told = results[kind, mode, 0]
+    assert state == alone
+    assert reports == told
+
+
+def test_the_steps_tell_wrappers_apart_from_doing_nothing(results: Results) -> None:
+    reports = {kind: results[kind, "eager", 2][1] for kind in KINDS}
+    assert "all zero" in reports["multitask"][1]
+    assert "not finite: shared" in reports["dynamic"][1]
+    assert any("rows" in report for report in reports["rows"])
+    state, _ = results["masters", "eager", 2]
+    assert state["head"] != [0.5]
+
+
+REFUSALS = """
+cpu = tf.config.list_physical_devices("CPU")[0]
+two = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(cpu, two)
+from lockstep import tf as ls
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+with strategy.scope():
+    weight = tf.Variable([1.0], name="weight")
+outside = tf.Variable([1.0], name="outside")
+counter = tf.Variable(0, dtype=tf.int64, name="counter")
+
+class Foreign(v1.train.GradientDescentOptimizer):
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        return super().apply_gradients(grads_and_vars, global_step, name)
+
+def refused(optimizer, variable=weight, count=None):
+    def step():
+        optimizer.apply_gradients([(tf.ones([1]), variable)], count)
+    try:
+        strategy.run(step)
+        print("applied")
+    except Exception as error:
+        print(type(error).__name__, error)
+
+sgd = v1.train.GradientDescentOptimizer(0.5)
+refused(ls.MultitaskOptimizerWrapper(sgd), outside)
+refused(ls.MultitaskOptimizerWrapper(sgd), count=counter)
+refused(ls.MixedPrecisionLossScaleOptimizer(sgd, 8.0))
+refused(ls.MultitaskOptimizerWrapper(Foreign(0.5)))
+print(weight.numpy().tolist(), outside.numpy().tolist(), int(counter))
+"""
+
+
+def test_what_replicas_would_write_twice_is_refused(child: Callable[..., str]) -> None:
+    mirrored = "expected variables of which every replica has a copy, got"
+    remedy = (
+        "which has none; make model, optimizer and step counter inside "
+        "strategy.scope()."
+    )
+    owner = "UnsupportedError MultitaskOptimizerWrapper:"
+    assert child(REFUSALS).splitlines() == [
+        f"{owner} {mirrored} 'outside', {remedy}",
+        f"{owner} {mirrored} 'counter', {remedy}",
+        "UnsupportedError MixedPrecisionLossScaleOptimizer: "
+        f"{mirrored} 'skipped_in_a_row', {remedy}",
+        "UnsupportedError Foreign: expected apply_gradients with the argument "
+        "skip_gradients_aggregation, got none; take it and hand it to "
+        "tf.compat.v1.train.Optimizer.apply_gradients.",
+        "[1.0] [1.0] 0",
+    ]
