@@ -66,8 +66,7 @@ class LossScale(tf.Module):
         return cls(**words.checked_config(cls, config))
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{key}={value}" for key, value in self.arguments().items())
-        return f"{type(self).__name__}({shown})"
+        return words.shown(type(self).__name__, self.arguments())
 
 
 @registered
@@ -130,7 +129,7 @@ def of_policy(name: str, doc: str) -> Any:
 
 
 @registered
-class DynamicLossScale(LossScale):
+class DynamicLossScale(words.OldNames, LossScale):
     """A loss scale that grows while gradients are finite and shrinks when they are not.
 
     finite: good_steps + 1; from ``increment_period`` on
@@ -262,6 +261,24 @@ class DynamicLossScale(LossScale):
     def arguments(self) -> dict[str, Any]:
         """Return the constructor's arguments, ``strict`` apart."""
         return words.dynamic_config(self._policy, self.strict)
+
+    @property
+    def _current_loss_scale(self) -> keras.Variable:
+        return self.current_loss_scale
+
+    @property
+    def _num_good_steps(self) -> keras.Variable:
+        return self.good_steps
+
+    def __repr__(self) -> str:
+        """Return the arguments; eagerly also the scale and the good steps."""
+        name, config = type(self).__name__, self.arguments()
+        if not tf.executing_eagerly():
+            return words.shown(name, config)
+        scale, good_steps = self.current_loss_scale.numpy(), self.good_steps.numpy()
+        return words.shown(
+            name, config, current_loss_scale=scale, num_good_steps=good_steps
+        )
 
 
 def get(identifier: Any, strict: bool = False) -> LossScale | None:

@@ -171,7 +171,7 @@ class TrainingStep(tf.Module):
     ) -> Pairs:
         """Clip or scale by LARC; record what was asked for."""
         settings, task = self.settings, self.task
-        task.tell(record, self.pipeline, rate, self.optimizer)
+        task.tell(record, rate, self.optimizer, self.scaler)
         return post_process_gradients(
             pairs,
             sorted(task.summaries),

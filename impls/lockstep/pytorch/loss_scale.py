@@ -104,8 +104,7 @@ class LossScale:
         return cls(**words.checked_config(cls, config))
 
     def __repr__(self) -> str:
-        arguments = ", ".join(f"{k}={v}" for k, v in self.get_config().items())
-        return f"{type(self).__name__}({arguments})"
+        return words.shown(type(self).__name__, self.get_config())
 
 
 class FixedLossScale(LossScale):
@@ -146,7 +145,7 @@ class FixedLossScale(LossScale):
         return f"FixedLossScale({self.loss_scale_value})"
 
 
-class DynamicLossScale(LossScale):
+class DynamicLossScale(words.OldNames, LossScale):
     """A loss scale that grows after finite steps and shrinks after another one.
 
     ``increment_period`` finite steps in a row: scale = min(scale multiplier, ceiling).
@@ -276,6 +275,20 @@ class DynamicLossScale(LossScale):
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
         return words.dynamic_config(self.policy, self.strict)
+
+    @property
+    def _current_loss_scale(self) -> float:
+        return self.value()
+
+    @property
+    def _num_good_steps(self) -> int:
+        return self.good_steps
+
+    def __repr__(self) -> str:
+        """Return the scale and the good steps, then the arguments."""
+        name, config = type(self).__name__, self.get_config()
+        state = {"current_loss_scale": self.value(), "num_good_steps": self.good_steps}
+        return words.shown(name, config, **state)
 
 
 def get(identifier: Any, strict: bool = False) -> LossScale | None:

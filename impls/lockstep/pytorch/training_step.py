@@ -192,8 +192,9 @@ class TrainingStep:
             self.recorder.global_step = int(self.global_step) + 1
         told = Summaries(self.summaries, self.recorder)
         told.scalar("learning_rate", "learning_rate", self.learning_rate)
-        if "unscale" in self.pipeline:
-            told.scalar("loss_scale", "loss_scale", self.optimizer.loss_scale)
+        scaled = settings.told_scale(self.optimizer, self.scaler)
+        if scaled is not None:
+            told.scalar("loss_scale", "loss_scale", scaled.loss_scale)
         return post_process_gradients(
             pairs,
             sorted(self.summaries),

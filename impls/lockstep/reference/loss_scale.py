@@ -53,8 +53,7 @@ class LossScale:
         return cls(**words.checked_config(cls, config))
 
     def __repr__(self) -> str:
-        arguments = ", ".join(f"{k}={v}" for k, v in self.get_config().items())
-        return f"{type(self).__name__}({arguments})"
+        return words.shown(type(self).__name__, self.get_config())
 
 
 class FixedLossScale(LossScale):
@@ -87,7 +86,7 @@ class FixedLossScale(LossScale):
         return f"FixedLossScale({self.loss_scale_value})"
 
 
-class DynamicLossScale(LossScale):
+class DynamicLossScale(words.OldNames, LossScale):
     """A loss scale that grows after finite steps and shrinks after another one.
 
     ``increment_period`` finite steps in a row: scale = min(scale growth, ceiling). A
@@ -187,6 +186,20 @@ class DynamicLossScale(LossScale):
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
         return words.dynamic_config(self.policy, self.strict)
+
+    @property
+    def _current_loss_scale(self) -> np.float32:
+        return self()
+
+    @property
+    def _num_good_steps(self) -> int:
+        return self.good_steps
+
+    def __repr__(self) -> str:
+        """Return the scale and the good steps, then the arguments."""
+        name, config = type(self).__name__, self.get_config()
+        state = {"current_loss_scale": self(), "num_good_steps": self.good_steps}
+        return words.shown(name, config, **state)
 
 
 def get(identifier: Any, strict: bool = False) -> LossScale | None:

@@ -22,6 +22,7 @@ from lockstep.spec.ranges import HELD, is_scale, number_of, require
 
 __all__ = [
     "DynamicPolicy",
+    "OldNames",
     "abstract_scale",
     "bad_identifier",
     "check_gradient_dtype",
@@ -31,6 +32,7 @@ __all__ = [
     "dynamic_policy",
     "fixed_value",
     "scale_argument",
+    "shown",
     "without_dense_shape",
 ]
 
@@ -70,6 +72,26 @@ class DynamicPolicy(NamedTuple):
     def is_patient(self) -> bool:
         """Whether an overflow may leave the scale alone; only then is it counted."""
         return self.hysteresis > 1 or self.tolerance > 0
+
+
+class OldNames:
+    """The dynamic scale's attributes as the original called them, to be read only."""
+
+    initial_loss_scale: float
+    increment_period: int
+    multiplier: float
+
+    @property
+    def _initial_loss_scale(self) -> float:
+        return self.initial_loss_scale
+
+    @property
+    def _increment_period(self) -> int:
+        return self.increment_period
+
+    @property
+    def _multiplier(self) -> float:
+        return self.multiplier
 
 
 def fixed_value(value: Any, strict: bool = False) -> float:
@@ -210,6 +232,12 @@ def dynamic_config(policy: DynamicPolicy, strict: bool) -> dict[str, Any]:
         **DynamicPolicy._field_defaults,
     }
     return config | {k: v for k, v in fields.items() if v != unchosen[k]}
+
+
+def shown(name: str, config: Mapping[str, Any], **state: Any) -> str:
+    """Return the ``repr`` of a loss scale: the state, then the arguments."""
+    pairs = {**state, **config}.items()
+    return f"{name}({', '.join(f'{key}={value}' for key, value in pairs)})"
 
 
 def checked_config(cls: type[Any], config: Any) -> dict[str, Any]:

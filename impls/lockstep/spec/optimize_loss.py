@@ -176,6 +176,16 @@ class Settings:
         """
         return self.scaler_name is not None and (self.mixed or self.strict)
 
+    def told_scale(self, optimizer: Any, scaler: Any) -> Any:
+        """Return what has the ``loss_scale`` that is told; None: none is told.
+
+        # Quirk: docs/differences.md#optimize-loss-scale-summary. Strict: that of a
+        scaler by name, with any dtype, and no other.
+        """
+        if self.strict:
+            return scaler
+        return optimizer if "unscale" in self.pipeline(optimizer) else None
+
     @property
     def accumulates(self) -> bool:
         """Whether several micro-batches make a step.

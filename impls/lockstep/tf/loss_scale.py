@@ -18,7 +18,7 @@ from lockstep.tf.pairs import Gradient, as_gradient
 
 __all__ = ["DynamicLossScale", "FixedLossScale", "LossScale", "get", "present_in"]
 
-Update = tuple[tf.Operation | None, Any]
+Update = tuple[tf.Operation | tf.Tensor | None, Any]
 
 
 class LossScale(tf.Module):
@@ -74,8 +74,7 @@ class LossScale(tf.Module):
         return cls(**words.checked_config(cls, config))
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{key}={value}" for key, value in self.get_config().items())
-        return f"{type(self).__name__}({shown})"
+        return words.shown(type(self).__name__, self.get_config())
 
 
 class FixedLossScale(LossScale):
@@ -133,7 +132,7 @@ def of_policy(name: str, doc: str) -> Any:
     return property(lambda scale: getattr(scale._policy, name), doc=doc)
 
 
-class DynamicLossScale(LossScale):
+class DynamicLossScale(words.OldNames, LossScale):
     """A loss scale that grows while gradients are finite and shrinks when they are not.
 
     finite: good_steps + 1; from ``increment_period`` on
@@ -235,15 +234,24 @@ class DynamicLossScale(LossScale):
             grads: any nest of tensors, ``tf.IndexedSlices`` and None.
 
         Returns:
-            The operation that moves the scale (eagerly it has moved), and whether every
-            element is finite once duplicate rows are summed: bool, 0-d.
+            What moves the scale, and whether every element is finite once duplicate
+            rows are summed: bool, 0-d. In a graph the first is a bool, 0-d, too:
+            whether ``increment_period`` finite steps are complete. Eagerly the scale
+            has moved.
 
         Raises:
             DtypeError: a TypeError; a gradient of integers.
             UnsupportedError: a ValueError; strict, a sparse one without dense_shape.
         """
         finite = tf.reduce_all(finite_flags(present_in(grads, self.strict)))
-        return self.move(finite), finite
+        if tf.executing_eagerly():
+            return self.move(finite), finite
+        complete = self.good_steps.read_value() + 1 >= self.increment_period
+        complete = tf.logical_and(finite, complete)
+        with tf.control_dependencies([complete]):
+            moved = self.move(finite)
+        with tf.control_dependencies([moved]):
+            return tf.identity(complete), finite
 
     def move(self, finite: tf.Tensor) -> tf.Operation | None:
         """Move the scale by one step, finite or not; return the operation."""
@@ -259,6 +267,24 @@ class DynamicLossScale(LossScale):
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         return words.dynamic_config(self._policy, self.strict)
+
+    @property
+    def _current_loss_scale(self) -> tf.Variable:
+        return self.current_loss_scale
+
+    @property
+    def _num_good_steps(self) -> tf.Variable:
+        return self.good_steps
+
+    def __repr__(self) -> str:
+        """Return the arguments; eagerly also the scale and the good steps."""
+        name, config = type(self).__name__, self.get_config()
+        if not tf.executing_eagerly():
+            return words.shown(name, config)
+        scale, good_steps = self.current_loss_scale.numpy(), self.good_steps.numpy()
+        return words.shown(
+            name, config, current_loss_scale=scale, num_good_steps=good_steps
+        )
 
 
 def get(identifier: Any, strict: bool = False) -> LossScale | None:

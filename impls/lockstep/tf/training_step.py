@@ -247,7 +247,7 @@ class TrainingStep(tf.Module):
     def post_process(self, pairs: Pairs, record: SummaryRecord | None) -> Pairs:
         """Clip or scale by LARC; record what was asked for."""
         settings, task = self.settings, self.task
-        task.tell(record, self.pipeline, self._rate, self.optimizer)
+        task.tell(record, self._rate, self.optimizer, self.scaler)
         return post_process_gradients(
             pairs,
             sorted(task.summaries),

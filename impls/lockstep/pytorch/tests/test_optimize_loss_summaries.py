@@ -13,7 +13,7 @@ import torch
 from torch.nn import Parameter
 
 from lockstep import pytorch as ls
-from lockstep.pytorch import OPTIMIZER_SUMMARIES
+from lockstep.pytorch import OPTIMIZER_SUMMARIES, strict
 
 
 class Writer:
@@ -30,11 +30,11 @@ class Writer:
         self.histograms[tag, global_step] = values.tolist()
 
 
-def step_of(**options):
+def step_of(optimize_loss=ls.optimize_loss, **options):
     """Return a step whose gradient is (3, 4), rate 0.5 at first and 0.25 then."""
     weight = Parameter(torch.tensor([6.0, 8.0]))
     direction = torch.tensor([3.0, 4.0])
-    return ls.optimize_loss(
+    return optimize_loss(
         lambda factor=1.0: factor * (weight * direction).sum(),
         "SGD",
         {},
@@ -55,6 +55,23 @@ def test_the_default_ones_are_told_at_each_step() -> None:
         ("global_gradient_norm", 2): 5.0,
     }
     assert not writer.histograms
+
+
+@pytest.mark.parametrize(
+    ("dtype", "loss_scaling", "told"),
+    [
+        ("mixed", 4.0, []),
+        ("mixed", "Backoff", [2.0**14]),
+        ("float32", "Backoff", [2.0**14]),
+    ],
+)
+def test_strict_tells_the_scale_of_a_scaler_by_name(dtype, loss_scaling, told) -> None:
+    options = {"dtype": dtype, "loss_scaling": loss_scaling}
+    step, writer = step_of(strict.optimize_loss, **options), Writer()
+    step.summaries_to(writer)
+    step()
+    scales = [v for (tag, _), v in writer.scalars.items() if tag == "loss_scale"]
+    assert scales == told
 
 
 def test_all_eight_are_told_under_the_tags_of_the_original() -> None:

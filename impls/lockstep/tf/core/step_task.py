@@ -90,14 +90,11 @@ class Task:
         return bool(finite) if tf.executing_eagerly() else finite
 
     def tell(
-        self,
-        record: SummaryRecord | None,
-        pipeline: tuple[str, ...],
-        rate: Any,
-        optimizer: Any,
+        self, record: SummaryRecord | None, rate: Any, optimizer: Any, scaler: Any
     ) -> None:
         """Record the rate and the loss scale of a step, as far as they were asked."""
         told = Summaries(self.summaries, record)
         told.scalar("learning_rate", "learning_rate", rate)
-        if "unscale" in pipeline and told.wants("loss_scale"):
-            told.scalar("loss_scale", "loss_scale", optimizer.loss_scale)
+        scaled = self.settings.told_scale(optimizer, scaler)
+        if scaled is not None and told.wants("loss_scale"):
+            told.scalar("loss_scale", "loss_scale", scaled.loss_scale)
