@@ -40,8 +40,17 @@ def value_of(variable: Any) -> tf.Variable:
 
 
 def key_of(variable: Any) -> Any:
-    """Return what stands for a variable in a dictionary, whichever way it is given."""
-    return value_of(as_variable(variable)).ref()
+    """Return what stands for a variable in a dictionary, whichever way it is given.
+
+    A copy of a mirrored variable stands for all of it.
+    """
+    value = value_of(as_variable(variable))
+    if not isinstance(value, tf.distribute.DistributedValues):
+        container = getattr(
+            getattr(value, "handle", None), "_distributed_container", None
+        )
+        value = value if container is None else container()
+    return value.ref()
 
 
 def name_of(variable: Any) -> str:

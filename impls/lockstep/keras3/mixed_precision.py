@@ -21,6 +21,7 @@ from lockstep.keras3.loss_scale import LossScale
 from lockstep.keras3.loss_scaler import AutomaticLossScaler
 from lockstep.keras3.master_copies import copy_back, make_master, take_over
 from lockstep.keras3.regularizer import regularized
+from lockstep.keras3.replicas import once, replica_count
 from lockstep.keras3.skipping import Pairs, SkippingWrapper
 from lockstep.keras3.slots import Slots
 from lockstep.keras3.train_v1 import HiddenList, StateList, require_all
@@ -217,8 +218,14 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             var_list = require_all(var_list, words.WRAPPER)
         options = gate_gradients, aggregation_method, colocate_gradients_with_ops
         pairs = self.differentiate(loss, var_list, *options, grad_loss)
-        self.ensure_built([variable for _, variable in pairs])
-        return self._of_masters(pairs)
+        variables = [variable for _, variable in pairs]
+
+        def prepare() -> None:
+            self.ensure_built(variables)
+            self._take_over(variables)
+
+        once(words.WRAPPER, prepare)
+        return self._of_masters(pairs, replica_count())
 
     def check_loss(self, dtype: tf.DType) -> None:
         """Raise for a loss that the original could not scale.
@@ -229,12 +236,21 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         if self.strict and is_automatic and dtype != tf.float32:
             raise words.half_loss(dtype.name)
 
-    def _of_masters(self, pairs: Pairs) -> Pairs:
+    def _take_over(self, variables: Iterable[Any]) -> None:
+        """Take over what others have written into variables that have masters."""
+        for variable in [] if self.strict else variables:
+            master = self._slots.master_of(variable)
+            if master is not variable:
+                take_over(master, variable)
+
+    def _of_masters(self, pairs: Pairs, sharers: int = 1) -> Pairs:
         """Return (unscaled float32 gradient, master) for what the loss gave.
 
-        What has been through it, so that it names masters, stays as it is.
+        What has been through it, so that it names masters, stays as it is. One of
+        several ``sharers``, whose gradients are to be added up, regularizes its part.
         """
         factor = self._divisor.look(self._iterations.value)
+        factor = factor if sharers == 1 else factor / sharers
         found: Pairs = []
         for gradient, variable in pairs:
             master = self._slots.master_of(variable)
@@ -250,13 +266,12 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         # Quirk: docs/differences.md#masters-absent
         if gradient is None and self.strict:
             raise words.absent_half(name_of(variable))
-        if not self.strict:
-            take_over(master, variable)
         wide = None if gradient is None else widen(gradient)
         return regularized(wide, master, variable, factor)
 
     def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
         """Update the masters and round them into the model, if all is finite."""
+        self._take_over(variables)
         pairs = self._of_masters(list(zip(gradients, variables, strict=True)))
         summed = [(without_duplicates(g), v) for g, v in pairs]
         stored = [(g, self.known_as(master)) for g, master in pairs]

@@ -20,6 +20,7 @@ from lockstep.keras3.optimizers import (
     MomentumOptimizer,
     RMSPropOptimizer,
 )
+from lockstep.keras3.replicas import scope_of, strategy_of
 from lockstep.keras3.slots import base_of
 from lockstep.keras3.train_v1 import TrainV1
 from lockstep.keras3.training_step import TrainingStep
@@ -105,8 +106,9 @@ def optimize_loss(
         skip_update_ph: whether to add only: a bool, a 0-d tensor, or a function that is
             asked at each call. None: each ``iter_size``-th call updates.
         model: a model, whose trainable variables are trained if ``var_list`` is None.
-        reduction: what averages; None is a rank of its own. Replicas of one
-            ``tf.distribute`` strategy are for ``fit``.
+        reduction: what averages; None is a rank of its own. The replicas of one
+            ``tf.distribute`` strategy, in whose ``run`` the step is called, are
+            averaged in any case, and need ``on_horovod``.
         strict: as in OpenSeq2Seq, quirks included: ``optimizer_params`` of "AdamW" are
             changed in place; ``iter_size`` is ignored without ``on_horovod`` and needs
             ``skip_update_ph`` with it, then absent and sparse gradients are refused;
@@ -164,9 +166,9 @@ def optimize_loss(
     if not callable(loss):
         raise words.loss_not_callable(loss)
     step = TrainingStep(task, trained(var_list, model))
-    assemble(step)
-    if not step.optimizer.built:
-        step.optimizer.build(list(step.trained))
+    with scope_of(strategy_of(step.trained)):
+        assemble(step)
+        step.optimizer.ensure_built(step.trained)
     return step
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from lockstep.interface import Array
+from lockstep.keras3.replicas import update_each
 
 __all__ = ["each_row_once", "subtract_rows", "write_rows"]
 
@@ -25,10 +26,14 @@ def write_rows(
     if indices is None:
         variable.assign(values, read_value=False)
         return
-    # The method of the variable would read all of it afterwards.
-    tf.raw_ops.ResourceScatterUpdate(
-        resource=variable.handle, indices=indices, updates=values
-    )
+
+    def write(copy: tf.Variable) -> None:
+        # The method of the variable would read all of it afterwards.
+        tf.raw_ops.ResourceScatterUpdate(
+            resource=copy.handle, indices=indices, updates=values
+        )
+
+    update_each(variable, write)
 
 
 def subtract_rows(
@@ -38,6 +43,10 @@ def subtract_rows(
     if indices is None:
         variable.assign_sub(values, read_value=False)
         return
-    tf.raw_ops.ResourceScatterSub(
-        resource=variable.handle, indices=indices, updates=values
-    )
+
+    def subtract(copy: tf.Variable) -> None:
+        tf.raw_ops.ResourceScatterSub(
+            resource=copy.handle, indices=indices, updates=values
+        )
+
+    update_each(variable, subtract)

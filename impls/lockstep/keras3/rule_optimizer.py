@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from lockstep.keras3.gradients import without_duplicates
+from lockstep.keras3.replicas import together
 from lockstep.keras3.slots import Slots
 from lockstep.keras3.train_v1 import StateList, TrainV1
 from lockstep.spec import keras_host as words
@@ -87,8 +88,22 @@ class RuleOptimizer(TrainV1):
     def apply(
         self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None
     ) -> None:
-        """Take a step as Keras does, with the duplicate rows of slices summed first."""
-        super().apply([without_duplicates(g) for g in grads], trainable_variables)
+        """Take a step as Keras does, with the duplicate rows of slices summed first.
+
+        Also those that several replicas of a strategy name.
+        """
+        variables = trainable_variables
+        variables = self._trainable_variables if variables is None else list(variables)
+
+        def step(gradients: list[Any]) -> None:
+            gradients = [without_duplicates(gradient) for gradient in gradients]
+            super(RuleOptimizer, self).apply(gradients, trainable_variables)
+
+        if tf.distribute.has_strategy():
+            owner, build = type(self).__name__, self.builds(variables)
+            together(owner, build, step, list(grads), variables)
+        else:
+            step(list(grads))
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""

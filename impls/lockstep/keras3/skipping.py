@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -51,7 +52,6 @@ class SkippingWrapper(Wrapper, ScalesAlready):
 
     owner: str
     """The name in sentences."""
-    _has_scaled: bool | None = None
 
     def __init__(
         self,
@@ -76,8 +76,9 @@ class SkippingWrapper(Wrapper, ScalesAlready):
             self._track_variable(variable)
         if not strict:
             self.skipped_in_a_row = state_variable("skipped_in_a_row", 0, "int64")
-        # Not setattr: Keras would track and save it.
-        vars(self)["_divisor"] = Divisor()
+        # Not setattr: Keras would track and save it. By thread, as replicas are: while
+        # a loss is differentiated, whether it has been scaled.
+        vars(self).update(_divisor=Divisor(), _has_scaled={})
 
     @property
     def loss_scale(self) -> tf.Tensor:
@@ -113,7 +114,8 @@ class SkippingWrapper(Wrapper, ScalesAlready):
         Raises:
             DtypeError: a TypeError; strict, a loss in float16.
         """
-        if self._has_scaled:
+        thread = threading.get_ident()
+        if self._has_scaled.get(thread):
             # The loss given to compute_gradients has called this by itself.
             return loss
         # Read once: the loss and its gradients must see one scale.
@@ -123,8 +125,8 @@ class SkippingWrapper(Wrapper, ScalesAlready):
         self.check_loss(loss.dtype)
         made = scaled(self.inner_optimizer.scale_loss(loss), scale)
         self._divisor.put(scale, self._iterations.value)
-        if self._has_scaled is False:
-            self._has_scaled = True
+        if thread in self._has_scaled:
+            self._has_scaled[thread] = True
         return made
 
     def differentiate(self, *arguments: Any) -> Pairs:
@@ -133,11 +135,11 @@ class SkippingWrapper(Wrapper, ScalesAlready):
         Arguments and errors are those of
         :meth:`~lockstep.keras3.train_v1.TrainV1.compute_gradients`.
         """
-        self._has_scaled = False
+        self._has_scaled[threading.get_ident()] = False
         try:
             return TrainV1.compute_gradients(self, *arguments)
         finally:
-            self._has_scaled = None
+            del self._has_scaled[threading.get_ident()]
 
     def unscaled(self, pairs: Pairs) -> Pairs:
         """Return the pairs, divided by what they are still to be divided by.

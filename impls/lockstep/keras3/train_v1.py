@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
@@ -14,11 +14,11 @@ from lockstep.keras3.gradients import (
     as_gradient,
     as_variable,
     check_gradients,
-    name_of,
     require_variable,
     value_of,
 )
-from lockstep.keras3.slots import Slots
+from lockstep.keras3.replicas import scope_of, together
+from lockstep.keras3.slots import Slots, base_of
 from lockstep.spec import keras_host as words
 from lockstep.spec.differentiation import (
     check_no_arguments,
@@ -26,7 +26,7 @@ from lockstep.spec.differentiation import (
     not_listed,
     refuse_text,
 )
-from lockstep.spec.pairs import as_pairs, require_gradients
+from lockstep.spec.pairs import as_pairs
 
 __all__ = ["HiddenList", "StateList", "TrainV1", "require_all"]
 
@@ -150,14 +150,17 @@ class TrainV1:
         pairs = as_pairs(grads_and_vars, owner)
         variables = [require_variable(variable, owner) for _, variable in pairs]
         gradients = check_gradients([g for g, _ in pairs], variables, owner)
-        named = map(name_of, variables)
-        require_gradients(zip(gradients, variables, strict=True), owner, named)
         counter = check_counter(global_step, owner)
-        before = self._iterations.value.read_value()
-        self.apply(gradients, variables)
-        if counter is not None:
-            counted = self._iterations.value.read_value() - before
-            counter.assign_add(tf.cast(counted, counter.dtype))
+
+        def step(gradients: list[Gradient]) -> None:
+            before = self._iterations.value.read_value()
+            self.apply(gradients, variables)
+            if counter is not None:
+                counted = self._iterations.value.read_value() - before
+                counter.assign_add(tf.cast(counted, counter.dtype))
+
+        build = self.builds(variables)
+        together(owner, build, step, gradients, variables)
         return self._iterations
 
     @tf.autograph.experimental.do_not_convert
@@ -182,6 +185,17 @@ class TrainV1:
             grad_loss,
         )
         return self.apply_gradients(pairs, global_step, name)
+
+    def ensure_built(self, variables: Sequence[Any]) -> None:
+        """Make the state for ``variables`` unless there is any, also in a graph."""
+        if not self.built:
+            scope = scope_of(base_of(self)._distribution_strategy)
+            with tf.init_scope(), scope, keras.name_scope(self.name, caller=self):
+                self.build(variables)
+
+    def builds(self, variables: Sequence[Any]) -> Callable[[list[Gradient]], None]:
+        """Return what makes the state for ``variables`` before a step."""
+        return lambda gradients: self.ensure_built(variables)
 
     def get_name(self) -> str:
         """Return the optimizer's name."""

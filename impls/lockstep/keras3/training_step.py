@@ -13,11 +13,12 @@ from lockstep.keras3.loss_scale import state_variable
 from lockstep.keras3.loss_scaler import AutomaticLossScaler
 from lockstep.keras3.post_process import post_process_gradients
 from lockstep.keras3.reduction import reduce_gradients
+from lockstep.keras3.replicas import replica_count, together
 from lockstep.keras3.skipping import Pairs
-from lockstep.spec import keras_host
 from lockstep.spec import optimize_loss as words
 from lockstep.spec.pairs import require_gradients
 from lockstep.spec.summaries import SummaryRecord
+from lockstep.spec.tf_host import not_averaged
 from lockstep.tf.core import step_summaries as telling
 from lockstep.tf.core.accumulators import Accumulators
 from lockstep.tf.core.step_task import Task
@@ -83,21 +84,35 @@ class TrainingStep(tf.Module):
         Returns:
             The loss before the update.
         """
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        if replicas > 1:
-            raise keras_host.several_replicas(words.OWNER, replicas)
+        replicas = replica_count()
+        if replicas > 1 and not self.settings.on_horovod:
+            raise not_averaged(words.OWNER, replicas)
         values: list[tf.Tensor] = []
 
         def loss() -> tf.Tensor:
             values.append(tf.convert_to_tensor(self.task.loss(*inputs)))
-            return values[-1]
+            return values[-1] if replicas == 1 else values[-1] / replicas
 
         rate = self.next_rate()
         pairs = self.optimizer.compute_gradients(loss, self.trained)
-        if self._sums is None:
-            self.update(pairs, rate)
+        variables = [variable for _, variable in pairs]
+
+        def step(gradients: list[Gradient]) -> None:
+            pairs = list(zip(gradients, variables, strict=True))
+            if self._sums is None:
+                self.update(pairs, rate)
+            else:
+                self.add_up(self._sums, pairs, rate, skip_update)
+
+        def begin(gradients: list[Gradient]) -> None:
+            if self._sums is not None:
+                self._sums.begin(list(zip(gradients, variables, strict=True)))
+
+        gradients = [gradient for gradient, _ in pairs]
+        if tf.distribute.has_strategy():
+            together(words.OWNER, begin, step, gradients, variables)
         else:
-            self.add_up(self._sums, pairs, rate, skip_update)
+            step(gradients)
         return values[-1]
 
     def next_rate(self) -> Any:

@@ -18,10 +18,10 @@ from lockstep.keras3.gradients import (
     with_dense_shape,
     without_duplicates,
 )
+from lockstep.keras3.replicas import together
 from lockstep.keras3.slots import Slots, base_of, build_observed
 from lockstep.keras3.train_v1 import StateList, TrainV1, require_all
 from lockstep.spec import keras_host as words
-from lockstep.spec.pairs import require_gradients
 
 __all__ = ["Wrapper", "refuse_scale"]
 
@@ -157,12 +157,6 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         inner.build(variables)
         return inner._slots
 
-    def ensure_built(self, variables: Sequence[Any]) -> None:
-        """Make the state for ``variables`` unless there is any, also in a graph."""
-        if not self.built:
-            with tf.init_scope(), keras.name_scope(self.name, caller=self):
-                self.build(variables)
-
     def build_state(self, variables: Sequence[Any]) -> None:
         """Make variables of the wrapper's own; by default there are none."""
 
@@ -199,20 +193,26 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         variables = [require_variable(variable, owner) for variable in given]
         gradients = check_gradients(gradients, variables, owner)
         names = [name_of(variable) for variable in variables]
-        require_gradients(zip(gradients, variables, strict=True), owner, names)
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        if replicas > 1:
-            raise words.several_replicas(owner, replicas)
-        self.ensure_built(variables)
-        for variable, name in zip(variables, names, strict=True):
-            if self._var_key(variable) not in self._trainable_variables_indices:
-                raise words.unknown_variable(owner, name)
+
+        def step(gradients: list[Gradient]) -> None:
+            for variable, name in zip(variables, names, strict=True):
+                if self._var_key(variable) not in self._trainable_variables_indices:
+                    raise words.unknown_variable(owner, name)
+            self.update(self.prepared(gradients, variables), variables)
+
+        build = self.builds(variables)
+        together(owner, build, step, gradients, variables)
+
+    def prepared(
+        self, gradients: list[Gradient], variables: list[Any]
+    ) -> list[Gradient]:
+        """Return gradients as :meth:`update` takes them."""
         if not self.strict:
             pairs = zip(gradients, variables, strict=True)
             gradients = [with_dense_shape(*pair) for pair in pairs]
         if self.sums_duplicates:
             gradients = [without_duplicates(gradient) for gradient in gradients]
-        self.update(gradients, variables)
+        return gradients
 
     def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
         """Do what the wrapper is for; by default nothing but the step inside."""

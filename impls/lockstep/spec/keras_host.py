@@ -31,8 +31,8 @@ __all__ = [
     "not_a_variable",
     "not_keras",
     "other_backend",
+    "replicas_apart",
     "scale_inside",
-    "several_replicas",
     "tf_slot_name",
     "unknown_variable",
     "wrong_count",
@@ -143,10 +143,11 @@ def not_a_counter(owner: str, got: str) -> DtypeError:
     return DtypeError(sentence(owner, expected, got, remedy))
 
 
-def several_replicas(owner: str, count: int) -> UnsupportedError:
-    """Build the error for a wrapper among several replicas."""
-    remedy = "use it under a strategy of one replica"
-    return UnsupportedError(sentence(owner, "one replica", str(count), remedy))
+def replicas_apart(owner: str, count: int) -> UnsupportedError:
+    """Build the error for replicas that cannot meet to decide about a step."""
+    expected = "replicas of one process that XLA does not compile"
+    remedy = "use MirroredStrategy, and compile(..., jit_compile=False)"
+    return UnsupportedError(sentence(owner, expected, f"{count} others", remedy))
 
 
 def no_config(owner: str, argument: str) -> UnsupportedError:

@@ -113,9 +113,7 @@ class Accumulators(tf.Module):
         """
         if strict:
             self.require_dense(pairs)
-        if not self.sums:
-            with tf.init_scope():
-                self.sums = tuple(make_sum(gradient, v) for gradient, v in pairs)
+        self.begin(pairs)
         for total, (gradient, variable) in zip(self.sums, pairs, strict=True):
             if type(total) is not kind_of(gradient):
                 raise words.varying(self.name_of(variable))
@@ -124,6 +122,12 @@ class Accumulators(tf.Module):
             (add_share(total, gradient, self.iter_size), variable)
             for total, (gradient, variable) in everything
         ]
+
+    def begin(self, pairs: Pairs) -> None:
+        """Make the sums of gradients like these, unless there are any."""
+        if not self.sums:
+            with tf.init_scope():
+                self.sums = tuple(make_sum(gradient, v) for gradient, v in pairs)
 
     def require_dense(self, pairs: Pairs) -> None:
         """Strict: raise for what the original cannot add up."""
