@@ -18,8 +18,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.pytorch.center import AGNCustomGetter, powers
-from lockstep.pytorch.foreign_state import SHARED, check_groups, require_shape
+from lockstep.pytorch.foreign_state import SHARED, require_dense, require_shape
 from lockstep.pytorch.gradients import named_parameters
+from lockstep.pytorch.trial_step import check_bare
 from lockstep.pytorch.wrapper import restore_numbers
 from lockstep.spec import agn as words
 
@@ -124,7 +125,10 @@ def check_own(bare: StateDict, own: StateDict, optimizer: Any) -> None:
     if not own["state"]:
         return
     # Mean gradients are what a state holds that does not say it.
-    saved = words.DELTA if first.get(ADDS_CHANGES) else words.GRADIENT
+    adds = first.get(ADDS_CHANGES, False)
+    if not isinstance(adds, bool):
+        raise words.other_commit(optimizer.commit, f"{adds!r:.40}")
+    saved = words.DELTA if adds else words.GRADIENT
     if saved != optimizer.commit:
         raise words.other_commit(optimizer.commit, saved)
     numbers = [k for group in own["param_groups"] for k in group["params"]]
@@ -135,8 +139,10 @@ def check_own(bare: StateDict, own: StateDict, optimizer: Any) -> None:
             for key, expected in ((ACCUMULATOR, shape), (WEIGHT, shape), (PUSHED, ())):
                 value = entry.get(key)
                 require_shape(words.WRAPPER, key, name, expected, value)
+                if key != PUSHED:
+                    require_dense(words.WRAPPER, key, name, value)
     center = optimizer.custom_getter.center.optimizer
-    check_groups(words.WRAPPER, state_of(center, own), center, has_masters=False)
+    check_bare(words.WRAPPER, state_of(center, own), center)
 
 
 def state_of(center: Optimizer, own: StateDict) -> StateDict:

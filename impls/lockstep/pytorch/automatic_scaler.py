@@ -92,13 +92,17 @@ class AutomaticLossScaler:
         Raises:
             ValueError: the state of another algorithm.
         """
-        fields = self._state._fields
-        words.check_state(self.algorithm, state_dict, fields, self.strict)
+        self.check_state(state_dict)
         cast = {
             name: type(value)(state_dict[name])
             for name, value in self._state._asdict().items()
         }
         self._state = self._state._replace(**cast)
+
+    def check_state(self, state_dict: Mapping[str, float | int]) -> None:
+        """Raise for what ``state_dict`` of this algorithm did not return."""
+        fields = self._state._fields
+        words.check_state(self.algorithm, state_dict, fields, self.strict)
 
     def update_op(self, has_nan: Tensor | bool, amax: Tensor | float) -> int:
         """Move the scale after a step; return the number of steps so far.

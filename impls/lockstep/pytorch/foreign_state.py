@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -30,6 +31,7 @@ __all__ = [
     "check_mapping",
     "check_scale",
     "is_state",
+    "require_dense",
     "require_shape",
 ]
 
@@ -119,6 +121,7 @@ def check_groups(
     theirs = [len(group["params"]) for group in saved["param_groups"]]
     if ours != theirs:
         raise words.other_groups(owner, ours, theirs)
+    check_numbering(owner, saved["param_groups"])
     for own, group in zip(optimizer.param_groups, saved["param_groups"], strict=True):
         check_rule(owner, group, own, base_of(optimizer))
         for number, parameter in zip(group["params"], own["params"], strict=True):
@@ -127,6 +130,21 @@ def check_groups(
                 raise words.foreign_masters(owner, name)
             check_slots(owner, entry, group, base_of(optimizer), name)
             check_shapes(owner, entry, parameter, base_of(optimizer), name)
+
+
+def check_numbering(owner: str, groups: Sequence[Mapping[str, Any]]) -> None:
+    """Raise unless parameters have a number each, and a name if there are any."""
+    numbers = [number for group in groups for number in group["params"]]
+    if not all(isinstance(number, int | str) for number in numbers) or (
+        len(set(numbers)) < len(numbers)
+    ):
+        raise words.repeated_numbers(owner)
+    for group in groups:
+        names, count = group.get("param_names", ()), len(group["params"])
+        listed = isinstance(names, list | tuple)
+        fits = listed and all(isinstance(n, str) for n in names)
+        if "param_names" in group and not (fits and len(names) == count):
+            raise words.unnamed(owner, count, names)
 
 
 def check_rule(
@@ -208,6 +226,14 @@ def require_shape(
     found = list(value.shape) if isinstance(value, Tensor) else f"{value!r:.40}"
     if found != list(shape):
         raise words.other_shape(owner, key, name, shape, found)
+
+
+def require_dense(owner: str, key: str, name: str, value: Tensor) -> None:
+    """Raise unless a saved tensor holds real floating-point numbers, all of them."""
+    if not value.is_floating_point():
+        raise words.other_dtype(owner, key, name, str(value.dtype))
+    if value.layout != torch.strided:
+        raise words.other_dtype(owner, key, name, str(value.layout))
 
 
 def spec_of(base: Any) -> OptimizerSpec | None:

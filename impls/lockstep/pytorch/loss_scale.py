@@ -17,6 +17,7 @@ from lockstep.pytorch.core.dynamic_scale import (
 )
 from lockstep.pytorch.core.finite import finite_flags
 from lockstep.pytorch.gradients import dtype_name
+from lockstep.spec import checkpoints as saved_states
 from lockstep.spec import loss_scale as words
 
 __all__ = [
@@ -62,6 +63,9 @@ class LossScale:
         for key in self.keys:
             group.setdefault(key, self.numbers[key])
         self.numbers = group
+
+    def check_saved(self, owner: str, group: Mapping[str, Any]) -> None:
+        """Raise for saved numbers that this scale, of ``owner``, cannot go on from."""
 
     def __call__(self) -> Tensor:
         """Return the current scale: a 0-d float32 tensor."""
@@ -224,6 +228,11 @@ class DynamicLossScale(words.OldNames, LossScale):
     def good_steps(self) -> int:
         """Finite steps in a row since the scale last moved."""
         return int(self.numbers[GOOD_STEPS])
+
+    def check_saved(self, owner: str, group: Mapping[str, Any]) -> None:
+        """Raise for saved counts that are none."""
+        for key in NUMBERS[1:]:
+            saved_states.check_count(owner, key, group.get(key, 0))
 
     def value(self) -> float:
         """Return the current scale as a number that float32 can hold."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lockstep.pytorch.foreign_state import MASTER
+from lockstep.pytorch.foreign_state import MASTER, require_dense
 from lockstep.pytorch.optimizers import GradientDescentOptimizer
 from lockstep.spec import mixed_precision as words
 
@@ -114,6 +114,7 @@ def saved_masters(
             found = saved["state"].get(number, {})
             if KEY not in found:
                 raise words.without_masters(f"none for {name!r}")
+            require_dense(words.WRAPPER, KEY, name, found[KEY])
             values[parameter] = found[KEY]
     return values
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from lockstep.pytorch.automatic_scaler import AutomaticLossScaler
 from lockstep.pytorch.loss_scale import DynamicLossScale, LossScale
+from lockstep.pytorch.trial_step import number_in
+from lockstep.spec import checkpoints as saved_states
 from lockstep.spec import mixed_precision as words
 
 __all__ = ["AutomaticScale", "StaticScale", "UnusableScale", "scale_of"]
@@ -79,10 +82,24 @@ class AutomaticScale(LossScale):
         """Say whether another optimizer moves the scaler already."""
         return self.scaler.is_taken
 
+    def check_saved(self, owner: str, group: Mapping[str, Any]) -> None:
+        """Raise for numbers of another algorithm, and for what are none."""
+        saved = {k: group[PREFIX + k] for k in self.state if PREFIX + k in group}
+        for key, now in self.state.items() if saved else ():
+            value = saved.get(key)
+            saved_states.check_number(owner, PREFIX + key, value)
+            whole, strict = isinstance(now, int), self.scaler.strict
+            if not math.isfinite(value) and (whole or not strict):
+                raise saved_states.not_a_number(owner, PREFIX + key, value)
+        if saved:
+            self.scaler.check_state(saved)
+
     def live_in(self, group: dict[str, Any]) -> None:
         """Go on from the numbers in a group, if they are of this algorithm."""
         if all(key in group for key in self.keys):
-            saved = {key.removeprefix(PREFIX): group[key] for key in self.keys}
+            saved = {
+                key.removeprefix(PREFIX): number_in(group[key]) for key in self.keys
+            }
             self.scaler.load_state_dict(saved)
         self.numbers, self.scaler.is_taken = group, True
         self._publish()

@@ -14,9 +14,10 @@ from torch.optim.optimizer import ParamsT
 from lockstep.pytorch.core.numbers import plain, rounded
 from lockstep.pytorch.core.state import Slots
 from lockstep.pytorch.core.zero_test import is_all_zero
-from lockstep.pytorch.foreign_state import check_groups, check_mapping
+from lockstep.pytorch.foreign_state import check_mapping
 from lockstep.pytorch.gradients import check_group, named_parameters
 from lockstep.pytorch.train_v1 import TrainV1, evaluate
+from lockstep.pytorch.trial_step import check_bare
 from lockstep.pytorch.untraced import untraced
 from lockstep.spec import torch_host as words
 from lockstep.spec.optimizers import OptimizerSpec, Slot
@@ -90,7 +91,7 @@ class RuleOptimizer(TrainV1, Optimizer):
         check_mapping(owner, state_dict)
 
         def check(_: Optimizer, saved: dict[str, Any]) -> None:
-            check_groups(owner, saved, self, has_masters=False)
+            check_bare(owner, saved, self)
             seen.update(saved)
 
         # The last of the hooks: it sees what others have made of the state.

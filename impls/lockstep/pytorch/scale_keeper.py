@@ -25,6 +25,7 @@ from lockstep.pytorch.gradients import Pairs, listed, named_parameters
 from lockstep.pytorch.loss_scale import SCALE, LossScale
 from lockstep.pytorch.scaled_report import ScaledStep
 from lockstep.pytorch.train_v1 import evaluate
+from lockstep.pytorch.trial_step import number_in
 from lockstep.pytorch.unscaling import UnscalingWrapper
 from lockstep.pytorch.wrapper import OptimizerWrapper
 from lockstep.spec import checkpoints as layouts
@@ -275,9 +276,14 @@ class ScaleKeeper(UnscalingWrapper):
         """Raise for another stack's state, another kind of loss scale's too."""
         check_form(self.owner, state_dict)
         check_scale(self.owner, state_dict, self.chosen_scale.keys)
-        if not self.strict:
-            for group in state_dict["param_groups"][:1]:
-                words.check_saved_scale(self.owner, group.get(SCALE))
+        for group in state_dict["param_groups"][:1]:
+            numbers = {key: number_in(value) for key, value in group.items()}
+            layouts.check_number(self.owner, SCALE, numbers.get(SCALE, 1))
+            if not self.strict:
+                words.check_saved_scale(self.owner, numbers.get(SCALE))
+            self.chosen_scale.check_saved(self.owner, numbers)
+            for key in (*COUNTS, OLD_COUNT):
+                layouts.check_count(self.owner, key, numbers.get(key, 0))
         super()._check_saved(state_dict)
 
     def variables(self) -> list[Tensor]:

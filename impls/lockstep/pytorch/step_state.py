@@ -8,7 +8,8 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.pytorch.foreign_state import check_groups, is_state
+from lockstep.pytorch.foreign_state import is_state
+from lockstep.pytorch.trial_step import check_bare
 from lockstep.pytorch.wrapper import OptimizerWrapper
 from lockstep.spec import optimize_loss as words
 
@@ -68,4 +69,4 @@ def check_optimizer(optimizer: Optimizer, saved: Any) -> None:
     if isinstance(optimizer, OptimizerWrapper):
         optimizer._check_saved(dict(saved))
     else:
-        check_groups(words.OWNER, saved, optimizer, has_masters=False)
+        check_bare(words.OWNER, saved, optimizer)

@@ -15,6 +15,7 @@ from lockstep.pytorch.core.zero_test import all_zero_flags
 from lockstep.pytorch.foreign_state import check_groups, check_mapping
 from lockstep.pytorch.gradients import check_group
 from lockstep.pytorch.train_v1 import TrainV1, evaluate
+from lockstep.pytorch.trial_step import check_base
 from lockstep.pytorch.untraced import untraced
 from lockstep.spec import torch_host as words
 from lockstep.spec.mixed_precision import masters_inside
@@ -175,8 +176,11 @@ class OptimizerWrapper(TrainV1, Optimizer):
         """Raise for a state that is not of this stack; nothing has changed then."""
         keeps_masters = getattr(self, "keeps_masters", False)
         check_groups(type(self).__name__, state_dict, self, keeps_masters)
-        if isinstance(self.inner_optimizer, OptimizerWrapper):
-            self.inner_optimizer._check_saved(self._of_inner(state_dict))
+        inner, saved = self.inner_optimizer, self._of_inner(state_dict)
+        if isinstance(inner, OptimizerWrapper):
+            inner._check_saved(saved)
+        else:
+            check_base(type(self).__name__, saved, inner)
 
     def _of_inner(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         """Return a saved state as the wrapped optimizer would have saved it."""

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any
 
-from lockstep.spec.errors import ShapeError, UnsupportedError, sentence
+from lockstep.spec.errors import (
+    OutOfRangeError,
+    ShapeError,
+    UnsupportedError,
+    sentence,
+)
+from lockstep.spec.ranges import number_of
 
 __all__ = [
     "LAYOUT",
+    "check_count",
+    "check_number",
+    "check_power",
+    "check_steps",
     "foreign_masters",
+    "not_a_number",
     "not_a_state",
+    "other_dtype",
     "other_groups",
     "other_layout",
     "other_rule",
     "other_scale",
     "other_shape",
     "other_slots",
+    "repeated_numbers",
+    "unnamed",
+    "unusable_numbers",
 ]
 
 LAYOUT = 1
@@ -103,3 +121,65 @@ def other_scale(
     wanted = f"a loss scale saved as {', '.join(sorted(expected))}"
     remedy = "give the wrapper the kind of loss scale that was saved"
     return UnsupportedError(sentence(owner, wanted, ", ".join(sorted(got)), remedy))
+
+
+def other_dtype(owner: str, slot: str, name: str, got: str) -> UnsupportedError:
+    """A saved slot whose numbers are of another kind."""
+    wanted = f"a saved {slot!r} of dense real numbers for {name!r}"
+    return UnsupportedError(sentence(owner, wanted, got, RELOAD))
+
+
+def unnamed(owner: str, parameters: int, names: object) -> UnsupportedError:
+    """A group with names that are not one for each parameter."""
+    got = f"{len(names)}" if isinstance(names, list | tuple) else f"{names!r:.40}"
+    wanted = f"a saved group with {parameters} names in 'param_names'"
+    return UnsupportedError(sentence(owner, wanted, got, RELOAD))
+
+
+def repeated_numbers(owner: str) -> UnsupportedError:
+    """A state in which two parameters have one number."""
+    wanted = "a saved group whose 'params' are one number for each parameter"
+    return UnsupportedError(sentence(owner, wanted, "others", RELOAD))
+
+
+def unusable_numbers(owner: str, optimizer: str, error: Exception) -> OutOfRangeError:
+    """Saved hyper-parameters that the optimizer refuses, or cannot step with."""
+    wanted = f"saved hyper-parameters that {optimizer} can use"
+    first = (str(error).splitlines() or [""])[0].rstrip(".")
+    got = f"some with which it fails ({type(error).__name__}: {first})"
+    return OutOfRangeError(sentence(owner, wanted, got, RELOAD))
+
+
+def check_power(owner: str, name: str, value: Any) -> None:
+    """Raise unless a saved power of beta is one."""
+    if not 0 <= number_of(value) <= 1:
+        wanted = f"a saved {name} in [0, 1]"
+        raise OutOfRangeError(sentence(owner, wanted, f"{value!r:.40}", RELOAD))
+
+
+def check_steps(owner: str, name: str, value: Any) -> None:
+    """Raise unless a saved number of steps of a parameter is one."""
+    if not 0 <= number_of(value) < math.inf:
+        wanted = f"a saved number of steps >= 0 for {name!r}"
+        raise OutOfRangeError(sentence(owner, wanted, f"{value!r:.40}", RELOAD))
+
+
+def check_number(owner: str, key: str, value: Any) -> None:
+    """Raise unless a saved value is a number of a float; infinity and NaN are some."""
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or (math.isnan(number_of(value)) and value == value):
+        raise not_a_number(owner, key, value)
+
+
+def not_a_number(owner: str, key: str, value: object) -> OutOfRangeError:
+    """A saved value with which nothing can be computed."""
+    wanted = f"a saved {key} that is a finite number"
+    return OutOfRangeError(sentence(owner, wanted, f"{value!r:.40}", RELOAD))
+
+
+def check_count(owner: str, key: str, value: Any) -> None:
+    """Raise unless a saved count is an integer >= 0."""
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not (whole and value >= 0):
+        wanted = f"a saved {key} that is an integer >= 0"
+        raise OutOfRangeError(sentence(owner, wanted, f"{value!r:.40}", RELOAD))

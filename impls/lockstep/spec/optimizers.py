@@ -46,7 +46,7 @@ class Parameter:
         """Raise OutOfRangeError unless ``value`` satisfies the claim."""
         try:
             fine = self.admits(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             fine = False
         if not fine:
             subject = f"{owner}: {self.name}"
