@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.interface import Array
+from lockstep.spec.variable_clipping import MARGINS
 
 __all__ = ["clip_rows", "excess", "normalize_rows", "row_norms"]
 
@@ -19,23 +20,46 @@ def clip_rows(
 ) -> tuple[Array, Array]:
     """Return ``values`` with each norm over ``axes`` at most ``max_norm``.
 
-    n = sqrt(sum over axes of w^2); where n <= max_norm, w stays to the bit; elsewhere
-    c = w max_norm / n and w' = w - (w - c), the original's order. Half precision is
-    widened to float32 first and rounded once, at the end. A norm that is NaN makes its
-    row NaN.
+    In this order, with ``wide`` the dtype of w, but float32 for half precision:
+    n = sqrt(sum over axes of w^2), in float64; limit = max_norm rounded to ``wide``.
+    Where n <= limit, w stays to the bit. Elsewhere f = limit / n, taken in float64 and
+    rounded to ``wide``, and w' = w f, taken in ``wide`` and rounded to the dtype of w.
+    Where rounding has left the norm of that above the limit, f = limit / n (1 - margin)
+    instead, by :data:`lockstep.spec.variable_clipping.MARGINS`. So n' <= limit: clipped
+    again, w' stays.
+
+    A norm that is NaN makes its row NaN; an infinite one makes finite elements 0.
+
+    # Quirk: docs/differences.md#row-clip-written
 
     Args:
         values: a variable, or [k, ...] rows of it; any shape.
-        axes: distinct axes from 0 on; none takes the norm of each element.
+        axes: distinct axes; none takes the norm of each element.
         max_norm: the largest norm that is left as it is, > 0 and finite.
 
     Returns:
         The clipped values, and which norms were too large: bool, ``axes`` of length 1.
     """
-    wide = values.astype(np.promote_types(values.dtype, np.float32))
-    too_large = ~(row_norms(wide, axes) <= wide.dtype.type(max_norm))
-    clipped = wide - excess(wide, axes, max_norm)
-    return np.where(too_large, clipped, wide).astype(values.dtype), too_large
+    wide = np.promote_types(values.dtype, np.float32)
+    limit = np.float64(wide.type(max_norm))
+    norms = norms_in_float64(values, axes)
+    too_large = np.asarray(~(norms <= limit))
+    clipped = scaled(values, limit / norms, wide)
+    shorter = scaled(values, limit / norms * (1 - MARGINS[str(values.dtype)]), wide)
+    above = norms_in_float64(clipped, axes) > limit
+    return np.where(too_large, np.where(above, shorter, clipped), values), too_large
+
+
+def norms_in_float64(values: Array, axes: Sequence[int]) -> Array:
+    """Return sqrt(sum over axes of w^2); summed ``axes`` keep length 1."""
+    squares = np.square(values.astype(np.float64))
+    return np.asarray(np.sqrt(np.sum(squares, axis=tuple(axes), keepdims=True)))
+
+
+def scaled(values: Array, factors: Array, wide: np.dtype[Any]) -> Array:
+    """Return w f, f rounded to ``wide`` first, in the dtype of w."""
+    product = values.astype(wide) * factors.astype(wide)
+    return np.asarray(product.astype(values.dtype))
 
 
 def excess(values: Array, axes: Sequence[int], max_norm: float) -> Array:

@@ -20,6 +20,7 @@ from lockstep.spec.errors import (
 from lockstep.spec.ranges import is_positive, number_of, require
 
 __all__ = [
+    "MARGINS",
     "check_max_norm",
     "check_name",
     "check_norm_kind",
@@ -37,6 +38,21 @@ __all__ = [
 
 WRAPPER = "VariableClippingOptimizer"
 DIMS = f"{WRAPPER}: vars_to_clip_dims"
+
+NORM_ERROR = 2.0**-50
+MARGINS = {
+    "float16": 2.0**-11 + 2.0**-23 + NORM_ERROR,
+    "bfloat16": 2.0**-8 + 2.0**-23 + NORM_ERROR,
+    "float32": 2.0**-23 + NORM_ERROR,
+    "float64": 2.0**-52 + NORM_ERROR,
+}
+"""By dtype: how far below the limit, relative to it, the default aims where rounding
+would leave a clipped row above the limit; so far below it cannot.
+
+The factor and the product are rounded in ``wide``, which is float32 for half precision
+and else the dtype itself: its machine epsilon. Half precision is rounded once more, by
+half of its own. A norm in float64 has an error, too.
+"""
 
 
 def not_an_optimizer(opt: object, expected: str) -> NotAnOptimizerError:

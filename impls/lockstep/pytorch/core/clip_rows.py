@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lockstep.pytorch.core.numbers import rounded
 from lockstep.pytorch.core.roots import sqrt
+from lockstep.spec.variable_clipping import MARGINS
 
 __all__ = ["clip_rows", "excess", "normalize_rows", "row_norms"]
 
@@ -18,25 +19,46 @@ def clip_rows(
 ) -> tuple[Tensor, Tensor]:
     """Return ``values`` with each norm over ``axes`` at most ``max_norm``.
 
-    n = sqrt(sum over axes of w^2); where n <= max_norm, w stays to the bit; elsewhere
-    c = w max_norm / n and w' = w - (w - c), the original's order. Half precision is
-    widened to float32 first and rounded once, at the end. A norm that is NaN makes its
-    row NaN.
+    In this order, with ``wide`` the dtype of w, but float32 for half precision:
+    n = sqrt(sum over axes of w^2), in float64; limit = max_norm rounded to ``wide``.
+    Where n <= limit, w stays to the bit. Elsewhere f = limit / n, taken in float64 and
+    rounded to ``wide``, and w' = w f, taken in ``wide`` and rounded to the dtype of w.
+    Where rounding has left the norm of that above the limit, f = limit / n (1 - margin)
+    instead, by :data:`lockstep.spec.variable_clipping.MARGINS`. So n' <= limit: clipped
+    again, w' stays.
+
+    A norm that is NaN makes its row NaN; an infinite one makes finite elements 0.
+
+    # Quirk: docs/differences.md#row-clip-written
 
     Args:
         values: a variable, or [k, ...] rows of it; any shape.
-        axes: distinct axes from 0 on; none takes the norm of each element.
+        axes: distinct axes; none takes the norm of each element.
         max_norm: the largest norm that is left as it is, > 0 and finite.
 
     Returns:
         The clipped values, and which norms were too large: bool, ``axes`` of length 1.
     """
-    half = values.dtype in (torch.float16, torch.bfloat16)
-    wide = values.float() if half else values
-    norms = row_norms(wide, axes)
-    too_large = (norms <= rounded(max_norm, norms.dtype)).logical_not_()
-    clipped = wide - (wide - divided(wide, norms, max_norm))
-    return torch.where(too_large, clipped.to(values.dtype), values), too_large
+    real = values.dtype.to_real() if values.is_complex() else values.dtype
+    wide = torch.promote_types(real, torch.float32)
+    limit = rounded(max_norm, wide)
+    norms = norms_in_float64(values, axes)
+    too_large = (norms <= limit).logical_not_()
+    factors = torch.where(too_large, limit / norms, 1.0)
+    clipped = (values * factors.to(wide)).to(values.dtype)
+    above = norms_in_float64(clipped, axes) > limit
+    margin = MARGINS[str(real).removeprefix("torch.")]
+    factors = torch.where(above & too_large, factors * (1 - margin), factors)
+    return (values * factors.to(wide)).to(values.dtype), too_large
+
+
+def norms_in_float64(values: Tensor, axes: Sequence[int]) -> Tensor:
+    """Return sqrt(sum over axes of abs(w)^2); summed ``axes`` keep length 1."""
+    # An empty list of axes would mean all of them.
+    if not axes:
+        return values.abs().double()
+    wide = torch.promote_types(values.dtype, torch.float64)
+    return torch.linalg.vector_norm(values, dim=tuple(axes), keepdim=True, dtype=wide)
 
 
 def excess(values: Tensor, axes: Sequence[int], max_norm: float) -> Tensor:

@@ -28,5 +28,8 @@ def stepped(values, dims, limit=1.0, gradient=None, **options):
 def rows(indices, values, height: int = 4) -> torch.Tensor:
     """Return a sparse gradient of rows, as they come."""
     return torch.sparse_coo_tensor(
-        torch.tensor([indices]), torch.tensor(values), (height, 2)
+        torch.tensor([indices]),
+        torch.tensor(values),
+        (height, 2),
+        check_invariants=True,
     )

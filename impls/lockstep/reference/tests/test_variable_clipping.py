@@ -18,6 +18,7 @@ from lockstep.reference import (
 )
 from lockstep.reference.clip_rows import clip_rows, excess, row_norms
 from lockstep.spec.errors import LockstepError
+from lockstep.spec.variable_clipping import MARGINS
 
 both = pytest.mark.parametrize("strictly", [False, True], ids=["default", "strict"])
 
@@ -70,11 +71,32 @@ def test_the_default_is_strict_above_the_norm_and_nothing_below(
     limit = float(np.median(row_norms(values, axes)))
     clipped, too_large = clip_rows(values, axes, limit)
     original = values - excess(values, axes, limit)
-    np.testing.assert_array_equal(clipped, np.where(too_large, original, values))
+    # The margin is one machine epsilon, and both round two or three times besides.
+    expected = np.where(too_large, original, values)
+    np.testing.assert_allclose(clipped, expected, rtol=5e-7)
+    np.testing.assert_array_equal(np.where(too_large, 0, clipped - values), 0)
     assert too_large.shape == row_norms(values, axes).shape
-    again, _ = clip_rows(clipped, axes, limit)
-    one_ulp = np.spacing(np.max(np.abs(clipped)))
-    np.testing.assert_allclose(again, clipped, rtol=0, atol=one_ulp)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("length", [0.31, 1.0, 3.0, 30.0, 300.0])
+@pytest.mark.parametrize("width", [1, 2, 4, 64])
+def test_a_clipped_row_is_at_the_limit_or_just_below_and_stays(
+    dtype: Any, length: float, width: int
+) -> None:
+    values = np.random.default_rng(7).normal(size=(500, width))
+    values *= length / np.linalg.norm(values, axis=1, keepdims=True)
+    limit = 0.3
+    clipped, too_large = clip_rows(values.astype(dtype), [1], limit)
+    norms = np.linalg.norm(clipped.astype(np.float64), axis=1)
+    held = limit if dtype == np.float64 else float(np.float32(limit))
+    assert too_large.all()
+    assert norms.max() <= held
+    # Twice the margin: rounding takes as much again, at the most.
+    assert norms.min() >= held * (1 - 2 * MARGINS[np.dtype(dtype).name])
+    again, still = clip_rows(clipped, [1], limit)
+    np.testing.assert_array_equal(again, clipped)
+    assert not still.any()
 
 
 def test_half_precision_is_clipped_by_a_norm_in_single_precision() -> None:

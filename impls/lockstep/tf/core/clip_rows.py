@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from lockstep.spec.variable_clipping import MARGINS
+
 __all__ = ["clip_rows", "excess", "normalize_rows", "row_norms"]
 
 HALF = (tf.float16, tf.bfloat16)
@@ -16,10 +18,17 @@ def clip_rows(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Return ``values`` with each norm over ``axes`` at most ``max_norm``.
 
-    n = sqrt(sum over axes of w^2); where n <= max_norm, w stays to the bit; elsewhere
-    c = w max_norm / n and w' = w - (w - c), the original's order. Half precision is
-    widened to float32 first and rounded once, at the end. A norm that is NaN makes its
-    row NaN.
+    In this order, with ``wide`` the dtype of w, but float32 for half precision:
+    n = sqrt(sum over axes of w^2), in float64; limit = max_norm rounded to ``wide``.
+    Where n <= limit, w stays to the bit. Elsewhere f = limit / n, taken in float64 and
+    rounded to ``wide``, and w' = w f, taken in ``wide`` and rounded to the dtype of w.
+    Where rounding has left the norm of that above the limit, f = limit / n (1 - margin)
+    instead, by :data:`lockstep.spec.variable_clipping.MARGINS`. So n' <= limit: clipped
+    again, w' stays.
+
+    A norm that is NaN makes its row NaN; an infinite one makes finite elements 0.
+
+    # Quirk: docs/differences.md#row-clip-written
 
     Args:
         values: a variable, or [k, ...] rows of it; any shape.
@@ -29,10 +38,24 @@ def clip_rows(
     Returns:
         The clipped values, and which norms were too large: bool, ``axes`` of length 1.
     """
-    wide = tf.cast(values, tf.float32) if values.dtype in HALF else values
-    fits = row_norms(wide, axes) <= as_tensor(max_norm, wide.dtype)
-    clipped = tf.cast(wide - excess(wide, axes, max_norm), values.dtype)
+    wide = tf.float32 if values.dtype in HALF else values.dtype
+    limit = tf.cast(as_tensor(max_norm, wide), tf.float64)
+    norms = norms_in_float64(values, axes)
+    fits = norms <= limit
+    clipped = scaled(values, limit / norms, wide)
+    shorter = scaled(values, limit / norms * (1 - MARGINS[values.dtype.name]), wide)
+    clipped = tf.where(norms_in_float64(clipped, axes) > limit, shorter, clipped)
     return tf.where(fits, values, clipped), tf.logical_not(fits)
+
+
+def norms_in_float64(values: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
+    """Return sqrt(sum over axes of w^2); summed ``axes`` keep length 1."""
+    return row_norms(tf.cast(values, tf.float64), axes)
+
+
+def scaled(values: tf.Tensor, factors: tf.Tensor, wide: tf.DType) -> tf.Tensor:
+    """Return w f, f rounded to ``wide`` first, in the dtype of w."""
+    return tf.cast(tf.cast(values, wide) * tf.cast(factors, wide), values.dtype)
 
 
 def excess(

@@ -127,9 +127,12 @@ def test_the_default_is_the_original_above_the_norm(new_host: Hosts) -> None:
     axes, steps = [[0], [1], [1, 2]], [*DENSE[:2], *sparse_steps(TABLE)]
     default = clipping(lockstep_tf, axes, 0.01)
     strict = clipping(lockstep_strict, axes, 0.01)
-    assert_same_bits(
+    # Rows 400 times too long: half a last digit of these, which strict subtracts from,
+    # is 200 of a clipped row, and a step adds to that.
+    assert_close(
         replay_listed(new_host(), "Momentum", default, VALUES, steps),
         replay_listed(new_host(lockstep_strict), "Momentum", strict, VALUES, steps),
+        within=1000,
     )
 
 
