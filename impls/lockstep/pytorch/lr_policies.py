@@ -1,7 +1,8 @@
 """Learning-rate policies: a plain step gives a number, a tensor step a tensor.
 
 From an integer they compute a Python float, whose value is a float32 one; from a 0-d
-integer tensor a 0-d tensor on the same device, without waiting for it. The scheduler
+integer tensor a 0-d tensor on the same device, without waiting for it. ``lr=`` is taken
+for ``learning_rate=``. The scheduler
 that writes them into an optimizer is :class:`lockstep.pytorch.PolicyLR`. The origin of
 all of them is OpenSeq2Seq (NVIDIA), ``open_seq2seq/optimizers/lr_policies.py``. Steps
 are optimizer steps, counted from 0.
@@ -41,7 +42,7 @@ __all__ = [
 ]
 
 PI = rounded(math.pi)
-checked = functools.partial(words.checked, arrays=False)
+checked = functools.partial(words.checked, arrays=False, short=True)
 
 Step = int | Tensor
 

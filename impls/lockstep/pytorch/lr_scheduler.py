@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from lockstep.pytorch import lr_policies
 from lockstep.spec import lr_policies as specs
 from lockstep.spec import lr_schedules as words
+from lockstep.spec.ranges import with_full_name
 from lockstep.spec.step_arguments import check_rate_function
 
 __all__ = ["PolicyLR"]
@@ -29,8 +30,9 @@ class PolicyLR(LRScheduler):
     """Write the rate of a policy into every parameter group after each step.
 
     For group k with initial rate i_k: lr_k = policy(s) i_k / i_0, with s the number of
-    calls of ``step`` so far. The policy's ``learning_rate`` is that of group 0 unless
-    it is given, and groups keep the ratios they were made with.
+    calls of ``step`` so far, and the policy's ``learning_rate`` is i_0. If
+    ``learning_rate`` is given, it takes the place of the rate that the optimizer was
+    made with, ``optimizer.defaults["lr"]``: lr_k = policy(s) i_k / that rate.
 
     Args:
         optimizer: a torch optimizer or a wrapper of ours.
@@ -39,12 +41,13 @@ class PolicyLR(LRScheduler):
         last_epoch: steps done already, -1 at the beginning of training, as in every
             scheduler of torch.
         strict: with a name: the original's rule.
-        arguments: with a name: the policy's arguments.
+        arguments: with a name: the policy's arguments; ``lr`` is ``learning_rate``.
 
     Raises:
         UnknownNameError: no policy or parameter has this name (the nearest is given).
         OutOfRangeError: an argument is missing or outside of its range, or a callable
-            returns what is no rate, now or at a later step.
+            returns what is no rate, now or at a later step; ``learning_rate`` is given
+            for groups of several rates, of an optimizer without a default rate.
         TypeError: no optimizer, or a callable that does not take the step.
 
     The rate depends on the step alone, so a run resumed through ``state_dict`` goes on
@@ -74,11 +77,14 @@ class PolicyLR(LRScheduler):
     ) -> None:
         if not isinstance(optimizer, Optimizer):
             raise words.not_schedulable(optimizer)
+        self._unit: float | None = None
         if isinstance(policy, str):
             spec = specs.find(policy)
-            first = optimizer.param_groups[0]
-            first_rate = float(first.get("initial_lr", first["lr"]))
-            bound = spec.bind({"learning_rate": first_rate, **arguments})
+            arguments = with_full_name("PolicyLR", arguments)
+            rates = initial_rates(optimizer)
+            if "learning_rate" in arguments:
+                self._unit = words.default_rate(optimizer.defaults.get("lr"), rates)
+            bound = spec.bind({"learning_rate": rates[0], **arguments})
             function = getattr(lr_policies, policy)
             policy = functools.partial(function, strict=strict, **bound)
         elif not callable(policy):
@@ -120,11 +126,23 @@ class PolicyLR(LRScheduler):
 
     @functools.cached_property
     def ratios(self) -> list[float]:
-        """The initial rate of each group over that of the first."""
+        """The initial rate of each group over the rate that the policy stands for."""
         rates = [float(rate) for rate in self.base_lrs]
-        if not rates[0] and any(rates):
+        unit = rates[0] if self._unit is None else self._unit
+        if not unit and any(rates):
             raise words.no_ratio(rates)
-        return [rate / rates[0] if rate != rates[0] else 1.0 for rate in rates]
+        return [rate / unit if rate != unit else 1.0 for rate in rates]
+
+    def __repr__(self) -> str:
+        """Show the policy, its arguments, the step and the rate of every group."""
+        policy, given = self._policy, ""
+        while isinstance(policy, functools.partial):
+            named = {k: v for k, v in policy.keywords.items() if k != "strict"}
+            given = "".join(f", {k}={v!r}" for k, v in named.items()) + given
+            policy = policy.func
+        name = getattr(policy, "__name__", type(policy).__name__)
+        rates = ", ".join(f"{rate:.6g}" for rate in self.get_lr())
+        return f"PolicyLR({name}{given}; step {self.last_epoch}, rates {rates})"
 
     def get_lr(self) -> list[float]:
         """Return the rate of every group at the step that ``last_epoch`` counts."""
@@ -179,6 +197,12 @@ class PolicyLR(LRScheduler):
         return self._ahead[step]
 
 
+def initial_rates(optimizer: Optimizer) -> list[float]:
+    """Return the rate of each group, or that before any scheduler changed it."""
+    groups = optimizer.param_groups
+    return [float(group.get("initial_lr", group["lr"])) for group in groups]
+
+
 def write(group: dict[str, Any], rate: float) -> None:
     """Write a rate into a group, into its tensor where it has one."""
     if isinstance(group["lr"], Tensor):
@@ -193,6 +217,8 @@ def vectorised(policy: Callable[[int], float]) -> Callable[[Tensor], Any] | None
     while isinstance(policy, functools.partial) and not policy.args:
         keywords = {**policy.keywords, **keywords}
         policy = policy.func
+    if "lr" in keywords:
+        keywords = with_full_name("PolicyLR", keywords)
     ours = getattr(lr_policies, getattr(policy, "__name__", ""), None)
     if policy is not ours or not specs.rises(keywords.get("boundaries", ())):
         return None

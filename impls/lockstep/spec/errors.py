@@ -196,6 +196,8 @@ def no_device(backend: str, device: str, got: str) -> UnsupportedError:
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name most like ``name``, or None if none is like it."""
     by_folded = {candidate.casefold(): candidate for candidate in known}
+    if name == "lr" and "learning_rate" in by_folded:
+        return "learning_rate"  # 'min_lr' is more like it.
     matches = difflib.get_close_matches(str(name).casefold(), by_folded, 1, 0.5)
     return by_folded[matches[0]] if matches else None
 

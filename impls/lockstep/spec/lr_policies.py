@@ -22,6 +22,7 @@ from lockstep.spec.errors import (
     unknown_name,
 )
 from lockstep.spec.optimizers import REQUIRED, Parameter
+from lockstep.spec.ranges import with_full_name
 from lockstep.spec.strict_binding import bound
 
 __all__ = [
@@ -242,10 +243,13 @@ def find(name: str) -> PolicySpec:
     return POLICIES[name]
 
 
-def checked(policy: Policy, arrays: bool = True) -> Policy:
+def checked(policy: Policy, arrays: bool = True, short: bool = False) -> Policy:
     """Make a policy check its arguments first; ``__wrapped__`` is it without checks.
 
-    ``arrays``: whether the step may be a NumPy array.
+    Args:
+        policy: the function.
+        arrays: whether the step may be a NumPy array.
+        short: whether ``learning_rate`` may be called ``lr``, as torch does.
     """
     name = policy.__name__
     spec = POLICIES[name]
@@ -254,6 +258,10 @@ def checked(policy: Policy, arrays: bool = True) -> Policy:
     @functools.wraps(policy)
     def checking(global_step: Any, *args: Any, strict: bool = False, **kw: Any) -> Any:
         check_step(name, global_step, strict, arrays)
+        if short and "lr" in kw:
+            positional = dict(zip(names[: len(args)], args, strict=True))
+            with_full_name(name, {**positional, "lr": kw["lr"]})
+            kw = with_full_name(name, kw)
         spec.check({**dict(zip(names, args, strict=False)), **kw}, strict)
         return policy(global_step, *args, strict=strict, **kw)
 

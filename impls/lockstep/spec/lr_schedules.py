@@ -20,6 +20,7 @@ __all__ = [
     "arguments_without_name",
     "check_policy_rate",
     "check_schedule",
+    "default_rate",
     "groups_changed",
     "no_ratio",
     "not_a_policy",
@@ -93,6 +94,23 @@ def groups_changed(now: int, then: int) -> OutOfRangeError:
     expected = f"the {then} parameter groups that the optimizer had"
     remedy = "make the scheduler after add_param_group"
     return OutOfRangeError(sentence("PolicyLR.step", expected, str(now), remedy))
+
+
+def default_rate(default: Any, rates: Sequence[float]) -> float | None:
+    """Return the rate that ``learning_rate=`` takes the place of; None for any.
+
+    Args:
+        default: the rate that the optimizer was made with, if it is one.
+        rates: those of its groups, which may all be alike instead.
+    """
+    if 0 < number_of(default) < math.inf:
+        return float(default)
+    if len(set(rates)) > 1:
+        expected = "a default rate > 0 of the optimizer, for its groups differ"
+        remedy = "leave learning_rate out, and it is that of the first group"
+        text = sentence("PolicyLR: learning_rate", expected, repr(default), remedy)
+        raise OutOfRangeError(text)
+    return None
 
 
 def no_ratio(rates: Sequence[float]) -> OutOfRangeError:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
-from lockstep.spec.errors import OutOfRangeError, sentence
+from lockstep.spec.errors import OutOfRangeError, UnknownArgumentError, sentence
 
 __all__ = [
     "CHOOSE",
@@ -16,6 +17,7 @@ __all__ = [
     "is_scale",
     "number_of",
     "require",
+    "with_full_name",
 ]
 
 LARGEST_LIMIT = 2.0**126
@@ -64,6 +66,18 @@ def number_of(value: Any) -> float:
         return float(value)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         return math.nan
+
+
+def with_full_name(owner: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of arguments in which ``lr`` is called ``learning_rate``."""
+    renamed = dict(arguments)
+    if "lr" in renamed:
+        if "learning_rate" in renamed:
+            expected, got = "one rate", "both learning_rate and lr"
+            remedy = "leave one of them out"
+            raise UnknownArgumentError(sentence(owner, expected, got, remedy))
+        renamed["learning_rate"] = renamed.pop("lr")
+    return renamed
 
 
 def check_norm_limit(owner: str, name: str, limit: Any, remedy: str = CHOOSE) -> None:

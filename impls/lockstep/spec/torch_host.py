@@ -28,6 +28,7 @@ __all__ = [
     "not_differentiable",
     "not_fused",
     "not_scalar",
+    "number_first",
     "other_device",
     "repeated",
     "rows_only",
@@ -52,6 +53,14 @@ def not_a_group(owner: str, got: str) -> NotASequenceError:
     expected = "a dict with 'params', a list of parameters"
     remedy = "pass {'params': [...]}, with other hyper-parameters beside it"
     return NotASequenceError(sentence(owner, expected, got, remedy))
+
+
+def number_first(owner: str, got: object) -> NotASequenceError:
+    """A number in place of the parameters: TensorFlow's order of arguments."""
+    expected = "the parameters, or groups of them"
+    remedy = "put model.parameters() first, and TensorFlow's arguments after it"
+    text = sentence(f"{owner}: params", expected, repr(got), remedy)
+    return NotASequenceError(text)
 
 
 def zero_rate(owner: str) -> OutOfRangeError:

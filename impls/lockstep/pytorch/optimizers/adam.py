@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from lockstep.pytorch.core import adam, adamw
+from lockstep.pytorch.rate_names import torch_arguments
 from lockstep.pytorch.rule_optimizer import RuleOptimizer
 from lockstep.spec.optimizers import OPTIMIZERS
 
@@ -21,7 +22,7 @@ class AdamOptimizer(RuleOptimizer):
 
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
-        learning_rate: lr >= 0; ``lr`` in the groups.
+        learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
         beta1: decay of m, in [0, 1).
         beta2: decay of v, in [0, 1).
         epsilon: eps >= 0 ("epsilon hat": added to the root of the uncorrected v).
@@ -50,6 +51,7 @@ class AdamOptimizer(RuleOptimizer):
 
     spec, rule = OPTIMIZERS["Adam"], adam
 
+    @torch_arguments
     def __init__(
         self,
         params: ParamsT,
@@ -79,7 +81,7 @@ class AdamWOptimizer(RuleOptimizer):
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
         weight_decay: >= 0, NOT multiplied by the rate.
-        learning_rate: lr >= 0; ``lr`` in the groups.
+        learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
         beta1: decay of m, in [0, 1).
         beta2: decay of v, in [0, 1).
         epsilon: eps >= 0, added to the root of the uncorrected v.
@@ -105,6 +107,7 @@ class AdamWOptimizer(RuleOptimizer):
 
     spec, rule = OPTIMIZERS["AdamW"], adamw
 
+    @torch_arguments
     def __init__(
         self,
         params: ParamsT,

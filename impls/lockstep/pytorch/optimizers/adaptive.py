@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from lockstep.pytorch.core import adagrad, ftrl, rmsprop
+from lockstep.pytorch.rate_names import torch_arguments
 from lockstep.pytorch.rule_optimizer import RuleOptimizer
 from lockstep.spec import torch_host as words
 from lockstep.spec.optimizers import OPTIMIZERS
@@ -22,7 +23,7 @@ class AdagradOptimizer(RuleOptimizer):
 
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
-        learning_rate: lr >= 0; ``lr`` in the groups.
+        learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
         initial_accumulator_value: > 0.
         use_locking, name: as in TF; without effect on the numbers.
         strict: compute in the parameter's dtype, as the original does, also in half
@@ -46,6 +47,7 @@ class AdagradOptimizer(RuleOptimizer):
 
     spec, rule = OPTIMIZERS["Adagrad"], adagrad
 
+    @torch_arguments
     def __init__(
         self,
         params: ParamsT,
@@ -71,7 +73,7 @@ class RMSPropOptimizer(RuleOptimizer):
 
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
-        learning_rate: lr >= 0; ``lr`` in the groups.
+        learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
         decay: d, in [0, 1].
         momentum: mu, in [0, 1].
         epsilon: eps >= 0, inside the root.
@@ -99,6 +101,7 @@ class RMSPropOptimizer(RuleOptimizer):
 
     spec, rule = OPTIMIZERS["RMSProp"], rmsprop
 
+    @torch_arguments
     def __init__(
         self,
         params: ParamsT,
@@ -130,7 +133,8 @@ class FtrlOptimizer(RuleOptimizer):
 
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
-        learning_rate: lr >= 0; ``lr`` in the groups. At 0 nothing changes.
+        learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too. At 0
+            nothing changes.
         learning_rate_power: p <= 0.
         initial_accumulator_value: >= 0.
         l1_regularization_strength: l1 >= 0.
@@ -157,6 +161,7 @@ class FtrlOptimizer(RuleOptimizer):
 
     spec, rule = OPTIMIZERS["Ftrl"], ftrl
 
+    @torch_arguments
     def __init__(
         self,
         params: ParamsT,

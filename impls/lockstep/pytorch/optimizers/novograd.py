@@ -12,6 +12,7 @@ from torch.optim.optimizer import ParamsT
 
 from lockstep.pytorch.core import foreach, novograd
 from lockstep.pytorch.gradients import check_pairs, dtype_name, named_parameters
+from lockstep.pytorch.rate_names import torch_arguments
 from lockstep.pytorch.rule_optimizer import Policies, RuleOptimizer
 from lockstep.spec import novograd as words
 from lockstep.spec.optimizers import NOVOGRAD
@@ -31,7 +32,7 @@ class NovoGrad(RuleOptimizer):
 
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
-        learning_rate: lr >= 0; ``lr`` in the groups.
+        learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
         beta1: decay of a, in [0, 1).
         beta2: decay of v, in [0, 1).
         epsilon: eps >= 0, inside of the root.
@@ -65,6 +66,7 @@ class NovoGrad(RuleOptimizer):
 
     spec, rule = NOVOGRAD, novograd
 
+    @torch_arguments
     def __init__(
         self,
         params: ParamsT,

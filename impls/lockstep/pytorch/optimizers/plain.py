@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
 from lockstep.pytorch.core import gradient_descent, momentum
+from lockstep.pytorch.rate_names import torch_arguments
 from lockstep.pytorch.rule_optimizer import RuleOptimizer
 from lockstep.spec.optimizers import OPTIMIZERS
 
@@ -19,7 +20,7 @@ class GradientDescentOptimizer(RuleOptimizer):
 
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
-        learning_rate: lr >= 0; ``lr`` in the groups.
+        learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
         use_locking, name: as in TF; without effect on the numbers.
         strict: compute in the parameter's dtype, as the original does, also in half
             precision.
@@ -40,6 +41,7 @@ class GradientDescentOptimizer(RuleOptimizer):
     spec, rule = OPTIMIZERS["GradientDescent"], gradient_descent
     sums_duplicates = False
 
+    @torch_arguments
     def __init__(
         self,
         params: ParamsT,
@@ -60,7 +62,7 @@ class MomentumOptimizer(RuleOptimizer):
 
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
-        learning_rate: lr >= 0; ``lr`` in the groups.
+        learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
         momentum: mu, in [0, 1].
         use_nesterov: look ahead, as Nesterov did.
         use_locking, name: as in TF; without effect on the numbers.
@@ -86,6 +88,7 @@ class MomentumOptimizer(RuleOptimizer):
 
     spec, rule = OPTIMIZERS["Momentum"], momentum
 
+    @torch_arguments
     def __init__(
         self,
         params: ParamsT,
