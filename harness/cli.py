@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,12 +23,12 @@ from rich.progress import (
 from harness import declare, run
 from harness.errors import HarnessError
 from harness.parity import report
-from harness.parity.cases import FAMILIES, GOLDEN
+from harness.parity.cases import GOLDEN
 from harness.parity.command import Request, Result, run_parity
-from harness.parity.families import BUILT
 from harness.parity.matrix import write_matrix
 from harness.parity.row import Row
-from lockstep import registry
+from harness.processes import ROOT
+from lockstep import __version__
 from lockstep.spec.errors import LockstepError, unknown_name
 
 if TYPE_CHECKING:
@@ -49,6 +52,13 @@ Publish = Annotated[
     bool, typer.Option("--publish", help="Write to results/, not results/local/.")
 ]
 
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")
+]
+
+PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""Of a command that leaves its arguments to another parser."""
+
 TABLE_WIDTH = 170
 INTERRUPTED = 130
 """The exit status after Ctrl-C."""
@@ -61,8 +71,25 @@ app = typer.Typer(
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(__version__)
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option(
+        "--version",
+        callback=_print_version,
+        is_eager=True,
+        help="Print the version of Lockstep and exit.",
+    ),
+]
+
+
 @app.callback()
-def harness() -> None:
+def harness(version: Version = False) -> None:
     """Replay recorded cases, run experiments, draw plots, write pages."""
 
 
@@ -140,21 +167,14 @@ def catalogue() -> None:
 
 
 @app.command(name="list")
-def list_everything() -> None:
+def list_everything(as_json: AsJson = False) -> None:
     """Say which experiments, benchmarks, backends and families there are."""
-    from harness.bench import declare as benchmarks
+    from harness.listing import everything, print_everything
 
-    console = Console()
-    for name in declare.known():
-        console.print(f"experiment  {name}: {declare.find(name).question}")
-    for name in benchmarks.known():
-        console.print(f"benchmark   {name}: {benchmarks.find(name).question}")
-    for backend in registry.BACKENDS.values():
-        state = "" if registry.installed(backend.name) else " (not installed)"
-        console.print(f"backend     {backend.name}: {', '.join(backend.faces)}{state}")
-    for family in FAMILIES:
-        state = "" if family in BUILT else " (not built yet)"
-        console.print(f"family      {family}{state}")
+    if as_json:
+        print(json.dumps(everything(), indent=1))
+    else:
+        print_everything(everything(), Console())
 
 
 @app.command(name="run")
@@ -164,16 +184,30 @@ def run_experiments(
     backend: Backends = None,
     device: Device = "cpu",
     publish: Publish = False,
+    seeds: Annotated[
+        int | None, typer.Option(help="Only the first so many seeds of the scale.")
+    ] = None,
 ) -> None:
     """Do the runs that are missing; what is recorded already is kept."""
     chosen = [declare.find(name) for name in experiments or declare.known()]
+    for experiment in chosen:
+        experiment.runs(scale, seeds)  # refused before any work
     reports = []
     for experiment in chosen:
         print(f"{experiment.name} ({scale}): {experiment.question}", flush=True)
-        made = run.sweep(experiment, scale, backend or (), device, publish)
+        made = run.sweep(experiment, scale, backend or (), device, publish, seeds=seeds)
         print(*made, sep="\n", flush=True)
         reports += made
+    print(next_command([experiment.name for experiment in chosen]))
     raise typer.Exit(int(any(report.failed for report in reports)))
+
+
+def next_command(names: Sequence[str]) -> str:
+    """Return the line that ends a run: how to see what it leads to."""
+    # A link is not followed: the interpreter of an environment is one.
+    python = os.path.relpath(sys.executable) if ROOT == Path.cwd() else sys.executable
+    commands = [f"{python} -m harness compare {name}" for name in names[:1]]
+    return f"Next: {', '.join([*commands, f'{python} -m harness pages'])}"
 
 
 @app.command()
@@ -183,21 +217,30 @@ def bench(
     backend: Backends = None,
     device: Device = "cpu",
     publish: Publish = False,
+    as_json: AsJson = False,
 ) -> None:
     """Time what the wrappers cost, one process a backend."""
     from harness.bench import command
     from harness.bench import declare as benchmarks
 
+    options = (scale, backend or (), device, publish)
+    records = []
     for benchmark in [benchmarks.find(name) for name in names or benchmarks.known()]:
-        command.bench(benchmark, scale, backend or (), device, publish)
+        records += command.bench(benchmark, *options, quiet=as_json)
+    if as_json:
+        print(json.dumps([record.as_json() for record in records], indent=1))
 
 
 @app.command()
 def compare(
     name: Annotated[str, typer.Argument(help="An experiment or a benchmark.")],
+    as_json: AsJson = False,
 ) -> None:
     """Print the answer that the recorded results give, with its small print."""
     finding = _finding(name)
+    if as_json:
+        print(json.dumps(finding.as_json(), indent=1))
+        return
     print(finding.question)
     for found in filter(None, (finding, finding.local)):
         beside = "your own runs: " if found is finding.local else ""
@@ -218,30 +261,12 @@ def plot(
         print(f"{figure.title}\n  {figure.light}\n  {figure.dark}\n  {figure.pdf}")
 
 
-@app.command()
-def schedule(
-    policy: Annotated[str, typer.Argument(help="A policy, such as poly_decay.")],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(help="Its arguments: NAME=VALUE ...")
-    ] = None,
-    steps: Annotated[
-        int | None, typer.Option(help="How many steps; default: until it has decayed.")
-    ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="The original's rule, quirks included.")
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="Draw into this folder as well.")
-    ] = None,
-) -> None:
-    """Draw a learning-rate policy here and, with --out, as SVG, PDF and CSV."""
-    from harness.schedule import draw_schedule, parse, print_schedule
-    from harness.schedule import schedule as rates_of
+@app.command(add_help_option=False, context_settings=PASSED_ON)
+def schedule(context: typer.Context) -> None:
+    """Draw a learning-rate policy; the same as the installed `lockstep schedule`."""
+    from lockstep.cli import main as lockstep
 
-    drawn = rates_of(policy, parse(arguments or ()), steps, strict)
-    print_schedule(drawn, Console())
-    if out is not None:
-        print(*draw_schedule(drawn, out), sep="\n")
+    lockstep(["schedule", *context.args])
 
 
 @app.command()

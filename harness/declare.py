@@ -83,9 +83,17 @@ class Experiment:
     vary: Mapping[str, Sequence[Any]]
     scales: Mapping[str, Scale]
 
-    def runs(self, scale: str) -> list[Run]:
-        """Return the runs of a scale, seed by seed, so that any part is balanced."""
+    def runs(self, scale: str, seeds: int | None = None) -> list[Run]:
+        """Return the runs of a scale, seed by seed, so that any part is balanced.
+
+        ``seeds`` asks for the first so many seeds only.
+        """
         chosen = self.scale(scale)
+        count = chosen.seeds if seeds is None else seeds
+        if not 0 < count <= chosen.seeds:
+            expected = f"1 to {chosen.seeds}, those that scale {scale} declares"
+            text = sentence("--seeds", expected, str(count), "give another number")
+            raise HarnessError(f"{self.name}: {text}")
         settings = part(self.task, "settings").Settings
         configs = [
             _config(settings, {**self.fixed, **chosen.settings, **varied})
@@ -93,7 +101,7 @@ class Experiment:
         ]
         return [
             Run(self.name, self.task, config, seed)
-            for seed in range(chosen.seeds)
+            for seed in range(count)
             for config in configs
         ]
 

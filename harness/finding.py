@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -50,3 +51,16 @@ class Finding:
     missing: Sequence[str]
     provenance: Mapping[str, Any]
     local: Finding | None = field(default=None, repr=False)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the finding as JSON can hold it: tables as lists of rows."""
+        tables = {
+            name: json.loads(frame.to_json(orient="records", double_precision=15))
+            for name, frame in self.tables.items()
+        }
+        content = {**vars(self), "tables": tables, "local": None}
+        content["missing"] = list(self.missing)
+        content["small_print"] = list(self.small_print)
+        if self.local is not None:
+            content["local"] = self.local.as_json()
+        return content

@@ -79,6 +79,7 @@ def sweep(
     device: str = "cpu",
     publish: bool = False,
     root: Path = RESULTS,
+    seeds: int | None = None,
 ) -> list[Report]:
     """Do every run of a scale that has no settled record yet.
 
@@ -86,6 +87,7 @@ def sweep(
         backends: those to run on; none means all of the experiment that are installed.
         device: ``cpu``, or what the frameworks call another device, such as ``cuda``.
         publish: write into ``results/EXPERIMENT`` instead of ``results/local``.
+        seeds: only the first so many of the scale; none means all.
 
     Returns:
         One report a backend.
@@ -93,7 +95,7 @@ def sweep(
     Raises:
         HarnessError: nothing can be run as asked, or written; nothing was changed.
     """
-    runs = experiment.runs(scale)
+    runs = experiment.runs(scale, seeds)
     reports = {name: Report(name) for name in backends or experiment.backends}
     home = folder(experiment.name, publish, root)
     with ExitStack() as stack:

@@ -30,13 +30,15 @@ def bench(
     device: str = "cpu",
     publish: bool = False,
     root: Path = RESULTS,
-) -> None:
-    """Time every setup, one fresh process a backend, and append the records.
+    quiet: bool = False,
+) -> list[Record]:
+    """Time every setup, one fresh process a backend; append and return the records.
 
     Args:
         scale: how many rounds: ``quick`` or ``std``.
         backends: those to time; none means all of the benchmark that are installed.
         publish: write into ``results/NAME`` instead of ``results/local``.
+        quiet: leave standard output to others.
 
     Raises:
         HarnessError: nothing can be timed as asked, or a measuring process failed.
@@ -49,6 +51,7 @@ def bench(
             raise HarnessError(str(unknown_name(kind, name, benchmark.backends)))
         registry.load(name)
     home = folder(benchmark.name, publish, root)
+    records: list[Record] = []
     for backend in backends or filter(registry.installed, benchmark.backends):
         with (
             Log(home / f"{backend}.jsonl") as log,
@@ -59,12 +62,20 @@ def bench(
             identifier = digest(environment, 8)
             if identifier not in read_environments(environments.path):
                 environments.append({"id": identifier, **environment})
-            for record in measure(benchmark, backend, scale, device, identifier):
+            place = (backend, scale, device, identifier, quiet)
+            for record in measure(benchmark, *place):
                 log.append(record.as_json())
+                records.append(record)
+    return records
 
 
 def measure(
-    benchmark: Benchmark, backend: str, scale: str, device: str, environment: str
+    benchmark: Benchmark,
+    backend: str,
+    scale: str,
+    device: str,
+    environment: str,
+    quiet: bool = False,
 ) -> list[Record]:
     """Time every setup of ``backend`` in a fresh process; return a record a setup.
 
@@ -84,7 +95,8 @@ def measure(
         command = [sys.executable, "-m", *watched, "harness/bench/bench_setups.py"]
         command += [f"--{name}={value}" for name, value in options.items()]
         command += ["-q", "--benchmark-columns=min,median,rounds"]
-        done = subprocess.run(command, cwd=ROOT, env=child_variables())
+        out = sys.stderr if quiet else None
+        done = subprocess.run(command, cwd=ROOT, env=child_variables(), stdout=out)
         if done.returncode or not report.exists():
             ended = f"measuring {backend} ended with status {done.returncode}"
             raise HarnessError(f"bench: {ended}; the reason stands above.")

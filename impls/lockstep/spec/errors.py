@@ -188,8 +188,13 @@ def sentence(subject: str, expected: str, got: str, remedy: str) -> str:
 
 
 def no_device(backend: str, device: str, got: str) -> UnsupportedError:
-    """Build the error for a device on which a backend cannot work here."""
-    got = got.splitlines()[0].rstrip(".")
+    """Build the error for a device on which a backend cannot work here.
+
+    Of what the framework gives as its reason the first sentence is kept.
+    """
+    got = got.splitlines()[0].partition(". ")[0].rstrip(".")
+    if got.startswith("Expected one of"):  # torch lists every device type it knows
+        got = "a name that is no device type"
     return UnsupportedError(sentence(backend, f"the device {device!r}", got, "use cpu"))
 
 

@@ -1,0 +1,131 @@
+"""The command line: what it prints for programs, and what it passes on."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from harness import cli, declare, run
+from harness.errors import HarnessError
+from harness.processes import ROOT
+from lockstep import __version__
+
+
+def said(*arguments: str) -> str:
+    result = CliRunner().invoke(cli.app, arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_version_is_that_of_lockstep() -> None:
+    assert said("--version").strip() == __version__
+
+
+def test_the_list_as_json_names_everything() -> None:
+    listed = json.loads(said("list", "--json"))
+    names = [entry["name"] for entry in listed["experiments"]]
+    assert names == declare.known()
+    assert listed["experiments"][0]["seeds"].keys() == set(declare.SCALES)
+    assert {"name": "reference", "faces": ["numpy"], "installed": True} in listed[
+        "backends"
+    ]
+    lines = said("list").splitlines()
+    assert any(line.startswith(f"experiment  {names[0]}: ") for line in lines)
+
+
+def test_a_comparison_as_json_holds_answer_verdict_and_tables() -> None:
+    found = json.loads(said("compare", "lost_updates", "--json"))
+    assert found["verdict"] and found["answer"].endswith(".")
+    assert len(found["tables"]["updates"]) > 1
+    assert {"method", "ratio", "first"} <= found["tables"]["updates"][0].keys()
+    assert found["provenance"]["backends"]
+
+
+def test_a_schedule_is_that_of_the_installed_command() -> None:
+    arguments = ("poly_decay", "learning_rate=0.1", "decay_steps=100", "--steps", "7")
+    assert "poly_decay(learning_rate=0.1" in said("schedule", *arguments)
+    assert "usage: lockstep schedule" in said("schedule", "--help")
+
+
+def test_a_run_takes_seeds_and_names_the_next_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: dict[str, Any] = {}
+
+    def sweep(*arguments: Any, **named: Any) -> list[run.Report]:
+        asked.update(named)
+        return [run.Report("pytorch")]
+
+    monkeypatch.setattr(run, "sweep", sweep)
+    lines = said("run", "lost_updates", "--seeds", "2").splitlines()
+    assert asked["seeds"] == 2
+    assert lines[-1].startswith("Next: ")
+    assert "-m harness compare lost_updates" in lines[-1]
+
+
+def test_the_first_seeds_of_a_scale_are_its_first_runs() -> None:
+    experiment = declare.find("lost_updates")
+    every, some = experiment.runs("quick"), experiment.runs("quick", 1)
+    assert [r.id for r in some] == [r.id for r in every][: len(some)]
+    assert {r.seed for r in some} == {0}
+    for count in (0, 4):
+        with pytest.raises(HarnessError, match="--seeds: expected 1 to 3"):
+            experiment.runs("quick", count)
+
+
+def test_benchmarks_as_json_are_their_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    from harness.bench import command
+
+    quiet = []
+
+    class Made:
+        def as_json(self) -> dict[str, int]:
+            return {"seed": 0}
+
+    def bench(*arguments: Any, **named: Any) -> list[Made]:
+        quiet.append(named["quiet"])
+        return [Made()]
+
+    monkeypatch.setattr(command, "bench", bench)
+    assert json.loads(said("bench", "larc_overhead", "--json")) == [{"seed": 0}]
+    assert quiet == [True]
+
+
+def test_the_package_declares_the_command_and_its_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["scripts"] == {"lockstep": "lockstep.cli:main"}
+    assert [each.partition(">")[0] for each in project["optional-dependencies"]["cli"]]
+
+
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [
+        ("tpu", "expected the device 'tpu', got a name that is no device type; use"),
+        ("xla", "expected the device 'xla', got Could not run 'aten::empty"),
+    ],
+)
+def test_a_device_that_torch_does_not_know_is_one_short_sentence(
+    device: str, said: str
+) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    from harness.tasks import hosts
+
+    with pytest.raises(HarnessError, match=said) as refused:
+        hosts.prepare("harness.tasks.lost_updates", "pytorch", device)
+    assert len(str(refused.value)) < 250 and str(refused.value).endswith("use cpu.")
+
+
+def test_the_next_command_is_short_in_the_checkout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(ROOT)
+    inside = ROOT / ".envs" / "core" / "bin" / "python"
+    monkeypatch.setattr(sys, "executable", str(inside))
+    line = cli.next_command(["lost_updates"])
+    assert line.startswith(f"Next: {Path('.envs/core/bin/python')} -m harness compare")

@@ -1,0 +1,76 @@
+"""The command line ``lockstep``: it needs neither a framework nor a checkout."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lockstep._version import __version__
+from lockstep.registry import BACKENDS
+from lockstep.schedule import as_text, parse, schedule, write_files
+from lockstep.spec.errors import LockstepError
+
+__all__ = ["main"]
+
+DISTRIBUTIONS = {"tensorflow": ("tensorflow", "tensorflow-cpu")}
+"""The distributions that a framework may come in, where it has several."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; what cannot be done is one sentence and status 2."""
+    given = _parser().parse_args(arguments)
+    try:
+        print(_schedule(given) if given.command == "schedule" else _versions())
+    except LockstepError as error:
+        print(f"lockstep: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("lockstep", description="Tools of Lockstep.")
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    about = "print the versions of Lockstep and of the frameworks that are installed"
+    commands.add_parser("version", help=about, description=about.capitalize())
+    about = "draw a learning-rate policy here and, with --out, as SVG, PDF and CSV"
+    drawing = commands.add_parser(
+        "schedule", help=about, description=about.capitalize()
+    )
+    drawing.add_argument("policy", help="a policy, such as poly_decay")
+    drawing.add_argument("arguments", nargs="*", metavar="NAME=VALUE")
+    drawing.add_argument("--steps", type=int, help="default: until it has decayed")
+    told = "the original's rule, quirks included"
+    drawing.add_argument("--strict", action="store_true", help=told)
+    told = "draw into this folder as well (needs matplotlib)"
+    drawing.add_argument("--out", type=Path, help=told)
+    return parser
+
+
+def _schedule(given: argparse.Namespace) -> str:
+    """Return the drawing, and below it the files that were written."""
+    values = parse(given.arguments)
+    drawn = schedule(given.policy, values, given.steps, given.strict)
+    files = write_files(drawn, given.out) if given.out is not None else []
+    width = shutil.get_terminal_size().columns
+    return "\n".join([as_text(drawn, width), *map(str, files)])
+
+
+def _versions() -> str:
+    lines = [f"lockstep {__version__}"]
+    packages = dict.fromkeys(p for b in BACKENDS.values() for p in b.packages)
+    for package in packages:
+        lines.append(f"{package} {_version(package) or 'not installed'}")
+    return "\n".join(lines)
+
+
+def _version(package: str) -> str | None:
+    for name in DISTRIBUTIONS.get(package, (package,)):
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
