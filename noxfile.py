@@ -22,13 +22,20 @@ import nox
 from nox.command import CommandFailed
 
 ROOT = Path(__file__).parent.resolve()
-LOCKS = {name: ROOT / f"harness/environments/{name}.txt" for name in ("core", "site")}
+LOCKED = ("core", "site", "nox", "oracle")
+LOCK_FILES = {name: ROOT / f"harness/environments/{name}.txt" for name in LOCKED}
+LOCKS = {name: LOCK_FILES[name] for name in ("core", "site")}
 # Builds for a GPU depend on the machine's driver: a group of pyproject.toml, no lock.
 GPU = {"gpu_torch": "pytorch", "gpu_tf": "tf"}
 TORCH = "torch==2.13.0"
-# CPU builds of torch; set the variable to another index, or to nothing for none.
+TORCH_LOCK = ROOT / "harness/environments/torch.txt"
+# Where torch has no CUDA, and the only index that it may come from; set the variable to
+# another one, or to nothing for pip's own.
 TORCH_INDEX = os.environ.get(
-    "LOCKSTEP_TORCH_INDEX", "https://download.pytorch.org/whl/cpu"
+    "LOCKSTEP_TORCH_INDEX",
+    "https://download.pytorch.org/whl/cpu"
+    if sys.platform == "linux"
+    else "https://pypi.org/simple",
 )
 UV = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
 VARIABLES = {
@@ -206,12 +213,14 @@ def environments(session: nox.Session) -> None:
 def lock(session: nox.Session) -> None:
     """Write the hashed lock files anew; -- --upgrade takes the newest versions."""
     if not UV:
-        session.error("lock: uv is missing; .venv/bin/pip install uv")
-    options = ["--universal", "--python-version", "3.11", "--generate-hashes"]
-    options += ["--no-emit-index-url", "--no-header", "--quiet", *session.posargs]
-    for name, path in LOCKS.items():
+        session.error("lock: uv is missing; make .venv as README.md says")
+    options = ["--generate-hashes", "--no-emit-index-url", "--no-header", "--quiet"]
+    options += session.posargs
+    for name, path in LOCK_FILES.items():
         target = path.relative_to(ROOT).as_posix()
-        group = ["--group", name, "-o", target]
+        # The originals have one Python, and none that uv could resolve for all systems.
+        python = ["3.7"] if name == "oracle" else ["3.11", "--universal"]
+        group = ["--group", name, "-o", target, "--python-version", *python]
         session.run(UV, "pip", "compile", *options, *group, silent=True)
         session.log(f"{target} written")
 
@@ -277,6 +286,7 @@ def python_of(session: nox.Session, name: str) -> Path:
     home = ROOT / ".envs" / name
     python = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     recipe = f"{sys.version} {home} {TORCH}".encode() + sources[name].read_bytes()
+    recipe += TORCH_LOCK.read_bytes() if name == "core" else b""
     stamp, current = home / "stamp", hashlib.sha256(recipe).hexdigest()
     if not (stamp.exists() and stamp.read_text() == current and python.exists()):
         build(session, name, python)
@@ -291,15 +301,23 @@ def build(session: nox.Session, name: str, python: Path) -> None:
     One for a GPU is made of a group of pyproject.toml instead.
     """
     home, start = ROOT / ".envs" / name, time.perf_counter()
+    if home.resolve() != home:
+        session.error(
+            f"environments: expected .envs/{name} in this checkout, got a link to "
+            f"{home.resolve()}, which was made for another one and stays as it is; "
+            "remove the link and run the same command again"
+        )
     session.log(f"Making .envs/{name}; this is done once and takes a few minutes.")
     (home / "stamp").unlink(missing_ok=True)
     pip = [str(python), "-m", "pip", "install", "--quiet"]
     commands = [[sys.executable, "-m", "venv", "--clear", str(home)]]
     if name == "core":
-        # pip asks every index for every name, so the extra index is given here only;
-        # without dependencies no resolver meets torch's CUDA packages.
-        index = ["--extra-index-url", TORCH_INDEX] if TORCH_INDEX else []
-        commands += [[*pip, "--no-deps", "--retries", "1", *index, TORCH]]
+        # torch alone, and from its index alone; without dependencies no resolver meets
+        # its CUDA packages. Where the lock has a hash the second command does nothing.
+        torch = [*pip, "--no-deps", "--retries", "1"]
+        torch += ["--index-url", TORCH_INDEX] if TORCH_INDEX else []
+        commands += [[*torch, "--require-hashes", "-r", str(TORCH_LOCK)]]
+        commands += [[*torch, TORCH]]
     if UV:
         pip = [UV, "pip", "install", "--quiet", "--python", str(python)]
         pip += ["--compile-bytecode"]
@@ -317,7 +335,8 @@ def build(session: nox.Session, name: str, python: Path) -> None:
     except CommandFailed:
         session.error(
             f".envs/{name} could not be made (the reason stands above); run the same "
-            "command again, downloads are kept. If torch does not import, pip found no "
-            "CPU build of it: set LOCKSTEP_TORCH_INDEX to an index that has one."
+            "command again, downloads are kept. If torch is missing or has another "
+            "hash, set LOCKSTEP_TORCH_INDEX to an index that has the build in "
+            "harness/environments/torch.txt."
         )
     session.log(f".envs/{name} made in {time.perf_counter() - start:.0f} s.")

@@ -75,12 +75,17 @@ def _is_37(path: Path) -> bool:
 
 def _build(base: Path, home: Path, python: Path) -> None:
     """Make the environment from nothing."""
+    if home.resolve() != home.absolute():
+        raise MissingOracleError(
+            f"{home} is a link to {home.resolve()}, which was made for another path "
+            "and stays as it is; remove the link"
+        )
     print(f"Making {home.name}; this is done once and takes a few minutes.", flush=True)
     (home / "stamp").unlink(missing_ok=True)
     install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     for command in (
         [str(base), "-m", "venv", "--clear", str(home)],
-        [str(python), *install, "-r", str(REQUIREMENTS)],
+        [str(python), *install, "--require-hashes", "-r", str(REQUIREMENTS)],
         [str(python), "-c", "import tensorflow.contrib.opt"],
     ):
         variables = quiet_variables()
