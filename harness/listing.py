@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from rich.console import Console
@@ -47,14 +48,15 @@ def everything() -> dict[str, list[dict[str, Any]]]:
 
 
 def print_everything(found: dict[str, list[dict[str, Any]]], console: Console) -> None:
-    """Print one line each."""
+    """Print one line each; brackets in a question are no markup of the terminal."""
+    write = functools.partial(console.print, markup=False)
     for kind in ("experiment", "benchmark"):
         for entry in found[f"{kind}s"]:
-            console.print(f"{kind:<11} {entry['name']}: {entry['question']}")
+            write(f"{kind:<11} {entry['name']}: {entry['question']}")
     for backend in found["backends"]:
         state = "" if backend["installed"] else " (not installed)"
         faces = ", ".join(backend["faces"])
-        console.print(f"backend     {backend['name']}: {faces}{state}")
+        write(f"backend     {backend['name']}: {faces}{state}")
     for family in found["families"]:
         state = "" if family["built"] else " (not built yet)"
-        console.print(f"family      {family['name']}{state}")
+        write(f"family      {family['name']}{state}")

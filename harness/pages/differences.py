@@ -90,7 +90,8 @@ def _evidence(entry: Entry, quotes: Sequence[Quoted] | None, folder: Path) -> st
     """
     script = folder / f"{entry.script}.py"
     own = [quoted for quoted in quotes or () if quoted.anchor == entry.anchor]
-    table = render("recorded.html.jinja", quotes=own, host=_host) if own else ""
+    recorded = render("recorded.html.jinja", quotes=own, host=_host) if own else ""
+    table = Markup(recorded)
     return render(
         "difference.md.jinja",
         code=script.read_text("utf-8"),

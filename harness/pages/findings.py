@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from markupsafe import Markup
+
 from harness.declare import Experiment
 from harness.finding import Finding
 from harness.pages.sources import Figure, Question
@@ -132,7 +134,7 @@ def _provenance(values: Mapping[str, Any]) -> list[str]:
     }
     facts = {name: value for name, value in values.items() if name not in lists}
     tables = [records_table(_sentence(name), rows) for name, rows in lists.items()]
-    return [render("facts.md.jinja", facts=facts), *tables]
+    return [Markup(render("facts.md.jinja", facts=facts)), *tables]
 
 
 def _slug(name: str) -> str:

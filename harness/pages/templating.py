@@ -1,15 +1,28 @@
-"""The templates beside this file, and how numbers are written in them."""
+"""The templates beside this file, and how texts and numbers are written in them.
+
+Every text that a template of a page shows is escaped here, and here alone: whatever
+stands in a file of an experiment or in a record reaches a reader as it was written.
+What is markup by intention is ``Markup``, or has the filter ``safe`` in the template.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jinja2
+from markupsafe import Markup
 
-__all__ = ["fact", "number", "render"]
+__all__ = ["as_text", "fact", "number", "render"]
+
+ACTIVE = re.compile(r"[&<>\"`*_{}\[\]$\\#]")
+"""What starts markup anywhere in a line of Markdown, HTML or their extensions."""
+
+LEADING = re.compile(r"^[-+:;=!?~/|]")
+"""What starts a block or a snippet at the beginning of a line."""
 
 
 def render(template: str, **values: Any) -> str:
@@ -40,9 +53,18 @@ def fact(value: Any) -> str:
     return "unknown" if value is None else number(value)
 
 
+def as_text(text: str) -> Markup:
+    """Escape a text for Markdown, and for the HTML that it becomes.
+
+    What could be markup in either is a character reference, and a line is one line: so
+    there is no tag, link, formula, list or attribute, and no snippet is included.
+    """
+    line = ACTIVE.sub(lambda found: f"&#{ord(found[0])};", _one_line(text))
+    return Markup(f"&#{ord(line[0])};{line[1:]}" if LEADING.match(line) else line)
+
+
 def _one_line(text: str) -> str:
-    """Write a text so that it can stand in the brackets of an image."""
-    return " ".join(text.split()).replace("[", "(").replace("]", ")")
+    return " ".join(text.split())
 
 
 def _plain(text: str) -> str:
@@ -53,11 +75,24 @@ def _plain(text: str) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
+@jinja2.pass_eval_context
+def _finalize(context: jinja2.nodes.EvalContext, value: Any) -> Any:
+    """Escape what a template shows; those of HTML escape a line by themselves.
+
+    An element of HTML is not read as Markdown, but its lines are looked at for snippets
+    and fences.
+    """
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return _one_line(value) if context.autoescape else as_text(value)
+
+
 _ENVIRONMENT = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=lambda name: name is not None and ".html" in name,
+    finalize=_finalize,
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_ENVIRONMENT.filters.update(fact=fact, number=number, one_line=_one_line)
+_ENVIRONMENT.filters.update(fact=fact, number=number)

@@ -209,7 +209,7 @@ def test_a_failure_shows_wherever_its_case_does(
     inserts = parity_inserts(results)
     assert "1 failed" in inserts["parity_matrix"]
     assert "1 failed" in inserts["parity_short"]
-    assert "broken &lt;here&gt;" in inserts["parity_reasons"]
+    assert "broken &#60;here&#62;" in inserts["parity_reasons"]
     assert "variables/w, step 3, element [0]" in inserts["parity_worst"]
     assert inserts["parity_cases"].count('class="num bad"') == 1
 
@@ -279,8 +279,8 @@ def page_of(finding: Finding, folder: Path, results: Path) -> str:
     [
         "They move it.",
         "Read it so.",
-        "![A (line) that rises](absent_tasks/drawn.light.svg#only-light)",
-        "![A (line) that rises](absent_tasks/drawn.dark.svg#only-dark)",
+        "![A &#91;line&#93; that rises](absent_tasks/drawn.light.svg#only-light)",
+        "![A &#91;line&#93; that rises](absent_tasks/drawn.dark.svg#only-dark)",
         "[PDF](absent_tasks/drawn.pdf)",
         "[CSV](absent_tasks/drawn.csv)",
         "[CSV](absent_tasks/table-how-far.csv)",
@@ -337,6 +337,57 @@ def test_every_file_that_the_recipes_name_exists() -> None:
         ".envs/core",
         ".envs/site",
     }
-    paths = {name for name in named - written if "NAME" not in name}
+    paths = {n for n in named - written if not re.search("NAME|VERSION|KIND", n)}
     assert len(paths) > 20
     assert sorted(name for name in paths if not (ROOT / name).exists()) == []
+
+
+# -- texts that others wrote -----------------------------------------------------------
+
+HOSTILE = {
+    "a tag": "<script>hacked = 1</script>",
+    "a handler": '<img src=x onerror="hacked = 1">',
+    "a link": "[x](javascript:hacked=1)",
+    "attributes": "x { onclick=hacked=1 }",
+    "a snippet": '--8<-- "README.md"',
+    "a formula": r"$x$ and \(y\)",
+    "a block": "!!! note\n\n    - [ ] x\n# y\n```\nz\n```",
+    "a reference": "&lt;b&gt; &#60;",
+    "an attribute's end": '" onmouseover="hacked=1',
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_text_in_any_field_stays_a_text(
+    text: str, tmp_path: Path, published: Path
+) -> None:
+    sick = Finding(
+        experiment="absent_tasks",
+        task="multitask_digits",
+        title=text,
+        question=text,
+        answer=text,
+        verdict=text,
+        tables={text: pd.DataFrame({text: [text]})},
+        small_print=[text],
+        missing=[text],
+        provenance={text: text, "subjects": [{"backend": text}]},
+    )
+    # Tables are HTML, which is not read as Markdown; a browser looks at them.
+    page, usual = (
+        re.sub(r"<div class=.ls-table.*?</table>", "", of, flags=re.DOTALL)
+        for of in (
+            page_of(sick, tmp_path / "generated", published),
+            page_of(FINDING, tmp_path / "generated", published),
+        )
+    )
+    for sign in ("<script", "<img", "](javascript", "{ on", "--8<--", "$x", '" onm'):
+        if sign in text:
+            assert sign not in page, sign
+    # No text opens a line of its own: there are as many headings and blocks as ever.
+    for start in ("#", "!!!", "```", "- ["):
+        assert starting(page, start) == starting(usual, start), start
+
+
+def starting(page: str, start: str) -> int:
+    return sum(line.lstrip().startswith(start) for line in page.splitlines())

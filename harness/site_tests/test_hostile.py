@@ -1,0 +1,155 @@
+"""What others wrote into an experiment or a record reaches a reader as a text."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness import declare
+from harness.pages.sources import EXPERIMENTS
+from harness.pages.templating import render
+from harness.pages.write import write_findings
+from harness.processes import ROOT
+from harness.record import folder
+from harness.site_tests.conftest import QuietHandler
+from harness.tests.makers import made_up
+
+pytestmark = pytest.mark.browser
+
+PAYLOADS = {
+    "title": "<script>hacked=1</script> { onclick=hacked=1 } [x](javascript:hacked=1)",
+    "question": '--8<-- "README.md" <img src=x onerror=hacked=1> $a$ `b` *c* &lt;',
+    "because": '"><svg onload=hacked=1> [x](javascript:hacked=1) --8<-- "README.md"',
+    "reason": '<script>hacked=1</script>\n\n!!! note\n    x\n\n--8<-- "README.md"',
+    "device": "<img src=x onerror=hacked=1>",
+    "label": "<img src=x onerror=hacked=1>",
+}
+"""By the field that holds them; a label has at most 30 characters."""
+
+NAME = "learning_rate_policies"
+ALIVE = """() => [...document.querySelectorAll("*")].filter(e =>
+    [...e.attributes].some(a => /^on/.test(a.name) || /^javascript:/.test(a.value)))
+    .map(e => e.outerHTML)"""
+
+
+def hostile_experiment(home: Path) -> declare.Experiment:
+    """Write the shipped declaration with a payload in each of its texts."""
+    text = (declare.EXPERIMENTS / f"{NAME}.toml").read_text("utf-8")
+    lines = []
+    for line in text.splitlines():
+        key = line.partition(" = ")[0]
+        known = key in PAYLOADS
+        lines.append(f"{key} = {json.dumps(PAYLOADS[key])}" if known else line)
+    path = home / f"{NAME}.toml"
+    label = json.dumps(PAYLOADS["label"])
+    path.write_text("\n".join(lines).replace('"fixed"', label, 1), "utf-8")
+    return declare.read(path)
+
+
+def write_records(experiment: declare.Experiment, root: Path) -> None:
+    """Write runs that end well, and one that does not and says why."""
+    rng = np.random.default_rng(0)
+    path = folder(experiment.name, False, root) / "pytorch.jsonl"
+    path.parent.mkdir(parents=True)
+    records = [made_up(run, "pytorch", rng) for run in experiment.runs("quick")]
+    subject = {**records[0].subject, "device": PAYLOADS["device"]}
+    of = {"status": "diverged", "reason": PAYLOADS["reason"], "subject": subject}
+    records += [dataclasses.replace(records[0], **of)]
+    lines = [json.dumps(record.as_json()) + "\n" for record in records]
+    path.write_text("".join(lines), "utf-8")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A site with the settings of ours and one hostile experiment."""
+    pytest.importorskip("mkdocs", reason="MkDocs is installed with the site only")
+    home = tmp_path_factory.mktemp("hostile")
+    experiment = hostile_experiment(home)
+    write_records(experiment, home)
+    source = dataclasses.replace(EXPERIMENTS, questions=lambda: [experiment])
+    found = write_findings(home / "docs", source, home)
+    cards = render("answers.md.jinja", found=found)
+    where = cards.replace("generated/experiments/", "experiments/")
+    (home / "docs" / "index.md").write_text(f"# Home\n\n{where}", "utf-8")
+    settings = {
+        "INHERIT": str(ROOT / "mkdocs.yml"),
+        "docs_dir": str(home / "docs"),
+        "site_dir": str(home / "site"),
+        "plugins": ["search"],
+        "nav": ["index.md", "experiments/index.md", f"experiments/{NAME}.md"],
+        "extra_css": [],
+        "extra_javascript": [],
+        "theme": {"logo": None, "favicon": None},
+    }
+    (home / "mkdocs.yml").write_text(json.dumps(settings), "utf-8")
+    command = [sys.executable, "-m", "mkdocs", "build", "-q", "-f", home / "mkdocs.yml"]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return home / "site"
+
+
+@pytest.fixture(scope="module")
+def hostile_address(built: Path) -> Iterator[str]:
+    """Serve the hostile site on this machine only, on a free port."""
+    handler = partial(QuietHandler, directory=str(built))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("page", "fields"),
+    [
+        ("index.html", ["question"]),
+        ("experiments/index.html", ["title", "question"]),
+        (f"experiments/{NAME}.html", ["title", "question", "because", "label"]),
+    ],
+)
+def test_no_text_of_others_comes_to_life(
+    page: str, fields: list[str], browser: Any, hostile_address: str
+) -> None:
+    opened = browser.new_page()
+    opened.goto(hostile_address + page, wait_until="networkidle")
+    assert opened.evaluate("window.hacked") is None
+    assert opened.evaluate(ALIVE) == []
+    shown = " ".join(opened.locator("article").inner_text().split())
+    hidden = " ".join(opened.locator("article").text_content().split())
+    for field in fields:
+        text = " ".join(PAYLOADS[field].split())
+        assert text in (shown if field in ("title", "question") else hidden), field
+    # A line of the README, which a snippet would have brought.
+    assert "TensorFlow 2 dropped" not in hidden
+    if "label" in fields:
+        reason = " ".join(PAYLOADS["reason"].split())
+        assert reason in hidden and PAYLOADS["device"] in hidden
+    opened.close()
+
+
+def test_the_search_shows_a_hostile_title_as_a_text(
+    browser: Any, hostile_address: str
+) -> None:
+    opened = browser.new_page()
+    opened.goto(hostile_address)
+    field = opened.get_by_role("textbox", name="Search")
+    field.click()
+    field.press_sequentially("README")
+    opened.locator(".md-search-result__link").first.wait_for()
+    assert opened.evaluate("window.hacked") is None
+    assert opened.evaluate(ALIVE) == []
+    opened.close()
