@@ -6,6 +6,7 @@ The same finding gives the same bytes.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +21,28 @@ from harness.finding import Finding
 from harness.style import DARK, LIGHT, Theme
 from harness.tasks import part
 
-__all__ = ["Canvas", "Drawing", "Figure", "Paint", "Theme", "draw", "draw_one"]
+__all__ = [
+    "Canvas",
+    "Drawing",
+    "Figure",
+    "Paint",
+    "Theme",
+    "canvas",
+    "draw",
+    "draw_one",
+]
 
 METADATA = {
     ".svg": {"Date": None, "Creator": None},
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 """What files say of themselves: nothing that changes from day to day."""
+
+TITLE_WIDTH = 0.95
+"""The share of a figure's width that a line of its title may take: letters differ."""
+
+LINE = 0.19
+"""The height of a line of the title, in inches."""
 
 Paint: TypeAlias = Callable[[Canvas, Theme], None]
 
@@ -103,8 +119,22 @@ def draw_one(drawing: Drawing, folder: Path) -> Figure:
 
 def _save(drawing: Drawing, theme: Theme, path: Path) -> None:
     with mpl.rc_context(theme.rc):
-        canvas = Canvas(figsize=drawing.size)
-        drawing.paint(canvas, theme)
-        look: dict[str, Any] = {"x": 0.01, "ha": "left", "weight": "bold"}
-        canvas.suptitle(drawing.title, **look, parse_math=False)
-        canvas.savefig(path, metadata=METADATA[path.suffix])
+        canvas(drawing, theme).savefig(path, metadata=METADATA[path.suffix])
+
+
+def canvas(drawing: Drawing, theme: Theme) -> Canvas:
+    """Return a figure, painted and under its title, in the settings of a theme.
+
+    A title that is wider than the figure is broken, and makes it higher.
+    """
+    painted = Canvas(figsize=drawing.size)
+    drawing.paint(painted, theme)
+    look: dict[str, Any] = {"x": 0.01, "ha": "left", "weight": "bold"}
+    title = painted.suptitle(drawing.title, **look, parse_math=False)
+    share = title.get_window_extent().width / (painted.bbox.width * TITLE_WIDTH)
+    if share > 1:
+        lines = textwrap.wrap(drawing.title, int(len(drawing.title) / share))
+        title.set_text("\n".join(lines))
+        width, height = drawing.size
+        painted.set_size_inches(width, height + (len(lines) - 1) * LINE)
+    return painted

@@ -18,6 +18,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
@@ -28,7 +29,7 @@ from harness.finding import Finding
 from harness.pages.findings import Answered, finding_page
 from harness.pages.sources import EXPERIMENTS
 from harness.pages.write import write_findings
-from harness.plot import Canvas, draw
+from harness.plot import Canvas, canvas, draw
 from harness.record import Record, folder
 from harness.style import LIGHT
 from harness.tasks import part
@@ -140,10 +141,21 @@ def paint(finding: Finding) -> int:
     drawings = list(part(finding.task, "figures").drawings(finding))
     for drawing in drawings:
         with mpl.rc_context(LIGHT.rc):
-            canvas = Canvas(figsize=drawing.size)
-            drawing.paint(canvas, LIGHT)
-            canvas.draw_without_rendering()
+            painted = canvas(drawing, LIGHT)
+            painted.draw_without_rendering()
+            for text in titles(painted):
+                box = text.get_window_extent()
+                inside = box.x0 >= 0 and box.x1 <= painted.bbox.x1
+                assert inside and box.y1 <= painted.bbox.y1, text.get_text()
     return len(drawings)
+
+
+def titles(painted: Canvas) -> list[Text]:
+    """Return what stands above and below panels: titles and the legend's texts."""
+    legends = [text for legend in painted.legends for text in legend.get_texts()]
+    above = [axes._left_title for axes in painted.axes]  # no accessor for the artist
+    shown = [text for text in [*above, *legends] if text.get_text()]
+    return [*shown, *painted.texts]
 
 
 def answered(path: Path, content: Content, rng: np.random.Generator) -> Finding | None:

@@ -351,7 +351,7 @@ HOSTILE = {
     "attributes": "x { onclick=hacked=1 }",
     "a snippet": '--8<-- "README.md"',
     "a formula": r"$x$ and \(y\)",
-    "a block": "!!! note\n\n    - [ ] x\n# y\n```\nz\n```",
+    "a block": "  !!! note\n\n    - [ ] x\n# y\n```\nz\n```",
     "a reference": "&lt;b&gt; &#60;",
     "an attribute's end": '" onmouseover="hacked=1',
 }
