@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from numbers import Real
@@ -22,6 +23,8 @@ __all__ = [
     "gradients_set_to",
     "listed",
     "named_parameters",
+    "refuse_sharded",
+    "refuse_sharded_group",
     "require_tensor",
 ]
 
@@ -55,6 +58,21 @@ def check_group(owner: str, param_group: Any) -> None:
         last = entry[-1] if isinstance(entry, tuple) and entry else entry
         if not isinstance(last, Tensor):
             raise words.not_a_group(owner, f"{type(last).__name__} among 'params'")
+
+
+def refuse_sharded_group(owner: str, params: Any) -> None:
+    """Raise for a DTensor among the 'params' of a group: tensors, or named ones."""
+    listed = [params] if isinstance(params, Tensor) else params
+    plain = (entry[-1] if isinstance(entry, tuple) else entry for entry in listed)
+    refuse_sharded(owner, plain)
+
+
+def refuse_sharded(owner: str, parameters: Iterable[Tensor]) -> None:
+    """Raise for parameters of which each rank has but a part."""
+    # There are none before torch's module of them is imported, which takes long.
+    module = sys.modules.get("torch.distributed.tensor")
+    if module is not None and any(isinstance(p, module.DTensor) for p in parameters):
+        raise words.sharded(owner)
 
 
 @contextmanager

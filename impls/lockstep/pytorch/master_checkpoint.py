@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
+from types import FrameType
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ __all__ = [
     "KEY",
     "MastersInState",
     "as_module",
+    "refuse_model_of_weights",
     "saved_masters",
     "with_masters",
     "without_masters",
@@ -27,6 +30,9 @@ BEAR_MASTERS = torch.optim.SGD, GradientDescentOptimizer
 """Optimizers that do not mind a master where they have no state, and may never have."""
 
 Masters = Mapping[Tensor, Tensor]
+CALLER = "torch.distributed.checkpoint.state_dict"
+DEPTH = 12
+"""So many frames below it may be, in a stack of wrappers."""
 
 
 class MastersInState:
@@ -140,3 +146,26 @@ def as_module(model: nn.Module, masters: Masters) -> nn.Module:
             module = module.get_submodule(folder)
         module.register_parameter(last, masters.get(parameter, parameter))
     return root
+
+
+def refuse_model_of_weights(weights: Iterable[Tensor]) -> None:
+    """Raise where ``torch.distributed.checkpoint`` was given the model itself.
+
+    It looks for the optimizer's parameters in a model by identity and would fail with a
+    ``KeyError``, before it asks the optimizer for more than its ``state``. So this
+    looks for its function among the callers, and for the model there.
+    """
+    if CALLER not in sys.modules:
+        return
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(DEPTH):
+        if frame is None:
+            return
+        if frame.f_globals.get("__name__") == CALLER:
+            model = frame.f_locals.get("model")
+            if isinstance(model, nn.Module):
+                own = set(map(id, model.parameters()))
+                if any(id(weight) in own for weight in weights):
+                    raise words.needs_as_module()
+                return
+        frame = frame.f_back

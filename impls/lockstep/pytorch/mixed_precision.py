@@ -18,11 +18,13 @@ from lockstep.pytorch.gradients import (
     dtype_name,
     listed,
     named_parameters,
+    refuse_sharded_group,
 )
 from lockstep.pytorch.master_checkpoint import (
     KEY,
     MastersInState,
     as_module,
+    refuse_model_of_weights,
     saved_masters,
     with_masters,
     without_masters,
@@ -170,6 +172,16 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
         raise words.scales_itself()
 
     grad_scale = property(fset=_refuse_grad_scaler)
+
+    @property
+    def state(self) -> Any:
+        """``state`` of the wrapped optimizer, live: that of the masters."""
+        refuse_model_of_weights(self.copies.masters if "copies" in vars(self) else ())
+        return self.inner_optimizer.state
+
+    @state.setter
+    def state(self, value: Any) -> None:
+        self.inner_optimizer.state = value
 
     @property
     def trains_masters(self) -> bool:
@@ -350,6 +362,7 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
         check_group(words.WRAPPER, param_group)
         listed = param_group["params"]
         listed = [listed] if isinstance(listed, Tensor) else list(listed)
+        refuse_sharded_group(words.WRAPPER, listed)
         plain = [entry[1] if isinstance(entry, tuple) else entry for entry in listed]
         for parameter in filter(self.copies.has, plain):
             raise words.twice(tuple(parameter.shape))

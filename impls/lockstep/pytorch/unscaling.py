@@ -157,6 +157,7 @@ class UnscalingWrapper(OptimizerWrapper):
         """
         if self._unscaled_by_hand is not None:
             raise words.unscaled_twice(f"{self.owner}.unscale_")
+        self._refuse_sharded()
         pending, self._pending = self._pending, None
         self._unscaled_by_hand = self._unscale(1.0 if pending is None else pending)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,12 @@ from torch.optim import Optimizer
 
 from lockstep.pytorch.core.zero_test import all_zero_flags
 from lockstep.pytorch.foreign_state import check_groups, check_mapping
-from lockstep.pytorch.gradients import check_group
+from lockstep.pytorch.gradients import (
+    check_group,
+    named_parameters,
+    refuse_sharded,
+    refuse_sharded_group,
+)
 from lockstep.pytorch.train_v1 import TrainV1, evaluate
 from lockstep.pytorch.trial_step import check_base
 from lockstep.pytorch.untraced import untraced
@@ -62,6 +67,7 @@ class OptimizerWrapper(TrainV1, Optimizer):
             owner, got = type(self).__name__, type(inner_optimizer).__name__
             raise words.needs_closure(owner, got)
         self._refuse_masters(inner_optimizer)
+        refuse_sharded(type(self).__name__, named_parameters(inner_optimizer))
         self.__setstate__({"inner_optimizer": inner_optimizer})
 
     def _refuse_masters(self, inner_optimizer: Optimizer) -> None:
@@ -101,9 +107,15 @@ class OptimizerWrapper(TrainV1, Optimizer):
         """
         # A group that was added since may have brought the first masters.
         self._refuse_masters(self.inner_optimizer)
+        self._refuse_sharded()
         loss = evaluate(closure)
         self.step_inner()
         return loss
+
+    def _refuse_sharded(self) -> None:
+        """Raise for parameters of which each rank has but a part."""
+        for group in self.param_groups:
+            refuse_sharded(type(self).__name__, group["params"])
 
     def step_inner(self) -> None:
         """Let the wrapped optimizer take its step."""
@@ -139,6 +151,9 @@ class OptimizerWrapper(TrainV1, Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group to the wrapped optimizer."""
         check_group(type(self).__name__, param_group)
+        if isinstance(param_group["params"], Iterator):
+            param_group = {**param_group, "params": list(param_group["params"])}
+        refuse_sharded_group(type(self).__name__, param_group["params"])
         self.inner_optimizer.add_param_group(param_group)
 
     def state_dict(self) -> dict[str, Any]:

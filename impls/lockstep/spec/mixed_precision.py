@@ -39,6 +39,7 @@ __all__ = [
     "has_master",
     "master_name",
     "masters_inside",
+    "needs_as_module",
     "not_an_optimizer",
     "own_gradient_changed",
     "report",
@@ -210,6 +211,14 @@ def automatic_on_device() -> UnsupportedError:
     remedy = "the scaler's state is not on the device; leave capturable off"
     subject = f"{WRAPPER}: loss_scale"
     return UnsupportedError(sentence(subject, expected, "an automatic scaler", remedy))
+
+
+def needs_as_module() -> UnsupportedError:
+    """``torch.distributed.checkpoint`` with the model, which has no masters."""
+    expected = "optimizer.as_module(model) for torch.distributed.checkpoint"
+    got = "the model itself, which does not have the masters"
+    remedy = "pass optimizer.as_module(model) with the optimizer"
+    return UnsupportedError(sentence(WRAPPER, expected, got, remedy))
 
 
 def own_gradient_changed(name: str) -> UnsupportedError:

@@ -14,6 +14,7 @@ from lockstep import pytorch
 from lockstep.pytorch import (
     MixedPrecisionOptimizerWrapper,
     MultitaskOptimizerWrapper,
+    VariableClippingOptimizer,
 )
 from lockstep.pytorch.tests.masters import (
     SCALES,
@@ -89,6 +90,32 @@ def test_distributed_checkpoints_resume_to_the_bit(name, scale, flat):
     train(fresh, loaded, "ba+")
     assert_same(everything(fresh, loaded), everything(model, optimizer))
     assert loaded.loss_scale == optimizer.loss_scale
+
+
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("steps", ["", "+"])
+def test_distributed_checkpoints_of_the_model_itself_are_refused(steps, outside):
+    model = mixed()
+    optimizer = wrapped(model)
+    train(model, optimizer, steps)
+    saved = copy.deepcopy(optimizer.state_dict())
+    if outside:
+        optimizer = VariableClippingOptimizer(optimizer, {}, 1.0)
+    before = everything(model, optimizer)
+    for call in (
+        lambda: checkpoint.get_optimizer_state_dict(model, optimizer),
+        lambda: checkpoint.set_optimizer_state_dict(model, optimizer, saved),
+        lambda: checkpoint.get_state_dict(model, optimizer),
+    ):
+        with pytest.raises(ValueError, match=r"pass optimizer.as_module\(model\) with"):
+            call()
+    assert_same(everything(model, optimizer), before)
+
+
+def test_distributed_checkpoints_need_no_module_where_nothing_has_a_master():
+    model = TwoHeads()
+    optimizer = wrapped(model)
+    assert checkpoint.get_optimizer_state_dict(model, optimizer)["state"]
 
 
 def test_a_state_of_another_shape_is_refused_before_anything_changes():
