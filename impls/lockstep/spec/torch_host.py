@@ -56,21 +56,20 @@ def not_a_group(owner: str, got: str) -> NotASequenceError:
     return NotASequenceError(sentence(owner, expected, got, remedy))
 
 
-<<<<<<< HEAD
 def number_first(owner: str, got: object) -> NotASequenceError:
     """A number in place of the parameters: TensorFlow's order of arguments."""
     expected = "the parameters, or groups of them"
     remedy = "put model.parameters() first, and TensorFlow's arguments after it"
     text = sentence(f"{owner}: params", expected, repr(got), remedy)
     return NotASequenceError(text)
-=======
+
+
 def sharded(owner: str) -> UnsupportedError:
     """A parameter of which each rank has a part, as ``fully_shard`` makes them."""
     expected = "parameters that are whole on each rank"
     got = "a DTensor, as fully_shard (FSDP2) makes it"
     remedy = "train in DistributedDataParallel, or with an optimizer of torch alone"
     return UnsupportedError(sentence(owner, expected, got, remedy))
->>>>>>> ce0ef98 (PyTorch: sharded parameters, and a model without the masters in a distributed checkpoint, are refused in one sentence)
 
 
 def zero_rate(owner: str) -> OutOfRangeError:
