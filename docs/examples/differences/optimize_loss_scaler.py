@@ -5,14 +5,10 @@ from lockstep.reference import strict
 
 for name, lockstep in ("default", reference), ("strict", strict):
     w = lockstep.Variable("w", [1.0])
-    step = lockstep.optimize_loss(
-        lambda: [np.ones(1)],
-        "SGD",
-        {},
-        lambda step: 0.5,
-        [w],
-        dtype="float32",
-        loss_scaling="Backoff",
-    )
-    step()
-    print(f"{name}: {step.scaler and step.scaler.state}")
+    given = lambda: [np.ones(1)], "SGD", {}, lambda step: 0.5, [w]
+    try:
+        step = lockstep.optimize_loss(*given, dtype="float32", loss_scaling="Backoff")
+        step()
+        print(f"{name}: {step.pipeline}, {step.scaler.state}")
+    except ValueError as error:
+        print(f"{name}: {error}")

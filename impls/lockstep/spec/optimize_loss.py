@@ -18,6 +18,7 @@ from lockstep.spec.errors import (
 )
 from lockstep.spec.lr_policies import FLOATS, dtype_name
 from lockstep.spec.pipeline import in_order, stages_of, strictly_ordered
+from lockstep.spec.ranges import number_of
 from lockstep.spec.step_optimizer import (
     CLASS_NAMES,
     DECAYING,
@@ -85,7 +86,8 @@ class Settings:
             scaled; otherwise the loss is not scaled.
         clip_gradients: the largest global norm, > 0; None: not clipped.
         larc_params: of LARC; None: no LARC. Not together with ``clip_gradients``.
-        loss_scaling: a number, the name of a scaler, or a scale object of the host.
+        loss_scaling: a number, the name of a scaler, or a scale object of the host;
+            other than 1 it needs the dtype "mixed".
         loss_scaling_params: of the named scaler; refused where none is named.
         on_horovod: average the gradients over the ranks, if there are several.
         iter_size: micro-batches in a step, >= 1.
@@ -98,7 +100,8 @@ class Settings:
         UnknownNameError: a dtype or a scaler that does not exist.
         OutOfRangeError: a number out of its range.
         UnusableScaleError: strict: a loss scale that is no float, with "mixed".
-        UnsupportedError: arguments of a scaler, and none is named; strict: accumulation
+        UnsupportedError: arguments of a scaler, and none is named; a loss scale that
+            would have no effect; strict: accumulation
             without ``skip_update_ph``.
     """
 
@@ -143,6 +146,8 @@ class Settings:
             raise OutOfRangeError(text)
         if self.mixed and isinstance(self.loss_scaling, int | float):
             mixed_precision.scale_number(self.loss_scaling)
+        if not self.mixed and number_of(self.loss_scaling) != 1:
+            raise without_effect(self.loss_scaling, name)
         params = self.loss_scaling_params
         if isinstance(params, Mapping) and params and self.scaler_name is None:
             raise without_scaler(params, self.loss_scaling)
@@ -230,6 +235,20 @@ def no_variables(expected: str, got: str = "neither") -> UnsupportedError:
     """Nothing that could be trained was given."""
     remedy = "pass the variables that this optimizer is to train"
     return UnsupportedError(sentence(f"{OWNER}: var_list", expected, got, remedy))
+
+
+def without_effect(loss_scaling: object, dtype: str) -> UnsupportedError:
+    """A loss scale beside a dtype with which the loss is not scaled.
+
+    # Quirk: docs/differences.md#optimize-loss-scaler
+    """
+    simple = isinstance(loss_scaling, int | float | str)
+    kind = repr(loss_scaling) if simple else f"a {type(loss_scaling).__name__}"
+    expected = "dtype='mixed' beside it, without which no loss is scaled"
+    got = f"{kind} with dtype {dtype!r}"
+    remedy = "pass dtype='mixed', or leave loss_scaling out"
+    subject = f"{OWNER}: loss_scaling"
+    return UnsupportedError(sentence(subject, expected, got, remedy))
 
 
 def without_scaler(given: Any, loss_scaling: object) -> UnsupportedError:

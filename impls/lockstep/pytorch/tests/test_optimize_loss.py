@@ -239,4 +239,3 @@ def test_strict_makes_a_scaler_that_it_does_not_use() -> None:
     weight = Parameter(torch.ones(2))
     arguments = (weight.sum, "SGD", {}, rate, [weight])
     assert strict.optimize_loss(*arguments, loss_scaling="Backoff").scaler is not None
-    assert ls.optimize_loss(*arguments, loss_scaling="Backoff").scaler is None

@@ -20,6 +20,7 @@ def mistakes(ls: ModuleType, weight: Any) -> list[Mistake]:
     """
     name = re.escape(ls.__name__)
     no_dict = "loss_scaling_params: expected a dict"
+    unscaled = "loss_scaling: expected dtype='mixed' beside it.*; pass dtype='mixed'"
     several = r"needs learning_rate, decay_steps too; .*functools\.partial\(policy"
     return [
         ({"learning_rate_decay_fn": 0.1}, TypeError, "got 0.1; write lambda step: 0.1"),
@@ -28,6 +29,8 @@ def mistakes(ls: ModuleType, weight: Any) -> list[Mistake]:
         ({"learning_rate_decay_fn": lambda step: "0.1"}, ValueError, "got '0.1'"),
         ({"optimizer_params": [1]}, ValueError, "optimizer_params: expected a dict"),
         ({"loss_scaling_params": "x"}, ValueError, no_dict),
+        ({"loss_scaling": "Backoff"}, ValueError, unscaled),
+        ({"loss_scaling": 8, "dtype": "float16"}, ValueError, unscaled),
         ({"var_list": 3}, ValueError, "var_list.*got a int"),
         ({"var_list": [3]}, ValueError, "var_list.*got a int"),
         ({"var_list": []}, ValueError, "var_list.*an empty list"),

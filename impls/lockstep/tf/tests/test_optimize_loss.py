@@ -317,4 +317,3 @@ def test_strict_scales_the_decay_of_a_dict_that_is_used_twice_twice() -> None:
 
 def test_strict_makes_a_scaler_that_it_does_not_use() -> None:
     assert step_of(weight_in(), strict, loss_scaling="Backoff").scaler is not None
-    assert step_of(weight_in(), ls, loss_scaling="Backoff").scaler is None
