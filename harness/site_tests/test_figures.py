@@ -1,0 +1,79 @@
+"""Figures and titles as a reader sees them: nothing is cut off at any width."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.site_tests.conftest import SITE
+
+pytestmark = pytest.mark.browser
+
+FIGURES = sorted(
+    path.relative_to(SITE).as_posix()
+    for path in (SITE / "generated").rglob("*.light.svg")
+)
+WIDTHS = (1280, 390)
+
+# Texts are paths (svg.fonttype), each in a group of its own. A pixel is for strokes.
+OUTSIDE = """() => {
+    const whole = document.documentElement.viewBox.baseVal;
+    const [right, bottom] = [whole.x + whole.width, whole.y + whole.height];
+    return [...document.querySelectorAll('g[id^="text_"]')].filter(text => {
+        const map = document.documentElement.getCTM().inverse()
+            .multiply(text.getCTM()), box = text.getBBox();
+        const corners = [[box.x, box.y], [box.x + box.width, box.y + box.height]]
+            .map(([x, y]) => new DOMPoint(x, y).matrixTransform(map));
+        return corners.some(at => at.x < whole.x - 1 || at.x > right + 1
+            || at.y < whole.y - 1 || at.y > bottom + 1);
+    }).map(text => text.id);
+}"""
+
+CUT_OFF = """() => [...document.querySelectorAll("article :is(h1, h2, h3, summary, p)")]
+    .filter(e => e.offsetParent && e.scrollWidth > e.clientWidth + 1
+        && getComputedStyle(e).display !== "inline")
+    .filter(e => e.clientWidth > 0 && !e.querySelector("img")).map(e => e.textContent.slice(0, 80))"""
+
+
+@pytest.fixture(scope="module")
+def window(browser: Any) -> Any:
+    """One window for all figures."""
+    context = browser.new_context()
+    yield context.new_page()
+    context.close()
+
+
+@pytest.mark.parametrize("figure", FIGURES or [""])
+def test_no_text_of_a_figure_lies_outside_of_it(
+    figure: str, window: Any, address: str
+) -> None:
+    if not figure:
+        pytest.skip("no result has been published yet, so there is no figure")
+    window.goto(address + figure)
+    assert window.locator('g[id^="text_"]').count() > 2
+    assert window.evaluate(OUTSIDE) == []
+
+
+def test_a_text_outside_of_a_figure_would_be_found(window: Any, tmp_path: Path) -> None:
+    path = tmp_path / "wide.svg"
+    group = '<g id="text_{}" transform="translate({} 5)"><path d="M 0 0 L 20 3"/></g>'
+    groups = "".join(group.format(at, at) for at in (50, 90))
+    head = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 10" width="300">'
+    path.write_text(f"{head}{groups}</svg>", "utf-8")
+    window.goto(path.as_uri())
+    assert window.evaluate(OUTSIDE) == ["text_90"]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_title_is_cut_off(width: int, window: Any, address: str, site: Path) -> None:
+    window.set_viewport_size({"width": width, "height": 900})
+    pages = sorted(site.rglob("generated/**/*.html"))
+    found = {}
+    for page in pages:
+        name = page.relative_to(site).as_posix()
+        window.goto(address + name)
+        if cut := window.evaluate(CUT_OFF):
+            found[name] = cut
+    assert pages and found == {}
