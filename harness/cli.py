@@ -27,7 +27,6 @@ from harness.parity.cases import GOLDEN
 from harness.parity.command import Request, Result, run_parity
 from harness.parity.matrix import write_matrix
 from harness.parity.row import Row
-from harness.processes import ROOT
 from lockstep import __version__
 from lockstep.spec.errors import LockstepError, unknown_name
 
@@ -198,14 +197,17 @@ def run_experiments(
         made = run.sweep(experiment, scale, backend or (), device, publish, seeds=seeds)
         print(*made, sep="\n", flush=True)
         reports += made
-    print(next_command([experiment.name for experiment in chosen]))
-    raise typer.Exit(int(any(report.failed for report in reports)))
+    failed = any(report.failed for report in reports)
+    if not failed:
+        print(next_command([experiment.name for experiment in chosen]))
+    raise typer.Exit(int(failed))
 
 
 def next_command(names: Sequence[str]) -> str:
     """Return the line that ends a run: how to see what it leads to."""
     # A link is not followed: the interpreter of an environment is one.
-    python = os.path.relpath(sys.executable) if ROOT == Path.cwd() else sys.executable
+    here = os.path.relpath(sys.executable)
+    python = sys.executable if here.startswith(os.pardir) else here
     commands = [f"{python} -m harness compare {name}" for name in names[:1]]
     return f"Next: {', '.join([*commands, f'{python} -m harness pages'])}"
 

@@ -9,7 +9,8 @@ A task is a package with these parts, loaded by name when they are needed:
     ``train(config, seed, backend, device)``: one run, in a worker process. The only
     part that imports a framework, in its ``tf_model`` and ``torch_model``.
 ``findings``
-    ``judge(records)``: tables and the answer, from records alone;
+    ``judge(records)``: tables and the answer, from records alone, whichever of its
+    settings' values they have; ``APART``: the settings that its tables tell apart;
     ``match(published, own)``: whether a user's own tables agree with the published.
 ``figures``
     ``drawings(finding)``: the plots, from a finding alone.

@@ -183,7 +183,9 @@ def _answer(made: Mapping[str, pd.DataFrame]) -> str:
     if len(hosts):
         gap = f"{hosts['rate'].max():.0e}"
         clauses.append(f"two hosts' rates are at most {gap} apart")
-    return f"{'; '.join(clauses) or NO_ANSWER}."
+    text = "; ".join(clauses) or NO_ANSWER
+    # The name of a policy stays as it is written.
+    return f"{text if text.startswith('poly') else text[:1].upper() + text[1:]}."
 
 
 def _of_rates(peaks: pd.DataFrame) -> Iterator[str]:
