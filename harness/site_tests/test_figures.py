@@ -34,7 +34,8 @@ OUTSIDE = """() => {
 CUT_OFF = """() => [...document.querySelectorAll("article :is(h1, h2, h3, summary, p)")]
     .filter(e => e.offsetParent && e.scrollWidth > e.clientWidth + 1
         && getComputedStyle(e).display !== "inline")
-    .filter(e => e.clientWidth > 0 && !e.querySelector("img")).map(e => e.textContent.slice(0, 80))"""
+    .filter(e => e.clientWidth > 0 && !e.querySelector("img"))
+    .map(e => e.textContent.slice(0, 80))"""
 
 
 @pytest.fixture(scope="module")
