@@ -31,6 +31,7 @@ from lockstep.pytorch.sharing import SharingWrapper
 from lockstep.pytorch.stack import base_of
 from lockstep.pytorch.variable_clipping import list_nothing
 from lockstep.spec import agn as words
+from lockstep.spec import step_numbers as tags
 from lockstep.spec.agn import (
     DELTA,
     GRADIENT,
@@ -261,6 +262,12 @@ class AGNOptimizer(SharingWrapper):
     def took_step(self) -> bool:
         """Say whether the last step ended a round: ``global_step`` counts rounds."""
         return self._ended_round
+
+    def step_numbers(self) -> dict[str, float]:
+        """Return what the last step did, and the local step: see the base class."""
+        round_ended = int(self._ended_round)
+        own = {tags.LOCAL_STEP: self.local_step, tags.ENDED_ROUND: round_ended}
+        return {**super().step_numbers(), **own}
 
     def _save_inner(self) -> dict[str, Any]:
         """Return the wrapped optimizer's state, the worker's and the shared one."""

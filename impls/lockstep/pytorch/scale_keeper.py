@@ -30,6 +30,7 @@ from lockstep.pytorch.unscaling import UnscalingWrapper
 from lockstep.pytorch.wrapper import OptimizerWrapper
 from lockstep.spec import checkpoints as layouts
 from lockstep.spec import loss_scaling as words
+from lockstep.spec import step_numbers as tags
 from lockstep.spec import torch_host
 
 __all__ = ["ScaleKeeper"]
@@ -261,6 +262,15 @@ class ScaleKeeper(UnscalingWrapper):
         if self.capturable:
             self._tell_of_stall(self.scale_object, self.skipped_in_a_row)
         return report
+
+    def step_numbers(self) -> dict[str, float]:
+        """Return what the last step did, and the scale: see the base class."""
+        return {
+            **super().step_numbers(),
+            tags.LOSS_SCALE: self.scale_object.value(),
+            tags.SKIPPED_STEPS: self.skipped_steps,
+            tags.SKIPPED_IN_A_ROW: self.skipped_in_a_row,
+        }
 
     def state_dict(self) -> dict[str, Any]:
         """Return the wrapped optimizer's state, the scale in its first group."""

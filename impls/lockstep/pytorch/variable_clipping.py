@@ -14,6 +14,7 @@ from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
 from lockstep.pytorch.core.clip_rows import clip_rows, excess
 from lockstep.pytorch.gradients import named_parameters
 from lockstep.pytorch.wrapper import OptimizerWrapper
+from lockstep.spec import step_numbers as tags
 from lockstep.spec import variable_clipping as words
 from lockstep.spec.agn import refuse_row_clipping_around
 from lockstep.spec.mixed_precision import clips_outside
@@ -205,16 +206,25 @@ class VariableClippingOptimizer(OptimizerWrapper):
             return NO_STEP
         if not self._had_gradients:
             return NO_GRADIENTS
-        parameters, absent, clipped = self._seen
+        parameters, absent, _ = self._seen
         names = named_parameters(self)
-        counts = [counted(*entry) for entry in clipped]
         return words.report(
             getattr(self.inner_optimizer, "last_step", None),
             [names[parameter] for parameter in parameters],
             absent,
-            sum(rows for rows, _ in counts),
-            sum(too_large for _, too_large in counts),
+            *self._counts(),
         )
+
+    def _counts(self) -> tuple[int, int]:
+        """Return how many rows the last step looked at, and how many it clipped."""
+        counts = [counted(*entry) for entry in self._seen[2]] if self._seen else []
+        return sum(rows for rows, _ in counts), sum(clipped for _, clipped in counts)
+
+    def step_numbers(self) -> dict[str, float]:
+        """Return what the last step did, and its rows: see the base class."""
+        rows, clipped = self._counts()
+        counts = {tags.ROWS: rows, tags.CLIPPED_ROWS: clipped}
+        return {**super().step_numbers(), **counts}
 
     def get_name(self) -> str:
         """Return the name given at construction."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from lockstep.pytorch.core.zero_test import all_zero_flags
 from lockstep.pytorch.foreign_state import check_groups, check_mapping
@@ -19,11 +20,13 @@ from lockstep.pytorch.gradients import (
     refuse_sharded,
     refuse_sharded_group,
 )
+from lockstep.pytorch.step_summaries import StepSummaries
 from lockstep.pytorch.train_v1 import TrainV1, evaluate
 from lockstep.pytorch.trial_step import check_base
 from lockstep.pytorch.untraced import untraced
 from lockstep.spec import torch_host as words
 from lockstep.spec.mixed_precision import masters_inside
+from lockstep.spec.step_numbers import check_target, numbers_of
 
 __all__ = ["OptimizerWrapper", "needs_closure", "restore_numbers"]
 
@@ -57,6 +60,8 @@ class OptimizerWrapper(TrainV1, Optimizer):
 
     # GradScaler must look at the gradients itself and skip our step as a whole.
     _step_supports_amp_scaling = False
+
+    _summaries: RemovableHandle | None = None
 
     param_groups = _live("param_groups")
     state = _live("state")
@@ -138,6 +143,41 @@ class OptimizerWrapper(TrainV1, Optimizer):
         """Let ``last_step`` be that of a step without gradients, here and inside."""
         if isinstance(self.inner_optimizer, OptimizerWrapper):
             self.inner_optimizer.note_no_gradients()
+
+    def step_numbers(self) -> dict[str, float]:
+        """Return what the last step did, as numbers by tag: for loggers.
+
+        ``applied`` (0 or 1) and ``skipped_variables``; of wrappers that scale
+        ``loss_scale``, ``skipped_steps``, ``skipped_in_a_row`` and, with ``clip_norm``,
+        ``global_gradient_norm`` and ``clip_factor`` where the gradients were finite; of
+        row clipping ``rows`` and ``clipped_rows``; of AGN ``local_step`` and
+        ``ended_round``. Those of wrappers inside are there, too. Costs what reading
+        ``last_step`` costs.
+        """
+        inner, report = self.inner_optimizer, getattr(self, "last_step", None)
+        numbers = inner.step_numbers() if isinstance(inner, OptimizerWrapper) else {}
+        return numbers if report is None else {**numbers, **numbers_of(report)}
+
+    def summaries_to(self, target: Any, every: int = 1, start: int = 0) -> None:
+        """Hand :meth:`step_numbers` over after steps from now on.
+
+        Args:
+            target: a ``torch.utils.tensorboard.SummaryWriter``, or whatever has its
+                ``add_scalar``; or a function of (numbers, step). None stops it.
+            every: steps between two calls of it.
+            start: steps that were taken before, as in a run that is resumed.
+
+        Raises:
+            TypeError: ``target`` is none of these.
+            ValueError: no numbers of steps.
+        """
+        check_target(type(self).__name__, target, every, start)
+        if self._summaries is not None:
+            self._summaries.remove()
+            self._summaries = None
+        if target is not None:
+            hook = StepSummaries(target, every, start)
+            self._summaries = self.register_step_post_hook(hook)
 
     def took_step(self) -> bool | Tensor:
         """Ask the wrapped optimizer whether the step just taken counts."""

@@ -130,6 +130,24 @@ def test_a_skipped_step_reports_nothing_of_the_wrapper_inside():
     assert optimizer.last_step.skipped == ("w",)
 
 
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("value", [0.0, torch.nan])
+def test_a_master_is_reported_under_the_name_of_its_weight(value, named):
+    weight, other = Parameter(torch.ones(2).half()), Parameter(torch.ones(2))
+    params = [("w", weight), ("b", other)] if named else [weight, other]
+    inner = MultitaskOptimizerWrapper(torch.optim.SGD(params, lr=0.1))
+    optimizer = masters(inner)
+    weight.grad, other.grad = torch.full_like(weight, value), torch.zeros(2)
+    optimizer.step()
+    places = "param_groups[0]['params'][0]", "param_groups[0]['params'][1]"
+    names = ("w", "b") if named else places
+    assert optimizer.last_step.skipped == names
+    if value == 0:
+        assert inner.last_step.skipped == names
+    else:
+        assert optimizer.last_step.nonfinite == names[:1]
+
+
 SCALED = {
     "scaled": scaled,
     "masters": masters,
