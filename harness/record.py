@@ -197,7 +197,7 @@ def read(path: Path) -> list[Record]:
     for number, content in enumerate(read_lines(path), start=1):
         try:
             records.append(Record.from_json(content))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise _damaged(path, number, f"{type(error).__name__} ({error})") from error
     return records
 

@@ -93,6 +93,10 @@ DAMAGES = {
     "an unknown status": RECORD.as_json() | {"status": "fine"},
     "no object": 3,
     "nested deeply": b"[" * 200_000 + b"]" * 200_000 + b"\n",
+    "settings nested deeply": json.dumps(RECORD.as_json())
+    .replace('{"rate": 0.1}', '{"a":' * 900 + "0" + "}" * 900)
+    .encode()
+    + b"\n",
     "no subject": RECORD.as_json() | {"subject": None},
     "a subject without a backend": RECORD.as_json() | {"subject": {"device": "cpu"}},
     "a number for a device": RECORD.as_json()
