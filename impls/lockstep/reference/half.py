@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from lockstep.interface import Array, Gradient, Rows
@@ -21,14 +24,18 @@ def follow(master: Array, model: Array) -> Array:
     return np.where(same, master, model.astype(np.float32))
 
 
-def scale_in_dtype(gradient: Gradient, factor: np.float32) -> Gradient:
+def scale_in_dtype(
+    gradient: Gradient | Callable[[Any], Array], factor: np.float32
+) -> Gradient:
     """Return a gradient times a factor that was rounded to the gradient's dtype.
 
     So the gradients of a scaled loss come out of a model in float16, where a factor
-    above 65504 is infinite.
+    above 65504 is infinite. A gradient that is a function of the factor is called.
     """
     if gradient is None:
         return None
+    if callable(gradient):
+        return gradient(factor)
     if isinstance(gradient, Rows):
         return gradient._replace(values=product(gradient.values, factor))
     return product(gradient, factor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -87,20 +88,21 @@ class NumpyHost:
         variables: Sequence[Variable],
         gradients: Sequence[Gradient],
         regularizers: Mapping[int, Callable[[Any], Any]] | None = None,
-    ) -> Callable[[], list[Gradient]]:
+    ) -> Callable[[], list[Any]]:
         """Return a function of these gradients: losses here are their gradients."""
 
-        def loss() -> list[Gradient]:
-            found = list(gradients)
+        def loss() -> list[Any]:
+            found: list[Any] = list(gradients)
             for position, regularizer in (regularizers or {}).items():
-                found[position] = found[position] + regularizer(variables[position])
+                weight, gradient = variables[position], gradients[position]
+                found[position] = partial(penalised, regularizer, weight, gradient)
             return found
 
         return loss
 
     def half_loss(
         self, variables: Sequence[Variable], gradients: Sequence[Gradient]
-    ) -> Callable[[], list[Gradient]]:
+    ) -> Callable[[], list[Any]]:
         """Return the loss itself: gradients have no other dtype than their own."""
         return self.linear_loss(variables, gradients)
 
@@ -123,9 +125,13 @@ class NumpyHost:
         """Return the step itself."""
         return made
 
-    def regularizer(self, strength: float) -> Callable[[Variable], Array]:
+    def regularizer(self, strength: float) -> Callable[..., Array]:
         """Return the gradient of strength * sum(x**2) / 2 as a function of x."""
-        return lambda weight: np.asarray(np.float32(strength) * weight.value)
+
+        def gradient(weight: Variable, upstream: Any = 1) -> Array:
+            return np.asarray(np.float32(strength) * upstream * weight.value)
+
+        return gradient
 
     def penalty(self, strength: float) -> Callable[[Variable], Array]:
         """Return strength * sum(x**2) / 2 as a function of x."""
@@ -165,6 +171,13 @@ class NumpyHost:
     def expects(self, error: str) -> tuple[type[BaseException], ...]:
         """Return the built-in exception of this name: ours derive from it."""
         return (getattr(builtins, error, Exception),)
+
+
+def penalised(
+    regularizer: Callable[..., Any], weight: Variable, gradient: Any, upstream: Any
+) -> Array:
+    """Return d loss g + (d loss strength) w, each rounded as the original does."""
+    return np.asarray(gradient * upstream + regularizer(weight, upstream))
 
 
 def make_host(face: str, names: ModuleType, device: str = "cpu") -> NumpyHost:

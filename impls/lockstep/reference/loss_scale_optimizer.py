@@ -102,7 +102,11 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
                 raise words.half_precision(f"the variable {variable.name!r}")
 
         def scaled_loss() -> list[Gradient]:
-            return [times(g, self.loss_scale, self.strict) for g in loss()]
+            scale = self.loss_scale
+            given: list[Any] = list(loss())
+            return [
+                g(scale) if callable(g) else times(g, scale, self.strict) for g in given
+            ]
 
         pairs = self.inner_optimizer.compute_gradients(scaled_loss, variables)
         with np.errstate(all="ignore"):

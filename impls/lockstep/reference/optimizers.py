@@ -61,14 +61,17 @@ class Optimizer:
         """Pair the gradients that ``loss()`` returns with ``var_list``.
 
         NumPy has no automatic differentiation, so ``loss`` is a callable that returns
-        the gradients themselves, one for each variable of ``var_list``; they are
-        multiplied by ``grad_loss`` if it is given.
+        the gradients themselves, one for each variable of ``var_list``. Where a scale
+        must not be multiplied after a sum, as in the gradient of a penalty, an entry
+        may be a function from d loss, which is 1 or the loss scale, to the gradient.
         """
         if var_list is None:
             expected = "var_list, because the reference cannot find variables itself"
             text = sentence(self.get_name(), expected, "None", "pass the variables")
             raise ValueError(text)
-        return list(zip(loss(), var_list, strict=True))
+        one = np.float32(1)
+        found = [g(one) if callable(g) else g for g in loss()]
+        return list(zip(found, var_list, strict=True))
 
     def minimize(
         self,

@@ -12,7 +12,7 @@ from lockstep.spec import mixed_precision as words
 
 __all__ = ["REGISTERED", "mp_regularizer_wrapper"]
 
-Regularizer = Callable[[Variable], Array]
+Regularizer = Callable[..., Array]
 
 REGISTERED: WeakKeyDictionary[Variable, Regularizer] = WeakKeyDictionary()
 """Half-precision weight -> its regularizer, for as long as the weight lives."""
@@ -27,16 +27,17 @@ def mp_regularizer_wrapper(regularizer: Regularizer) -> Callable[[Variable], Any
     Returns:
         A function of a weight. In half precision it registers the weight and returns
         None: nothing to add to the loss, for the wrapper adds the gradient at the
-        float32 master. Otherwise it returns what ``regularizer(weight)`` returns.
+        float32 master. Otherwise it returns what ``regularizer(weight)`` returns; more
+        arguments, such as d loss, are handed on.
 
     Raises:
         TypeError: ``regularizer`` cannot be called.
     """
     words.check_regularizer(regularizer)
 
-    def register(weight: Variable) -> Array | None:
+    def register(weight: Variable, *upstream: Any) -> Array | None:
         if not words.has_master(str(weight.dtype)):
-            return regularizer(weight)
+            return regularizer(weight, *upstream)
         REGISTERED[weight] = regularizer
         return None
 
