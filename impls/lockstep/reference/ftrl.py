@@ -14,7 +14,10 @@ __all__ = ["Policy", "update_dense", "update_rows"]
 
 
 class Policy(NamedTuple):
-    """Hyper-parameters, in the variable's dtype."""
+    """Hyper-parameters, in the variable's dtype.
+
+    ``hides_nan``: whether a linear of NaN gives the weight 0, in dense updates.
+    """
 
     learning_rate: Array
     learning_rate_power: Array
@@ -22,6 +25,7 @@ class Policy(NamedTuple):
     l1_regularization_strength: Array
     l2_regularization_strength: Array
     l2_shrinkage_regularization_strength: Array
+    hides_nan: bool = False
 
 
 def update_dense(
@@ -30,6 +34,8 @@ def update_dense(
     """G = g + 2 s w; n = accum + g^2; linear += G - (n^-p - accum^-p)/lr w; accum = n;
 
     w = (sign(linear) l1 - linear) / (n^-p/lr + 2 l2) where abs(linear) > l1, else 0.
+
+    # Quirk: docs/differences.md#ftrl-nan. Strict: 0 also where linear is NaN.
     """
     rate, l1 = policy.learning_rate, policy.l1_regularization_strength
     two = variable.dtype.type(2)
@@ -42,14 +48,16 @@ def update_dense(
     pull = new_root / rate + two * policy.l2_regularization_strength
     moved = (np.sign(linear) * l1 - linear) / pull
     zero = np.zeros((), variable.dtype)
-    variable = np.where(np.abs(linear) > l1, moved, zero)
+    moves = np.abs(linear) > l1 if policy.hides_nan else ~(np.abs(linear) <= l1)
+    variable = np.where(moves, moved, zero)
     return variable, {"accum": new_accum, "linear": linear}
 
 
 def update_rows(
     policy: Policy, shared: Shared, variable: Array, slots: Slots, gradient: Rows
 ) -> tuple[Array, Slots]:
-    """Apply the rule to the named rows only."""
+    """Apply the rule to the named rows only; the original shows a NaN here."""
+    policy = policy._replace(hides_nan=False)
     indices, rows, _ = sum_duplicates(gradient)
     old = {name: values[indices] for name, values in slots.items()}
     moved, changed = update_dense(policy, shared, variable[indices], old, rows)

@@ -282,6 +282,10 @@ class FtrlOptimizer(RuleOptimizer):
 
     spec, rule = OPTIMIZERS["Ftrl"], ftrl
 
+    def policy(self, dtype: np.dtype[Any]) -> Any:
+        """Return the rule's hyper-parameters for variables of ``dtype``."""
+        return super().policy(dtype)._replace(hides_nan=self.strict)
+
     def update(self, gradient: Array | Rows, variable: Variable) -> None:
         """Apply the rule; at rate 0 nothing changes (strict: ValueError)."""
         if self.arguments["learning_rate"] == 0:

@@ -17,7 +17,10 @@ SLOTS = ("accum", "linear")
 
 
 class Policy(NamedTuple):
-    """Hyper-parameters, in the dtype of gradients and slots."""
+    """Hyper-parameters, in the dtype of gradients and slots.
+
+    ``hides_nan``: whether a linear of NaN gives the weight 0, in dense updates.
+    """
 
     learning_rate: Tensor
     learning_rate_power: Tensor
@@ -25,6 +28,7 @@ class Policy(NamedTuple):
     l1_regularization_strength: Tensor
     l2_regularization_strength: Tensor
     l2_shrinkage_regularization_strength: Tensor
+    hides_nan: bool = False
 
 
 def update_dense(
@@ -33,6 +37,8 @@ def update_dense(
     """G = g + 2 s w; n = accum + g^2; linear += G - (n^-p - accum^-p)/lr w; accum = n;
 
     w = (sign(linear) l1 - linear) / (n^-p/lr + 2 l2) where abs(linear) > l1, else 0.
+
+    # Quirk: docs/differences.md#ftrl-nan. Strict: 0 also where linear is NaN.
     """
     rate, l1 = policy.learning_rate, policy.l1_regularization_strength
     accum, linear = slots["accum"], slots["linear"]
@@ -43,7 +49,9 @@ def update_dense(
     linear += shrunk - (new_root - old_root) / rate * variable
     pull = new_root / rate + 2 * policy.l2_regularization_strength
     moved = (linear.sign() * l1 - linear) / pull
-    variable.copy_(torch.where(linear.abs() > l1, moved, 0))
+    size = linear.abs()
+    stays = ~(size > l1) if policy.hides_nan else size <= l1
+    variable.copy_(torch.where(stays, 0, moved))
 
 
 def update_rows(
@@ -52,7 +60,9 @@ def update_rows(
     """Apply the rule to the named rows only.
 
     ``slots`` may hold more than the rule's own, such as a master, which is left alone.
+    The original shows a NaN here.
     """
+    policy = policy._replace(hides_nan=False)
     indices, rows = sum_duplicates(gradient)
     moved = variable[indices]
     changed = {name: slots[name][indices] for name in SLOTS}

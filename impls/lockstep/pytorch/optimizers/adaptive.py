@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
@@ -142,7 +143,8 @@ class FtrlOptimizer(RuleOptimizer):
         l2_shrinkage_regularization_strength: s >= 0.
         use_locking, name: as in TF; without effect on the numbers.
         strict: compute in the parameter's dtype, as the original does, also in half
-            precision, and fail at rate 0 (the first step of a warm-up).
+            precision, fail at rate 0 (the first step of a warm-up), and set a weight
+            to 0 whose gradient is NaN.
 
     Raises:
         ValueError: an argument is out of range; under ``strict``, a step at rate 0.
@@ -194,6 +196,10 @@ class FtrlOptimizer(RuleOptimizer):
         super().check(group, parameter)
         if self.strict and group["lr"] == 0:
             raise words.zero_rate(self.spec.class_name)
+
+    def policy(self, group: dict[str, Any], dtype: torch.dtype) -> Any:
+        """Return the rule's hyper-parameters for parameters of ``dtype``."""
+        return super().policy(group, dtype)._replace(hides_nan=self.strict)
 
     def update(self, group: dict[str, Any], parameter: Tensor, policy: Any) -> None:
         """Apply the rule; at rate 0 nothing changes.

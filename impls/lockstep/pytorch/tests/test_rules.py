@@ -231,6 +231,17 @@ def test_strict_ftrl_at_rate_zero_fails_before_any_change():
     assert first.item() == second.item() == 1.0
 
 
+@pytest.mark.parametrize(("names", "dense"), [(pytorch, "nan"), (strict, "0.0")])
+def test_ftrl_shows_a_nan_but_for_strict_after_a_dense_gradient(names, dense):
+    rows = torch.sparse_coo_tensor([[0]], [torch.nan], (2,), check_invariants=True)
+    for gradient, expected in (torch.tensor([torch.nan, 1.0]), dense), (rows, "nan"):
+        parameter = weight(1.0, 1.0)
+        parameter.grad = gradient
+        names.FtrlOptimizer([parameter], learning_rate=0.25).step()
+        assert str(parameter[0].item()) == expected
+        assert parameter[1].isfinite()
+
+
 def test_the_powers_of_beta_are_float32_numbers_that_advance_once_a_step():
     optimizer = pytorch.AdamOptimizer([weight(1.0), weight(2.0)])
     power = torch.tensor(0.9)

@@ -195,6 +195,18 @@ def clip(*gradients: Any, **options: Any) -> tuple[list[Any], Array]:
     return [gradient for gradient, _ in clipped], norm
 
 
+@pytest.mark.parametrize(("names", "dense"), [(reference, np.nan), (strict, 0.0)])
+def test_ftrl_shows_a_nan_but_for_strict_after_a_dense_gradient(
+    names: Any, dense: float
+) -> None:
+    nan = Rows(np.array([0]), array(np.nan), (2,))
+    for gradient, expected in (array(np.nan, 1), dense), (nan, np.nan):
+        w = Variable("w", [1.0, 1.0], np.float32)
+        names.FtrlOptimizer(0.25).apply_gradients([(gradient, w)])
+        np.testing.assert_equal(w.value[0], np.float32(expected))
+        assert np.isfinite(w.value[1])
+
+
 def test_clipping_takes_the_norm_of_half_precision_in_float32() -> None:
     big = array(300, 400, dtype=np.float16)
     (clipped,), norm = clip(big, clip_norm=5.0)
