@@ -39,9 +39,8 @@ from lockstep.pytorch.master_copies import (
 from lockstep.pytorch.master_gradients import MasterGradients, widened
 from lockstep.pytorch.master_scale import AutomaticScale, scale_of
 from lockstep.pytorch.master_step import find_largest, step_on_masters
-from lockstep.pytorch.regularizer import Regularizer, penalty_gradient, registered
-from lockstep.pytorch.scale_keeper import ScaleKeeper
-from lockstep.pytorch.unscaling import Source, Unscaled
+from lockstep.pytorch.master_unscaling import MasterUnscaling
+from lockstep.pytorch.regularizer import Regularizer, penalty_gradient
 from lockstep.pytorch.untraced import untraced
 from lockstep.spec import mixed_precision as words
 from lockstep.spec import torch_host
@@ -51,7 +50,7 @@ from lockstep.spec.pairs import as_pairs
 __all__ = ["MixedPrecisionOptimizerWrapper"]
 
 
-class MixedPrecisionOptimizerWrapper(ScaleKeeper):
+class MixedPrecisionOptimizerWrapper(MasterUnscaling):
     """Train half-precision parameters through float32 masters, with a scaled loss.
 
     Each float16 or bfloat16 parameter w gets a float32 master m; other parameters are
@@ -313,37 +312,6 @@ class MixedPrecisionOptimizerWrapper(ScaleKeeper):
             gradients.release()
             self._forget_unscaled()
         self._note(step)
-
-    def _model_parameters(self) -> list[Tensor]:
-        """Return what ``backward`` gives gradients to: weights, not their masters."""
-        return self.copies.weights(self.master_params())
-
-    def _unscale(self, held: float | Tensor) -> Unscaled:
-        """Bring the gradients to the masters and divide them there."""
-        trained = list(self.master_params())
-        require_masters(self, trained)
-        gradients = MasterGradients(trained, self.copies.buffers())
-        gradients.penalize(self._regularizers(), self.copies.masters, held)
-        find_largest(self, gradients, held)
-        unscaled = self._divide(gradients.present, gradients.pieces, held, flush=False)
-        sources = [Source.of(weight) for weight in self.copies.masters]
-        return unscaled._replace(masters=gradients.borrowed, sources=sources)
-
-    def _require_own_unchanged(self) -> None:
-        """Raise where the model's own gradients were changed after ``unscale_``."""
-        unscaled = self._unscaled_by_hand
-        changed = [s for s in unscaled.sources if s.changed] if unscaled else []
-        if changed:
-            names = named_parameters(self)
-            raise words.own_gradient_changed(names[self.master(changed[0].weight)])
-
-    def _regularizers(self) -> dict[Tensor, Regularizer]:
-        """Return the regularizers of weights, those registered by now included.
-
-        A frozen weight has no penalty.
-        """
-        self.regularizers.update(registered(self.copies.masters))
-        return {w: r for w, r in self.regularizers.items() if w.requires_grad}
 
     @property
     def _in_state(self) -> MastersInState:
