@@ -22,6 +22,8 @@ from lockstep.keras3.slots import Slots, base_of
 from lockstep.spec import keras_host as words
 from lockstep.spec.differentiation import (
     check_no_arguments,
+    check_options,
+    loss_not_callable,
     no_loss,
     not_listed,
     refuse_text,
@@ -101,9 +103,9 @@ class TrainV1:
                 built.
         """
         owner = type(self).__name__
-        words.check_options(owner, gate_gradients, aggregation_method)
+        check_options(owner, gate_gradients, aggregation_method)
         if not callable(loss):
-            raise words.loss_not_callable(owner, type(loss).__name__)
+            raise loss_not_callable(owner, type(loss).__name__)
         if var_list is None and not self.built:
             raise words.no_variables(owner)
         check_no_arguments(loss, owner)

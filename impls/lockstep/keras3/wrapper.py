@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lockstep.interface import StepReport
+from lockstep.interface import GATE_OP, StepReport
 from lockstep.keras3.gradients import (
     Gradient,
     check_gradients,
@@ -223,7 +223,13 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         return self.inner_optimizer.scale_loss(loss)
 
     def compute_gradients(
-        self, loss: Any, *args: Any, **kwargs: Any
+        self,
+        loss: Any,
+        var_list: Iterable[Any] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: Any = None,
     ) -> list[tuple[Gradient, Any]]:
         """Let a wrapper inside differentiate ``loss()``: what it scales, it unscales.
 
@@ -232,7 +238,8 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         """
         inner = self.inner_optimizer
         found = inner if isinstance(inner, Wrapper) else super()
-        return found.compute_gradients(loss, *args, **kwargs)
+        options = gate_gradients, aggregation_method, colocate_gradients_with_ops
+        return found.compute_gradients(loss, var_list, *options, grad_loss)
 
     def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
         """Let the wrapped optimizer put moving averages in place, after training."""

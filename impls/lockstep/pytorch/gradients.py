@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.spec import torch_host as words
+from lockstep.spec.differentiation import not_listed
 from lockstep.spec.pairs import as_pairs, require_gradients, require_like
 
 __all__ = [
@@ -97,7 +98,8 @@ def check_pairs(
     pairs = as_pairs(grads_and_vars, owner)
     seen: set[Tensor] = set()
     for gradient, parameter in pairs:
-        if not isinstance(parameter, Tensor):
+        is_swapped = isinstance(gradient, Tensor) and gradient in names
+        if not isinstance(parameter, Tensor) or (is_swapped and parameter not in names):
             raise words.not_a_parameter(owner, type(parameter).__name__)
         if parameter not in names:
             raise words.unknown_parameter(owner, tuple(parameter.shape))
@@ -135,7 +137,7 @@ def check_grad_loss(grad_loss: Any, owner: str) -> None:
 def listed(var_list: Any, owner: str) -> list[Any]:
     """Return what is listed; raise for a single parameter, or for none."""
     if isinstance(var_list, str | Tensor) or not isinstance(var_list, Iterable):
-        raise words.not_listed(owner, f"a {type(var_list).__name__}")
+        raise not_listed(owner, var_list)
     return list(var_list)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -309,11 +310,7 @@ def get(identifier: Any, strict: bool = False) -> LossScale | None:
         ValueError: anything else, but None, which stays None; a number below 1 or not
             finite.
     """
-    if not strict:
-        number = words.scale_argument(identifier)
-        if number is not None:
-            return FixedLossScale(number)
-    elif isinstance(identifier, int | float):
+    if isinstance(identifier, (int | float) if strict else Real):
         return FixedLossScale(identifier, strict)
     if isinstance(identifier, str) and identifier == "dynamic":
         return DynamicLossScale(strict=strict)

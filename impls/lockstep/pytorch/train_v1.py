@@ -18,6 +18,7 @@ from lockstep.pytorch.gradients import (
     named_parameters,
 )
 from lockstep.spec import torch_host as words
+from lockstep.spec.differentiation import check_options, not_listed
 
 __all__ = ["TrainV1"]
 
@@ -65,16 +66,17 @@ class TrainV1:
 
         Raises:
             TypeError: the loss is not a tensor.
-            ValueError: ``var_list`` holds something else than tensors, or the loss is
+            ValueError: ``var_list`` holds something else than tensors (a TypeError,
+                too), or the loss is
                 not 0-d and ``grad_loss`` is missing.
         """
         owner = self.get_name()
-        words.check_options(owner, gate_gradients, aggregation_method)
+        check_options(owner, gate_gradients, aggregation_method)
         every = named_parameters(self)
         variables = list(every) if var_list is None else listed(var_list, owner)
         for variable in variables:
             if not isinstance(variable, Tensor):
-                raise words.not_a_variable(owner, type(variable).__name__)
+                raise not_listed(owner, variable)
         value = evaluate(loss) if callable(loss) else loss
         if not isinstance(value, Tensor):
             raise words.not_differentiable(owner, type(value).__name__)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.interface import Array, Gradient, Rows, StepReport
+from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
 from lockstep.reference.accumulate import add_changes, is_due, mean_changes
 from lockstep.reference.center import AGNCustomGetter
 from lockstep.reference.optimizers import (
@@ -93,7 +93,7 @@ class AGNOptimizer(Optimizer):
         self.commit = commit
         self.strict = strict
         self.local_step = Variable("local_step", 0, np.int32)
-        self.last_step: StepReport | None = None
+        self.last_step: StepReport = NO_STEP
 
     def apply_gradients(
         self,

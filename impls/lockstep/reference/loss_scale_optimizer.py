@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.interface import GATE_OP, Array, Gradient, Rows
+from lockstep.interface import GATE_OP, Array, Gradient
+from lockstep.reference.half import narrowed, times
 from lockstep.reference.loss_scale import (
     DynamicLossScale,
     FixedLossScale,
@@ -19,10 +20,10 @@ from lockstep.reference.optimizers import (
     Pairs,
     check_counter,
     check_pairs,
+    listed,
 )
 from lockstep.reference.skipping import SkippingWrapper, Verdict
 from lockstep.reference.variable import Variable
-from lockstep.reference.zero_test import flush_subnormals
 from lockstep.spec import loss_scaling as words
 
 __all__ = ["MixedPrecisionLossScaleOptimizer"]
@@ -96,22 +97,25 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         They are multiplied by the scale and then by its reciprocal: the arithmetic
         of a scaled loss.
         """
-        variables = None if var_list is None else list(var_list)
-        for variable in (variables or []) if self.strict else []:
+        variables = listed(var_list, self.owner)
+        for variable in variables if self.strict else []:
             if variable.dtype == np.float16:
                 raise words.half_precision(f"the variable {variable.name!r}")
-
-        def scaled_loss() -> list[Gradient]:
-            scale = self.loss_scale
-            given: list[Any] = list(loss())
-            return [
-                g(scale) if callable(g) else times(g, scale, self.strict) for g in given
-            ]
-
-        pairs = self.inner_optimizer.compute_gradients(scaled_loss, variables)
-        with np.errstate(all="ignore"):
-            reciprocal = np.float32(1) / self.loss_scale
+        self.is_unscaled = None
+        pairs = self.inner_optimizer.compute_gradients(
+            self.scaled(loss),
+            variables,
+            gate_gradients,
+            aggregation_method,
+            colocate_gradients_with_ops,
+            grad_loss,
+        )
+        reciprocal = self.reciprocal()
         return [(times(g, reciprocal, self.strict), v) for g, v in pairs]
+
+    def scale_gradient(self, gradient: Gradient) -> Gradient:
+        """Return a gradient times the scale, as that of a scaled loss."""
+        return times(gradient, self.loss_scale, self.strict)
 
     def apply_gradients(
         self,
@@ -123,10 +127,12 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
 
         A skipped step does not advance ``global_step``.
         """
-        pairs = check_pairs(grads_and_vars, words.WRAPPER)
+        pairs = check_pairs(grads_and_vars, words.WRAPPER, not self.strict)
         check_counter(global_step, words.WRAPPER)
+        pairs = self.unscaled_once(pairs)
 
         def update(pairs: Pairs) -> None:
+            pairs = [(narrowed(gradient, v.dtype), v) for gradient, v in pairs]
             self.inner_optimizer.apply_gradients(pairs, global_step, name)
 
         self.apply_or_skip(pairs, update)
@@ -156,26 +162,5 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         """Return the state: the wrapped optimizer's, the scale's, the skip count."""
         if self.strict:
             return []
-        own = [*self.scale_object.variables(), np.asarray(self.skipped_in_a_row)]
+        own = [*self.scale_object.variables(), *self.counts()]
         return [*self.inner_optimizer.variables(), *own]
-
-
-def times(gradient: Gradient, factor: np.float32, flush: bool = False) -> Gradient:
-    """Return a gradient times a float32 factor, rounded once to its own dtype.
-
-    ``flush``: subnormals count as zero before and after, as in the original's kernels.
-    """
-    if gradient is None:
-        return None
-    if isinstance(gradient, Rows):
-        return gradient._replace(values=product(gradient.values, factor, flush))
-    return product(gradient, factor, flush)
-
-
-def product(values: Array, factor: np.float32, flush: bool) -> Array:
-    """Return values times a factor: see :func:`times`."""
-    with np.errstate(all="ignore"):
-        values = flush_subnormals(values) if flush else values
-        wide = values.astype(np.promote_types(values.dtype, np.float32))
-        result = np.asarray(wide * factor).astype(values.dtype)
-    return flush_subnormals(result) if flush else result

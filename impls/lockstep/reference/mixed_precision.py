@@ -9,19 +9,19 @@ import numpy as np
 
 from lockstep.interface import GATE_OP, Array, Gradient
 from lockstep.reference.automatic_scaler import AutomaticLossScaler
-from lockstep.reference.half import follow, scale_in_dtype, widen
+from lockstep.reference.half import follow, scale_in_dtype, times, widen
 from lockstep.reference.loss_scale import (
     DynamicLossScale,
     FixedLossScale,
     LossScale,
 )
-from lockstep.reference.loss_scale_optimizer import times
 from lockstep.reference.masters import add_penalty, saturating_cast
 from lockstep.reference.optimizers import (
     Optimizer,
     Pairs,
     check_counter,
     check_pairs,
+    listed,
 )
 from lockstep.reference.regularizer import REGISTERED
 from lockstep.reference.skipping import SkippingWrapper, Verdict
@@ -113,18 +113,26 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     ) -> Pairs:
         """Pair the unscaled float32 gradients of ``loss()`` with the masters."""
         scale = self.current_scale()
+        variables = listed(var_list, self.owner)
         self.adopt_changes()
-
-        def scaled_loss() -> list[Gradient]:
-            return [scale_in_dtype(g, scale) for g in loss()]
-
-        pairs = self.inner_optimizer.compute_gradients(scaled_loss, var_list)
-        with np.errstate(all="ignore"):
-            reciprocal = np.float32(1) / scale
+        self.is_unscaled = None
+        pairs = self.inner_optimizer.compute_gradients(
+            self.scaled(loss),
+            variables,
+            gate_gradients,
+            aggregation_method,
+            colocate_gradients_with_ops,
+            grad_loss,
+        )
+        reciprocal = self.reciprocal()
         return [
             (times(gradient, reciprocal), master)
             for gradient, master in [self.to_master(g, v, scale) for g, v in pairs]
         ]
+
+    def scale_gradient(self, gradient: Gradient) -> Gradient:
+        """Return a gradient times the scale, as that of a scaled loss."""
+        return scale_in_dtype(gradient, self.current_scale())
 
     def to_master(
         self, gradient: Gradient, variable: Variable, scale: np.float32
@@ -163,8 +171,9 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
 
         The scale moves once. A skipped step does not advance ``global_step``.
         """
-        pairs = check_pairs(grads_and_vars, words.WRAPPER)
+        pairs = check_pairs(grads_and_vars, words.WRAPPER, not self.strict)
         check_counter(global_step, words.WRAPPER)
+        pairs = self.unscaled_once(pairs)
         self.adopt_changes()
         if not self.strict:
             pairs = [self.for_master(gradient, v) for gradient, v in pairs]
@@ -255,7 +264,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         if self.strict:
             return []
         masters = [master.value for master in self.masters.values()]
-        own = [*counts_of(self.scale_object), np.asarray(self.skipped_in_a_row)]
+        own = [*counts_of(self.scale_object), *self.counts()]
         return [*masters, *self.inner_optimizer.variables(), *own]
 
 

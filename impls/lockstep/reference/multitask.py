@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.interface import Array, Gradient, Rows, StepReport
+from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
 from lockstep.reference.clip_gradients import clip_factor, global_norm, scale_gradients
 from lockstep.reference.optimizers import (
     Optimizer,
@@ -46,7 +46,7 @@ class MultitaskOptimizerWrapper(Optimizer):
             raise words.not_an_optimizer(opt, "lockstep.reference optimizer", strict)
         self.inner_optimizer = opt
         self.strict = strict
-        self.last_step: StepReport | None = None
+        self.last_step: StepReport = NO_STEP
         if strict:
             self._patch(opt)
 
@@ -85,6 +85,7 @@ class MultitaskOptimizerWrapper(Optimizer):
             [v.name for _, v in pairs], zero, [g is None for g, _ in pairs]
         )
         if not (self.strict or self.last_step.applied):
+            self.inner_optimizer.note_no_gradients()
             advance(global_step)
             return
         filtered: Pairs = [

@@ -9,7 +9,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP, Array, Gradient, Rows
+from lockstep.interface import (
+    GATE_GRAPH,
+    GATE_NONE,
+    GATE_OP,
+    NO_GRADIENTS,
+    Array,
+    Gradient,
+    Rows,
+)
 from lockstep.reference import (
     adagrad,
     adam,
@@ -21,6 +29,14 @@ from lockstep.reference import (
 )
 from lockstep.reference.state import Shared
 from lockstep.reference.variable import Variable
+from lockstep.spec.differentiation import (
+    check_count,
+    check_options,
+    loss_not_callable,
+    no_var_list,
+    not_listed,
+    refuse_text,
+)
 from lockstep.spec.errors import MalformedPairsError, sentence
 from lockstep.spec.optimizers import OPTIMIZERS, OptimizerSpec
 from lockstep.spec.pairs import (
@@ -61,27 +77,50 @@ class Optimizer:
         """Pair the gradients that ``loss()`` returns with ``var_list``.
 
         NumPy has no automatic differentiation, so ``loss`` is a callable that returns
-        the gradients themselves, one for each variable of ``var_list``. Where a scale
-        must not be multiplied after a sum, as in the gradient of a penalty, an entry
-        may be a function from d loss, which is 1 or the loss scale, to the gradient.
+        the gradients themselves, one for each variable of ``var_list``; they are
+        multiplied by ``grad_loss`` if it is given. Where a scale must not be multiplied
+        after a sum, as in the gradient of a penalty, an entry may be a function from
+        d loss, which is 1, ``grad_loss`` or the loss scale, to the gradient. The other
+        options are checked, and have no effect.
+
+        Raises:
+            LossNotCallableError: a RuntimeError; ``loss`` is no function.
+            VarListError: a TypeError and ValueError; no list of variables.
+            ValueError: another option is out of its range, or ``loss`` returns another
+                number of gradients.
         """
-        if var_list is None:
-            expected = "var_list, because the reference cannot find variables itself"
-            text = sentence(self.get_name(), expected, "None", "pass the variables")
-            raise ValueError(text)
-        one = np.float32(1)
-        found = [g(one) if callable(g) else g for g in loss()]
-        return list(zip(found, var_list, strict=True))
+        owner = self.get_name()
+        check_options(owner, gate_gradients, aggregation_method)
+        variables = listed(var_list, owner)
+        refuse_text(grad_loss, owner)
+        if not callable(loss):
+            raise loss_not_callable(owner, type(loss).__name__)
+        gradients = list(loss())
+        check_count(owner, len(variables), len(gradients))
+        gradients = [upstream(g, grad_loss) for g in gradients]
+        return list(zip(gradients, variables, strict=True))
 
     def minimize(
         self,
         loss: Callable[[], Iterable[Gradient]],
         global_step: Variable | None = None,
         var_list: Iterable[Variable] | None = None,
-        **options: Any,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        name: str | None = None,
+        grad_loss: float | None = None,
     ) -> None:
         """Call ``compute_gradients`` and hand the result to ``apply_gradients``."""
-        self.apply_gradients(self.compute_gradients(loss, var_list), global_step)
+        pairs = self.compute_gradients(
+            loss,
+            var_list,
+            gate_gradients,
+            aggregation_method,
+            colocate_gradients_with_ops,
+            grad_loss,
+        )
+        self.apply_gradients(pairs, global_step, name)
 
     def apply_gradients(
         self,
@@ -104,6 +143,12 @@ class Optimizer:
 
     def advance_shared(self) -> None:
         """Advance the scalars that all variables share, after all of them."""
+
+    def note_no_gradients(self) -> None:
+        """Report a step that no gradient reached; wrappers inside do so, too."""
+        if "inner_optimizer" in vars(self):
+            vars(self)["last_step"] = NO_GRADIENTS
+            vars(self)["inner_optimizer"].note_no_gradients()
 
     def get_name(self) -> str:
         """Return the optimizer's name."""
@@ -304,6 +349,32 @@ def cast_gradient(gradient: Array | Rows, dtype: np.dtype[Any]) -> Array | Rows:
     return np.asarray(gradient.astype(dtype))
 
 
+def listed(var_list: Any, owner: str) -> list[Variable]:
+    """Return the variables of a list; raise for anything else."""
+    if var_list is None:
+        raise no_var_list(owner)
+    if isinstance(var_list, str | Variable) or not isinstance(var_list, Iterable):
+        raise not_listed(owner, var_list)
+    variables = list(var_list)
+    for variable in variables:
+        if not isinstance(variable, Variable):
+            raise not_listed(owner, variable)
+    return variables
+
+
+def upstream(gradient: Any, factor: Any) -> Gradient:
+    """Return a gradient times that of the loss, if there is one, in its own dtype."""
+    if callable(gradient):
+        made: Gradient = gradient(np.float32(1 if factor is None else factor))
+        return made
+    if gradient is None or factor is None:
+        return gradient  # type: ignore[no-any-return]
+    if isinstance(gradient, Rows):
+        values = gradient.values
+        return gradient._replace(values=values * np.asarray(factor, values.dtype))
+    return np.asarray(gradient * np.asarray(factor, gradient.dtype))
+
+
 def base_of(optimizer: Any) -> RuleOptimizer:
     """Return the innermost optimizer: the one that owns the slots."""
     while not isinstance(optimizer, RuleOptimizer):
@@ -311,12 +382,17 @@ def base_of(optimizer: Any) -> RuleOptimizer:
     return optimizer
 
 
-def check_pairs(grads_and_vars: Iterable[Any], owner: str) -> Pairs:
-    """Return the checked pairs; nothing has changed when this raises."""
+def check_pairs(
+    grads_and_vars: Iterable[Any], owner: str, takes_wide: bool = False
+) -> Pairs:
+    """Return the checked pairs; nothing has changed when this raises.
+
+    ``takes_wide``: whether a float32 gradient fits a float16 variable.
+    """
     pairs = as_pairs(grads_and_vars, owner)
     for gradient, variable in pairs:
         require_variable(variable, owner)
-        check_gradient(gradient, variable, owner)
+        check_gradient(gradient, variable, owner, takes_wide)
     require_gradients(pairs, owner, [variable.name for _, variable in pairs])
     return pairs
 
@@ -330,21 +406,32 @@ def require_variable(variable: Any, owner: str) -> None:
         raise MalformedPairsError(text)
 
 
-def check_gradient(gradient: Any, variable: Variable, owner: str) -> None:
+def check_gradient(
+    gradient: Any, variable: Variable, owner: str, takes_wide: bool = False
+) -> None:
     """Raise unless ``gradient`` is None, an array or rows that fit ``variable``."""
     if gradient is None:
         return
+    dtype = str(variable.dtype)
     if isinstance(gradient, Rows):
         values, shape = gradient.values, variable.shape[1:]
+        dtype = wide_dtype(dtype, str(values.dtype), takes_wide)
         found = tuple(values.shape[1:]), str(values.dtype)
-        require_like(owner, variable.name, found, (shape, str(variable.dtype)))
+        require_like(owner, variable.name, found, (shape, dtype))
         return
     if not isinstance(gradient, np.ndarray | np.generic):
         got = f"{type(gradient).__name__} for {variable.name!r}"
         text = sentence(owner, "an array, Rows or None", got, "convert it to NumPy")
         raise MalformedPairsError(text)
+    dtype = wide_dtype(dtype, str(gradient.dtype), takes_wide)
     found = tuple(gradient.shape), str(gradient.dtype)
-    require_like(owner, variable.name, found, (variable.shape, str(variable.dtype)))
+    require_like(owner, variable.name, found, (variable.shape, dtype))
+
+
+def wide_dtype(dtype: str, found: str, takes_wide: bool) -> str:
+    """Return the dtype that a gradient should have: float32 where it may be wider."""
+    is_wide = (dtype, found) == ("float16", "float32")
+    return found if takes_wide and is_wide else dtype
 
 
 def check_counter(global_step: Any, owner: str) -> None:

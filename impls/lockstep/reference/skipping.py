@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lockstep.interface import Array, StepReport
+from lockstep.interface import (
+    NO_GRADIENTS,
+    NO_STEP,
+    Array,
+    Gradient,
+    Rows,
+    StepReport,
+)
 from lockstep.reference.clip_gradients import clip_factor, global_norm, scale_gradients
+from lockstep.reference.half import times, widen
 from lockstep.reference.loss_scale import is_finite
 from lockstep.reference.optimizers import Optimizer, Pairs
 from lockstep.reference.variable import Variable
 from lockstep.spec import loss_scaling as words
+from lockstep.spec.loss_scaling import ScaledStepReport
 from lockstep.spec.pipeline import refuse_second_scale
 
 __all__ = ["SkippingWrapper", "Verdict"]
@@ -44,6 +53,9 @@ class SkippingWrapper(Optimizer):
 
     owner: str
     inner_optimizer: Optimizer
+    skipped_steps = 0
+    is_unscaled: bool | None = None
+    """Whether gradients were unscaled by hand; None: nothing was scaled by hand."""
 
     def __init__(
         self,
@@ -60,8 +72,8 @@ class SkippingWrapper(Optimizer):
         self.floor_patience = floor_patience
         self.clip_norm = clip_norm
         self.strict = strict
-        self.skipped_in_a_row = 0
-        self.last_step: StepReport | None = None
+        self.skipped_steps = self.skipped_in_a_row = 0
+        self.last_step: StepReport = ScaledStepReport(*NO_STEP)
 
     @property
     def loss_scale(self) -> np.float32:
@@ -80,6 +92,69 @@ class SkippingWrapper(Optimizer):
     def scale_is_at_floor(self) -> bool:
         """Say whether no overflow can make the scale smaller."""
         raise NotImplementedError
+
+    def scale_gradient(self, gradient: Gradient) -> Gradient:
+        """Return a gradient times the scale, as that of a scaled loss."""
+        raise NotImplementedError
+
+    def scaled(self, loss: Any) -> Any:
+        """Return a loss times the scale; what cannot be called stays as it is."""
+        if not callable(loss):
+            return loss
+        return lambda: [
+            g(self.loss_scale) if callable(g) else self.scale_gradient(g)
+            for g in loss()
+        ]
+
+    def reciprocal(self) -> np.float32:
+        """Return 1 / scale, rounded to float32."""
+        with np.errstate(all="ignore"):
+            return np.float32(1) / self.loss_scale
+
+    def scale_loss(self, loss: Any) -> Any:
+        """Return a loss times the scale, here a function that returns its gradients.
+
+        They are divided by the scale once: by :meth:`unscale_gradients`, or by
+        ``apply_gradients`` if that comes first. A number is multiplied.
+        """
+        product = self.scaled(loss) if callable(loss) else loss * self.loss_scale
+        self.is_unscaled = False
+        return product
+
+    def unscale_gradients(self, gradients: Iterable[Gradient]) -> list[Gradient]:
+        """Return the gradients of a scaled loss divided by the scale.
+
+        ``apply_gradients`` takes them as they are. Half precision comes back as
+        float32; None stays None, and rows stay rows.
+
+        Raises:
+            UnscaledTwiceError: a RuntimeError; a second time before the step.
+            MalformedPairsError, DtypeError: TypeErrors; no list of floating-point ones.
+        """
+        is_array = isinstance(gradients, np.ndarray | Rows)
+        listed = words.listed_gradients(gradients, self.owner, is_array)
+        if self.is_unscaled:
+            raise words.unscaled_twice(self.owner)
+        for _, gradient in listed:
+            if gradient is not None:
+                values = gradient.values if isinstance(gradient, Rows) else gradient
+                words.check_gradient_dtype(str(np.asarray(values).dtype))
+        unscaled = [self.unscale(gradient) for _, gradient in listed]
+        self.is_unscaled = True
+        return unscaled
+
+    def unscale(self, gradient: Gradient) -> Gradient:
+        """Return a gradient times 1 / scale, half precision as float32."""
+        if gradient is None:
+            return None
+        values = gradient.values if isinstance(gradient, Rows) else gradient
+        wide = widen(gradient) if values.dtype == np.float16 else gradient
+        return times(wide, self.reciprocal(), self.strict)
+
+    def unscaled_once(self, pairs: Pairs) -> Pairs:
+        """Return the gradients as the step takes them: ``scale_loss`` alone scales."""
+        divides, self.is_unscaled = self.is_unscaled is False, None
+        return [(self.unscale(g), v) for g, v in pairs] if divides else pairs
 
     def known_as(self, variable: Variable) -> Variable:
         """Return the variable that the user knows in place of ``variable``."""
@@ -115,6 +190,8 @@ class SkippingWrapper(Optimizer):
         if applied:
             pairs, factor = self.clipped(pairs, verdict.norm)
             update(pairs)
+        else:
+            self.inner_optimizer.note_no_gradients()
         self.move_scale(verdict)
         self.last_step = words.report(
             getattr(self.inner_optimizer, "last_step", None) if applied else None,
@@ -130,6 +207,7 @@ class SkippingWrapper(Optimizer):
     def count_skips(self, applied: bool, nonfinite: list[str]) -> None:
         """Warn, or raise, if the scale is at its floor and nothing has helped."""
         skips = self.skipped_in_a_row = 0 if applied else self.skipped_in_a_row + 1
+        self.skipped_steps += not applied
         quiet = self.at_floor == "ignore" or skips < self.floor_patience
         if quiet or not self.scale_is_at_floor():
             return
@@ -138,6 +216,15 @@ class SkippingWrapper(Optimizer):
             raise error
         if skips == self.floor_patience:
             warnings.warn(str(error), stacklevel=4)
+
+    def counts(self) -> list[Array]:
+        """Return how many steps were skipped in a row, and in all."""
+        return [np.asarray(self.skipped_in_a_row), np.asarray(self.skipped_steps)]
+
+    def note_no_gradients(self) -> None:
+        """Report a step that no gradient reached, on every level."""
+        self.last_step = ScaledStepReport(*NO_GRADIENTS)
+        self.inner_optimizer.note_no_gradients()
 
     def get_name(self) -> str:
         """Return the wrapped optimizer's name."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.interface import Gradient, Rows, StepReport
+from lockstep.interface import NO_STEP, Gradient, Rows, StepReport
 from lockstep.reference.automatic_scaler import AutomaticLossScaler
 from lockstep.reference.loss_scale import is_finite
 from lockstep.reference.micro_batches import add_share
@@ -43,7 +43,7 @@ class TrainingStep:
     """
 
     recorder: Recorder | None = None
-    last_step: StepReport | None = None
+    last_step: StepReport = NO_STEP
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lockstep.interface import Array, Gradient, Rows, StepReport
+from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
 from lockstep.reference.clip_rows import clip_rows, excess
 from lockstep.reference.optimizers import Optimizer, check_pairs
 from lockstep.reference.variable import Variable
@@ -79,7 +79,7 @@ class VariableClippingOptimizer(Optimizer):
         self.max_norm = max_norm
         self.name = name
         self.strict = strict
-        self.last_step: StepReport | None = None
+        self.last_step: StepReport = NO_STEP
 
     def apply_gradients(
         self,

@@ -130,8 +130,8 @@ class MissingDecayError(LockstepError, KeyError):
         return Exception.__str__(self)
 
 
-class LossNotCallableError(LockstepError, RuntimeError):
-    """A loss that has been computed already, where each step computes it anew."""
+class LossNotCallableError(LockstepError, RuntimeError, TypeError):
+    """A loss that is nothing to differentiate, or that is needed as a function."""
 
 
 class RateFunctionError(LockstepError, TypeError, ValueError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
 from lockstep.spec.errors import (
     DtypeError,
     LockstepError,
@@ -21,9 +20,7 @@ __all__ = [
     "ACCUMULATOR",
     "AVERAGE",
     "LossNotCallableError",
-    "check_options",
     "fixed_rate",
-    "loss_not_callable",
     "no_config",
     "no_variables",
     "not_a_counter",
@@ -92,13 +89,6 @@ def not_keras(owner: str, opt: object) -> NotAnOptimizerError:
     return NotAnOptimizerError(
         sentence(owner, "a keras.optimizers.Optimizer", got, remedy)
     )
-
-
-def loss_not_callable(owner: str, got: str) -> LossNotCallableError:
-    """Build the error for a loss that cannot be called."""
-    expected = "a callable without arguments"
-    remedy = "wrap it, as in compute_gradients(lambda: loss(w), [w])"
-    return LossNotCallableError(sentence(f"{owner}: loss", expected, got, remedy))
 
 
 def no_variables(owner: str) -> UnsupportedError:
@@ -175,17 +165,3 @@ def zero_rate(owner: str) -> OutOfRangeError:
     """
     remedy = "the original fails at rate 0; leave strict off to skip the step"
     return OutOfRangeError(sentence(owner, "learning_rate > 0", "0", remedy))
-
-
-def check_options(
-    owner: str, gate_gradients: int, aggregation_method: int | None
-) -> None:
-    """Raise unless the options that Keras has no use for are those of TF."""
-    remedy = "leave it out: it has no effect here"
-    if gate_gradients not in (GATE_NONE, GATE_OP, GATE_GRAPH):
-        expected = "GATE_NONE, GATE_OP or GATE_GRAPH"
-        subject, got = f"{owner}: gate_gradients", repr(gate_gradients)
-        raise OutOfRangeError(sentence(subject, expected, got, remedy))
-    if aggregation_method not in (None, 0, 1, 2):
-        subject, got = f"{owner}: aggregation_method", repr(aggregation_method)
-        raise OutOfRangeError(sentence(subject, "None, 0, 1 or 2", got, remedy))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Real
 from typing import Any
 
@@ -20,6 +20,7 @@ from lockstep.spec.automatic_scaler import (
 )
 from lockstep.spec.errors import (
     DtypeError,
+    MalformedPairsError,
     MissingLossScaleError,
     NotScalableError,
     OutOfRangeError,
@@ -67,6 +68,7 @@ __all__ = [
     "dynamic_policy",
     "fixed_value",
     "half_precision",
+    "listed_gradients",
     "missing_loss_scale",
     "not_an_optimizer",
     "report",
@@ -161,6 +163,18 @@ def unscaled_twice(owner: str) -> UnscaledTwiceError:
     expected = "one unscaling of the gradients before each step"
     remedy = "take the step first, or clear the gradients and begin again"
     return UnscaledTwiceError(sentence(owner, expected, "a second one", remedy))
+
+
+def listed_gradients(
+    gradients: Any, owner: str, is_tensor: bool
+) -> list[tuple[int, Any]]:
+    """Return gradients that are to be unscaled, numbered; raise unless it is a list."""
+    if is_tensor or not isinstance(gradients, Iterable):
+        expected, got = "a list of gradients", type(gradients).__name__
+        remedy = "pass what the tape returned for a list of variables"
+        text = sentence(f"{owner}.unscale_gradients", expected, got, remedy)
+        raise MalformedPairsError(text)
+    return list(enumerate(gradients))
 
 
 def scaled_again(owner: str) -> UnscaledTwiceError:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
 from lockstep.spec.errors import (
     DtypeError,
     LockstepError,
+    LossNotCallableError,
     MalformedPairsError,
     NotAnOptimizerError,
-    OutOfRangeError,
     UnsupportedError,
     sentence,
 )
@@ -20,7 +19,6 @@ __all__ = [
     "CrossReplicaError",
     "EagerLossError",
     "NotAVariableError",
-    "check_gate",
     "cross_replica",
     "cross_replica_call",
     "eager_loss",
@@ -52,7 +50,7 @@ NONFINITE_NORM = f"{CLIP}: expected a finite global norm, got"
 """What an assertion inside a graph says; the norm itself follows."""
 
 
-class EagerLossError(LockstepError, RuntimeError):
+class EagerLossError(LossNotCallableError):
     """A loss is a tensor where nothing recorded how it was computed."""
 
 
@@ -69,15 +67,6 @@ def eager_loss(owner: str, got: str) -> EagerLossError:
     expected = "a callable without arguments, for TensorFlow runs eagerly"
     remedy = "wrap it, as in compute_gradients(lambda: loss(w), [w])"
     return EagerLossError(sentence(f"{owner}: loss", expected, got, remedy))
-
-
-def check_gate(owner: str, gate_gradients: int) -> None:
-    """Raise unless ``gate_gradients`` is one of TensorFlow's three."""
-    if gate_gradients not in (GATE_NONE, GATE_OP, GATE_GRAPH):
-        expected = "GATE_NONE, GATE_OP or GATE_GRAPH"
-        subject, remedy = f"{owner}: gate_gradients", "leave it out for GATE_OP"
-        text = sentence(subject, expected, repr(gate_gradients), remedy)
-        raise OutOfRangeError(text)
 
 
 def cross_replica(owner: str) -> CrossReplicaError:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
 from lockstep.spec.errors import (
     DtypeError,
+    LossNotCallableError,
     MalformedPairsError,
     NotASequenceError,
     OutOfRangeError,
     UnknownNameError,
     UnsupportedError,
-    VarListError,
     sentence,
 )
 
 __all__ = [
     "asks_each_step",
-    "check_options",
     "dampened",
     "empty_name",
     "needs_closure",
@@ -24,7 +22,6 @@ __all__ = [
     "not_a_gradient",
     "not_a_group",
     "not_a_parameter",
-    "not_a_variable",
     "not_differentiable",
     "not_fused",
     "not_scalar",
@@ -153,31 +150,18 @@ def not_a_counter(owner: str, got: str) -> DtypeError:
     return DtypeError(sentence(owner, expected, got, remedy))
 
 
-def not_differentiable(owner: str, got: str) -> MalformedPairsError:
+def not_differentiable(owner: str, got: str) -> LossNotCallableError:
     """A loss that is no tensor."""
     expected = "a loss tensor, or a callable that returns one"
     remedy = "pass the loss itself, or a function without arguments that computes it"
-    return MalformedPairsError(sentence(owner, expected, got, remedy))
+    return LossNotCallableError(sentence(f"{owner}: loss", expected, got, remedy))
 
 
-def not_a_variable(owner: str, got: str) -> UnsupportedError:
-    """An entry of ``var_list`` that is no tensor."""
-    remedy = "pass the parameters themselves"
-    return UnsupportedError(sentence(f"{owner}: var_list", "tensors", got, remedy))
-
-
-def bad_grad_loss(owner: str, got: str) -> MalformedPairsError:
+def bad_grad_loss(owner: str, got: str) -> DtypeError:
     """A ``grad_loss`` that is no gradient of a loss."""
     remedy = "leave it out for 1"
     expected = "a number, a tensor or None"
-    return MalformedPairsError(sentence(f"{owner}: grad_loss", expected, got, remedy))
-
-
-def not_listed(owner: str, got: str) -> VarListError:
-    """A ``var_list`` that lists nothing."""
-    remedy = "put the parameters into a list"
-    expected = "an iterable of parameters or None"
-    return VarListError(sentence(f"{owner}: var_list", expected, got, remedy))
+    return DtypeError(sentence(f"{owner}: grad_loss", expected, got, remedy))
 
 
 def not_a_closure(got: str) -> MalformedPairsError:
@@ -196,23 +180,6 @@ def not_scalar(owner: str, shape: tuple[int, ...]) -> UnsupportedError:
     """A loss of several numbers without weights for them."""
     remedy = "sum it, or give grad_loss of the same shape"
     return UnsupportedError(sentence(owner, "a 0-d loss", str(list(shape)), remedy))
-
-
-def check_options(
-    owner: str, gate_gradients: int, aggregation_method: int | None
-) -> None:
-    """Raise unless the options that torch has no use for are those of TF."""
-    remedy = "leave it out: it has no effect here"
-    if gate_gradients not in (GATE_NONE, GATE_OP, GATE_GRAPH):
-        subject, expected = (
-            f"{owner}: gate_gradients",
-            "GATE_NONE, GATE_OP or GATE_GRAPH",
-        )
-        raise OutOfRangeError(sentence(subject, expected, repr(gate_gradients), remedy))
-    if aggregation_method not in (None, 0, 1, 2):
-        subject = f"{owner}: aggregation_method"
-        got = repr(aggregation_method)
-        raise OutOfRangeError(sentence(subject, "None, 0, 1 or 2", got, remedy))
 
 
 def not_fused(owner: str, got: str) -> UnsupportedError:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lockstep import registry
-from lockstep.interface import EXPORTS
+from lockstep.interface import EXPORTS, Wrapper
 from lockstep.spec.lr_policies import dtype_name
 from lockstep.spec.tests.original_signatures import (
     BEFORE,
@@ -132,3 +132,18 @@ def test_a_subclass_of_a_strict_class_is_strict(backend: str) -> None:
             super().__init__("Backoff", {"scale_max": 8.0})
 
     assert Own().strict and float(Own().loss_scale) == 8.0
+
+
+WRAPPERS = [name for name in SIGNATURES if name.endswith(("Wrapper", "Optimizer"))]
+WRAPPERS = [name for name in WRAPPERS if "learning_rate" not in SIGNATURES[name]]
+METHODS = ["apply_gradients", "compute_gradients", "get_slot", "minimize"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_a_method_has_the_same_arguments_on_every_backend(
+    backend: str, name: str, method: str
+) -> None:
+    expected = parameters_of(getattr(Wrapper, method))
+    found = parameters_of(getattr(getattr(registry.load(backend), name), method))
+    assert [*map(shown, found)] == [*map(shown, expected)]

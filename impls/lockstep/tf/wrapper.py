@@ -10,6 +10,7 @@ import tensorflow as tf
 from lockstep.spec import tf_host as words
 from lockstep.spec.differentiation import (
     check_no_arguments,
+    check_options,
     no_loss,
     not_listed,
     refuse_text,
@@ -109,7 +110,7 @@ class Wrapper(Optimizer):
         """
         if tf.executing_eagerly() and not callable(loss):
             raise words.eager_loss(type(self).__name__, type(loss).__name__)
-        words.check_gate(type(self).__name__, gate_gradients)
+        check_options(type(self).__name__, gate_gradients, aggregation_method)
         loss = checked_loss(loss, type(self).__name__)
         if grad_loss is not None:
             refuse_text(grad_loss, type(self).__name__)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lockstep import reference as ls
-from lockstep.interface import Array
+from lockstep.interface import NO_STEP, Array
 
 ONES = np.ones(2, np.float32)
 
@@ -91,4 +91,4 @@ def test_a_step_of_zeros_refuses_a_counter_that_cannot_count() -> None:
     wrapper = ls.MultitaskOptimizerWrapper(ls.GradientDescentOptimizer(0.5))
     with pytest.raises(TypeError, match="0-d integer variable"):
         wrapper.apply_gradients([(np.zeros(1), w)], counter)
-    assert counter.value == 1.5 and wrapper.last_step is None
+    assert counter.value == 1.5 and wrapper.last_step == NO_STEP
