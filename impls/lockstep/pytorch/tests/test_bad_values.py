@@ -165,8 +165,8 @@ def test_a_policy_counts_steps_in_integers(step):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"var_list": 3}, "var_list: expected an iterable of parameters"),
-        ({"var_list": weight()}, "var_list: expected an iterable of parameters"),
+        ({"var_list": 3}, "var_list: expected a list of variables, got"),
+        ({"var_list": weight()}, "var_list: expected a list of variables, got"),
         ({"grad_loss": "x"}, "grad_loss: expected a number, a tensor or None"),
     ],
 )

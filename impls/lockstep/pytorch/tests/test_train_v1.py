@@ -231,7 +231,7 @@ BAD_LOSSES = {
     "a number": ({"loss": 3.0}, TypeError, "got float"),
     "a function of numbers": ({"loss": lambda: 3.0}, TypeError, "got float"),
     "a vector": ({"loss": lambda: STRANGER * 2}, ValueError, r"got \[2\]; sum it"),
-    "names": ({"var_list": ["w"]}, ValueError, "var_list: expected tensors, got str"),
+    "names": ({"var_list": ["w"]}, ValueError, "a list of variables, got 'w'"),
     "gate": ({"gate_gradients": 3}, ValueError, "GATE_NONE, GATE_OP or GATE_GRAPH"),
     "method": ({"aggregation_method": 9}, ValueError, "None, 0, 1 or 2, got 9"),
 }
