@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -226,7 +227,9 @@ def _made(case: Case, host: Host) -> State:
 
 def _defaults(case: Case, host: Host) -> State:
     scale = host.names.DynamicLossScale()
-    return {"repr": np.array(repr(scale)), **_config(scale)}
+    # Recorded in a graph; where the state can be read, the repr begins with it.
+    shown = re.sub(r"current_loss_scale=\S+ num_good_steps=\d+, ", "", repr(scale))
+    return {"repr": np.array(shown), **_config(scale)}
 
 
 def _wrapped(case: Case, host: Host) -> State:
