@@ -89,8 +89,10 @@ class Case:
 
     @property
     def sparse(self) -> bool:
-        """Whether any gradient of the case is sparse."""
-        return _holds_rows(self.inputs.get("gradients"))
+        """Whether any gradient of the case is sparse, also one of a worker."""
+        events = self.inputs.get("events", [])
+        of_workers = [event.get("gradients") for event in events]
+        return _holds_rows([self.inputs.get("gradients"), of_workers])
 
     @property
     def largest(self) -> int:
