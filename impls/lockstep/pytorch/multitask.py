@@ -225,12 +225,15 @@ def clip_gradients_by_global_norm(
     present = [gradient for gradient in gradients if gradient is not None]
     if strict:
         dtype = present[0].dtype if present else torch.float32
-        norm = global_norm(present, dtype)
+        norm = global_norm(present, dtype, flush=True)
     else:
         norm = accurate_norm(present)
     if error_if_nonfinite and not norm.isfinite():
         raise words.nonfinite_norm(norm.item())
-    clipped = scale_gradients(gradients, clip_factor(norm, clip_norm))
+    factor = clip_factor(norm, clip_norm, flush=strict)
+    clipped = scale_gradients(gradients, factor)
+    if strict:
+        clipped = [None if g is None else flush_subnormals(g) for g in clipped]
     return list(zip(clipped, [v for _, v in pairs], strict=True)), norm
 
 

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
 from lockstep.pytorch.core.clip_rows import clip_rows, excess
+from lockstep.pytorch.core.zero_test import flush_subnormals
 from lockstep.pytorch.gradients import named_parameters
 from lockstep.pytorch.wrapper import OptimizerWrapper
 from lockstep.spec import step_numbers as tags
@@ -292,12 +293,15 @@ def subtract_rows(
 
     # Quirk: docs/differences.md#row-clip-duplicates. The difference was taken of what a
     # row was before: a row named k times loses it k times.
+    # Quirk: docs/differences.md#row-clip-subnormals. A subnormal result is 0.
     """
     if indices is None:
-        parameter.sub_(difference)
+        left = flush_subnormals(parameter) - difference
+        parameter.copy_(flush_subnormals(left))
         return
     for index, row in zip(indices.tolist(), difference, strict=True):
-        parameter[index].sub_(row)
+        left = flush_subnormals(parameter[index]) - row
+        parameter[index] = flush_subnormals(left)
 
 
 def counted(indices: Tensor | None, too_large: Tensor) -> tuple[int, int]:

@@ -9,26 +9,32 @@ import numpy as np
 
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.reference.rows import sum_duplicates
+from lockstep.reference.zero_test import flush_subnormals
 
 __all__ = ["clip_factor", "global_norm", "lane_sum", "scale_gradients"]
 
 LANES, LEAF = 8, 1 << 13
 
 
-def global_norm(gradients: Sequence[Array | Rows], dtype: np.dtype[Any]) -> Array:
+def global_norm(
+    gradients: Sequence[Array | Rows], dtype: np.dtype[Any], flush: bool = False
+) -> Array:
     """Return sqrt(sum of squares) over all elements of all gradients, in ``dtype``.
 
     Half the sum of squares is taken a tensor at a time, these are added and doubled, as
-    ``tf.linalg.global_norm`` does; no gradients give 0.
+    ``tf.linalg.global_norm`` does; no gradients give 0. With ``flush`` subnormal
+    squares and halves of them are 0, as in the original's kernels.
     """
     total = np.zeros((), dtype)
     for gradient in gradients:
-        total = total + half_square_sum(gradient, dtype)
+        total = total + half_square_sum(gradient, dtype, flush)
     norm: Array = np.sqrt(total * dtype.type(2))
     return norm
 
 
-def half_square_sum(gradient: Array | Rows, dtype: np.dtype[Any]) -> Array:
+def half_square_sum(
+    gradient: Array | Rows, dtype: np.dtype[Any], flush: bool = False
+) -> Array:
     """Return sum(g^2 / 2) in ``dtype``, with duplicate rows summed first.
 
     The squares are halved one by one, as ``tf.nn.l2_loss`` does.
@@ -36,14 +42,16 @@ def half_square_sum(gradient: Array | Rows, dtype: np.dtype[Any]) -> Array:
     if isinstance(gradient, Rows):
         gradient = sum_duplicates(gradient).values
     with np.errstate(over="ignore", invalid="ignore"):
-        return lane_sum(np.square(gradient.astype(dtype)) * dtype.type(0.5))
+        halves = np.square(gradient.astype(dtype)) * dtype.type(0.5)
+        return lane_sum(flush_subnormals(halves) if flush else halves)
 
 
 def lane_sum(values: Array) -> Array:
     """Return the sum of all elements, in their dtype: 0-d.
 
     Up to 8192 elements the order of the additions is that of the original's kernel:
-    eight lanes side by side, the lanes folded in halves, then what is left over. More
+    eight lanes side by side, the lanes folded in halves (those of half precision in
+    float32, and rounded once), then what is left over. More
     it deals out to threads, in an order that depends on the machine: these are added
     up in float64, and the sum is rounded once.
     """
@@ -53,22 +61,29 @@ def lane_sum(values: Array) -> Array:
             return np.asarray(np.sum(flat, dtype=np.float64).astype(flat.dtype))
         whole = flat.size - flat.size % LANES
         lanes = np.add.reduce(flat[:whole].reshape(-1, LANES), axis=0)
+        lanes = lanes.astype(np.promote_types(flat.dtype, np.float32))
         while lanes.size > 1:
             lanes = lanes[: lanes.size // 2] + lanes[lanes.size // 2 :]
         rest = np.zeros((), flat.dtype)
         for value in flat[whole:]:
             rest = rest + value
-        return np.asarray(lanes[0] + rest)
+        return np.asarray(lanes[0].astype(flat.dtype) + rest)
 
 
-def clip_factor(norm: Array, clip_norm: float) -> Array:
-    """Return s = clip_norm min(1 / norm, 1 / clip_norm), NaN for a non-finite norm."""
+def clip_factor(norm: Array, clip_norm: float, flush: bool = False) -> Array:
+    """Return s = clip_norm min(1 / norm, 1 / clip_norm), NaN for a non-finite norm.
+
+    With ``flush`` a subnormal limit, reciprocal or s is 0.
+    """
     one, limit = norm.dtype.type(1), norm.dtype.type(clip_norm)
     if not np.isfinite(norm):
         return np.full((), np.nan, norm.dtype)
     with np.errstate(divide="ignore", invalid="ignore"):
-        factor: Array = limit * np.minimum(one / norm, one / limit)
-        return factor
+        if not flush:
+            return np.asarray(limit * np.minimum(one / norm, one / limit))
+        limit = flush_subnormals(limit)
+        smaller = flush_subnormals(np.minimum(one / norm, one / limit))
+        return flush_subnormals(limit * smaller)
 
 
 def scale_gradients(gradients: Sequence[Gradient], factor: Array) -> list[Gradient]:

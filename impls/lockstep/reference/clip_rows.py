@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lockstep.interface import Array
+from lockstep.reference.zero_test import flush_subnormals
 from lockstep.spec.variable_clipping import MARGINS
 
 __all__ = ["clip_rows", "excess", "normalize_rows", "row_norms"]
@@ -65,22 +66,26 @@ def scaled(values: Array, factors: Array, wide: np.dtype[Any]) -> Array:
 def excess(values: Array, axes: Sequence[int], max_norm: float) -> Array:
     """Return w - c, what the original subtracted from w, also below the norm.
 
-    c is :func:`normalize_rows` in the variable's own dtype.
+    c is :func:`normalize_rows` in the variable's own dtype. As in the original's
+    kernels a subnormal float32 is 0, what they read and what they return.
 
-    # Quirk: docs/differences.md#row-clip-below
+    # Quirk: docs/differences.md#row-clip-below, docs/differences.md#row-clip-subnormals
     """
-    return np.asarray(values - normalize_rows(values, axes, max_norm))
+    values = flush_subnormals(values)
+    return flush_subnormals(values - normalize_rows(values, axes, max_norm))
 
 
 def normalize_rows(values: Array, axes: Sequence[int], max_norm: float) -> Array:
     """Return c = w max_norm / max(n, max_norm), n the norm over ``axes``."""
-    limit = values.dtype.type(max_norm)
-    return np.asarray(values * limit / np.maximum(row_norms(values, axes), limit))
+    limit = flush_subnormals(np.asarray(max_norm, values.dtype))
+    product = flush_subnormals(np.asarray(values * limit))
+    return flush_subnormals(product / np.maximum(row_norms(values, axes), limit))
 
 
 def row_norms(values: Array, axes: Sequence[int]) -> Array:
     """Return n = sqrt(sum over axes of w^2); summed ``axes`` keep length 1."""
-    return np.asarray(np.sqrt(sum_over(np.square(values), axes)))
+    squares = flush_subnormals(np.square(values))
+    return np.asarray(np.sqrt(sum_over(squares, axes)))
 
 
 def sum_over(values: Array, axes: Sequence[int]) -> Array:
@@ -104,14 +109,14 @@ def sum_over(values: Array, axes: Sequence[int]) -> Array:
 def lane_sum(values: Array) -> Any:
     """Add [n] values in eight lanes, fold the lanes in halves, add what is left.
 
-    float16 has no lanes.
+    The lanes of half precision are folded in float32, and rounded once.
     """
-    lanes = 1 if values.dtype == np.float16 else LANES
-    whole = values.size - values.size % lanes
-    folded = np.add.reduce(values[:whole].reshape(-1, lanes), axis=0)
+    whole = values.size - values.size % LANES
+    lanes = np.add.reduce(values[:whole].reshape(-1, LANES), axis=0)
+    folded = lanes.astype(np.promote_types(values.dtype, np.float32))
     while folded.size > 1:
         folded = folded[: folded.size // 2] + folded[folded.size // 2 :]
-    return folded[0] + plain_sum(values[whole:])
+    return folded[0].astype(values.dtype) + plain_sum(values[whole:])
 
 
 def plain_sum(values: Array) -> Any:

@@ -43,7 +43,8 @@ def update_dense(
     accum, linear = slots["accum"], slots["linear"]
     new_accum = accum + gradient * gradient
     old_root, new_root = root(policy, accum), root(policy, new_accum)
-    shrunk = gradient + shrinkage * variable
+    # Not 0 w: that is NaN where w is infinite.
+    shrunk = gradient + shrinkage * variable if shrinkage else gradient
     linear = linear + (shrunk - (new_root - old_root) / rate * variable)
     pull = new_root / rate + two * policy.l2_regularization_strength
     moved = (np.sign(linear) * l1 - linear) / pull

@@ -160,11 +160,14 @@ def clip_gradients_by_global_norm(
         refuse_integers(words.CLIP, kinds)
         refuse_complex(words.CLIP, kinds)
     nonzero = [gradient for gradient in present if not is_all_zero(gradient)]
-    norm = global_norm(nonzero, dtype)
+    norm = global_norm(nonzero, dtype, flush=strict)
     if error_if_nonfinite and not np.isfinite(norm):
         raise words.nonfinite_norm(float(norm))
     with np.errstate(all="ignore"):
-        clipped = scale_gradients(gradients, clip_factor(norm, clip_norm))
+        factor = clip_factor(norm, clip_norm, flush=strict)
+        clipped = scale_gradients(gradients, factor)
+    if strict:
+        clipped = [_flushed(gradient) for gradient in clipped]
     variables = [variable for _, variable in pairs]
     return list(zip(clipped, variables, strict=True)), norm
 

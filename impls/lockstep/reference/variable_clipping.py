@@ -12,6 +12,7 @@ from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
 from lockstep.reference.clip_rows import clip_rows, excess
 from lockstep.reference.optimizers import Optimizer, check_pairs
 from lockstep.reference.variable import Variable
+from lockstep.reference.zero_test import flush_subnormals
 from lockstep.spec import variable_clipping as words
 from lockstep.spec.agn import refuse_row_clipping_around
 from lockstep.spec.mixed_precision import clips_outside
@@ -121,15 +122,15 @@ class VariableClippingOptimizer(Optimizer):
         if indices is not None and 0 in axes:
             warnings.warn(words.whole_variable(variable.name, axes), stacklevel=3)
             indices = None
-        rows = slice(None) if indices is None else indices
-        before = variable.value[rows]
+        rows = ... if indices is None else indices
+        before = np.asarray(variable.value)[rows]
         with np.errstate(all="ignore"):
             clipped, too_large = clip_rows(before, axes, self.max_norm)
             if self.strict:
                 difference = excess(before, axes, self.max_norm)
                 variable.value = subtract_rows(variable.value, indices, difference)
             else:
-                variable.value = variable.value.copy()
+                variable.value = np.array(variable.value)
                 variable.value[rows] = clipped
         # Over a negative axis that means dimension 0, strict has one norm of all rows.
         if indices is None or len(too_large) < len(indices):
@@ -194,10 +195,11 @@ def subtract_rows(values: Array, indices: Array | None, difference: Array) -> Ar
 
     # Quirk: docs/differences.md#row-clip-duplicates. The difference was taken of what a
     # row was before: a row named k times loses it k times.
+    # Quirk: docs/differences.md#row-clip-subnormals. A subnormal result is 0.
     """
     if indices is None:
-        return values - difference
+        return flush_subnormals(flush_subnormals(values) - difference)
     values = values.copy()
     for index, row in zip(indices.tolist(), difference, strict=True):
-        values[index] = values[index] - row
+        values[index] = flush_subnormals(flush_subnormals(values[index]) - row)
     return values

@@ -32,6 +32,7 @@ def flush_subnormals(values: Array) -> Array:
     """
     if values.dtype == np.float16:
         return values
+    values = np.asarray(values)
     smallest = np.finfo(values.dtype).smallest_normal
     zero = np.zeros((), values.dtype)
     return np.where(np.abs(values) < smallest, zero, values)

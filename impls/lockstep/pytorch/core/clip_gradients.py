@@ -13,22 +13,27 @@ from torch import Tensor
 from lockstep.pytorch.core import foreach
 from lockstep.pytorch.core.numbers import rounded
 from lockstep.pytorch.core.roots import sqrt
+from lockstep.pytorch.core.zero_test import flush_subnormals
 
 __all__ = ["clip_factor", "global_norm", "lane_sum", "scale_gradients", "with_values"]
 
 LANES, LEAF = 8, 1 << 13
 
 
-def global_norm(gradients: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+def global_norm(
+    gradients: Sequence[Tensor], dtype: torch.dtype, flush: bool = False
+) -> Tensor:
     """Return sqrt(sum of squares) over all elements of all gradients, in ``dtype``.
 
     Half the sum of squares is taken a tensor at a time, these are added and doubled, as
-    ``tf.linalg.global_norm`` does; no gradients give 0.
+    ``tf.linalg.global_norm`` does; no gradients give 0. With ``flush`` subnormal
+    squares and halves of them are 0, as in the original's kernels.
     """
     device = gradients[0].device if gradients else None
     total = torch.zeros((), dtype=dtype, device=device)
     # The squares are halved one by one, as ``tf.nn.l2_loss`` does.
-    for half in lane_sum(g.to(dtype).square() * 0.5 for g in gradients):
+    halves: Iterable[Tensor] = (g.to(dtype).square() * 0.5 for g in gradients)
+    for half in lane_sum(map(flush_subnormals, halves) if flush else halves):
         total = total + half.to(device)
     return sqrt(total * 2)
 
@@ -57,22 +62,32 @@ def lane_sum(values: Iterable[Tensor]) -> list[Tensor]:
 def folded(rows: Tensor) -> Tensor:
     """Return the sum of each row [n, size]: eight lanes side by side, folded in halves.
 
-    Last comes what is left over.
+    The lanes of half precision are folded in float32, and rounded once. Last comes what
+    is left over.
     """
     count, size = rows.shape
     whole = size // LANES * LANES
     parts = rows[:, :whole].unflatten(1, (whole // LANES, LANES)).unbind(1)
     lanes = reduce(Tensor.add_, parts, rows.new_zeros(count, LANES))
+    lanes = lanes.to(torch.promote_types(rows.dtype, torch.float32))
     while lanes.shape[1] > 1:
         lanes = torch.add(*lanes.chunk(2, 1))
     rest = reduce(torch.add, rows[:, whole:].unbind(1), rows.new_zeros(count))
-    return lanes[:, 0] + rest
+    return lanes[:, 0].to(rows.dtype) + rest
 
 
-def clip_factor(norm: Tensor, clip_norm: float) -> Tensor:
-    """Return s = clip_norm min(1 / norm, 1 / clip_norm), NaN for a non-finite norm."""
+def clip_factor(norm: Tensor, clip_norm: float, flush: bool = False) -> Tensor:
+    """Return s = clip_norm min(1 / norm, 1 / clip_norm), NaN for a non-finite norm.
+
+    With ``flush`` a subnormal limit, reciprocal or s is 0.
+    """
     limit = torch.full_like(norm, rounded(clip_norm, norm.dtype))
-    factor = limit * torch.minimum(1 / norm, 1 / limit)
+    if flush:
+        limit = flush_subnormals(limit)
+        smaller = flush_subnormals(torch.minimum(1 / norm, 1 / limit))
+        factor = flush_subnormals(limit * smaller)
+    else:
+        factor = limit * torch.minimum(1 / norm, 1 / limit)
     return torch.where(norm.isfinite(), factor, torch.nan)
 
 

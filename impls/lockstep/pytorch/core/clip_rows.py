@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import reduce
 
 import torch
 from torch import Tensor
 
+from lockstep.pytorch.core.clip_gradients import LEAF, folded
 from lockstep.pytorch.core.numbers import rounded
 from lockstep.pytorch.core.roots import sqrt
+from lockstep.pytorch.core.zero_test import flush_subnormals
 from lockstep.spec.variable_clipping import MARGINS
 
 __all__ = ["clip_rows", "excess", "normalize_rows", "row_norms"]
@@ -64,11 +68,13 @@ def norms_in_float64(values: Tensor, axes: Sequence[int]) -> Tensor:
 def excess(values: Tensor, axes: Sequence[int], max_norm: float) -> Tensor:
     """Return w - c, what the original subtracted, also below the norm.
 
-    c is :func:`normalize_rows` in the variable's own dtype.
+    c is :func:`normalize_rows` in the variable's own dtype. As in the original's
+    kernels a subnormal float32 is 0, what they read and what they return.
 
-    # Quirk: docs/differences.md#row-clip-below
+    # Quirk: docs/differences.md#row-clip-below, docs/differences.md#row-clip-subnormals
     """
-    return values - normalize_rows(values, axes, max_norm)
+    values = flush_subnormals(values)
+    return flush_subnormals(values - normalize_rows(values, axes, max_norm))
 
 
 def normalize_rows(values: Tensor, axes: Sequence[int], max_norm: float) -> Tensor:
@@ -79,12 +85,35 @@ def normalize_rows(values: Tensor, axes: Sequence[int], max_norm: float) -> Tens
 def row_norms(values: Tensor, axes: Sequence[int]) -> Tensor:
     """Return n = sqrt(sum over axes of w^2); summed ``axes`` keep length 1."""
     squares = values.abs().square() if values.is_complex() else values.square()
-    # An empty list of axes would mean all of them.
-    sums = squares.sum(tuple(axes), keepdim=True) if axes else squares
-    return sqrt(sums)
+    return sqrt(sum_over(flush_subnormals(squares), axes))
+
+
+def sum_over(values: Tensor, axes: Sequence[int]) -> Tensor:
+    """Return the sum over ``axes``, which keep length 1, in the original's order.
+
+    Its kernel reads one element after the other, except where ``axes`` are the last
+    ones, so that all of a sum lies side by side: then in eight lanes, see
+    :func:`folded`. Longer sums than :data:`LEAF` are taken in torch's order: in the
+    original's that would be so many steps of Python.
+    """
+    if not axes:
+        return values
+    rank = values.dim()
+    summed = sorted(axis % rank for axis in axes)
+    kept = [axis for axis in range(rank) if axis not in summed]
+    shape = [1 if k in summed else size for k, size in enumerate(values.shape)]
+    rows = values.permute(*kept, *summed).flatten(len(kept))
+    rows = rows.reshape(math.prod(shape), rows.shape[-1])
+    if rows.shape[1] > LEAF:
+        return rows.sum(1).view(shape)
+    if kept == list(range(len(kept))):
+        return folded(rows).view(shape)
+    start = rows.new_zeros(len(rows))
+    return reduce(torch.add, rows.unbind(1), start).view(shape)
 
 
 def divided(values: Tensor, norms: Tensor, max_norm: float) -> Tensor:
     """Return w max_norm / max(n, max_norm); NaN where n is."""
-    limit = rounded(max_norm, norms.dtype)
-    return values * limit / torch.clamp(norms, min=limit)
+    limit = flush_subnormals(torch.full_like(norms, rounded(max_norm, norms.dtype)))
+    product = flush_subnormals(values * limit)
+    return flush_subnormals(product / torch.maximum(norms, limit))

@@ -45,7 +45,9 @@ def update_dense(
     old_root = root(policy, accum)
     accum += gradient * gradient
     new_root = root(policy, accum)
-    shrunk = gradient + 2 * policy.l2_shrinkage_regularization_strength * variable
+    shrinkage = 2 * policy.l2_shrinkage_regularization_strength
+    # Not 0 w: that is NaN where w is infinite.
+    shrunk = gradient + torch.where(shrinkage == 0, 0, shrinkage * variable)
     linear += shrunk - (new_root - old_root) / rate * variable
     pull = new_root / rate + 2 * policy.l2_regularization_strength
     moved = (linear.sign() * l1 - linear) / pull
