@@ -118,6 +118,8 @@ def unit(session: nox.Session) -> None:
 def parity(session: nox.Session) -> None:
     """Replay the recorded cases on every backend, e.g. -- --backend tf --all."""
     run(session, "core", "harness", "parity", *session.posargs)
+    if not session.posargs:
+        run(session, "core", "harness", "parity", "--golden", "harness/parity/found")
 
 
 @nox.session

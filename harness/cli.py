@@ -149,12 +149,23 @@ def oracle(
     record: Annotated[
         bool, typer.Option("--record", help="Write down anew what programs print.")
     ] = False,
+    cases: Annotated[
+        int,
+        typer.Option(
+            min=0, help="With --record: so many fresh cases a family instead."
+        ),
+    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="What fresh cases depend on.")] = 0,
 ) -> None:
     """Replay cases and old programs on live TensorFlow 1.15, where Python 3.7 is."""
-    from harness.oracle.terminal import run_in_terminal
+    from harness.oracle import terminal
 
+    if cases and not record:
+        raise HarnessError("--cases: expected --record beside it, got none; add it.")
+    if cases:
+        raise typer.Exit(terminal.record_fresh(golden, family or (), cases, seed))
     chosen = (golden, family or (), program or (), record)
-    raise typer.Exit(run_in_terminal(*chosen, report_file))
+    raise typer.Exit(terminal.run_in_terminal(*chosen, report_file))
 
 
 @app.command()

@@ -184,7 +184,7 @@ def _copied(state: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
 def _compare(strict: Replay, default: Replay) -> Iterator[Comparison]:
     """Yield a comparison for how the replays ended, then one for each quantity."""
     ends = [np.array(_told(e).partition(":")[0]) for _, e in (default, strict)]
-    yield Comparison(0, "the error", ends[0], ends[1], distance(*ends))
+    yield Comparison(0, "the error", ends[0], ends[1], distance(ends[0], ends[1]))
     for step, (wanted, got) in enumerate(zip_longest(strict[0], default[0])):
         for name in {**(wanted or {}), **(got or {})}:
             found, expected = (got or {}).get(name), (wanted or {}).get(name)

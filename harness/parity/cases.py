@@ -17,6 +17,7 @@ from lockstep.spec.errors import sentence, unknown_name
 
 __all__ = [
     "FAMILIES",
+    "FOUND",
     "GOLDEN",
     "CannotInterpretError",
     "Case",
@@ -28,6 +29,8 @@ __all__ = [
 ]
 
 GOLDEN = Path(__file__).parent / "golden"
+FOUND = Path(__file__).parent / "found"
+"""Recorded here, on live TensorFlow 1.15: what random cases found."""
 
 FAMILIES = (
     "base_optimizers",
@@ -88,19 +91,26 @@ class Case:
         return str(found.get("name", "") if isinstance(found, Mapping) else found)
 
     @property
-    def sparse(self) -> bool:
-        """Whether any gradient of the case is sparse, also one of a worker."""
+    def gradients(self) -> Sequence[Any]:
+        """All gradients of the case, step by step or event by event."""
         events = self.inputs.get("events", [])
-        of_workers = [event.get("gradients") for event in events]
-        return _holds_rows([self.inputs.get("gradients"), of_workers])
+        found: Sequence[Any] = self.inputs.get("gradients", [])
+        return found or [event["gradients"] for event in events]
+
+    @property
+    def sparse(self) -> bool:
+        """Whether any gradient of the case is sparse."""
+        return any(_rows(self.gradients))
 
     @property
     def largest(self) -> int:
-        """The number of elements of the largest variable; 0 without any."""
+        """The number of elements of the largest variable or named rows; 0 without."""
         given = self.inputs.get("variables", [])
         # A custom getter's are words.
         shapes = [v["shape"] for v in given if isinstance(v, Mapping)]
-        return max(map(math.prod, shapes), default=0)
+        named = [len(rows["indices"]) for rows in _rows(self.gradients)]
+        blocks = [max(named, default=0) * math.prod(shape[1:]) for shape in shapes]
+        return max([*map(math.prod, shapes), *blocks], default=0)
 
     @property
     def variables(self) -> list[Variable]:
@@ -190,7 +200,9 @@ def _numbers(value: Any) -> Any:
     return float(value) if isinstance(value, str) else value
 
 
-def _holds_rows(value: Any) -> bool:
-    if isinstance(value, list):
-        return any(_holds_rows(entry) for entry in value)
-    return isinstance(value, dict)
+def _rows(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the sparse gradients in nested lists of gradients."""
+    if isinstance(value, dict):
+        yield value
+    for entry in value if isinstance(value, list) else []:
+        yield from _rows(entry)

@@ -8,7 +8,7 @@ import numpy as np
 
 from lockstep.interface import Array
 
-__all__ = ["Distance", "distance"]
+__all__ = ["Distance", "distance", "magnitude", "spacing"]
 
 
 class Distance(NamedTuple):
@@ -25,8 +25,10 @@ class Distance(NamedTuple):
     where: tuple[int, ...]
 
 
-def distance(got: Array, expected: Array) -> Distance:
+def distance(got: Array, expected: Array, floor: float = 0.0) -> Distance:
     """Measure ``got`` against ``expected``, both in the dtype of ``expected``.
+
+    Values that differ by ``floor`` at most are equal.
 
     NaN equals NaN, infinities must be equal and the sign of zero is not significant. A
     value that is finite on one side only, any difference between integers or flags, and
@@ -42,17 +44,33 @@ def distance(got: Array, expected: Array) -> Distance:
     same = (wide_got == wide) | (np.isnan(wide_got) & np.isnan(wide))
     comparable = finite & np.isfinite(wide_got)
     with np.errstate(invalid="ignore"):
-        gap = np.abs(wide_got - wide) / _spacing(expected[finite])
+        apart = np.abs(wide_got - wide)
+        same |= apart <= floor
+        gap = apart / spacing(expected.dtype, magnitude(expected))
     ulp = np.where(same, 0.0, np.where(comparable, gap, np.inf))
     steps = np.abs(_ordinal(got) - _ordinal(expected))
     raw = np.where(same, 0.0, np.where(comparable, steps, np.inf))
     return _worst(ulp, raw)
 
 
-def _spacing(values: Array) -> float:
-    """Return the spacing of the largest magnitude among finite values."""
-    largest = np.max(np.abs(values), initial=values.dtype.type(0))
-    return float(np.spacing(largest))
+def magnitude(values: Array) -> float:
+    """Return the largest magnitude among finite values; 0 of what is no number."""
+    if not np.issubdtype(values.dtype, np.floating):
+        return 0.0
+    finite = values[np.isfinite(values)]
+    return float(np.max(np.abs(finite), initial=values.dtype.type(0)))
+
+
+def spacing(dtype: np.dtype[Any], size: float) -> float:
+    """Return the distance of ``size`` from the next larger value of ``dtype``.
+
+    That of the largest value, which has no next one, is from the one before.
+    """
+    if not np.issubdtype(dtype, np.floating):
+        return 1.0
+    with np.errstate(over="ignore"):
+        apart = float(np.spacing(dtype.type(size)))
+    return apart if np.isfinite(apart) else 2 * float(np.spacing(dtype.type(size / 2)))
 
 
 def _ordinal(values: Array) -> Array:

@@ -19,7 +19,7 @@ import numpy as np
 
 from harness.errors import HarnessError
 from harness.parity.agreement import Replay, replay_states
-from harness.parity.cases import GOLDEN, Case, read_cases
+from harness.parity.cases import FOUND, GOLDEN, Case, read_cases
 from harness.parity.catalogue import Quote, entries
 from harness.parity.distance import distance
 from harness.parity.families import BUILT
@@ -174,7 +174,8 @@ def _place(
 
 def main(host: str, lines: Iterable[tuple[str, Quote]]) -> None:
     """Print what is quoted of ``host``."""
-    cases = {case.id: case for case in read_cases(GOLDEN)}
+    recorded = [*read_cases(GOLDEN), *read_cases(FOUND)]
+    cases = {case.id: case for case in recorded}
     for anchor, wanted in lines:
         if wanted.host == host:
             quoted = quote(anchor, wanted, cases[wanted.case])

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from harness.parity.cases import FAMILIES, CannotInterpretError, Case, NotBuiltError
-from harness.parity.distance import Distance, distance
+from harness.parity.distance import Distance, distance, magnitude, spacing
 from harness.parity.families import BUILT
 from harness.parity.row import Divergence, Row, Status
-from harness.parity.tables import excuse, excused_quantities, tolerance
+from harness.parity.tables import (
+    Tolerance,
+    excuse,
+    excused_quantities,
+    floor,
+    tolerance,
+)
 from lockstep.interface import Array, Host
 
 __all__ = [
@@ -25,13 +31,18 @@ __all__ = [
 
 
 class Comparison(NamedTuple):
-    """One quantity after one step: both values and how far they are apart."""
+    """One quantity after one step: both values and how far they are apart.
+
+    ``carried``: the distance in spacings of the largest value that was recorded of the
+    quantity so far, which is what an error of an earlier value is counted in.
+    """
 
     step: int
     quantity: str
     got: Array | None
     expected: Array
     distance: Distance
+    carried: float = np.inf
 
 
 def replay(case: Case, host: Host) -> Row:
@@ -55,6 +66,8 @@ def compare(case: Case, host: Host) -> Iterator[Comparison]:
     """Yield a comparison for every recorded quantity, step by step."""
     family = BUILT[case.family]
     states = family.replay(case, host)
+    smallest = floor(case, host.backend)
+    largest = {} if "variables" not in case.inputs else _initial(case)
     for step, expected in enumerate(family.expectations(case)):
         got = next(states)
         for quantity, value in expected.items():
@@ -63,9 +76,20 @@ def compare(case: Case, host: Host) -> Iterator[Comparison]:
             measured = (
                 Distance(np.inf, np.inf, (0,) * value.ndim)
                 if found is None
-                else distance(found, value)
+                else distance(found, value, smallest)
             )
-            yield Comparison(step, quantity, found, value, measured)
+            now = magnitude(value)
+            largest[quantity] = max(now, largest.get(quantity, 0.0))
+            grown = spacing(value.dtype, now) / spacing(value.dtype, largest[quantity])
+            carried = measured.ulp * grown
+            yield Comparison(step, quantity, found, value, measured, carried)
+
+
+def _initial(case: Case) -> dict[str, float]:
+    """Return how large variables are at first; a custom getter's are words."""
+    given = [v for v in case.inputs["variables"] if isinstance(v, Mapping)]
+    variables = case.variables if given else []
+    return {f"variables/{v.name}": magnitude(v.value) for v in variables}
 
 
 def element(values: Array | None, index: tuple[int, ...]) -> str:
@@ -115,7 +139,7 @@ def _judge(case: Case, host: Host, everything: list[Comparison]) -> Row:
     worst = max((c.distance.ulp for c in comparisons), default=np.inf)
     raw = max((c.distance.raw for c in comparisons), default=np.inf)
     first = next((c for c in comparisons if c.distance.ulp > 0), None)
-    beyond = next((c for c in comparisons if c.distance.ulp > allowed.ulp), None)
+    beyond = next((c for c in comparisons if _beyond(c, allowed)), None)
     reason = ""
     if not comparisons:
         reason = "nothing was recorded that could be compared"
@@ -133,6 +157,12 @@ def _judge(case: Case, host: Host, everything: list[Comparison]) -> Row:
         float(raw),
         None if first is None else divergence(first),
     )
+
+
+def _beyond(comparison: Comparison, allowed: Tolerance) -> bool:
+    """Say whether two values are further apart than is allowed."""
+    ulp = comparison.carried if allowed.carried else comparison.distance.ulp
+    return not ulp <= allowed.ulp
 
 
 def _comparable(

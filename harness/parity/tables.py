@@ -12,15 +12,19 @@ from typing import Any
 from harness.parity.cases import Case
 from lockstep.spec.optimizers import OPTIMIZERS
 
-__all__ = ["Tolerance", "excuse", "excused_quantities", "tolerance"]
+__all__ = ["Tolerance", "excuse", "excused_quantities", "floor", "tolerance"]
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """The largest distance that passes, and why it is not smaller."""
+    """The largest distance that passes, and why it is not smaller.
+
+    ``carried``: counted in spacings of the largest value that a quantity had so far.
+    """
 
     ulp: float
     reason: str
+    carried: bool = False
 
 
 EXACT = Tolerance(0, "nothing is rounded differently")
@@ -31,6 +35,19 @@ def tolerance(case: Case, backend: str, table: str = "tolerance") -> Tolerance:
 
     ``table`` is ``tolerance``, from the recording, or ``between_modes``.
     """
+    entry = _first(case, backend, table)
+    if entry is None:
+        return EXACT
+    return Tolerance(entry["ulp"], entry["reason"], entry.get("carried", False))
+
+
+def floor(case: Case, backend: str) -> float:
+    """Return how far two values of a case may be apart on a backend and be equal."""
+    entry = _first(case, backend, "floor")
+    return 0.0 if entry is None else float(entry["size"])
+
+
+def _first(case: Case, backend: str, table: str) -> Mapping[str, Any] | None:
     facts = {
         "backend": backend,
         "family": case.family,
@@ -43,8 +60,9 @@ def tolerance(case: Case, backend: str, table: str = "tolerance") -> Tolerance:
         named = named and _gives(case, entry.get("given"))
         named = named and case.largest >= entry.get("elements", 0)
         if named and entry.get("sparse", case.sparse) == case.sparse:
-            return Tolerance(entry["ulp"], entry["reason"])
-    return EXACT
+            found: Mapping[str, Any] = entry
+            return found
+    return None
 
 
 def excuse(case: Case, backend: str, face: str) -> str | None:

@@ -55,7 +55,7 @@ def explain(case: Case, host: Host) -> list[dict[str, object]]:
             "ulp": str(distance.ulp),
             "raw": str(distance.raw),
         }
-        for step, quantity, got, expected, distance in compare(case, host)
+        for step, quantity, got, expected, distance, _ in compare(case, host)
     ]
 
 

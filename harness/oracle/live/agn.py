@@ -45,6 +45,7 @@ def agn(case: Case) -> dict[str, Any]:
         for event in events:
             if event["worker"] == worker.index:
                 worker.build(event["gradients"])
+        worker.offer_slots(workers[0])
     with session() as running:
         running.run(tf.global_variables_initializer())
         running.run(tf.local_variables_initializer())
@@ -127,7 +128,16 @@ class Worker:
         for center in first.centers.values():
             for name in first.base.get_slot_names():
                 slot = first.base.get_slot(center, name)
-                self.base._slot_dict(name)[_var_key(center)] = slot
+                if slot is not None:
+                    self.base._slot_dict(name)[_var_key(center)] = slot
+
+    def offer_slots(self, first: Worker) -> None:
+        """Give the first worker the slots of shared variables that it has not made."""
+        for center in self.centers.values():
+            for name in self.base.get_slot_names():
+                slot = self.base.get_slot(center, name)
+                if slot is not None:
+                    first.base._slot_dict(name).setdefault(_var_key(center), slot)
 
     def step(self, gradients: list[Any], running: Any) -> None:
         """Run one step."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Case", "Variable", "array", "read_cases"]
+__all__ = ["Case", "Variable", "array", "encoded", "read_cases"]
 
 
 class Variable:
@@ -60,3 +60,28 @@ def _numbers(value: Any) -> Any:
     if isinstance(value, list):
         return [_numbers(entry) for entry in value]
     return float(value) if isinstance(value, str) else value
+
+
+def encoded(value: Any) -> Any:
+    """Return a result in the form of a golden file: the inverse of :func:`array`.
+
+    Each number becomes the shortest decimal that reads back as the same value in its
+    own dtype; NaN and infinity become strings. Operations, which have no value, go.
+    """
+    if isinstance(value, dict):
+        return {key: encoded(entry) for key, entry in value.items() if key}
+    if isinstance(value, list):
+        return [encoded(entry) for entry in value]
+    if not isinstance(value, (np.ndarray, np.generic)):
+        return value
+    values = np.asarray(value)
+    if values.dtype.kind != "f":
+        return values.tolist()
+    cells = np.empty(values.size, object)
+    cells[:] = [_decimal(number) for number in values.ravel()]
+    return cells.reshape(values.shape).tolist()
+
+
+def _decimal(value: Any) -> Any:
+    number = float(str(value))
+    return number if np.isfinite(number) else str(number)

@@ -144,8 +144,8 @@ def input_like(gradient: Any, variable: Variable) -> tuple[Any, Any]:
     shape = gradient.get("dense_shape")
     known = None if shape is None else tf.constant(shape, tf.int64)
     return tf.IndexedSlices(values, indices, known), lambda gradient, variable: {
-        values: array(gradient["values"], variable.dtype, [-1, *rest])
-        if gradient["indices"]
-        else np.zeros([0, *rest], variable.dtype),
+        values: array(
+            gradient["values"], variable.dtype, [len(gradient["indices"]), *rest]
+        ),
         indices: np.array(gradient["indices"], np.int64),
     }

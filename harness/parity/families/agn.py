@@ -40,6 +40,8 @@ KINDS = frozenset(
         "scalars",
         "float16",
         "sparse",
+        "subnormal",
+        "extreme",
         "custom_getter",
         "error_unknown_variable",
         "error_iterator",

@@ -10,7 +10,9 @@ from lockstep.interface import Array, Host
 
 __all__ = ["KINDS", "expectations", "replay"]
 
-KINDS = frozenset({"dense", "sparse", "float16", "defaults"})
+KINDS = frozenset(
+    {"dense", "sparse", "float16", "defaults", "subnormal", "extreme", "nonfinite"}
+)
 
 INPUTS = ("optimizer", "variables", "gradients", "variable_kind")
 

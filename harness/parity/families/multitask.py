@@ -20,6 +20,7 @@ KINDS = frozenset(
         "negative_zero",
         "denormal",
         "nonfinite",
+        "extreme",
         "float16",
         "chain_clip_over_multitask",
         "chain_multitask_over_clip",

@@ -30,6 +30,7 @@ KINDS = frozenset(
         "float16",
         "mixed_dtypes",
         "denormal",
+        "extreme",
         "sparse",
         "empty_list",
         "clip_then_apply",

@@ -28,6 +28,8 @@ KINDS = frozenset(
         "max_norm_negative",
         "nonfinite",
         "float16",
+        "subnormal",
+        "extreme",
         "float16_overflow",
         "iterator_of_pairs",
         "clip_over_loss_scale",

@@ -11,7 +11,7 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.parity.agreement import differences
-from harness.parity.cases import GOLDEN, Case, read_cases
+from harness.parity.cases import FOUND, GOLDEN, Case, read_cases
 from harness.parity.catalogue import (
     MARKS,
     Entry,
@@ -36,7 +36,7 @@ def recorded() -> list[Quoted]:
 
 @pytest.fixture(scope="module")
 def cases() -> dict[str, Case]:
-    return {case.id: case for case in read_cases(GOLDEN)}
+    return {c.id: c for folder in (GOLDEN, FOUND) for c in read_cases(folder)}
 
 
 # -- complete --------------------------------------------------------------------------

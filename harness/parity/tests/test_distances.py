@@ -60,3 +60,20 @@ def test_a_sparse_gradient_without_rows_keeps_its_trailing_dimensions() -> None:
     empty = gradient({"indices": [], "values": [], "dense_shape": [4, 2]}, recorded)
     assert isinstance(empty, Rows)
     assert empty.values.shape == (0, 2)
+
+
+def test_what_differs_by_the_floor_is_equal() -> None:
+    got, expected = single(1e-38, 2.0), single(0.0, 2.0)
+    assert distance(got, expected).ulp > 0
+    assert distance(got, expected, floor=1e-37).ulp == 0
+    assert distance(single(2e-37, 2.0), expected, floor=1e-37).ulp > 0
+    assert distance(single(np.nan), single(0.0), floor=1e-37).ulp == math.inf
+
+
+def test_the_largest_half_is_spaced_as_the_one_before() -> None:
+    largest, before = (
+        single(65504.0, dtype=np.float16),
+        single(65472.0, dtype=np.float16),
+    )
+    assert distance(before, largest).ulp == 1
+    assert distance(largest, before).ulp == 1

@@ -170,3 +170,42 @@ def test_the_published_report_has_every_family_that_is_built() -> None:
     missing = {row.family for row in rows if row.status == "not_implemented"}
     assert not missing & BUILT.keys(), "publish the report again"
     assert BUILT.keys() <= {row.family for row in rows}
+
+
+# Tolerances
+
+
+def test_a_distance_may_be_counted_in_what_was_there_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """8 - 7.75 is off by a spacing of 8, 32 of those of 0.25."""
+
+    class Falling:
+        KINDS = (MULTITASK.kind,)
+
+        def replay(self, case: Case, host: Any) -> Any:
+            yield {"weight": single(8.0)}
+            yield {"weight": single(0.25 + 2**-20)}
+
+        def expectations(self, case: Case) -> Any:
+            yield {"weight": single(8.0)}
+            yield {"weight": single(0.25)}
+
+    monkeypatch.setitem(replaying.BUILT, "multitask", Falling())
+    host = registry.host("reference")
+    first, second = replaying.compare(MULTITASK, host)
+    assert (first.distance.ulp, first.carried) == (0, 0)
+    assert (second.distance.ulp, second.carried) == (32, 1)
+    for carried, ulp, status in ((True, 1, "passed"), (False, 1, "failed")):
+        found = tables.Tolerance(ulp, "a reason", carried)
+        monkeypatch.setattr(replaying, "tolerance", lambda *_, found=found: found)
+        assert replaying.replay(MULTITASK, host).status == status
+
+
+def test_the_size_of_a_case_counts_the_rows_that_are_named() -> None:
+    rows = {"indices": [0, 1, 0, 1, 0], "values": [[1.0]] * 5, "dense_shape": [2, 1]}
+    variable = {"name": "w", "dtype": "float32", "shape": [2, 1], "value": [[1], [2]]}
+    given = {"variables": [variable], "gradients": [[rows]]}
+    assert Case("multitask", "id", "sparse", given, {}).largest == 5
+    events = {"variables": [variable], "events": [{"worker": 0, "gradients": [rows]}]}
+    assert Case("agn", "id", "sparse", events, {}).sparse

@@ -1,0 +1,189 @@
+"""What the families share: optimizers, variables, gradients step by step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from harness.oracle.drawing.numbers import (
+    PROFILES,
+    Generator,
+    Profile,
+    decimal,
+    drawn,
+    one_of,
+    shape_of,
+)
+
+__all__ = ["Draw", "Gradients", "choose_profile", "optimizer"]
+
+Json = Any
+
+
+class Gradients(NamedTuple):
+    """Gradients of some steps, and whether any is sparse, repeats a row, is absent."""
+
+    steps: list[list[Json]]
+    sparse: bool
+    duplicates: bool
+    absent: bool
+
+
+def choose_profile(generator: Generator) -> Profile:
+    """Draw what the numbers of a case are like."""
+    weights = np.array([weight for weight, _ in PROFILES])
+    position = generator.choice(len(PROFILES), p=weights / weights.sum())
+    return PROFILES[int(position)][1]
+
+
+def optimizer(generator: Generator, names: Sequence[str] = ()) -> dict[str, Json]:
+    """Draw a base optimizer with its arguments."""
+    known = names or tuple(ARGUMENTS)
+    name = str(one_of(generator, known))
+    args = {"learning_rate": decimal(generator, -3, 0.3)}
+    if generator.random() < 0.3:
+        args["learning_rate"] = float(one_of(generator, [0.125, 0.5, 1.0, 2.0]))
+    if name == "Ftrl":
+        # It divides the difference of two roots by the rate: a small one shows nothing
+        # but the processor's roots.
+        args["learning_rate"] = max(args["learning_rate"], 0.125)
+    return {"name": name, "args": {**args, **ARGUMENTS[name](generator)}}
+
+
+def momentum(generator: Generator) -> dict[str, Json]:
+    """Draw the arguments of Momentum."""
+    nesterov = bool(generator.random() < 0.4)
+    return {"momentum": decimal(generator, -1, 0), "use_nesterov": nesterov}
+
+
+def adam(generator: Generator) -> dict[str, Json]:
+    """Draw the arguments of Adam; now and then none."""
+    if generator.random() < 0.3:
+        return {}
+    beta1, beta2 = (one_of(generator, b) for b in ([0.9, 0.5, 0.0], [0.999, 0.9, 0.5]))
+    return {"beta1": beta1, "beta2": beta2, "epsilon": decimal(generator, -8, -1)}
+
+
+def adamw(generator: Generator) -> dict[str, Json]:
+    """Draw the arguments of AdamW."""
+    return {**adam(generator), "weight_decay": decimal(generator, -4, -1)}
+
+
+def adagrad(generator: Generator) -> dict[str, Json]:
+    """Draw the arguments of Adagrad."""
+    return {"initial_accumulator_value": decimal(generator, -3, 0)}
+
+
+def rmsprop(generator: Generator) -> dict[str, Json]:
+    """Draw the arguments of RMSProp."""
+    centered = bool(generator.random() < 0.4)
+    decay, mu = one_of(generator, [0.9, 0.5, 0.99]), one_of(generator, [0.0, 0.5, 0.9])
+    epsilon = decimal(generator, -10, -2)
+    return {"decay": decay, "momentum": mu, "epsilon": epsilon, "centered": centered}
+
+
+def ftrl(generator: Generator) -> dict[str, Json]:
+    """Draw the arguments of Ftrl."""
+    found = {
+        "l1_regularization_strength": float(one_of(generator, [0.0, 0.01, 0.5])),
+        "l2_regularization_strength": float(one_of(generator, [0.0, 0.02, 1.0])),
+    }
+    if generator.random() < 0.3:
+        found["l2_shrinkage_regularization_strength"] = decimal(generator, -3, -1)
+    if generator.random() < 0.3:
+        found["learning_rate_power"] = -decimal(generator, -1, 0)
+    return found
+
+
+ARGUMENTS = {
+    "GradientDescent": lambda generator: {},
+    "Momentum": momentum,
+    "Adam": adam,
+    "AdamW": adamw,
+    "Adagrad": adagrad,
+    "RMSProp": rmsprop,
+    "Ftrl": ftrl,
+}
+
+
+class Draw:
+    """The variables of a case, and gradients for them.
+
+    A third of the variables that have rows gets sparse gradients, with rows in any
+    order, repeated ones and now and then none at all. (The original's sparse kernels
+    of Adagrad and Ftrl refuse rows without elements, so none have such rows.)
+    """
+
+    def __init__(self, generator: Generator, profile: Profile) -> None:
+        self.generator = generator
+        self.profile = profile
+        count = int(generator.integers(1, 4))
+        self.shapes = [shape_of(generator, profile) for _ in range(count)]
+        self.sparse = [
+            bool(shape and math.prod(shape) and generator.random() < 0.35)
+            for shape in self.shapes
+        ]
+
+    def variables(self) -> list[dict[str, Json]]:
+        """Draw the variables."""
+        finite = self.profile._replace(special=self.profile.special / 8)
+        return [
+            {
+                "name": f"v{k}",
+                "dtype": self.profile.dtype,
+                "shape": list(shape),
+                "value": drawn(self.generator, shape, finite),
+            }
+            for k, shape in enumerate(self.shapes)
+        ]
+
+    def gradients(self, count: int, absent: float = 0.08) -> Gradients:
+        """Draw gradients for so many steps; in each, one is there at least."""
+        steps = [self.step(absent) for _ in range(count)]
+        every = [gradient for step in steps for gradient in step]
+        rows = [gradient["indices"] for gradient in every if isinstance(gradient, dict)]
+        repeated = any(len(set(row)) < len(row) for row in rows)
+        return Gradients(steps, bool(rows), repeated, None in every)
+
+    def step(self, absent: float) -> list[Json]:
+        """Draw the gradients of one step."""
+        missing = self.generator.random(len(self.shapes)) < absent
+        missing[int(self.generator.integers(len(self.shapes)))] = False
+        return [
+            None if gone else self.gradient(shape, sparse)
+            for gone, shape, sparse in zip(
+                missing, self.shapes, self.sparse, strict=True
+            )
+        ]
+
+    def gradient(self, shape: tuple[int, ...], sparse: bool) -> Json:
+        """Draw one gradient; one in seven is zero everywhere."""
+        profile = self.profile
+        zero = self.generator.random() < 0.15
+        if not sparse:
+            values = drawn(self.generator, shape, profile)
+            return zeros(shape) if zero else values
+        count = int(one_of(self.generator, [0, 1, 2, 3, 5, 9]))
+        indices = self.generator.integers(shape[0], size=count).tolist()
+        block = (count, *shape[1:])
+        values = zeros(block) if zero else drawn(self.generator, block, profile)
+        if count > 1 and self.generator.random() < 0.2:
+            indices[1], values[1] = indices[0], negative(values[0])
+        return {"indices": indices, "values": values, "dense_shape": list(shape)}
+
+
+def zeros(shape: tuple[int, ...]) -> Json:
+    """Return zeros in the form of a golden file."""
+    return np.zeros(shape).tolist()
+
+
+def negative(values: Json) -> Json:
+    """Return the negative of a row: together the two cancel."""
+    if isinstance(values, list):
+        return [negative(value) for value in values]
+    if isinstance(values, str):
+        return values
+    return -values

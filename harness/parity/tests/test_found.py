@@ -1,0 +1,56 @@
+"""What random cases found, recorded on live TensorFlow 1.15, on every backend."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from functools import partial
+
+import pytest
+
+from harness.parity.agreement import agree
+from harness.parity.cases import FOUND, Case, read_cases
+from harness.parity.replay import replay
+from harness.parity.tables import excuse
+from lockstep import registry
+
+CASES = read_cases(FOUND)
+
+
+@pytest.mark.parametrize("backend", registry.BACKENDS)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_a_backend_gives_what_was_found(backend: str, case: Case) -> None:
+    face = face_of(backend, case)
+    with closing(registry.host(backend, face)) as host:
+        row = replay(case, host)
+    assert (row.status, row.reason.partition(":")[0]) in {
+        ("passed", ""),
+        ("passed", "without slots/momentum"),
+    }, row.reason
+
+
+@pytest.mark.parametrize("backend", registry.BACKENDS)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_the_default_differs_only_where_that_is_listed(
+    backend: str, case: Case
+) -> None:
+    row = agree(case, partial(registry.host, backend, face_of(backend, case)))
+    assert row.status in ("passed", "skipped"), row.reason
+
+
+def face_of(backend: str, case: Case) -> str:
+    """Return the first face that can replay a case; skip if none can."""
+    if not registry.installed(backend):
+        pytest.skip(f"{backend} needs a framework that is not installed")
+    faces = registry.find(backend).faces
+    able = [face for face in faces if not excuse(case, backend, face)]
+    if not able:
+        pytest.skip(excuse(case, backend, faces[0]) or "")
+    return able[0]
+
+
+def test_every_case_names_the_live_original_and_what_it_shows() -> None:
+    for path in FOUND.glob("*.json"):
+        for case in json.loads(path.read_text("utf-8"))["cases"]:
+            assert case["source"].endswith("(live tensorflow 1.15.5)")
+            assert case["note"]
