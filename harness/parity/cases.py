@@ -99,7 +99,7 @@ class Case:
 
     @property
     def sparse(self) -> bool:
-        """Whether any gradient of the case is sparse."""
+        """Whether any gradient of the case is sparse, also one of a worker."""
         return any(_rows(self.gradients))
 
     @property

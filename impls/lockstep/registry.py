@@ -8,9 +8,17 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from lockstep.interface import Host
-from lockstep.spec.errors import MissingFrameworkError, unknown_name
+from lockstep.spec.errors import MissingFrameworkError, sentence, unknown_name
 
-__all__ = ["BACKENDS", "Backend", "find", "host", "installed", "load"]
+__all__ = [
+    "BACKENDS",
+    "Backend",
+    "find",
+    "host",
+    "installed",
+    "load",
+    "missing_framework",
+]
 
 
 @dataclass(frozen=True)
@@ -51,16 +59,30 @@ BACKENDS: dict[str, Backend] = {
 }
 
 
+FRAMEWORKS = {"numpy": "reference", "tensorflow": "tf", "torch": "pytorch"}
+"""What a backend may be called by mistake; Keras' own name is near enough."""
+
+
 def find(name: str) -> Backend:
     """Return the description of a backend; UnknownNameError if there is none."""
     if name not in BACKENDS:
-        raise unknown_name("backend", name, BACKENDS)
+        raise unknown_name("backend", name, BACKENDS, FRAMEWORKS)
     return BACKENDS[name]
 
 
 def installed(name: str) -> bool:
     """Say whether the framework of a backend can be imported, without importing it."""
     return all(importlib.util.find_spec(package) for package in find(name).packages)
+
+
+def missing_framework(name: str) -> MissingFrameworkError:
+    """Build the error for a backend whose framework is not installed."""
+    backend = find(name)
+    expected = f"{' and '.join(backend.packages)} to be installed"
+    absent = [p for p in backend.packages if importlib.util.find_spec(p) is None]
+    got = f"no {' and no '.join(absent or backend.packages)}"
+    remedy = f"run pip install 'lockstep-optimizers[{backend.extra}]'"
+    return MissingFrameworkError(sentence(f"lockstep.{name}", expected, got, remedy))
 
 
 def load(name: str, strict: bool = False) -> ModuleType:
@@ -70,13 +92,8 @@ def load(name: str, strict: bool = False) -> ModuleType:
         UnknownNameError: there is no such backend (the nearest name is given).
         MissingFrameworkError: its framework is not installed (the remedy is given).
     """
-    backend = find(name)
     if not installed(name):
-        raise MissingFrameworkError(
-            f"lockstep.{name}: expected {' and '.join(backend.packages)} to be "
-            "installed, found none; run pip install "
-            f"'lockstep-optimizers[{backend.extra}]'."
-        )
+        raise missing_framework(name)
     module = f"lockstep.{name}.strict" if strict else f"lockstep.{name}"
     return importlib.import_module(module)
 

@@ -7,15 +7,19 @@ and the center, which is what the reference does; by default each has its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
+from harness.parity.cases import GOLDEN, Case, read_cases
 from harness.parity.distance import distance
-from lockstep import reference
+from harness.parity.families import agn
+from harness.parity.tables import excuse
+from lockstep import reference, registry
 from lockstep.reference import keras_optimizers as rules
+from lockstep.reference.host import NumpyHost
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
@@ -76,3 +80,44 @@ def test_workers_follow_the_wrapped_optimizers_own_rule(rule: str) -> None:
             (other.shared["w"], center.variables["w"].value),
         ):
             assert distance(got.numpy(), expected).ulp <= allowed
+
+
+class KerasRules(NumpyHost):
+    """The reference with the rules of Keras' optimizers."""
+
+    def optimizer(
+        self, name: str, args: Mapping[str, Any], variables: Sequence[Any]
+    ) -> Any:
+        """Make the optimizer of Keras that stands for TensorFlow 1's."""
+        return getattr(rules, f"Keras{STANDS_FOR[name]}")(**args)
+
+
+STANDS_FOR = {"Momentum": "SGD", "RMSProp": "RMSprop", "Ftrl": "Ftrl"}
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "Momentum": {"learning_rate": 0.125, "momentum": 0.875},
+    "RMSProp": {"learning_rate": 0.0625},
+    "Ftrl": {"learning_rate": 0.125},
+}
+
+
+@pytest.mark.parametrize("name", STANDS_FOR)
+def test_sparse_workers_follow_a_rule_that_moves_every_row(name: str) -> None:
+    (recorded,) = (c for c in read_cases(GOLDEN, ["agn"]) if c.kind == "sparse")
+    optimizer = {"name": name, "args": ARGUMENTS[name]}
+    inputs = {**recorded.inputs, "optimizer": optimizer}
+    case = Case(recorded.family, name, recorded.kind, inputs, recorded.expected)
+    # TensorFlow 1 moves the rows that are named, so a recording is no yardstick here.
+    assert excuse(case, "keras3", "eager") and not excuse(recorded, "keras3", "eager")
+    names = registry.load("reference", strict=True)
+    expected = agn.replay(case, KerasRules("numpy", names))
+    host = registry.host("keras3", "eager", strict=True)
+    compared = 0
+    for got, wanted in zip(agn.replay(case, host), expected, strict=True):
+        for quantity in wanted.keys() & got.keys():
+            if (name, quantity[:14]) == ("RMSProp", "slots/momentum"):
+                continue  # without momentum Keras has no such slot
+            found = distance(got[quantity], wanted[quantity]).ulp
+            # As in test_keras_rows.
+            assert found <= 8, f"{quantity}: {found:g} ULP"
+            compared += 1
+    assert compared

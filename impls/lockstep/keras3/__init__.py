@@ -5,6 +5,11 @@ pairs. The wrappers take any optimizer of Keras, and ``fit``, callbacks and ``.k
 files take the wrappers.
 """
 
+from lockstep.registry import installed, missing_framework
+
+if not installed("keras3"):
+    raise missing_framework("keras3")
+
 import keras
 
 from lockstep.spec import keras_host

@@ -8,7 +8,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lockstep.interface import StepReport
 from lockstep.keras3.center import ITERATIONS, RATE, AGNCustomGetter
 from lockstep.keras3.gradients import (
     Gradient,
@@ -73,8 +72,8 @@ class AGNOptimizer(SharingWrapper):
         inner_optimizer: ``optimizer``.
         local_step: the worker's steps, an int32 variable.
         last_step: what the last eager step did, a
-            :class:`~lockstep.interface.StepReport`; None before it, and inside of a
-            ``tf.function``, where ``fit`` takes its steps.
+            :class:`~lockstep.interface.StepReport`: steps inside of a ``tf.function``,
+            where ``fit`` takes its own, are not reported.
 
     Raises:
         NotAnOptimizerError, GetterError: a TypeError; see the arguments.
@@ -131,7 +130,11 @@ class AGNOptimizer(SharingWrapper):
         self.local_step = keras.Variable(
             0, dtype="int32", trainable=False, name="local_step"
         )
-        self.last_step: StepReport | None = None
+
+    def shown(self) -> dict[str, Any]:
+        """Return the arguments that a repr shows."""
+        names = ("num_worker", "communication_period", "commit")
+        return {name: getattr(self, name) for name in names}
 
     def build(self, variables: Sequence[Any]) -> None:
         """Make the state for ``variables``, which the getter knows."""
@@ -205,7 +208,6 @@ class AGNOptimizer(SharingWrapper):
         self.local_step.assign_add(1)
         ending = [variable for _, variable in present]
         tf.cond(self._is_due(), lambda: self._communicate(ending, rate), lambda: None)
-        self.last_step = None
         if tf.executing_eagerly():
             self.last_step = words.report(
                 inner,

@@ -68,16 +68,19 @@ def require_variable(variable: Any, owner: str) -> Any:
 
 
 def check_gradients(
-    gradients: Sequence[Any], variables: Sequence[Any], owner: str
+    gradients: Sequence[Any], variables: Sequence[Any], owner: str, wide: bool = False
 ) -> list[Gradient]:
-    """Return the gradients as tensors; raise unless each fits its variable."""
+    """Return the gradients as tensors; raise unless each fits its variable.
+
+    ``wide``: float32 gradients fit variables in half precision, too.
+    """
     if len(gradients) != len(variables):
         raise words.wrong_count(owner, len(variables), len(gradients))
     pairs = zip(gradients, variables, strict=True)
-    return [check_gradient(gradient, variable, owner) for gradient, variable in pairs]
+    return [check_gradient(gradient, v, owner, wide) for gradient, v in pairs]
 
 
-def check_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
+def check_gradient(gradient: Any, variable: Any, owner: str, wide: bool) -> Gradient:
     """Return one gradient as a tensor, slices or None."""
     if gradient is None:
         return None
@@ -86,7 +89,10 @@ def check_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
     found = gradient.values.shape[1:] if is_sparse else gradient.shape
     wanted = variable.shape[1:] if is_sparse else variable.shape
     known = tuple(wanted if found.is_compatible_with(wanted) else found)
-    like = (tuple(wanted), variable.dtype.name)
+    dtype = variable.dtype
+    if wide and dtype.size < 4 and gradient.dtype == tf.float32:
+        dtype = gradient.dtype
+    like = (tuple(wanted), dtype.name)
     require_like(owner, name, (known, gradient.dtype.name), like)
     if is_sparse:
         check_rows(gradient, variable, name, owner)

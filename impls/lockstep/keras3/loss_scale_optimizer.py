@@ -12,7 +12,7 @@ from lockstep.interface import GATE_OP
 from lockstep.keras3.gradients import Gradient, name_of
 from lockstep.keras3.loss_scale import DynamicLossScale, LossScale, get
 from lockstep.keras3.multitask import MultitaskOptimizerWrapper
-from lockstep.keras3.scaled_loss import refuse_half
+from lockstep.keras3.scaled_loss import narrowed, refuse_half
 from lockstep.keras3.skipping import Pairs, SkippingWrapper
 from lockstep.keras3.train_v1 import HiddenList, StateList
 from lockstep.spec import loss_scaling as words
@@ -40,7 +40,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
     around an optimizer. Around this one it does not, since it is a
     ``keras.optimizers.LossScaleOptimizer`` by class; so let it be the outermost
     wrapper. Where another one is around it, ``compile(..., auto_scale_loss=False)``
-    keeps Keras' scaling away, which would leave this one without effect.
+    keeps Keras' scaling away, which would leave this one without effect and warns.
 
     Args:
         opt: any optimizer of Keras, a wrapper included.
@@ -62,9 +62,10 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         inner_optimizer: ``opt``.
         scale_object: the loss scale as an object.
         last_step: what the last eager step did, a
-            :class:`~lockstep.spec.loss_scaling.ScaledStepReport`; None before it, and
-            inside of a ``tf.function``, where ``fit`` takes its steps.
-        skipped_in_a_row: the steps skipped in a row, a variable; not under ``strict``.
+            :class:`~lockstep.spec.loss_scaling.ScaledStepReport`: steps inside of a
+            ``tf.function``, where ``fit`` takes its own, are not reported.
+        skipped_steps, skipped_in_a_row: all skipped steps, and those since the last
+            one that was not, int64 tensors; saved. Not under ``strict``.
 
     Raises:
         NotScalableError: a ValueError and TypeError; ``opt`` is no optimizer of Keras.
@@ -166,6 +167,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         pairs = self.unscaled(list(zip(gradients, variables, strict=True)))
 
         def update(pairs: Pairs) -> None:
+            pairs = [(narrowed(g, variable), variable) for g, variable in pairs]
             self.inner_optimizer.apply(*map(list, zip(*pairs, strict=True)))
 
         self.step_or_skip(pairs, self.judge(pairs), update)

@@ -128,6 +128,10 @@ class AutomaticLossScaler(tf.Module):
         words.check_check_grads_dtypes([value.dtype.name for value in values])
         return find_largest(values)
 
+    def __repr__(self) -> str:
+        shown = f", {self._params}" if self._params else ""
+        return f"{type(self).__name__}({self.algorithm!r}{shown})"
+
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
         config = {"algorithm": self.algorithm, "params": dict(self._params)}

@@ -69,9 +69,10 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         inner_optimizer: ``optimizer``; its slots belong to the masters.
         scale_object: the scale: a float, or an object.
         last_step: what the last eager step did, a
-            :class:`~lockstep.spec.loss_scaling.ScaledStepReport`; None before it, and
-            inside of a ``tf.function``, where ``fit`` takes its steps.
-        skipped_in_a_row: the steps skipped in a row, a variable; not under ``strict``.
+            :class:`~lockstep.spec.loss_scaling.ScaledStepReport`: steps inside of a
+            ``tf.function``, where ``fit`` takes its own, are not reported.
+        skipped_steps, skipped_in_a_row: all skipped steps, and those since the last
+            one that was not, int64 tensors; saved. Not under ``strict``.
 
     Raises:
         NotScalableError: a ValueError and TypeError; ``optimizer`` is none of Keras.

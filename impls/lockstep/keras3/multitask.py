@@ -8,7 +8,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lockstep.interface import StepReport
 from lockstep.keras3.gradients import (
     Gradient,
     densify,
@@ -49,8 +48,8 @@ class MultitaskOptimizerWrapper(Wrapper):
     Attributes:
         inner_optimizer: ``opt``.
         last_step: what the last eager step did, a
-            :class:`~lockstep.interface.StepReport`; None before it, and inside of a
-            ``tf.function``, where ``fit`` takes its steps.
+            :class:`~lockstep.interface.StepReport`: steps inside of a ``tf.function``,
+            where ``fit`` takes its own, are not reported.
 
     Raises:
         NotAnOptimizerError: a TypeError; ``opt`` is no ``keras.optimizers.Optimizer``.
@@ -73,7 +72,6 @@ class MultitaskOptimizerWrapper(Wrapper):
             raise words.not_an_optimizer(opt, "keras.optimizers.Optimizer", strict)
         super().__init__(opt)
         self.strict = strict
-        self.last_step: StepReport | None = None
         if strict and not isinstance(opt, Wrapper):
             # Quirk: docs/differences.md#multitask-in-place. The original replaced the
             # methods of opt that update a variable; a wrapper never calls its own.
@@ -90,6 +88,7 @@ class MultitaskOptimizerWrapper(Wrapper):
         zero = self._look(gradients, variables, present, judged)
         if self.strict and isinstance(self.inner_optimizer, Wrapper):
             super().update(gradients, variables)
+            self._report_inside(variables)
             return
 
         def update_all() -> None:
@@ -110,6 +109,15 @@ class MultitaskOptimizerWrapper(Wrapper):
 
         rare = some_may_be_zero(judged) if zero is None else tf.reduce_any(zero)
         tf.cond(rare, leave_zeros_out, update_all)
+        self._report_inside(variables)
+
+    def _report_inside(self, variables: list[Any]) -> None:
+        """Report that a wrapper inside left the step out, if it did."""
+        own = self.last_step
+        if tf.executing_eagerly() and own.applied:
+            inner = getattr(self.inner_optimizer, "last_step", None)
+            names = [name_of(variable) for variable in variables]
+            self.last_step = words.report_through(own, inner, names)
 
     def _step(self, gradients: list[Gradient], variables: list[Any]) -> None:
         self.inner_optimizer.apply(gradients, variables)
@@ -147,7 +155,6 @@ class MultitaskOptimizerWrapper(Wrapper):
         judged: list[Gradient],
     ) -> tf.Tensor | None:
         """In eager mode, say which of ``judged`` are all zero, and report it."""
-        self.last_step = None
         if not tf.executing_eagerly():
             return None
         zero = np.zeros(len(present), bool)

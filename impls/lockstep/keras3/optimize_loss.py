@@ -54,7 +54,7 @@ def optimize_loss(
     loss: Callable[..., Any],
     optimizer: str | Callable[..., Optimizer] | Optimizer,
     optimizer_params: Mapping[str, Any] | None,
-    learning_rate_decay_fn: Callable[[tf.Tensor], Any],
+    learning_rate_decay_fn: Callable[[tf.Tensor], Any] | float,
     var_list: Iterable[Any] | None = None,
     dtype: Any = "float32",
     clip_gradients: float | None = None,
@@ -78,8 +78,8 @@ def optimize_loss(
     clipped or scaled by LARC; then the optimizer's update, and the step counts.
 
     Args:
-        loss: a function that computes the loss, a 0-d tensor; it is given the arguments
-            of each call.
+        loss: a function that computes the loss, a 0-d tensor, or a tuple that begins
+            with it; it is given the arguments of each call.
         optimizer: a name of ``OPTIMIZER_CLS_NAMES``; or a class, or a function that
             makes an optimizer of Keras: called with ``learning_rate=`` and
             ``optimizer_params``; or, without these, an optimizer. Its rate is no
@@ -88,7 +88,7 @@ def optimize_loss(
             rate x ``weight_decay``, as Keras' rule does.
         learning_rate_decay_fn: steps applied so far (0-d int64 tensor) -> rate; see
             ``lr_policies``. It is called at each step; the optimizer's
-            ``learning_rate`` is set.
+            ``learning_rate`` is set. A float is the rate of every step.
         var_list: the variables to train. None: those of ``model``.
         dtype: float32, float16 or "mixed": half-precision variables with float32
             masters, and the loss scaled. Under the policy ``mixed_float16`` variables
@@ -157,7 +157,7 @@ def optimize_loss(
         loss=loss,
         optimizer=optimizer,
         optimizer_params=optimizer_params,
-        learning_rate_decay_fn=learning_rate_decay_fn,
+        learning_rate_decay_fn=rate_function(learning_rate_decay_fn, strict),
         summaries=check_summaries(summaries, words.OWNER),
         skip_update_ph=skip_update_ph,
         model=model,
@@ -170,6 +170,14 @@ def optimize_loss(
         assemble(step)
         step.optimizer.ensure_built(step.trained)
     return step
+
+
+def rate_function(rate: Any, strict: bool) -> Any:
+    """Return a function that always gives ``rate`` if that is a float.
+
+    Strict: the original takes functions only.
+    """
+    return rate if strict or not isinstance(rate, float) else lambda step: rate
 
 
 def assemble(step: TrainingStep) -> None:

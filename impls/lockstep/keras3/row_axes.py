@@ -16,6 +16,8 @@ __all__ = [
     "Listed",
     "axes_by_variable",
     "by_path",
+    "by_variable",
+    "limits_of",
     "listed_variables",
     "positions_of",
     "resolved",
@@ -51,6 +53,32 @@ def listed_variables(
             if resolve:
                 resolved(variable, axes)
         found.append((variable, axes))
+    return found
+
+
+def limits_of(max_norm: Any, listed: Listed, strict: bool) -> float | dict[str, float]:
+    """Return the norm of all that is listed, or by its path; by default checked."""
+    if strict or not isinstance(max_norm, Mapping):
+        if not strict:
+            words.check_max_norm(max_norm)
+        return float(max_norm)
+    found = {name_of(as_variable(key)): norm for key, norm in max_norm.items()}
+    words.check_max_norms(found, [name_of(key) for key, _ in listed])
+    return {name: float(norm) for name, norm in found.items()}
+
+
+def by_variable(
+    max_norm: float | Mapping[str, float],
+    listed: Listed,
+    variables: Sequence[Any],
+    positions: Mapping[str, int],
+) -> dict[Any, float]:
+    """Return ``key_of(variable)`` -> norm for what is listed among ``variables``."""
+    found: dict[Any, float] = {}
+    for key, _ in listed:
+        norm = max_norm if isinstance(max_norm, float) else max_norm[name_of(key)]
+        for variable in matching(key, variables, True, positions):
+            found[key_of(variable)] = norm
     return found
 
 

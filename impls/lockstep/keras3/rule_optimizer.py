@@ -12,7 +12,7 @@ import tensorflow as tf
 from lockstep.keras3.gradients import without_duplicates
 from lockstep.keras3.replicas import together
 from lockstep.keras3.slots import Slots
-from lockstep.keras3.train_v1 import StateList, TrainV1
+from lockstep.keras3.train_v1 import StateList, TrainV1, shown_rate
 from lockstep.spec import keras_host as words
 from lockstep.spec.optimizers import OptimizerSpec
 from lockstep.spec.ranges import require
@@ -59,6 +59,12 @@ class RuleOptimizer(TrainV1):
             learning_rate=rate, name=name, **values, **self.fixed, **options
         )
         vars(self).update(_slots=Slots(), bound=bound)
+
+    def __repr__(self) -> str:
+        values = {name: repr(value) for name, value in self.bound.items()}
+        values["learning_rate"] = shown_rate(self)
+        parts = ", ".join(f"{name}={value}" for name, value in values.items())
+        return f"{type(self).__name__}({parts})"
 
     @property
     def variables(self) -> StateList:

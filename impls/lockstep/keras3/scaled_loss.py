@@ -7,11 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from lockstep.keras3.gradients import Gradient
+from lockstep.keras3.gradients import Gradient, value_of
 from lockstep.spec import loss_scaling as words
 from lockstep.tf.core.finite import divided, with_values
 
-__all__ = ["refuse_half", "scaled", "unscaled"]
+__all__ = ["narrowed", "refuse_half", "scaled", "unscaled"]
 
 
 def scaled(loss: Any, scale: tf.Tensor) -> tf.Tensor:
@@ -34,6 +34,15 @@ def unscaled(gradients: Sequence[Gradient], divisor: tf.Tensor) -> list[Gradient
     )
     found = iter(tf.nest.flatten(values))
     return [None if g is None else with_values(g, next(found)) for g in gradients]
+
+
+def narrowed(gradient: Gradient, variable: Any) -> Gradient:
+    """Return a gradient that was unscaled by hand in the dtype of its variable."""
+    dtype = value_of(variable).dtype
+    if gradient is None or gradient.dtype == dtype or dtype.size > 2:
+        return gradient
+    values = tf.cast(getattr(gradient, "values", gradient), dtype)
+    return with_values(gradient, values)
 
 
 def refuse_half(what: str, dtype: tf.DType) -> None:

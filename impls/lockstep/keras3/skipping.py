@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from lockstep.interface import StepReport
+from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.keras3.divisor import Divisor
-from lockstep.keras3.gradients import Gradient, name_of, value_of
+from lockstep.keras3.gradients import Gradient, as_gradient, name_of, value_of
 from lockstep.keras3.loss_scale import state_variable
 from lockstep.keras3.scaled_loss import scaled, unscaled
 from lockstep.keras3.train_v1 import TrainV1
 from lockstep.keras3.wrapper import Wrapper
 from lockstep.spec import loss_scaling as words
 from lockstep.spec.differentiation import no_loss
+from lockstep.spec.loss_scaling import ScaledStepReport
 from lockstep.spec.pipeline import refuse_second_scale
+from lockstep.tf.core.masters import widen
+from lockstep.tf.core.skip_counts import SkipCounts
 from lockstep.tf.core.stall import Watch
 from lockstep.tf.core.verdict import Verdict
 
@@ -53,6 +57,9 @@ class SkippingWrapper(Wrapper, ScalesAlready):
     owner: str
     """The name in sentences."""
 
+    last_step: StepReport = ScaledStepReport(*NO_EAGER_STEP)
+    report_class = ScaledStepReport
+
     def __init__(
         self,
         opt: keras.optimizers.Optimizer,
@@ -71,14 +78,44 @@ class SkippingWrapper(Wrapper, ScalesAlready):
         self.floor_patience = floor_patience
         self.strict = strict
         self.clip_norm = clip_norm
-        self.last_step: StepReport | None = None
         for variable in state:
             self._track_variable(variable)
         if not strict:
-            self.skipped_in_a_row = state_variable("skipped_in_a_row", 0, "int64")
+            # Found in files and checkpoints by this name and this place.
+            skips = state_variable("skipped_in_a_row", 0, "int64")
+            self._track_variable(skips)
+            self._track_trackable(skips, "skipped_in_a_row")
+            vars(self)["_skips"] = skips
         # Not setattr: Keras would track and save it. By thread, as replicas are: while
-        # a loss is differentiated, whether it has been scaled.
-        vars(self).update(_divisor=Divisor(), _has_scaled={})
+        # a loss is differentiated, whether it has been scaled; and where gradients were
+        # unscaled by hand: a graph, or None.
+        vars(self).update(_divisor=Divisor(), _has_scaled={}, _by_hand={})
+
+    def shown(self) -> dict[str, Any]:
+        """Return the arguments that a repr shows."""
+        shown = {"loss_scale": self.scale_object}
+        return (
+            shown if self.clip_norm is None else {**shown, "clip_norm": self.clip_norm}
+        )
+
+    @property
+    def _counts(self) -> SkipCounts:
+        return SkipCounts(value_of(self._skips))
+
+    @property
+    def skipped_in_a_row(self) -> tf.Tensor:
+        """The steps skipped since the last one that was not: int64, 0-d."""
+        return self._counts.read_value()
+
+    @property
+    def skipped_steps(self) -> tf.Tensor:
+        """All steps that were skipped: int64, 0-d."""
+        return self._counts.total()
+
+    @property
+    def takes_wide(self) -> bool:
+        """Whether float32 gradients fit half-precision variables; not under strict."""
+        return not self.strict
 
     @property
     def loss_scale(self) -> tf.Tensor:
@@ -125,9 +162,35 @@ class SkippingWrapper(Wrapper, ScalesAlready):
         self.check_loss(loss.dtype)
         made = scaled(self.inner_optimizer.scale_loss(loss), scale)
         self._divisor.put(scale, self._iterations.value)
+        self._by_hand.pop(thread, None)
         if thread in self._has_scaled:
             self._has_scaled[thread] = True
         return made
+
+    @tf.autograph.experimental.do_not_convert
+    def unscale_gradients(self, gradients: Iterable[Gradient]) -> list[Gradient]:
+        """Return the gradients of a scaled loss divided by the scale.
+
+        ``apply_gradients`` takes them as they are. Half precision comes back as
+        float32; None stays None, and rows stay rows.
+
+        Raises:
+            UnscaledTwiceError: a RuntimeError; a second time before the step.
+            MalformedPairsError, DtypeError: TypeErrors; not a list of real gradients.
+        """
+        listed = words.listed_gradients(gradients, self.owner, tf.is_tensor(gradients))
+        given = [as_gradient(g, f"gradient {k}", self.owner) for k, g in listed]
+        for gradient in given:
+            if gradient is not None:
+                words.check_gradient_dtype(gradient.dtype.name)
+        graph, thread = tf.compat.v1.get_default_graph(), threading.get_ident()
+        here = None if tf.executing_eagerly() else weakref.ref(graph)
+        if self._by_hand.get(thread, False) == here:
+            raise words.unscaled_twice(self.owner)
+        wide = [g if g is None or g.dtype.size > 2 else widen(g) for g in given]
+        found = unscaled(wide, self._divisor.take(self._iterations.value))
+        self._by_hand[thread] = here
+        return found
 
     def differentiate(self, *arguments: Any) -> Pairs:
         """Differentiate the scaled loss: the pairs are still to be divided.
@@ -161,6 +224,7 @@ class SkippingWrapper(Wrapper, ScalesAlready):
             ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
         """
         before = self.loss_scale
+        self._by_hand.clear()
 
         def step() -> tf.Tensor:
             update(verdict.clipped(pairs))
@@ -171,7 +235,6 @@ class SkippingWrapper(Wrapper, ScalesAlready):
         # A step that fails leaves the scale where it was.
         with tf.control_dependencies([applied]):
             self.move_scale(verdict)
-            self.last_step = None
             if tf.executing_eagerly():
                 variables = [variable for _, variable in pairs]
                 self._report(verdict, variables, bool(applied), float(before))
@@ -196,7 +259,7 @@ class SkippingWrapper(Wrapper, ScalesAlready):
         """Count the steps skipped in a row; somebody is told of a stall."""
         watch = Watch(
             self.owner,
-            value_of(self.skipped_in_a_row),
+            self._counts,
             lambda: self.loss_scale,
             self.scale_is_at_floor,
             self.floor_patience,

@@ -30,7 +30,14 @@ from lockstep.spec.differentiation import (
 )
 from lockstep.spec.pairs import as_pairs
 
-__all__ = ["HiddenList", "StateList", "TrainV1", "require_all"]
+__all__ = [
+    "HiddenList",
+    "StateList",
+    "TrainV1",
+    "require_all",
+    "shown_optimizer",
+    "shown_rate",
+]
 
 
 class StateList(list):
@@ -64,6 +71,9 @@ class TrainV1:
 
     strict = False
     """Whether the quirks of the original are kept."""
+
+    takes_wide = False
+    """Whether float32 gradients fit half-precision variables."""
 
     _slots: Slots | None = None
 
@@ -151,7 +161,8 @@ class TrainV1:
         owner = type(self).__name__
         pairs = as_pairs(grads_and_vars, owner)
         variables = [require_variable(variable, owner) for _, variable in pairs]
-        gradients = check_gradients([g for g, _ in pairs], variables, owner)
+        given = [gradient for gradient, _ in pairs]
+        gradients = check_gradients(given, variables, owner, self.takes_wide)
         counter = check_counter(global_step, owner)
 
         def step(gradients: list[Gradient]) -> None:
@@ -161,6 +172,7 @@ class TrainV1:
                 counted = self._iterations.value.read_value() - before
                 counter.assign_add(tf.cast(counted, counter.dtype))
 
+        self.forget_report()
         build = self.builds(variables)
         together(owner, build, step, gradients, variables)
         return self._iterations
@@ -195,6 +207,9 @@ class TrainV1:
             with tf.init_scope(), scope, keras.name_scope(self.name, caller=self):
                 self.build(variables)
 
+    def forget_report(self) -> None:
+        """Let no report be that of an earlier step; a bare rule keeps none."""
+
     def builds(self, variables: Sequence[Any]) -> Callable[[list[Gradient]], None]:
         """Return what makes the state for ``variables`` before a step."""
         return lambda gradients: self.ensure_built(variables)
@@ -210,6 +225,21 @@ class TrainV1:
     def get_slot_names(self) -> list[str]:
         """Return the names (TensorFlow 1's) of the slots that exist."""
         return [] if self._slots is None else self._slots.names()
+
+
+def shown_optimizer(optimizer: keras.optimizers.Optimizer) -> str:
+    """Return an optimizer as a repr shows it: Keras' own have none."""
+    if isinstance(optimizer, TrainV1):
+        return repr(optimizer)
+    return f"{type(optimizer).__name__}(learning_rate={shown_rate(optimizer)})"
+
+
+def shown_rate(optimizer: keras.optimizers.Optimizer) -> str:
+    """Return the rate as it is now; the class of a schedule; in a graph, a variable."""
+    rate = optimizer._learning_rate
+    if isinstance(rate, keras.Variable) and tf.executing_eagerly():
+        return f"{float(tf.convert_to_tensor(rate.value)):.7g}"
+    return f"<{type(rate).__name__}>"
 
 
 def require_all(var_list: Any, owner: str) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lockstep.interface import StepReport
+from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.keras3.gradients import Gradient, check_gradients, name_of, value_of
 from lockstep.keras3.loss_scale import state_variable
 from lockstep.keras3.loss_scaler import AutomaticLossScaler
@@ -42,11 +42,11 @@ class TrainingStep(tf.Module):
         trained: the variables that are trained.
         global_step: the applied steps, an int64 variable.
         scaler: the automatic loss scaler, or None.
-        last_step: what the last eager call did; None before it, and in graphs.
+        last_step: what the last eager call did; steps in graphs are not reported.
     """
 
     optimizer: Any
-    last_step: StepReport | None = None
+    last_step: StepReport = NO_EAGER_STEP
 
     def __init__(self, task: Task, trained: Sequence[Any]) -> None:
         super().__init__()
@@ -66,6 +66,9 @@ class TrainingStep(tf.Module):
         """The stages that a gradient goes through here, in their order."""
         return self.settings.pipeline(self.optimizer)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.optimizer!r}, pipeline={self.pipeline})"
+
     @property
     def accumulators(self) -> list[Gradient]:
         """The sum so far for each variable; None where there is none."""
@@ -73,7 +76,7 @@ class TrainingStep(tf.Module):
         return held or [None] * len(self.trained)
 
     @tf.autograph.experimental.do_not_convert
-    def __call__(self, *inputs: Any, skip_update: Any = None) -> tf.Tensor:
+    def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
         """Compute the loss and take a step, or add a micro-batch.
 
         Args:
@@ -82,16 +85,20 @@ class TrainingStep(tf.Module):
                 ``iter_size`` > 1 it has no effect.
 
         Returns:
-            The loss before the update.
+            The loss before the update; of a loss that returns a tuple a tuple, with the
+            loss first and the rest as it is.
         """
         replicas = replica_count()
         if replicas > 1 and not self.settings.on_horovod:
             raise not_averaged(words.OWNER, replicas)
-        values: list[tf.Tensor] = []
+        values: list[Any] = []
 
         def loss() -> tf.Tensor:
-            values.append(tf.convert_to_tensor(self.task.loss(*inputs)))
-            return values[-1] if replicas == 1 else values[-1] / replicas
+            found = self.task.loss(*inputs)
+            value, *rest = found if isinstance(found, tuple) and found else (found,)
+            value = tf.convert_to_tensor(value)
+            values.append((value, *rest) if isinstance(found, tuple) else value)
+            return value if replicas == 1 else value / replicas
 
         rate = self.next_rate()
         pairs = self.optimizer.compute_gradients(loss, self.trained)
@@ -169,7 +176,7 @@ class TrainingStep(tf.Module):
         self.optimizer.learning_rate = rate
         present = [(g, v) for g, v in pairs if g is not None]
         self.optimizer.apply_gradients(present, self.global_step)
-        self.last_step = None
+        self.last_step = NO_EAGER_STEP
         if tf.executing_eagerly():
             inner = getattr(self.optimizer, "last_step", None)
             names = [name_of(variable) for variable in self.trained]

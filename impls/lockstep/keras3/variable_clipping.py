@@ -21,13 +21,15 @@ from lockstep.keras3.gradients import (
 from lockstep.keras3.row_axes import (
     axes_by_variable,
     by_path,
+    by_variable,
+    limits_of,
     listed_variables,
     positions_of,
     resolved,
 )
 from lockstep.keras3.row_writing import each_row_once, subtract_rows, write_rows
 from lockstep.keras3.train_v1 import HiddenList, StateList, require_all
-from lockstep.keras3.wrapper import Wrapper
+from lockstep.keras3.wrapper import Wrapper, layers_of
 from lockstep.spec import variable_clipping as words
 from lockstep.spec.agn import refuse_row_clipping_around
 from lockstep.spec.mixed_precision import clips_outside
@@ -66,7 +68,8 @@ class VariableClippingOptimizer(Wrapper):
             files, they are paths. Keras loads ``model/layer/kernel`` as
             ``layer/kernel``: a path that no variable has is that of the one variable
             with the same ending. A variable that is not listed is never clipped.
-        max_norm: the largest norm that is left as it is: a number > 0, finite.
+        max_norm: the largest norm that is left as it is: a number > 0, finite; or a
+            mapping of the keys of ``vars_to_clip_dims`` to one each.
         use_locking: accepted, no effect.
         colocate_clip_ops_with_vars: accepted, no effect.
         name: the name that ``get_name`` returns.
@@ -80,8 +83,8 @@ class VariableClippingOptimizer(Wrapper):
     Attributes:
         inner_optimizer: ``opt``.
         last_step: what the last eager step did, a
-            :class:`~lockstep.interface.StepReport`; None before it, and inside of a
-            ``tf.function``, where ``fit`` takes its steps.
+            :class:`~lockstep.interface.StepReport`: steps inside of a ``tf.function``,
+            where ``fit`` takes its own, are not reported.
 
     Raises:
         NotAnOptimizerError: a TypeError; ``opt`` is no ``keras.optimizers.Optimizer``.
@@ -112,7 +115,7 @@ class VariableClippingOptimizer(Wrapper):
         self,
         opt: keras.optimizers.Optimizer,
         vars_to_clip_dims: Mapping[Any, Sequence[int]],
-        max_norm: float,
+        max_norm: float | Mapping[Any, float],
         use_locking: bool = False,
         colocate_clip_ops_with_vars: bool = False,
         name: str = "VariableClipping",
@@ -123,14 +126,13 @@ class VariableClippingOptimizer(Wrapper):
         words.check_name(name)
         listed = listed_variables(vars_to_clip_dims, resolve=not strict)
         if not strict:
-            words.check_max_norm(max_norm)
             refuse_row_clipping_around(opt)
+        limits = limits_of(max_norm, listed, strict)
         super().__init__(opt, name)
-        self.max_norm = float(max_norm)
         self.strict = strict
-        self.last_step: StepReport | None = None
         # Not setattr: Keras and TensorFlow track what is assigned.
         vars(self).update(_listed=listed, _positions={}, _axes={}, _used_up=False)
+        vars(self).update(max_norm=limits, _limits={})
 
     @property
     def sums_duplicates(self) -> bool:
@@ -160,9 +162,12 @@ class VariableClippingOptimizer(Wrapper):
             for variable in models:
                 if key_of(variable) in found and has_master(self, variable):
                     raise clips_outside(name_of(variable))
-            pairs = zip(variables, map(key_of, models), strict=True)
+            pairs = list(zip(variables, map(key_of, models), strict=True))
             axes = {key_of(v): found[model] for v, model in pairs if model in found}
             vars(self)["_axes"] = axes
+            limits = by_variable(self.max_norm, listed, models, positions)
+            norms = {key_of(v): limits.get(model) for v, model in pairs}
+            vars(self)["_limits"] = {key: norms[key] for key in axes}
         super().build(variables)
 
     def apply_gradients(
@@ -197,20 +202,25 @@ class VariableClippingOptimizer(Wrapper):
             tf.cond(due, clip, lambda: None)
         else:
             clip()
-        self.last_step = None
         if tf.executing_eagerly():
             self.last_step = self._report(gradients, variables, clipped)
+
+    def shown(self) -> dict[str, Any]:
+        """Return the arguments that a repr shows."""
+        listed = {name_of(key): list(axes) for key, axes in self._listed}
+        return {"vars_to_clip_dims": listed, "max_norm": self.max_norm}
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor; variables go by their paths.
 
         ``positions``, path -> place, decides where Keras loads several of one path.
         """
+        numbered = isinstance(self.max_norm, float)
         return {
             **super().get_config(),
             "vars_to_clip_dims": by_path(self._listed),
             "positions": self._known_positions(),
-            "max_norm": self.max_norm,
+            "max_norm": self.max_norm if numbered else dict(self.max_norm),
             "name": self.name,
             "strict": self.strict,
         }
@@ -266,9 +276,10 @@ class VariableClippingOptimizer(Wrapper):
             warnings.warn(message, stacklevel=4)
             indices = None
         rows = value.read_value() if indices is None else value.sparse_read(indices)
-        clipped, too_large = clip_rows(rows, axes, self.max_norm)
+        max_norm = self._limits[key_of(variable)]
+        clipped, too_large = clip_rows(rows, axes, max_norm)
         if self.strict:
-            subtract_rows(value, indices, excess(rows, axes, self.max_norm))
+            subtract_rows(value, indices, excess(rows, axes, max_norm))
         else:
             write_rows(value, indices, clipped)
         return Clipped(indices, too_large)
@@ -302,12 +313,8 @@ def has_master(optimizer: Any, variable: Any) -> bool:
 
 def clipping_layers(optimizer: Any) -> list[VariableClippingOptimizer]:
     """Return the row clippings in a stack, the outermost first."""
-    found = []
-    while isinstance(optimizer, Wrapper):
-        if isinstance(optimizer, VariableClippingOptimizer):
-            found.append(optimizer)
-        optimizer = optimizer.inner_optimizer
-    return found
+    kind = VariableClippingOptimizer
+    return [layer for layer in layers_of(optimizer) if isinstance(layer, kind)]
 
 
 @contextlib.contextmanager

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from lockstep.interface import GATE_OP, StepReport
+from lockstep.interface import GATE_OP, NO_EAGER_STEP, NO_GRADIENTS, StepReport
 from lockstep.keras3.gradients import (
     Gradient,
     check_gradients,
@@ -20,10 +21,10 @@ from lockstep.keras3.gradients import (
 )
 from lockstep.keras3.replicas import together
 from lockstep.keras3.slots import Slots, base_of, build_observed
-from lockstep.keras3.train_v1 import StateList, TrainV1, require_all
+from lockstep.keras3.train_v1 import StateList, TrainV1, require_all, shown_optimizer
 from lockstep.spec import keras_host as words
 
-__all__ = ["Wrapper", "refuse_scale"]
+__all__ = ["Wrapper", "layers_of", "refuse_scale"]
 
 
 def _live(name: str) -> property:
@@ -80,6 +81,12 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
     gradient_accumulation_steps = _live("gradient_accumulation_steps")
     learning_rate = _live("learning_rate")
 
+    last_step: StepReport = NO_EAGER_STEP
+    """What the last eager step did."""
+
+    report_class: type[StepReport] = StepReport
+    """The class of ``last_step``."""
+
     _stand_for: Mapping[Any, Any] = MappingProxyType({})
     """Key of a master -> the model's variable, if a wrapper around this made any."""
 
@@ -109,11 +116,30 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         vars(self)["_variables"] = kept
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Keep a report as it is: Keras makes tuples anew, without their attributes."""
+        """Keep a report as it is: Keras makes tuples anew, without their attributes.
+
+        Keras' own loss scaling sets ``loss_scale_factor`` of what it is put around to
+        None; one of this package inside has no effect then, which is warned of. Not
+        refused, since ``load_model`` puts one around whatever ``compile`` was told.
+        """
+        shadows = name == "loss_scale_factor" and value is None
+        if shadows and "inner_optimizer" in vars(self):
+            if any(map(is_scale, layers_of(self))):
+                warnings.warn(words.scale_shadowed(type(self).__name__), stacklevel=4)
         if isinstance(value, StepReport):
             vars(self)[name] = value
         else:
             super().__setattr__(name, value)
+
+    def __repr__(self) -> str:
+        own = [f"{name}={value!r}" for name, value in self.shown().items()]
+        parts = [shown_optimizer(self.inner_optimizer), *own]
+        parts += ["strict=True"] * self.strict
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def shown(self) -> Mapping[str, Any]:
+        """Return the arguments that a repr shows, beside the wrapped optimizer."""
+        return {}
 
     @property
     def base_optimizer(self) -> keras.optimizers.Optimizer:
@@ -191,7 +217,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         given = trainable_variables
         given = self._trainable_variables if given is None else given
         variables = [require_variable(variable, owner) for variable in given]
-        gradients = check_gradients(gradients, variables, owner)
+        gradients = check_gradients(gradients, variables, owner, self.takes_wide)
         names = [name_of(variable) for variable in variables]
 
         def step(gradients: list[Gradient]) -> None:
@@ -200,8 +226,21 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
                     raise words.unknown_variable(owner, name)
             self.update(self.prepared(gradients, variables), variables)
 
+        self.forget_report()
         build = self.builds(variables)
         together(owner, build, step, gradients, variables)
+
+    def forget_report(self) -> None:
+        """Let no report be that of an earlier step, here and inside."""
+        told = NO_GRADIENTS if tf.executing_eagerly() else NO_EAGER_STEP
+        for layer in layers_of(self):
+            layer.last_step = layer.report_class(*told)
+
+    @property
+    def takes_wide(self) -> bool:
+        """Whether float32 gradients, unscaled by hand, fit half-precision variables."""
+        inner = self.inner_optimizer
+        return isinstance(inner, Wrapper) and inner.takes_wide
 
     def prepared(
         self, gradients: list[Gradient], variables: list[Any]
@@ -221,6 +260,18 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
     def scale_loss(self, loss: Any) -> Any:
         """Scale the loss if something inside does so; ``fit`` calls it."""
         return self.inner_optimizer.scale_loss(loss)
+
+    def unscale_gradients(self, gradients: Iterable[Gradient]) -> list[Gradient]:
+        """Return the gradients of a scaled loss divided by the scale.
+
+        ``apply_gradients`` takes them as they are. Half precision comes back as
+        float32; None stays None, and rows stay rows. Where nothing inside scales they
+        are returned as they are.
+        """
+        inner = self.inner_optimizer
+        if isinstance(inner, Wrapper):
+            return inner.unscale_gradients(gradients)
+        return list(gradients)
 
     def compute_gradients(
         self,
@@ -292,10 +343,21 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         return cls(inner, **arguments)
 
 
+def layers_of(optimizer: Any) -> Iterator[Wrapper]:
+    """Yield the wrappers of a stack, the outermost first."""
+    while isinstance(optimizer, Wrapper):
+        yield optimizer
+        optimizer = optimizer.inner_optimizer
+
+
+def is_scale(optimizer: Any) -> bool:
+    """Say whether Keras takes this for a loss scaling."""
+    return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+
+
 def refuse_scale(
     optimizer: keras.optimizers.Optimizer, owner: str, remedy: str = ""
 ) -> None:
     """Raise for Keras' own loss scaling, which has to be the outermost wrapper."""
-    scales = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-    if scales and not isinstance(optimizer, Wrapper):
+    if is_scale(optimizer) and not isinstance(optimizer, Wrapper):
         raise words.scale_inside(owner, type(optimizer).__name__, remedy)

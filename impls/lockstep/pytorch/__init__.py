@@ -7,6 +7,11 @@ rate schedulers and ``GradScaler`` work as with any other optimizer; the methods
 same names with the originals' exact behaviour.
 """
 
+from lockstep.registry import installed, missing_framework
+
+if not installed("pytorch"):
+    raise missing_framework("pytorch")
+
 from lockstep.pytorch import lr_policies
 from lockstep.pytorch.agn import AGNOptimizer
 from lockstep.pytorch.automatic_scaler import AutomaticLossScaler

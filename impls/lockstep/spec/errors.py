@@ -7,7 +7,8 @@ Each class derives from the built-in exception that the original raised, so that
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 __all__ = [
@@ -178,7 +179,7 @@ class AbsentAccumulatedError(LockstepError, AttributeError):
     """Strict: an absent gradient that the original fails to add up."""
 
 
-class MissingFrameworkError(LockstepError, ImportError):
+class MissingFrameworkError(LockstepError, ModuleNotFoundError):
     """A backend was asked for whose framework is not installed."""
 
 
@@ -207,10 +208,19 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return by_folded[matches[0]] if matches else None
 
 
-def unknown_name(kind: str, name: object, known: Iterable[str]) -> UnknownNameError:
-    """Build the error for an unknown name, with the nearest known one."""
+def unknown_name(
+    kind: str,
+    name: object,
+    known: Iterable[str],
+    others: Mapping[str, str] = MappingProxyType({}),
+) -> UnknownNameError:
+    """Build the error for an unknown name, with the nearest known one.
+
+    ``others``: names that are often given instead -> the known ones.
+    """
     names = sorted(set(known))
-    close = nearest(str(name), names)
+    close = nearest(str(name), [*names, *others])
+    close = close and others.get(close, close)
     remedy = f"did you mean {close!r}?" if close else "choose one of them"
     text = sentence(kind, f"one of {', '.join(names)}", repr(name), remedy)
     return UnknownNameError(text.removesuffix(".") if close else text)

@@ -30,6 +30,7 @@ __all__ = [
     "other_backend",
     "replicas_apart",
     "scale_inside",
+    "scale_shadowed",
     "tf_slot_name",
     "unknown_variable",
     "wrong_count",
@@ -156,6 +157,20 @@ def scale_inside(owner: str, got: str, remedy: str = "") -> UnsupportedError:
     expected = "an optimizer whose loss Keras does not scale"
     remedy = remedy or f"put it outside: LossScaleOptimizer({owner}(optimizer))"
     return UnsupportedError(sentence(owner, expected, got, remedy))
+
+
+def scale_shadowed(owner: str) -> str:
+    """Return the warning of Keras' loss scaling around a loss scale, which it replaces.
+
+    Under ``mixed_float16`` ``compile`` puts one around an optimizer that is none.
+    """
+    expected = "no loss scaling of Keras around a wrapper that scales"
+    remedy = (
+        "pass auto_scale_loss=False to compile, or let the wrapper that scales be the "
+        "outermost one"
+    )
+    got = "a LossScaleOptimizer, with which it has no effect"
+    return sentence(owner, expected, got, remedy)
 
 
 def zero_rate(owner: str) -> OutOfRangeError:

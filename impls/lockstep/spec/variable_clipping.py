@@ -22,6 +22,7 @@ from lockstep.spec.ranges import is_positive, number_of, require
 __all__ = [
     "MARGINS",
     "check_max_norm",
+    "check_max_norms",
     "check_name",
     "check_norm_kind",
     "listed_axes",
@@ -88,6 +89,19 @@ def check_max_norm(max_norm: Any) -> None:
     fine = is_positive(number_of(max_norm))
     remedy = "give the largest norm that a row may keep"
     require(WRAPPER, "max_norm", max_norm, fine, "a finite number > 0", remedy)
+
+
+def check_max_norms(norms: Mapping[str, Any], listed: Sequence[str]) -> None:
+    """Raise unless there is a finite norm > 0 for each name that is listed."""
+    for name in [*norms, *listed]:
+        if (name in norms) != (name in listed):
+            expected = "one norm for each key of vars_to_clip_dims"
+            got = f"{'none' if name in listed else 'one'} for {name!r}"
+            remedy = "give both mappings the same keys"
+            text = sentence(f"{WRAPPER}: max_norm", expected, got, remedy)
+            raise UnknownNameError(text)
+    for norm in norms.values():
+        check_max_norm(norm)
 
 
 def check_name(name: Any) -> None:

@@ -53,9 +53,47 @@ def test_every_backend_exports_the_same_names(name: str, strict: bool) -> None:
         assert module._clip_gradients_by_norm is module.clip_gradients_by_norm
 
 
-def test_an_unknown_backend_is_answered_with_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match="did you mean 'pytorch'"):
-        registry.load("pytroch")
+MEANT = {
+    "pytroch": "pytorch",
+    "torch": "pytorch",
+    "tensorflow": "tf",
+    "TensorFlow2": "tf",
+    "keras": "keras3",
+    "numpy": "reference",
+}
+
+
+@pytest.mark.parametrize("name", MEANT)
+def test_an_unknown_backend_is_answered_with_the_nearest(name: str) -> None:
+    with pytest.raises(UnknownNameError, match=f"did you mean '{MEANT[name]}'"):
+        registry.load(name)
+
+
+ABSENT = """
+import sys
+sys.path[:0] = {path}
+sys.modules.update(dict.fromkeys({packages}))
+try:
+    import lockstep.{name}
+except ModuleNotFoundError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("name", ["tf", "keras3", "pytorch"])
+def test_importing_without_the_framework_is_one_sentence(name: str) -> None:
+    backend = registry.find(name)
+    path = [str(SOURCES.parent), *sys.path]
+    code = ABSENT.format(path=path, packages=backend.packages, name=name)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == (
+        f"MissingFrameworkError lockstep.{name}: expected "
+        f"{' and '.join(backend.packages)} to be installed, got no "
+        f"{' and no '.join(backend.packages)}; run pip install "
+        f"'lockstep-optimizers[{backend.extra}]'.\n"
+    )
 
 
 def test_a_missing_framework_is_one_sentence_with_the_remedy(

@@ -5,6 +5,11 @@ variable) pairs. The optimizers are TensorFlow's own, but for AdamW, which Tenso
 left behind, Ftrl, which fails there at a rate of 0, and OpenSeq2Seq's NovoGrad.
 """
 
+from lockstep.registry import installed, missing_framework
+
+if not installed("tf"):
+    raise missing_framework("tf")
+
 import tensorflow as tf
 
 from lockstep.spec.summaries import OPTIMIZER_SUMMARIES

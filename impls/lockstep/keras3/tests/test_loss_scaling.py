@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 
 import lockstep
+from lockstep.interface import NO_EAGER_STEP
 from lockstep.keras3 import (
     DynamicLossScale,
     MixedPrecisionLossScaleOptimizer,
@@ -130,7 +131,7 @@ def test_fit_leaves_an_overflowing_batch_out(jit: bool) -> None:
     fit(model, BAD)
     # Finite, overflow, finite: the scale is halved once, two steps are counted.
     assert float(optimizer.loss_scale) == 32
-    assert int(optimizer.iterations) == 2 and optimizer.last_step is None
+    assert int(optimizer.iterations) == 2 and optimizer.last_step == NO_EAGER_STEP
     kept = [*range(4), *range(8, 12)]
     without = model_with(momentum(), jit_compile=jit)
     without.fit(X[kept], Y[kept], batch_size=4, shuffle=False, verbose=0)

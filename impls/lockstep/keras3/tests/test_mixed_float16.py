@@ -68,6 +68,8 @@ OUTERMOST: dict[str, Callable[[Any], Any]] = {
 }
 
 
+# Keras' scaling takes the place of ours.
+@pytest.mark.filterwarnings("ignore:.*expected no loss scaling of Keras:UserWarning")
 @pytest.mark.parametrize("around", OUTERMOST)
 @pytest.mark.parametrize("outside", [False, True], ids=["compile adds", "by hand"])
 def test_under_mixed_float16_every_stack_trains_as_the_bare_optimizer(

@@ -213,4 +213,4 @@ def test_bad_input_is_refused_before_anything_changes() -> None:
     with pytest.raises(errors.UnsupportedError, match="MixedPrecisionOptimizerWrapper"):
         masters_of().master(w)
     with pytest.raises(TypeError, match="float16"):
-        masters_of().apply([ONE], [w])
+        masters_of().apply([tf.cast(ONE, tf.float64)], [w])
