@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,27 +24,32 @@ __all__ = [
     "step_divided",
 ]
 
+Groups = Sequence[Mapping[str, Any]]
 
-def is_fused(optimizer: Optimizer) -> bool:
-    """Say whether ``step`` reads ``grad_scale`` and ``found_inf``.
 
-    A copy of one of torch's optimizers has forgotten it, but its groups know. A group
-    that was loaded may say no.
+def is_fused(optimizer: Optimizer, groups: Groups | None = None) -> bool:
+    """Whether ``step`` reads ``grad_scale`` and ``found_inf``, with these groups.
+
+    A copy of one of torch's optimizers has forgotten it, but its groups know. None:
+    those of the optimizer.
     """
     own = type(optimizer).__module__.startswith("torch.optim.")
     able = getattr(optimizer, "_step_supports_amp_scaling", own and None)
-    groups = optimizer.param_groups
+    groups = optimizer.param_groups if groups is None else groups
     return able is not False and all(group.get("fused", able) for group in groups)
 
 
-def require_fused(owner: str, optimizer: Optimizer) -> None:
+def require_fused(
+    owner: str, optimizer: Optimizer, groups: Groups | None = None
+) -> None:
     """Raise unless ``optimizer`` can skip a step without asking the device.
 
     Dampened momentum cannot: the first step that counts would have to be known.
     """
-    if not is_fused(optimizer):
+    groups = optimizer.param_groups if groups is None else groups
+    if not is_fused(optimizer, groups):
         raise words.not_fused(owner, type(optimizer).__name__)
-    for group in optimizer.param_groups:
+    for group in groups:
         if group.get("momentum") and group.get("dampening"):
             raise words.dampened(owner, group["dampening"])
 

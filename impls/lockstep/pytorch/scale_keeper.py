@@ -21,6 +21,7 @@ from lockstep.pytorch.foreign_state import (
     check_form,
     check_scale,
 )
+from lockstep.pytorch.fused import require_fused
 from lockstep.pytorch.gradients import Pairs, listed, named_parameters
 from lockstep.pytorch.loss_scale import SCALE, LossScale
 from lockstep.pytorch.scaled_report import ScaledStep
@@ -94,7 +95,10 @@ class ScaleKeeper(UnscalingWrapper):
                 group.setdefault(key, scale.numbers.get(key, 0))
             group.setdefault(LAYOUT, layouts.LAYOUT)
             scale.live_in(group)
-        self._settle((*scale.keys, *COUNTS), group)
+            self._convert((*scale.keys, *COUNTS), group)
+        skips, device = group[IN_A_ROW], self._device() if self.capturable else None
+        if (skips.device if isinstance(skips, Tensor) else None) != device:
+            self._convert((*scale.keys, *COUNTS), group)
         return scale
 
     @property
@@ -107,12 +111,10 @@ class ScaleKeeper(UnscalingWrapper):
         """How many were skipped since the last one that was not."""
         return int(self.scale_object.numbers[IN_A_ROW])
 
-    def _settle(self, keys: tuple[str, ...], group: dict[str, Any]) -> None:
-        """Turn the numbers into plain ones, or tensors, if they are not yet."""
+    def _convert(self, keys: tuple[str, ...], group: dict[str, Any]) -> None:
+        """Turn the numbers into plain ones, or into tensors on the device."""
         device = self._device() if self.capturable else None
-        skips = group[IN_A_ROW]
-        if (skips.device if isinstance(skips, Tensor) else None) != device:
-            group.update({key: number_on(device, group[key]) for key in keys})
+        group.update({key: number_on(device, group[key]) for key in keys})
 
     def _device(self) -> torch.device:
         """Return the device of the first parameter of any group."""
@@ -200,7 +202,6 @@ class ScaleKeeper(UnscalingWrapper):
         ``global_step`` stands still at a skipped step; with ``capturable`` it must be
         on the device of the parameters.
         """
-        self._forget_unscaled()
         self._borrowed = True
         try:
             super().apply_gradients(grads_and_vars, global_step, name)
@@ -295,6 +296,10 @@ class ScaleKeeper(UnscalingWrapper):
             for key in (*COUNTS, OLD_COUNT):
                 layouts.check_count(self.owner, key, numbers.get(key, 0))
         super()._check_saved(state_dict)
+        if self.capturable:
+            # torch takes a missing switch for one that is off.
+            groups = [{"fused": None, **g} for g in state_dict["param_groups"]]
+            require_fused(self.owner, self.inner_optimizer, groups)
 
     def variables(self) -> list[Tensor]:
         """Return the wrapped optimizer's state, then the numbers of a moving scale."""

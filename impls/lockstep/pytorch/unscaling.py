@@ -179,8 +179,8 @@ class UnscalingWrapper(OptimizerWrapper):
         flush: bool,
     ) -> Unscaled:
         """Divide the gradients of parameters; ``pieces``: the same gradients."""
-        if self.capturable and seen:
-            held = torch.as_tensor(held, dtype=torch.float32, device=seen[0].device)
+        if self.capturable and seen and not isinstance(held, Tensor):
+            held = torch.full((), held, device=seen[0].device)
         shrinks = self.scale_object.may_be_below_one()
         return unscale_by_hand(seen, pieces, held, shrinks, flush)
 

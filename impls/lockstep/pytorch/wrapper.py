@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -121,6 +121,21 @@ class OptimizerWrapper(TrainV1, Optimizer):
         """Raise for parameters of which each rank has but a part."""
         for group in self.param_groups:
             refuse_sharded(type(self).__name__, group["params"])
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
+        global_step: Tensor | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Take one ``step()`` with these gradients: see the base class."""
+        self._forget_unscaled()
+        super().apply_gradients(grads_and_vars, global_step, name)
+
+    def _forget_unscaled(self) -> None:
+        """Let gradients that were unscaled by hand, at any depth, be no longer."""
+        if isinstance(self.inner_optimizer, OptimizerWrapper):
+            self.inner_optimizer._forget_unscaled()
 
     def step_inner(self) -> None:
         """Let the wrapped optimizer take its step."""

@@ -178,8 +178,8 @@ def not_a_number(owner: str, key: str, value: object) -> OutOfRangeError:
 
 
 def check_count(owner: str, key: str, value: Any) -> None:
-    """Raise unless a saved count is an integer >= 0."""
+    """Raise unless a saved count is an integer >= 0, of 64 bits."""
     whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not (whole and value >= 0):
+    if not (whole and 0 <= value < 2**63):
         wanted = f"a saved {key} that is an integer >= 0"
         raise OutOfRangeError(sentence(owner, wanted, f"{value!r:.40}", RELOAD))

@@ -85,7 +85,19 @@ BASES = [
     "Ftrl",
     "NovoGrad",
 ]
+CAPTURABLE = {
+    "masters capturable": (lambda opt: masters(opt, capturable=True),),
+    "scaled capturable": (lambda opt: scaled(opt, capturable=True),),
+}
 CASES = [(stack, base) for stack in STACKS for base in BASES]
+CASES += [(stack, base) for stack in CAPTURABLE for base in ("Adam fused", "SGD fused")]
+
+
+MAKE = ALL | {
+    "SGD fused": lambda params: torch.optim.SGD(
+        params, lr=0.1, momentum=0.9, fused=True
+    ),
+}
 
 
 def junk() -> list[Any]:
@@ -128,8 +140,8 @@ def mutate(state: dict[str, Any], draw: random.Random) -> str:
 def started(stack: str, base: str):
     has_masters = "masters" in stack
     model = mixed() if has_masters else TwoHeads()
-    optimizer = ALL[base](model.named_parameters())
-    for wrap in reversed(STACKS[stack]):
+    optimizer = MAKE[base](model.named_parameters())
+    for wrap in reversed((STACKS | CAPTURABLE)[stack]):
         optimizer = wrap(optimizer)
     for inputs in batches(3):
         advance(model, optimizer, inputs)
@@ -191,3 +203,68 @@ def test_a_mutated_state_is_refused_with_nothing_changed_or_works(stack, base):
         model, optimizer = started(stack, base)
     # Not every mistake is one: but a good part of them must be noticed.
     assert refused >= MUTANTS // 4
+
+
+def assert_refuses(stack: str, base: str, change, sentence: str) -> None:
+    model, optimizer = started(stack, base)
+    state, before = copy.deepcopy(optimizer.state_dict()), everything(model, optimizer)
+    change(state)
+    with pytest.raises(ValueError, match=sentence):
+        optimizer.load_state_dict(state)
+    assert equal(everything(model, optimizer), before)
+    advance(model, optimizer, next(batches(1)))
+    assert optimizer.last_step.applied
+
+
+NUMBERS = [
+    ("TF1 Adam", "loss_scale_good_steps", None, "an integer >= 0, got None"),
+    ("TF1 Adam", "loss_scale_good_steps", -1, "an integer >= 0, got -1"),
+    ("TF1 Adam", "loss_scale_skips", {}, "an integer >= 0, got {}"),
+    ("TF1 Adam", "skipped_steps", 0.5, "an integer >= 0, got 0.5"),
+    ("TF1 Adam", "loss_scale", None, "a finite number, got None"),
+    ("TF1 Adam", "beta2", float("inf"), r"beta2: expected a number in \[0, 1\), got"),
+    ("TF1 AdamW", "weight_decay", "x", "weight_decay: expected"),
+    ("TF1 Adam", "beta1_power", 2.0, r"beta1_power in \[0, 1\], got 2.0"),
+    ("Adam", "lr", -5.0, "that Adam can use, got some with which it fails .*-5.0"),
+    ("AdamW", "betas", (0.9, 1.5), "that AdamW can use, got some .*1.5"),
+    ("AdamW", "eps", None, "that AdamW can use"),
+    ("SGD momentum", "dampening", [], "that SGD can use"),
+]
+
+
+@pytest.mark.parametrize(("base", "key", "value", "sentence"), NUMBERS)
+def test_numbers_that_a_constructor_refuses_are_refused(base, key, value, sentence):
+    def change(state):
+        state["param_groups"][0][key] = value
+
+    assert_refuses("scaled multitask", base, change, sentence)
+
+
+@pytest.mark.parametrize("stack", ["agn", "multitask", "scaled"])
+@pytest.mark.parametrize(
+    ("base", "left"), [("TF1 Adam", []), ("Adam", ["step"]), ("AdamW", ["exp_avg"])]
+)
+def test_an_entry_without_its_slots_is_refused(stack, base, left):
+    def change(state):
+        own = {k: v for k, v in state["state"][1].items() if k.startswith("agn/")}
+        kept = {k: v for k, v in state["state"][1].items() if k in left}
+        state["state"][1] = own | kept if left else {}
+
+    assert_refuses(stack, base, change, "the saved slots|'agn/accumulator'")
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_names_of_another_length_are_refused(stack):
+    def change(state):
+        state["param_groups"][0]["param_names"].pop()
+
+    assert_refuses(stack, "Adam", change, "6 names in 'param_names', got 5")
+
+
+@pytest.mark.parametrize("stack", CAPTURABLE)
+def test_capturable_refuses_the_state_of_an_optimizer_that_is_not_fused(stack):
+    def change(state):
+        state["param_groups"][0]["fused"] = None
+
+    sentence = "a fused optimizer for capturable=True, got Adam that is not"
+    assert_refuses(stack, "Adam fused", change, sentence)

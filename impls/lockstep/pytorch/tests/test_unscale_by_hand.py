@@ -15,6 +15,7 @@ from lockstep.pytorch import (
     MixedPrecisionLossScaleOptimizer,
     MixedPrecisionOptimizerWrapper,
     MultitaskOptimizerWrapper,
+    VariableClippingOptimizer,
     mp_regularizer_wrapper,
     strict,
 )
@@ -137,6 +138,10 @@ def halves(model, optimizer):
     return [p for p in model.parameters() if p.dtype != torch.float32]
 
 
+def halves_of(optimizer):
+    return optimizer.copies.masters.values()
+
+
 @kinds
 @modes
 @pytest.mark.parametrize("value", [math.inf, math.nan])
@@ -234,13 +239,17 @@ def test_masters_in_float32_may_be_clipped_as_the_models_own():
     assert optimizer.last_step.applied
 
 
-def test_apply_gradients_after_it_has_nothing_to_do_with_it():
+@pytest.mark.parametrize("outside", [False, True])
+def test_apply_gradients_after_it_has_nothing_to_do_with_it(outside):
     model, optimizer = started("masters")
+    if outside:
+        optimizer = VariableClippingOptimizer(optimizer, {}, 1.0)
     weight = model.body.weight
     backward(model, optimizer)
     optimizer.unscale_()
-    optimizer.apply_gradients([(torch.ones_like(weight), weight)])
-    assert optimizer.master(weight).grad is None
+    master = optimizer.master(weight)
+    optimizer.apply_gradients([(torch.ones_like(master), master)])
+    assert all(p.grad is None for p in halves_of(optimizer))
     optimizer.zero_grad()
     backward(model, optimizer)
     optimizer.unscale_()
