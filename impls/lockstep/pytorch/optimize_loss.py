@@ -52,10 +52,10 @@ OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
 
 
 def optimize_loss(
-    loss: Callable[..., Tensor],
+    loss: Callable[..., Tensor | tuple[Any, ...]],
     optimizer: str | Callable[..., Optimizer] | Optimizer,
     optimizer_params: Mapping[str, Any] | None,
-    learning_rate_decay_fn: Callable[[Tensor], Any],
+    learning_rate_decay_fn: Callable[[Tensor], Any] | float,
     var_list: Iterable[Tensor | tuple[str, Tensor]] | None = None,
     dtype: Any = torch.float32,
     clip_gradients: float | None = None,
@@ -80,7 +80,8 @@ def optimize_loss(
 
     Args:
         loss: a function that computes the loss, a 0-d tensor; it is given the arguments
-            of each call.
+            of each call. If it returns a tuple that begins with the loss, so does the
+            step; the tensors besides are detached.
         optimizer: a name of ``OPTIMIZER_CLS_NAMES``; or a class, or a function that
             makes an optimizer: called with a list of the parameters, tensors,
             ``learning_rate=`` (``lr=`` if that is what it takes) and
@@ -90,7 +91,8 @@ def optimize_loss(
         optimizer_params: the optimizer's arguments by name. "AdamW" by name decays by
             rate x ``weight_decay``.
         learning_rate_decay_fn: steps applied so far (0-d int64 tensor) -> rate; see
-            ``lr_policies``. It is called at each step; ``lr`` in the groups is set.
+            ``lr_policies``. It is called at each step; ``lr`` in the groups is set. A
+            number is a rate that never changes.
         var_list: the parameters to train, with their names or without. None: those of
             ``model`` that require a gradient now, or of an optimizer that is made
             already. What is frozen now and trained later has to be among them.
@@ -168,7 +170,8 @@ def optimize_loss(
     names = check_summaries(summaries, words.OWNER)
     if not callable(loss):
         raise words.loss_not_callable(loss)
-    step = TrainingStep(settings, loss, learning_rate_decay_fn)
+    rate = border.rate_function(learning_rate_decay_fn, strict)
+    step = TrainingStep(settings, loss, rate)
     step.summaries, step.skip_update_ph = names, skip_update_ph
     step.model, step.reduction = model, reduction
     if settings.makes_scaler:

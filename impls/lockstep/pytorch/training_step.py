@@ -17,6 +17,7 @@ from lockstep.pytorch.gradients import Pairs
 from lockstep.pytorch.lr_scheduler import write
 from lockstep.pytorch.post_process import post_process_gradients
 from lockstep.pytorch.reduction import reduce_gradients
+from lockstep.pytorch.stack import base_of
 from lockstep.pytorch.step_state import check_saved
 from lockstep.pytorch.summaries import TensorBoardRecorder
 from lockstep.spec import optimize_loss as words
@@ -30,10 +31,11 @@ __all__ = ["TrainingStep"]
 class TrainingStep:
     """What ``optimize_loss`` returns: a call computes the gradients and takes a step.
 
-    ``step(*inputs)`` hands its arguments to the loss and returns its value. With
-    ``iter_size`` > 1 a call adds its share, and each ``iter_size``-th one updates;
-    ``skip_update``, in the call or at construction, decides instead. No ``.grad`` is
-    read or written, so there is nothing to clear.
+    ``step(*inputs)`` hands its arguments to the loss and returns its value, or the
+    tuple that it returned, the loss first. With ``iter_size`` > 1 a call adds its
+    share, and each ``iter_size``-th one updates; ``skip_update``, in the call or at
+    construction, decides instead. No ``.grad`` is read or written, so there is nothing
+    to clear.
 
     In a ``copy.deepcopy`` a loss that is a function still computes with the original's
     parameters: set ``loss`` of the copy. That of a method of the model is copied.
@@ -74,12 +76,22 @@ class TrainingStep:
         self.micro_step = 0
         self._absent: list[str] | None = None
 
+    def __repr__(self) -> str:
+        """Show the optimizer, the steps so far, the rate and the stages."""
+        return words.shown(
+            base_of(self.optimizer),
+            len(self.parameters),
+            int(self.global_step),
+            self.learning_rate,
+            self.pipeline,
+        )
+
     @cached_property
     def pipeline(self) -> tuple[str, ...]:
         """The stages that a gradient goes through here, in their order."""
         return self.settings.pipeline(self.optimizer)
 
-    def __call__(self, *inputs: Any, skip_update: Any = None) -> Tensor:
+    def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
         """Compute the loss and take a step, or add a micro-batch.
 
         Args:
@@ -88,7 +100,8 @@ class TrainingStep:
                 ``iter_size`` > 1 it has no effect.
 
         Returns:
-            The loss before the update, detached.
+            The loss before the update, detached; in a tuple with what the loss function
+            returned besides.
         """
         self.learning_rate = self.next_rate()
         value, pairs = self.differentiate(inputs)
@@ -109,16 +122,23 @@ class TrainingStep:
             words.check_rate(rate)
         return rate
 
-    def differentiate(self, inputs: Sequence[Any]) -> tuple[Tensor, Pairs]:
-        """Return the loss, and unscaled gradients with what is updated by them."""
-        values: list[Tensor] = []
+    def differentiate(self, inputs: Sequence[Any]) -> tuple[Any, Pairs]:
+        """Return the answer, and unscaled gradients with what is updated by them."""
+        answers: list[Any] = []
 
-        def loss() -> Tensor:
-            values.append(self.loss(*inputs))
-            return values[-1]
+        def loss() -> Any:
+            answer = self.loss(*inputs)
+            if self.settings.strict:
+                answers[:] = answer, None
+            else:
+                answers[:] = words.loss_and_extras(answer)
+            return answers[0]
 
         pairs = self.optimizer.compute_gradients(loss, self.parameters)
-        return values[-1].detach(), pairs
+        value, extras = answers
+        if extras is not None:
+            extras = tuple(e.detach() if isinstance(e, Tensor) else e for e in extras)
+        return words.joined(value.detach(), extras), pairs
 
     def accumulate(self, pairs: Pairs) -> Pairs:
         """Return the sums with a micro-batch, paired as its gradients were.

@@ -22,8 +22,6 @@ from lockstep.spec.mixed_precision import clips_outside
 
 __all__ = ["VariableClippingOptimizer", "list_nothing"]
 
-Axes = tuple[int, ...]
-
 
 class Clipped(NamedTuple):
     """What was clipped of one parameter: kept until ``last_step`` is asked for."""
@@ -51,7 +49,8 @@ class VariableClippingOptimizer(OptimizerWrapper):
             taken; [1] are the rows of a matrix, [] the elements. If ``opt`` was given
             ``named_parameters``, names can stand for parameters. A parameter that is
             not listed is never clipped.
-        max_norm: the largest norm that is left as it is, > 0 and finite.
+        max_norm: the largest norm that is left as it is, > 0 and finite; or a mapping
+            from the keys of ``vars_to_clip_dims`` to such norms.
         use_locking: without effect.
         colocate_clip_ops_with_vars: without effect.
         name: the name that ``get_name`` returns.
@@ -95,7 +94,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         self,
         opt: Optimizer,
         vars_to_clip_dims: Mapping[Tensor | str, Iterable[int]],
-        max_norm: float,
+        max_norm: float | Mapping[Tensor | str, float],
         use_locking: bool = False,
         colocate_clip_ops_with_vars: bool = False,
         name: str = "VariableClipping",
@@ -106,7 +105,9 @@ class VariableClippingOptimizer(OptimizerWrapper):
         words.check_name(name)
         words.require_mapping(vars_to_clip_dims)
         names = named_parameters(opt)
-        listed: dict[Tensor, Axes] = {}
+        keys = {k: names.get(k, k) for k in vars_to_clip_dims}
+        limits = words.limits_of(max_norm, keys, strict)
+        listed: dict[Tensor, words.Axes] = {}
         for key, dims in vars_to_clip_dims.items():
             refuse_master(opt, key, names)
             parameter = parameter_of(key, names, strict)
@@ -115,9 +116,8 @@ class VariableClippingOptimizer(OptimizerWrapper):
             axes = words.listed_axes(names.get(parameter, "a parameter"), dims)
             if not strict:
                 axes = words.resolved_axes(names[parameter], axes, parameter.dim())
-            listed[parameter] = axes
+            listed[parameter] = words.Axes.of(axes, limits[key])
         if not strict:
-            words.check_max_norm(max_norm)
             refuse_row_clipping_around(opt)
         super().__init__(opt)
         self.vars_to_clip_dims = listed
@@ -157,7 +157,8 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
         # Quirk: docs/differences.md#row-clip-axes
         """
-        axes, max_norm = self.vars_to_clip_dims[parameter], self.max_norm
+        axes = self.vars_to_clip_dims[parameter]
+        max_norm = axes.max_norm
         if indices is not None and 0 in axes:
             name = named_parameters(self)[parameter]
             warnings.warn(words.whole_variable(name, axes), stacklevel=2)
@@ -265,7 +266,8 @@ def parameter_of(key: Any, names: Mapping[Tensor, str], strict: bool) -> Tensor:
     if len(named) > 1:
         raise words.several_variables(key, "use the parameters themselves as keys")
     if not named:
-        raise words.unknown_variable(key, names.values())
+        remedy = "make the optimizer of model.named_parameters(), which has names"
+        raise words.unknown_variable(key, names.values(), remedy)
     return named[0]
 
 

@@ -132,7 +132,8 @@ def optimize_loss(
     names = check_summaries(summaries, words.OWNER)
     if not callable(loss):
         raise words.loss_not_callable(loss)
-    step = TrainingStep(settings, loss, trained(var_list), learning_rate_decay_fn)
+    rate = border.rate_function(learning_rate_decay_fn, strict)
+    step = TrainingStep(settings, loss, trained(var_list), rate)
     step.summaries, step.skip_update_ph = names, skip_update_ph
     step.model, step.reduction = model, reduction
     if settings.makes_scaler:

@@ -67,13 +67,24 @@ class TrainingStep:
         self.reduction: Reduction | None = None
         self.accumulators: list[Gradient] = [None] * len(variables)
         self.micro_step = 0
+        self._extras: tuple[Any, ...] | None = None
+
+    def __repr__(self) -> str:
+        """Show the optimizer, the steps so far, the rate and the stages."""
+        return words.shown(
+            base_of(self.optimizer),
+            len(self.variables),
+            int(self.global_step.value),
+            self.learning_rate,
+            self.pipeline,
+        )
 
     @property
     def pipeline(self) -> tuple[str, ...]:
         """The stages that a gradient goes through here, in their order."""
         return self.settings.pipeline(self.optimizer)
 
-    def __call__(self, *inputs: Any, skip_update: Any = None) -> None:
+    def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
         """Differentiate the loss and take a step, or add a micro-batch.
 
         Args:
@@ -81,8 +92,11 @@ class TrainingStep:
             skip_update: whether to add only; None: as was said at construction.
 
         Returns:
-            None: a loss of the reference is its gradients, so it has no value.
+            None: a loss of the reference is its gradients, so it has no value. If the
+            loss function returned a tuple of a list of gradients and more: a tuple of
+            None and that.
         """
+        self._extras = None
         self.learning_rate = self.next_rate()
         loss = partial(self.gradients_of, inputs)
         pairs = self.optimizer.compute_gradients(loss, self.variables)
@@ -93,13 +107,16 @@ class TrainingStep:
                 self.keep(pairs)
                 size = self.settings.iter_size
                 self.last_step = words.report_accumulated(self.micro_step, size)
-                return
+                return words.joined(None, self._extras)
         self.apply(pairs)
         self.clear()
+        return words.joined(None, self._extras)
 
     def gradients_of(self, inputs: Sequence[Any]) -> list[Gradient]:
         """Return what the loss answers, if it is a gradient for each variable."""
         found = self.loss(*inputs)
+        if isinstance(found, tuple) and found and isinstance(found[0], list):
+            found, self._extras = words.loss_and_extras(found)
         count = len(self.variables)
         # The rows of an array would pass for gradients, and the keys of a dict.
         other = isinstance(found, str | Mapping | np.ndarray | Rows)

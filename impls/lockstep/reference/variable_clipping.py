@@ -35,7 +35,8 @@ class VariableClippingOptimizer(Optimizer):
         vars_to_clip_dims: Variable -> list or tuple of axes over which the norm is
             taken; [1] are the rows of a matrix. A variable that is not listed is never
             clipped.
-        max_norm: the largest norm that is left as it is, > 0 and finite.
+        max_norm: the largest norm that is left as it is, > 0 and finite; or a mapping
+            from the keys of ``vars_to_clip_dims`` to such norms.
         use_locking: without effect.
         colocate_clip_ops_with_vars: without effect.
         name: the name that ``get_name`` returns.
@@ -55,7 +56,7 @@ class VariableClippingOptimizer(Optimizer):
         self,
         opt: Optimizer,
         vars_to_clip_dims: Mapping[Variable, Iterable[int]],
-        max_norm: float,
+        max_norm: float | Mapping[Variable, float],
         use_locking: bool = False,
         colocate_clip_ops_with_vars: bool = False,
         name: str = "VariableClipping",
@@ -68,12 +69,13 @@ class VariableClippingOptimizer(Optimizer):
         for variable in vars_to_clip_dims:
             if not isinstance(variable, Variable):
                 raise words.not_a_key(variable, "reference Variables")
-        listed = {v: words.listed_axes(v.name, d) for v, d in vars_to_clip_dims.items()}
+        axes = {v: words.listed_axes(v.name, d) for v, d in vars_to_clip_dims.items()}
+        limits = words.limits_of(max_norm, {v: v.name for v in axes}, strict)
         if not strict:
-            words.check_max_norm(max_norm)
             refuse_row_clipping_around(opt)
-            for variable, axes in listed.items():
-                listed[variable] = resolved(variable, axes)
+            axes = {variable: resolved(variable, a) for variable, a in axes.items()}
+        listed = {v: words.Axes.of(a, limits[v]) for v, a in axes.items()}
+        if not strict:
             refuse_masters(opt, listed)
         self.inner_optimizer = opt
         self.vars_to_clip_dims = listed
@@ -119,15 +121,16 @@ class VariableClippingOptimizer(Optimizer):
         # Quirk: docs/differences.md#row-clip-axes
         """
         axes = self.vars_to_clip_dims[variable]
+        max_norm = axes.max_norm
         if indices is not None and 0 in axes:
             warnings.warn(words.whole_variable(variable.name, axes), stacklevel=3)
             indices = None
         rows = ... if indices is None else indices
         before = np.asarray(variable.value)[rows]
         with np.errstate(all="ignore"):
-            clipped, too_large = clip_rows(before, axes, self.max_norm)
+            clipped, too_large = clip_rows(before, axes, max_norm)
             if self.strict:
-                difference = excess(before, axes, self.max_norm)
+                difference = excess(before, axes, max_norm)
                 variable.value = subtract_rows(variable.value, indices, difference)
             else:
                 variable.value = np.array(variable.value)

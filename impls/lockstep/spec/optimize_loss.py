@@ -34,6 +34,8 @@ from lockstep.spec.training_step import (
     DecayNow,
     absent_accumulated,
     check_rate,
+    joined,
+    loss_and_extras,
     loss_not_callable,
     loss_of_others,
     not_a_count,
@@ -41,6 +43,7 @@ from lockstep.spec.training_step import (
     other_state,
     report_accumulated,
     report_applied,
+    shown,
     sparse_accumulated,
     varying,
 )
@@ -58,6 +61,8 @@ __all__ = [
     "check_rate",
     "check_stack",
     "instance",
+    "joined",
+    "loss_and_extras",
     "loss_not_callable",
     "loss_of_others",
     "no_flag",
@@ -70,6 +75,7 @@ __all__ = [
     "report_accumulated",
     "report_applied",
     "several_rates",
+    "shown",
     "sparse_accumulated",
     "varying",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from lockstep.spec.errors import (
     sentence,
 )
 from lockstep.spec.lr_policies import dtype_name
+from lockstep.spec.ranges import number_of
 from lockstep.spec.reduction import check_engine
 from lockstep.spec.training_step import OWNER
 
@@ -28,6 +30,7 @@ __all__ = [
     "listed",
     "not_a_variable",
     "other_parameters",
+    "rate_function",
     "untrainable",
     "wrapped_for_ranks",
     "wrong_answer",
@@ -39,7 +42,8 @@ def check_given(strict: bool, **given: Any) -> None:
     """Raise for an argument of another kind than it should be; strict: for none.
 
     Raises:
-        RateFunctionError: ``learning_rate_decay_fn`` cannot be called with the steps.
+        RateFunctionError: ``learning_rate_decay_fn`` is no rate, and cannot be called
+            with the steps.
         OutOfRangeError: ``skip_update_ph`` is no flag, ``optimizer_params`` or
             ``loss_scaling_params`` is no mapping, ``reduction`` is no engine, ``model``
             is a number or a text.
@@ -47,6 +51,22 @@ def check_given(strict: bool, **given: Any) -> None:
     if not strict:
         for name, value in given.items():
             CHECKS[name](name, value)
+
+
+def rate_function(given: Any, strict: bool) -> Callable[[Any], Any]:
+    """Return a function from the steps to the rate; strict: what was given.
+
+    A rate that never changes may be given as a number.
+    """
+    if strict or callable(given):
+        return given  # type: ignore[no-any-return]
+    return lambda global_step: given
+
+
+def check_rate_or_function(name: str, given: Any) -> None:
+    """Raise unless this is a number, or a function of the steps."""
+    if callable(given) or math.isnan(number_of(given)):
+        check_rate_function(name, given)
 
 
 def check_rate_function(name: str, function: Any, owner: str = OWNER) -> None:
@@ -121,7 +141,7 @@ def check_model(name: str, model: Any) -> None:
 
 
 CHECKS: Mapping[str, Callable[[str, Any], None]] = {
-    "learning_rate_decay_fn": check_rate_function,
+    "learning_rate_decay_fn": check_rate_or_function,
     "loss_scaling_params": check_mapping,
     "model": check_model,
     "optimizer_params": check_mapping,

@@ -22,6 +22,8 @@ __all__ = [
     "DecayNow",
     "absent_accumulated",
     "check_rate",
+    "joined",
+    "loss_and_extras",
     "loss_not_callable",
     "loss_of_others",
     "not_a_count",
@@ -29,6 +31,7 @@ __all__ = [
     "other_state",
     "report_accumulated",
     "report_applied",
+    "shown",
     "sparse_accumulated",
     "varying",
 ]
@@ -83,6 +86,40 @@ def loss_not_callable(got: object) -> LossNotCallableError:
     return LossNotCallableError(
         sentence(f"{OWNER}: loss", expected, f"a {type(got).__name__}", remedy)
     )
+
+
+def loss_and_extras(answer: Any) -> tuple[Any, tuple[Any, ...] | None]:
+    """Return the loss, and what a loss that returns a tuple has besides, else None."""
+    if not isinstance(answer, tuple):
+        return answer, None
+    if not answer:
+        expected, remedy = "a loss, or a tuple that begins with one", "return the loss"
+        text = sentence(f"{OWNER}: loss", expected, "an empty tuple", remedy)
+        raise UnsupportedError(text)
+    return answer[0], answer[1:]
+
+
+def joined(loss: Any, extras: tuple[Any, ...] | None) -> Any:
+    """Return what a step returns: the loss, or a tuple that begins with it."""
+    return loss if extras is None else (loss, *extras)
+
+
+def shown(
+    optimizer: Any, variables: int, step: int, rate: Any, pipeline: Sequence[str]
+) -> str:
+    """Return the repr of a step object.
+
+    Args:
+        optimizer: the innermost one.
+        variables: how many are trained.
+        step: the steps applied so far.
+        rate: that of the last call.
+        pipeline: the stages, in their order.
+    """
+    trained = f"{variables} variable" + "s" * (variables != 1)
+    now = f"step {step}, rate {float(rate):.6g}"
+    stages = " -> ".join(pipeline)
+    return f"{OWNER}({type(optimizer).__name__}, {trained}; {now}; {stages})"
 
 
 def absent_accumulated(name: str) -> AbsentAccumulatedError:

@@ -21,10 +21,12 @@ from lockstep.spec.ranges import is_positive, number_of, require
 
 __all__ = [
     "MARGINS",
+    "Axes",
     "check_max_norm",
     "check_max_norms",
     "check_name",
     "check_norm_kind",
+    "limits_of",
     "listed_axes",
     "listed_twice",
     "not_a_key",
@@ -54,6 +56,19 @@ The factor and the product are rounded in ``wide``, which is float32 for half pr
 and else the dtype itself: its machine epsilon. Half precision is rounded once more, by
 half of its own. A norm in float64 has an error, too.
 """
+
+
+class Axes(tuple[int, ...]):
+    """The axes of one variable, and the largest norm over them, ``max_norm``."""
+
+    max_norm: Any
+
+    @classmethod
+    def of(cls, axes: Iterable[int], max_norm: Any) -> Axes:
+        """Return axes with their limit."""
+        made = cls(axes)
+        made.max_norm = max_norm
+        return made
 
 
 def not_an_optimizer(opt: object, expected: str) -> NotAnOptimizerError:
@@ -102,6 +117,31 @@ def check_max_norms(norms: Mapping[str, Any], listed: Sequence[str]) -> None:
             raise UnknownNameError(text)
     for norm in norms.values():
         check_max_norm(norm)
+
+
+def limits_of(max_norm: Any, names: Mapping[Any, str], strict: bool) -> dict[Any, Any]:
+    """Return the largest norm of each key of ``vars_to_clip_dims``.
+
+    Args:
+        max_norm: one norm for all or, but under strict, a mapping from the same keys.
+        names: those of the keys.
+        strict: check nothing.
+
+    Raises:
+        OutOfRangeError: a norm out of its range.
+        UnknownNameError: a mapping with other keys.
+    """
+    if strict:
+        return dict.fromkeys(names, max_norm)
+    if not isinstance(max_norm, Mapping):
+        check_max_norm(max_norm)
+        return dict.fromkeys(names, max_norm)
+    given = {
+        names.get(key, key if isinstance(key, str) else f"a {type(key).__name__}"): norm
+        for key, norm in max_norm.items()
+    }
+    check_max_norms(given, list(names.values()))
+    return dict(max_norm)
 
 
 def check_name(name: Any) -> None:
@@ -174,14 +214,19 @@ def not_a_key(
     return AxesError(sentence(DIMS, f"{expected} as keys", type(got).__name__, remedy))
 
 
-def unknown_variable(key: str, known: Iterable[str]) -> UnknownNameError:
+def unknown_variable(
+    key: str, known: Iterable[str], remedy: str = "list what the optimizer updates"
+) -> UnknownNameError:
     """Build the error for a listed variable that the optimizer does not update.
 
-    ``key`` is its name, or some words for one without a name.
+    Args:
+        key: its name, or some words for one without a name.
+        known: the names of those that it updates.
+        remedy: what to do where none of these is like ``key``.
     """
     names = list(known)
     close = nearest(key, names)
-    remedy = f"did you mean {close!r}" if close else "list what the optimizer updates"
+    remedy = f"did you mean {close!r}" if close else remedy
     shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
     text = sentence(DIMS, f"variables among {shown}", repr(key), remedy)
     return UnknownNameError(text.removesuffix(".") + "?" if close else text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import pickle
 from copy import deepcopy
 from itertools import product
@@ -115,6 +116,16 @@ def test_a_run_goes_on_to_the_bit(dtype, way):
     assert torch.equal(w, twin)
     for got, right in zip(moments(other, twin), moments(optimizer, w), strict=True):
         assert got.dtype == right.dtype and torch.equal(got, right)
+
+
+def test_a_square_that_overflows_is_forgotten_by_the_next_step():
+    w = weight(1.0)
+    optimizer = NovoGrad([w], 0.5, beta2=0.5)
+    found = []
+    for gradient in (2.0, 1e30, 3.0, 1.0):
+        step(optimizer, w, gradient)
+        found.append(moments(optimizer, w)[1].item())
+    assert found == [4.0, math.inf, 9.0, 5.0]
 
 
 def test_a_loaded_second_moment_is_a_copy():

@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch.nn import Parameter
 
+from lockstep import reference
 from lockstep.pytorch import PolicyLR, lr_policies
+from lockstep.spec.lr_policies import find
 
 
 def optimizer(*rates: float | None, default: float = 1e-3) -> torch.optim.Optimizer:
@@ -110,9 +112,6 @@ def test_the_repr_of_a_callable_is_its_name() -> None:
 
 
 def test_the_name_that_is_proposed_for_lr_is_learning_rate() -> None:
-    from lockstep import reference
-    from lockstep.spec.lr_policies import find
-
     calls: list[Any] = [
         lambda: find("poly_decay").bind({"lr": 0.1, "decay_steps": 3}),
         lambda: reference.AdamOptimizer(lr=0.1),

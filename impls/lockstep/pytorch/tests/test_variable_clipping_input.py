@@ -94,3 +94,9 @@ def test_bad_pairs_change_nothing():
             optimizer.apply_gradients(pairs)
     assert parameter.tolist() == [[3.0, 4.0]]
     assert optimizer.last_step == NO_STEP
+
+
+def test_a_name_where_nothing_has_one_proposes_named_parameters() -> None:
+    sgd = torch.optim.SGD([Parameter(torch.ones(2, 2))], lr=0.1)
+    with pytest.raises(ValueError, match=r"make the optimizer of model\.named_param"):
+        VariableClippingOptimizer(sgd, {"embedding": [1]}, 1.0)

@@ -106,3 +106,14 @@ def test_one_nonzero_element_is_found_wherever_it_is(position):
     gradient = torch.zeros(40 * SMALL)
     gradient[position] = TINY
     assert all_zero_flags([gradient, gradient]) == [False, False]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_smallest_normal_number_is_not_flushed(dtype: torch.dtype, sign: int):
+    smallest = sign * torch.finfo(dtype).smallest_normal
+    assert not is_all_zero(last_of(3, smallest, dtype), flush=True)
+    below = torch.nextafter(
+        torch.tensor(smallest, dtype=dtype), torch.zeros((), dtype=dtype)
+    )
+    assert is_all_zero(last_of(3, below.item(), dtype), flush=True)

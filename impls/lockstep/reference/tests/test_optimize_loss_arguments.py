@@ -82,3 +82,14 @@ def test_the_loss_answers_a_gradient_for_each_variable(answer, error, words) -> 
     with pytest.raises(error, match=words):
         step()
     assert counted(step) == (0, 0)
+
+
+def test_gradients_with_extras_make_the_step_return_a_tuple() -> None:
+    weight = ls.Variable("w", [2.0])
+    gradients = [np.ones(1)]
+    step = ls.optimize_loss(lambda: (gradients, "extra", 3), "SGD", {}, 0.5, [weight])
+    assert step() == (None, "extra", 3)
+    assert (weight.value.item(), step.learning_rate) == (1.5, 0.5)
+    assert repr(step) == (
+        "optimize_loss(GradientDescentOptimizer, 1 variable; step 1, rate 0.5; update)"
+    )

@@ -23,7 +23,8 @@ def mistakes(ls: ModuleType, weight: Any) -> list[Mistake]:
     unscaled = "loss_scaling: expected dtype='mixed' beside it.*; pass dtype='mixed'"
     several = r"needs learning_rate, decay_steps too; .*functools\.partial\(policy"
     return [
-        ({"learning_rate_decay_fn": 0.1}, TypeError, "got 0.1; write lambda step: 0.1"),
+        ({"learning_rate_decay_fn": -0.1}, ValueError, "a finite rate >= 0, got -0.1"),
+        ({"learning_rate_decay_fn": True}, TypeError, "got True; write lambda step: 0"),
         ({"learning_rate_decay_fn": None}, TypeError, "got None"),
         ({"learning_rate_decay_fn": ls.lr_policies.poly_decay}, TypeError, several),
         ({"learning_rate_decay_fn": lambda step: "0.1"}, ValueError, "got '0.1'"),

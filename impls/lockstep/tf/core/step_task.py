@@ -25,7 +25,7 @@ class Task:
         settings: those that are plain values.
         loss: a function; in a graph a tensor too.
         optimizer, optimizer_params: what the optimizer is made of.
-        learning_rate_decay_fn: steps applied so far -> rate.
+        learning_rate_decay_fn: steps applied so far -> rate, or a rate.
         summaries: what is to be told.
         skip_update_ph, model, reduction: see ``optimize_loss``.
 
@@ -56,9 +56,10 @@ class Task:
 
     def rate(self, global_step: tf.Tensor) -> Any:
         """Return the rate after ``global_step`` steps, checked if it is known now."""
-        rate = self.learning_rate_decay_fn(global_step)
+        given, strict = self.learning_rate_decay_fn, self.settings.strict
+        rate = border.rate_function(given, strict)(global_step)
         known = tf.get_static_value(rate) if tf.is_tensor(rate) else rate
-        if (known is not None or rate is None) and not self.settings.strict:
+        if (known is not None or rate is None) and not strict:
             words.check_rate(known)
         return rate
 
