@@ -105,7 +105,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         words.check_name(name)
         words.require_mapping(vars_to_clip_dims)
         names = named_parameters(opt)
-        keys = {k: names.get(k, k) for k in vars_to_clip_dims}
+        keys = {key: names.get(key, f"{key!s:.40}") for key in vars_to_clip_dims}
         limits = words.limits_of(max_norm, keys, strict)
         listed: dict[Tensor, words.Axes] = {}
         for key, dims in vars_to_clip_dims.items():
