@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lockstep.interface import StepReport
+from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.spec import agn as words
 from lockstep.spec import tf_host
 from lockstep.spec.agn import (
@@ -73,7 +73,8 @@ class AGNOptimizer(SharingWrapper):
         inner_optimizer: ``optimizer``.
         local_step: the worker's steps, an int32 variable on its CPU.
         last_step: what the last eager step did, a
-            :class:`~lockstep.interface.StepReport`; None before it, and in graphs.
+            :class:`~lockstep.interface.StepReport`; before it, and after steps in
+            graphs, that there was none.
 
     Raises:
         NotAnOptimizerError, GetterError: a TypeError; see the arguments.
@@ -126,7 +127,7 @@ class AGNOptimizer(SharingWrapper):
         self.strict = strict
         self.local_step = make_local_step(None if strict else custom_getter)
         custom_getter.center.rule.make = self._create_shared_slots
-        self.last_step: StepReport | None = None
+        self.last_step: StepReport = NO_EAGER_STEP
         self._track_trackable(self.local_step, "local_step")
         self._track_trackable(custom_getter, "custom_getter")
 
@@ -159,7 +160,7 @@ class AGNOptimizer(SharingWrapper):
                 a one-shot iterator; in a graph, a wrapper around that skips variables.
         """
         words.refuse_iterator(grads_and_vars, self.strict)
-        pairs = check_pairs(grads_and_vars, words.WRAPPER)
+        pairs = check_pairs(grads_and_vars, words.WRAPPER, self.takes_wide)
         # Quirk: docs/differences.md#agn-tensor-step. The original asked if it is true.
         global_step = as_counter(global_step, words.WRAPPER, self.strict)
         # A variable without a center is refused before anything is made.
@@ -182,8 +183,8 @@ class AGNOptimizer(SharingWrapper):
             require_resources([*present, *centers, *counters])
         self.create_slots(present)
         done = as_train_op(lambda: self._take_step(pairs, global_step, name))
-        if tf.executing_eagerly():
-            self.last_step = self._report(pairs)
+        eager = tf.executing_eagerly()
+        self.last_step = self._report(pairs) if eager else NO_EAGER_STEP
         return done
 
     def _report(self, pairs: Pairs) -> StepReport:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
 from lockstep.spec import loss_scaling as words
 from lockstep.spec import tf_host
+from lockstep.tf.core.finite import with_values
 from lockstep.tf.core.verdict import Verdict, judge
 from lockstep.tf.loss_scale import DynamicLossScale, LossScale, get, present_in
 from lockstep.tf.multitask import MultitaskOptimizerWrapper
@@ -57,9 +57,10 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         inner_optimizer: ``opt``.
         scale_object: the loss scale as an object.
         last_step: what the last eager step did, a
-            :class:`~lockstep.spec.loss_scaling.ScaledStepReport`; None before it, and
-            in graphs.
-        skipped_in_a_row: the steps skipped in a row, a variable; not under ``strict``.
+            :class:`~lockstep.spec.loss_scaling.ScaledStepReport`; before it, and after
+            steps in graphs, that there was none.
+        skipped_steps, skipped_in_a_row: all skipped steps, and those since the last
+            step that was not skipped: int64 tensors, saved; not under ``strict``.
 
     Raises:
         NotScalableError: a ValueError and TypeError; ``opt`` is no v1 optimizer.
@@ -132,10 +133,11 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         if tf.executing_eagerly() and not callable(loss):
             raise tf_host.eager_loss(words.WRAPPER, type(loss).__name__)
         loss = checked_loss(loss, words.WRAPPER)
+        self._by_hand.clear()
         # Read once: the loss and its gradients must see one scale.
         scale = self.loss_scale
         pairs = super().compute_gradients(
-            scaled(loss, scale, partial(refuse_half, "a loss", self.strict)),
+            scaled(loss, scale, self.check_loss),
             var_list,
             gate_gradients,
             aggregation_method,
@@ -173,8 +175,9 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
                 sparse gradient without dense_shape.
             ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
         """
-        pairs = check_pairs(grads_and_vars, words.WRAPPER)
+        pairs = check_pairs(grads_and_vars, words.WRAPPER, self.takes_wide)
         global_step = as_counter(global_step, words.WRAPPER, self.strict)
+        pairs = narrowed(self.unscaled_once(pairs))
         if self.strict:
             return self._apply_as_original(pairs, global_step, name)
 
@@ -233,6 +236,15 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         return context.merge_call(step, args=(tuple(pairs),))
 
     @property
+    def factor(self) -> tf.Tensor:
+        """What a loss is multiplied by now: float32, 0-d."""
+        return self.loss_scale
+
+    def check_loss(self, dtype: tf.DType) -> None:
+        """Strict: raise for a loss that the original could not scale."""
+        refuse_half("a loss", self.strict, dtype)
+
+    @property
     def skips(self) -> bool:
         """Whether steps that are not finite are left out.
 
@@ -260,8 +272,21 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         """Return the state: wrapped optimizer, scale and skip count; strict: none."""
         if self.strict:
             return []
-        own = [*self.scale_object.variables, self.skipped_in_a_row]
+        own = [*self.scale_object.variables, self._skips.variable]
         return [*super().variables(), *own]
+
+
+def narrowed(pairs: Pairs) -> Pairs:
+    """Return the pairs, each gradient in the dtype of its variable."""
+    return [(g if g is None else as_dtype(g, v.dtype.base_dtype), v) for g, v in pairs]
+
+
+def as_dtype(gradient: Any, dtype: tf.DType) -> Any:
+    """Return a gradient, or the rows of a sparse one, in ``dtype``."""
+    if gradient.dtype == dtype:
+        return gradient
+    values = getattr(gradient, "values", gradient)
+    return with_values(gradient, tf.cast(values, dtype))
 
 
 def refuse_others(opt: Any, strict: bool) -> None:

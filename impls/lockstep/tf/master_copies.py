@@ -11,7 +11,7 @@ from lockstep.spec import mixed_precision as words
 from lockstep.tf.core.masters import follow, saturating_cast
 from lockstep.tf.core.replica_copies import own_copy
 from lockstep.tf.hooks import is_reference, require_resources
-from lockstep.tf.pairs import name_of
+from lockstep.tf.pairs import MODEL_NAME, name_of
 from lockstep.tf.variable_clipping import VariableClippingOptimizer
 from lockstep.tf.wrapper import Wrapper
 
@@ -87,6 +87,7 @@ class MasterCopies:
             collections=[v1.GraphKeys.GLOBAL_VARIABLES, words.MASTERS],
             use_resource=not is_reference(variable),
         )
+        setattr(master, MODEL_NAME, name_of(variable))
         self.track(master, self.unused_name(variable))
         return master
 

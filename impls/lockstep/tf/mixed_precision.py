@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -67,9 +66,10 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         inner_optimizer: ``optimizer``; its slots belong to the masters.
         scale_object: the scale: a float, or an object.
         last_step: what the last eager step did, a
-            :class:`~lockstep.spec.loss_scaling.ScaledStepReport`; None before it, and
-            in graphs.
-        skipped_in_a_row: the steps skipped in a row, a variable; not under ``strict``.
+            :class:`~lockstep.spec.loss_scaling.ScaledStepReport`; before it, and after
+            steps in graphs, that there was none.
+        skipped_steps, skipped_in_a_row: all skipped steps, and those since the last
+            step that was not skipped: int64 tensors, saved; not under ``strict``.
 
     Raises:
         NotScalableError: a ValueError and TypeError; ``optimizer`` is no v1 optimizer.
@@ -113,8 +113,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     @property
     def loss_scale(self) -> tf.Tensor:
         """The scale of the next step: float32, 0-d."""
-        factor = master_scale.current(self.scale_object, self.strict)
-        return tf.convert_to_tensor(factor, tf.float32)
+        return tf.convert_to_tensor(self.factor, tf.float32)
 
     @property
     def masters(self) -> list[tf.Variable]:
@@ -176,10 +175,11 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         if tf.executing_eagerly() and not callable(loss):
             raise tf_host.eager_loss(words.WRAPPER, type(loss).__name__)
         loss = checked_loss(loss, words.WRAPPER)
+        self._by_hand.clear()
         # Read once: the loss and its gradients must see one scale.
-        factor = master_scale.current(self.scale_object, self.strict)
+        factor = self.factor
         found = super().compute_gradients(
-            scaled(loss, factor, partial(self._refuse_half, factor)),
+            scaled(loss, factor, self.check_loss),
             var_list,
             gate_gradients,
             aggregation_method,
@@ -204,12 +204,17 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             pairs.append((gradient, master))
         return unscaled(pairs, factor, self.strict)
 
-    def _refuse_half(self, factor: float | tf.Tensor, dtype: tf.DType) -> None:
+    @property
+    def factor(self) -> float | tf.Tensor:
+        """What a loss is multiplied by now: a float if it is a number."""
+        return master_scale.current(self.scale_object, self.strict)
+
+    def check_loss(self, dtype: tf.DType) -> None:
         """Raise for a loss that the original could not scale.
 
         # Quirk: docs/differences.md#masters-half-loss
         """
-        if self.strict and tf.is_tensor(factor) and dtype != tf.float32:
+        if self.strict and tf.is_tensor(self.factor) and dtype != tf.float32:
             raise words.half_loss(dtype.name)
 
     @tf.autograph.experimental.do_not_convert
@@ -238,10 +243,11 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             UnsupportedError: reference variables where control flow v2 is on.
             ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
         """
-        pairs = check_pairs(grads_and_vars, words.WRAPPER)
+        pairs = check_pairs(grads_and_vars, words.WRAPPER, self.takes_wide)
         refuse_cross_replica(words.WRAPPER)
-        pairs = pairs if self.strict else self._of_masters(pairs)
         global_step = as_counter(global_step, words.WRAPPER, self.strict)
+        pairs = self.unscaled_once(pairs)
+        pairs = pairs if self.strict else self._of_masters(pairs)
         if self.strict and not self.skips:
             return self._apply(pairs, global_step, name)
         # Strict too: the original's condition could not be built among replicas.
@@ -321,5 +327,5 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         """
         if self.strict:
             return []
-        own = [*getattr(self.scale_object, "variables", ()), self.skipped_in_a_row]
+        own = [*getattr(self.scale_object, "variables", ()), self._skips.variable]
         return [*self.masters, *super().variables(), *own]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lockstep.interface import StepReport
+from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.spec import multitask as words
 from lockstep.spec import tf_host
 from lockstep.spec.pairs import as_pairs
@@ -30,7 +30,9 @@ from lockstep.tf.pairs import (
     Pairs,
     as_counter,
     as_gradient,
+    as_variable,
     check_pairs,
+    check_shape,
     name_of,
 )
 from lockstep.tf.replica_sums import refuse_cross_replica
@@ -72,7 +74,8 @@ class MultitaskOptimizerWrapper(Wrapper):
     Attributes:
         inner_optimizer: ``opt``.
         last_step: what the last eager step did, a
-            :class:`~lockstep.interface.StepReport`; None before it, and in graphs.
+            :class:`~lockstep.interface.StepReport`; before it, and after steps in
+            graphs, that there was none.
 
     Raises:
         NotAnOptimizerError: a TypeError; ``opt`` is no v1 optimizer, a Keras one say.
@@ -100,7 +103,7 @@ class MultitaskOptimizerWrapper(Wrapper):
             raise words.not_an_optimizer(opt, "tf.compat.v1.train.Optimizer", strict)
         super().__init__(opt)
         self.strict = strict
-        self.last_step: StepReport | None = None
+        self.last_step: StepReport = NO_EAGER_STEP
         if strict:
             # Quirk: docs/differences.md#multitask-in-place. The original replaced these
             # for good; around another wrapper, which never calls its own, that is idle.
@@ -131,7 +134,7 @@ class MultitaskOptimizerWrapper(Wrapper):
                 ``global_step`` cannot count.
             UnsupportedError: reference variables where control flow v2 is on.
         """
-        pairs = check_pairs(grads_and_vars, words.WRAPPER)
+        pairs = check_pairs(grads_and_vars, words.WRAPPER, self.takes_wide)
         global_step = as_counter(global_step, words.WRAPPER, self.strict)
         if self.strict:
             refuse_cross_replica(words.WRAPPER)
@@ -144,6 +147,7 @@ class MultitaskOptimizerWrapper(Wrapper):
         """Take a step with gradients that are summed over the replicas by default."""
         if tf.executing_eagerly():
             return self._apply_eagerly(pairs, global_step, name)
+        self.last_step = NO_EAGER_STEP
         if self.strict:
             return self.apply_inside(pairs, global_step, name)
         return self._apply_in_graph(pairs, global_step, name)
@@ -232,6 +236,7 @@ def clip_gradients_by_global_norm(
     Raises:
         OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0.
         NoGradientsError: a ValueError; the list is empty.
+        ShapeError: a ValueError; a gradient has another shape than its variable.
         NonFiniteNormError: a ValueError; see ``error_if_nonfinite``.
         UnsupportedError, DtypeError: strict and sparse, strict and mixed dtypes.
 
@@ -247,6 +252,10 @@ def clip_gradients_by_global_norm(
     """
     pairs = as_pairs(gradients_variables, words.CLIP)
     gradients = [as_gradient(g, name_of(v), words.CLIP) for g, v in pairs]
+    for gradient, (_, variable) in zip(gradients, pairs, strict=True):
+        is_known = isinstance(as_variable(variable), tf.Variable)
+        if gradient is not None and is_known and not strict:
+            check_shape(gradient, as_variable(variable), words.CLIP)
     clipped, norm = clip(gradients, clip_norm, error_if_nonfinite, strict)
     return [(g, v) for g, (_, v) in zip(clipped, pairs, strict=True)], norm
 

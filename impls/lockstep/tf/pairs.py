@@ -8,25 +8,40 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.spec import tf_host as words
-from lockstep.spec.pairs import as_pairs, require_gradients, require_like
+from lockstep.spec.pairs import (
+    as_pairs,
+    require_gradients,
+    require_like,
+    require_shape,
+)
 from lockstep.tf.core.rows import check_rows
 
 __all__ = [
+    "MODEL_NAME",
     "Gradient",
     "Pairs",
     "as_counter",
     "as_gradient",
     "as_variable",
     "check_pairs",
+    "check_shape",
     "name_of",
 ]
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
 Pairs = list[tuple[Gradient, tf.Variable]]
+HALF = (tf.float16, tf.bfloat16)
+MODEL_NAME = "_lockstep_model_name"
+"""The attribute by which a master has the name that the user gave."""
 
 
-def check_pairs(grads_and_vars: Iterable[Any], owner: str) -> Pairs:
-    """Return the checked pairs; nothing has changed when this raises."""
+def check_pairs(
+    grads_and_vars: Iterable[Any], owner: str, takes_wide: bool = False
+) -> Pairs:
+    """Return the checked pairs; nothing has changed when this raises.
+
+    ``takes_wide``: whether a float32 gradient fits a variable in half precision.
+    """
     pairs: Pairs = []
     for gradient, variable in as_pairs(grads_and_vars, owner):
         variable = as_variable(variable)
@@ -34,7 +49,7 @@ def check_pairs(grads_and_vars: Iterable[Any], owner: str) -> Pairs:
             raise words.not_a_variable(owner, type(variable).__name__)
         gradient = as_gradient(gradient, name_of(variable), owner)
         if gradient is not None:
-            check_like(gradient, variable, owner)
+            check_like(gradient, variable, owner, takes_wide)
         pairs.append((gradient, variable))
     require_gradients(pairs, owner, [name_of(variable) for _, variable in pairs])
     return pairs
@@ -82,23 +97,34 @@ def as_gradient(gradient: Any, name: str, owner: str) -> Gradient:
 
 
 def name_of(variable: Any) -> str:
-    """Return the name of a variable as its maker gave it."""
-    return str(getattr(variable, "name", variable)).removesuffix(":0")
+    """Return the name of a variable as its maker gave it, of a master its model's."""
+    name = vars(variable).get(MODEL_NAME) if hasattr(variable, "__dict__") else None
+    return name or str(getattr(variable, "name", variable)).removesuffix(":0")
 
 
 def check_like(
-    gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable, owner: str
+    gradient: tf.Tensor | tf.IndexedSlices,
+    variable: tf.Variable,
+    owner: str,
+    takes_wide: bool,
 ) -> None:
     """Raise unless a gradient has its variable's dtype and, where known, its shape."""
+    check_shape(gradient, variable, owner)
+    dtype = variable.dtype.base_dtype
+    if takes_wide and gradient.dtype == tf.float32 and dtype in HALF:
+        return
+    found, wanted = ((), gradient.dtype.name), ((), dtype.name)
+    require_like(owner, name_of(variable), found, wanted)
+
+
+def check_shape(
+    gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable, owner: str
+) -> None:
+    """Raise unless a gradient has, where known, its variable's shape and rows of it."""
     is_sparse = isinstance(gradient, tf.IndexedSlices)
     found = gradient.values.shape[1:] if is_sparse else gradient.shape
     wanted = variable.shape[1:] if is_sparse else variable.shape
     known = tuple(wanted if found.is_compatible_with(wanted) else found)
-    require_like(
-        owner,
-        name_of(variable),
-        (known, gradient.dtype.name),
-        (tuple(wanted), variable.dtype.base_dtype.name),
-    )
+    require_shape(owner, name_of(variable), known, tuple(wanted))
     if is_sparse:
         check_rows(gradient, variable, name_of(variable), owner)

@@ -10,9 +10,10 @@ import tensorflow as tf
 from lockstep.spec import loss_scaling as words
 from lockstep.tf.core.clip_rows import as_tensor
 from lockstep.tf.core.finite import divided, times, with_values
-from lockstep.tf.pairs import Pairs
+from lockstep.tf.core.masters import widen
+from lockstep.tf.pairs import Gradient, Pairs
 
-__all__ = ["refuse_half", "scaled", "unscaled"]
+__all__ = ["refuse_half", "scaled", "unscaled", "widened"]
 
 
 def scaled(
@@ -42,6 +43,13 @@ def unscaled(pairs: Pairs, scale: float | tf.Tensor, strict: bool) -> Pairs:
     else:
         found = iter(divided(values, scale))
     return [(g if g is None else with_values(g, next(found)), v) for g, v in pairs]
+
+
+def widened(gradient: Gradient) -> Gradient:
+    """Return a gradient in float32 if it is in half precision."""
+    if gradient is None or gradient.dtype not in (tf.float16, tf.bfloat16):
+        return gradient
+    return widen(gradient)
 
 
 def refuse_half(what: str, strict: bool, dtype: tf.DType) -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
 
-from lockstep.interface import StepReport
+from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.spec import loss_scaling as words
+from lockstep.spec.loss_scaling import ScaledStepReport
 from lockstep.spec.pipeline import refuse_second_scale
+from lockstep.tf.core.replica_copies import replica_number
+from lockstep.tf.core.skip_counts import SkipCounts
 from lockstep.tf.core.stall import Watch
 from lockstep.tf.core.verdict import Verdict
 from lockstep.tf.hooks import require_resources
 from lockstep.tf.loss_scale import state_variable
-from lockstep.tf.pairs import Pairs, name_of
+from lockstep.tf.pairs import Gradient, Pairs, as_gradient, name_of
+from lockstep.tf.scaled_loss import scaled, unscaled, widened
 from lockstep.tf.wrapper import Optimizer, Wrapper, as_train_op
 
 __all__ = ["SkippingWrapper", "Update"]
@@ -59,11 +63,23 @@ class SkippingWrapper(Wrapper):
         self.floor_patience = floor_patience
         self.clip_norm = clip_norm
         self.strict = strict
-        self.last_step: StepReport | None = None
+        self.last_step: StepReport = ScaledStepReport(*NO_EAGER_STEP)
+        self._by_hand: dict[int, bool] = {}
         if not strict:
             with tf.init_scope():
-                self.skipped_in_a_row = state_variable("skipped_in_a_row", 0, tf.int64)
-            self._track_trackable(self.skipped_in_a_row, "skipped_in_a_row")
+                skips = state_variable("skipped_in_a_row", 0, tf.int64)
+            self._track_trackable(skips, "skipped_in_a_row")
+            self._skips = SkipCounts(skips)
+
+    @property
+    def skipped_in_a_row(self) -> tf.Tensor:
+        """The steps skipped since the last one that was not: int64, 0-d."""
+        return self._skips.read_value()
+
+    @property
+    def skipped_steps(self) -> tf.Tensor:
+        """All steps that were skipped: int64, 0-d."""
+        return self._skips.total()
 
     @property
     def loss_scale(self) -> tf.Tensor:
@@ -71,9 +87,66 @@ class SkippingWrapper(Wrapper):
         raise NotImplementedError
 
     @property
+    def takes_wide(self) -> bool:
+        """Whether float32 gradients fit half-precision variables; not under strict."""
+        return not self.strict
+
+    @property
     def skips(self) -> bool:
         """Whether steps that are not finite are left out."""
         raise NotImplementedError
+
+    @property
+    def factor(self) -> float | tf.Tensor:
+        """What a loss is multiplied by now."""
+        raise NotImplementedError
+
+    def check_loss(self, dtype: tf.DType) -> None:
+        """Raise for a loss of a dtype that cannot be scaled."""
+        raise NotImplementedError
+
+    @tf.autograph.experimental.do_not_convert
+    def scale_loss(self, loss: Any) -> Any:
+        """Return ``loss`` times the loss scale, for a tape to differentiate.
+
+        Its gradients are divided by the scale once: by :meth:`unscale_gradients`, or by
+        ``apply_gradients`` if that comes first.
+
+        Args:
+            loss: a tensor, or a callable without arguments, which becomes another one.
+        """
+        found = scaled(loss, self.factor, self.check_loss)
+        self._by_hand[replica_number()] = False
+        return found
+
+    @tf.autograph.experimental.do_not_convert
+    def unscale_gradients(self, gradients: Iterable[Gradient]) -> list[Gradient]:
+        """Return the gradients of a scaled loss divided by the scale.
+
+        ``apply_gradients`` takes them as they are. Half precision comes back as
+        float32; None stays None, and rows stay rows.
+
+        Raises:
+            UnscaledTwiceError: a RuntimeError; a second time before the step.
+            MalformedPairsError, DtypeError: TypeErrors; not a list of real gradients.
+        """
+        listed = words.listed_gradients(gradients, self.owner, tf.is_tensor(gradients))
+        if self._by_hand.get(replica_number()):
+            raise words.unscaled_twice(self.owner)
+        found = [as_gradient(g, f"gradient {k}", self.owner) for k, g in listed]
+        for gradient in found:
+            if gradient is not None:
+                words.check_gradient_dtype(gradient.dtype.name)
+        pairs = unscaled([(widened(g), None) for g in found], self.factor, self.strict)
+        self._by_hand[replica_number()] = True
+        return [gradient for gradient, _ in pairs]
+
+    def unscaled_once(self, pairs: Pairs) -> Pairs:
+        """Return gradients as the step takes them; only ``scale_loss`` scaled them."""
+        is_unscaled = self._by_hand.pop(replica_number(), True)
+        if is_unscaled:
+            return pairs
+        return unscaled([(widened(g), v) for g, v in pairs], self.factor, self.strict)
 
     def judge(self, pairs: Pairs) -> Verdict:
         """Look at the gradients of a step."""
@@ -96,7 +169,7 @@ class SkippingWrapper(Wrapper):
         """Who counts the skipped steps; not under strict."""
         return Watch(
             self.owner,
-            self.skipped_in_a_row,
+            self._skips,
             lambda: self.loss_scale,
             self.scale_is_at_floor,
             self.floor_patience,
@@ -118,6 +191,7 @@ class SkippingWrapper(Wrapper):
         """
         if tf.executing_eagerly():
             return self._apply_eagerly(pairs, update)
+        self.last_step = ScaledStepReport(*NO_EAGER_STEP)
         if not self.skips:
             clips = self.clip_norm is not None
             clipped = self.judge(pairs).clipped(pairs) if clips else pairs

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lockstep.interface import StepReport
+from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.spec import optimize_loss as words
 from lockstep.spec import tf_host
 from lockstep.spec.summaries import SummaryRecord
@@ -53,13 +53,14 @@ class TrainingStep(tf.Module):
         trained: the variables that are trained.
         global_step: the applied steps, an int64 variable.
         scaler: the automatic loss scaler, or None.
-        last_step: what the last eager call did; None before it, and in graphs.
+        last_step: what the last eager call did; before it, and after calls in graphs,
+            that there was none.
         record: what a graph tells, by tag; None elsewhere.
         is_replica: whether it is that of one replica among several.
     """
 
     optimizer: Any
-    last_step: StepReport | None = None
+    last_step: StepReport = NO_EAGER_STEP
     weight_decay: Any = None
     record: SummaryRecord | None = None
     is_replica = False
@@ -229,7 +230,7 @@ class TrainingStep(tf.Module):
         scale = [] if record is None else record.scalars.get("loss_scale", [])
         with tf.control_dependencies(as_list(scale)), apart(self.is_replica):
             done = apply_with(self.optimizer, pairs, self.global_step)
-        self.last_step = None
+        self.last_step = NO_EAGER_STEP
         if tf.executing_eagerly():
             inner = getattr(self.optimizer, "last_step", None)
             names = [name_of(variable) for variable in self.trained]

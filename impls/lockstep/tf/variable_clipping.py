@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from lockstep.interface import StepReport
+from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.spec import tf_host
 from lockstep.spec import variable_clipping as words
 from lockstep.spec.agn import refuse_row_clipping_around
@@ -66,7 +66,8 @@ class VariableClippingOptimizer(Wrapper):
     Attributes:
         inner_optimizer: ``opt``.
         last_step: what the last eager step did, a
-            :class:`~lockstep.interface.StepReport`; None before it, and in graphs.
+            :class:`~lockstep.interface.StepReport`; before it, and after steps in
+            graphs, that there was none.
 
     Raises:
         NotAnOptimizerError: a TypeError; ``opt`` is no v1 optimizer, a Keras one say.
@@ -110,7 +111,7 @@ class VariableClippingOptimizer(Wrapper):
         self.use_locking = use_locking
         self.colocate = colocate_clip_ops_with_vars
         self.strict = strict
-        self.last_step: StepReport | None = None
+        self.last_step: StepReport = NO_EAGER_STEP
 
     @tf.autograph.experimental.do_not_convert
     def apply_gradients(
@@ -139,7 +140,7 @@ class VariableClippingOptimizer(Wrapper):
         """
         # Quirk: docs/differences.md#row-clip-iterator. The update used the pairs up.
         used_up = self.strict and isinstance(grads_and_vars, Iterator)
-        pairs = check_pairs(grads_and_vars, words.WRAPPER)
+        pairs = check_pairs(grads_and_vars, words.WRAPPER, self.takes_wide)
         if isinstance(self.max_norm, tf.Variable) and not self.strict:
             check_max_norm(self.max_norm)
         global_step = as_counter(global_step, words.WRAPPER, self.strict)
@@ -169,8 +170,8 @@ class VariableClippingOptimizer(Wrapper):
                 return tf.group(update, *clips, name=scope)
 
         done = as_train_op(update_and_clip)
-        if tf.executing_eagerly():
-            self.last_step = self.report(pairs, too_large)
+        eager = tf.executing_eagerly()
+        self.last_step = self.report(pairs, too_large) if eager else NO_EAGER_STEP
         return done
 
     def listed(self, pairs: Pairs) -> Pairs:

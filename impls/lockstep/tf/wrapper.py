@@ -80,6 +80,12 @@ class Wrapper(Optimizer):
             self._track_trackable(inner_optimizer, self.tracked_as)
 
     @property
+    def takes_wide(self) -> bool:
+        """Whether float32 gradients, unscaled by hand, fit half-precision variables."""
+        inner = self.inner_optimizer
+        return isinstance(inner, Wrapper) and inner.takes_wide
+
+    @property
     def base_optimizer(self) -> Optimizer:
         """The innermost optimizer: the one that owns the slots."""
         return base_of(self)

@@ -15,6 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.spec import lr_policies as words
+from lockstep.spec.errors import OutOfRangeError
 from lockstep.spec.lr_policies import checked
 
 __all__ = [
@@ -65,9 +66,9 @@ def piecewise_constant(
 
     Raises:
         NoBoundariesError: ``boundaries`` is empty.
-        OutOfRangeError: other than one rate a boundary, or boundaries that are no
-            integers.
-        tf.errors.InvalidArgumentError: two ranges of unsorted boundaries hold.
+        OutOfRangeError: other than one rate a boundary, boundaries that are no
+            integers, or a step at which two ranges of unsorted boundaries hold.
+        tf.errors.InvalidArgumentError: the last of these in graphs, and strict.
     """
     ends = words.step_boundaries(boundaries, decay_rates, steps_per_epoch)
     step = as_step(global_step)
@@ -81,6 +82,8 @@ def piecewise_constant(
     if words.rises(ends):
         return rate
     one = tf.reduce_all(tf.reduce_sum(tf.cast(tf.stack(holds), tf.int32), 0) <= 1)
+    if tf.executing_eagerly() and not strict and not bool(one):
+        raise OutOfRangeError(words.overlapping_ranges(ends))
     check = tf.debugging.Assert(one, [words.overlapping_ranges(ends)])
     with tf.control_dependencies([] if check is None else [check]):
         return tf.identity(rate)

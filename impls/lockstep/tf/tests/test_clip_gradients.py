@@ -112,3 +112,19 @@ def test_in_a_graph_that_is_an_assertion() -> None:
     assert clip(tf.constant([3.0, 4.0])).numpy() == pytest.approx([0.6, 0.8])
     with pytest.raises(tf.errors.InvalidArgumentError, match="a finite global norm"):
         clip(tf.constant([3.0, np.inf]))
+
+
+@pytest.mark.parametrize(
+    "gradient",
+    [
+        tf.ones([2, 1]),
+        tf.IndexedSlices(tf.ones([1, 4]), tf.constant([0])),
+    ],
+    ids=["dense", "rows"],
+)
+def test_a_gradient_of_another_shape_than_its_variable_is_refused(
+    gradient: tf.Tensor | tf.IndexedSlices,
+) -> None:
+    w = tf.Variable(tf.ones([1, 2]), name="w")
+    with pytest.raises(errors.ShapeError, match="gradient of shape .* for 'w'"):
+        clip_gradients_by_global_norm([(gradient, w)])

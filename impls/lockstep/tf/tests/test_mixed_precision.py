@@ -199,7 +199,7 @@ def test_slots_and_variables_reach_through() -> None:
         wrapper.master(w), "momentum"
     )
     known = {variable.ref() for variable in wrapper.variables()}
-    counted = wrapper.skipped_in_a_row
+    counted = wrapper._skips.variable
     wanted = [wrapper.master(w), slot, *scaler.state.values(), counted]
     assert known == {variable.ref() for variable in wanted}
     assert wrapper.get_name() == "Momentum-MP"

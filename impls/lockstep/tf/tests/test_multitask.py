@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from lockstep import reference, registry
 from lockstep import tf as lockstep_tf
+from lockstep.interface import NO_EAGER_STEP
 from lockstep.reference import strict as reference_strict
 from lockstep.tf import MultitaskOptimizerWrapper
 from lockstep.tf import strict as lockstep_strict
@@ -209,7 +210,7 @@ def test_pairs_may_come_from_a_one_shot_iterator(new_host: Hosts, names: Any) ->
 def test_an_eager_step_reports_what_it_left_alone(names: Any) -> None:
     a, b, c = (tf.Variable(1.0, name=name) for name in "abc")
     wrapper = names.MultitaskOptimizerWrapper(names.AdamOptimizer())
-    assert wrapper.last_step is None
+    assert wrapper.last_step == NO_EAGER_STEP
     wrapper.apply_gradients([(tf.ones([]), a), (tf.zeros([]), b), (None, c)])
     assert wrapper.last_step.applied
     assert wrapper.last_step.skipped == ("b", "c")

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from lockstep import reference
+from lockstep.spec.errors import OutOfRangeError
 from lockstep.tf import MomentumOptimizer, lr_policies
 from lockstep.tf.strict import lr_policies as strict_policies
 
@@ -92,3 +93,11 @@ def test_an_ambiguous_step_is_refused_where_it_is_evaluated() -> None:
     assert rate(tf.constant(9, tf.int64)).numpy() == np.float32(0.1)
     with pytest.raises(tf.errors.InvalidArgumentError, match="sort them"):
         rate(tf.constant(5, tf.int64))
+
+
+def test_an_ambiguous_step_has_the_error_of_the_other_backends_eagerly() -> None:
+    arguments = tf.constant(5, tf.int64), 1.0, [8, 4], [0.5, 0.1]
+    with pytest.raises(OutOfRangeError, match="sort them"):
+        lr_policies.piecewise_constant(*arguments)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="sort them"):
+        strict_policies.piecewise_constant(*arguments)

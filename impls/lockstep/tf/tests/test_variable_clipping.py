@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from lockstep import tf as lockstep_tf
-from lockstep.interface import Rows
+from lockstep.interface import NO_EAGER_STEP, Rows
 from lockstep.tf import strict as lockstep_strict
 from lockstep.tf.core.clip_rows import clip_rows
 from lockstep.tf.tests.clipping import DENSE, TABLE, VALUES, ZERO, both, clipping
@@ -223,7 +223,7 @@ def test_an_eager_step_counts_the_rows_it_clipped(names: Any) -> None:
     a, b = tf.Variable([[3.0, 4], [0, 0.5]], name="a"), tf.Variable(1.0, name="b")
     base = names.GradientDescentOptimizer(1.0)
     opt = names.VariableClippingOptimizer(base, {a.ref(): [1]}, 1.0)
-    assert opt.last_step is None
+    assert opt.last_step == NO_EAGER_STEP
     opt.apply_gradients([(tf.zeros([2, 2]), a), (None, b)])
     assert opt.last_step.applied
     assert opt.last_step.skipped == ("b",)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lockstep.interface import NO_EAGER_STEP
 from lockstep.spec import errors
 from lockstep.spec.tf_host import CrossReplicaError
 from lockstep.tf import MomentumOptimizer, VariableClippingOptimizer
@@ -181,7 +182,7 @@ def assert_refused(
     assert W.numpy().tobytes() == before.tobytes()
     assert base.variables() == []
     assert counter.numpy() == 0
-    assert wrapper.last_step is None
+    assert wrapper.last_step == NO_EAGER_STEP
 
 
 def test_gradients_are_not_applied_across_replicas() -> None:
