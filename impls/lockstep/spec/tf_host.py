@@ -26,6 +26,7 @@ __all__ = [
     "getter_in_graph",
     "inside_scope",
     "keras_optimizer",
+    "lost_scalar",
     "missing_dense_shape",
     "not_a_counter",
     "not_a_gradient",
@@ -118,6 +119,16 @@ def not_mirrored(owner: str, name: str) -> UnsupportedError:
     expected = "variables of which every replica has a copy"
     got = f"{name!r}, which has none"
     remedy = "make model, optimizer and step counter inside strategy.scope()"
+    return UnsupportedError(sentence(owner, expected, got, remedy))
+
+
+def lost_scalar(
+    owner: str, scalar: str, value: float, variable: str, dtype: str
+) -> UnsupportedError:
+    """Build the error for a scalar that TensorFlow's kernel rounds to 0."""
+    expected = f"a dtype that can hold {scalar} = {value:g} for {variable!r}"
+    got = f"{dtype}, to which TensorFlow's kernel rounds it as 0"
+    remedy = "train through MixedPrecisionOptimizerWrapper, or choose a larger one"
     return UnsupportedError(sentence(owner, expected, got, remedy))
 
 

@@ -2,7 +2,8 @@
 
 Everything here is a ``tf.compat.v1.train.Optimizer`` or works on its (gradient,
 variable) pairs. The optimizers are TensorFlow's own, but for AdamW, which TensorFlow 2
-left behind, Ftrl, which fails there at a rate of 0, and OpenSeq2Seq's NovoGrad.
+left behind, Ftrl, which fails there at a rate of 0, and OpenSeq2Seq's NovoGrad. Adam
+and RMSProp refuse variables whose dtype cannot hold their scalars.
 """
 
 from lockstep.registry import installed, missing_framework
@@ -19,6 +20,7 @@ from lockstep.tf.agn import AGNOptimizer
 from lockstep.tf.center import AGNCustomGetter
 from lockstep.tf.clip_by_norm import clip_by_global_norm, clip_gradients_by_norm
 from lockstep.tf.ftrl import FtrlOptimizer
+from lockstep.tf.kernel_rules import AdamOptimizer, RMSPropOptimizer
 from lockstep.tf.loss_scale import DynamicLossScale, FixedLossScale, LossScale
 from lockstep.tf.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
 from lockstep.tf.loss_scaler import AutomaticLossScaler
@@ -37,10 +39,8 @@ from lockstep.tf.regularizer import mp_regularizer_wrapper
 from lockstep.tf.variable_clipping import VariableClippingOptimizer
 
 AdagradOptimizer = tf.compat.v1.train.AdagradOptimizer
-AdamOptimizer = tf.compat.v1.train.AdamOptimizer
 GradientDescentOptimizer = tf.compat.v1.train.GradientDescentOptimizer
 MomentumOptimizer = tf.compat.v1.train.MomentumOptimizer
-RMSPropOptimizer = tf.compat.v1.train.RMSPropOptimizer
 
 # As OpenSeq2Seq spells them.
 _clip_by_global_norm = clip_by_global_norm

@@ -8,11 +8,12 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.tf.arguments import check_arguments
+from lockstep.tf.kernel_rules import AdamOptimizer
 
 __all__ = ["AdamWOptimizer"]
 
 
-class AdamWOptimizer(tf.compat.v1.train.AdamOptimizer):
+class AdamWOptimizer(AdamOptimizer):
     """w -= weight_decay w, then Adam.
 
     A sparse gradient decays the rows that it names, once each, and then moves every row
@@ -24,7 +25,7 @@ class AdamWOptimizer(tf.compat.v1.train.AdamOptimizer):
         learning_rate, beta1, beta2, epsilon: as in TensorFlow's AdamOptimizer.
         use_locking: lock a variable while it is updated.
         name: name of the operations, and of the slots in checkpoints.
-        strict: do not check the arguments, as the original.
+        strict: check neither arguments nor dtypes, as the original.
 
     Raises:
         OutOfRangeError: a ValueError; an argument is outside of its range.
@@ -61,7 +62,9 @@ class AdamWOptimizer(tf.compat.v1.train.AdamOptimizer):
                 beta2=beta2,
                 epsilon=epsilon,
             )
-        super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
+        super().__init__(
+            learning_rate, beta1, beta2, epsilon, use_locking, name, strict=strict
+        )
         self._weight_decay = weight_decay
 
     def _prepare(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -18,14 +19,16 @@ class FtrlOptimizer(tf.compat.v1.train.FtrlOptimizer):
     """FTRL-proximal; at rate 0 a variable and its slots stay as they are.
 
     G = g + 2 s w; n = accum + g^2; linear += G - (n^-p - accum^-p) / lr w; accum = n;
-    w = 0 if abs(linear) <= l1 else (sign(linear) l1 - linear) / (n^-p / lr + 2 l2).
+    w = 0 if abs(linear) <= l1 else (sign(linear) l1 - linear) / (n^-p / lr + 2 l2). NaN
+    in ``linear``, after a gradient that is not finite, is NaN in w.
 
     Args:
         learning_rate: finite, >= 0; a number or a 0-d tensor.
         learning_rate_power to beta: as in ``tf.compat.v1.train.FtrlOptimizer``.
         strict: fail at a rate of 0 with ``tf.errors.InvalidArgumentError``, as the
             original. (TensorFlow 2.21 does so for sparse gradients only; for dense
-            ones it turns the weights into NaN.)
+            ones it turns the weights into NaN.) A NaN of a dense gradient makes its
+            weight 0.
 
     Raises:
         OutOfRangeError: a ValueError; the rate is outside of its range.
@@ -82,10 +85,12 @@ class FtrlOptimizer(tf.compat.v1.train.FtrlOptimizer):
                 self._learning_rate_tensor = tf.identity(rate)
 
     def _apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> Any:
-        return self._unless_idle(super()._apply_dense, grad, var)
+        hook = partial(self._keep_nan, super()._apply_dense)
+        return self._unless_idle(hook, grad, var)
 
     def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> Any:
-        return self._unless_idle(super()._resource_apply_dense, grad, var)
+        hook = partial(self._keep_nan, super()._resource_apply_dense)
+        return self._unless_idle(hook, grad, var)
 
     def _apply_sparse(self, grad: tf.IndexedSlices, var: tf.Variable) -> Any:
         return self._unless_idle(super()._apply_sparse, grad, var)
@@ -94,6 +99,21 @@ class FtrlOptimizer(tf.compat.v1.train.FtrlOptimizer):
         self, grad: tf.Tensor, var: tf.Variable, indices: tf.Tensor
     ) -> Any:
         return self._unless_idle(super()._resource_apply_sparse, grad, var, indices)
+
+    def _keep_nan(
+        self, hook: Callable[..., Any], grad: tf.Tensor, var: tf.Variable
+    ) -> Any:
+        """Update, and let a weight whose ``linear`` is NaN be NaN: the kernel has 0.
+
+        # Quirk: docs/differences.md#ftrl-nan. Strict: the kernel's.
+        """
+        done = hook(grad, var)
+        if self.strict:
+            return done
+        with tf.control_dependencies([done]):
+            linear = self.get_slot(var, "linear").read_value()
+            weights = tf.where(tf.math.is_nan(linear), linear, var.read_value())
+            return var.assign(weights, use_locking=self._use_locking, read_value=False)
 
     def _unless_idle(
         self,

@@ -12,7 +12,7 @@ from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.spec import multitask as words
 from lockstep.spec import tf_host
 from lockstep.spec.pairs import as_pairs
-from lockstep.tf.core.clip_gradients import clip
+from lockstep.tf.core.clip_gradients import clip, refuse_dtypes
 from lockstep.tf.core.zero_test import (
     all_zero_flags,
     is_all_zero,
@@ -252,12 +252,18 @@ def clip_gradients_by_global_norm(
     """
     pairs = as_pairs(gradients_variables, words.CLIP)
     gradients = [as_gradient(g, name_of(v), words.CLIP) for g, v in pairs]
-    for gradient, (_, variable) in zip(gradients, pairs, strict=True):
-        is_known = isinstance(as_variable(variable), tf.Variable)
-        if gradient is not None and is_known and not strict:
-            check_shape(gradient, as_variable(variable), words.CLIP)
+    if not strict:
+        refuse_dtypes(gradients)
+        check_shapes(gradients, [as_variable(variable) for _, variable in pairs])
     clipped, norm = clip(gradients, clip_norm, error_if_nonfinite, strict)
     return [(g, v) for g, (_, v) in zip(clipped, pairs, strict=True)], norm
+
+
+def check_shapes(gradients: list[Gradient], variables: list[Any]) -> None:
+    """Raise for a gradient of another shape than its variable, if it has one."""
+    for gradient, variable in zip(gradients, variables, strict=True):
+        if gradient is not None and isinstance(variable, tf.Variable):
+            check_shape(gradient, variable, words.CLIP)
 
 
 def known_zero(variables: list[tf.Variable], zero: tf.Tensor) -> Skip:

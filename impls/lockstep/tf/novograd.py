@@ -18,7 +18,7 @@ from lockstep.tf.core.novograd import (
     square_norm,
     wide_dtype,
 )
-from lockstep.tf.pairs import as_counter, as_variable, check_pairs, name_of
+from lockstep.tf.pairs import HALF, as_counter, as_variable, check_pairs, name_of
 
 __all__ = ["NovoGrad"]
 
@@ -31,8 +31,9 @@ class NovoGrad(v1.train.MomentumOptimizer):
     """v = b2 v + (1 - b2) |g|^2, at first |g|^2; g' = g / sqrt(v + eps) + wd w;
     a = b1 a + g', or b1 a + (1 - b1) g' averaged; w -= lr a.
 
-    One v for a whole tensor, so half of Adam's state. Norms are taken in float32 for
-    half precision. Sparse gradients are made dense: momentum decays on every row.
+    One v for a whole tensor, so half of Adam's state. For half precision everything is
+    computed in float32, and slot and weight are rounded once. Sparse gradients are made
+    dense: momentum decays on every row.
 
     Args:
         learning_rate: lr >= 0; a number, a 0-d tensor or a callable that returns one.
@@ -207,10 +208,41 @@ class NovoGrad(v1.train.MomentumOptimizer):
         )
 
     def _apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
-        return super()._apply_dense(self._direction(grad, var), var)
+        direction = self._direction(grad, var)
+        if var.dtype.base_dtype in HALF:
+            return self._move_half(direction, var)
+        return super()._apply_dense(direction, var)
 
     def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
-        return super()._resource_apply_dense(self._direction(grad, var), var)
+        direction = self._direction(grad, var)
+        if var.dtype.base_dtype in HALF:
+            return self._move_half(direction, var)
+        return super()._resource_apply_dense(direction, var)
+
+    def _move_half(self, direction: tf.Tensor, var: tf.Variable) -> tf.Operation:
+        """Take the step of momentum in float32, and round slot and weight once.
+
+        TensorFlow's kernel rounds the rate and b1 to the dtype of the variable.
+        """
+        rate, beta1 = (
+            tf.cast(number, tf.float32)
+            for number in (self._learning_rate_tensor, self._momentum_tensor)
+        )
+        slot = self.get_slot(var, "momentum")
+        momentum = beta1 * tf.cast(slot.read_value(), tf.float32) + direction
+        weight = tf.cast(var.read_value(), tf.float32) - rate * momentum
+        # What both are computed from is read before either is written.
+        with tf.control_dependencies([momentum, weight]):
+            return tf.group(
+                *(
+                    held.assign(
+                        tf.cast(value, held.dtype.base_dtype),
+                        use_locking=self._use_locking,
+                        read_value=False,
+                    )
+                    for held, value in ((slot, momentum), (var, weight))
+                )
+            )
 
     def _apply_sparse_duplicate_indices(
         self, grad: tf.IndexedSlices, var: tf.Variable

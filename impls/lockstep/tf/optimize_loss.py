@@ -18,6 +18,7 @@ from lockstep.tf.core.step_arguments import Makers, find_trained
 from lockstep.tf.core.step_task import Task
 from lockstep.tf.ftrl import FtrlOptimizer
 from lockstep.tf.hooks import base_of
+from lockstep.tf.kernel_rules import AdamOptimizer, RMSPropOptimizer
 from lockstep.tf.loss_scaler import AutomaticLossScaler
 from lockstep.tf.master_copies import builds_graph
 from lockstep.tf.mixed_precision import MixedPrecisionOptimizerWrapper
@@ -32,15 +33,20 @@ v1 = tf.compat.v1
 
 OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
     "Adagrad": v1.train.AdagradOptimizer,
-    "Adam": v1.train.AdamOptimizer,
+    "Adam": AdamOptimizer,
     "Ftrl": FtrlOptimizer,
     "Momentum": v1.train.MomentumOptimizer,
-    "RMSProp": v1.train.RMSPropOptimizer,
+    "RMSProp": RMSPropOptimizer,
     "SGD": v1.train.GradientDescentOptimizer,
     "AdamW": AdamWOptimizer,
 }
 """The names that ``optimize_loss`` takes, and their classes."""
-MAKERS = Makers(OPTIMIZER_CLS_NAMES, Optimizer, "tf.compat.v1.train.Optimizer")
+ORIGINALS = {
+    **OPTIMIZER_CLS_NAMES,
+    "Adam": v1.train.AdamOptimizer,
+    "RMSProp": v1.train.RMSPropOptimizer,
+}
+"""The same under strict, which refuses no dtype."""
 
 SCOPE = "Loss_Optimization"
 """The scope that the original makes its variables in, so in checkpoints of old code."""
@@ -242,7 +248,9 @@ def make_optimizer(step: TrainingStep) -> Optimizer:
             # Quirk: docs/differences.md#optimize-loss-dict
             params["weight_decay"] = decay if builds_graph() else words.DecayNow(decay)
     rate = step._rate if builds_graph() else float(step.next_rate())
-    made = MAKERS.make(optimizer, rate, arguments, strict)
+    classes = ORIGINALS if strict else OPTIMIZER_CLS_NAMES
+    makers = Makers(classes, Optimizer, "tf.compat.v1.train.Optimizer")
+    made = makers.make(optimizer, rate, arguments, strict)
     return made if builds_graph() else with_free_rate(made)
 
 

@@ -15,11 +15,9 @@ from lockstep.spec.strict_binding import bound
 from lockstep.tf import (
     OPTIMIZER_SUMMARIES,
     AdagradOptimizer,
-    AdamOptimizer,
     GradientDescentOptimizer,
     LossScale,
     MomentumOptimizer,
-    RMSPropOptimizer,
     get_regularization_loss,
     pipeline_of,
     reduce_gradients,
@@ -123,6 +121,14 @@ class AGNOptimizer(originals.AGNOptimizer[Optimizer], default.AGNOptimizer):
     """The wrapper of asynchronous workers with ``strict=True``."""
 
 
+class AdamOptimizer(original_rules.AdamOptimizer, default.AdamOptimizer):
+    """Adam with ``strict=True``: no dtype is refused."""
+
+
+class RMSPropOptimizer(original_rules.RMSPropOptimizer, default.RMSPropOptimizer):
+    """RMSProp with ``strict=True``: no dtype is refused."""
+
+
 class AdamWOptimizer(original_rules.AdamWOptimizer, default.AdamWOptimizer):
     """AdamW with ``strict=True``: its arguments are not checked."""
 
@@ -137,7 +143,9 @@ class NovoGrad(original_rules.NovoGrad, default.NovoGrad):
 
 OPTIMIZER_CLS_NAMES = {
     **default.OPTIMIZER_CLS_NAMES,
+    "Adam": AdamOptimizer,
     "AdamW": AdamWOptimizer,
+    "RMSProp": RMSPropOptimizer,
     "Ftrl": FtrlOptimizer,
 }
 

@@ -16,6 +16,7 @@ __all__ = [
     "clip_factor",
     "global_norm",
     "half_square_sums",
+    "refuse_dtypes",
     "scale_gradients",
 ]
 
@@ -55,9 +56,7 @@ def clip(
         dtype = present[0].dtype if present else dtype
     else:
         words.check_clip_norm(clip_norm)
-        dtypes = [gradient.dtype.name for gradient in present]
-        refuse_integers(words.CLIP, dtypes)
-        refuse_complex(words.CLIP, dtypes)
+        refuse_dtypes(present)
     with tf.name_scope("global_norm"):
         norm = global_norm(present, dtype)
     if error_if_nonfinite:
@@ -65,6 +64,13 @@ def clip(
     with tf.name_scope(words.SCOPE) as scope:
         clipped = scale_gradients(gradients, clip_factor(norm, clip_norm))
         return (old_names(clipped, scope) if strict else clipped), norm
+
+
+def refuse_dtypes(gradients: Sequence[Gradient]) -> None:
+    """Raise for gradients of integers and of complex numbers."""
+    dtypes = [gradient.dtype.name for gradient in gradients if gradient is not None]
+    refuse_integers(words.CLIP, dtypes)
+    refuse_complex(words.CLIP, dtypes)
 
 
 def old_names(clipped: Sequence[Gradient], scope: str) -> list[Gradient]:

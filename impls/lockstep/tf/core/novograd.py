@@ -95,9 +95,9 @@ def normalized(
     variable: tf.Tensor | tf.Variable,
     gradient: tf.Tensor,
 ) -> tf.Tensor:
-    """g' = (g (1 / sqrt(v + eps)) + wd w) share, rounded to the variable's dtype."""
+    """g' = (g (1 / sqrt(v + eps)) + wd w) share, wide."""
     factor = 1.0 / tf.sqrt(moment + policy.epsilon)
     direction = tf.cast(gradient, factor.dtype) * factor
     if policy.weight_decay is not None:
         direction += policy.weight_decay * tf.cast(variable, factor.dtype)
-    return tf.cast(direction * policy.share, gradient.dtype)
+    return direction * policy.share

@@ -126,5 +126,5 @@ def test_a_gradient_of_another_shape_than_its_variable_is_refused(
     gradient: tf.Tensor | tf.IndexedSlices,
 ) -> None:
     w = tf.Variable(tf.ones([1, 2]), name="w")
-    with pytest.raises(errors.ShapeError, match="gradient of shape .* for 'w'"):
+    with pytest.raises(errors.ShapeError, match=r"gradient of shape .* for 'w'"):
         clip_gradients_by_global_norm([(gradient, w)])

@@ -85,7 +85,7 @@ def test_strict_ftrl_fails_at_rate_zero_as_the_original() -> None:
 def test_adamw_takes_tensors_callables_and_float16() -> None:
     for decay in (tf.constant(0.25), lambda: 0.25):
         w = tf.Variable([4.0], dtype=tf.float16)
-        opt = AdamWOptimizer(decay, learning_rate=0.0)
+        opt = AdamWOptimizer(decay, learning_rate=0.0, epsilon=1e-4)
         opt.apply_gradients([(tf.ones([1], tf.float16), w)])
         assert w.numpy().tolist() == [3.0]
 

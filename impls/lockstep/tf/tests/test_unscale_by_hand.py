@@ -19,11 +19,11 @@ WRAPPERS = {
     "masters": ls.MixedPrecisionOptimizerWrapper,
 }
 wrappers = pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
-both = pytest.mark.parametrize("dtype", [tf.float16, tf.float32], ids=lambda d: d.name)
+both = pytest.mark.parametrize("dtype", [tf.float16, tf.float32], ids=str)
 
 
 def make(wrap: Any, dtype: Any, **options: Any) -> tuple[Any, list[tf.Variable]]:
-    """Return a wrapper at a fixed scale, a weight, an embedding and an unused weight."""
+    """Return a wrapper at a fixed scale, a weight, an embedding, an unused weight."""
     optimizer = wrap(v1.train.GradientDescentOptimizer(0.5), SCALE, **options)
     values = [1.0, 2.0], [[1.0], [2.0], [3.0]], [1.0]
     return optimizer, [tf.Variable(tf.constant(value, dtype)) for value in values]
