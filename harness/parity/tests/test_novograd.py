@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import DTypeLike
 
 from harness.parity.cases import GOLDEN, Case, read_cases
 from harness.parity.distance import distance
@@ -28,6 +29,10 @@ HOSTS = {
     "pytorch": 8.0,
 }
 """Host -> the distance allowed: torch adds the squares of a norm in another order."""
+OWN_SLOTS = ("tf:eager", "tf:graph", "keras3")
+"""Hosts whose slots have the dtype of the variable."""
+OWN_MOMENTUM = ("keras3",)
+"""Hosts that compute momentum in the dtype of the variable."""
 
 TRAINED = [
     case for case in read_cases(GOLDEN, ["novograd"]) if case.kind in novograd.TRAINED
@@ -87,13 +92,20 @@ SETTINGS: Sequence[Mapping[str, Any]] = (
 
 
 def published(
-    weight: Array, gradients: Sequence[Array | None], given: Mapping[str, Any]
+    weight: Array,
+    gradients: Sequence[Array | None],
+    given: Mapping[str, Any],
+    slot: DTypeLike = np.float32,
+    kind: Any = np.float32,
 ) -> Iterator[Mapping[str, Array]]:
-    """Yield w, a and v after each step; |g|^2 starts v, and norms are float32."""
+    """Yield w, a and v after each step; |g|^2 starts v, and norms are float32.
+
+    Momentum is computed in ``kind``; then w is rounded, and a to its dtype ``slot``.
+    """
     full = {"learning_rate": 1.0, "beta1": 0.95, "beta2": 0.98, "epsilon": 1e-8}
     full |= {"weight_decay": 0.0, "grad_averaging": False, **given}
     dtype, f32 = weight.dtype.type, np.float32
-    a, v = np.zeros_like(weight), f32(0)
+    a, v = np.zeros_like(weight, slot), f32(0)
     for g in gradients:
         if g is not None:
             g2 = f32(np.sum(np.square(g.astype(f32)), dtype=f32))
@@ -106,8 +118,9 @@ def published(
                 direction = direction + f32(full["weight_decay"]) * weight.astype(f32)
             if full["grad_averaging"]:
                 direction = direction * f32(1 - full["beta1"])
-            a = a * dtype(full["beta1"]) + direction.astype(dtype)
-            weight = weight - a * dtype(full["learning_rate"])
+            wide = a.astype(kind) * kind(full["beta1"]) + direction.astype(kind)
+            moved = weight.astype(kind) - wide * kind(full["learning_rate"])
+            a, weight = wide.astype(slot), moved.astype(dtype)
         yield {"w": weight, "momentum": a, "second_moment": np.asarray(v)}
 
 
@@ -143,7 +156,9 @@ def assert_published(
     dense: Sequence[Array | None],
     gradients: Sequence[Gradient] | None = None,
 ) -> None:
-    right = published(weight, dense, given)
+    slot = weight.dtype if name in OWN_SLOTS else np.float32
+    kind = weight.dtype.type if name in OWN_MOMENTUM else np.float32
+    right = published(weight, dense, given, slot, kind)
     with closing(host(name)) as made:
         got = trained(made, weight, dense if gradients is None else gradients, given)
         for found, expected in zip(got, right, strict=True):

@@ -12,6 +12,7 @@ from lockstep.tf.arguments import check_arguments
 from lockstep.tf.core.novograd import (
     Policy,
     densify,
+    direction_of,
     next_moment,
     normalized,
     policy_of,
@@ -264,7 +265,7 @@ class NovoGrad(v1.train.MomentumOptimizer):
         moment = next_moment(policy, stored, square_norm(gradient))
         written = stored.assign(moment, use_locking=self._use_locking, read_value=False)
         with tf.control_dependencies([written]):
-            return normalized(policy, moment, variable, gradient)
+            return direction_of(policy, moment, variable, gradient)
 
     def _policy(self, dtype: tf.DType) -> Policy:
         return policy_of(self._arguments, dtype, not self.strict)

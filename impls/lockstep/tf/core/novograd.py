@@ -10,6 +10,7 @@ import tensorflow as tf
 __all__ = [
     "Policy",
     "densify",
+    "direction_of",
     "next_moment",
     "normalized",
     "policy_of",
@@ -89,15 +90,25 @@ def next_moment(
     return tf.where(begun, mixed, square)
 
 
+def direction_of(
+    policy: Policy,
+    moment: tf.Tensor,
+    variable: tf.Tensor | tf.Variable,
+    gradient: tf.Tensor,
+) -> tf.Tensor:
+    """g' = (g (1 / sqrt(v + eps)) + wd w) share, in the dtype of norms."""
+    factor = 1.0 / tf.sqrt(moment + policy.epsilon)
+    direction = tf.cast(gradient, factor.dtype) * factor
+    if policy.weight_decay is not None:
+        direction += policy.weight_decay * tf.cast(variable, factor.dtype)
+    return direction * policy.share
+
+
 def normalized(
     policy: Policy,
     moment: tf.Tensor,
     variable: tf.Tensor | tf.Variable,
     gradient: tf.Tensor,
 ) -> tf.Tensor:
-    """g' = (g (1 / sqrt(v + eps)) + wd w) share, wide."""
-    factor = 1.0 / tf.sqrt(moment + policy.epsilon)
-    direction = tf.cast(gradient, factor.dtype) * factor
-    if policy.weight_decay is not None:
-        direction += policy.weight_decay * tf.cast(variable, factor.dtype)
-    return direction * policy.share
+    """Return :func:`direction_of`, rounded to the dtype of the gradient."""
+    return tf.cast(direction_of(policy, moment, variable, gradient), gradient.dtype)
