@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import os
 import signal
 import subprocess
 import sys
@@ -78,7 +80,7 @@ from harness import cli, declare, run
 folder = Path(sys.argv[1])
 declare.find = lambda name: declare.read(folder / "long.toml")
 sweep = run.sweep
-run.sweep = lambda *arguments: sweep(*arguments, root=folder)
+run.sweep = lambda *arguments, **named: sweep(*arguments, **named, root=folder)
 sys.argv = ["harness", "run", "long"]
 cli.main()
 """
@@ -112,14 +114,28 @@ def interrupted(path: Path, number: int) -> tuple[int, str]:
         stderr=subprocess.PIPE,
         text=True,
     )
+    workers: list[int] = []
     records = path.parent / "local" / "long" / "pytorch.jsonl"
     size = records.stat().st_size if records.exists() else 0
-    wait_until(lambda: records.exists() and records.stat().st_size > size)
-    workers = children_of(parent.pid)
-    assert workers
-    parent.send_signal(number)
-    _, errors = parent.communicate(timeout=120)
-    wait_until(lambda: not any(map(lives, workers)))
+    try:
+        wait_until(
+            lambda: (
+                parent.poll() is not None
+                or (records.exists() and records.stat().st_size > size)
+            )
+        )
+        assert parent.poll() is None, "the parent ended by itself"
+        workers = children_of(parent.pid)
+        assert workers
+        parent.send_signal(number)
+        _, errors = parent.communicate(timeout=120)
+        wait_until(lambda: not any(map(lives, workers)))
+    finally:
+        # Nothing is left behind by a test that fails either.
+        for pid in (parent.pid, *workers):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        parent.wait()
     return parent.returncode, errors
 
 
