@@ -1,0 +1,48 @@
+"""A type checker finds wrong arguments of strict names in a user's program."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2]
+
+PROGRAM = """\
+from lockstep import reference
+from lockstep.reference import strict
+
+base = strict.MomentumOptimizer(0.1, 0.9)
+right: reference.MultitaskOptimizerWrapper = strict.MultitaskOptimizerWrapper(base)
+strict.MultitaskOptimizerWrapper(base, strict=False)  # unexpected
+strict.MultitaskOptimizerWrapper(3)  # incompatible
+strict.VariableClippingOptimizer(base, {}, "1")  # incompatible
+strict.DynamicLossScale(8.0, floor=1.0)  # unexpected
+strict.NovoGrad(0.1, strict=True)  # unexpected
+strict.clip_gradients_by_norm([], 1.0, strict=False)  # unexpected
+pairs, norm = strict.clip_gradients_by_global_norm([], 1.0)
+"""
+
+
+OPTIONS = ("--follow-imports", "silent", "--no-error-summary")
+
+
+@pytest.mark.slow
+def test_wrong_arguments_under_strict_are_found(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM, "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", *OPTIONS, "program.py"],
+        cwd=tmp_path,
+        env={"MYPYPATH": str(SOURCE), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
+    found = {int(line.split(":")[1]): line.lower() for line in errors}
+    lines = enumerate(PROGRAM.splitlines(), 1)
+    expected = {k: line.split("# ")[1] for k, line in lines if "# " in line}
+    assert found.keys() == expected.keys(), done.stdout + done.stderr
+    assert all(expected[k] in found[k] for k in expected)
