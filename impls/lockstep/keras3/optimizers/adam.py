@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import keras
 
-from lockstep.keras3.rule_optimizer import RuleOptimizer
+from lockstep.keras3.optimizers.widened import WidenedRule
 from lockstep.spec.optimizers import OPTIMIZERS
 
 __all__ = ["AdamOptimizer", "AdamWOptimizer"]
@@ -15,7 +15,7 @@ registered = keras.saving.register_keras_serializable(package="lockstep")
 
 
 @registered
-class AdamOptimizer(RuleOptimizer, keras.optimizers.Adam):
+class AdamOptimizer(WidenedRule, keras.optimizers.Adam):
     """m += (1-b1)(g-m); v += (1-b2)(g^2-v); w -= lr c m / (sqrt(v) + eps).
 
     c = sqrt(1 - b2^t) / (1 - b1^t), t = ``iterations`` + 1. The rule of
@@ -45,12 +45,13 @@ class AdamOptimizer(RuleOptimizer, keras.optimizers.Adam):
 
 
 @registered
-class AdamWOptimizer(RuleOptimizer, keras.optimizers.AdamW):
+class AdamWOptimizer(WidenedRule, keras.optimizers.AdamW):
     """w -= lr weight_decay w, then Adam.
 
     The rule of ``keras.optimizers.AdamW``. TensorFlow 1's decay is not multiplied by
     the rate: for its strength give ``weight_decay / learning_rate``, at a constant
-    rate. ``strict`` does not check the ranges of the arguments, as the original.
+    rate. Half precision is as in :class:`AdamOptimizer`, but under ``strict``, which
+    does not check the ranges of the arguments either, as the original.
     """
 
     spec = OPTIMIZERS["AdamW"]

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from lockstep.keras3.gradients import value_of
+from lockstep.keras3.optimizers.widened import WidenedRule
 from lockstep.keras3.preserved import preserved
 from lockstep.keras3.rule_optimizer import RuleOptimizer
 from lockstep.spec import keras_host as words
@@ -43,7 +44,7 @@ class AdagradOptimizer(RuleOptimizer, keras.optimizers.Adagrad):
 
 
 @registered
-class RMSPropOptimizer(RuleOptimizer, keras.optimizers.RMSprop):
+class RMSPropOptimizer(WidenedRule, keras.optimizers.RMSprop):
     """s = d s + (1-d) g^2; m = mu m + lr g / sqrt(s + eps); w -= m.
 
     The rule of ``keras.optimizers.RMSprop`` with s starting at one, which is TensorFlow

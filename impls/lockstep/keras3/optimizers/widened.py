@@ -1,0 +1,86 @@
+"""Rules whose scalars half precision cannot hold, computed in float32 there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lockstep.keras3.gradients import value_of
+from lockstep.keras3.rule_optimizer import RuleOptimizer
+
+__all__ = ["WidenedRule"]
+
+
+class Wide:
+    """A float32 stand-in for a variable in half precision, while a rule updates it."""
+
+    dtype = "float32"
+
+    def __init__(self, variable: Any) -> None:
+        self.variable = variable
+
+    def subtract(self, change: tf.Tensor) -> None:
+        """Subtract in float32 and round once."""
+        value = value_of(self.variable)
+        wide = tf.cast(value.read_value(), tf.float32) - change
+        value.assign(tf.cast(wide, value.dtype))
+
+
+class WidenedRule(RuleOptimizer):
+    """A rule that computes in float32 and keeps float32 slots for half precision.
+
+    In bfloat16 beta2 of 0.999 is 1, in float16 an epsilon of 1e-8 is 0: Keras' rules
+    stand still there, or divide 0 by 0. Strict keeps Keras' arithmetic.
+    """
+
+    _slot_dtype: str | None = None
+
+    def widens(self, variable: Any) -> bool:
+        """Say whether a variable is updated in float32 in place of its own dtype."""
+        return not self.strict and tf.as_dtype(variable.dtype).size < 4
+
+    def add_variable_from_reference(
+        self,
+        reference_variable: Any,
+        name: str | None = None,
+        initializer: Any = "zeros",
+    ) -> keras.Variable:
+        """Make a slot, in float32 for a variable in half precision."""
+        dtype = "float32" if self.widens(reference_variable) else None
+        vars(self)["_slot_dtype"] = dtype
+        try:
+            return super().add_variable_from_reference(
+                reference_variable, name, initializer
+            )
+        finally:
+            vars(self)["_slot_dtype"] = None
+
+    def add_variable(
+        self,
+        shape: Any,
+        initializer: Any = "zeros",
+        dtype: Any = None,
+        *options: Any,
+        **named: Any,
+    ) -> keras.Variable:
+        """Make a variable of state; a slot may have a dtype of its own."""
+        dtype = self._slot_dtype or dtype
+        return super().add_variable(shape, initializer, dtype, *options, **named)
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Apply the rule to one variable."""
+        stand_in = Wide(variable) if self.widens(variable) else variable
+        super().update_step(gradient, stand_in, learning_rate)
+
+    def assign_sub(self, variable: Any, value: Any) -> None:
+        """Subtract from a variable, as the rule does once it knows the change."""
+        if isinstance(variable, Wide):
+            variable.subtract(tf.convert_to_tensor(value))
+        else:
+            super().assign_sub(variable, value)
+
+    def _var_key(self, variable: Any) -> Any:
+        known = variable.variable if isinstance(variable, Wide) else variable
+        return super()._var_key(known)
