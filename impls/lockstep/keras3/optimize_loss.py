@@ -157,7 +157,7 @@ def optimize_loss(
         loss=loss,
         optimizer=optimizer,
         optimizer_params=optimizer_params,
-        learning_rate_decay_fn=rate_function(learning_rate_decay_fn, strict),
+        learning_rate_decay_fn=learning_rate_decay_fn,
         summaries=check_summaries(summaries, words.OWNER),
         skip_update_ph=skip_update_ph,
         model=model,
@@ -170,14 +170,6 @@ def optimize_loss(
         assemble(step)
         step.optimizer.ensure_built(step.trained)
     return step
-
-
-def rate_function(rate: Any, strict: bool) -> Any:
-    """Return a function that always gives ``rate`` if that is a float.
-
-    Strict: the original takes functions only.
-    """
-    return rate if strict or not isinstance(rate, float) else lambda step: rate
 
 
 def assemble(step: TrainingStep) -> None:

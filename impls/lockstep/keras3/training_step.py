@@ -15,6 +15,7 @@ from lockstep.keras3.post_process import post_process_gradients
 from lockstep.keras3.reduction import reduce_gradients
 from lockstep.keras3.replicas import replica_count, together
 from lockstep.keras3.skipping import Pairs
+from lockstep.keras3.slots import base_of
 from lockstep.spec import optimize_loss as words
 from lockstep.spec.pairs import require_gradients
 from lockstep.spec.summaries import SummaryRecord
@@ -67,7 +68,12 @@ class TrainingStep(tf.Module):
         return self.settings.pipeline(self.optimizer)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.optimizer!r}, pipeline={self.pipeline})"
+        base, count = base_of(self.optimizer), len(self.trained)
+        if not tf.executing_eagerly():
+            return f"{words.OWNER}({type(base).__name__}, in a graph)"
+        step = int(value_of(self.global_step).read_value())
+        rate = value_of(base._learning_rate).read_value()
+        return words.shown(base, count, step, rate, self.pipeline)
 
     @property
     def accumulators(self) -> list[Gradient]:
@@ -94,10 +100,9 @@ class TrainingStep(tf.Module):
         values: list[Any] = []
 
         def loss() -> tf.Tensor:
-            found = self.task.loss(*inputs)
-            value, *rest = found if isinstance(found, tuple) and found else (found,)
-            value = tf.convert_to_tensor(value)
-            values.append((value, *rest) if isinstance(found, tuple) else value)
+            found, extras = words.loss_and_extras(self.task.loss(*inputs))
+            value = tf.convert_to_tensor(found)
+            values.append(words.joined(value, extras))
             return value if replicas == 1 else value / replicas
 
         rate = self.next_rate()

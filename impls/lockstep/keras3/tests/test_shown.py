@@ -57,8 +57,7 @@ def test_a_training_step_shows_its_optimizer_and_stages() -> None:
     w = keras.Variable([1.0], name="w")
     step = ls.optimize_loss(lambda: tf.reduce_sum(w), "SGD", {}, 0.5, [w])
     assert repr(step) == (
-        "TrainingStep(GradientDescentOptimizer(learning_rate=0.5), "
-        "pipeline=('update',))"
+        "optimize_loss(GradientDescentOptimizer, 1 variable; step 0, rate 0.5; update)"
     )
 
 
