@@ -67,9 +67,10 @@ wrapper = "default"
 optimizer = [{ name = "GradientDescent", learning_rate = 0.1 }]
 """
 
-# More runs than can be done while a test waits for a signal to arrive.
+# Runs that take minutes: only after one would a worker notice that nobody reads what it
+# writes.
 SCALES = "".join(
-    f'[scale.{name}]\nseeds = 50000\nsteps = 20\nbecause = "long"\n'
+    f'[scale.{name}]\nseeds = 2\nsteps = 1000000\nbecause = "long"\n'
     for name in ("quick", "std", "full")
 )
 
@@ -93,21 +94,23 @@ def test_no_worker_is_left_by_a_signal_to_the_parent_alone(
         pytest.skip("torch is not installed")
     if not Path("/proc/self/stat").exists():
         pytest.skip("this system has no /proc to see processes in")
-    (tmp_path / "long.toml").write_text(DECLARED + SCALES, "utf-8")
     for number, status in ((signal.SIGTERM, 130), (signal.SIGINT, 130), (9, -9)):
         with subtests.test(signal=int(number)):
-            ended, errors = interrupted(tmp_path / "long.toml", int(number))
+            folder = tmp_path / str(int(number))
+            folder.mkdir()
+            (folder / "long.toml").write_text(DECLARED + SCALES, "utf-8")
+            ended, errors = interrupted(folder, int(number))
             assert ended == status
             assert number == 9 or errors.endswith("the same command goes on.\n")
 
 
-def interrupted(path: Path, number: int) -> tuple[int, str]:
+def interrupted(folder: Path, number: int) -> tuple[int, str]:
     """Start a sweep in a session of its own, send its parent a signal, wait for both.
 
     Returns the parent's status and its standard error.
     """
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, str(path.parent)],
+        [sys.executable, "-c", PARENT, str(folder)],
         env=child_variables(),
         start_new_session=True,
         stdout=subprocess.DEVNULL,
@@ -115,13 +118,13 @@ def interrupted(path: Path, number: int) -> tuple[int, str]:
         text=True,
     )
     workers: list[int] = []
-    records = path.parent / "local" / "long" / "pytorch.jsonl"
-    size = records.stat().st_size if records.exists() else 0
+    # Written when the worker has introduced itself, just before its first run.
+    known = folder / "local" / "long" / "pytorch.environments.jsonl"
     try:
         wait_until(
             lambda: (
                 parent.poll() is not None
-                or (records.exists() and records.stat().st_size > size)
+                or (known.exists() and known.stat().st_size > 0)
             )
         )
         assert parent.poll() is None, "the parent ended by itself"
