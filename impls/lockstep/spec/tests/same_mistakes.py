@@ -293,6 +293,11 @@ AT_ONCE: dict[str, Mistake] = {
         errors.NoBoundariesError,
         "boundaries: expected at least one, got none",
     ),
+    "boundaries that do not rise": (
+        lambda k: k.ls.lr_policies.piecewise_constant(4, 0.1, [5, 3], [0.5, 0.1]),
+        errors.OutOfRangeError,
+        r"expected boundaries of which one range holds at this step, got \[5, 3\]; sort",
+    ),
     "boundaries between steps": (
         lambda k: k.ls.lr_policies.piecewise_constant(4, 0.1, [1.5], [0.1]),
         errors.OutOfRangeError,
