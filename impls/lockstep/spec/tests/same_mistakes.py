@@ -296,7 +296,7 @@ AT_ONCE: dict[str, Mistake] = {
     "boundaries that do not rise": (
         lambda k: k.ls.lr_policies.piecewise_constant(4, 0.1, [5, 3], [0.5, 0.1]),
         errors.OutOfRangeError,
-        r"expected boundaries of which one range holds at this step, got \[5, 3\]; sort",
+        r"boundaries of which one range holds at this step, got \[5, 3\]; sort them",
     ),
     "boundaries between steps": (
         lambda k: k.ls.lr_policies.piecewise_constant(4, 0.1, [1.5], [0.1]),
