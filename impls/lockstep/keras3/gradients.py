@@ -13,6 +13,7 @@ from lockstep.spec.pairs import require_like
 from lockstep.tf.core.rows import check_rows
 
 __all__ = [
+    "MODEL_NAME",
     "Gradient",
     "as_gradient",
     "as_variable",
@@ -25,6 +26,9 @@ __all__ = [
     "with_dense_shape",
     "without_duplicates",
 ]
+
+MODEL_NAME = "_lockstep_model_name"
+"""The attribute by which a master has the name that users know."""
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
 
@@ -54,8 +58,12 @@ def key_of(variable: Any) -> Any:
 
 
 def name_of(variable: Any) -> str:
-    """Return the path of a ``keras.Variable``, the name of a ``tf.Variable``."""
-    name = getattr(variable, "path", None) or getattr(variable, "name", variable)
+    """Return the path of a ``keras.Variable``, the name of a ``tf.Variable``.
+
+    A master has the name of the model's variable.
+    """
+    name = getattr(variable, MODEL_NAME, None) or getattr(variable, "path", None)
+    name = name or getattr(variable, "name", variable)
     return str(name).removesuffix(":0")
 
 

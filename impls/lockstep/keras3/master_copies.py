@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lockstep.keras3.gradients import name_of, value_of
+from lockstep.keras3.gradients import MODEL_NAME, name_of, value_of
 from lockstep.tf.core.masters import follow, saturating_cast
 
 __all__ = ["copy_back", "make_master", "take_over"]
@@ -25,6 +25,7 @@ def make_master(optimizer: keras.optimizers.Optimizer, variable: Any) -> keras.V
         dtype="float32",
         name=f"{name_of(variable).replace('/', '_')}_master",
     )
+    setattr(master, MODEL_NAME, name_of(variable))
     master.constraint = getattr(variable, "constraint", None)
     return master
 

@@ -97,6 +97,15 @@ def test_a_step_that_the_scale_inside_skips_is_not_reported_as_applied(
     assert optimizer.last_step.nonfinite == ("w",)
 
 
+def test_reports_name_weights_not_masters() -> None:
+    w = keras.Variable([1.0, 1.0], dtype="float16", name="w")
+    optimizer = masters(rows(ls.MultitaskOptimizerWrapper(keras.optimizers.SGD(0.5))))
+    for values in (ZERO, INF):
+        apply(optimizer, w, tf.constant(values, tf.float16))
+        assert optimizer.last_step.skipped == ("w",)
+    assert optimizer.master(w).name == "w_master"
+
+
 def test_a_training_step_reports_nothing_before_the_first_and_in_graphs() -> None:
     w = weight()
     step = ls.optimize_loss(
