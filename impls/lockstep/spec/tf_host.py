@@ -8,6 +8,7 @@ from lockstep.spec.errors import (
     LossNotCallableError,
     MalformedPairsError,
     NotAnOptimizerError,
+    OutOfRangeError,
     UnsupportedError,
     sentence,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "second_instance",
     "skipped_around",
     "sums_again",
+    "tuple_in_graph",
 ]
 
 ZERO_RATE = (
@@ -130,6 +132,13 @@ def lost_scalar(
     got = f"{dtype}, to which TensorFlow's kernel rounds it as 0"
     remedy = "train through MixedPrecisionOptimizerWrapper, or choose a larger one"
     return UnsupportedError(sentence(owner, expected, got, remedy))
+
+
+def tuple_in_graph(function: str) -> OutOfRangeError:
+    """Build the error for a loss in a graph that comes with other values."""
+    expected, got = "a loss that is one tensor in a graph", "a tuple"
+    remedy = "return the loss alone, and fetch the other tensors beside it"
+    return OutOfRangeError(sentence(f"{function}: loss", expected, got, remedy))
 
 
 def sums_again(optimizer: str, argument: str) -> UnsupportedError:

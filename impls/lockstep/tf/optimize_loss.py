@@ -202,7 +202,10 @@ def build(step: TrainingStep) -> tf.Tensor:
     with v1.variable_scope(SCOPE):
         loss = step.task.loss
         with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
-            loss = tf.identity(loss() if callable(loss) else loss)
+            loss = loss() if callable(loss) else loss
+            if isinstance(loss, tuple):
+                raise tf_host.tuple_in_graph(words.OWNER)
+            loss = tf.identity(loss)
         assemble(step)
         done = step.build(loss)
     telling.tell_graph(step.record)

@@ -32,8 +32,11 @@ class ReplicatedStep(tf.Module):
         super().__init__()
         self.steps = tuple(steps)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.steps[0]!r}, replicas={len(self.steps)})"
+
     @tf.autograph.experimental.do_not_convert
-    def __call__(self, *inputs: Any, skip_update: Any = None) -> tf.Tensor:
+    def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
         """Let the replica that calls take its step; see ``TrainingStep``.
 
         Raises:

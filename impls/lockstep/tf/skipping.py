@@ -96,6 +96,10 @@ class SkippingWrapper(Wrapper):
         """Whether steps that are not finite are left out."""
         raise NotImplementedError
 
+    def policies(self) -> list[Any]:
+        """Return the loss scale, for a repr."""
+        return [self.scale_object]
+
     @property
     def factor(self) -> float | tf.Tensor:
         """What a loss is multiplied by now."""

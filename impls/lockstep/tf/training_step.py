@@ -11,6 +11,7 @@ from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.spec import optimize_loss as words
 from lockstep.spec import tf_host
 from lockstep.spec.summaries import SummaryRecord
+from lockstep.spec.training_step import shown
 from lockstep.tf.core import step_summaries as telling
 from lockstep.tf.core.accumulators import Accumulators
 from lockstep.tf.core.step_task import Task
@@ -78,6 +79,15 @@ class TrainingStep(tf.Module):
             self._sums = Accumulators(settings.iter_size, micro_step, name_of)
         self._rate: Any = None
 
+    def __repr__(self) -> str:
+        """Show the optimizer, the steps so far, the rate and the stages."""
+        base, count = base_of(self.optimizer), len(self.trained)
+        if builds_graph():
+            stages = " -> ".join(self.pipeline)
+            return f"{words.OWNER}({type(base).__name__}, in a graph; {stages})"
+        step, rate = int(self.global_step.read_value()), self.next_rate()
+        return shown(base, count, step, rate, self.pipeline)
+
     @property
     def pipeline(self) -> tuple[str, ...]:
         """The stages that a gradient goes through here, in their order."""
@@ -95,7 +105,7 @@ class TrainingStep(tf.Module):
         return None if self._sums is None else self._sums.micro_step
 
     @tf.autograph.experimental.do_not_convert
-    def __call__(self, *inputs: Any, skip_update: Any = None) -> tf.Tensor:
+    def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
         """Compute the loss and take a step, or add a micro-batch.
 
         Args:
@@ -104,15 +114,19 @@ class TrainingStep(tf.Module):
                 ``iter_size`` > 1 it has no effect.
 
         Returns:
-            The loss before the update.
+            The loss before the update; of a loss that returns a tuple a tuple, with the
+            loss first and the rest as it is.
         """
         if replica_count() > 1 and not self.is_replica:
             raise tf_host.outside_run(words.OWNER, replica_count())
-        values: list[tf.Tensor] = []
+        values: list[Any] = []
 
         def loss() -> tf.Tensor:
-            values.append(tf.convert_to_tensor(self.task.loss(*inputs)))
-            return values[-1]
+            found = self.task.loss(*inputs)
+            value, *rest = found if isinstance(found, tuple) and found else (found,)
+            value = tf.convert_to_tensor(value)
+            values.append((value, *rest) if isinstance(found, tuple) else value)
+            return value
 
         self._rate = self.next_rate()
         pairs = self.optimizer.compute_gradients(loss, self.trained)

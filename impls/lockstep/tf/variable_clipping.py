@@ -15,7 +15,6 @@ from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.spec import tf_host
 from lockstep.spec import variable_clipping as words
 from lockstep.spec.agn import refuse_row_clipping_around
-from lockstep.spec.mixed_precision import clips_outside
 from lockstep.tf.core.clip_rows import clip_rows, excess
 from lockstep.tf.core.replica_copies import own_copy
 from lockstep.tf.hooks import is_reference, skips_of, unless
@@ -23,11 +22,17 @@ from lockstep.tf.pairs import (
     Gradient,
     Pairs,
     as_counter,
-    as_variable,
     check_pairs,
     name_of,
 )
 from lockstep.tf.replica_sums import refuse_cross_replica
+from lockstep.tf.row_arguments import (
+    axes_by_variable,
+    check_max_norm,
+    limits_by_variable,
+    refuse_masters,
+    resolved,
+)
 from lockstep.tf.wrapper import Optimizer, Wrapper, as_train_op, is_keras
 
 __all__ = ["VariableClippingOptimizer"]
@@ -35,7 +40,7 @@ __all__ = ["VariableClippingOptimizer"]
 DELEGATED = ("compute_gradients", "apply_gradients", "get_slot", "get_slot_names")
 """All that the original asked of the optimizer it wrapped."""
 
-Axes = tuple[int, ...]
+Axes = words.Axes
 
 
 class VariableClippingOptimizer(Wrapper):
@@ -53,7 +58,8 @@ class VariableClippingOptimizer(Wrapper):
             cannot be keys (eager ones), their ``ref()``. A variable that is not listed
             is never clipped.
         max_norm: the largest norm that is left as it is, > 0 and finite; a number, or a
-            0-d tensor or variable, eagerly checked as well.
+            0-d tensor or variable, eagerly checked as well; or, but under strict, a
+            mapping from the keys of ``vars_to_clip_dims`` to a number each.
         use_locking: lock the variable while it is clipped; reference variables only.
         colocate_clip_ops_with_vars: compute norms on the device of the variable.
         name: the name that ``get_name`` returns, and the scope of what a graph gets.
@@ -93,7 +99,7 @@ class VariableClippingOptimizer(Wrapper):
         self,
         opt: Optimizer,
         vars_to_clip_dims: Mapping[Any, Sequence[int]],
-        max_norm: float | tf.Tensor,
+        max_norm: float | tf.Tensor | Mapping[Any, float],
         use_locking: bool = False,
         colocate_clip_ops_with_vars: bool = False,
         name: str = "VariableClipping",
@@ -101,9 +107,10 @@ class VariableClippingOptimizer(Wrapper):
     ) -> None:
         refuse_others(opt, strict)
         words.check_name(name)
-        self.axes_by_variable = axes_by_variable(vars_to_clip_dims, resolve=not strict)
+        axes = axes_by_variable(vars_to_clip_dims, resolve=not strict)
+        limits = limits_by_variable(max_norm, axes, strict)
+        self.axes_by_variable = {v: Axes.of(a, limits[v]) for v, a in axes.items()}
         if not strict:
-            check_max_norm(max_norm)
             refuse_row_clipping_around(opt)
             refuse_masters(opt, vars_to_clip_dims)
         super().__init__(opt, name, use_locking)
@@ -223,10 +230,10 @@ class VariableClippingOptimizer(Wrapper):
         with tf.device(variable.device) if self.colocate else contextlib.nullcontext():
             values = read_rows(variable, indices)
             if tf.executing_eagerly() or not self.strict:
-                clipped, flags = clip_rows(values, axes, self.max_norm)
+                clipped, flags = clip_rows(values, axes, axes.max_norm)
                 too_large.append(flags)
             if self.strict:
-                clipped = excess(values, axes, self.max_norm)
+                clipped = excess(values, axes, axes.max_norm)
         write = subtract_rows if self.strict else write_rows
         return write(variable, indices, clipped, self.use_locking)
 
@@ -263,58 +270,6 @@ def refuse_others(opt: Any, strict: bool) -> None:
         fine = all(hasattr(opt, method) for method in DELEGATED)
     if not fine:
         raise words.not_an_optimizer(opt, "tf.compat.v1.train.Optimizer")
-
-
-def check_max_norm(max_norm: Any) -> None:
-    """Raise unless what is known of ``max_norm`` now is a finite number > 0.
-
-    The value of an eager tensor or variable is known, that of one in a graph is not.
-    """
-    known = max_norm
-    if tf.is_tensor(max_norm):
-        is_variable = isinstance(max_norm, tf.Variable) and tf.executing_eagerly()
-        known = max_norm.numpy() if is_variable else tf.get_static_value(max_norm)
-        if known is None:
-            return
-    words.check_max_norm(known)
-
-
-def refuse_masters(opt: Optimizer, keys: Iterable[Any]) -> None:
-    """Raise for variables that ``opt`` trains through masters of its own."""
-    trains_master = getattr(opt, "trains_master", None)
-    for variable in map(as_variable, keys):
-        if trains_master is not None and trains_master(variable):
-            raise clips_outside(name_of(variable))
-
-
-def axes_by_variable(
-    vars_to_clip_dims: Mapping[Any, Sequence[int]], resolve: bool
-) -> dict[Any, Axes]:
-    """Return ``variable.ref()`` -> axes, copied and checked.
-
-    Args:
-        vars_to_clip_dims: as the wrapper takes it.
-        resolve: count the axes from the front; otherwise they stay as written.
-    """
-    words.require_mapping(vars_to_clip_dims)
-    found: dict[Any, Axes] = {}
-    for key, dims in vars_to_clip_dims.items():
-        variable = as_variable(key)
-        if not isinstance(variable, tf.Variable):
-            raise words.not_a_key(key, "variables, or their ref(),")
-        axes = words.listed_axes(name_of(variable), dims)
-        if variable.ref() in found:
-            raise words.listed_twice(name_of(variable))
-        found[variable.ref()] = resolved(variable, axes) if resolve else axes
-    return found
-
-
-def resolved(variable: tf.Variable, axes: Axes) -> Axes:
-    """Return the axes of a variable, counted from 0 on."""
-    rank = variable.shape.rank
-    if rank is None:
-        return axes
-    return words.resolved_axes(name_of(variable), axes, rank)
 
 
 def read_rows(variable: tf.Variable, indices: tf.Tensor | None) -> tf.Tensor:

@@ -178,6 +178,14 @@ class Wrapper(Optimizer):
             done = apply(pairs, global_step, name)
         return whole_step(done)
 
+    def __repr__(self) -> str:
+        parts = [shown(self.inner_optimizer), *map(repr, self.policies())]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def policies(self) -> list[Any]:
+        """Return what a repr shows beside the wrapped optimizer."""
+        return []
+
     def create_slots(self, var_list: Iterable[Any]) -> None:
         """Make the slots of ``var_list`` now instead of at the first update.
 
@@ -283,6 +291,13 @@ def listed(var_list: Any, owner: str) -> list[tf.Variable]:
 def old_name(attribute: str) -> Any:
     """Return a property: ``attribute`` as the original called it, to be read only."""
     return property(lambda wrapper: getattr(wrapper, attribute))
+
+
+def shown(optimizer: Any) -> str:
+    """Return the repr of a wrapper, and the class of an optimizer that has none."""
+    return (
+        repr(optimizer) if isinstance(optimizer, Wrapper) else type(optimizer).__name__
+    )
 
 
 def is_keras(optimizer: Any) -> bool:

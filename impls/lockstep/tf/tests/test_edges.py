@@ -1,0 +1,45 @@
+"""Edges of the rules: after an overflow, below a limit, and exactly at it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lockstep import tf as ls
+
+
+def test_novograd_begins_anew_after_a_norm_that_overflowed() -> None:
+    w = tf.Variable([1.0])
+    opt = ls.NovoGrad(0.5)
+    opt.apply_gradients([(tf.constant([1e30]), w)])
+    assert np.isinf(opt.get_slot(w, "second_moment").numpy())
+    opt.apply_gradients([(tf.constant([2.0]), w)])
+    assert opt.get_slot(w, "second_moment").numpy() == 4.0
+
+
+@pytest.mark.parametrize("traced", [False, True], ids=["eager", "function"])
+def test_below_the_limit_no_gradient_is_multiplied(traced: bool) -> None:
+    # One of the limits c for which c (1/c) is not 1 in float32.
+    limits = np.arange(2, 200, dtype=np.float32)
+    limit = float(limits[limits * (np.float32(1) / limits) != 1][0])
+    w = tf.Variable([0.0, 0.0])
+    base = ls.GradientDescentOptimizer(1.0)
+    opt = ls.MixedPrecisionLossScaleOptimizer(base, 1.0, clip_norm=limit)
+
+    def step() -> None:
+        opt.apply_gradients([(tf.constant([0.3, -0.7]), w)])
+
+    (tf.function(step, autograph=False) if traced else step)()
+    assert w.numpy().tolist() == np.float32([-0.3, 0.7]).tolist()
+    if not traced:
+        assert opt.last_step.clip_factor == 1.0
+
+
+def test_a_row_exactly_at_the_limit_is_not_clipped() -> None:
+    w = tf.Variable([[3.0, 4.0], [0.0, 0.0]])
+    base = ls.GradientDescentOptimizer(1.0)
+    opt = ls.VariableClippingOptimizer(base, {w.ref(): [1]}, 5.0)
+    opt.apply_gradients([(tf.zeros([2, 2]), w)])
+    assert w.numpy().tolist() == [[3.0, 4.0], [0.0, 0.0]]
+    assert opt.last_step.reason.endswith("0 of 2 rows clipped")
