@@ -111,7 +111,7 @@ def signs_only(method: Any) -> Any:
 
 def counted_each_step(method: Any) -> Any:
     def apply(self: Any, pairs: Any, global_step: Any = None, name: Any = None) -> None:
-        from lockstep.reference.optimizers import advance
+        from lockstep.reference.pairs import advance
 
         method(self, pairs, None, name)
         advance(global_step)
@@ -158,7 +158,7 @@ def agn_mutants() -> Sequence[Mutant]:
     optimizer, center = "agn.AGNOptimizer", "center.Center"
     begin, apply = f"{optimizer}.begin_round", f"{optimizer}.apply_gradients"
     words, strict = "agn.words", "strict.AGNOptimizer"
-    require = "optimizers.require_gradients"
+    require = "pairs.require_gradients"
     nothing = instead(lambda accumulators, changes: list(accumulators))
     undivided = instead(lambda accumulators, period: list(accumulators))
     late = before(lambda step, period: (step - 1, period))

@@ -116,7 +116,7 @@ def row_mutants() -> Sequence[Mutant]:
     normalize = "clip_rows.normalize_rows"
     wrapper = "variable_clipping.VariableClippingOptimizer"
     apply = f"{wrapper}.apply_gradients"
-    require = "optimizers.require_gradients"
+    require = "pairs.require_gradients"
     axes, both = "variable_clipping.words.listed_axes", (*ROWS, *MULTITASK)
     iterators = "variable_clipping.Iterator"
     last_left_out = instead(named_rows_of_dense)

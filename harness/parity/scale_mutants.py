@@ -228,7 +228,7 @@ def _of_the_scales() -> Sequence[Mutant]:
             instead(Warning),
             FIXED,
         ),
-        Mutant("optimizers.require_gradients", "unchecked", constant(None), DYNAMIC),
+        Mutant("pairs.require_gradients", "unchecked", constant(None), DYNAMIC),
         Mutant(wrapper, "not strict", default, FIXED),
     )
 

@@ -11,12 +11,8 @@ import numpy as np
 from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
 from lockstep.reference.accumulate import add_changes, is_due, mean_changes
 from lockstep.reference.center import AGNCustomGetter
-from lockstep.reference.optimizers import (
-    Optimizer,
-    advance,
-    check_counter,
-    check_pairs,
-)
+from lockstep.reference.optimizers import Optimizer
+from lockstep.reference.pairs import advance, check_counter, check_pairs
 from lockstep.reference.variable import Variable
 from lockstep.reference.variable_clipping import share_row_limits
 from lockstep.spec import agn as words

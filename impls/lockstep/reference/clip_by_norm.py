@@ -14,7 +14,7 @@ from lockstep.reference.clip_by_global_norm import (
     norm_in_float32,
     scale_in_float32,
 )
-from lockstep.reference.optimizers import Pairs, require_variable
+from lockstep.reference.pairs import Pairs, require_variable
 from lockstep.reference.variable import Variable
 from lockstep.spec import clip_by_global_norm as words
 from lockstep.spec.larc import absent_gradient

@@ -15,13 +15,8 @@ from lockstep.reference.loss_scale import (
     get,
 )
 from lockstep.reference.multitask import MultitaskOptimizerWrapper
-from lockstep.reference.optimizers import (
-    Optimizer,
-    Pairs,
-    check_counter,
-    check_pairs,
-    listed,
-)
+from lockstep.reference.optimizers import Optimizer
+from lockstep.reference.pairs import Pairs, check_counter, check_pairs, listed
 from lockstep.reference.skipping import SkippingWrapper, Verdict
 from lockstep.reference.variable import Variable
 from lockstep.spec import loss_scaling as words

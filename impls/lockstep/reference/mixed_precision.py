@@ -16,13 +16,8 @@ from lockstep.reference.loss_scale import (
     LossScale,
 )
 from lockstep.reference.masters import add_penalty, saturating_cast
-from lockstep.reference.optimizers import (
-    Optimizer,
-    Pairs,
-    check_counter,
-    check_pairs,
-    listed,
-)
+from lockstep.reference.optimizers import Optimizer
+from lockstep.reference.pairs import Pairs, check_counter, check_pairs, listed
 from lockstep.reference.regularizer import REGISTERED
 from lockstep.reference.skipping import SkippingWrapper, Verdict
 from lockstep.reference.variable import Variable

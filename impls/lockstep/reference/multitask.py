@@ -9,13 +9,8 @@ import numpy as np
 
 from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
 from lockstep.reference.clip_gradients import clip_factor, global_norm, scale_gradients
-from lockstep.reference.optimizers import (
-    Optimizer,
-    Pairs,
-    advance,
-    check_counter,
-    check_pairs,
-)
+from lockstep.reference.optimizers import Optimizer
+from lockstep.reference.pairs import Pairs, advance, check_counter, check_pairs
 from lockstep.reference.variable import Variable
 from lockstep.reference.zero_test import flush_subnormals, is_all_zero
 from lockstep.spec import multitask as words

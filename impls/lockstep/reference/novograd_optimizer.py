@@ -9,7 +9,8 @@ import numpy as np
 
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.reference import novograd
-from lockstep.reference.optimizers import RuleOptimizer, check_pairs
+from lockstep.reference.optimizers import RuleOptimizer
+from lockstep.reference.pairs import check_pairs
 from lockstep.reference.rows import densify
 from lockstep.reference.variable import Variable
 from lockstep.spec import novograd as words

@@ -16,7 +16,7 @@ from lockstep.reference.clip_by_norm import (
     clip_gradients_by_norm,
     require_present,
 )
-from lockstep.reference.optimizers import Pairs
+from lockstep.reference.pairs import Pairs
 from lockstep.reference.variable import Variable
 from lockstep.spec import larc as words
 from lockstep.spec import summaries as telling

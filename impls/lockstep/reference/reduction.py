@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from lockstep.interface import Array, Gradient, Rows
-from lockstep.reference.optimizers import Pairs
+from lockstep.reference.pairs import Pairs
 from lockstep.reference.rows import densify
 from lockstep.reference.variable import Variable
 from lockstep.spec import reduction as words

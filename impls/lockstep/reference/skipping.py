@@ -19,7 +19,8 @@ from lockstep.interface import (
 from lockstep.reference.clip_gradients import clip_factor, global_norm, scale_gradients
 from lockstep.reference.half import times, widen
 from lockstep.reference.loss_scale import is_finite
-from lockstep.reference.optimizers import Optimizer, Pairs
+from lockstep.reference.optimizers import Optimizer
+from lockstep.reference.pairs import Pairs
 from lockstep.reference.variable import Variable
 from lockstep.spec import loss_scaling as words
 from lockstep.spec.loss_scaling import ScaledStepReport

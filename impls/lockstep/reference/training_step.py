@@ -12,7 +12,8 @@ from lockstep.interface import NO_STEP, Gradient, Rows, StepReport
 from lockstep.reference.automatic_scaler import AutomaticLossScaler
 from lockstep.reference.loss_scale import is_finite
 from lockstep.reference.micro_batches import add_share
-from lockstep.reference.optimizers import Pairs, base_of, check_gradient
+from lockstep.reference.optimizers import base_of
+from lockstep.reference.pairs import Pairs, check_gradient
 from lockstep.reference.post_process import post_process_gradients
 from lockstep.reference.reduction import reduce_gradients
 from lockstep.reference.variable import Variable

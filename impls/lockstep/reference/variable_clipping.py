@@ -10,7 +10,8 @@ import numpy as np
 
 from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
 from lockstep.reference.clip_rows import clip_rows, excess
-from lockstep.reference.optimizers import Optimizer, check_pairs
+from lockstep.reference.optimizers import Optimizer
+from lockstep.reference.pairs import check_pairs
 from lockstep.reference.variable import Variable
 from lockstep.reference.zero_test import flush_subnormals
 from lockstep.spec import variable_clipping as words
