@@ -15,6 +15,8 @@ NAN = float("nan")
 FLUSHED = {
     "a product with max_norm": ([[1e-30, 2e-30]], 1e-10, [[0, 0]]),
     "a square": ([[8e-20, 9e-20]], 1e-19, [[0, 0]]),
+    "a square, no product": ([[1e-19, 1e-19]], 1.25e-19, [[1e-19, 1e-19]]),
+    "an element that a limit below 0 makes large": ([[1e-40, 1]], -1e20, [[0, -1e20]]),
     "max_norm": ([[1e-30, 1e-30], [1, 2]], 1e-40, [[NAN, NAN], [0, 0]]),
     "what is left": ([[9e-38, 8e-38]], 1e-37, [[0, 0]]),
     "an element": ([[1e-39, 1.0]], 4.0, [[0, 1]]),
@@ -57,10 +59,12 @@ def test_the_default_keeps_subnormals():
     [((3, 40), [1]), ((21, 3), [0]), ((5, 2, 9), [0, 2]), ((2, 3, 7), [-2, -1])],
     ids=str,
 )
+@pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-def test_squares_are_added_in_the_original_order(shape, axes, dtype):
+def test_squares_are_added_in_the_original_order(shape, axes, dtype, seed):
     """In eight lanes where a sum's elements lie side by side, else one by one."""
-    values = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    drawn = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+    values = drawn.to(dtype)
     squares = values.square().numpy()
     summed = [axis % len(shape) for axis in axes]
     kept = [axis for axis in range(len(shape)) if axis not in summed]

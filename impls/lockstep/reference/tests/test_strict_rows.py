@@ -18,6 +18,8 @@ NAN = np.nan
 FLUSHED: dict[str, tuple[Any, float, Any]] = {
     "a product with max_norm": ([[1e-30, 2e-30]], 1e-10, [[0, 0]]),
     "a square": ([[8e-20, 9e-20]], 1e-19, [[0, 0]]),
+    "a square, no product": ([[1e-19, 1e-19]], 1.25e-19, [[1e-19, 1e-19]]),
+    "an element that a limit below 0 makes large": ([[1e-40, 1]], -1e20, [[0, -1e20]]),
     "max_norm": ([[1e-30, 1e-30], [1, 2]], 1e-40, [[NAN, NAN], [0, 0]]),
     "what is left": ([[9e-38, 8e-38]], 1e-37, [[0, 0]]),
     "an element": ([[1e-39, 1.0]], 4.0, [[0, 1]]),
