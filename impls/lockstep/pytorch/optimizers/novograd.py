@@ -32,7 +32,8 @@ class NovoGrad(RuleOptimizer):
 
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
-        learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
+        learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too. It has
+            to be given; under ``strict`` it is 1.0, as in the original.
         beta1: decay of a, in [0, 1).
         beta2: decay of v, in [0, 1).
         epsilon: eps >= 0, inside of the root.
@@ -70,7 +71,7 @@ class NovoGrad(RuleOptimizer):
     def __init__(
         self,
         params: ParamsT,
-        learning_rate: float | Tensor = 1.0,
+        learning_rate: float | Tensor,
         beta1: float = 0.95,
         beta2: float = 0.98,
         epsilon: float = 1e-8,

@@ -6,6 +6,7 @@ import io
 import math
 import pickle
 from copy import deepcopy
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -58,7 +59,7 @@ def test_an_argument_out_of_range_is_a_value_error_that_names_it(
     argument, value, claim
 ):
     with pytest.raises(ValueError) as caught:
-        NovoGrad([weight(1.0)], **{argument: value})
+        NovoGrad([weight(1.0)], **{"learning_rate": 1.0, argument: value})
     assert argument in str(caught.value) and claim in str(caught.value)
 
 
@@ -76,7 +77,7 @@ def test_each_group_has_its_own_hyper_parameters():
 @dtypes
 def test_slots_are_in_float32_at_least_and_the_second_moment_is_one_number(dtype):
     w = weight(1.0, 1.0, dtype=dtype)
-    optimizer = NovoGrad([w])
+    optimizer = NovoGrad([w], 1.0)
     step(optimizer, w, 300.0, 400.0)
     momentum, second = moments(optimizer, w)
     assert momentum.dtype == torch.promote_types(dtype, torch.float32)
@@ -89,7 +90,7 @@ def test_slots_are_in_float32_at_least_and_the_second_moment_is_one_number(dtype
 @pytest.mark.parametrize("way", ["load", "deepcopy", "pickle", "distributed"])
 def test_a_run_goes_on_to_the_bit(dtype, way):
     w, twin = weight(1.0, 2.0, dtype=dtype), weight(1.0, 2.0, dtype=dtype)
-    optimizer, other = NovoGrad([w]), NovoGrad([twin])
+    optimizer, other = NovoGrad([w], 1.0), NovoGrad([twin], 1.0)
     step(optimizer, w, 300.0, 400.0)
     if way in ("deepcopy", "pickle"):
         copied = deepcopy(optimizer)
@@ -130,17 +131,23 @@ def test_a_square_that_overflows_is_forgotten_by_the_next_step():
 
 def test_a_loaded_second_moment_is_a_copy():
     w, twin = weight(1.0), weight(1.0)
-    optimizer, other = NovoGrad([w]), NovoGrad([twin])
+    optimizer, other = NovoGrad([w], 1.0), NovoGrad([twin], 1.0)
     step(optimizer, w, 2.0)
     other.load_state_dict(optimizer.state_dict())
     step(other, twin, 4.0)
     assert moments(optimizer, w)[1].item() == 4.0
 
 
+def test_the_rate_has_to_be_given_but_under_strict():
+    with pytest.raises(TypeError, match="learning_rate"):
+        NovoGrad([weight(1.0)])
+    assert strict.NovoGrad([weight(1.0)]).param_groups[0]["lr"] == 1.0
+
+
 def test_state_is_half_of_adam_s_but_for_a_number_a_tensor():
     shapes = [(64, 32), (32,), (7, 5, 3)]
     states = []
-    for make in (NovoGrad, lambda p: torch.optim.Adam(p, foreach=False)):
+    for make in (partial(NovoGrad, lr=1.0), partial(torch.optim.Adam, foreach=False)):
         parameters = [Parameter(torch.ones(shape)) for shape in shapes]
         optimizer = make(parameters)
         for parameter in parameters:
@@ -155,7 +162,7 @@ def test_state_is_half_of_adam_s_but_for_a_number_a_tensor():
 @on_devices
 def test_a_step_waits_for_no_gpu(device):
     w = Parameter(torch.ones(4, 3, device=device))
-    optimizer = NovoGrad([w], weight_decay=0.1, grad_averaging=True)
+    optimizer = NovoGrad([w], 1.0, weight_decay=0.1, grad_averaging=True)
     w.grad = torch.ones_like(w)
     optimizer.step()
     with no_syncs(device):
@@ -204,7 +211,7 @@ def test_a_tensor_is_a_rate():
 @pytest.mark.parametrize("gradient", [None, 0.0], ids=["absent", "zero"])
 def test_a_task_that_is_absent_leaves_both_moments_alone(gradient):
     w, other = weight(1.0, 2.0), weight(1.0)
-    inner = NovoGrad([w, other], weight_decay=0.1)
+    inner = NovoGrad([w, other], 1.0, weight_decay=0.1)
     optimizer = pytorch.MultitaskOptimizerWrapper(inner)
     other.grad = torch.ones(1)
     step(optimizer, w, 3.0, 4.0)
@@ -217,7 +224,7 @@ def test_a_task_that_is_absent_leaves_both_moments_alone(gradient):
 
 def test_a_step_that_overflows_leaves_both_moments_alone():
     w = weight(1.0, 2.0)
-    optimizer = pytorch.MixedPrecisionLossScaleOptimizer(NovoGrad([w]), "dynamic")
+    optimizer = pytorch.MixedPrecisionLossScaleOptimizer(NovoGrad([w], 1.0), "dynamic")
     optimizer.minimize(lambda: (w * torch.tensor([3.0, 4.0])).sum())
     before = [w.detach().clone(), *moments(optimizer, w)]
     assert before[2].item() == 25.0
@@ -291,7 +298,7 @@ def test_strict_stays_strict_in_a_copy():
 
 def test_hyper_parameters_are_cast_once_for_a_group_and_dtype(monkeypatch):
     wide, half = [weight(1.0) for _ in range(3)], weight(1.0, dtype=torch.float16)
-    optimizer = NovoGrad([{"params": [*wide, half]}, {"params": [weight(1.0)]}])
+    optimizer = NovoGrad([{"params": [*wide, half]}, {"params": [weight(1.0)]}], 1.0)
     cast, asked = NovoGrad.policy, []
 
     def counted(self, group, dtype):
