@@ -10,6 +10,7 @@ import numpy as np
 from harness.parity.cases import FAMILIES, CannotInterpretError, Case, NotBuiltError
 from harness.parity.distance import Distance, distance, magnitude, spacing
 from harness.parity.families import BUILT
+from harness.parity.operands import largest_weights, operands
 from harness.parity.row import Divergence, Row, Status
 from harness.parity.tables import (
     Tolerance,
@@ -34,7 +35,7 @@ class Comparison(NamedTuple):
     """One quantity after one step: both values and how far they are apart.
 
     ``carried``: the distance in spacings of the largest value that was recorded of the
-    quantity so far, which is what an error of an earlier value is counted in.
+    quantity so far, or of an operand behind it: what an error of those is counted in.
     """
 
     step: int
@@ -67,9 +68,13 @@ def compare(case: Case, host: Host) -> Iterator[Comparison]:
     family = BUILT[case.family]
     states = family.replay(case, host)
     smallest = floor(case, host.backend)
-    largest = {} if "variables" not in case.inputs else _initial(case)
+    weights = {} if "variables" not in case.inputs else _initial(case)
+    largest = {quantity: magnitude(value) for quantity, value in weights.items()}
     for step, expected in enumerate(family.expectations(case)):
         got = next(states)
+        for quantity, size in operands(case, weights, expected).items():
+            largest[quantity] = max(size, largest.get(quantity, 0.0))
+        weights = largest_weights(weights, expected)
         for quantity, value in expected.items():
             # A copy: what a host hands out may change with its next step.
             found = np.array(got[quantity]) if quantity in got else None
@@ -85,11 +90,11 @@ def compare(case: Case, host: Host) -> Iterator[Comparison]:
             yield Comparison(step, quantity, found, value, measured, carried)
 
 
-def _initial(case: Case) -> dict[str, float]:
-    """Return how large variables are at first; a custom getter's are words."""
+def _initial(case: Case) -> Mapping[str, Array]:
+    """Return what variables are at first; a custom getter's are words."""
     given = [v for v in case.inputs["variables"] if isinstance(v, Mapping)]
     variables = case.variables if given else []
-    return {f"variables/{v.name}": magnitude(v.value) for v in variables}
+    return {f"variables/{v.name}": v.value for v in variables}
 
 
 def element(values: Array | None, index: tuple[int, ...]) -> str:

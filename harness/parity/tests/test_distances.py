@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.parity.cases import Case, array, gradient
 from harness.parity.cases import Variable as Recorded
-from harness.parity.cases import array, gradient
 from harness.parity.distance import distance
+from harness.parity.operands import largest_weights, operands
 from harness.parity.tests.judged import single
 from lockstep.interface import Rows
 
@@ -77,3 +78,30 @@ def test_the_largest_half_is_spaced_as_the_one_before() -> None:
     )
     assert distance(before, largest).ulp == 1
     assert distance(largest, before).ulp == 1
+
+
+# Operands
+
+
+@pytest.mark.parametrize(
+    ("args", "largest"),
+    [
+        ({"learning_rate": 0.5}, 3.0 / 0.5 * 2.0),
+        ({"learning_rate": 0.5, "learning_rate_power": -1.0}, 9.0 / 0.5 * 2.0),
+    ],
+)
+def test_what_ftrl_subtracts_is_far_larger_than_its_linear(
+    args: dict[str, float], largest: float
+) -> None:
+    first = {"variables/w": single(0.25, -2.0, 1.0)}
+    before = largest_weights(first, {"variables/w": single(0.125, 0.5, -4.0)})
+    after = {
+        "slots/accum/w": single(4.0, 9.0, np.inf),
+        "slots/linear/w": single(0.1, 0.1, np.nan),
+        "variables/w": single(7.0, 7.0, np.nan),
+    }
+    given = {"optimizer": {"name": "Ftrl", "args": args}}
+    found = operands(Case("base_optimizers", "id", "dense", given, {}), before, after)
+    assert found == {"slots/linear/w": pytest.approx(largest)}
+    given = {"optimizer": {"name": "Adagrad", "args": args}}
+    assert not operands(Case("base_optimizers", "id", "", given, {}), before, after)

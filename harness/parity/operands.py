@@ -1,0 +1,48 @@
+"""How large the operands of a rule are, where its result keeps their rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from harness.parity.cases import Case
+from harness.parity.distance import magnitude
+from lockstep.interface import Array
+
+__all__ = ["largest_weights", "operands"]
+
+State = Mapping[str, Array]
+
+
+def largest_weights(before: State, state: State) -> State:
+    """Return the largest magnitude that each element of a variable has had."""
+    with np.errstate(invalid="ignore"):
+        return {
+            name: np.fmax(np.abs(before.get(name, value)), np.abs(value))
+            for name, value in state.items()
+            if name.startswith("variables/")
+        }
+
+
+def operands(case: Case, weights: State, after: State) -> dict[str, float]:
+    """Return the largest operand behind each quantity of a recorded step.
+
+    Only Ftrl has any: its linear is moved by (n^-p - accum^-p) / rate w, where the
+    roots are nearly equal and each, divided by the rate, is far larger than what is
+    left. ``weights``: as large as they have been, for a weight keeps their rounding.
+    """
+    given = case.inputs.get("optimizer")
+    if case.optimizer != "Ftrl" or not isinstance(given, Mapping):
+        return {}
+    power = -given["args"].get("learning_rate_power", -0.5)
+    rate = given["args"]["learning_rate"]
+    found = {}
+    for key, accum in after.items():
+        slot, _, name = key.partition("/accum/")
+        weight = weights.get(f"variables/{name}")
+        if slot == "slots" and weight is not None:
+            with np.errstate(all="ignore"):
+                taken = accum.astype(np.float64) ** power / rate * weight
+                found[f"slots/linear/{name}"] = magnitude(taken.astype(accum.dtype))
+    return found
