@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 
+import numpy as np
 import tensorflow as tf
 
 from lockstep.spec import multitask as words
@@ -108,10 +110,21 @@ def half_square_sums(
 
 def clip_factor(norm: tf.Tensor, clip_norm: float) -> tf.Tensor:
     """Return s = clip_norm min(1 / norm, 1 / clip_norm), NaN for a non-finite norm."""
-    one, limit = tf.ones((), norm.dtype), tf.cast(clip_norm, norm.dtype)
+    one, limit = tf.ones((), norm.dtype), limit_in(norm.dtype, clip_norm)
     factor = limit * tf.minimum(one / norm, one / limit)
     nan = tf.constant(float("nan"), norm.dtype)
     return tf.where(tf.math.is_finite(norm), factor, nan)
+
+
+def limit_in(dtype: tf.DType, clip_norm: float | tf.Tensor) -> tf.Tensor:
+    """Return ``clip_norm`` in ``dtype``, rounded once; beyond its range infinite.
+
+    TensorFlow 2 refuses such a number where it runs eagerly, the original did not.
+    """
+    if isinstance(clip_norm, Real):
+        with np.errstate(over="ignore"):
+            clip_norm = np.asarray(clip_norm).astype(dtype.as_numpy_dtype)
+    return tf.cast(clip_norm, dtype)
 
 
 def scale_gradients(gradients: Sequence[Gradient], factor: tf.Tensor) -> list[Gradient]:

@@ -128,3 +128,21 @@ def test_a_gradient_of_another_shape_than_its_variable_is_refused(
     w = tf.Variable(tf.ones([1, 2]), name="w")
     with pytest.raises(errors.ShapeError, match=r"gradient of shape .* for 'w'"):
         clip_gradients_by_global_norm([(gradient, w)])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("clip_norm", [5.21e38, 2.00097656250001, 20, np.float64(0.7)])
+def test_strict_rounds_the_limit_once_and_takes_any_number(
+    clip_norm: float, dtype: type
+) -> None:
+    """Beyond the dtype it is infinite; 2.000976... in float32 is a tie of float16."""
+    gradient = np.array([3.0, 4.0], dtype)
+    weight = tf.Variable(np.zeros(2, dtype))
+    pairs = [(tf.constant(gradient), weight)]
+    clipped, _ = lockstep_strict.clip_gradients_by_global_norm(pairs, clip_norm)
+    variable = reference.Variable("w", np.zeros(2, dtype))
+    with np.errstate(all="ignore"):
+        wanted, _ = reference_strict.clip_gradients_by_global_norm(
+            [(gradient, variable)], clip_norm
+        )
+    np.testing.assert_array_equal(clipped[0][0].numpy(), wanted[0][0])
