@@ -59,7 +59,9 @@ def listed_variables(
 def limits_of(max_norm: Any, listed: Listed, strict: bool) -> float | dict[str, float]:
     """Return the norm of all that is listed, or by its path; by default checked."""
     if strict or not isinstance(max_norm, Mapping):
-        if not strict:
+        if strict:
+            words.refuse_mapping(max_norm)
+        else:
             words.check_max_norm(max_norm)
         return float(max_norm)
     found = {name_of(as_variable(key)): norm for key, norm in max_norm.items()}

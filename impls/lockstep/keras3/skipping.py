@@ -90,6 +90,7 @@ class SkippingWrapper(Wrapper, ScalesAlready):
         # a loss is differentiated, whether it has been scaled; and where gradients were
         # unscaled by hand: a graph, or None.
         vars(self).update(_divisor=Divisor(), _has_scaled={}, _by_hand={})
+        vars(self)["_steps_in_functions"] = False
 
     def shown(self) -> dict[str, Any]:
         """Return the arguments that a repr shows."""
@@ -150,15 +151,16 @@ class SkippingWrapper(Wrapper, ScalesAlready):
 
         Raises:
             DtypeError: a TypeError; strict, a loss in float16.
+            LossNotCallableError: a TypeError; None or a string.
         """
         thread = threading.get_ident()
         if self._has_scaled.get(thread):
             # The loss given to compute_gradients has called this by itself.
             return loss
         # Read once: the loss and its gradients must see one scale.
-        scale, loss = self.loss_scale, tf.convert_to_tensor(loss)
-        if loss.dtype == tf.string:
+        if loss is None or isinstance(loss, str):
             raise no_loss(self.owner, loss)
+        scale, loss = self.loss_scale, tf.convert_to_tensor(loss)
         self.check_loss(loss.dtype)
         made = scaled(self.inner_optimizer.scale_loss(loss), scale)
         self._divisor.put(scale, self._iterations.value)
@@ -169,10 +171,14 @@ class SkippingWrapper(Wrapper, ScalesAlready):
 
     @tf.autograph.experimental.do_not_convert
     def unscale_gradients(self, gradients: Iterable[Gradient]) -> list[Gradient]:
-        """Return the gradients of a scaled loss divided by the scale.
+        """Return the gradients of a scaled loss divided by the scale: g x fl32(1 / s).
 
         ``apply_gradients`` takes them as they are. Half precision comes back as
         float32; None stays None, and rows stay rows.
+
+        Args:
+            gradients: what a tape returned for a list of variables; unless
+                ``scale_loss`` scaled the loss they keep their values.
 
         Raises:
             UnscaledTwiceError: a RuntimeError; a second time before the step.
@@ -185,8 +191,10 @@ class SkippingWrapper(Wrapper, ScalesAlready):
                 words.check_gradient_dtype(gradient.dtype.name)
         graph, thread = tf.compat.v1.get_default_graph(), threading.get_ident()
         here = None if tf.executing_eagerly() else weakref.ref(graph)
-        if self._by_hand.get(thread, False) == here:
-            raise words.unscaled_twice(self.owner)
+        unseen_step = here is None and self._steps_in_functions
+        if self._by_hand.get(thread, False) == here and not unseen_step:
+            owner = f"{self.owner}.unscale_gradients"
+            raise words.unscaled_twice(owner, words.SCALE_AGAIN)
         wide = [g if g is None or g.dtype.size > 2 else widen(g) for g in given]
         found = unscaled(wide, self._divisor.take(self._iterations.value))
         self._by_hand[thread] = here
@@ -224,6 +232,9 @@ class SkippingWrapper(Wrapper, ScalesAlready):
             ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
         """
         before = self.loss_scale
+        if None in self._by_hand.values() and not tf.executing_eagerly():
+            # Later calls of a function do not come by here.
+            vars(self)["_steps_in_functions"] = True
         self._by_hand.clear()
 
         def step() -> tf.Tensor:

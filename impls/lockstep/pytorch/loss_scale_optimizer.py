@@ -139,6 +139,8 @@ class MixedPrecisionLossScaleOptimizer(ScaleKeeper):
         """Look at the gradients, take the step or skip it, move the scale."""
         parameters = [p for group in self.param_groups for p in group["params"]]
         seen = [p for p in parameters if p.grad is not None]
+        if not self._borrowed:
+            self._refuse_later(seen)
         pending, self._pending = self._pending, None
         try:
             if not seen or self._only_wants_state(seen):

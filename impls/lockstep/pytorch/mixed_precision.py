@@ -285,6 +285,8 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         require_masters(self, trained)
         flats = self.copies.buffers()
         self._require_own_unchanged()
+        if not self._borrowed:
+            self._refuse_later(p for p in trained if p.grad is not None)
         self.copies.adopt_changes()
         if not (self.strict or self.capturable) and self.copies.is_due():
             self.copies.adopt_hidden_changes()

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.interface import StepReport
+from lockstep.interface import NO_STEP, StepReport
 from lockstep.pytorch.automatic_scaler import AutomaticLossScaler
 from lockstep.pytorch.core.finite import finite_flags
 from lockstep.pytorch.core.micro_batches import add_share
@@ -251,13 +251,13 @@ class TrainingStep:
         self.accumulators = [None] * len(self.parameters)
 
     @property
-    def last_step(self) -> StepReport | None:
-        """What the last call did; None before the first one."""
+    def last_step(self) -> StepReport:
+        """What the last call did; before the first one, that there was none."""
         if self.micro_step:
             size = self.settings.iter_size
             return words.report_accumulated(self.micro_step, size)
         if self._absent is None:
-            return None
+            return NO_STEP
         inner = getattr(self.optimizer, "last_step", None)
         return words.report_applied(inner, self.names, self._absent)
 

@@ -18,6 +18,7 @@ from lockstep.pytorch.core.unscale import (
     unscaled,
 )
 from lockstep.pytorch.fused import own_gradients
+from lockstep.pytorch.gradients import named_parameters
 from lockstep.pytorch.loss_scale import LossScale
 from lockstep.pytorch.untraced import untraced
 from lockstep.pytorch.wrapper import OptimizerWrapper
@@ -156,7 +157,7 @@ class UnscalingWrapper(OptimizerWrapper):
             RuntimeError: the gradients of this step are unscaled already.
         """
         if self._unscaled_by_hand is not None:
-            raise words.unscaled_twice(f"{self.owner}.unscale_")
+            raise words.unscaled_twice(f"{self.owner}.unscale_", words.CLEAR)
         self._refuse_sharded()
         pending, self._pending = self._pending, None
         self._unscaled_by_hand = self._unscale(1.0 if pending is None else pending)
@@ -196,6 +197,16 @@ class UnscalingWrapper(OptimizerWrapper):
     def _model_parameters(self) -> Iterable[Tensor]:
         """Return what ``backward`` gives gradients to."""
         return self.master_params()
+
+    def _refuse_later(self, seen: Iterable[Tensor]) -> None:
+        """Raise for a gradient that came after ``unscale_``: it may be scaled."""
+        if self._unscaled_by_hand is None:
+            return
+        known = set(map(id, self._unscaled_by_hand.parameters))
+        for parameter in seen:
+            if id(parameter) not in known:
+                name = named_parameters(self)[parameter]
+                raise words.later_gradient(self.owner, name)
 
     def _forget_unscaled(self) -> None:
         """Leave ``unscale_`` behind; masters lose the gradients they had from it."""

@@ -123,10 +123,13 @@ class SkippingWrapper(Optimizer):
         return product
 
     def unscale_gradients(self, gradients: Iterable[Gradient]) -> list[Gradient]:
-        """Return the gradients of a scaled loss divided by the scale.
+        """Return the gradients of a scaled loss divided by the scale: g x fl32(1 / s).
 
         ``apply_gradients`` takes them as they are. Half precision comes back as
         float32; None stays None, and rows stay rows.
+
+        Args:
+            gradients: those of a list of variables.
 
         Raises:
             UnscaledTwiceError: a RuntimeError; a second time before the step.
@@ -135,7 +138,8 @@ class SkippingWrapper(Optimizer):
         is_array = isinstance(gradients, np.ndarray | Rows)
         listed = words.listed_gradients(gradients, self.owner, is_array)
         if self.is_unscaled:
-            raise words.unscaled_twice(self.owner)
+            owner = f"{self.owner}.unscale_gradients"
+            raise words.unscaled_twice(owner, words.SCALE_AGAIN)
         for _, gradient in listed:
             if gradient is not None:
                 values = gradient.values if isinstance(gradient, Rows) else gradient

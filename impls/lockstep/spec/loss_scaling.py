@@ -46,8 +46,10 @@ from lockstep.spec.ranges import CHOOSE, check_norm_limit, require
 __all__ = [
     "ALGORITHMS",
     "AT_FLOOR",
+    "CLEAR",
     "PATIENCE",
     "SCALER",
+    "SCALE_AGAIN",
     "WRAPPER",
     "BackoffPolicy",
     "DynamicPolicy",
@@ -68,12 +70,14 @@ __all__ = [
     "dynamic_policy",
     "fixed_value",
     "half_precision",
+    "later_gradient",
     "listed_gradients",
     "missing_loss_scale",
     "not_an_optimizer",
     "report",
     "scale_argument",
     "scaled_again",
+    "scaled_in_function",
     "scaled_twice",
     "shared_scale",
     "stalled",
@@ -84,6 +88,8 @@ __all__ = [
 
 WRAPPER = "MixedPrecisionLossScaleOptimizer"
 AT_FLOOR = ("warn", "raise", "ignore")
+CLEAR = "take the step first, or call zero_grad() to begin again"
+SCALE_AGAIN = "take the step first, or call scale_loss(loss) to begin again"
 PATIENCE = 100
 """So many skipped steps in a row, the scale at its floor, are a stall."""
 
@@ -158,10 +164,9 @@ def shared_scale(owner: str, scale: str) -> UnsupportedError:
     return UnsupportedError(sentence(f"{owner}: loss_scale", expected, got, remedy))
 
 
-def unscaled_twice(owner: str) -> UnscaledTwiceError:
+def unscaled_twice(owner: str, remedy: str) -> UnscaledTwiceError:
     """Build the error for a second unscaling by hand before the step."""
     expected = "one unscaling of the gradients before each step"
-    remedy = "take the step first, or clear the gradients and begin again"
     return UnscaledTwiceError(sentence(owner, expected, "a second one", remedy))
 
 
@@ -174,7 +179,29 @@ def listed_gradients(
         remedy = "pass what the tape returned for a list of variables"
         text = sentence(f"{owner}.unscale_gradients", expected, got, remedy)
         raise MalformedPairsError(text)
-    return list(enumerate(gradients))
+    listed = list(gradients)
+    if any(type(gradient) is tuple for gradient in listed):
+        remedy = "pass the gradients alone, without their variables"
+        text = sentence(f"{owner}.unscale_gradients", "gradients", "a tuple", remedy)
+        raise MalformedPairsError(text)
+    return list(enumerate(listed))
+
+
+def scaled_in_function(owner: str) -> UnsupportedError:
+    """Gradients of a loss that a ``tf.function`` scaled, in an eager step."""
+    expected = "unscaled gradients, for a tf.function scaled the loss"
+    got = "gradients that were not unscaled"
+    remedy = "pass them through unscale_gradients first"
+    text = sentence(f"{owner}.apply_gradients", expected, got, remedy)
+    return UnsupportedError(text)
+
+
+def later_gradient(owner: str, name: str) -> UnsupportedError:
+    """A gradient that was not there yet when ``unscale_`` was called."""
+    expected = "every gradient to be there at unscale_()"
+    got = f"a later one for {name!r}, which may hold the loss scale"
+    remedy = "call unscale_() after the last backward, or zero_grad() to begin again"
+    return UnsupportedError(sentence(f"{owner}.step", expected, got, remedy))
 
 
 def scaled_again(owner: str) -> UnscaledTwiceError:

@@ -38,6 +38,10 @@ __all__ = [
 ]
 
 
+RATE_FUNCTION = "a function from the steps to the rate"
+RATE_REMEDY = "write lambda step: 0.1, or functools.partial(policy, ...)"
+
+
 def check_given(strict: bool, **given: Any) -> None:
     """Raise for an argument of another kind than it should be; strict: for none.
 
@@ -65,18 +69,17 @@ def rate_function(given: Any, strict: bool) -> Callable[[Any], Any]:
 
 def check_rate_or_function(name: str, given: Any) -> None:
     """Raise unless this is a number, or a function of the steps."""
-    if callable(given) or math.isnan(number_of(given)):
+    if callable(given):
         check_rate_function(name, given)
+    elif math.isnan(number_of(given)):
+        raise no_rate(f"{OWNER}: {name}", f"{RATE_FUNCTION}, or a number", given)
 
 
 def check_rate_function(name: str, function: Any, owner: str = OWNER) -> None:
     """Raise unless a function takes the steps and nothing else."""
-    subject, expected = f"{owner}: {name}", "a function from the steps to the rate"
-    remedy = "write lambda step: 0.1, or functools.partial(policy, ...)"
+    subject = f"{owner}: {name}"
     if not callable(function):
-        simple = function is None or isinstance(function, bool | int | float | str)
-        got = repr(function) if simple else f"a {type(function).__name__}"
-        raise RateFunctionError(sentence(subject, expected, got, remedy))
+        raise no_rate(subject, RATE_FUNCTION, function)
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -87,7 +90,15 @@ def check_rate_function(name: str, function: Any, owner: str = OWNER) -> None:
         needed = needed_of(signature)[1:]
         which = f"needs {', '.join(needed)} too" if needed else "does not take the step"
         got = f"{getattr(function, '__name__', 'one')}, which {which}"
-        raise RateFunctionError(sentence(subject, expected, got, remedy)) from error
+        text = sentence(subject, RATE_FUNCTION, got, RATE_REMEDY)
+        raise RateFunctionError(text) from error
+
+
+def no_rate(subject: str, expected: str, got: Any) -> RateFunctionError:
+    """What gives no rate: neither a function nor a number."""
+    simple = got is None or isinstance(got, bool | int | float | str)
+    shown = repr(got) if simple else f"a {type(got).__name__}"
+    return RateFunctionError(sentence(subject, expected, shown, RATE_REMEDY))
 
 
 def needed_of(signature: inspect.Signature) -> list[str]:

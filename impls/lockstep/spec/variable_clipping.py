@@ -31,6 +31,7 @@ __all__ = [
     "listed_twice",
     "not_a_key",
     "not_an_optimizer",
+    "refuse_mapping",
     "report",
     "require_mapping",
     "resolved_axes",
@@ -119,6 +120,14 @@ def check_max_norms(norms: Mapping[str, Any], listed: Sequence[str]) -> None:
         check_max_norm(norm)
 
 
+def refuse_mapping(max_norm: Any) -> None:
+    """Raise for a mapping, which the original does not take (strict)."""
+    if isinstance(max_norm, Mapping):
+        expected, remedy = "one norm for all, as in the original", "leave strict off"
+        text = sentence(f"{WRAPPER}: max_norm", expected, "a mapping", remedy)
+        raise DtypeError(text)
+
+
 def limits_of(max_norm: Any, names: Mapping[Any, str], strict: bool) -> dict[Any, Any]:
     """Return the largest norm of each key of ``vars_to_clip_dims``.
 
@@ -130,14 +139,16 @@ def limits_of(max_norm: Any, names: Mapping[Any, str], strict: bool) -> dict[Any
     Raises:
         OutOfRangeError: a norm out of its range.
         UnknownNameError: a mapping with other keys.
+        DtypeError: strict, a mapping.
     """
     if strict:
+        refuse_mapping(max_norm)
         return dict.fromkeys(names, max_norm)
     if not isinstance(max_norm, Mapping):
         check_max_norm(max_norm)
         return dict.fromkeys(names, max_norm)
     given = {
-        names.get(key, key if isinstance(key, str) else f"a {type(key).__name__}"): norm
+        names.get(key, key if isinstance(key, str) else type(key).__name__): norm
         for key, norm in max_norm.items()
     }
     check_max_norms(given, list(names.values()))

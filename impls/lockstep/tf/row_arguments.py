@@ -71,7 +71,7 @@ def limits_by_variable(
 ) -> dict[Any, Any]:
     """Return ``variable.ref()`` -> the largest norm, for those that are listed."""
     names = {reference: name_of(reference.deref()) for reference in listed}
-    if strict or not isinstance(max_norm, Mapping):
+    if not isinstance(max_norm, Mapping):
         if not strict:
             check_max_norm(max_norm)
         return dict.fromkeys(names, max_norm)

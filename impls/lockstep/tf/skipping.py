@@ -10,9 +10,10 @@ import tensorflow as tf
 
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.spec import loss_scaling as words
+from lockstep.spec.differentiation import no_loss
 from lockstep.spec.loss_scaling import ScaledStepReport
 from lockstep.spec.pipeline import refuse_second_scale
-from lockstep.tf.core.replica_copies import replica_number
+from lockstep.tf.by_hand import ByHand
 from lockstep.tf.core.skip_counts import SkipCounts
 from lockstep.tf.core.stall import Watch
 from lockstep.tf.core.verdict import Verdict
@@ -64,7 +65,7 @@ class SkippingWrapper(Wrapper):
         self.clip_norm = clip_norm
         self.strict = strict
         self.last_step: StepReport = ScaledStepReport(*NO_EAGER_STEP)
-        self._by_hand: dict[int, bool] = {}
+        self._by_hand = ByHand()
         if not strict:
             with tf.init_scope():
                 skips = state_variable("skipped_in_a_row", 0, tf.int64)
@@ -118,37 +119,44 @@ class SkippingWrapper(Wrapper):
 
         Args:
             loss: a tensor, or a callable without arguments, which becomes another one.
+
+        Raises:
+            LossNotCallableError: a TypeError; None or a string.
         """
+        if loss is None or isinstance(loss, str):
+            raise no_loss(self.owner, loss)
         found = scaled(loss, self.factor, self.check_loss)
-        self._by_hand[replica_number()] = False
+        self._by_hand.note(is_unscaled=False)
         return found
 
     @tf.autograph.experimental.do_not_convert
     def unscale_gradients(self, gradients: Iterable[Gradient]) -> list[Gradient]:
-        """Return the gradients of a scaled loss divided by the scale.
+        """Return the gradients of a scaled loss divided by the scale: g x fl32(1 / s).
 
         ``apply_gradients`` takes them as they are. Half precision comes back as
         float32; None stays None, and rows stay rows.
+
+        Args:
+            gradients: what a tape returned for a list of variables. They are divided
+                also if ``scale_loss`` was not called.
 
         Raises:
             UnscaledTwiceError: a RuntimeError; a second time before the step.
             MalformedPairsError, DtypeError: TypeErrors; not a list of real gradients.
         """
         listed = words.listed_gradients(gradients, self.owner, tf.is_tensor(gradients))
-        if self._by_hand.get(replica_number()):
-            raise words.unscaled_twice(self.owner)
+        self._by_hand.refuse_second(self.owner)
         found = [as_gradient(g, f"gradient {k}", self.owner) for k, g in listed]
         for gradient in found:
             if gradient is not None:
                 words.check_gradient_dtype(gradient.dtype.name)
         pairs = unscaled([(widened(g), None) for g in found], self.factor, self.strict)
-        self._by_hand[replica_number()] = True
+        self._by_hand.note(is_unscaled=True)
         return [gradient for gradient, _ in pairs]
 
     def unscaled_once(self, pairs: Pairs) -> Pairs:
         """Return gradients as the step takes them; only ``scale_loss`` scaled them."""
-        is_unscaled = self._by_hand.pop(replica_number(), True)
-        if is_unscaled:
+        if self._by_hand.take(self.owner):
             return pairs
         return unscaled([(widened(g), v) for g, v in pairs], self.factor, self.strict)
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 from lockstep import keras3 as ls
 from lockstep.spec.errors import (
     DtypeError,
+    LossNotCallableError,
     MalformedPairsError,
     UnscaledTwiceError,
 )
@@ -105,6 +106,10 @@ def test_what_is_no_list_of_gradients_is_refused() -> None:
             optimizer.unscale_gradients(wrong)
     with pytest.raises(DtypeError):
         optimizer.unscale_gradients([tf.constant([1])])
+    with pytest.raises(MalformedPairsError, match="without their variables"):
+        optimizer.unscale_gradients([(tf.constant([1.0]), None)])
+    with pytest.raises(LossNotCallableError, match="expected a 0-d tensor"):
+        optimizer.scale_loss(None)
 
 
 def test_where_nothing_scales_gradients_stay_as_they_are() -> None:
@@ -138,3 +143,23 @@ def test_keras_scale_around_one_of_ours_is_warned_of(
     vars(inner)["scale_loss"] = lambda loss: seen.append(1.0) or loss
     model.fit(np.ones((2, 2)), np.ones((2, 1)), verbose=0)
     assert seen, "fit asks the wrapper inside to scale the loss"
+
+
+@each_wrapper
+def test_loss_and_step_may_stand_in_two_functions(name: str) -> None:
+    optimizer, w = MAKE[name](), keras.Variable([16.0], name="w")
+    optimizer.build([w])
+
+    @tf.function
+    def compute() -> Any:
+        with tf.GradientTape() as tape:
+            loss = optimizer.scale_loss(tf.reduce_sum(w.value * w.value) / 2)
+        return tape.gradient(loss, [w.value])
+
+    @tf.function
+    def update(gradients: Any) -> None:
+        optimizer.apply_gradients(zip(gradients, [w], strict=True))
+
+    for _ in range(4):
+        update(optimizer.unscale_gradients(compute()))
+    assert w.numpy().tolist() == [1.0]

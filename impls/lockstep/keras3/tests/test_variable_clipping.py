@@ -334,6 +334,8 @@ def test_strict_has_the_quirks_of_the_original() -> None:
     assert opt.variables() == []
     assert len(opt.variables) == len(sgd.variables)
     assert names.VariableClippingOptimizer(sgd, {"w": [1]}, -1.0).max_norm == -1
+    with pytest.raises(TypeError, match="max_norm: expected one norm for all"):
+        names.VariableClippingOptimizer(sgd, {"w": [1]}, {"w": 1.0})
 
 
 def test_strict_inner_layers_are_used_up_with_the_outer_one() -> None:

@@ -78,6 +78,12 @@ def test_strict_takes_the_original_s_one_norm() -> None:
     assert users.tolist() == items.tolist() == [[1.5, 2.0]]
 
 
+def test_strict_takes_no_mapping() -> None:
+    users, items = tables()
+    with pytest.raises(TypeError, match="max_norm: expected one norm for all"):
+        clipping(users, items, {users: 1.0, "items": 2.0}, strict)
+
+
 def test_the_reference_takes_a_mapping_too() -> None:
     row = np.float32([[3, 4]])
     users, items = (reference.Variable(name, row) for name in ("users", "items"))

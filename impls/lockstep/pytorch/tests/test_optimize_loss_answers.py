@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch.nn import Parameter
 
+from lockstep.interface import NO_STEP
 from lockstep.pytorch import optimize_loss, strict
+from lockstep.spec.errors import RateFunctionError
 
 
 def stepping(loss: Any, weight: Parameter, rate: Any = 0.5, **options: Any) -> Any:
@@ -56,6 +58,22 @@ def test_a_number_is_a_rate_that_never_changes() -> None:
     step()
     step()
     assert (weight.item(), step.learning_rate) == (1.0, 0.5)
+
+
+def test_what_is_no_rate_is_refused_naming_both_kinds_of_rate() -> None:
+    weight = Parameter(torch.ones(1))
+    for wrong in (float("nan"), True, "poly_decay", None):
+        with pytest.raises(RateFunctionError, match="the rate, or a number, got"):
+            stepping(lambda: weight.sum(), weight, rate=wrong)
+
+
+def test_before_the_first_call_the_last_step_is_that_there_was_none() -> None:
+    weight = Parameter(torch.ones(1))
+    step = stepping(lambda: weight.sum(), weight)
+    assert step.last_step == NO_STEP
+    step()
+    step.load_state_dict(step.state_dict())
+    assert step.last_step == NO_STEP
 
 
 def test_strict_wants_a_function_of_the_steps() -> None:

@@ -21,6 +21,7 @@ from lockstep.pytorch import (
 )
 from lockstep.pytorch.tests.masters import loss_of, mixed
 from lockstep.pytorch.tests.subjects import ALL, TwoHeads, batches
+from lockstep.spec.errors import UnsupportedError
 
 INPUTS = next(batches(1))
 KINDS = {
@@ -318,3 +319,31 @@ def test_without_gradients_it_does_nothing(kind):
         optimizer.step()
     assert optimizer.last_step.reason == "no parameter had a gradient"
     assert optimizer.skipped_steps == 0
+
+
+@kinds
+@modes
+def test_a_backward_after_it_is_refused_before_anything_changes(kind, mode):
+    model, optimizer = started(kind, **MODES[mode])
+    before = weights(model)
+    scaled = optimizer.scale_loss(loss_of(model, INPUTS))
+    optimizer.unscale_()
+    scaled.backward()
+    for _ in range(2):
+        with pytest.raises(UnsupportedError, match="at unscale_"):
+            optimizer.step()
+    assert_equal(weights(model), before)
+    optimizer.zero_grad()
+    backward(model, optimizer)
+    optimizer.unscale_()
+    optimizer.step()
+    assert optimizer.last_step.applied
+
+
+@kinds
+def test_pairs_may_have_more_gradients_than_it_saw(kind):
+    model, optimizer = started(kind)
+    pairs = optimizer.compute_gradients(lambda: loss_of(model, INPUTS))
+    optimizer.unscale_()
+    optimizer.apply_gradients(pairs)
+    assert optimizer.last_step.applied

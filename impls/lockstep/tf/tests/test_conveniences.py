@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lockstep import tf as ls
 from lockstep.spec.errors import OutOfRangeError, UnknownNameError
+from lockstep.tf import strict
 
 v1 = tf.compat.v1
 
@@ -82,6 +83,12 @@ def test_limits_are_checked_before_anything_is_made() -> None:
         ls.VariableClippingOptimizer(sgd(), dims, {})
     with pytest.raises(OutOfRangeError, match="max_norm"):
         ls.VariableClippingOptimizer(sgd(), dims, {a.ref(): 0.0})
+
+
+def test_strict_takes_no_mapping_of_limits() -> None:
+    w = tf.Variable([[3.0, 4.0]], name="w")
+    with pytest.raises(TypeError, match="max_norm: expected one norm for all"):
+        strict.VariableClippingOptimizer(sgd(), {w.ref(): [1]}, {w.ref(): 1.0})
 
 
 def test_reprs_show_what_is_inside() -> None:

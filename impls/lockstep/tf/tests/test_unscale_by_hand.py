@@ -10,7 +10,13 @@ import pytest
 import tensorflow as tf
 
 from lockstep import tf as ls
-from lockstep.spec.errors import DtypeError, MalformedPairsError, UnscaledTwiceError
+from lockstep.spec.errors import (
+    DtypeError,
+    LossNotCallableError,
+    MalformedPairsError,
+    UnscaledTwiceError,
+    UnsupportedError,
+)
 
 v1 = tf.compat.v1
 SCALE = 1024.0
@@ -188,3 +194,57 @@ def test_float32_gradients_fit_no_half_variable_of_other_wrappers() -> None:
     wrapper = ls.MultitaskOptimizerWrapper(v1.train.GradientDescentOptimizer(0.5))
     with pytest.raises(DtypeError):
         wrapper.apply_gradients([(tf.ones([2]), variables[0])])
+
+
+def gradients_of(optimizer: Any, variables: list[tf.Variable]) -> list[Any]:
+    """Return the gradients of the scaled loss."""
+    with tf.GradientTape() as tape:
+        loss = optimizer.scale_loss(loss_of(variables))
+    return tape.gradient(loss, variables)  # type: ignore[no-any-return]
+
+
+@wrappers
+def test_a_loss_scaled_in_a_function_needs_unscaling_before_an_eager_step(
+    wrap: Any,
+) -> None:
+    optimizer, variables = make(wrap, tf.float32)
+    compute = tf.function(lambda: gradients_of(optimizer, variables))
+    for _ in range(2):  # the second call does not run Python in the function
+        pairs = list(zip(compute(), variables, strict=True))
+        with pytest.raises(UnsupportedError, match="through unscale_gradients first"):
+            optimizer.apply_gradients(pairs)
+    assert values_of(variables)[0] == [1.0, 2.0]
+    gradients = optimizer.unscale_gradients(compute())
+    optimizer.apply_gradients(zip(gradients, variables, strict=True))
+    assert values_of(variables)[0] == [0.0, 0.0]
+
+
+@wrappers
+def test_gradients_and_step_may_stand_in_two_functions(wrap: Any) -> None:
+    optimizer, variables = make(wrap, tf.float32)
+    other, expected = make(wrap, tf.float32)
+    compute = tf.function(lambda: gradients_of(optimizer, variables)[:2])
+
+    @tf.function
+    def update(gradients: Any) -> None:
+        optimizer.apply_gradients(zip(gradients, variables, strict=False))
+
+    for _ in range(4):
+        update(optimizer.unscale_gradients(compute()))
+        step_by_hand(other, expected)
+    assert values_of(variables) == values_of(expected)
+
+
+@wrappers
+@pytest.mark.parametrize("wrong", [None, "loss"])
+def test_what_is_no_loss_is_refused(wrap: Any, wrong: Any) -> None:
+    optimizer, _ = make(wrap, tf.float32)
+    with pytest.raises(LossNotCallableError, match="expected a 0-d tensor"):
+        optimizer.scale_loss(wrong)
+
+
+@wrappers
+def test_pairs_are_no_gradients(wrap: Any) -> None:
+    optimizer, variables = make(wrap, tf.float32)
+    with pytest.raises(MalformedPairsError, match="without their variables"):
+        optimizer.unscale_gradients([(tf.ones([2]), variables[0])])
