@@ -147,8 +147,9 @@ class UnscalingWrapper(OptimizerWrapper):
     def unscale_(self) -> None:
         """Divide the gradients by the scale now, in place, for you to look at or clip.
 
-        Once before each step, after the last ``backward``; the step then does not
-        divide again. What to clip is in :meth:`master_params`. A gradient that is not
+        Each gradient becomes g x fl32(1 / s). Once before each step, after the last
+        ``backward``; the step then does not divide again, and refuses a gradient that
+        was not there. What to clip is in :meth:`master_params`. A gradient that is not
         finite here skips the step, whatever becomes of it until then. ``zero_grad``
         takes it back. Costs a read of the gradients, and one host sync unless
         ``capturable``.

@@ -117,6 +117,9 @@ class SkippingWrapper(Optimizer):
 
         They are divided by the scale once: by :meth:`unscale_gradients`, or by
         ``apply_gradients`` if that comes first. A number is multiplied.
+
+        Args:
+            loss: a function that returns gradients, or a number.
         """
         product = self.scaled(loss) if callable(loss) else loss * self.loss_scale
         self.is_unscaled = False
