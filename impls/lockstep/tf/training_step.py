@@ -10,6 +10,7 @@ import tensorflow as tf
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.spec import optimize_loss as words
 from lockstep.spec import tf_host
+from lockstep.spec.differentiation import no_loss
 from lockstep.spec.summaries import SummaryRecord
 from lockstep.spec.training_step import shown
 from lockstep.tf.core import step_summaries as telling
@@ -122,10 +123,11 @@ class TrainingStep(tf.Module):
         values: list[Any] = []
 
         def loss() -> tf.Tensor:
-            found = self.task.loss(*inputs)
-            value, *rest = found if isinstance(found, tuple) and found else (found,)
-            value = tf.convert_to_tensor(value)
-            values.append((value, *rest) if isinstance(found, tuple) else value)
+            found, extras = words.loss_and_extras(self.task.loss(*inputs))
+            if found is None or isinstance(found, str):
+                raise no_loss(words.OWNER, found)
+            value = tf.convert_to_tensor(found)
+            values.append(words.joined(value, extras))
             return value
 
         self._rate = self.next_rate()

@@ -13,7 +13,8 @@ from lockstep import tf as ls
 HOW = {"eager": lambda step: step, "function": tf.function}
 LARC = {"larc_params": {"larc_eta": 0.02}}
 SETTINGS = {
-    "adam": {"optimizer": "Adam", "optimizer_params": {}},
+    # An epsilon that float16 can hold.
+    "adam": {"optimizer": "Adam", "optimizer_params": {"epsilon": 1e-3}},
     "masters": {
         "optimizer": "Momentum",
         "optimizer_params": {"momentum": 0.5},
