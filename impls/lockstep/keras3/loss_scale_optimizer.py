@@ -183,8 +183,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
     def judge(self, pairs: Pairs) -> Verdict:
         """Look at the gradients of a step."""
         names = [name_of(variable) for g, variable in pairs if g is not None]
-        # Duplicate rows are summed already.
-        present = [getattr(g, "values", g) for g, _ in pairs if g is not None]
+        present = [self.values_of(g) for g, _ in pairs if g is not None]
         return judge(present, names, self.clip_norm)
 
     def move_scale(self, verdict: Verdict) -> None:

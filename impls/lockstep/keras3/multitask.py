@@ -136,8 +136,7 @@ class MultitaskOptimizerWrapper(Wrapper):
         pairs = list(zip(gradients, variables, strict=True))
         if not self.gradient_accumulation_steps:
             pairs = [(g, v) for g, v in pairs if g is not None]
-            # Duplicate rows are summed already.
-            return pairs, [getattr(g, "values", g) for g, _ in pairs]
+            return pairs, [self.values_of(g) for g, _ in pairs]
         pairs = [(densify(g, v), v) for g, v in pairs]
         sums = [value_of(self._slots.of(v)[keras_host.ACCUMULATOR]) for _, v in pairs]
         return pairs, [g + s for (g, _), s in zip(pairs, sums, strict=True)]

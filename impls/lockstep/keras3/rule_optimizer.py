@@ -111,6 +111,11 @@ class RuleOptimizer(TrainV1):
         else:
             step(list(grads))
 
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Apply Keras' rule, but not to no elements: [0, 3] is a bias to Keras' sum."""
+        if 0 not in variable.shape:
+            super().update_step(gradient, variable, learning_rate)
+
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
         config = super().get_config()

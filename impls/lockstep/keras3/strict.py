@@ -15,10 +15,8 @@ from lockstep import keras3 as default
 from lockstep.keras3 import (
     OPTIMIZER_SUMMARIES,
     AdagradOptimizer,
-    AdamOptimizer,
     GradientDescentOptimizer,
     MomentumOptimizer,
-    RMSPropOptimizer,
     get_regularization_loss,
     pipeline_of,
     reduce_gradients,
@@ -153,6 +151,42 @@ class WithoutStrict:
         """Make an optimizer; configs of version 0.1 have an entry ``strict``."""
         arguments = {name: value for name, value in config.items() if name != "strict"}
         return super().from_config(arguments, custom_objects)  # type: ignore[misc]
+
+
+@registered
+class AdamOptimizer(WithoutStrict, default.AdamOptimizer):
+    """Adam with ``strict=True``: half precision is not widened."""
+
+    @forwards
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        use_locking: bool = False,
+        name: str = "Adam",
+        use_own_namescope_for_non_slot_vars: bool = False,
+        **options: Any,
+    ) -> None: ...
+
+
+@registered
+class RMSPropOptimizer(WithoutStrict, default.RMSPropOptimizer):
+    """RMSProp with ``strict=True``: half precision is not widened."""
+
+    @forwards
+    def __init__(
+        self,
+        learning_rate: Any,
+        decay: float = 0.9,
+        momentum: float = 0.0,
+        epsilon: float = 1e-10,
+        use_locking: bool = False,
+        centered: bool = False,
+        name: str = "RMSProp",
+        **options: Any,
+    ) -> None: ...
 
 
 @registered

@@ -135,12 +135,12 @@ class VariableClippingOptimizer(Wrapper):
         vars(self).update(max_norm=limits, _limits={})
 
     @property
-    def sums_duplicates(self) -> bool:
-        """Whether ``update`` gets sparse gradients with duplicate rows summed.
+    def keeps_duplicates(self) -> bool:
+        """Whether ``update`` gets a row as often as it is named.
 
         # Quirk: docs/differences.md#row-clip-duplicates
         """
-        return not self.strict
+        return self.strict
 
     @property
     def variables(self) -> StateList:

@@ -237,6 +237,21 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
             layer.last_step = layer.report_class(*told)
 
     @property
+    def keeps_duplicates(self) -> bool:
+        """Whether a wrapper inside has to see a row as often as it is named.
+
+        # Quirk: docs/differences.md#row-clip-duplicates. Strict clipping corrects it so.
+        """
+        inner = self.inner_optimizer
+        return self.strict and isinstance(inner, Wrapper) and inner.keeps_duplicates
+
+    def values_of(self, gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
+        """Return the values of a gradient, duplicate rows summed."""
+        if self.keeps_duplicates:
+            gradient = without_duplicates(gradient)
+        return getattr(gradient, "values", gradient)
+
+    @property
     def takes_wide(self) -> bool:
         """Whether float32 gradients, unscaled by hand, fit half-precision variables."""
         inner = self.inner_optimizer
@@ -249,7 +264,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         if not self.strict:
             pairs = zip(gradients, variables, strict=True)
             gradients = [with_dense_shape(*pair) for pair in pairs]
-        if self.sums_duplicates:
+        if self.sums_duplicates and not self.keeps_duplicates:
             gradients = [without_duplicates(gradient) for gradient in gradients]
         return gradients
 

@@ -22,7 +22,8 @@ class AdamOptimizer(WidenedRule, keras.optimizers.Adam):
     ``keras.optimizers.Adam``, which is TensorFlow 1's with other roundings: 1-b1 and
     1-b2 are taken in float64, the powers from t instead of step by step. A sparse
     gradient moves every row, as in TensorFlow 1. There are no powers in variables, so
-    ``use_own_namescope_for_non_slot_vars`` has no effect.
+    ``use_own_namescope_for_non_slot_vars`` has no effect. Half precision is computed
+    in float32, but under ``strict``.
     """
 
     spec = OPTIMIZERS["Adam"]
@@ -38,10 +39,16 @@ class AdamOptimizer(WidenedRule, keras.optimizers.Adam):
         use_locking: bool = False,
         name: str = "Adam",
         use_own_namescope_for_non_slot_vars: bool = False,
+        strict: bool = False,
         **options: Any,
     ) -> None:
         given = {"learning_rate": learning_rate, "beta1": beta1, "beta2": beta2}
         super().__init__({**given, "epsilon": epsilon}, name, options)
+        self.strict = strict
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {**super().get_config(), "strict": self.strict}
 
 
 @registered

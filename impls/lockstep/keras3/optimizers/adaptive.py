@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
-from lockstep.keras3.gradients import value_of
+from lockstep.keras3.gradients import densify, value_of
 from lockstep.keras3.optimizers.widened import WidenedRule
 from lockstep.keras3.preserved import preserved
 from lockstep.keras3.rule_optimizer import RuleOptimizer
@@ -42,6 +42,28 @@ class AdagradOptimizer(RuleOptimizer, keras.optimizers.Adagrad):
         given = {"initial_accumulator_value": initial_accumulator_value}
         super().__init__({"learning_rate": learning_rate, **given}, name, options)
 
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Apply the rule; to the named rows if the gradient is sparse.
+
+        Where a divisor is NaN Keras' own division takes no index twice.
+        """
+        if not isinstance(gradient, tf.IndexedSlices):
+            super().update_step(gradient, variable, learning_rate)
+        elif 0 not in variable.shape:
+            self._update_rows(gradient, variable, learning_rate)
+
+    def _update_rows(
+        self, rows: tf.IndexedSlices, variable: Any, learning_rate: Any
+    ) -> None:
+        accumulator = self._accumulators[self._get_variable_index(variable)]
+        indices, dense_shape = rows.indices, rows.dense_shape
+        squares = tf.IndexedSlices(tf.square(rows.values), indices, dense_shape)
+        self.assign_add(accumulator, squares)
+        rate = tf.cast(value_of(learning_rate), rows.dtype)
+        divisor = tf.sqrt(tf.gather(value_of(accumulator), indices))
+        change = tf.IndexedSlices(rate * rows.values / divisor, indices, dense_shape)
+        self.assign_sub(variable, change)
+
 
 @registered
 class RMSPropOptimizer(WidenedRule, keras.optimizers.RMSprop):
@@ -49,7 +71,7 @@ class RMSPropOptimizer(WidenedRule, keras.optimizers.RMSprop):
 
     The rule of ``keras.optimizers.RMSprop`` with s starting at one, which is TensorFlow
     1's; ``centered`` takes the square of the mean gradient from s. Without momentum
-    there is no slot m.
+    there is no slot m. Half precision is computed in float32, but under ``strict``.
     """
 
     spec = OPTIMIZERS["RMSProp"]
@@ -69,11 +91,26 @@ class RMSPropOptimizer(WidenedRule, keras.optimizers.RMSprop):
         use_locking: bool = False,
         centered: bool = False,
         name: str = "RMSProp",
+        strict: bool = False,
         **options: Any,
     ) -> None:
         given = {"learning_rate": learning_rate, "decay": decay, "momentum": momentum}
         given |= {"epsilon": epsilon, "centered": centered}
         super().__init__(given, name, options)
+        self.strict = strict
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {**super().get_config(), "strict": self.strict}
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Apply the rule to every row, as Keras does, whose own division of rows fails.
+
+        Where a divisor is NaN it takes no index twice.
+        """
+        if isinstance(gradient, tf.IndexedSlices):
+            gradient = densify(gradient, variable)
+        super().update_step(gradient, variable, learning_rate)
 
 
 @registered

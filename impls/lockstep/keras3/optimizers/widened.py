@@ -20,6 +20,7 @@ class Wide:
 
     def __init__(self, variable: Any) -> None:
         self.variable = variable
+        self.shape = variable.shape
 
     def subtract(self, change: tf.Tensor) -> None:
         """Subtract in float32 and round once."""

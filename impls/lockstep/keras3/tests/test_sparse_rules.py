@@ -1,0 +1,119 @@
+"""Rules of Keras beside what they fail at: repeated rows, NaN, and no elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lockstep import keras3
+from lockstep.keras3 import strict
+
+NAN = float("nan")
+
+
+def rows_of(indices: list[int], values: Any, count: int) -> tf.IndexedSlices:
+    shape = tf.constant([count, 2], tf.int64)
+    return tf.IndexedSlices(tf.constant(values, tf.float32), indices, shape)
+
+
+def apply(optimizer: Any, face: str, gradients: Any, variables: Any) -> None:
+    optimizer.build(variables)
+    if face == "eager":
+        optimizer.apply(gradients, variables)
+    else:
+        tf.function(lambda: optimizer.apply(gradients, variables))()
+
+
+@pytest.mark.parametrize("face", ["eager", "function"])
+@pytest.mark.parametrize("name", ["Ftrl", "RMSProp"])
+def test_a_variable_without_rows_is_left_alone(name: str, face: str) -> None:
+    """Keras' sum takes it for a bias, which its kernel refuses."""
+    empty = keras.Variable(np.zeros((0, 3), np.float32))
+    w = keras.Variable([1.0, 2.0])
+    made = getattr(keras3, f"{name}Optimizer")(0.5)
+    apply(made, face, [tf.zeros((0, 3)), tf.constant([0.5, 0.5])], [empty, w])
+    assert empty.shape == (0, 3)
+    assert not np.isin(w.numpy(), [1.0, 2.0]).any()
+
+
+MADE: dict[str, Callable[[], Any]] = {
+    "adagrad": lambda: keras3.AdagradOptimizer(0.5),
+    "rmsprop": lambda: keras3.RMSPropOptimizer(0.5),
+    "rmsprop with momentum": lambda: keras3.RMSPropOptimizer(0.5, momentum=0.5),
+}
+
+
+@pytest.mark.parametrize("face", ["eager", "function"])
+@pytest.mark.parametrize("name", MADE)
+def test_a_row_that_is_named_twice_may_be_nan(name: str, face: str) -> None:
+    """Keras' division looks for the rows where the divisor is NaN, each once."""
+    start = np.float32([[1, 2], [3, 4], [5, 6]])
+    twice = rows_of([2, 0, 2], [[1, NAN], [0.5, 0.25], [1, 1]], 3)
+    once = rows_of([0, 2], [[0.5, 0.25], [2, NAN]], 3)
+    found = []
+    for gradient in (twice, once):
+        w = keras.Variable(start)
+        apply(MADE[name](), face, [gradient], [w])
+        found.append(w.numpy())
+    np.testing.assert_array_equal(*found)
+    assert np.argwhere(np.isnan(found[0])).tolist() == [[2, 1]]
+
+
+@pytest.mark.parametrize("names", [keras3, strict], ids=["default", "strict"])
+@pytest.mark.parametrize("name", ["Adam", "RMSProp"])
+def test_strict_keeps_slots_in_half_precision(name: str, names: Any) -> None:
+    made = getattr(names, f"{name}Optimizer")(0.5)
+    w = keras.Variable([1.0], dtype="float16")
+    made.apply([tf.ones([1], "float16")], [w])
+    again = type(made).from_config(made.get_config())
+    again.build([w])
+    wanted = "float32" if names is keras3 else "float16"
+    for each in (made, again):
+        slots = [v for v in each.variables if v.shape == (1,)]
+        assert slots and {v.dtype for v in slots} == {wanted}
+
+
+def stack(wrapper: str, clipping: Any) -> Any:
+    if wrapper == "multitask":
+        return strict.MultitaskOptimizerWrapper(clipping)
+    scale = strict.FixedLossScale(1.0) if wrapper == "fixed" else None
+    scale = scale or strict.DynamicLossScale(1.0)
+    return strict.MixedPrecisionLossScaleOptimizer(clipping, scale)
+
+
+@pytest.mark.parametrize("face", ["eager", "function"])
+@pytest.mark.parametrize("wrapper", ["multitask", "fixed", "dynamic"])
+def test_strict_clipping_inside_corrects_a_row_as_often_as_it_is_named(
+    wrapper: str, face: str
+) -> None:
+    gradient = rows_of([2, 0, 2, 2], [[1, 0], [0.5, 0.5], [0.25, 1], [1, 1]], 3)
+    found = []
+    for wrap in (lambda clipping: clipping, lambda clipping: stack(wrapper, clipping)):
+        w = keras.Variable(np.float32([[1, 2], [3, 4], [5, 6]]), name="w")
+        clipping = strict.VariableClippingOptimizer(
+            keras3.AdagradOptimizer(0.5), {w.value.ref(): [1]}, 1.5
+        )
+        apply(wrap(clipping), face, [gradient], [w])
+        found.append(w.numpy())
+    np.testing.assert_array_equal(*found)
+    # Three corrections of a row of length 8 turn it around.
+    assert (found[0][2] < 0).all()
+
+
+def test_a_dynamic_scale_around_strict_clipping_judges_the_sum() -> None:
+    """Two finite rows whose sum is not: the step is skipped."""
+    w = keras.Variable(np.ones((3, 2), np.float32), name="w")
+    clipping = strict.VariableClippingOptimizer(
+        keras3.AdagradOptimizer(0.5), {w.value.ref(): [1]}, 1.5
+    )
+    made = strict.MixedPrecisionLossScaleOptimizer(
+        clipping, strict.DynamicLossScale(1.0)
+    )
+    made.build([w])
+    made.apply([rows_of([1, 1], [[3e38, 0], [3e38, 0]], 3)], [w])
+    assert (w.numpy() == 1).all() and not made.last_step.applied
