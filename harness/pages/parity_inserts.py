@@ -253,6 +253,12 @@ def _selectors(entry: dict[str, Any]) -> list[str]:
     ]
     if "elements" in entry:
         subjects.append(f"from {entry['elements']} elements on")
+    given = entry.get("arguments", {})
+    subjects += [f"{name} = {value:g}" for name, value in given.items()]
+    if "dtype" in entry:
+        subjects.append(entry["dtype"])
+    if "finite" in entry:
+        subjects.append("not finite")
     sparse = {True: "sparse", False: "dense", None: "any"}[entry.get("sparse")]
     return [
         ", ".join(entry.get("backend", [])) or "any",

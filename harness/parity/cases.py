@@ -103,6 +103,18 @@ class Case:
         return any(_rows(self.gradients))
 
     @property
+    def dtype(self) -> str:
+        """The dtype of the first variable, or an empty string."""
+        given = self.inputs.get("variables", [])
+        first = given[0] if given else None
+        return str(first["dtype"]) if isinstance(first, Mapping) else ""
+
+    @property
+    def finite(self) -> bool:
+        """Whether all variables and slots stay finite; an error leaves none."""
+        return not any(_odd(state) for state in _states(self.expected))
+
+    @property
     def largest(self) -> int:
         """The number of elements of the largest variable or named rows; 0 without."""
         given = self.inputs.get("variables", [])
@@ -198,6 +210,23 @@ def _numbers(value: Any) -> Any:
     if isinstance(value, list):
         return [_numbers(entry) for entry in value]
     return float(value) if isinstance(value, str) else value
+
+
+def _states(value: Any) -> Iterator[Any]:
+    """Yield the variables and slots in what was recorded."""
+    if isinstance(value, dict):
+        for key, entry in value.items():
+            yield from [entry] if key in ("variables", "slots") else _states(entry)
+    for entry in value if isinstance(value, list) else []:
+        yield from _states(entry)
+
+
+def _odd(value: Any) -> bool:
+    """Say whether a number in nested lists or dicts is not finite: such are words."""
+    if isinstance(value, dict | list):
+        entries = value.values() if isinstance(value, dict) else value
+        return any(map(_odd, entries))
+    return isinstance(value, str)
 
 
 def _rows(value: Any) -> Iterator[Mapping[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -29,6 +30,10 @@ __all__ = [
     "replay",
     "settled_before",
 ]
+
+
+COPY = re.compile("/(local|global|worker [0-9]+ at last)/")
+"""Which of a variable's copies a quantity of AGN is: their rounding errors travel."""
 
 
 class Comparison(NamedTuple):
@@ -83,9 +88,9 @@ def compare(case: Case, host: Host) -> Iterator[Comparison]:
                 if found is None
                 else distance(found, value, smallest)
             )
-            now = magnitude(value)
-            largest[quantity] = max(now, largest.get(quantity, 0.0))
-            grown = spacing(value.dtype, now) / spacing(value.dtype, largest[quantity])
+            now, kept = magnitude(value), COPY.sub("/", quantity)
+            largest[kept] = max(now, largest.get(kept, 0.0))
+            grown = spacing(value.dtype, now) / spacing(value.dtype, largest[kept])
             carried = measured.ulp * grown
             yield Comparison(step, quantity, found, value, measured, carried)
 

@@ -59,6 +59,8 @@ def _first(case: Case, backend: str, table: str) -> Mapping[str, Any] | None:
         named = all(facts[k] in entry[k] for k in facts if k in entry)
         named = named and _gives(case, entry.get("given"))
         named = named and case.largest >= entry.get("elements", 0)
+        named = named and _has(case, entry.get("arguments", {}))
+        named = named and entry.get("dtype", case.dtype) == case.dtype
         if named and entry.get("sparse", case.sparse) == case.sparse:
             found: Mapping[str, Any] = entry
             return found
@@ -92,6 +94,7 @@ def _excuses(case: Case, backend: str, face: str) -> Iterator[Mapping[str, Any]]
         here = not {backend, f"{backend}:{face}"}.isdisjoint(entry["hosts"])
         named = all(facts[k] in entry[k] for k in facts if k in entry)
         alike = entry.get("sparse", case.sparse) == case.sparse
+        alike = alike and not ("finite" in entry and case.finite)
         if here and named and alike and _has(case, entry.get("arguments", {})):
             yield entry
 

@@ -16,6 +16,9 @@ from lockstep import registry
 
 CASES = read_cases(FOUND)
 
+# Absent gradients are part of a case; Keras warns about them.
+pytestmark = pytest.mark.filterwarnings("ignore:Gradients do not exist:UserWarning")
+
 
 @pytest.mark.parametrize("backend", registry.BACKENDS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)

@@ -279,7 +279,8 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         verdict = master_scale.judge_for(
             self.scale_object, stored, summed, self.clip_norm, self.strict
         )
-        self.step_or_skip(summed, verdict, self._step)
+        taken = pairs if self.keeps_duplicates else summed
+        self.step_or_skip(taken, verdict, self._step)
 
     def _step(self, pairs: Pairs) -> None:
         self.inner_optimizer.apply(*map(list, zip(*pairs, strict=True)))

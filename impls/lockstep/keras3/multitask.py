@@ -96,7 +96,8 @@ class MultitaskOptimizerWrapper(Wrapper):
 
         def leave_zeros_out() -> None:
             flags = all_zero_flags(judged) if zero is None else zero
-            left_alone = tf.logical_and(flags, self._is_due())
+            tested = [self._is_tested(gradient) for gradient, _ in present]
+            left_alone = tf.logical_and(tf.logical_and(flags, tested), self._is_due())
 
             def update_some() -> None:
                 with preserved([self._state(v) for _, v in present], left_alone):
@@ -140,6 +141,14 @@ class MultitaskOptimizerWrapper(Wrapper):
         pairs = [(densify(g, v), v) for g, v in pairs]
         sums = [value_of(self._slots.of(v)[keras_host.ACCUMULATOR]) for _, v in pairs]
         return pairs, [g + s for (g, _), s in zip(pairs, sums, strict=True)]
+
+    def _is_tested(self, gradient: Gradient) -> bool:
+        """Say whether a gradient of zeros is left out.
+
+        # Quirk: docs/differences.md#multitask-in-place. The original does not look at
+        sparse gradients of a rule that takes rows unsummed: gradient descent.
+        """
+        return not (self.keeps_duplicates and isinstance(gradient, tf.IndexedSlices))
 
     def _is_due(self) -> Any:
         """Say whether this step applies what was accumulated, if anything is."""

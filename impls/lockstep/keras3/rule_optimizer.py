@@ -35,6 +35,9 @@ class RuleOptimizer(TrainV1):
     renamed: Mapping[str, str]
     fixed: ClassVar[Mapping[str, Any]] = {}
 
+    keeps_duplicates = False
+    """Whether the rule takes a row as often as a sparse gradient names it."""
+
     def __init__(
         self,
         given: dict[str, Any],
@@ -102,7 +105,8 @@ class RuleOptimizer(TrainV1):
         variables = self._trainable_variables if variables is None else list(variables)
 
         def step(gradients: list[Any]) -> None:
-            gradients = [without_duplicates(gradient) for gradient in gradients]
+            if not self.keeps_duplicates:
+                gradients = [without_duplicates(gradient) for gradient in gradients]
             super(RuleOptimizer, self).apply(gradients, trainable_variables)
 
         if tf.distribute.has_strategy():

@@ -189,8 +189,9 @@ class VariableClippingOptimizer(Wrapper):
         listed = self._to_clip(gradients, variables)
         period = self.gradient_accumulation_steps
         due = tf.equal((self._iterations.value + 1) % period, 0) if period else True
-        summed = gradients
-        if self.strict and not isinstance(self.inner_optimizer, Wrapper):
+        summed, inner = gradients, self.inner_optimizer
+        sums = isinstance(inner, Wrapper) or getattr(inner, "keeps_duplicates", False)
+        if self.strict and not sums:
             summed = [without_duplicates(gradient) for gradient in gradients]
         super().update(summed, variables)
         clipped: list[Clipped] = []

@@ -238,12 +238,12 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
 
     @property
     def keeps_duplicates(self) -> bool:
-        """Whether a wrapper inside has to see a row as often as it is named.
+        """Whether what is inside has to see a row as often as it is named.
 
-        # Quirk: docs/differences.md#row-clip-duplicates. Strict clipping corrects it so.
+        # Quirk: docs/differences.md#row-clip-duplicates. Strict clipping corrects it so,
+        and under strict gradient descent subtracts it so.
         """
-        inner = self.inner_optimizer
-        return self.strict and isinstance(inner, Wrapper) and inner.keeps_duplicates
+        return self.strict and getattr(self.inner_optimizer, "keeps_duplicates", False)
 
     def values_of(self, gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
         """Return the values of a gradient, duplicate rows summed."""

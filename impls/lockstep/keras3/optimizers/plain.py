@@ -16,11 +16,15 @@ registered = keras.saving.register_keras_serializable(package="lockstep")
 
 @registered
 class GradientDescentOptimizer(RuleOptimizer, keras.optimizers.SGD):
-    """w -= lr g. The rule of ``keras.optimizers.SGD`` is TensorFlow 1's."""
+    """w -= lr g. The rule of ``keras.optimizers.SGD`` is TensorFlow 1's.
+
+    Duplicate rows of a sparse gradient are subtracted one after the other.
+    """
 
     spec = OPTIMIZERS["GradientDescent"]
     renamed: ClassVar = {}
     fixed: ClassVar = {"momentum": 0.0, "nesterov": False}
+    keeps_duplicates = True
 
     def __init__(
         self,

@@ -117,3 +117,23 @@ def test_a_dynamic_scale_around_strict_clipping_judges_the_sum() -> None:
     made.build([w])
     made.apply([rows_of([1, 1], [[3e38, 0], [3e38, 0]], 3)], [w])
     assert (w.numpy() == 1).all() and not made.last_step.applied
+
+
+@pytest.mark.parametrize("face", ["eager", "function"])
+@pytest.mark.parametrize("wrapper", ["bare", "clipping", "multitask", "dynamic"])
+def test_gradient_descent_subtracts_a_row_as_often_as_it_is_named(
+    wrapper: str, face: str
+) -> None:
+    """In turn 2^-24 + 2^-24 is lost beside 1; their sum would not be. Also rows that
+    cancel are no gradient of zeros.
+    """
+    inner: Any = keras3.GradientDescentOptimizer(1.0)
+    w = keras.Variable(np.float32([[1, 1], [3, 4]]), name="w")
+    if wrapper == "clipping":
+        inner = strict.VariableClippingOptimizer(inner, {w.value.ref(): [1]}, 9.0)
+    elif wrapper != "bare":
+        inner = stack(wrapper, inner)
+    tiny = 2.0**-24
+    gradient = rows_of([0, 0, 1, 1], [[-tiny, 1e8], [-tiny, -1e8], [0, 0], [0, 0]], 2)
+    apply(inner, face, [gradient], [w])
+    assert w.numpy().tolist() == [[1, 0], [3, 4]]
