@@ -240,8 +240,8 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
     def keeps_duplicates(self) -> bool:
         """Whether what is inside has to see a row as often as it is named.
 
-        # Quirk: docs/differences.md#row-clip-duplicates. Strict clipping corrects it so,
-        and under strict gradient descent subtracts it so.
+        # Quirk: docs/differences.md#row-clip-duplicates. Under strict, clipping
+        corrects it so, and gradient descent subtracts it so.
         """
         return self.strict and getattr(self.inner_optimizer, "keeps_duplicates", False)
 
