@@ -27,7 +27,8 @@ Events = list[tuple[int, dict[str, Gradient]]]
 def replayed(case: Case) -> Iterator[dict[str, Array]]:
     """Yield the quantities of each event under the names that the family gives them."""
     recorded = case.variables
-    rule = Rule(case.optimizer, **case.inputs["optimizer"].get("args", {}))
+    arguments = case.inputs["optimizer"].get("args", {})
+    rule = Rule(case.optimizer, **arguments, strict=True)
     method = AGN(rule, case.inputs["communication_period"])
     weights = {v.name: v.value for v in recorded}
     events: Events = [

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lockstep.keras3.gradients import as_variable, name_of
+from lockstep.keras3.gradients import Gradient, as_variable, name_of
 from lockstep.keras3.loss_scaler import AutomaticLossScaler
 from lockstep.keras3.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.keras3.optimizers import (
@@ -30,6 +30,7 @@ from lockstep.spec import optimize_loss as words
 from lockstep.spec import step_arguments as border
 from lockstep.spec.reduction import Reduction
 from lockstep.spec.summaries import check_summaries
+from lockstep.spec.training_step import report_applied
 from lockstep.tf.core.step_arguments import Makers, find_trained
 from lockstep.tf.core.step_task import Task
 
@@ -219,4 +220,17 @@ def with_free_rate(optimizer: Optimizer) -> Optimizer:
     base = base_of(optimizer)
     if not isinstance(base._learning_rate, keras.Variable):
         raise keras_host.fixed_rate(words.OWNER, type(base).__name__)
-    return optimizer if isinstance(optimizer, TrainV1) else Wrapper(optimizer)
+    return optimizer if isinstance(optimizer, TrainV1) else Adapted(optimizer)
+
+
+class Adapted(Wrapper):
+    """An optimizer of Keras itself with TensorFlow 1's interface, and reports."""
+
+    def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
+        """Let the optimizer step; report which variables had a gradient."""
+        super().update(gradients, variables)
+        if tf.executing_eagerly():
+            pairs = zip(gradients, variables, strict=True)
+            absent = [name_of(v) for g, v in pairs if g is None]
+            names = [name_of(v) for v in variables]
+            self.last_step = report_applied(None, names, absent)

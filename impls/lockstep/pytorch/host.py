@@ -80,6 +80,8 @@ class TorchHost:
         """Make an optimizer by name, its parameters named as the variables were."""
         named = [(self.made[variable], variable) for variable in variables]
         named = named or [("nothing", Parameter(torch.zeros(())))]
+        if name == "NovoGrad":  # Here its rate has to be given; recorded is 1.0.
+            args = {"learning_rate": 1.0, **args}
         return getattr(self.names, RULES[name].class_name)(named, **args)
 
     def compile(

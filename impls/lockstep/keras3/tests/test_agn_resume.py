@@ -84,10 +84,11 @@ def test_what_comes_from_a_configuration_takes_what_it_is_built_with() -> None:
 def test_row_clipping_inside_finds_its_rows_in_a_model_loaded_under_another_path(
     tmp_path: Path,
 ) -> None:
-    trained = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, name="d")])
+    layers = [keras.Input((2,)), keras.layers.Dense(1, name="d")]
+    trained = keras.Sequential(layers, name="net")
     getter = keras3.AGNCustomGetter("/cpu:0")
     kernel = getter(trained.trainable_variables)[0]
-    assert kernel.path == "sequential/d/kernel", "a loaded model has d/kernel"
+    assert kernel.path == "net/d/kernel", "a loaded model has d/kernel"
     rows = keras3.VariableClippingOptimizer(
         keras.optimizers.SGD(1.0), {kernel.path: [0]}, 0.5
     )

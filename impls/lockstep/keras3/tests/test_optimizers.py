@@ -37,8 +37,10 @@ def parameters(found: Any) -> list[tuple[str, Any]]:
 @pytest.mark.parametrize("name", RULES)
 def test_arguments_are_those_of_the_tensorflow_face(name: str) -> None:
     class_name = RULES[name].class_name
-    expected = parameters(getattr(lockstep_tf, class_name))
-    assert parameters(getattr(keras3, class_name)) == expected
+    expected = dict(parameters(getattr(lockstep_tf, class_name)))
+    found = dict(parameters(getattr(keras3, class_name)))
+    # Where only one of the two has quirks to reproduce, only that one can be strict.
+    assert {**found, "strict": False} == {**expected, "strict": False}
 
 
 @pytest.mark.parametrize("names", [keras3, strict], ids=["default", "strict"])
