@@ -24,7 +24,14 @@ class FtrlOptimizer(tf.compat.v1.train.FtrlOptimizer):
 
     Args:
         learning_rate: finite, >= 0; a number or a 0-d tensor.
-        learning_rate_power to beta: as in ``tf.compat.v1.train.FtrlOptimizer``.
+        learning_rate_power: p <= 0.
+        initial_accumulator_value: of ``accum``, >= 0.
+        l1_regularization_strength: l1 >= 0.
+        l2_regularization_strength: l2 >= 0.
+        use_locking, name: as in ``tf.compat.v1.train.FtrlOptimizer``.
+        accum_name, linear_name: suffixes of the slots' names, or None.
+        l2_shrinkage_regularization_strength: s >= 0.
+        beta: added to the root of ``accum``; None for 0.
         strict: fail at a rate of 0 with ``tf.errors.InvalidArgumentError``, as the
             original. (TensorFlow 2.21 does so for sparse gradients only; for dense
             ones it turns the weights into NaN.) A NaN of a dense gradient makes its
