@@ -148,7 +148,8 @@ def test_the_search_shows_a_hostile_title_as_a_text(
     opened.goto(hostile_address)
     field = opened.get_by_role("textbox", name="Search")
     field.click()
-    field.press_sequentially("script")
+    # The search splits at spaces: this is part of a word of the title.
+    field.press_sequentially("onclick")
     opened.locator(".md-search-result__link").first.wait_for()
     assert opened.evaluate("window.hacked") is None
     assert opened.evaluate(ALIVE) == []
