@@ -11,7 +11,6 @@ import dataclasses
 import itertools
 import json
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +20,7 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.record import digest
 from harness.tasks import TASKS, part, runs_on
+from harness.toml_files import Key, TomlFile, dotted
 from lockstep.registry import BACKENDS
 from lockstep.spec.errors import LockstepError, sentence, unknown_name
 
@@ -128,47 +128,37 @@ def read(path: Path) -> Experiment:
     """Read and check one file; every scale is expanded once to check all settings.
 
     Raises:
-        HarnessError: the file cannot be used; one sentence names file, key and remedy.
+        HarnessError: the file cannot be used; one sentence names the file, the line,
+            the key, what is allowed there and what to do.
     """
-    try:
-        content = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        remedy = "mend the file (its first line is the question)"
-        raise HarnessError(sentence(str(path), "TOML", str(error), remedy)) from error
-    try:
-        named = re.fullmatch(r"[A-Za-z0-9_-]+", path.stem) is not None
-        _require(named, "file name", "letters, digits, _ and -", repr(path.stem))
-        experiment = _experiment(path.stem, content)
-        for scale in experiment.scales:
+    file = TomlFile(path)
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", path.stem):
+        expected, remedy = "letters, digits, _ and -", "give it another name"
+        text = sentence("file name", expected, repr(path.stem), remedy)
+        raise HarnessError(f"{path.name}: {text}")
+    experiment = _experiment(path.stem, file)
+    for scale in experiment.scales:
+        try:
             runs = experiment.runs(scale)
-            twice = len(runs) - len({run.id for run in runs})
+        except (LockstepError, HarnessError) as error:
+            raise file.placed(error, ("scale", scale)) from error
+        twice = len(runs) - len({run.id for run in runs})
+        if twice:
             got = f"{twice} of them twice"
-            _require(not twice, "vary", "different combinations", got)
-    except (LockstepError, HarnessError) as error:
-        raise HarnessError(f"{path.name}: {error}") from error
+            raise file.error(("vary",), "different combinations", got)
     return experiment
 
 
-def _experiment(name: str, content: Mapping[str, Any]) -> Experiment:
-    _require_keys("key", content, KEYS)
+def _experiment(name: str, file: TomlFile) -> Experiment:
+    file.require_keys((), KEYS, required=KEYS)
+    content = file.content
     for key in ("question", "title", "task"):
         text = isinstance(content[key], str) and bool(content[key].strip())
-        _require(text, key, "a text", content[key])
-    backends = content["backends"]
-    listed = isinstance(backends, list) and len(backends) > 0
-    _require(listed, "backends", "a list of names", backends)
+        file.require(text, (key,), "a text")
     if content["task"] not in TASKS:
-        raise unknown_name("task", content["task"], TASKS)
-    for backend in backends:
-        if backend not in BACKENDS:
-            raise unknown_name("backend", str(backend), BACKENDS)
-        if backend not in runs_on(content["task"]):
-            kind = f"backend of {content['task']}"
-            raise unknown_name(kind, backend, runs_on(content["task"]))
-    scales = content["scale"]
-    for key in ("fixed", "vary", "scale"):
-        _require(isinstance(content[key], dict), key, "a table", content[key])
-    _require_keys("scale", scales, SCALES)
+        raise file.unknown(("task",), "task", TASKS)
+    _require_backends(file)
+    file.require_keys(("scale",), SCALES, required=SCALES)
     experiment = Experiment(
         name,
         content["question"],
@@ -177,58 +167,54 @@ def _experiment(name: str, content: Mapping[str, Any]) -> Experiment:
         tuple(content["backends"]),
         content["fixed"],
         content["vary"],
-        {scale: _scale(scale, scales[scale]) for scale in SCALES},
+        {scale: _scale(scale, file) for scale in SCALES},
     )
-    for scale in experiment.scales.values():
-        _require_settings(experiment, scale)
+    for scale in SCALES:
+        _require_settings(file, scale)
     return experiment
 
 
-def _scale(name: str, content: Mapping[str, Any]) -> Scale:
-    where = f"scale.{name}"
-    _require(isinstance(content, dict), where, "a table", content)
-    settings = dict(content)
+def _require_backends(file: TomlFile) -> None:
+    backends, task = file.content["backends"], file.content["task"]
+    listed = isinstance(backends, list) and len(backends) > 0
+    file.require(listed, ("backends",), "a list of names")
+    for k, backend in enumerate(backends):
+        if backend not in BACKENDS:
+            raise file.unknown(("backends", k), "backend", BACKENDS)
+        if backend not in runs_on(task):
+            raise file.unknown(("backends", k), f"backend of {task}", runs_on(task))
+
+
+def _scale(name: str, file: TomlFile) -> Scale:
+    key = ("scale", name)
+    file.require(isinstance(file.value(key), dict), key, "a table")
+    settings = dict(file.value(key))
     seeds, because = settings.pop("seeds", None), settings.pop("because", None)
     counted = type(seeds) is int and seeds > 0
-    _require(counted, f"{where}.seeds", "a number of seeds > 0", seeds)
-    _require(isinstance(because, str), f"{where}.because", "a sentence", because)
+    file.require(counted, (*key, "seeds"), "a number of seeds > 0")
+    file.require(isinstance(because, str), (*key, "because"), "a sentence")
     return Scale(name, seeds, because, settings)
 
 
-def _require_settings(experiment: Experiment, scale: Scale) -> None:
+def _require_settings(file: TomlFile, scale: str) -> None:
     """Every setting of the task stands exactly once in fixed, vary and the scale."""
-    settings = part(experiment.task, "settings").Settings
+    settings = part(file.content["task"], "settings").Settings
     known = [field.name for field in dataclasses.fields(settings)]
-    tables = {
-        "fixed": experiment.fixed,
-        "vary": experiment.vary,
-        f"scale.{scale.name}": scale.settings,
-    }
-    for table, content in tables.items():
-        for key in content:
-            if key not in known:
-                raise unknown_name(f"setting in {table}", key, known)
+    tables: list[Key] = [("fixed",), ("vary",), ("scale", scale)]
+    for key in tables:
+        more = ("seeds", "because") if "scale" in key else ()
+        file.require_keys(key, [*known, *more])
+    names = [dotted(key) for key in tables]
     for name in known:
-        places = [table for table, content in tables.items() if name in content]
-        got = " and ".join(places) or "none"
-        _require(len(places) == 1, name, f"one of {', '.join(tables)}", got)
-    for key, values in experiment.vary.items():
-        listed = isinstance(values, list) and values
-        _require(bool(listed), f"vary.{key}", "a list of values", values)
-
-
-def _require_keys(kind: str, content: Mapping[str, Any], known: Iterable[str]) -> None:
-    for key in content:
-        if key not in known:
-            raise unknown_name(kind, key, known)
-    for key in known:
-        _require(key in content, key, f"a {kind} of this name", "none")
-
-
-def _require(claim: bool, subject: str, expected: str, got: object) -> None:
-    if not claim:
-        text = got if isinstance(got, str) else repr(got)
-        raise HarnessError(sentence(subject, expected, text, "write it there"))
+        places = [key for key in tables if name in file.value(key)]
+        if len(places) != 1:
+            got = " and ".join(map(dotted, places)) or "none"
+            where = (*places[-1], name) if places else ("fixed",)
+            text = sentence(name, f"one of {', '.join(names)}", got, "write it there")
+            raise HarnessError(f"{file.name}, line {file.line(*where)}: {text}")
+    for name, values in file.content["vary"].items():
+        listed = isinstance(values, list) and len(values) > 0
+        file.require(listed, ("vary", name), "a list of values")
 
 
 def _config(settings: Any, values: Mapping[str, Any]) -> dict[str, Any]:

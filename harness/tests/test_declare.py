@@ -12,37 +12,39 @@ from harness.errors import HarnessError
 GOOD = (declare.EXPERIMENTS / "absent_tasks.toml").read_text("utf-8")
 
 DAMAGES = {
-    "unknown key": ('title = "', 'titel = "', "did you mean 'title'?"),
-    "unknown task": ("multitask_digits", "multitask_digit", "'multitask_digits'?"),
+    "unknown key": ('title = "', 'titel = "', 2, "did you mean 'title'?"),
+    "unknown task": ("multitask_digits", "multitask_digit", 3, "'multitask_digits'?"),
     "unknown backend": (
         '"tf"]',
         '"tensorflow"]',
+        4,
         "expected one of keras3, pytorch, ref",
     ),
-    "unknown setting": ("hidden = 32", "hiden = 32", "did you mean 'hidden'?"),
-    "unknown optimizer": ('"Adam"', '"Adan"', "did you mean 'Adam'?"),
-    "unknown argument": ("beta1 = 0.9", "beta_1 = 0.9", "did you mean 'beta1'?"),
-    "argument out of range": ("beta2 = 0.999", "beta2 = 1.0", "a number in [0, 1)"),
-    "unknown wrapper": ('"default"]', '"defualt"]', "did you mean 'default'?"),
-    "unknown scale": ("[scale.std]", "[scale.standard]", "did you mean 'std'?"),
-    "presence of 0": ("0.02]", "0.0]", "presence: expected a probability"),
-    "setting twice": ("batch = 32", "batch = 32\nsteps = 5", "fixed and scale.quick"),
-    "setting nowhere": ("batch = 32", "", "batch: expected one of fixed"),
-    "no seeds": ("seeds = 20", "seeds = 0", "scale.std.seeds: expected"),
-    "no reason": ('because = "Shows', 'seeds_because = "Shows', "quick.because"),
-    "uneven checkpoints": ("checkpoints = 10", "checkpoints = 7", "even number"),
-    "no list": ("presence = [1.0, 0.5, 0.1, 0.02]", "presence = 1.0", "a list"),
-    "no table": ("[fixed]", "[fixed.more]", "setting in fixed: expected"),
-    "a number for a table": ("[scale.full]", "[scale]\nfull = 3\n[x]", "expected"),
-    "no TOML": ("[fixed]", "[fixed", "expected TOML"),
+    "unknown setting": ("hidden = 32", "hiden = 32", 9, "did you mean 'hidden'?"),
+    "unknown optimizer": ('"Adam"', '"Adan"', 20, "did you mean 'Adam'?"),
+    "unknown argument": ("beta1 = 0.9", "beta_1 = 0.9", 20, "did you mean 'beta1'?"),
+    "argument out of range": ("beta2 = 0.999", "beta2 = 1.0", 20, "a number in [0, 1)"),
+    "unknown wrapper": ('"default"]', '"defualt"]', 16, "did you mean 'default'?"),
+    "unknown scale": ("[scale.std]", "[scale.standard]", 29, "did you mean 'std'?"),
+    "presence of 0": ("0.02]", "0.0]", 15, "presence: expected a probability"),
+    "setting twice": ("batch = 32", "batch = 32\nsteps = 5", 26, "fixed and scale.qui"),
+    "setting nowhere": ("batch = 32", "", 7, "batch: expected one of fixed"),
+    "no seeds": ("seeds = 20", "seeds = 0", 31, "scale.std.seeds: expected"),
+    "no reason": ('because = "Shows', 'seeds_because = "Shows', 24, "quick.because"),
+    "uneven checkpoints": ("checkpoints = 10", "checkpoints = 7", 10, "even number"),
+    "no list": ("presence = [1.0, 0.5, 0.1, 0.02]", "presence = 1.0", 15, "a list"),
+    "no table": ("[fixed]", "[fixed.more]", 7, "key of fixed: expected"),
+    "a number for a table": ("[scale.full]", "[scale]\nfull = 3\n[x]", 36, "expected"),
+    "no TOML": ("[fixed]", "[fixed", 7, "expected TOML"),
 }
+"""What is replaced by what, the line that is named, and a part of the sentence."""
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_a_damaged_file_is_one_clear_sentence(
-    tmp_path: Path, damage: tuple[str, str, str]
+def test_a_damaged_file_is_one_sentence_that_names_the_line(
+    tmp_path: Path, damage: tuple[str, str, int, str]
 ) -> None:
-    old, new, expected = damage
+    old, new, line, expected = damage
     assert old in GOOD
     path = tmp_path / "broken.toml"
     path.write_text(GOOD.replace(old, new, 1), "utf-8")
@@ -50,7 +52,7 @@ def test_a_damaged_file_is_one_clear_sentence(
         declare.read(path)
     message = str(raised.value)
     assert expected in message
-    assert "broken.toml" in message
+    assert message.startswith(f"broken.toml, line {line}: ")
     assert "\n" not in message
 
 
