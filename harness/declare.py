@@ -1,8 +1,9 @@
 """Experiments as data: read a TOML file, check it and expand it into runs.
 
 A file says what is the same in every run (``fixed``), what varies (``vary``: every
-combination is a run, once a seed) and how much of it each ``scale`` does. The settings
-themselves belong to the task, which checks them.
+combination is an arm, run once a seed) and how much of it each ``scale`` does. One
+setting may be tuned for each arm by a sweep (``tune``). The settings themselves belong
+to the task, which checks them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from harness.errors import HarnessError
 from harness.record import digest
 from harness.tasks import TASKS, part, runs_on
 from harness.toml_files import Key, TomlFile, dotted
+from harness.tune import FIRST_SEED, Choice, Tune, read_tune, require_place
 from lockstep.registry import BACKENDS
 from lockstep.spec.errors import LockstepError, sentence, unknown_name
 
@@ -37,7 +40,11 @@ __all__ = [
 
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
 SCALES = ("quick", "std", "full")
-KEYS = ("question", "title", "task", "backends", "fixed", "vary", "scale")
+REQUIRED = (
+    *("question", "title", "task", "backends", "budget_minutes"),
+    *("fixed", "vary", "scale"),
+)
+KEYS = (*REQUIRED, "tune")
 
 
 @dataclass(frozen=True)
@@ -72,36 +79,69 @@ class Scale:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A question and the runs that are to answer it."""
+    """A question and the runs that are to answer it.
+
+    Attributes:
+        backends: in order; values are tuned on the first one.
+        budget_minutes: how long the runs of scale std may take on two cores.
+        tune: the sweep of every arm; None if nothing is tuned.
+    """
 
     name: str
     question: str
     title: str
     task: str
     backends: tuple[str, ...]
+    budget_minutes: float
     fixed: Mapping[str, Any]
     vary: Mapping[str, Sequence[Any]]
     scales: Mapping[str, Scale]
+    tune: Tune | None = None
 
-    def runs(self, scale: str, seeds: int | None = None) -> list[Run]:
+    def runs(
+        self, scale: str, seeds: int | None = None, choices: Sequence[Choice] = ()
+    ) -> list[Run]:
         """Return the runs of a scale, seed by seed, so that any part is balanced.
 
-        ``seeds`` asks for the first so many seeds only.
+        Args:
+            seeds: the first so many seeds only; None means all.
+            choices: where an experiment tunes a value: those of its arms. An arm
+                without one has no runs.
         """
-        chosen = self.scale(scale)
-        count = chosen.seeds if seeds is None else seeds
-        if not 0 < count <= chosen.seeds:
-            expected = f"1 to {chosen.seeds}, those that scale {scale} declares"
+        declared = self.scale(scale).seeds
+        count = declared if seeds is None else seeds
+        if not 0 < count <= declared:
+            expected = f"1 to {declared}, those that scale {scale} declares"
             text = sentence("--seeds", expected, str(count), "give another number")
             raise HarnessError(f"{self.name}: {text}")
-        settings = part(self.task, "settings").Settings
+        if self.tune is not None:
+            return self._runs([choice.config for choice in choices], range(count))
+        configs = [self._config(arm) for arm in self.arms(scale)]
+        return self._runs(configs, range(count))
+
+    def validation_runs(self, scale: str) -> list[Run]:
+        """Return the runs that values are chosen by: each arm at each value."""
+        if self.tune is None:
+            return []
         configs = [
-            _config(settings, {**self.fixed, **chosen.settings, **varied})
-            for varied in _combinations(self.vary)
+            self._config(self.tune.settings(arm, value))
+            for arm in self.arms(scale)
+            for value in self.tune.values
         ]
+        return self._runs(configs, self.tune.validation_seeds)
+
+    def arms(self, scale: str) -> list[dict[str, Any]]:
+        """Return the settings of every arm, but for a value that is tuned."""
+        same = {**self.fixed, **self.scale(scale).settings}
+        return [{**same, **varied} for varied in _combinations(self.vary)]
+
+    def _config(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        return _config(part(self.task, "settings").Settings, values)
+
+    def _runs(self, configs: Sequence[Mapping[str, Any]], seeds: range) -> list[Run]:
         return [
             Run(self.name, self.task, config, seed)
-            for seed in range(count)
+            for seed in seeds
             for config in configs
         ]
 
@@ -139,7 +179,7 @@ def read(path: Path) -> Experiment:
     experiment = _experiment(path.stem, file)
     for scale in experiment.scales:
         try:
-            runs = experiment.runs(scale)
+            runs = experiment.validation_runs(scale) or experiment.runs(scale)
         except (LockstepError, HarnessError) as error:
             raise file.placed(error, ("scale", scale)) from error
         twice = len(runs) - len({run.id for run in runs})
@@ -150,7 +190,7 @@ def read(path: Path) -> Experiment:
 
 
 def _experiment(name: str, file: TomlFile) -> Experiment:
-    file.require_keys((), KEYS, required=KEYS)
+    file.require_keys((), KEYS, required=REQUIRED)
     content = file.content
     for key in ("question", "title", "task"):
         text = isinstance(content[key], str) and bool(content[key].strip())
@@ -165,13 +205,25 @@ def _experiment(name: str, file: TomlFile) -> Experiment:
         content["title"],
         content["task"],
         tuple(content["backends"]),
+        _budget(file),
         content["fixed"],
         content["vary"],
         {scale: _scale(scale, file) for scale in SCALES},
+        read_tune(file, content["task"]),
     )
     for scale in SCALES:
-        _require_settings(file, scale)
+        _require_settings(file, scale, experiment.tune)
+        if experiment.tune is not None:
+            require_place(file, experiment.tune, experiment.arms(scale))
     return experiment
+
+
+def _budget(file: TomlFile) -> float:
+    """Return the minutes that the runs of scale std may take on two cores."""
+    minutes = file.content["budget_minutes"]
+    number = type(minutes) in (int, float) and 0 < minutes < math.inf
+    file.require(number, ("budget_minutes",), "a number of minutes > 0")
+    return float(minutes)
 
 
 def _require_backends(file: TomlFile) -> None:
@@ -190,23 +242,31 @@ def _scale(name: str, file: TomlFile) -> Scale:
     file.require(isinstance(file.value(key), dict), key, "a table")
     settings = dict(file.value(key))
     seeds, because = settings.pop("seeds", None), settings.pop("because", None)
-    counted = type(seeds) is int and seeds > 0
-    file.require(counted, (*key, "seeds"), "a number of seeds > 0")
+    counted = type(seeds) is int and 0 < seeds <= FIRST_SEED
+    expected = f"a number of seeds from 1 to {FIRST_SEED}, where those of [tune] begin"
+    file.require(counted, (*key, "seeds"), expected)
     file.require(isinstance(because, str), (*key, "because"), "a sentence")
     return Scale(name, seeds, because, settings)
 
 
-def _require_settings(file: TomlFile, scale: str) -> None:
-    """Every setting of the task stands exactly once in fixed, vary and the scale."""
+def _require_settings(file: TomlFile, scale: str, tune: Tune | None) -> None:
+    """Every setting of the task has exactly one place in fixed, vary and the scale.
+
+    That of ``tune`` has it there instead, if it is no part of another setting.
+    """
     settings = part(file.content["task"], "settings").Settings
     known = [field.name for field in dataclasses.fields(settings)]
     tables: list[Key] = [("fixed",), ("vary",), ("scale", scale)]
     for key in tables:
         more = ("seeds", "because") if "scale" in key else ()
         file.require_keys(key, [*known, *more])
+    if tune is not None and tune.path.partition(".")[0] not in known:
+        raise file.unknown(("tune", "values", tune.path), "setting", known)
     names = [dotted(key) for key in tables]
+    places_of = {key: file.value(key) for key in tables}
+    places_of |= {} if tune is None else {("tune", "values"): [tune.path]}
     for name in known:
-        places = [key for key in tables if name in file.value(key)]
+        places = [key for key, settings in places_of.items() if name in settings]
         if len(places) != 1:
             got = " and ".join(map(dotted, places)) or "none"
             where = (*places[-1], name) if places else ("fixed",)
