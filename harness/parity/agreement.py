@@ -27,7 +27,6 @@ from harness.parity.replay import Comparison, divergence, settled_before
 from harness.parity.row import Row, Status
 from harness.parity.tables import Tolerance, tolerance
 from lockstep.interface import Array, Host, Rows
-from lockstep.spec.errors import LockstepError
 
 __all__ = [
     "Difference",
@@ -125,15 +124,7 @@ def agree(case: Case, make_host: Callable[[bool], Host]) -> Row:
         return Row(*fields, "failed", f"under strict {_told(strict[1])}")
     with closing(make_host(False)) as host:
         default = replay_states(replayed, host)
-    if isinstance(default[1], LockstepError) and stands_for(default[1], strict[1]):
-        default = default[0], strict[1]
     return _judged(fields, strict, default, allowed(case, host.backend), entry)
-
-
-def stands_for(ours: Exception, recorded: Exception | None) -> bool:
-    """Whether an error of ours is what backends have in place of TensorFlow's own."""
-    named = type(recorded).__name__
-    return named == "InvalidArgumentError" and isinstance(ours, ValueError)
 
 
 def _judged(

@@ -6,6 +6,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -54,16 +55,23 @@ class QuietHandler(SimpleHTTPRequestHandler):
         """Say nothing."""
 
 
-@pytest.fixture(scope="session")
-def address(site: Path) -> Iterator[str]:
-    """Serve the site on this machine only, on a free port."""
-    handler = partial(QuietHandler, directory=str(site))
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve a built site on this machine only, on a free port."""
+    handler = partial(QuietHandler, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture(scope="session")
+def address(site: Path) -> Iterator[str]:
+    """Serve the site."""
+    with served(site) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -7,10 +7,7 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from functools import partial
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,7 @@ from harness.pages.templating import render
 from harness.pages.write import write_findings
 from harness.processes import ROOT
 from harness.record import folder
-from harness.site_tests.conftest import QuietHandler
+from harness.site_tests.conftest import served
 from harness.tests.makers import made_up
 
 pytestmark = pytest.mark.browser
@@ -103,14 +100,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def hostile_address(built: Path) -> Iterator[str]:
-    """Serve the hostile site on this machine only, on a free port."""
-    handler = partial(QuietHandler, directory=str(built))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/"
-        server.shutdown()
-        thread.join()
+    """Serve the hostile site."""
+    with served(built) as found:
+        yield found
 
 
 @pytest.mark.parametrize(

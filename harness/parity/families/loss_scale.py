@@ -280,9 +280,7 @@ def _assumed(case: Case, more: Mapping[str, Any] | None = None) -> Case:
 
 
 def _config(scale: Any) -> State:
-    # Keras' configurations say besides by which of the two modes to make it again.
-    config = {k: v for k, v in scale.get_config().items() if k != "strict"}
-    return _recorded({"config": config})
+    return _recorded({"config": scale.get_config()})
 
 
 def _recorded(found: Mapping[str, Any]) -> State:

@@ -89,6 +89,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
     """
 
     owner = words.WRAPPER
+    scale_of = staticmethod(get)
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         refused = strict and isinstance(opt, MultitaskOptimizerWrapper)
         if refused or not isinstance(opt, keras.optimizers.Optimizer):
             raise words.not_an_optimizer(opt, "keras.optimizers.Optimizer")
-        scale = get(loss_scale, strict)
+        scale = self.scale_of(loss_scale, strict)
         if scale is None:
             raise words.missing_loss_scale()
         words.check_at_floor(at_floor, floor_patience)

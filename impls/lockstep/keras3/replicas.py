@@ -7,7 +7,7 @@ inside of graphs, and a replica cannot call ``merge_call`` from inside of one.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -16,6 +16,7 @@ from tensorflow.python.distribute import distribute_lib
 from lockstep.keras3.gradients import Gradient, densify, name_of, value_of
 from lockstep.spec import keras_host as words
 from lockstep.spec.pairs import require_gradients
+from lockstep.tf.core.replica_copies import apart
 
 __all__ = [
     "once",
@@ -115,23 +116,6 @@ def add_up(shares: Sequence[Gradient], variable: Any) -> Gradient:
         tf.concat([share.indices for share in present], 0),
         present[0].dense_shape,
     )
-
-
-@contextlib.contextmanager
-def apart() -> Iterator[None]:
-    """Leave the strategy at work for a while.
-
-    An optimizer of Keras that finds one asks for a replica to be in, and adds the
-    gradients of all of them up. There is no public way to leave it.
-    """
-    if not tf.distribute.has_strategy():
-        yield
-        return
-    distribute_lib._push_per_thread_mode(distribute_lib._get_default_replica_mode())
-    try:
-        yield
-    finally:
-        distribute_lib._pop_per_thread_mode()
 
 
 def scope_of(

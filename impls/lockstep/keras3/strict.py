@@ -21,6 +21,7 @@ from lockstep.keras3 import (
     pipeline_of,
     reduce_gradients,
 )
+from lockstep.keras3.loss_scale import LossScale, get
 from lockstep.spec import originals
 from lockstep.spec.lr_policies import strict_module
 from lockstep.spec.strict_binding import bound, forwards
@@ -65,14 +66,19 @@ Optimizer = keras.optimizers.Optimizer
 
 
 class InConfigs:
-    """A class whose ``get_config`` has the original's arguments and no others."""
+    """A class whose ``get_config`` has the arguments of its constructor and no others.
+
+    Those are the original's and, of an optimizer, Keras' own options.
+    """
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
         config = super().get_config()  # type: ignore[misc]
+        parameters = inspect.signature(type(self)).parameters
+        takes_options = "options" in parameters
         # What from_config of the row-clipping wrapper takes out again.
-        known = {*inspect.signature(type(self)).parameters, "positions"}
-        return {name: value for name, value in config.items() if name in known}
+        known = {*parameters, "positions", *(config if takes_options else ())}
+        return {name: config[name] for name in config if name in known - {"strict"}}
 
 
 @registered
@@ -113,6 +119,14 @@ class DynamicLossScale(InConfigs, originals.DynamicLossScale, default.DynamicLos
     """The dynamic scale with ``strict=True``."""
 
 
+def scale_of(identifier: Any, strict: bool) -> LossScale | None:
+    """Return a loss scale of this module for a number and for "dynamic"."""
+    if isinstance(identifier, int | float):
+        return FixedLossScale(identifier)
+    is_dynamic = isinstance(identifier, str) and identifier == "dynamic"
+    return DynamicLossScale() if is_dynamic else get(identifier, strict)
+
+
 @registered
 class MixedPrecisionLossScaleOptimizer(
     InConfigs,
@@ -120,6 +134,8 @@ class MixedPrecisionLossScaleOptimizer(
     default.MixedPrecisionLossScaleOptimizer,
 ):
     """The loss-scaling wrapper with ``strict=True``."""
+
+    scale_of = staticmethod(scale_of)
 
 
 @registered
@@ -138,23 +154,18 @@ class AutomaticLossScaler(
     """The scaler with ``strict=True``."""
 
 
-class WithoutStrict:
-    """An optimizer of Keras whose config holds Keras' own options as well."""
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        config = super().get_config()  # type: ignore[misc]
-        return {name: value for name, value in config.items() if name != "strict"}
+class FromOldConfigs(InConfigs):
+    """An optimizer that is also made from a configuration of version 0.1."""
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
-        """Make an optimizer; configs of version 0.1 have an entry ``strict``."""
+        """Make an optimizer; those configurations have an entry ``strict``."""
         arguments = {name: value for name, value in config.items() if name != "strict"}
         return super().from_config(arguments, custom_objects)  # type: ignore[misc]
 
 
 @registered
-class AdamOptimizer(WithoutStrict, default.AdamOptimizer):
+class AdamOptimizer(FromOldConfigs, default.AdamOptimizer):
     """Adam with ``strict=True``: half precision is not widened."""
 
     @forwards
@@ -172,7 +183,7 @@ class AdamOptimizer(WithoutStrict, default.AdamOptimizer):
 
 
 @registered
-class RMSPropOptimizer(WithoutStrict, default.RMSPropOptimizer):
+class RMSPropOptimizer(FromOldConfigs, default.RMSPropOptimizer):
     """RMSProp with ``strict=True``: half precision is not widened."""
 
     @forwards
@@ -190,7 +201,7 @@ class RMSPropOptimizer(WithoutStrict, default.RMSPropOptimizer):
 
 
 @registered
-class AdamWOptimizer(WithoutStrict, default.AdamWOptimizer):
+class AdamWOptimizer(FromOldConfigs, default.AdamWOptimizer):
     """AdamW with ``strict=True``: its arguments are not checked."""
 
     @forwards
@@ -208,7 +219,7 @@ class AdamWOptimizer(WithoutStrict, default.AdamWOptimizer):
 
 
 @registered
-class FtrlOptimizer(WithoutStrict, default.FtrlOptimizer):
+class FtrlOptimizer(FromOldConfigs, default.FtrlOptimizer):
     """Ftrl with ``strict=True``: it fails at a rate of 0."""
 
     @forwards
@@ -229,7 +240,7 @@ class FtrlOptimizer(WithoutStrict, default.FtrlOptimizer):
 
 
 @registered
-class NovoGrad(WithoutStrict, default.NovoGrad):
+class NovoGrad(FromOldConfigs, default.NovoGrad):
     """NovoGrad with ``strict=True``: the second moment is never written back."""
 
     @forwards
@@ -249,6 +260,8 @@ class NovoGrad(WithoutStrict, default.NovoGrad):
 
 OPTIMIZER_CLS_NAMES = {
     **default.OPTIMIZER_CLS_NAMES,
+    "Adam": AdamOptimizer,
+    "RMSProp": RMSPropOptimizer,
     "AdamW": AdamWOptimizer,
     "Ftrl": FtrlOptimizer,
 }
@@ -277,14 +290,8 @@ lr_policies = strict_module(default.lr_policies, f"{__name__}.lr_policies")
 
 
 @registered
-class PolicySchedule(default.PolicySchedule):
+class PolicySchedule(InConfigs, default.PolicySchedule):
     """The schedule with ``strict=True``: the original's rules."""
 
     @forwards
-    def __init__(self, policy: str, **parameters: Any) -> None: ...
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
-        config = super().get_config()
-        del config["strict"]
-        return config
+    def __init__(self, policy: str, **options: Any) -> None: ...

@@ -100,6 +100,12 @@ def test_an_argument_of_ours_names_the_default_module(backend: str, name: str) -
         function(strict=False)
 
 
+def test_names_of_optimizers_stand_for_strict_classes(backend: str) -> None:
+    strict = registry.load(backend, strict=True)
+    for name, made in strict.OPTIMIZER_CLS_NAMES.items():
+        assert made is getattr(strict, made.__name__, made), name
+
+
 def test_too_many_arguments_by_position_are_counted(backend: str) -> None:
     strict = registry.load(backend, strict=True)
     with pytest.raises(TypeError, match=r"\(opt\), got 2 arguments by position"):

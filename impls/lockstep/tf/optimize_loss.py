@@ -41,12 +41,6 @@ OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
     "AdamW": AdamWOptimizer,
 }
 """The names that ``optimize_loss`` takes, and their classes."""
-ORIGINALS = {
-    **OPTIMIZER_CLS_NAMES,
-    "Adam": v1.train.AdamOptimizer,
-    "RMSProp": v1.train.RMSPropOptimizer,
-}
-"""The same under strict, which refuses no dtype."""
 
 SCOPE = "Loss_Optimization"
 """The scope that the original makes its variables in, so in checkpoints of old code."""
@@ -251,8 +245,7 @@ def make_optimizer(step: TrainingStep) -> Optimizer:
             # Quirk: docs/differences.md#optimize-loss-dict
             params["weight_decay"] = decay if builds_graph() else words.DecayNow(decay)
     rate = step._rate if builds_graph() else float(step.next_rate())
-    classes = ORIGINALS if strict else OPTIMIZER_CLS_NAMES
-    makers = Makers(classes, Optimizer, "tf.compat.v1.train.Optimizer")
+    makers = Makers(OPTIMIZER_CLS_NAMES, Optimizer, "tf.compat.v1.train.Optimizer")
     made = makers.make(optimizer, rate, arguments, strict)
     return made if builds_graph() else with_free_rate(made)
 

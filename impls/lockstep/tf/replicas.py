@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.distribute import distribute_lib
 
 from lockstep.spec import optimize_loss as words
 from lockstep.spec import tf_host
 
-__all__ = ["ReplicatedStep", "apart", "copies_of", "is_mirrored", "replica_count"]
+__all__ = ["ReplicatedStep", "copies_of", "is_mirrored", "replica_count"]
 
 
 class ReplicatedStep(tf.Module):
@@ -89,20 +87,3 @@ def is_mirrored(variables: Sequence[tf.Variable]) -> bool:
 def replica_count() -> int:
     """Return how many replicas the strategy at work has; 1 without one."""
     return int(tf.distribute.get_strategy().num_replicas_in_sync)
-
-
-@contextlib.contextmanager
-def apart(is_replica: bool) -> Iterator[None]:
-    """Let a replica update its own copies, as if it were the only one.
-
-    A v1 optimizer that finds itself among replicas adds their gradients up again. There
-    is no public way to leave a replica's context for a moment.
-    """
-    if not is_replica:
-        yield
-        return
-    distribute_lib._push_per_thread_mode(distribute_lib._get_default_replica_mode())
-    try:
-        yield
-    finally:
-        distribute_lib._pop_per_thread_mode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from lockstep.spec.summaries import SummaryRecord
 from lockstep.spec.training_step import shown
 from lockstep.tf.core import step_summaries as telling
 from lockstep.tf.core.accumulators import Accumulators
+from lockstep.tf.core.replica_copies import apart
 from lockstep.tf.core.step_task import Task
 from lockstep.tf.hooks import base_of, require_resources
 from lockstep.tf.loss_scale import state_variable
@@ -29,7 +31,7 @@ from lockstep.tf.replica_sums import (
     summed_gradients,
     sums_over_replicas,
 )
-from lockstep.tf.replicas import apart, replica_count
+from lockstep.tf.replicas import replica_count
 from lockstep.tf.wrapper import Wrapper, apply_with, as_train_op
 
 __all__ = ["TrainingStep"]
@@ -244,7 +246,9 @@ class TrainingStep(tf.Module):
                 setattr(base, name, self._rate)
         # The scale that is told is that before the step, which moves it.
         scale = [] if record is None else record.scalars.get("loss_scale", [])
-        with tf.control_dependencies(as_list(scale)), apart(self.is_replica):
+        # It updates the copies of its own replica, as if that were the only one.
+        own = apart() if self.is_replica else contextlib.nullcontext()
+        with tf.control_dependencies(as_list(scale)), own:
             done = apply_with(self.optimizer, pairs, self.global_step)
         self.last_step = NO_EAGER_STEP
         if tf.executing_eagerly():

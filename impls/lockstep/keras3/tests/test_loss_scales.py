@@ -125,6 +125,14 @@ def test_a_checkpoint_of_tensorflow_has_the_state_of_scales(tmp_path: Path) -> N
     assert int(again.overflows) == int(other.state["iteration"]) == 3
 
 
+def test_a_number_under_strict_is_a_scale_of_the_strict_module() -> None:
+    for names in (lockstep.keras3, strict):
+        for given, kind in ((4.0, "FixedLossScale"), ("dynamic", "DynamicLossScale")):
+            wrapper = names.MixedPrecisionLossScaleOptimizer(momentum(), given)
+            assert type(wrapper.scale_object) is getattr(names, kind)
+            assert wrapper.scale_object.strict == (names is strict)
+
+
 # Bad input
 
 W = keras.Variable([1.0], name="w")

@@ -255,3 +255,16 @@ def test_the_callers_arguments_stay_as_they_were_unless_strict() -> None:
     assert given == {"weight_decay": 0.25}
     step_of(weight_in(), strict, **options)
     assert given == {"weight_decay": 0.125}
+
+
+@pytest.mark.parametrize("name", ["Adam", "RMSProp", "AdamW", "Ftrl"])
+def test_a_name_stands_for_the_strict_class_under_strict(name: str) -> None:
+    options = {"weight_decay": 0.25} if name == "AdamW" else {}
+    for names in (ls, strict):
+        weight = weight_in("float16")
+        step = step_of(weight, names, optimizer=name, optimizer_params=options)
+        # The class under strict does not widen the slots of half-precision weights.
+        slots = [v for v in step.optimizer.variables if v.shape == weight.shape]
+        widened = names is ls and name != "Ftrl"
+        assert {v.dtype for v in slots} == {"float32" if widened else "float16"}
+        assert step.optimizer.strict == (names is strict)

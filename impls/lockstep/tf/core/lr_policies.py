@@ -32,6 +32,13 @@ Rate = float | tf.Tensor
 Step = int | tf.Tensor | tf.Variable
 
 
+class AmbiguousStepError(OutOfRangeError, tf.errors.InvalidArgumentError):
+    """Two ranges hold at a step: TensorFlow's error, and that of the other backends."""
+
+    def __init__(self, text: str) -> None:
+        tf.errors.InvalidArgumentError.__init__(self, None, None, text)
+
+
 @checked
 def fixed_lr(global_step: Step, learning_rate: Rate, *, strict: bool = False) -> Rate:
     """Return ``learning_rate`` itself, whatever the step.
@@ -68,7 +75,7 @@ def piecewise_constant(
         NoBoundariesError: ``boundaries`` is empty.
         OutOfRangeError: other than one rate a boundary, boundaries that are no
             integers, or a step at which two ranges of unsorted boundaries hold.
-        tf.errors.InvalidArgumentError: the last of these in graphs, and strict.
+        tf.errors.InvalidArgumentError: the last of these, eagerly both in one.
     """
     ends = words.step_boundaries(boundaries, decay_rates, steps_per_epoch)
     step = as_step(global_step)
@@ -82,8 +89,8 @@ def piecewise_constant(
     if words.rises(ends):
         return rate
     one = tf.reduce_all(tf.reduce_sum(tf.cast(tf.stack(holds), tf.int32), 0) <= 1)
-    if tf.executing_eagerly() and not strict and not bool(one):
-        raise OutOfRangeError(words.overlapping_ranges(ends))
+    if tf.executing_eagerly() and not bool(one):
+        raise AmbiguousStepError(words.overlapping_ranges(ends))
     check = tf.debugging.Assert(one, [words.overlapping_ranges(ends)])
     with tf.control_dependencies([] if check is None else [check]):
         return tf.identity(rate)

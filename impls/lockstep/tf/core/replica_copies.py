@@ -1,12 +1,32 @@
-"""Which copy of a variable, and whose warnings, are those of the calling replica."""
+"""Replicas of a strategy: which copy of a variable is whose, and how to leave them."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.distribute import distribute_lib
 
-__all__ = ["is_first_replica", "own_copy", "replica_number"]
+__all__ = ["apart", "is_first_replica", "own_copy", "replica_number"]
+
+
+@contextlib.contextmanager
+def apart() -> Iterator[None]:
+    """Leave the strategy at work for a while, if there is one.
+
+    An optimizer that finds one adds the gradients of all replicas up, and one of Keras
+    asks for a replica to be in. There is no public way to leave.
+    """
+    if not tf.distribute.has_strategy():
+        yield
+        return
+    distribute_lib._push_per_thread_mode(distribute_lib._get_default_replica_mode())
+    try:
+        yield
+    finally:
+        distribute_lib._pop_per_thread_mode()
 
 
 def replica_number() -> int:

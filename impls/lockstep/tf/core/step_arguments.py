@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,9 +14,6 @@ from lockstep.spec import optimize_loss as words
 from lockstep.spec import step_arguments as border
 
 __all__ = ["Makers", "find_trained"]
-
-STRICT_CLASSES = (words.DECAYING, "Ftrl")
-"""The names whose classes are told that they are to be as the original."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +52,9 @@ class Makers:
         if not isinstance(optimizer, str):
             return optimizer
         make = self.classes[optimizer]
-        checks = strict and optimizer in STRICT_CLASSES
-        return partial(make, strict=True) if checks else make
+        # TensorFlow's own classes are the originals: they have no such argument.
+        has_modes = "strict" in inspect.signature(make).parameters
+        return partial(make, strict=True) if strict and has_modes else make
 
 
 def find_trained(
