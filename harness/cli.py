@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -205,7 +206,8 @@ def run_experiments(
     reports = []
     for experiment in chosen:
         print(f"{experiment.name} ({scale}): {experiment.question}", flush=True)
-        made = run.sweep(experiment, scale, backend or (), device, publish, seeds=seeds)
+        asked: dict[str, Any] = {"seeds": seeds, "command": shlex.join(sys.argv[1:])}
+        made = run.sweep(experiment, scale, backend or (), device, publish, **asked)
         print(*made, sep="\n", flush=True)
         reports += made
     failed = any(report.failed for report in reports)
@@ -239,7 +241,8 @@ def bench(
     options = (scale, backend or (), device, publish)
     records = []
     for benchmark in [benchmarks.find(name) for name in names or benchmarks.known()]:
-        records += command.bench(benchmark, *options, quiet=as_json)
+        words = shlex.join(sys.argv[1:])
+        records += command.bench(benchmark, *options, quiet=as_json, command=words)
     if as_json:
         print(json.dumps([record.as_json() for record in records], indent=1))
 

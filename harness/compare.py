@@ -17,7 +17,8 @@ from harness.claims import joined
 from harness.declare import SCALES, Experiment
 from harness.errors import HarnessError
 from harness.finding import Finding, Judgement
-from harness.record import RESULTS, Record, digest, folder, latest, read
+from harness.records.files import RESULTS, folder, read
+from harness.records.record import Record, digest, latest
 from harness.tasks import part
 
 __all__ = ["Finding", "compare"]

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
-from harness.record import digest
+from harness.records.record import digest
 from harness.tasks import TASKS, part, runs_on
 from harness.toml_files import Key, TomlFile, dotted
 from harness.tune import FIRST_SEED, Choice, Tune, read_tune, require_place

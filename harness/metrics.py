@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from harness.record import Record
+from harness.records.record import Record
 from harness.tasks import part
 
 __all__ = ["Metric", "metrics_of"]

@@ -22,17 +22,10 @@ from harness.declare import Experiment, Run
 from harness.errors import HarnessError
 from harness.processes import Children, run_lines
 from harness.progress import progress
-from harness.record import (
-    RESULTS,
-    Log,
-    Outcome,
-    Record,
-    digest,
-    folder,
-    latest,
-    read,
-    read_environments,
-)
+from harness.records.code import commit_of
+from harness.records.files import RESULTS, folder
+from harness.records.record import Code, Record, latest
+from harness.records.store import Store
 from lockstep import registry
 from lockstep.spec.errors import MissingFrameworkError, unknown_name
 
@@ -80,6 +73,7 @@ def sweep(
     publish: bool = False,
     root: Path = RESULTS,
     seeds: int | None = None,
+    command: str = "",
 ) -> list[Report]:
     """Do every run of a scale that has no settled record yet.
 
@@ -88,6 +82,7 @@ def sweep(
         device: ``cpu``, or what the frameworks call another device, such as ``cuda``.
         publish: write into ``results/EXPERIMENT`` instead of ``results/local``.
         seeds: only the first so many of the scale; none means all.
+        command: the words after ``harness`` that asked for this.
 
     Returns:
         One report a backend.
@@ -98,11 +93,19 @@ def sweep(
     runs = experiment.runs(scale, seeds)
     reports = {name: Report(name) for name in backends or experiment.backends}
     home = folder(experiment.name, publish, root)
+    commit, dirty = commit_of()
+    origin = {
+        "scale": scale,
+        "command": command,
+        "commit": commit,
+        "dirty": dirty,
+    }
     with ExitStack() as stack:
-        crews = {}
+        crews: dict[str, Crew] = {}
         for name, report in reports.items():
             if _can_run(experiment, name, bool(backends), report):
-                crew = Crew(report, runs, device, home, stack)
+                number = {"process": len(crews)}
+                crew = Crew(report, runs, device, home, stack, origin | number)
                 crews[name] = crew
         totals = {name: len(crew.pending) for name, crew in crews.items()}
         display = stack.enter_context(progress(totals))
@@ -122,15 +125,13 @@ class Crew:
         device: str,
         home: Path,
         stack: ExitStack,
+        origin: Mapping[str, Any],
     ) -> None:
         name = report.backend
-        self.report, self.device = report, device
-        path = home / f"{name}.jsonl"
-        self.log = stack.enter_context(Log(path))
-        environments = home / f"{name}.environments.jsonl"
-        self.environments = stack.enter_context(Log(environments))
-        self.known = read_environments(environments)
-        settled = {record.key for record in latest(read(path)) if record.settled}
+        self.report, self.device, self.origin = report, device, dict(origin)
+        self.state = {name: self.origin.pop(name) for name in ("commit", "dirty")}
+        self.store = stack.enter_context(Store(home, name))
+        settled = {r.key for r in latest(self.store.records) if r.settled}
         self.pending = {r.id: r for r in runs if (r.id, name, device) not in settled}
         report.kept = len(runs) - len(self.pending)
         self.subject: Mapping[str, str] = {}
@@ -143,30 +144,31 @@ class Crew:
         elif "environment" in answer:
             self.introduce(answer)
         else:
-            self.record(self.pending.pop(answer.pop("id")), Outcome(**answer))
+            self.record(self.pending.pop(answer.pop("id")), answer)
             return True
         return False
 
     def introduce(self, answer: Answer) -> None:
         """Note what the worker is; write its environment down if it is new."""
-        self.subject, content = answer["subject"], answer["environment"]
-        self.environment = digest(content, 8)
-        if self.environment not in self.known:
-            self.environments.append({"id": self.environment, **content})
+        self.subject = answer["subject"]
+        self.environment = self.store.environment(answer["environment"])
 
-    def record(self, run: Run, outcome: Outcome) -> None:
-        """Append the record of one run."""
+    def record(self, run: Run, answer: Answer) -> None:
+        """Append the record of one run, and its code if that is new."""
+        code = Code(**self.state, digest=self.store.code(answer.pop("modules")))
         record = Record(
             **asdict(run),
-            **vars(outcome),
+            **answer,
+            **self.origin,
             id=run.id,
             subject=self.subject,
             environment=self.environment,
+            code=code,
         )
-        self.log.append(record.as_json())
-        self.report.counts[outcome.status] += 1
-        if outcome.reason:
-            self.report.reasons[outcome.reason] += 1
+        self.store.append(record)
+        self.report.counts[record.status] += 1
+        if record.reason:
+            self.report.reasons[record.reason] += 1
 
     def end(self, answer: Answer) -> None:
         """Report a worker that refused to work, or died before its last run."""

@@ -24,7 +24,7 @@ from lockstep.spec.errors import sentence
 
 if TYPE_CHECKING:
     from harness.declare import Experiment, Run
-    from harness.record import Record
+    from harness.records.record import Record
 
 __all__ = [
     "FIRST_SEED",

@@ -12,22 +12,26 @@ import dataclasses
 import json
 import os
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any, TextIO
 
 from harness import environment
 from harness.declare import Run
 from harness.errors import HarnessError
-from harness.record import Outcome
+from harness.records.code import Sources, imported
+from harness.records.machine import start_of_run
+from harness.records.record import Outcome
 from harness.tasks import part
 from lockstep import __version__, registry
 from lockstep.spec.errors import LockstepError, UnsupportedError
 
-__all__ = ["attempt", "introduce", "main"]
+__all__ = ["attempt", "introduce", "main", "measure"]
 
 
 def main(backend: str, device: str) -> None:
     """Read all runs, then do them in order."""
+    sources = Sources()
     runs = [Run(**json.loads(line)) for line in sys.stdin]
     answers = _private_output()
     try:
@@ -38,9 +42,7 @@ def main(backend: str, device: str) -> None:
         sys.exit(1)
     _send(answers, introduce(backend, device))
     for run in runs:
-        _send(
-            answers, {"id": run.id, **dataclasses.asdict(attempt(run, backend, device))}
-        )
+        _send(answers, measure(run, backend, device, sources))
 
 
 def introduce(backend: str, device: str) -> dict[str, Any]:
@@ -55,6 +57,15 @@ def introduce(backend: str, device: str) -> dict[str, Any]:
     name = environment.device_name(framework, device)
     subject |= {} if name is None else {"device_name": name}
     return {"subject": subject, "environment": environment.describe(framework, device)}
+
+
+def measure(run: Run, backend: str, device: str, sources: Sources) -> dict[str, Any]:
+    """Do one run; return its outcome, when and how long, and the code it imported."""
+    answer, begin = {"id": run.id, **start_of_run()}, time.monotonic()
+    outcome = attempt(run, backend, device)
+    answer["duration"] = round(time.monotonic() - begin, 3)
+    modules = sources.of(imported(run.task))
+    return {**answer, "modules": modules, **dataclasses.asdict(outcome)}
 
 
 def attempt(run: Run, backend: str, device: str) -> Outcome:

@@ -15,7 +15,10 @@ from harness.bench.declare import Benchmark
 from harness.environment import child_variables, describe, version
 from harness.errors import HarnessError
 from harness.processes import ROOT
-from harness.record import RESULTS, Log, Record, digest, folder, read_environments
+from harness.records.code import commit_of
+from harness.records.files import RESULTS, folder
+from harness.records.record import Code, Record
+from harness.records.store import Store
 from harness.timing import low_quantile
 from lockstep import __version__, registry
 from lockstep.spec.errors import unknown_name
@@ -31,6 +34,7 @@ def bench(
     publish: bool = False,
     root: Path = RESULTS,
     quiet: bool = False,
+    command: str = "",
 ) -> list[Record]:
     """Time every setup, one fresh process a backend; append and return the records.
 
@@ -39,6 +43,7 @@ def bench(
         backends: those to time; none means all of the benchmark that are installed.
         publish: write into ``results/NAME`` instead of ``results/local``.
         quiet: leave standard output to others.
+        command: the words after ``harness`` that asked for this.
 
     Raises:
         HarnessError: nothing can be timed as asked, or a measuring process failed.
@@ -51,21 +56,23 @@ def bench(
             raise HarnessError(str(unknown_name(kind, name, benchmark.backends)))
         registry.load(name)
     home = folder(benchmark.name, publish, root)
+    commit, dirty = commit_of()
     records: list[Record] = []
-    for backend in backends or filter(registry.installed, benchmark.backends):
-        with (
-            Log(home / f"{backend}.jsonl") as log,
-            Log(home / f"{backend}.environments.jsonl") as environments,
-        ):
+    for process, backend in enumerate(
+        backends or filter(registry.installed, benchmark.backends)
+    ):
+        with Store(home, backend) as store:
             framework = registry.find(backend).framework or "numpy"
-            environment = describe(framework, device)
-            identifier = digest(environment, 8)
-            if identifier not in read_environments(environments.path):
-                environments.append({"id": identifier, **environment})
-            place = (backend, scale, device, identifier, quiet)
-            for record in measure(benchmark, *place):
-                log.append(record.as_json())
-                records.append(record)
+            origin: dict[str, Any] = {
+                "environment": store.environment(describe(framework, device)),
+                "scale": scale,
+                "command": command,
+                "process": process,
+            }
+            for measured in measure(benchmark, backend, scale, device, quiet):
+                code = Code(commit, dirty, store.code(measured.pop("modules")))
+                store.append(Record(**origin, **measured, code=code))
+                records.append(store.records[-1])
     return records
 
 
@@ -74,10 +81,11 @@ def measure(
     backend: str,
     scale: str,
     device: str,
-    environment: str,
     quiet: bool = False,
-) -> list[Record]:
-    """Time every setup of ``backend`` in a fresh process; return a record a setup.
+) -> list[dict[str, Any]]:
+    """Time every setup of ``backend`` in a fresh process; return the parts of a record.
+
+    Among the parts are the ``modules`` that the process imported, with their digests.
 
     Raises:
         HarnessError: the measuring process failed; what it printed stands above.
@@ -92,25 +100,21 @@ def measure(
             "benchmark-json": report,
         }
         watched = ["harness.child", str(os.getpid()), "pytest"]
-        command = [sys.executable, "-m", *watched, "harness/bench/bench_setups.py"]
-        command += [f"--{name}={value}" for name, value in options.items()]
-        command += ["-q", "--benchmark-columns=min,median,rounds"]
+        words = [sys.executable, "-m", *watched, "harness/bench/bench_setups.py"]
+        words += [f"--{name}={value}" for name, value in options.items()]
+        words += ["-q", "--benchmark-columns=min,median,rounds"]
         out = sys.stderr if quiet else None
-        done = subprocess.run(command, cwd=ROOT, env=child_variables(), stdout=out)
+        done = subprocess.run(words, cwd=ROOT, env=child_variables(), stdout=out)
         if done.returncode or not report.exists():
             ended = f"measuring {backend} ended with status {done.returncode}"
             raise HarnessError(f"bench: {ended}; the reason stands above.")
         content = json.loads(report.read_text("utf-8"))
-    return list(_records(benchmark, backend, device, environment, content))
+    return list(_measured(benchmark, backend, device, content))
 
 
-def _records(
-    benchmark: Benchmark,
-    backend: str,
-    device: str,
-    environment: str,
-    content: Mapping[str, Any],
-) -> Iterator[Record]:
+def _measured(
+    benchmark: Benchmark, backend: str, device: str, content: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
     """Keep the times and the setups; leave out what would identify the machine."""
     framework = registry.find(backend).framework or "numpy"
     subject = {
@@ -121,16 +125,17 @@ def _records(
     }
     for entry in content["benchmarks"]:
         measured = entry["extra_info"]
-        yield Record(
-            experiment=benchmark.name,
-            id=measured["setup_id"],
-            task=benchmark.task,
-            config=measured["setup"],
-            seed=0,
-            subject=subject,
-            environment=environment,
-            status="ok",
-            reason="",
-            series=measured["seconds"],
-            summary={n: low_quantile(s) for n, s in measured["seconds"].items()},
-        )
+        seconds = measured["seconds"]
+        yield {
+            **measured["origin"],
+            "experiment": benchmark.name,
+            "id": measured["setup_id"],
+            "task": benchmark.task,
+            "config": measured["setup"],
+            "seed": 0,
+            "subject": subject,
+            "status": "ok",
+            "reason": "",
+            "series": seconds,
+            "summary": {name: low_quantile(times) for name, times in seconds.items()},
+        }

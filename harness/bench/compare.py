@@ -12,7 +12,8 @@ import pandas as pd
 
 from harness.bench.declare import Benchmark, Row
 from harness.finding import Finding
-from harness.record import RESULTS, Record, folder, read
+from harness.records.files import RESULTS, folder, read
+from harness.records.record import Record
 from harness.timing import low_quantile, ratio_interval
 
 __all__ = ["compare", "short"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
-from harness.record import digest
+from harness.records.record import digest
 from lockstep.spec.errors import unknown_name
 
 __all__ = ["FOLDER", "Benchmark", "Row", "find", "known", "read"]

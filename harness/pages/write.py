@@ -25,7 +25,7 @@ from harness.pages.parity_inserts import parity_inserts
 from harness.pages.rules import optimizers_insert, pipeline_insert
 from harness.pages.sources import BENCHMARKS, EXPERIMENTS, Figure, Question, Source
 from harness.pages.templating import render
-from harness.record import folder as records
+from harness.records.files import folder as records
 from lockstep.spec.errors import sentence
 
 __all__ = ["write_findings", "write_pages"]

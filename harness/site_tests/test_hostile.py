@@ -19,7 +19,7 @@ from harness.pages.sources import EXPERIMENTS
 from harness.pages.templating import render
 from harness.pages.write import write_findings
 from harness.processes import ROOT
-from harness.record import folder
+from harness.records.files import folder
 from harness.site_tests.conftest import served
 from harness.tests.makers import made_up
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from harness.declare import Experiment, Run
-from harness.record import Outcome, Record, folder
+from harness.records.files import folder
+from harness.records.record import Outcome, Record
 from harness.tasks.multitask_digits import laws
 from harness.tasks.multitask_digits.settings import TASKS, Settings
 

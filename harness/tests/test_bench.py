@@ -13,7 +13,9 @@ from harness.bench.declare import find, known
 from harness.bench.declare import read as read_declared
 from harness.errors import HarnessError
 from harness.plot import draw
-from harness.record import Log, Record, read
+from harness.records.files import read
+from harness.records.log import Log
+from harness.records.record import Record
 from harness.tasks.multitask_overhead.zeros import zero_flags
 from harness.tasks.overhead.shapes import MODELS, arrays
 from lockstep import registry

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.record import Record
+from harness.records.record import Record
 from harness.stats import relative_gap
 from harness.tasks.cells import SeedCell, grouped, host_of, same_seeds, twins
 

@@ -11,7 +11,7 @@ from harness import declare
 from harness.compare import compare
 from harness.declare import Experiment
 from harness.finding import Finding
-from harness.record import folder
+from harness.records.files import folder
 from harness.tests.synthetic import as_the_laws_say, publish, without_harm
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from harness import declare
-from harness.record import Outcome, Record
+from harness.records.record import Outcome, Record
 from harness.tasks.deep_digits import findings, laws
 from harness.tasks.deep_digits.settings import Settings
 from harness.tasks.deep_digits.training import around

@@ -18,7 +18,8 @@ HEAVY = ("torch", "tensorflow", "keras", "sklearn", "scipy")
 COMPARING = (
     "harness.compare",
     "harness.declare",
-    "harness.record",
+    "harness.records.code",
+    "harness.records.files",
     "harness.run",
     "harness.worker",
     *(f"harness.tasks.{task}.findings" for task in TASKS),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.record import Outcome, Record
+from harness.records.record import Outcome, Record
 from harness.tasks.embeddings.rows import OVER
 from harness.tasks.link_prediction import data, findings, metrics, training
 from harness.tasks.link_prediction.settings import MARGIN, RELATIONS, Settings

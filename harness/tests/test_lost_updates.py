@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness import declare
-from harness.record import Outcome, Record
+from harness.records.record import Outcome, Record
 from harness.tasks.lost_updates import findings, laws
 from harness.tasks.lost_updates.data import make_plan
 from harness.tasks.lost_updates.settings import Settings

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
-from harness.record import Outcome
+from harness.records.record import Outcome
 from harness.tasks.multitask_digits import training
 from harness.tasks.multitask_digits.data import make_plan
 from harness.tasks.multitask_digits.settings import ABSENTEE, TASKS, Settings

@@ -30,7 +30,8 @@ from harness.pages.findings import Answered, finding_page
 from harness.pages.sources import EXPERIMENTS
 from harness.pages.write import write_findings
 from harness.plot import Canvas, canvas, draw
-from harness.record import Record, folder
+from harness.records.files import folder
+from harness.records.record import Record
 from harness.style import LIGHT
 from harness.tasks import part
 from harness.tests.makers import made_up

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from harness import declare
-from harness.record import Outcome, Record
+from harness.records.record import Outcome, Record
 from harness.tasks.policy_digits import findings, laws
 from harness.tasks.policy_digits.settings import Settings
 from lockstep.spec.errors import LockstepError, OutOfRangeError

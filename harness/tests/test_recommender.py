@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.record import Outcome, Record
+from harness.records.record import Outcome, Record
 from harness.tasks.embeddings.settings import LIMITS
 from harness.tasks.embeddings.trainer import trainer_of
 from harness.tasks.recommender import data, findings, training

@@ -16,7 +16,9 @@ import pytest
 
 from harness.environment import child_variables
 from harness.errors import HarnessError
-from harness.record import Log, Record, digest, latest, read, read_environments
+from harness.records.files import read, read_environments
+from harness.records.log import Log
+from harness.records.record import Code, Record, digest, latest
 
 RUN = {"experiment": "e", "task": "t", "config": {"rate": 0.1}, "seed": 3}
 
@@ -26,7 +28,7 @@ def of_seed(seed: int) -> Record:
     return replace(RECORD, seed=seed, id=digest({**RUN, "seed": seed}, 12))
 
 
-RECORD = Record(
+FIRST = Record(
     **RUN,
     id=digest(RUN, 12),
     subject={"backend": "pytorch", "device": "cpu"},
@@ -36,6 +38,18 @@ RECORD = Record(
     series={"step": [0, 10], "loss": [0.1, np.float32(1) / 3]},
     summary={"loss": float(np.float32(0.1))},
 )
+"""A record of schema 1."""
+
+RECORD = replace(
+    FIRST,
+    code=Code(commit="c0ffee", dirty=False, digest="0123456789abcdef"),
+    scale="quick",
+    command="run e",
+    process=0,
+    start="2026-01-02T03:04:05Z",
+    duration=1.5,
+    load=0.25,
+)
 
 
 def write(path: Path, *records: Record) -> None:
@@ -44,14 +58,16 @@ def write(path: Path, *records: Record) -> None:
             log.append(record.as_json())
 
 
-def test_a_record_comes_back_in_float32(tmp_path: Path) -> None:
+@pytest.mark.parametrize("record", [FIRST, RECORD], ids=["schema 1", "schema 2"])
+def test_a_record_comes_back_in_float32(record: Record, tmp_path: Path) -> None:
     path = tmp_path / "a" / "b.jsonl"
-    write(path, RECORD)
+    write(path, record)
     (back,) = read(path)
     assert replace(back, series={}, summary={}) == replace(
-        RECORD, series={}, summary={}
+        record, series={}, summary={}
     )
-    for name, values in RECORD.series.items():
+    assert back.digest == record.digest == digest(json.loads(path.read_text()), 12)
+    for name, values in record.series.items():
         expected = np.float32(values)
         assert np.array_equal(np.float32(back.series[name]), expected)
     assert '"loss":[0.1,0.33333334]' in path.read_text()
@@ -88,7 +104,19 @@ def test_a_torn_last_line_is_ignored_and_gone_after_the_next_append(
 
 DAMAGES = {
     "no JSON": b"{]\n",
-    "another schema": RECORD.as_json() | {"schema": 2},
+    "no schema": {k: v for k, v in RECORD.as_json().items() if k != "schema"},
+    "the keys of another schema": RECORD.as_json() | {"schema": 1},
+    "too few keys for its schema": FIRST.as_json() | {"schema": 2},
+    "an unknown key": RECORD.as_json() | {"host": "x"},
+    "no code": RECORD.as_json() | {"code": None},
+    "code without a digest": RECORD.as_json() | {"code": {"commit": "c", "dirty": 0}},
+    "a number for a scale": RECORD.as_json() | {"scale": 3},
+    "a list for a command": RECORD.as_json() | {"command": ["run"]},
+    "a truth for a process": RECORD.as_json() | {"process": True},
+    "a number for a start": RECORD.as_json() | {"start": 1767323045},
+    "no duration": RECORD.as_json() | {"duration": None},
+    "a text for a load": RECORD.as_json() | {"load": "0.1"},
+    "a number for what it supersedes": RECORD.as_json() | {"supersedes": 3},
     "a missing key": {k: v for k, v in RECORD.as_json().items() if k != "seed"},
     "an unknown status": RECORD.as_json() | {"status": "fine"},
     "no object": 3,
@@ -123,6 +151,17 @@ def test_a_damaged_line_elsewhere_is_named(tmp_path: Path, damage: object) -> No
         read(path)
 
 
+@pytest.mark.parametrize("schema", [0, 3, True, "2", None])
+def test_a_schema_of_another_version_is_said_to_be_one(
+    tmp_path: Path, schema: object
+) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(json.dumps(RECORD.as_json() | {"schema": schema}) + "\n")
+    said = rf"line 1: expected a record of schema 1 or 2, got schema {schema}; read it"
+    with pytest.raises(HarnessError, match=said):
+        read(path)
+
+
 def test_only_one_process_writes(tmp_path: Path) -> None:
     pytest.importorskip("fcntl", reason="this system cannot tell")
     with Log(tmp_path / "r.jsonl"):
@@ -150,12 +189,19 @@ def test_a_settled_record_outlives_a_later_error() -> None:
     assert len(latest([RECORD, elsewhere])) == 2
 
 
+def test_a_record_that_supersedes_another_counts_instead_of_it() -> None:
+    again = replace(RECORD, supersedes=RECORD.digest, summary={"loss": 3.0})
+    assert latest([RECORD, again]) == [again]
+    assert latest([RECORD, replace(again, supersedes=None)]) == [RECORD]
+    assert latest([RECORD, replace(again, status="error")]) == [RECORD]
+
+
 def test_an_environment_whose_id_is_another_s_is_named(tmp_path: Path) -> None:
     path = tmp_path / "r.environments.jsonl"
     content = {"python": "3.11"}
     with Log(path) as log:
         log.append({"id": digest(content, 8), **content})
-    assert read_environments(path) == {digest(content, 8)}
+    assert read_environments(path) == {digest(content, 8): content}
     path.write_text(path.read_text().replace("3.11", "3.12"))
     with pytest.raises(HarnessError, match=r"environments\.jsonl, line 1: expected"):
         read_environments(path)
@@ -165,7 +211,7 @@ FILL = """
 import sys
 from pathlib import Path
 from harness.errors import HarnessError
-from harness.record import Log
+from harness.records.log import Log
 prepare(int(sys.argv[2]))
 try:
     with Log(Path(sys.argv[1])) as log:

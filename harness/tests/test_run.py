@@ -19,7 +19,8 @@ from harness.declare import Experiment
 from harness.environment import child_variables
 from harness.errors import HarnessError
 from harness.progress import Lines
-from harness.record import read, read_lines
+from harness.records.files import read
+from harness.records.log import read_lines
 from lockstep import registry
 
 TINY = """
@@ -126,8 +127,11 @@ def scripted(*lines: str, status: int = 0, said: str = "") -> Any:
 
 
 HELLO = '{"subject": {"backend": "pytorch", "device": "cpu"}, "environment": {}}\n'
-OK = '{"id": "ID", "status": "ok", "reason": "", "series": {}, "summary": {}}\n'
-BAD = '{"id": "ID", "status": "error", "reason": "E", "series": {}, "summary": {}}\n'
+DONE = (
+    '{"id": "ID", "start": "2026-01-02T03:04:05Z", "load": 0.5, "duration": 0.1, '
+    '"modules": {}, "status": "ok", "reason": "", "series": {}, "summary": {}}\n'
+)
+OK, BAD = DONE, DONE.replace('"ok", "reason": ""', '"error", "reason": "E"')
 
 
 @needs_torch

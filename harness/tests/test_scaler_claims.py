@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from harness import declare
-from harness.record import Outcome
+from harness.records.record import Outcome
 from harness.tasks.scaler_limits import findings
 from harness.tasks.scaler_limits.settings import (
     ON_DEVICE,

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from harness import declare
-from harness.record import Outcome
+from harness.records.record import Outcome
 from harness.tasks.scaler_limits import batches as plans
 from harness.tasks.scaler_limits import tables, training
 from harness.tasks.scaler_limits.law import Law

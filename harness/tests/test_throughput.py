@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness import declare, environment
-from harness.record import Record
+from harness.records.record import Record
 from harness.tasks.throughput import findings
 from harness.tasks.throughput.settings import MODES, Settings
 from lockstep.spec.errors import LockstepError, OutOfRangeError

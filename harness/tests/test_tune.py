@@ -13,7 +13,7 @@ from harness import tune
 from harness.declare import Experiment, Run
 from harness.errors import HarnessError
 from harness.metrics import Metric
-from harness.record import Outcome, Record
+from harness.records.record import Outcome, Record
 from harness.tasks.multitask_digits import findings
 from harness.tests.declared import declared
 from harness.tests.synthetic import record_of

@@ -18,7 +18,7 @@ from harness.claims import (
     verdict_of,
 )
 from harness.finding import Judgement
-from harness.record import Record
+from harness.records.record import Record
 from harness.stats import Interval, overlap
 from harness.tasks.deep_digits import tables
 from harness.tasks.deep_digits.settings import Settings

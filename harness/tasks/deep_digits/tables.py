@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.record import Record
+from harness.records.record import Record
 from harness.stats import Floats, bootstrap, median
 from harness.tasks.cells import SeedCell, grouped, host_of
 from harness.tasks.deep_digits import laws

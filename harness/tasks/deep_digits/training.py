@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.record import Outcome
+from harness.records.record import Outcome
 from harness.tasks import hosts
 from harness.tasks.deep_digits import laws
 from harness.tasks.deep_digits.data import Plan, make_plan

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from harness.record import Outcome
+from harness.records.record import Outcome
 from harness.tasks import hosts
 from harness.tasks.embeddings.settings import EmbeddingSettings
 from lockstep.interface import Array

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.record import Outcome
+from harness.records.record import Outcome
 from harness.tasks.embeddings.trainer import Plan, prepare, trainer_of, walk
 from harness.tasks.link_prediction import data, metrics
 from harness.tasks.link_prediction.settings import Settings

@@ -9,7 +9,7 @@ import pandas as pd
 
 from harness.claims import NO_ANSWER, Claim, all_hold, both, joined, listed, verdict_of
 from harness.finding import Judgement
-from harness.record import Record
+from harness.records.record import Record
 from harness.tables import first_host
 from harness.tasks.lost_updates import tables
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.record import Outcome
+from harness.records.record import Outcome
 from harness.tasks import hosts
 from harness.tasks.lost_updates import laws
 from harness.tasks.lost_updates.data import make_plan

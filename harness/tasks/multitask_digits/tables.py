@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.record import Record
+from harness.records.record import Record
 from harness.stats import Floats, bootstrap, median, ratio_of_sums, relative_gap
 from harness.tasks.cells import SeedCell, grouped, host_of, same_seeds, twins
 from harness.tasks.multitask_digits import laws

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.record import Outcome
+from harness.records.record import Outcome
 from harness.tasks import hosts
 from harness.tasks.multitask_digits.data import Plan, make_plan
 from harness.tasks.multitask_digits.settings import TASKS, Settings

@@ -17,7 +17,7 @@ from harness.claims import (
     verdict_of,
 )
 from harness.finding import Judgement
-from harness.record import Record
+from harness.records.record import Record
 from harness.stats import Interval, overlap
 from harness.tables import first_host
 from harness.tasks.policy_digits import tables

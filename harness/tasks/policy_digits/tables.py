@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.record import Record
+from harness.records.record import Record
 from harness.stats import bootstrap, median, relative_gap
 from harness.tasks.cells import SeedCell, grouped, host_of, twins
 from harness.tasks.policy_digits import laws

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.record import Outcome
+from harness.records.record import Outcome
 from harness.tasks.embeddings.settings import LIMITS
 from harness.tasks.embeddings.trainer import Plan, Trainer, prepare, trainer_of, walk
 from harness.tasks.recommender import data, metrics

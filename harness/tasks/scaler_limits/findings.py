@@ -10,7 +10,7 @@ import pandas as pd
 
 from harness.claims import NO_ANSWER, Claim, Holds, all_hold, both, listed, verdict_of
 from harness.finding import Judgement
-from harness.record import Record
+from harness.records.record import Record
 from harness.tasks.scaler_limits import tables
 from harness.tasks.scaler_limits.batches import NAMES
 from harness.tasks.scaler_limits.settings import Settings

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from harness.record import Record
+from harness.records.record import Record
 from harness.stats import Floats
 from harness.tasks.cells import host_of
 from harness.tasks.scaler_limits.settings import ON_DEVICE, PEER, RAISES, Settings

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from harness.finding import Judgement
-from harness.record import Record
+from harness.records.record import Record
 from harness.stats import Interval, overlap
 from harness.tasks.throughput import tables
 from harness.tasks.throughput.settings import MODES

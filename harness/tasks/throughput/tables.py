@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.record import Record
+from harness.records.record import Record
 from harness.stats import bootstrap, median
 
 __all__ = ["first_net", "on_gpus", "rates"]

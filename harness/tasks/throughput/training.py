@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.record import Outcome
+from harness.records.record import Outcome
 from harness.tasks import hosts
 from harness.tasks.throughput.settings import Settings
 

@@ -1,0 +1,70 @@
+"""Where records lie, and reading them.
+
+A file belongs to one experiment and one backend. Beside ``pytorch.jsonl`` stand
+``pytorch.environments.jsonl`` and ``pytorch.code.jsonl``: each environment and each
+state of the code that runs were made with, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from harness.records.log import damaged, read_lines
+from harness.records.record import Record, UnknownSchemaError, digest
+
+__all__ = ["RESULTS", "folder", "read", "read_code", "read_environments"]
+
+RESULTS = Path(__file__).parent.parent.parent / "results"
+
+
+def folder(experiment: str, publish: bool = False, root: Path = RESULTS) -> Path:
+    """Return where an experiment's records lie: the published ones or a user's own."""
+    return root / experiment if publish else root / "local" / experiment
+
+
+def read(path: Path) -> list[Record]:
+    """Read the records of a file; none if there is no file.
+
+    Raises:
+        HarnessError: a line other than a torn last one is damaged.
+    """
+    records = []
+    for number, content in enumerate(read_lines(path), start=1):
+        try:
+            records.append(Record.from_json(content))
+        except UnknownSchemaError as error:
+            remedy = "read it with the version of Lockstep that wrote it"
+            raise damaged(path, number, str(error), remedy) from error
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            raise damaged(path, number, f"{type(error).__name__} ({error})") from error
+    return records
+
+
+def read_environments(path: Path) -> dict[str, dict[str, Any]]:
+    """Return the environments of a file by their ids, each checked by its content."""
+    return _by_id(path, lambda content: digest(content, 8))
+
+
+def read_code(path: Path) -> dict[str, dict[str, str]]:
+    """Return the modules of each state of the code by its id, with their digests."""
+    known = _by_id(path, lambda content: digest(content["modules"], 16))
+    return {identifier: content["modules"] for identifier, content in known.items()}
+
+
+def _by_id(
+    path: Path, identify: Callable[[dict[str, Any]], str]
+) -> dict[str, dict[str, Any]]:
+    """Return the lines of a file by their ids; each id must follow from its line."""
+    known = {}
+    for number, content in enumerate(read_lines(path), start=1):
+        stated = content.pop("id")
+        try:
+            follows = identify(content)
+        except (KeyError, RecursionError) as error:
+            raise damaged(path, number, f"{type(error).__name__} ({error})") from error
+        if stated != follows:
+            raise damaged(path, number, f"id {stated} of what has the id {follows}")
+        known[stated] = content
+    return known

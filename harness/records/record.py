@@ -1,0 +1,272 @@
+"""A record: which run, on what, with which code, and what became of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+__all__ = [
+    "SCHEMAS",
+    "Code",
+    "Outcome",
+    "Record",
+    "Status",
+    "UnknownSchemaError",
+    "digest",
+    "latest",
+]
+
+SCHEMAS = (1, 2)
+"""What can be read: 1 knew neither the code of a run nor when and how it was made."""
+
+Status = Literal["ok", "diverged", "error", "skipped"]
+STATUSES = ("ok", "diverged", "error", "skipped")
+
+FIRST_KEYS = (
+    *("schema", "experiment", "id", "task", "config", "seed", "subject"),
+    *("environment", "status", "reason", "series", "summary"),
+)
+"""The keys of schema 1, in order."""
+
+KEYS = (
+    *("schema", "experiment", "id", "task", "config", "seed", "subject", "code"),
+    *("environment", "scale", "command", "process", "start", "duration", "load"),
+    *("prediction", "supersedes", "status", "reason", "series", "summary"),
+)
+"""The keys of schema 2, in order."""
+
+
+class UnknownSchemaError(ValueError):
+    """A record's schema is none that can be read here."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run.
+
+    Attributes:
+        reason: one sentence unless the status is ``ok``; then what the run logged,
+            mostly nothing.
+        series: columns of equal length, one entry a checkpoint.
+        summary: single numbers.
+    """
+
+    status: Status
+    reason: str = ""
+    series: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    summary: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Code:
+    """The code that a run imported.
+
+    Attributes:
+        commit: of the repository; None where git does not know one.
+        dirty: whether tracked code differed from the commit, or some was untracked.
+        digest: id of a line in the file of code.
+    """
+
+    commit: str | None
+    dirty: bool | None
+    digest: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """One line: which run, on what, and what became of it.
+
+    A record without ``code`` is one of schema 1, and so has none of what follows it.
+
+    Attributes:
+        id: the run's id, the same on every backend.
+        config: every setting of the task.
+        subject: what was run: backend, device, and the versions of both libraries.
+        environment: id of a line in the file of environments.
+        scale: ``quick``, ``std`` or ``full``.
+        command: the words after ``harness`` that started the run.
+        process: number of the worker process within the command.
+        start: UTC, to the second, as ISO 8601.
+        duration: seconds.
+        load: average number of busy processes in the minute before the start; None
+            where the system cannot tell.
+        prediction: digest of what the experiment predicted then; empty where it did
+            not predict.
+        supersedes: digest of the record that this one replaces.
+    """
+
+    experiment: str
+    id: str
+    task: str
+    config: Mapping[str, Any]
+    seed: int
+    subject: Mapping[str, str]
+    environment: str
+    status: Status
+    reason: str
+    series: Mapping[str, Sequence[float]]
+    summary: Mapping[str, float]
+    code: Code | None = None
+    scale: str | None = None
+    command: str | None = None
+    process: int | None = None
+    start: str | None = None
+    duration: float | None = None
+    load: float | None = None
+    prediction: str = ""
+    supersedes: str | None = None
+
+    @property
+    def schema(self) -> int:
+        """The schema that this record is written in."""
+        return 1 if self.code is None else 2
+
+    @property
+    def settled(self) -> bool:
+        """Whether the run need not be done again; errors are tried once more."""
+        return self.status in ("ok", "diverged")
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What it is a record of: run, backend and device."""
+        return self.id, self.subject["backend"], self.subject["device"]
+
+    @property
+    def outcome(self) -> Outcome:
+        """What is identical when the run is repeated in a fresh process."""
+        return Outcome(self.status, self.reason, self.series, self.summary)
+
+    @property
+    def digest(self) -> str:
+        """Twelve hexadecimal digits by which another record names this one."""
+        return digest(self.as_json(), 12)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the record for JSON: float32 in shortest form, null if not finite."""
+        content = {**dataclasses.asdict(self), "schema": self.schema}
+        content["series"] = {k: list(map(_shortest, v)) for k, v in self.series.items()}
+        content["summary"] = {k: _shortest(v) for k, v in self.summary.items()}
+        keys = FIRST_KEYS if self.code is None else KEYS
+        return {key: content[key] for key in keys}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Record:
+        """Read a record back; null becomes NaN.
+
+        Raises:
+            KeyError: a key is missing.
+            ValueError: a key is unknown, or holds what it cannot hold.
+            UnknownSchemaError: a later version of Lockstep wrote it, if any.
+        """
+        fields = dict(content)
+        schema = fields.pop("schema")
+        if schema not in SCHEMAS or isinstance(schema, bool):
+            raise UnknownSchemaError(f"schema {schema}")
+        if unknown := content.keys() - set(KEYS if schema == 2 else FIRST_KEYS):
+            raise ValueError(f"unknown keys: {', '.join(sorted(unknown))}")
+        _require_kinds(fields)
+        if schema == 2:
+            _require_origin(fields)
+            fields["code"] = Code(**fields["code"])
+        series = fields["series"].items()
+        fields["series"] = {k: [_number(v) for v in values] for k, values in series}
+        fields["summary"] = {k: _number(v) for k, v in fields["summary"].items()}
+        _require_id(fields)
+        return cls(**fields)
+
+
+def latest(records: Sequence[Record]) -> list[Record]:
+    """Return the record of each key that counts.
+
+    That is the last one, but a settled one rather than another, and of settled ones the
+    first, unless a later one supersedes it.
+    """
+    chosen: dict[tuple[str, str, str], Record] = {}
+    for record in records:
+        before = chosen.get(record.key)
+        replaces = record.settled and record.supersedes is not None
+        if before is None or not before.settled or replaces:
+            chosen[record.key] = record
+    return list(chosen.values())
+
+
+def digest(content: Any, digits: int) -> str:
+    """Return the first hexadecimal digits of SHA-256 over content as sorted JSON."""
+    text = json.dumps(content, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:digits]
+
+
+def _require_kinds(fields: Mapping[str, Any]) -> None:
+    """Raise ValueError unless every field of schema 1 holds what its name promises."""
+    texts = ("experiment", "id", "task", "environment", "reason")
+    wrong = [name for name in texts if not isinstance(fields[name], str)]
+    tables = ("config", "subject", "series", "summary")
+    wrong += [name for name in tables if not isinstance(fields[name], dict)]
+    wrong += ["seed"] if type(fields["seed"]) is not int else []
+    _refuse(wrong)
+    if fields["status"] not in STATUSES:
+        raise ValueError(f"status {fields['status']}")
+    subject = fields["subject"]
+    named = {"backend", "device"} <= subject.keys()
+    if not (named and all(isinstance(text, str) for text in subject.values())):
+        raise ValueError("subject without texts for backend and device")
+    if not all(isinstance(column, list) for column in fields["series"].values()):
+        raise ValueError("series that are no lists")
+
+
+def _require_origin(fields: Mapping[str, Any]) -> None:
+    """Raise ValueError unless what schema 2 added holds what its name promises."""
+    texts = ("scale", "command", "start", "prediction")
+    wrong = [name for name in texts if not isinstance(fields[name], str)]
+    wrong += ["process"] if type(fields["process"]) is not int else []
+    wrong += [] if _is_number(fields["duration"]) else ["duration"]
+    load, supersedes = fields["load"], fields["supersedes"]
+    wrong += [] if load is None or _is_number(load) else ["load"]
+    wrong += [] if isinstance(supersedes, str | None) else ["supersedes"]
+    code = fields["code"]
+    right = isinstance(code, dict) and code.keys() == {"commit", "dirty", "digest"}
+    right = right and isinstance(code["commit"], str | None)
+    right = right and isinstance(code["dirty"], bool | None)
+    wrong += [] if right and isinstance(code["digest"], str) else ["code"]
+    _refuse(wrong)
+
+
+def _refuse(wrong: Sequence[str]) -> None:
+    if wrong:
+        raise ValueError(f"another kind of value in {', '.join(wrong)}")
+
+
+def _require_id(fields: Mapping[str, Any]) -> None:
+    """Raise ValueError unless the id follows from what it is the id of."""
+    run = {name: fields[name] for name in ("experiment", "task", "config", "seed")}
+    # That of a benchmark is the id of its setup, the same in every benchmark.
+    if fields["id"] not in (digest(run, 12), digest(fields["config"], 12)):
+        raise ValueError(f"id {fields['id']} of a run whose id is {digest(run, 12)}")
+
+
+def _shortest(value: float) -> float | int | None:
+    """Return an integer as it is, else the float32 with the fewest digits."""
+    if isinstance(value, int):
+        return value
+    return float(str(np.float32(value))) if math.isfinite(value) else None
+
+
+def _number(value: Any) -> float:
+    """Return a number of a record; null is NaN, and nothing else is a number."""
+    if value is None:
+        return math.nan
+    if not _is_number(value):
+        raise ValueError(f"{value!r} where a number should be")
+    number: float = value
+    return number
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
