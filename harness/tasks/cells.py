@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 
 from harness.records.record import Record
-from harness.stats import Floats
+from harness.statistics import Floats
 
 __all__ = ["SeedCell", "grouped", "host_of", "same_seeds", "twins"]
 

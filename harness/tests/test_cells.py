@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.records.record import Record
-from harness.stats import relative_gap
 from harness.tasks.cells import SeedCell, grouped, host_of, same_seeds, twins
 
 
@@ -71,8 +70,3 @@ def test_twins_are_the_first_host_and_each_of_the_others() -> None:
     hosts = ("tf", "pytorch", "pytorch on cuda")
     pairs = twins([cell(host, record(0)) for host in hosts])
     assert [(a.host, b.host) for a, b in pairs] == [("tf", h) for h in hosts[1:]]
-
-
-def test_a_relative_gap_is_none_between_equals_and_of_the_larger_else() -> None:
-    gap = relative_gap([0.0, np.inf, 3.0, -2.0], [0.0, np.inf, 4.0, 2.0])
-    assert gap.tolist() == [0, 0, 0.25, 2]

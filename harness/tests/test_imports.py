@@ -14,7 +14,7 @@ from harness import tasks
 from harness.environment import child_variables
 from harness.tasks import TASKS
 
-HEAVY = ("torch", "tensorflow", "keras", "sklearn", "scipy")
+HEAVY = ("torch", "tensorflow", "keras", "sklearn", "scipy.stats")
 COMPARING = (
     "harness.compare",
     "harness.declare",

@@ -19,7 +19,7 @@ from harness.claims import (
 )
 from harness.finding import Judgement
 from harness.records.record import Record
-from harness.stats import Interval, overlap
+from harness.statistics import Interval, overlap
 from harness.tasks.deep_digits import tables
 from harness.tasks.deep_digits.settings import Settings
 

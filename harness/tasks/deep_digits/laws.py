@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from harness.stats import Floats
+from harness.statistics import Floats
 from lockstep import registry
 from lockstep.interface import Array
 

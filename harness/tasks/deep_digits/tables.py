@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from harness.records.record import Record
-from harness.stats import Floats, bootstrap, median
+from harness.statistics import Floats, bootstrap, median
 from harness.tasks.cells import SeedCell, grouped, host_of
 from harness.tasks.deep_digits import laws
 from harness.tasks.deep_digits.settings import Settings

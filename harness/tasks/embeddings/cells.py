@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from harness.records.record import Record
-from harness.stats import Floats, bootstrap, median, relative_gap
+from harness.statistics import Floats, bootstrap, median, relative_gap
 from harness.tasks.cells import SeedCell, grouped, host_of, same_seeds, twins
 from harness.tasks.embeddings.settings import EmbeddingSettings
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from harness.records.record import Record
-from harness.stats import Floats, bootstrap, median
+from harness.statistics import Floats, bootstrap, median
 from harness.tasks.cells import host_of
 from harness.tasks.lost_updates import laws
 

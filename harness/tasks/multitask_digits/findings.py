@@ -10,7 +10,7 @@ import pandas as pd
 from harness.claims import NO_ANSWER, Holds, all_hold, both, joined
 from harness.finding import Judgement
 from harness.records.record import Record
-from harness.stats import Interval, overlap
+from harness.statistics import Interval, overlap
 from harness.tables import first_host
 from harness.tasks.multitask_digits import laws, tables
 from harness.tasks.multitask_digits.settings import Settings

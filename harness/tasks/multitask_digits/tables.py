@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from harness.records.record import Record
-from harness.stats import Floats, bootstrap, median, ratio_of_sums, relative_gap
+from harness.statistics import Floats, bootstrap, median, ratio_of_sums, relative_gap
 from harness.tasks.cells import SeedCell, grouped, host_of, same_seeds, twins
 from harness.tasks.multitask_digits import laws
 from harness.tasks.multitask_digits.settings import TASKS, Settings

@@ -18,7 +18,7 @@ from harness.claims import (
 )
 from harness.finding import Judgement
 from harness.records.record import Record
-from harness.stats import Interval, overlap
+from harness.statistics import Interval, overlap
 from harness.tables import first_host
 from harness.tasks.policy_digits import tables
 from harness.tasks.policy_digits.settings import Settings

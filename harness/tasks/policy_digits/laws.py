@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from harness.stats import Floats
+from harness.statistics import Floats
 from harness.tasks.policy_digits.settings import Settings
 from lockstep import registry
 

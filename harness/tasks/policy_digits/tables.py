@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from harness.records.record import Record
-from harness.stats import bootstrap, median, relative_gap
+from harness.statistics import bootstrap, median, relative_gap
 from harness.tasks.cells import SeedCell, grouped, host_of, twins
 from harness.tasks.policy_digits import laws
 from harness.tasks.policy_digits.settings import Settings

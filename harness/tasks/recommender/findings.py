@@ -10,7 +10,7 @@ import pandas as pd
 from harness.claims import NO_ANSWER
 from harness.finding import Judgement
 from harness.records.record import Record
-from harness.stats import bootstrap, median
+from harness.statistics import bootstrap, median
 from harness.tasks.embeddings.cells import (
     Cell,
     agreeing,

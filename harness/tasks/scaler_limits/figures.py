@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 
 from harness.finding import Finding
 from harness.plot import Drawing
-from harness.stats import Floats
+from harness.statistics import Floats
 from harness.style import WIDTH, Theme
 from harness.tables import grouped
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from harness.records.record import Record
-from harness.stats import Floats
+from harness.statistics import Floats
 from harness.tasks.cells import host_of
 from harness.tasks.scaler_limits.settings import ON_DEVICE, PEER, RAISES, Settings
 

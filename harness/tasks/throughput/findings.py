@@ -8,7 +8,7 @@ import pandas as pd
 
 from harness.finding import Judgement
 from harness.records.record import Record
-from harness.stats import Interval, overlap
+from harness.statistics import Interval, overlap
 from harness.tasks.throughput import tables
 from harness.tasks.throughput.settings import MODES
 

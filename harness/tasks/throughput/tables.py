@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from harness.records.record import Record
-from harness.stats import bootstrap, median
+from harness.statistics import bootstrap, median
 
 __all__ = ["first_net", "on_gpus", "rates"]
 

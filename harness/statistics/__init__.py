@@ -1,0 +1,39 @@
+"""Paired effects, intervals and exact tests: how the experiments judge their runs.
+
+Everything is a pure function of its arguments. What is drawn at random has a fixed
+seed, so that the same records give the same digits. A run that diverged has an infinite
+metric. It counts as the worst, and no function here turns it into NaN.
+"""
+
+from harness.statistics.effects import (
+    Effect,
+    Floats,
+    interquartile_mean,
+    median,
+    paired_effects,
+    ratio_of_sums,
+    relative_gap,
+    steps_to_target,
+)
+from harness.statistics.intervals import Interval, bootstrap, overlap, t_interval
+from harness.statistics.sign_tests import Side, beyond, holm, sign_flip, within
+
+__all__ = [
+    "Effect",
+    "Floats",
+    "Interval",
+    "Side",
+    "beyond",
+    "bootstrap",
+    "holm",
+    "interquartile_mean",
+    "median",
+    "overlap",
+    "paired_effects",
+    "ratio_of_sums",
+    "relative_gap",
+    "sign_flip",
+    "steps_to_target",
+    "t_interval",
+    "within",
+]

@@ -1,0 +1,75 @@
+"""Effects of pairs and statistics over the seeds, on numbers worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from harness.errors import HarnessError
+from harness.statistics import (
+    interquartile_mean,
+    median,
+    paired_effects,
+    relative_gap,
+    steps_to_target,
+)
+
+INF = np.inf
+
+
+def test_an_effect_is_the_log_of_the_ratio_or_the_difference() -> None:
+    a, b = [2.0, 3.0, 0.0], [1.0, 6.0, 5.0]
+    expected = [np.log(2), np.log(0.5), -INF]
+    assert paired_effects(a, b, "log ratio") == pytest.approx(expected)
+    assert paired_effects(a, b, "difference").tolist() == [1, -3, -5]
+
+
+@pytest.mark.parametrize("kind", ["log ratio", "difference"])
+def test_one_diverged_run_is_infinitely_worse_and_two_are_equal(kind: str) -> None:
+    effects = paired_effects([INF, 1, INF, 0], [1, INF, INF, 0], kind)
+    assert effects.tolist() == [INF, -INF, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "kind", "message"),
+    [
+        ([1.0], [1.0, 2.0], "difference", "as many values of each arm, got 1 and 2"),
+        ([], [], "difference", "a vector of numbers"),
+        ([np.nan], [1.0], "difference", "NaN among them; count a run that diverged"),
+        ([1.0], [-2.0], "log ratio", "at least 0, got -2; set effect = "),
+        ([1.0], [2.0], "quotient", "'log ratio' or 'difference', got 'quotient'"),
+    ],
+)
+def test_pairs_that_have_no_effect_are_refused(a, b, kind, message) -> None:
+    with pytest.raises(HarnessError, match=message):
+        paired_effects(a, b, kind)
+
+
+def test_a_median_of_infinities_of_both_signs_is_no_nan() -> None:
+    values = np.array([[-INF, -INF, INF, INF], [-INF, 1, 2, INF], [1, INF, INF, INF]])
+    assert median(values).tolist() == [0, 1.5, INF]
+    assert np.isnan(median(np.array([[np.nan, 1.0]])))
+
+
+@pytest.mark.parametrize("count", [1, 4, 5, 10, 11])
+def test_the_interquartile_mean_is_scipys_trimmed_mean(count: int) -> None:
+    values = np.random.default_rng(count).normal(size=(3, count, 2))
+    expected = stats.trim_mean(values, 0.25, axis=1)
+    # The same numbers, summed in another order.
+    np.testing.assert_allclose(interquartile_mean(values), expected, rtol=1e-13)
+
+
+def test_steps_to_target_is_the_first_evaluation_that_is_good_enough() -> None:
+    steps, losses = [10, 20, 30, 40], [3.0, np.nan, 1.0, 2.0]
+    assert steps_to_target(steps, losses, 2.0) == 30
+    assert steps_to_target(steps, losses, 2.5, best="largest") == 10
+    assert steps_to_target(steps, losses, 0.5) == INF
+    assert steps_to_target([], [], 0.5) == INF
+    with pytest.raises(HarnessError, match="got 4 steps and 1 values"):
+        steps_to_target(steps, [1.0], 2.0)
+
+
+def test_a_relative_gap_is_none_between_equals_and_of_the_larger_else() -> None:
+    gap = relative_gap([0.0, INF, 3.0, -2.0], [0.0, INF, 4.0, 2.0])
+    assert gap.tolist() == [0, 0, 0.25, 2]
