@@ -263,6 +263,20 @@ def compare(
         print(f"{beside}{found.answer}")
         lines = (f"verdict: {found.verdict}.", *found.small_print, *found.missing)
         print(*(f"- {line}" for line in lines), sep="\n")
+    _print_staleness(name)
+
+
+def _print_staleness(name: str) -> None:
+    """Print how many records of a name are stale, published ones and the user's own."""
+    from harness.records.code import Sources
+    from harness.records.files import folder
+    from harness.records.staleness import staleness_of
+
+    sources = Sources()
+    for place, publish in (("published", True), ("your own", False)):
+        found = staleness_of(folder(name, publish), sources)
+        if found.stale:
+            print(f"- {place}: {found}")
 
 
 @app.command()

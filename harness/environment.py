@@ -9,6 +9,8 @@ import platform
 import sys
 from collections.abc import Mapping
 
+from harness.records.machine import blas_library, processor
+
 __all__ = ["PACKAGES", "THREADS", "child_variables", "describe", "device_name"]
 
 PACKAGES = ("numpy", "scikit-learn", "scipy", "pandas", "keras")
@@ -34,15 +36,21 @@ def child_variables() -> dict[str, str]:
     return {**inherited, **threads, **quiet, **keras, "PYTHONPATH": paths}
 
 
-def describe(framework: str, device: str) -> dict[str, object]:
-    """Return what the numbers of a run may depend on."""
+def describe(framework: str, device: str, gpu: str | None = None) -> dict[str, object]:
+    """Return what the numbers of a run may depend on.
+
+    ``gpu`` is what the device calls itself, see ``device_name``.
+    """
     return {
         "python": platform.python_version(),
         "system": platform.system(),
         "machine": platform.machine(),
+        "cpu": processor(),
         "processors": os.cpu_count(),
         "threads": int(THREADS),
         "device": device,
+        "gpu": gpu,
+        "blas": blas_library(),
         "packages": {name: version(name) for name in (framework, *PACKAGES)},
     }
 

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from harness import declare
 from harness.bench import declare as benchmarks
+from harness.errors import HarnessError
 from harness.parity.cases import FAMILIES
 from harness.parity.families import BUILT
+from harness.records.code import Sources
+from harness.records.files import RESULTS, folder
+from harness.records.staleness import staleness_of
 from lockstep import registry
 
 __all__ = ["everything", "print_everything"]
 
 
-def everything() -> dict[str, list[dict[str, Any]]]:
-    """Return all that there is, as JSON can hold it."""
+def everything(root: Path = RESULTS) -> dict[str, list[dict[str, Any]]]:
+    """Return all that there is, as JSON can hold it.
+
+    ``root`` is the folder of the results whose stale records are counted.
+    """
+    sources = Sources()
     experiments = [declare.find(name) for name in declare.known()]
     timed = [benchmarks.find(name) for name in benchmarks.known()]
     return {
@@ -29,11 +39,18 @@ def everything() -> dict[str, list[dict[str, Any]]]:
                 "task": experiment.task,
                 "backends": list(experiment.backends),
                 "seeds": {name: s.seeds for name, s in experiment.scales.items()},
+                **_counts(experiment.name, root, sources),
             }
             for experiment in experiments
         ],
         "benchmarks": [
-            {"name": b.name, "title": b.title, "question": b.question} for b in timed
+            {
+                "name": benchmark.name,
+                "title": benchmark.title,
+                "question": benchmark.question,
+                **_counts(benchmark.name, root, sources),
+            }
+            for benchmark in timed
         ],
         "backends": [
             {
@@ -47,12 +64,43 @@ def everything() -> dict[str, list[dict[str, Any]]]:
     }
 
 
+def _counts(name: str, root: Path, sources: Sources) -> dict[str, Any]:
+    """Return how many records there are, published and a user's own, and how stale.
+
+    Files that cannot be used are a sentence: the list goes on with what follows.
+    """
+    counts: dict[str, Any] = {}
+    for place, publish in (("published", True), ("local", False)):
+        try:
+            found = staleness_of(folder(name, publish, root), sources)
+        except HarnessError as error:
+            counts[place] = {"records": None, "stale": None, "problem": str(error)}
+        else:
+            counts[place] = {"records": found.records, "stale": found.stale}
+    return counts
+
+
+def _counted(entry: Mapping[str, Any]) -> str:
+    """Return the counts of an entry in words."""
+    parts = []
+    for place in ("published", "local"):
+        counts = entry[place]
+        if "problem" in counts:
+            parts.append(f"{place} records cannot be read: {counts['problem']}")
+        elif counts["records"] or place == "published":
+            parts.append(
+                f"{counts['records']} {place} records, {counts['stale']} stale"
+            )
+    return "; ".join(parts)
+
+
 def print_everything(found: dict[str, list[dict[str, Any]]], console: Console) -> None:
     """Print one line each; brackets in a question are no markup of the terminal."""
     write = functools.partial(console.print, markup=False)
     for kind in ("experiment", "benchmark"):
         for entry in found[f"{kind}s"]:
             write(f"{kind:<11} {entry['name']}: {entry['question']}")
+            write(f"{'':<11} {_counted(entry)}")
     for backend in found["backends"]:
         state = "" if backend["installed"] else " (not installed)"
         faces = ", ".join(backend["faces"])

@@ -56,7 +56,8 @@ def introduce(backend: str, device: str) -> dict[str, Any]:
     }
     name = environment.device_name(framework, device)
     subject |= {} if name is None else {"device_name": name}
-    return {"subject": subject, "environment": environment.describe(framework, device)}
+    described = environment.describe(framework, device, gpu=name)
+    return {"subject": subject, "environment": described}
 
 
 def measure(run: Run, backend: str, device: str, sources: Sources) -> dict[str, Any]:

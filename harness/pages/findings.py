@@ -17,6 +17,7 @@ from harness.finding import Finding
 from harness.pages.sources import Figure, Question
 from harness.pages.tables import Cell, frame_table, records_table, table
 from harness.pages.templating import render
+from harness.records.staleness import Staleness
 
 __all__ = ["Answered", "finding_page", "index_page", "table_files"]
 
@@ -33,6 +34,7 @@ class Answered:
         figures: the figures of the finding, drawn.
         own_figures: those of a user's own run that stands beside the published one.
         problems: sentences about records that cannot be read, or figures not drawn.
+        staleness: of the records that the finding is judged from.
     """
 
     question: Question
@@ -41,6 +43,12 @@ class Answered:
     figures: Sequence[Figure] = ()
     own_figures: Sequence[Figure] = ()
     problems: Sequence[str] = ()
+    staleness: Staleness | None = None
+
+    @property
+    def stale(self) -> str:
+        """How many records are stale and why; nothing if none is."""
+        return str(self.staleness) if self.staleness and self.staleness.stale else ""
 
     @property
     def answer(self) -> str:

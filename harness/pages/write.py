@@ -25,7 +25,9 @@ from harness.pages.parity_inserts import parity_inserts
 from harness.pages.rules import optimizers_insert, pipeline_insert
 from harness.pages.sources import BENCHMARKS, EXPERIMENTS, Figure, Question, Source
 from harness.pages.templating import render
+from harness.records.code import Sources
 from harness.records.files import folder as records
+from harness.records.staleness import staleness_of
 from lockstep.spec.errors import sentence
 
 __all__ = ["write_findings", "write_pages"]
@@ -77,7 +79,10 @@ def _costs(timed: list[Answered]) -> dict[str, str]:
 def write_findings(folder: Path, source: Source, results: Path) -> list[Answered]:
     """Write an index and one page a question, with its figures and tables as files."""
     home = folder / source.folder
-    found = [_answer(home, source, asked, results) for asked in source.questions()]
+    code = Sources()
+    found = [
+        _answer(home, source, asked, results, code) for asked in source.questions()
+    ]
     for answered in found:
         name = answered.question.name
         _write(home / f"{name}.md", finding_page(answered, source.commands_for(name)))
@@ -85,11 +90,14 @@ def write_findings(folder: Path, source: Source, results: Path) -> list[Answered
     return found
 
 
-def _answer(home: Path, source: Source, question: Question, results: Path) -> Answered:
+def _answer(
+    home: Path, source: Source, question: Question, results: Path, code: Sources
+) -> Answered:
     """Compare and draw one question; its figures and tables become files."""
     published = records(question.name, True, results).is_dir()
     try:
         finding = source.compare(question, results)
+        stale = staleness_of(records(question.name, published, results), code)
     except HarnessError as error:
         return Answered(question, None, published, problems=(_said(error),))
     if finding is None:
@@ -99,7 +107,7 @@ def _answer(home: Path, source: Source, question: Question, results: Path) -> An
     own_figures: Sequence[Figure] = ()
     if finding.local is not None:
         own_figures = _drawn(source, finding.local, files / "own", problems)
-    return Answered(question, finding, published, figures, own_figures, problems)
+    return Answered(question, finding, published, figures, own_figures, problems, stale)
 
 
 def _drawn(

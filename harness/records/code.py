@@ -60,7 +60,9 @@ class Sources:
         return {name: text for name, text in found.items() if text is not None}
 
     def _read(self, module: str) -> str | None:
-        package = next(name for name in PACKAGES if _within(module, name))
+        package = next((name for name in PACKAGES if _within(module, name)), None)
+        if package is None:
+            return None
         path = self.root / PACKAGES[package] / module.replace(".", "/")
         for file in (path.with_name(f"{path.name}.py"), path / "__init__.py"):
             if file.is_file():

@@ -49,8 +49,18 @@ def read_environments(path: Path) -> dict[str, dict[str, Any]]:
 
 def read_code(path: Path) -> dict[str, dict[str, str]]:
     """Return the modules of each state of the code by its id, with their digests."""
-    known = _by_id(path, lambda content: digest(content["modules"], 16))
+    known = _by_id(path, _code_id)
     return {identifier: content["modules"] for identifier, content in known.items()}
+
+
+def _code_id(content: dict[str, Any]) -> str:
+    modules = content["modules"]
+    texts = isinstance(modules, dict) and all(
+        isinstance(text, str) for text in modules.values()
+    )
+    if not texts or content.keys() != {"modules"}:
+        raise ValueError("no table of modules with their digests")
+    return digest(modules, 16)
 
 
 def _by_id(
@@ -62,7 +72,7 @@ def _by_id(
         stated = content.pop("id")
         try:
             follows = identify(content)
-        except (KeyError, RecursionError) as error:
+        except (KeyError, ValueError, RecursionError) as error:
             raise damaged(path, number, f"{type(error).__name__} ({error})") from error
         if stated != follows:
             raise damaged(path, number, f"id {stated} of what has the id {follows}")

@@ -20,6 +20,7 @@ __all__ = [
     "Status",
     "UnknownSchemaError",
     "digest",
+    "is_code",
     "latest",
 ]
 
@@ -230,12 +231,19 @@ def _require_origin(fields: Mapping[str, Any]) -> None:
     load, supersedes = fields["load"], fields["supersedes"]
     wrong += [] if load is None or _is_number(load) else ["load"]
     wrong += [] if isinstance(supersedes, str | None) else ["supersedes"]
-    code = fields["code"]
-    right = isinstance(code, dict) and code.keys() == {"commit", "dirty", "digest"}
-    right = right and isinstance(code["commit"], str | None)
-    right = right and isinstance(code["dirty"], bool | None)
-    wrong += [] if right and isinstance(code["digest"], str) else ["code"]
+    wrong += [] if is_code(fields["code"]) else ["code"]
     _refuse(wrong)
+
+
+def is_code(content: Any) -> bool:
+    """Whether a value of JSON is what ``Code`` holds."""
+    return (
+        isinstance(content, dict)
+        and content.keys() == {"commit", "dirty", "digest"}
+        and isinstance(content["commit"], str | None)
+        and isinstance(content["dirty"], bool | None)
+        and isinstance(content["digest"], str)
+    )
 
 
 def _refuse(wrong: Sequence[str]) -> None:

@@ -12,6 +12,7 @@ from harness.records.code import code_digest
 from harness.records.files import read, read_code, read_environments
 from harness.records.log import Log
 from harness.records.record import Record, digest
+from harness.records.verified import Verification, read_verified
 
 __all__ = ["Store"]
 
@@ -19,23 +20,31 @@ __all__ = ["Store"]
 class Store:
     """Records, and beside them each environment and each state of the code once.
 
+    Attributes:
+        records: all that the file has, new ones included.
+        environments: those of its file by their ids.
+
     Raises:
         HarnessError: a file is damaged, cannot be written, or is being written to.
     """
 
     def __init__(self, home: Path, backend: str) -> None:
-        names = ("", ".environments", ".code")
+        names = ("", ".environments", ".code", ".verified")
         paths = [home / f"{backend}{name}.jsonl" for name in names]
         with ExitStack() as opened:
             files = [opened.enter_context(Log(path)) for path in paths]
-            self._records, self._environments, self._code = files
+            self._records, self._environments, self._code, self._verified = files
             self.records = read(paths[0])
-            self._known = {*read_environments(paths[1]), *read_code(paths[2])}
+            self.environments = read_environments(paths[1])
+            self._known = {*self.environments, *read_code(paths[2])}
+            read_verified(paths[3])
             self._stack = opened.pop_all()
 
     def environment(self, content: Mapping[str, Any]) -> str:
         """Return the id of an environment; write it down if it is new."""
-        return self._once(self._environments, digest(content, 8), content)
+        identifier = digest(content, 8)
+        self.environments[identifier] = dict(content)
+        return self._once(self._environments, identifier, content)
 
     def code(self, modules: Mapping[str, str]) -> str:
         """Return the digest of a state of the code; write it down if it is new."""
@@ -46,6 +55,10 @@ class Store:
         """Write a record."""
         self._records.append(record.as_json())
         self.records.append(record)
+
+    def verify(self, verification: Verification) -> None:
+        """Write a verification."""
+        self._verified.append(verification.as_json())
 
     def _once(self, log: Log, identifier: str, content: Mapping[str, Any]) -> str:
         if identifier not in self._known:

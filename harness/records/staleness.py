@@ -1,0 +1,117 @@
+"""Which records were made by other code than the current one, and what changed.
+
+Sources are compared, nothing is imported: a page can be drawn without a framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.records.code import Sources
+from harness.records.files import read, read_code
+from harness.records.record import Record, latest
+from harness.records.verified import read_verified
+
+__all__ = ["Freshness", "Staleness", "staleness_of"]
+
+NAMED = 5
+"""Modules that a sentence names; the rest is counted."""
+
+
+class Freshness:
+    """Judges the records of one backend's file.
+
+    Raises:
+        HarnessError: a file is damaged.
+    """
+
+    def __init__(self, home: Path, backend: str, sources: Sources) -> None:
+        self._code = read_code(home / f"{backend}.code.jsonl")
+        self._verified = read_verified(home / f"{backend}.verified.jsonl")
+        self._sources = sources
+
+    def changed(self, record: Record) -> tuple[str, ...] | None:
+        """Return the modules that changed since a record was made or verified.
+
+        Nothing changed in a fresh one. None means that its code is unknown: it is of
+        schema 1, or its digest stands in no file.
+        """
+        codes = [v.code for v in self._verified if v.covers(record)]
+        codes += [record.code] if record.code else []
+        changes = [self._changed(code.digest) for code in reversed(codes)]
+        known = [change for change in changes if change is not None]
+        return min(known, key=len) if known else None
+
+    def is_stale(self, record: Record) -> bool:
+        """Whether other code than the current one made a record, or may have."""
+        return self.changed(record) != ()
+
+    def _changed(self, digest: str) -> tuple[str, ...] | None:
+        modules = self._code.get(digest)
+        if modules is None:
+            return None
+        current = self._sources.digest
+        return tuple(sorted(n for n, text in modules.items() if current(n) != text))
+
+
+@dataclass(frozen=True)
+class Staleness:
+    """How many of the records that count are stale, and why.
+
+    Attributes:
+        records: all that count.
+        stale: of these.
+        unknown: of the stale ones, those whose code is unknown.
+        modules: what changed since the other stale ones were made.
+    """
+
+    records: int
+    stale: int
+    unknown: int
+    modules: tuple[str, ...]
+
+    def __str__(self) -> str:
+        if not self.stale:
+            return f"None of {self.records} records is stale."
+        are = "is" if self.stale == 1 else "are"
+        text = f"{self.stale} of {self.records} records {are} stale"
+        reasons = []
+        if self.unknown:
+            some = "" if self.unknown == self.stale else f"{self.unknown} of "
+            reasons.append(f"the code that made {some}them is unknown")
+        if self.modules:
+            more = len(self.modules) - NAMED
+            named = ", ".join(self.modules[:NAMED])
+            named += f" and {more} more" if more > 0 else ""
+            reasons.append(f"these modules changed: {named}")
+        return f"{text}, because {' and '.join(reasons)}."
+
+
+def staleness_of(home: Path, sources: Sources) -> Staleness:
+    """Count the stale records of a folder: of each run the record that counts.
+
+    Raises:
+        HarnessError: a file is damaged.
+    """
+    changes = [change for _, change in _changes(home, sources)]
+    stale = [change for change in changes if change != ()]
+    modules = {name for change in stale for name in change or ()}
+    unknown = sum(change is None for change in stale)
+    return Staleness(len(changes), len(stale), unknown, tuple(sorted(modules)))
+
+
+def _changes(
+    home: Path, sources: Sources
+) -> Iterator[tuple[Record, tuple[str, ...] | None]]:
+    for path in sorted(home.glob("*.jsonl")):
+        if "." not in path.stem:
+            freshness = Freshness(home, path.stem, sources)
+            for record in that_count(read(path)):
+                yield record, freshness.changed(record)
+
+
+def that_count(records: Sequence[Record]) -> list[Record]:
+    """Return the settled record of each run that counts."""
+    return [record for record in latest(records) if record.settled]
