@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -198,19 +198,25 @@ def run_experiments(
     seeds: Annotated[
         int | None, typer.Option(help="Only the first so many seeds of the scale.")
     ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Worker processes; default: the cores, at most 4."),
+    ] = None,
 ) -> None:
     """Do the runs that are missing; what is recorded already is kept."""
     chosen = [declare.find(name) for name in experiments or declare.known()]
     for experiment in chosen:
         experiment.runs(scale, seeds)  # refused before any work
-    reports = []
-    for experiment in chosen:
-        print(f"{experiment.name} ({scale}): {experiment.question}", flush=True)
-        asked: dict[str, Any] = {"seeds": seeds, "command": shlex.join(sys.argv[1:])}
-        made = run.sweep(experiment, scale, backend or (), device, publish, **asked)
-        print(*made, sep="\n", flush=True)
-        reports += made
-    failed = any(report.failed for report in reports)
+    request = run.Request(
+        scale,
+        backend or (),
+        device,
+        publish,
+        seeds=seeds,
+        jobs=jobs or run.default_jobs(),
+        command=shlex.join(sys.argv[1:]),
+    )
+    failed = any(report.failed for report in run.sweep(chosen, request))
     if not failed:
         print(next_command([experiment.name for experiment in chosen]))
     raise typer.Exit(int(failed))

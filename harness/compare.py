@@ -20,6 +20,7 @@ from harness.finding import Finding, Judgement
 from harness.records.files import RESULTS, folder, read
 from harness.records.record import Record, digest, latest
 from harness.tasks import part
+from harness.tune import choices_table, with_choices
 
 __all__ = ["Finding", "compare"]
 
@@ -33,8 +34,10 @@ def compare(experiment: Experiment, root: Path = RESULTS) -> Finding | None:
     Raises:
         HarnessError: a file of records is damaged.
     """
-    published = _judge(experiment, folder(experiment.name, True, root))
-    local = _judge(experiment, folder(experiment.name, False, root))
+    homes = [folder(experiment.name, published, root) for published in (True, False)]
+    of_all, own = [_records(experiment, home) for home in homes]
+    published = _judge(with_choices(experiment, of_all), of_all)
+    local = _judge(with_choices(experiment, own, of_all), own)
     if published is None or local is None:
         return published or local
     return dataclasses.replace(published, local=_matched(published, local))
@@ -58,21 +61,26 @@ def _matched(published: Finding, local: Finding) -> Finding:
     )
 
 
-def _judge(experiment: Experiment, home: Path) -> Finding | None:
-    """Judge the records of one folder, at the scale that is most complete there."""
-    records = [
+def _records(experiment: Experiment, home: Path) -> list[Record]:
+    """Return the last record of every run that lies in a folder."""
+    return [
         record
         for backend in experiment.backends
         for record in latest(read(home / f"{backend}.jsonl"))
     ]
+
+
+def _judge(experiment: Experiment, records: Sequence[Record]) -> Finding | None:
+    """Judge the records of one folder, at the scale that is most complete there."""
     scale, chosen = _at_best_scale(experiment, records)
     usable = [record for record in chosen if record.settled]
     declared = {digest(run.config, 12) for run in experiment.runs(scale)}
-    if declared - {digest(record.config, 12) for record in usable}:
+    arms = {digest(record.config, 12) for record in usable}
+    if declared - arms or len(declared) < len(experiment.arms(scale)):
         return None
     apart, left_out = _told_apart(experiment, scale, usable)
     judgement = _judgement(experiment.task, apart)
-    return Finding(
+    finding = Finding(
         experiment=experiment.name,
         task=experiment.task,
         title=experiment.title,
@@ -80,6 +88,25 @@ def _judge(experiment: Experiment, home: Path) -> Finding | None:
         **vars(judgement),
         missing=[*left_out, *_missing(experiment, scale, chosen)],
         provenance=_provenance(scale, usable),
+    )
+    return _with_choices(finding, experiment, scale)
+
+
+def _with_choices(finding: Finding, experiment: Experiment, scale: str) -> Finding:
+    """Add the table of the values that were chosen, if there are any."""
+    if experiment.tune is None:
+        return finding
+    table = choices_table(experiment, scale)
+    sentence = (
+        f"{experiment.tune.path} was chosen for each arm among "
+        f"{len(experiment.tune.values)} values, by the median {experiment.tune.metric} "
+        f"of {experiment.tune.seeds} further seeds on {experiment.backends[0]}; "
+        f"{table['at_edge'].sum()} of {len(table)} arms are best at the edge of these."
+    )
+    return dataclasses.replace(
+        finding,
+        tables={**finding.tables, "choices": table},
+        small_print=[*finding.small_print, sentence],
     )
 
 
@@ -143,7 +170,7 @@ def _at_best_scale(
         wanted = {run.id for run in experiment.runs(scale)}
         there = [record for record in records if record.id in wanted]
         settled = sum(record.settled for record in there)
-        share = settled / len(wanted)
+        share = settled / max(len(wanted), 1)
         if settled and share >= best[0]:
             best = share, scale, there
     return best[1], best[2]

@@ -14,7 +14,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,7 @@ class Experiment:
         backends: in order; values are tuned on the first one.
         budget_minutes: how long the runs of scale std may take on two cores.
         tune: the sweep of every arm; None if nothing is tuned.
+        choices: the values that records chose, by scale (``tune.with_choices``).
     """
 
     name: str
@@ -97,16 +98,13 @@ class Experiment:
     vary: Mapping[str, Sequence[Any]]
     scales: Mapping[str, Scale]
     tune: Tune | None = None
+    choices: Mapping[str, Sequence[Choice]] = field(default_factory=dict)
 
-    def runs(
-        self, scale: str, seeds: int | None = None, choices: Sequence[Choice] = ()
-    ) -> list[Run]:
+    def runs(self, scale: str, seeds: int | None = None) -> list[Run]:
         """Return the runs of a scale, seed by seed, so that any part is balanced.
 
-        Args:
-            seeds: the first so many seeds only; None means all.
-            choices: where an experiment tunes a value: those of its arms. An arm
-                without one has no runs.
+        Where a value is tuned, an arm has no runs until its value is chosen. ``seeds``
+        asks for the first so many seeds only.
         """
         declared = self.scale(scale).seeds
         count = declared if seeds is None else seeds
@@ -115,7 +113,8 @@ class Experiment:
             text = sentence("--seeds", expected, str(count), "give another number")
             raise HarnessError(f"{self.name}: {text}")
         if self.tune is not None:
-            return self._runs([choice.config for choice in choices], range(count))
+            chosen = self.choices.get(scale, ())
+            return self._runs([choice.config for choice in chosen], range(count))
         configs = [self._config(arm) for arm in self.arms(scale)]
         return self._runs(configs, range(count))
 

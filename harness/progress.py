@@ -1,57 +1,191 @@
-"""Progress of several workers: bars with the time left, or plain lines."""
+"""Progress of a whole command: bars with the time that is left, or plain lines."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
-__all__ = ["Bars", "Lines", "Progress", "progress"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Bars", "Lines", "Progress", "Tally", "duration", "progress"]
 
 SECONDS_BETWEEN_LINES = 10.0
 
 
-class Progress(Protocol):
-    """Counts the runs that are done, by backend."""
+@dataclass
+class Count:
+    """Runs of one part.
 
-    def __enter__(self) -> Self: ...
+    Attributes:
+        total: how many there are.
+        done: how many of them are done, in this command.
+        seconds: how long these took together.
+        before: mean seconds of a run in earlier commands; None if there was none.
+    """
+
+    total: int = 0
+    done: int = 0
+    seconds: float = 0.0
+    before: float | None = None
+
+    @property
+    def mean(self) -> float | None:
+        """Seconds of a run: of those done, else of earlier ones; None without any."""
+        return self.seconds / self.done if self.done else self.before
+
+
+class Tally:
+    """Counts runs by part, and estimates the time that all of them still take.
+
+    A run takes as long as the mean run of its part. Those of a part without any take as
+    long as the mean run of all parts. ``jobs`` of them are done at once.
+    """
+
+    def __init__(self, jobs: int = 1) -> None:
+        self.jobs = jobs
+        self.parts: dict[str, Count] = {}
+
+    def expect(self, part: str, total: int, before: float | None = None) -> None:
+        """Note how many runs a part has, and what is known of their duration."""
+        count = self.parts.setdefault(part, Count())
+        count.total = total
+        count.before = count.before if before is None else before
+
+    def count(self, part: str, seconds: float) -> None:
+        """Count a run that is done."""
+        self.parts[part].done += 1
+        self.parts[part].seconds += seconds
+
+    @property
+    def done(self) -> int:
+        """How many runs of all parts are done."""
+        return sum(count.done for count in self.parts.values())
+
+    @property
+    def total(self) -> int:
+        """How many runs all parts have."""
+        return sum(count.total for count in self.parts.values())
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until all runs are done; None if no run was ever timed."""
+        counts = self.parts.values()
+        means = [(count.done or 1, count.mean) for count in counts]
+        known = [(weight, mean) for weight, mean in means if mean is not None]
+        if not known:
+            return None
+        usual = sum(w * mean for w, mean in known) / sum(w for w, _ in known)
+        seconds = sum(
+            (count.total - count.done) * (usual if count.mean is None else count.mean)
+            for count in counts
+        )
+        return seconds / self.jobs
+
+
+class Progress:
+    """Shows a tally; what else is to be read is written beside it."""
+
+    def __init__(self, tally: Tally) -> None:
+        self.tally = tally
+
+    def expect(self, part: str, total: int, before: float | None = None) -> None:
+        """Note how many runs a part has, and what is known of their duration."""
+        self.tally.expect(part, total, before)
+
+    def advance(self, part: str, seconds: float) -> None:
+        """Count a run that is done."""
+        self.tally.count(part, seconds)
+
+    def close(self, part: str) -> None:
+        """Note that a part will do no further runs."""
+        self.expect(part, self.tally.parts[part].done)
+
+    def write(self, text: str) -> None:
+        """Print a text."""
+        print(text, flush=True)
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None: ...
-
-    def advance(self, name: str) -> None:
-        """Count one more."""
-        ...
+    ) -> None:
+        pass
 
 
-class Bars:
-    """One bar a backend, for terminals."""
+class Lines(Progress):
+    """A line now and then, for logs and pipes."""
 
-    def __init__(self, totals: Mapping[str, int]) -> None:
+    def __init__(self, tally: Tally) -> None:
+        super().__init__(tally)
+        self.last: float | None = None
+
+    def advance(self, part: str, seconds: float) -> None:
+        """Count a run; print the first one, the last of a part, and one in 10 s."""
+        super().advance(part, seconds)
+        count, now = self.tally.parts[part], time.monotonic()
+        quiet = self.last is not None and now - self.last < SECONDS_BETWEEN_LINES
+        if quiet and count.done < count.total:
+            return
+        self.last = now
+        every = f"{self.tally.done} of {self.tally.total} in all"
+        left = f"about {duration(self.tally.left or 0)} left"
+        self.write(f"{part}: {count.done} of {count.total} runs; {every}, {left}")
+
+
+class Bars(Progress):
+    """For terminals: one bar for the whole, and one for each part that is at work."""
+
+    def __init__(self, tally: Tally, console: Console | None = None) -> None:
         from rich import progress as rich
 
+        super().__init__(tally)
         self.display = rich.Progress(
-            rich.TextColumn("{task.description:>9}"),
+            rich.TextColumn("{task.description}", markup=False),
             rich.BarColumn(),
             rich.MofNCompleteColumn(),
             rich.TimeElapsedColumn(),
-            rich.TextColumn("left"),
-            rich.TimeRemainingColumn(),
+            rich.TextColumn("{task.fields[left]}"),
+            console=console,
         )
-        self.bars: dict[str, Any] = {
-            name: self.display.add_task(name, total=total)
-            for name, total in totals.items()
-        }
+        self.whole = self.display.add_task("all runs", total=0, left="")
+        self.bars: dict[str, Any] = {}
 
-    def advance(self, name: str) -> None:
-        """Count one more."""
-        self.display.advance(self.bars[name])
+    def expect(self, part: str, total: int, before: float | None = None) -> None:
+        """Note how many runs a part has; its bar appears with its first run."""
+        super().expect(part, total, before)
+        if part in self.bars:
+            at_work = self.tally.parts[part].done < total
+            self.display.update(self.bars[part], total=total, visible=at_work)
+        self._show_whole()
+
+    def advance(self, part: str, seconds: float) -> None:
+        """Count a run; the bar of a part that is done goes away."""
+        super().advance(part, seconds)
+        count = self.tally.parts[part]
+        if part not in self.bars:
+            self.bars[part] = self.display.add_task(part, total=count.total, left="")
+        at_work = count.done < count.total
+        self.display.update(self.bars[part], completed=count.done, visible=at_work)
+        self._show_whole()
+
+    def write(self, text: str) -> None:
+        """Print a text above the bars; brackets in it are no markup."""
+        options: dict[str, Any] = {"markup": False, "highlight": False}
+        self.display.console.print(text, **options, soft_wrap=True)
+
+    def _show_whole(self) -> None:
+        left = self.tally.left
+        text = "" if left is None else f"about {duration(left)} left"
+        done, total = self.tally.done, self.tally.total
+        self.display.update(self.whole, completed=done, total=total, left=text)
 
     def __enter__(self) -> Self:
         self.display.start()
@@ -66,43 +200,25 @@ class Bars:
         self.display.stop()
 
 
-class Lines:
-    """A line now and then, for logs and pipes."""
+def duration(seconds: float) -> str:
+    """Write a duration with the unit that suits it.
 
-    def __init__(self, totals: Mapping[str, int]) -> None:
-        self.totals = totals
-        self.done = dict.fromkeys(totals, 0)
-        self.start = time.monotonic()
-        self.last = dict.fromkeys(totals, self.start)
-
-    def advance(self, name: str) -> None:
-        """Count one more; the first, the last and one every ten seconds are told."""
-        self.done[name] += 1
-        done, total, now = self.done[name], self.totals[name], time.monotonic()
-        quiet = now - self.last[name] < SECONDS_BETWEEN_LINES
-        if quiet and done not in (1, total):
-            return
-        self.last[name] = now
-        left = (now - self.start) / done * (total - done)
-        print(f"{name}: {done} of {total} runs, about {left:.0f} s left", flush=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        pass
+    Example:
+        >>> duration(42.4), duration(150), duration(9000)
+        ('42 s', '2.5 min', '2.5 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 100 * 60:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
 
 
-def progress(totals: Mapping[str, int]) -> Progress:
+def progress(jobs: int) -> Progress:
     """Choose bars for a terminal, if rich is there, and lines for anything else."""
     if sys.stdout.isatty():
         try:
-            return Bars(totals)
+            return Bars(Tally(jobs))
         except ImportError:
             pass
-    return Lines(totals)
+    return Lines(Tally(jobs))

@@ -1,187 +1,262 @@
-"""Run an experiment: one worker process a backend does the runs that are missing.
+"""Run experiments: worker processes do the runs that are missing.
 
-declared runs - settled records -> worker -> outcome -> one line appended to results/
+declared runs - settled records -> workers -> outcomes -> lines appended to results/
 
-The worker trains; this process alone writes. Killing either loses at most the runs in
-flight, and the next start does what is missing.
+Workers train; this process alone writes. Killing either loses at most the runs in
+flight, and the next start does what is missing. Of an experiment that tunes a value,
+the validation runs come first; its other runs follow from their records.
 """
 
 from __future__ import annotations
 
-import json
-import threading
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, Queue
-from typing import Any, Literal, TypeAlias
+from statistics import fmean
+from typing import Literal
 
-from harness.declare import Experiment, Run
+from harness.declare import Experiment
 from harness.errors import HarnessError
-from harness.processes import Children, run_lines
-from harness.progress import progress
+from harness.parts import Origin, Part, Report
+from harness.processes import Children
+from harness.progress import Progress, progress
 from harness.records.code import commit_of
-from harness.records.files import RESULTS, folder
-from harness.records.record import Code, Record, latest
-from harness.records.store import Store
+from harness.records.files import RESULTS, folder, read
+from harness.records.record import latest
+from harness.schedule import Schedule, do_all
+from harness.tasks import TIMED
+from harness.tune import choices_table, with_choices
 from lockstep import registry
-from lockstep.spec.errors import MissingFrameworkError, unknown_name
+from lockstep.spec.errors import MissingFrameworkError, sentence, unknown_name
 
-__all__ = ["Report", "sweep"]
+__all__ = ["Request", "Sweep", "default_jobs", "sweep"]
 
-Answer: TypeAlias = dict[str, Any]
+MOST_JOBS = 4
+"""Worker processes at once that nobody asked for: each holds a framework in memory."""
+
+CORES_OF_BUDGET = 2
+"""``budget_minutes`` is the time of this many cores."""
 
 
-@dataclass
-class Report:
-    """What one backend did in a sweep.
+@dataclass(frozen=True)
+class Request:
+    """What is to be run, and how.
 
     Attributes:
-        state: ``skipped`` before any work, ``stopped`` before the end, or ``done``.
-        reason: one sentence, empty when done.
-        kept: runs that were settled before.
-        counts: new records by status.
-        reasons: how often each reason of a run that is not ``ok`` was given.
-    """
-
-    backend: str
-    state: Literal["done", "stopped", "skipped"] = "done"
-    reason: str = ""
-    kept: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def failed(self) -> bool:
-        """Whether runs that should have been done were not."""
-        return self.state == "stopped" or self.counts["error"] > 0
-
-    def __str__(self) -> str:
-        new = ", ".join(f"{n} {status}" for status, n in self.counts.items())
-        text = f"{self.backend}: {self.state}; {new or 'no new runs'}; {self.kept} kept"
-        notes = [f"{reason} ({n} x)" for reason, n in self.reasons.items()]
-        return "\n  ".join([text, *filter(None, [self.reason]), *notes])
-
-
-def sweep(
-    experiment: Experiment,
-    scale: str,
-    backends: Sequence[str] = (),
-    device: str = "cpu",
-    publish: bool = False,
-    root: Path = RESULTS,
-    seeds: int | None = None,
-    command: str = "",
-) -> list[Report]:
-    """Do every run of a scale that has no settled record yet.
-
-    Args:
-        backends: those to run on; none means all of the experiment that are installed.
+        backends: those to run on; none means all of an experiment that are installed.
         device: ``cpu``, or what the frameworks call another device, such as ``cuda``.
         publish: write into ``results/EXPERIMENT`` instead of ``results/local``.
+        root: the folder of results.
         seeds: only the first so many of the scale; none means all.
+        jobs: how many worker processes at once.
         command: the words after ``harness`` that asked for this.
+    """
+
+    scale: str
+    backends: Sequence[str] = ()
+    device: str = "cpu"
+    publish: bool = False
+    root: Path = RESULTS
+    seeds: int | None = None
+    jobs: int = 1
+    command: str = ""
+
+
+def default_jobs() -> int:
+    """Return how many worker processes are at work if nobody says so."""
+    return min(MOST_JOBS, os.cpu_count() or 1)
+
+
+def sweep(experiments: Sequence[Experiment], request: Request) -> list[Report]:
+    """Do every run of a scale that has no settled record yet.
+
+    Results do not depend on ``jobs``. Tasks that measure time are run last, by one
+    worker at once.
 
     Returns:
-        One report a backend.
+        One report for each backend of each experiment.
 
     Raises:
         HarnessError: nothing can be run as asked, or written; nothing was changed.
     """
-    runs = experiment.runs(scale, seeds)
-    reports = {name: Report(name) for name in backends or experiment.backends}
-    home = folder(experiment.name, publish, root)
-    commit, dirty = commit_of()
-    origin = {
-        "scale": scale,
-        "command": command,
-        "commit": commit,
-        "dirty": dirty,
-    }
     with ExitStack() as stack:
-        crews: dict[str, Crew] = {}
-        for name, report in reports.items():
-            if _can_run(experiment, name, bool(backends), report):
-                number = {"process": len(crews)}
-                crew = Crew(report, runs, device, home, stack, origin | number)
-                crews[name] = crew
-        totals = {name: len(crew.pending) for name, crew in crews.items()}
-        display = stack.enter_context(progress(totals))
-        for name, answer in _answers(crews, stack):
-            if crews[name].take(answer):
-                display.advance(name)
-    return list(reports.values())
+        shown = stack.enter_context(progress(request.jobs))
+        checkout = commit_of()
+        origin = Origin(request.scale, request.command, checkout)
+        sweeps = [Sweep(each, request, origin, shown, stack) for each in experiments]
+        timed = [each for each in sweeps if each.experiment.task in TIMED]
+        others = [each for each in sweeps if each not in timed]
+        for each in sweeps:
+            each.begin()
+        missing = shown.tally.total
+        if missing:
+            shown.write(f"{missing} runs to do; worker processes: {request.jobs}")
+        for group, jobs in ((others, request.jobs), (timed, 1)):
+            _do(group, jobs, stack)
+    return [report for each in sweeps for report in each.reports.values()]
 
 
-class Crew:
-    """One backend's part in a sweep: its missing runs and its file."""
+def _do(sweeps: Sequence[Sweep], jobs: int, stack: ExitStack) -> None:
+    """Do the runs of some experiments; whatever ends this ends the workers, too."""
+    owners = {part: each for each in sweeps for part in each.parts.values()}
+
+    def settled(part: Part, seconds: float | None) -> None:
+        owners[part].settled(part, seconds)
+
+    schedule, children = Schedule(list(owners), settled), Children()
+    stack.callback(children.end)
+    stack.callback(schedule.stop)
+    if not all(part.idle for part in owners):
+        do_all(schedule, jobs, children)
+
+
+class Sweep:
+    """One experiment of a command.
+
+    Attributes:
+        reports: one for each backend that is asked for.
+        parts: of the backends that can be used.
+        stage: ``validation``, ``report`` or, when all is done, ``end``.
+    """
 
     def __init__(
         self,
-        report: Report,
-        runs: Sequence[Run],
-        device: str,
-        home: Path,
+        experiment: Experiment,
+        request: Request,
+        origin: Origin,
+        shown: Progress,
         stack: ExitStack,
-        origin: Mapping[str, Any],
     ) -> None:
-        name = report.backend
-        self.report, self.device, self.origin = report, device, dict(origin)
-        self.state = {name: self.origin.pop(name) for name in ("commit", "dirty")}
-        self.store = stack.enter_context(Store(home, name))
-        settled = {r.key for r in latest(self.store.records) if r.settled}
-        self.pending = {r.id: r for r in runs if (r.id, name, device) not in settled}
-        report.kept = len(runs) - len(self.pending)
-        self.subject: Mapping[str, str] = {}
-        self.environment = ""
+        self.experiment, self.request, self.shown = experiment, request, shown
+        self.stage: Literal["validation", "report", "end"] = "validation"
+        names = request.backends or experiment.backends
+        self.reports = {name: Report(name) for name in names}
+        home = folder(experiment.name, request.publish, request.root)
+        self.parts = {
+            name: Part(experiment, report, request.device, home, origin, stack)
+            for name, report in self.reports.items()
+            if _can_run(experiment, name, bool(request.backends), report)
+        }
 
-    def take(self, answer: Answer) -> bool:
-        """Act on one answer of the worker; say whether it was a run."""
-        if "ended" in answer:
-            self.end(answer)
-        elif "environment" in answer:
-            self.introduce(answer)
+    def begin(self) -> None:
+        """Ask for the runs that come first; say how many there are in all."""
+        scale, count = self.request.scale, self.request.seeds
+        seeds = self.experiment.scale(scale).seeds if count is None else count
+        for part in self.parts.values():
+            runs = len(self.experiment.arms(scale)) * seeds
+            self.shown.expect(part.name, runs)
+        self._choose()
+        first = self.parts.get(self.experiment.backends[0])
+        if first and self._lacking:
+            first.ask(self.experiment.validation_runs(scale))
+            self._expect(first)
+        self._advance()
+
+    def settled(self, part: Part, seconds: float | None) -> None:
+        """Count a run; ask for the runs that could not be asked for before it."""
+        if seconds is not None:
+            self.shown.advance(self._name(part), seconds)
+        if part.report.state == "stopped":
+            self.shown.close(self._name(part))
+        self._advance()
+
+    def _advance(self) -> None:
+        """Go on to the next stage when nothing of this one is left."""
+        if self.stage == "validation" and self._idle:
+            self._choose()
+            self.stage = "report"
+            self._ask_for_report()
+        if self.stage == "report" and self._idle:
+            self.stage = "end"
+            self.shown.write(str(self))
+
+    @property
+    def _idle(self) -> bool:
+        return all(part.idle for part in self.parts.values())
+
+    def _name(self, part: Part) -> str:
+        """Return what progress calls the runs of a part at this stage."""
+        validation = self.stage == "validation"
+        return f"{part.name}, validation" if validation else part.name
+
+    def _expect(self, part: Part) -> None:
+        """Tell progress how many runs of a part wait, and how long they may take."""
+        made = [r.duration for r in part.records if r.scale == self.request.scale]
+        known = [seconds for seconds in made if seconds is not None]
+        before = fmean(known) if known else None
+        self.shown.expect(self._name(part), len(part.waiting), before)
+
+    def _ask_for_report(self) -> None:
+        """Ask every backend for the runs of the report."""
+        runs = self.experiment.runs(self.request.scale, self.request.seeds)
+        for part in self.parts.values():
+            if part.report.state == "done":
+                part.ask(runs)
+            self._expect(part)
+        if self._lacking:
+            self._report_lack()
+
+    @property
+    def _lacking(self) -> int:
+        """How many arms have no value yet, where one is tuned."""
+        if self.experiment.tune is None:
+            return 0
+        arms = self.experiment.arms(self.request.scale)
+        return len(arms) - len(self.experiment.choices.get(self.request.scale, ()))
+
+    def _choose(self) -> None:
+        """Choose the values by the records of the first backend.
+
+        Published ones decide where that backend is not run and has no own records.
+        """
+        first = self.experiment.backends[0]
+        if first in self.parts:
+            sources = [self.parts[first].records]
         else:
-            self.record(self.pending.pop(answer.pop("id")), answer)
-            return True
-        return False
+            name, root = f"{first}.jsonl", self.request.root
+            homes = [folder(self.experiment.name, p, root) for p in (False, True)]
+            own = homes[1:] if self.request.publish else homes
+            sources = [read(home / name) for home in own]
+        last = [latest(records) for records in sources]
+        self.experiment = with_choices(self.experiment, *last)
 
-    def introduce(self, answer: Answer) -> None:
-        """Note what the worker is; write its environment down if it is new."""
-        self.subject = answer["subject"]
-        self.environment = self.store.environment(answer["environment"])
+    def _report_lack(self) -> None:
+        """Report that arms have no value, so that their runs could not be done."""
+        first = self.experiment.backends[0]
+        expected = f"all validation runs of [tune] on {first}, which choose values"
+        arms = len(self.experiment.arms(self.request.scale))
+        got = f"{self._lacking} of {arms} arms that lack some"
+        remedy = f"run it on {first} until none ends with an error"
+        text = sentence(self.experiment.name, expected, got, remedy)
+        for report in self.reports.values():
+            if report.state == "done":
+                report.stop(text)
 
-    def record(self, run: Run, answer: Answer) -> None:
-        """Append the record of one run, and its code if that is new."""
-        code = Code(**self.state, digest=self.store.code(answer.pop("modules")))
-        record = Record(
-            **asdict(run),
-            **answer,
-            **self.origin,
-            id=run.id,
-            subject=self.subject,
-            environment=self.environment,
-            code=code,
-        )
-        self.store.append(record)
-        self.report.counts[record.status] += 1
-        if record.reason:
-            self.report.reasons[record.reason] += 1
+    def __str__(self) -> str:
+        head = f"{self.experiment.name} ({self.request.scale}): "
+        lines = [f"{head}{self.experiment.question}", *map(str, self.reports.values())]
+        if self.experiment.choices.get(self.request.scale):
+            table = choices_table(self.experiment, self.request.scale)
+            lines += ["chosen by validation:", table.to_string(index=False)]
+        return "\n".join([*lines, *filter(None, [self._over_budget()])])
 
-    def end(self, answer: Answer) -> None:
-        """Report a worker that refused to work, or died before its last run."""
-        if self.pending:
-            why = answer["refused"] or f"the worker ended ({answer['ended']})"
-            again = "the same command goes on where this one stopped"
-            left = f"{len(self.pending)} runs are missing; {again}"
-            why = why.removesuffix(".")
-            self.report.state, self.report.reason = "stopped", f"{why}. {left}."
+    def _over_budget(self) -> str:
+        """Return a sentence if the runs of scale std took longer than they may."""
+        made = [r for part in self.parts.values() for r in latest(part.records)]
+        seconds = sum(r.duration or 0 for r in made if r.scale == "std")
+        cores = 1 if self.experiment.task in TIMED else CORES_OF_BUDGET
+        minutes, budget = seconds / 60 / cores, self.experiment.budget_minutes
+        if self.request.scale != "std" or minutes <= budget:
+            return ""
+        expected = f"runs of at most {budget:g} minutes on {cores} cores"
+        remedy = "do with fewer arms, values, steps or seeds, or raise budget_minutes"
+        return sentence(self.experiment.name, expected, f"{minutes:.1f}", remedy)
 
 
 def _can_run(experiment: Experiment, name: str, named: bool, report: Report) -> bool:
-    """Say whether a backend can be used; a missing one is an error if it was named."""
+    """Whether a backend can be used; a missing one is an error if it was named."""
     if name not in experiment.backends:
         kind = f"backend of {experiment.name}"
         raise HarnessError(str(unknown_name(kind, name, experiment.backends)))
@@ -194,59 +269,3 @@ def _can_run(experiment: Experiment, name: str, named: bool, report: Report) -> 
             raise HarnessError(str(error)) from error
         report.state, report.reason = "skipped", str(error)
     return False
-
-
-def _answers(
-    crews: Mapping[str, Crew], stack: ExitStack
-) -> Iterator[tuple[str, Answer]]:
-    """Start a worker for every crew with work; yield what they say until all ended."""
-    queue: Queue[tuple[str, Answer]] = Queue()
-    working = [name for name, crew in crews.items() if crew.pending]
-    stopped, children = threading.Event(), Children()
-    stack.callback(children.end)
-    stack.callback(stopped.set)
-    for name in working:
-        runs = list(crews[name].pending.values())
-        arguments = (name, crews[name].device, runs, queue, stopped, children)
-        threading.Thread(target=_converse, args=arguments, daemon=True).start()
-    while working:
-        try:
-            # Not for ever: a signal that comes while this thread falls asleep is seen
-            # only when it wakes.
-            name, answer = queue.get(timeout=1)
-        except Empty:
-            continue
-        yield name, answer
-        if "ended" in answer:
-            working.remove(name)
-
-
-def _converse(
-    name: str,
-    device: str,
-    runs: Sequence[Run],
-    queue: Queue[tuple[str, Answer]],
-    stopped: threading.Event,
-    children: Children,
-) -> None:
-    """Hand a worker its runs and pass on its answers; the last says how it ended."""
-    refused = ""
-
-    def pass_on(line: str) -> None:
-        nonlocal refused
-        if stopped.is_set():
-            raise InterruptedError
-        # A worker that is killed may leave half a line.
-        if line.endswith("\n"):
-            answer = json.loads(line)
-            refused = answer.get("refused", "")
-            if not refused:
-                queue.put((name, answer))
-
-    asked = "".join(json.dumps(asdict(run)) + "\n" for run in runs)
-    with suppress(InterruptedError):
-        place = ("harness.worker", [name, device], asked)
-        status, said = run_lines(*place, pass_on, children)
-        ended = f"signal {-status}" if status < 0 else f"exit status {status}"
-        last = said.strip().splitlines()[-1:]
-        queue.put((name, {"ended": ", ".join([ended, *last]), "refused": refused}))

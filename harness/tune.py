@@ -8,6 +8,7 @@ depends on records alone.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +16,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from harness.errors import HarnessError
 from harness.metrics import Metric, metrics_of
@@ -23,6 +23,8 @@ from harness.toml_files import Key, TomlFile
 from lockstep.spec.errors import sentence
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from harness.declare import Experiment, Run
     from harness.records.record import Record
 
@@ -30,11 +32,11 @@ __all__ = [
     "FIRST_SEED",
     "Choice",
     "Tune",
-    "choices",
     "choices_table",
     "choose",
     "read_tune",
     "require_place",
+    "with_choices",
 ]
 
 FIRST_SEED = 1000
@@ -126,7 +128,7 @@ def choose(
 
     Args:
         runs: all validation runs.
-        records: those of one backend and device; the others of them are ignored.
+        records: those of one backend and device; of other runs, they decide nothing.
     """
     settled = {record.id: record for record in records if record.settled}
     arms: dict[str, list[Run]] = {}
@@ -139,40 +141,34 @@ def choose(
     ]
 
 
-def choices(
-    experiment: Experiment, scale: str, *sources: Sequence[Record]
-) -> list[Choice]:
-    """Return the choices of the first source that has any.
+def with_choices(experiment: Experiment, *sources: Sequence[Record]) -> Experiment:
+    """Return the experiment with the values that records choose, at every scale.
 
-    Of several devices, the one decides on which most arms were swept; the CPU where
-    they are equal.
+    At each scale, the first source decides that chooses any. Of several devices, the
+    one decides on which most arms were swept; the CPU where they are equal.
 
     Args:
         sources: records of a folder, in any order; those of other backends than the
             experiment's first one are ignored.
     """
     if experiment.tune is None:
-        return []
-    metric = metrics_of(experiment.task)[experiment.tune.metric]
-    runs = experiment.validation_runs(scale)
-    for records in sources:
-        by_device: dict[str, list[Record]] = {}
-        for record in records:
-            if record.subject["backend"] == experiment.backends[0]:
-                by_device.setdefault(record.subject["device"], []).append(record)
-        devices = sorted(by_device, key=lambda device: (device != "cpu", device))
-        every = [choose(experiment.tune, metric, runs, by_device[d]) for d in devices]
-        if any(every):
-            return max(every, key=len)
-    return []
+        return experiment
+    chosen = {
+        scale: _choices(experiment, scale, sources) for scale in experiment.scales
+    }
+    return dataclasses.replace(experiment, choices=chosen)
 
 
-def choices_table(tune: Tune, of: Sequence[Choice]) -> pd.DataFrame:
+def choices_table(experiment: Experiment, scale: str) -> pd.DataFrame:
     """Return one row an arm: its settings, the value chosen and how wide its range is.
 
     Only settings that are not the same in all arms are columns.
     """
-    settings = [dict(_leaves(choice.config)) for choice in of]
+    import pandas as pd  # Workers read declarations, too, and should start at once.
+
+    tune, chosen = experiment.tune, experiment.choices.get(scale, ())
+    assert tune is not None
+    settings = [dict(_leaves(choice.config)) for choice in chosen]
     names = dict.fromkeys(name for each in settings for name in each)
     apart = [
         name
@@ -189,7 +185,7 @@ def choices_table(tune: Tune, of: Sequence[Choice]) -> pd.DataFrame:
             "width": choice.width,
             "at_edge": choice.at_edge,
         }
-        for choice, each in zip(of, settings, strict=True)
+        for choice, each in zip(chosen, settings, strict=True)
     ]
     return pd.DataFrame(rows)
 
@@ -259,6 +255,25 @@ def _written(file: TomlFile, path: str) -> Key:
     return (path,) if path in file.content["tune"]["values"] else (*path.split("."),)
 
 
+def _choices(
+    experiment: Experiment, scale: str, sources: Sequence[Sequence[Record]]
+) -> list[Choice]:
+    """Return the choices of the first source that has any."""
+    assert experiment.tune is not None
+    metric = metrics_of(experiment.task)[experiment.tune.metric]
+    runs = experiment.validation_runs(scale)
+    for records in sources:
+        by_device: dict[str, list[Record]] = {}
+        for record in records:
+            if record.subject["backend"] == experiment.backends[0]:
+                by_device.setdefault(record.subject["device"], []).append(record)
+        devices = sorted(by_device, key=lambda device: (device != "cpu", device))
+        every = [choose(experiment.tune, metric, runs, by_device[d]) for d in devices]
+        if any(every):
+            return max(every, key=len)
+    return []
+
+
 def _choice(
     tune: Tune, metric: Metric, arm: str, made: Sequence[tuple[Run, Record]]
 ) -> Choice:
@@ -276,8 +291,8 @@ def _choice(
         ]
     )
     best = int(np.argmin(costs))
-    # Of costs that are infinite, all are as good as the best one.
-    close = (costs <= costs[best] + CLOSE * abs(costs[best])) | (costs == costs[best])
+    # Where every value diverges, none is close to another.
+    close = np.isfinite(costs) & (costs <= costs[best] + CLOSE * abs(costs[best]))
     low, high = _run_of(close, best)
     scores = dict(zip(tune.values, (sign * costs).tolist(), strict=True))
     config = next(

@@ -1,9 +1,10 @@
-"""One child process: does runs on one backend, one after the other.
+"""One child process: does runs of one task on one backend, one after the other.
 
-``python -m harness.worker BACKEND DEVICE`` reads runs from standard input, one JSON
-object a line, and answers on standard output: first a line about itself, then one line
-a run. Whatever else a framework prints goes to standard error. A worker whose framework
-or device cannot be used answers with ``refused`` and its reason, and ends.
+``python -m harness.worker TASK BACKEND DEVICE`` reads runs from standard input, one
+JSON object a line, and answers each on standard output before it reads the next. Its
+first line is about itself. Whatever else a framework prints goes to standard error. A
+worker whose framework or device cannot be used answers with ``refused`` and its reason,
+and ends.
 """
 
 from __future__ import annotations
@@ -29,20 +30,19 @@ from lockstep.spec.errors import LockstepError, UnsupportedError
 __all__ = ["attempt", "introduce", "main", "measure"]
 
 
-def main(backend: str, device: str) -> None:
-    """Read all runs, then do them in order."""
+def main(task: str, backend: str, device: str) -> None:
+    """Do the runs in the order in which they come."""
     sources = Sources()
-    runs = [Run(**json.loads(line)) for line in sys.stdin]
     answers = _private_output()
     try:
-        for task in {run.task for run in runs}:
-            part(task, "training").prepare(backend, device)
+        part(task, "training").prepare(backend, device)
     except Exception as error:
         _send(answers, {"refused": _in_one_line(error)})
         sys.exit(1)
-    _send(answers, introduce(backend, device))
-    for run in runs:
-        _send(answers, measure(run, backend, device, sources))
+    modules = sources.of(imported(task))
+    _send(answers, {**introduce(backend, device), "modules": modules})
+    for line in sys.stdin:
+        _send(answers, measure(Run(**json.loads(line)), backend, device, sources))
 
 
 def introduce(backend: str, device: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ import importlib
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["MODELS", "TASKS", "part", "runs_on"]
+__all__ = ["MODELS", "TASKS", "TIMED", "part", "runs_on"]
 
 MODELS = {"pytorch": "torch_model", "tf": "tf_model"}
 """The file of a task that is written for a backend."""
@@ -41,6 +41,9 @@ TASKS = (
     "scaler_limits",
     "throughput",
 )
+
+TIMED = ("recommender", "throughput")
+"""Tasks whose runs measure time: nothing else is run beside one of them."""
 
 
 def part(task: str, name: str) -> ModuleType:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from harness import cli, declare, run
 from harness.errors import HarnessError
+from harness.parts import Report
 from harness.processes import ROOT
 from lockstep import __version__
 
@@ -56,15 +57,15 @@ def test_a_schedule_is_that_of_the_installed_command() -> None:
 def test_a_run_takes_seeds_and_names_the_next_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: dict[str, Any] = {}
+    requests: list[run.Request] = []
 
-    def sweep(*arguments: Any, **named: Any) -> list[run.Report]:
-        asked.update(named)
-        return [run.Report("pytorch")]
+    def sweep(experiments: Any, request: run.Request) -> list[Report]:
+        requests.append(request)
+        return [Report("pytorch")]
 
     monkeypatch.setattr(run, "sweep", sweep)
-    lines = said("run", "lost_updates", "--seeds", "2").splitlines()
-    assert asked["seeds"] == 2
+    lines = said("run", "lost_updates", "--seeds", "2", "--jobs", "3").splitlines()
+    assert (requests[0].seeds, requests[0].jobs) == (2, 3)
     assert lines[-1].startswith("Next: ")
     assert "-m harness compare lost_updates" in lines[-1]
 

@@ -10,12 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from harness import cli
 from harness.environment import child_variables
+from harness.tests.declared import declared
 
 
 @pytest.mark.parametrize("ended", [KeyboardInterrupt(), SystemExit(130)])
@@ -51,86 +53,78 @@ def test_one_line_says_that_and_whether_the_work_is_kept(
 
 # -- workers ---------------------------------------------------------------------------
 
-DECLARED = """
-question = "Who is left?"
-title = "Long"
-task = "multitask_digits"
-backends = ["pytorch"]
-[fixed]
-batch = 2
-hidden = 2
-checkpoints = 2
-absence = [1]
-presence = 0.5
-wrapper = "default"
-[vary]
-optimizer = [{ name = "GradientDescent", learning_rate = 0.1 }]
-"""
-
-# Runs that take minutes: only after one would a worker notice that nobody reads what it
-# writes.
-SCALES = "".join(
-    f'[scale.{name}]\nseeds = 2\nsteps = 1000000\nbecause = "long"\n'
-    for name in ("quick", "std", "full")
-)
-
 PARENT = """
 import sys
+from functools import partial
 from pathlib import Path
-from harness import cli, declare, run
+from harness import cli, declare, run, workers
 folder = Path(sys.argv[1])
-declare.find = lambda name: declare.read(folder / "long.toml")
-sweep = run.sweep
-run.sweep = lambda *arguments, **named: sweep(*arguments, **named, root=folder)
-sys.argv = ["harness", "run", "long"]
+declare.find = lambda name: declare.read(folder / "tiny.toml")
+run.Request = partial(run.Request, root=folder)
+receive = workers.Worker._receive
+def receive_and_print(worker):
+    answer = receive(worker)
+    print("a worker answered", flush=True)
+    return answer
+workers.Worker._receive = receive_and_print
+sys.argv = ["harness", "run", "tiny", "--jobs", sys.argv[2]]
 cli.main()
 """
 
 
-def test_no_worker_is_left_by_a_signal_to_the_parent_alone(
+def test_no_worker_is_left_by_a_signal(
     tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
     if not Path("/proc/self/stat").exists():
         pytest.skip("this system has no /proc to see processes in")
-    for number, status in ((signal.SIGTERM, 130), (signal.SIGINT, 130), (9, -9)):
-        with subtests.test(signal=int(number)):
-            folder = tmp_path / str(int(number))
+    # A terminal sends Ctrl-C to the whole group of the parent, others to it alone.
+    cases = (
+        (signal.SIGINT, os.killpg, 130, 1),
+        (signal.SIGINT, os.killpg, 130, 2),
+        (signal.SIGTERM, os.kill, 130, 2),
+        (signal.SIGKILL, os.kill, -9, 2),
+    )
+    for number, send, status, jobs in cases:
+        with subtests.test(signal=int(number), jobs=jobs):
+            folder = tmp_path / f"{int(number)}-{jobs}"
             folder.mkdir()
-            (folder / "long.toml").write_text(DECLARED + SCALES, "utf-8")
-            ended, errors = interrupted(folder, int(number))
+            # Runs that take minutes: only after one would a worker notice that nobody
+            # reads what it writes.
+            declared(folder, seeds=2, steps=1_000_000)
+            ended, errors = interrupted(folder, number, send, jobs)
             assert ended == status
-            assert number == 9 or errors.endswith("the same command goes on.\n")
+            goes_on = "the same command goes on.\n"
+            assert number == signal.SIGKILL or errors.endswith(goes_on)
+            # What was interrupted is no crash of its run.
+            assert not list(folder.rglob("pytorch.jsonl")) or number == signal.SIGKILL
 
 
-def interrupted(folder: Path, number: int) -> tuple[int, str]:
-    """Start a sweep in a session of its own, send its parent a signal, wait for both.
+def interrupted(
+    folder: Path, number: int, send: Callable[[int, int], None], jobs: int
+) -> tuple[int, str]:
+    """Start a sweep in a session of its own, send it a signal, wait for its end.
 
     Returns the parent's status and its standard error.
     """
     parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, str(folder)],
+        [sys.executable, "-c", PARENT, str(folder), str(jobs)],
         env=child_variables(),
         start_new_session=True,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     workers: list[int] = []
-    # Written when the worker has introduced itself, just before its first run.
-    known = folder / "local" / "long" / "pytorch.environments.jsonl"
     try:
-        wait_until(
-            lambda: (
-                parent.poll() is not None
-                or (known.exists() and known.stat().st_size > 0)
-            )
-        )
-        assert parent.poll() is None, "the parent ended by itself"
+        assert parent.stdout
+        # Each worker introduces itself just before its first run.
+        answers = filter(lambda line: line == "a worker answered\n", parent.stdout)
+        assert len(list(islice(answers, jobs))) == jobs, "the parent ended by itself"
         workers = children_of(parent.pid)
-        assert workers
-        parent.send_signal(number)
+        assert len(workers) == jobs
+        send(parent.pid, number)
         _, errors = parent.communicate(timeout=120)
         wait_until(lambda: not any(map(lives, workers)))
     finally:

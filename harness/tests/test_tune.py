@@ -17,6 +17,7 @@ from harness.records.record import Outcome, Record
 from harness.tasks.multitask_digits import findings
 from harness.tests.declared import declared
 from harness.tests.synthetic import record_of
+from harness.tune import Choice
 
 SWEEP = """
 [tune]
@@ -66,6 +67,10 @@ def recorded(runs: Sequence[Run], loss: Loss, backend: str = "pytorch") -> list[
     return [record_of(run, backend, outcome(loss(run))) for run in runs]
 
 
+def chosen(experiment: Experiment, *sources: Sequence[Record]) -> Sequence[Choice]:
+    return tune.with_choices(experiment, *sources).choices["quick"]
+
+
 def loss_of(run: Run) -> float | None:
     """Best at 0.1 without the wrapper and at 0.3 with it; 1.0 diverges on two seeds."""
     best = {"none": 0.1, "default": 0.3}[run.config["wrapper"]]
@@ -79,15 +84,16 @@ def test_every_arm_has_its_own_choice(swept: Experiment) -> None:
     assert {run.seed for run in runs} == {1000, 1001, 1002}
     assert len(runs) == 2 * 5 * 3
 
-    chosen = tune.choices(swept, "quick", recorded(runs, loss_of))
+    choices = chosen(swept, recorded(runs, loss_of))
 
-    assert [(c.config["wrapper"], c.value) for c in chosen] == [
+    assert [(c.config["wrapper"], c.value) for c in choices] == [
         ("none", 0.1),
         ("default", 0.3),
     ]
-    assert chosen[0].scores[1.0] == math.inf
-    assert chosen[0].scores[0.1] == pytest.approx(1)
-    report = swept.runs("quick", choices=chosen)
+    assert choices[0].scores[1.0] == math.inf
+    assert choices[0].scores[0.1] == pytest.approx(1)
+    tuned = tune.with_choices(swept, recorded(runs, loss_of))
+    report = tuned.runs("quick")
     assert [(run.seed, run.config["wrapper"], rate_of(run)) for run in report] == [
         *((0, "none", 0.1), (0, "default", 0.3)),
         *((1, "none", 0.1), (1, "default", 0.3)),
@@ -96,35 +102,37 @@ def test_every_arm_has_its_own_choice(swept: Experiment) -> None:
 
 def test_a_choice_does_not_depend_on_the_order_of_records(swept: Experiment) -> None:
     records = recorded(swept.validation_runs("quick"), loss_of)
-    expected = tune.choices(swept, "quick", records)
+    expected = chosen(swept, records)
     random.Random(0).shuffle(records)
-    assert tune.choices(swept, "quick", records) == expected
+    assert chosen(swept, records) == expected
 
 
-def test_other_backends_scales_and_seeds_decide_nothing(swept: Experiment) -> None:
+def test_other_backends_and_seeds_decide_nothing(swept: Experiment) -> None:
     runs = swept.validation_runs("quick")
     records = recorded(runs, loss_of)
-    expected = tune.choices(swept, "quick", records)
+    expected = chosen(swept, records)
     reversed_rates = recorded(runs, lambda run: rate_of(run), "tf")
-    of_report = recorded(swept.runs("quick", choices=expected), lambda run: 0.0)
-    assert tune.choices(swept, "quick", records + reversed_rates) == expected
-    assert tune.choices(swept, "quick", records + of_report) == expected
-    assert tune.choices(swept, "quick", reversed_rates) == []
+    tuned = tune.with_choices(swept, records)
+    of_report = recorded(tuned.runs("quick"), lambda run: 0.0)
+    assert len(of_report) == 4
+    assert chosen(swept, records + reversed_rates) == expected
+    assert chosen(swept, records + of_report) == expected
+    assert chosen(swept, reversed_rates) == []
 
 
 def test_an_arm_whose_sweep_is_not_complete_has_no_choice(swept: Experiment) -> None:
     records = recorded(swept.validation_runs("quick"), loss_of)
     of_none = [r for r in records if r.config["wrapper"] == "none"]
-    (chosen,) = tune.choices(swept, "quick", of_none)
-    assert chosen.config["wrapper"] == "none"
-    assert tune.choices(swept, "quick", of_none[1:]) == []
+    (choice,) = chosen(swept, of_none)
+    assert choice.config["wrapper"] == "none"
+    assert chosen(swept, of_none[1:]) == []
 
 
 def test_the_first_source_that_has_choices_decides(swept: Experiment) -> None:
     runs = swept.validation_runs("quick")
     own, published = recorded(runs, loss_of), recorded(runs, rate_of)
     rates = [
-        [c.value for c in tune.choices(swept, "quick", *sources)]
+        [c.value for c in chosen(swept, *sources)]
         for sources in ((own, published), ([], published), ([], []))
     ]
     assert rates == [[0.1, 0.3], [0.01, 0.01], []]
@@ -136,7 +144,7 @@ def test_the_range_within_a_tenth_of_the_best_has_no_gap(swept: Experiment) -> N
         swept.validation_runs("quick"),
         lambda run: losses[rate_of(run)] + 1e-4 * (rate_of(run) == 0.01),
     )
-    first, _ = tune.choices(swept, "quick", records)
+    first, _ = chosen(swept, records)
     assert (first.value, first.low, first.high) == (0.3, 0.1, 0.3)
     assert first.width == pytest.approx(3)
     assert not first.at_edge
@@ -146,15 +154,16 @@ def test_an_arm_that_always_diverges_keeps_the_smallest_value(
     swept: Experiment,
 ) -> None:
     records = recorded(swept.validation_runs("quick"), lambda run: None)
-    first, _ = tune.choices(swept, "quick", records)
+    first, _ = chosen(swept, records)
     assert (first.value, first.scores[0.01], first.at_edge) == (0.01, math.inf, True)
+    assert first.width == 1
 
 
 def test_the_larger_metric_is_the_better_one(tmp_path: Path) -> None:
     more = SWEEP.replace('"loss"', '"accuracy"')
     swept = declared(tmp_path, 2, changes=ARMS, more=more)
     records = recorded(swept.validation_runs("quick"), loss_of)
-    first, second = tune.choices(swept, "quick", records)
+    first, second = chosen(swept, records)
     assert (first.value, second.value) == (0.1, 0.3)
     assert first.scores[0.1] == pytest.approx(-1)
     assert first.scores[1.0] == -math.inf
@@ -166,13 +175,12 @@ def test_a_metric_that_records_lack_is_one_sentence(swept: Experiment) -> None:
         for run in swept.validation_runs("quick")
     ]
     with pytest.raises(HarnessError, match="expected a record that has the metric"):
-        tune.choices(swept, "quick", records)
+        chosen(swept, records)
 
 
 def test_the_table_has_the_settings_in_which_arms_differ(swept: Experiment) -> None:
-    assert swept.tune is not None
     records = recorded(swept.validation_runs("quick"), loss_of)
-    table = tune.choices_table(swept.tune, tune.choices(swept, "quick", records))
+    table = tune.choices_table(tune.with_choices(swept, records), "quick")
     assert list(table) == [
         *("wrapper", "optimizer.learning_rate", "loss"),
         *("low", "high", "width", "at_edge"),

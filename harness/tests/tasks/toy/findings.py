@@ -1,0 +1,31 @@
+"""What is said of runs that trained nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from harness.finding import Judgement
+from harness.metrics import Metric
+from harness.records.record import Record
+
+__all__ = ["APART", "METRICS", "judge"]
+
+APART = ("arm",)
+METRICS = {"loss": Metric(lambda record: record.summary["loss"], "nats", "smaller")}
+
+
+def judge(records: Sequence[Record]) -> Judgement:
+    """Return the loss of every run as a table."""
+    rows = [
+        {
+            "host": r.subject["backend"],
+            "arm": r.config["arm"],
+            "rate": r.config["rate"],
+            "seed": r.seed,
+            "loss": r.summary["loss"],
+        }
+        for r in sorted(records, key=lambda r: (r.subject["backend"], r.seed, r.id))
+    ]
+    return Judgement("It is made up.", "", {"losses": pd.DataFrame(rows)}, [])
