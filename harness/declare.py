@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
+from harness.read_tune import read_tune, require_place
 from harness.records.record import digest
 from harness.tasks import TASKS, part, runs_on
 from harness.toml_files import Key, TomlFile, dotted
-from harness.tune import FIRST_SEED, Choice, Tune, read_tune, require_place
+from harness.tune import FIRST_SEED, Choice, Tune
 from lockstep.registry import BACKENDS
 from lockstep.spec.errors import LockstepError, sentence, unknown_name
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,6 +40,8 @@ def everything(root: Path = RESULTS) -> dict[str, list[dict[str, Any]]]:
                 "task": experiment.task,
                 "backends": list(experiment.backends),
                 "seeds": {name: s.seeds for name, s in experiment.scales.items()},
+                "budget_minutes": experiment.budget_minutes,
+                "tune": experiment.tune and dataclasses.asdict(experiment.tune),
                 **_counts(experiment.name, root, sources),
             }
             for experiment in experiments
@@ -80,6 +83,15 @@ def _counts(name: str, root: Path, sources: Sources) -> dict[str, Any]:
     return counts
 
 
+def _planned(entry: Mapping[str, Any]) -> str:
+    """Return an experiment's budget and what it tunes in words."""
+    budget = f"at most {entry['budget_minutes']:g} min at scale std"
+    sweep = entry["tune"]
+    if sweep is None:
+        return budget
+    return f"{budget}; tunes {sweep['path']}, {len(sweep['values'])} values"
+
+
 def _counted(entry: Mapping[str, Any]) -> str:
     """Return the counts of an entry in words."""
     parts = []
@@ -100,7 +112,8 @@ def print_everything(found: dict[str, list[dict[str, Any]]], console: Console) -
     for kind in ("experiment", "benchmark"):
         for entry in found[f"{kind}s"]:
             write(f"{kind:<11} {entry['name']}: {entry['question']}")
-            write(f"{'':<11} {_counted(entry)}")
+            planned = [_planned(entry)] if "tune" in entry else []
+            write(f"{'':<11} {'; '.join([*planned, _counted(entry)])}")
     for backend in found["backends"]:
         state = "" if backend["installed"] else " (not installed)"
         faces = ", ".join(backend["faces"])

@@ -19,7 +19,6 @@ import numpy as np
 
 from harness.errors import HarnessError
 from harness.metrics import Metric, metrics_of
-from harness.toml_files import Key, TomlFile
 from lockstep.spec.errors import sentence
 
 if TYPE_CHECKING:
@@ -34,21 +33,15 @@ __all__ = [
     "Tune",
     "choices_table",
     "choose",
-    "read_tune",
-    "require_place",
+    "leaves",
     "with_choices",
 ]
 
 FIRST_SEED = 1000
 """Of validation; a report has fewer seeds, so that none is used for both."""
 
-LEAST = 5
-"""Values of a sweep: fewer show neither the best one nor how wide its range is."""
-
 CLOSE = 0.1
 """Values whose score is within this share of the best one's are as good in practice."""
-
-KEYS = ("seeds", "metric", "values")
 
 
 @dataclass(frozen=True)
@@ -168,7 +161,7 @@ def choices_table(experiment: Experiment, scale: str) -> pd.DataFrame:
 
     tune, chosen = experiment.tune, experiment.choices.get(scale, ())
     assert tune is not None
-    settings = [dict(_leaves(choice.config)) for choice in chosen]
+    settings = [dict(leaves(choice.config)) for choice in chosen]
     names = dict.fromkeys(name for each in settings for name in each)
     apart = [
         name
@@ -188,71 +181,6 @@ def choices_table(experiment: Experiment, scale: str) -> pd.DataFrame:
         for choice, each in zip(chosen, settings, strict=True)
     ]
     return pd.DataFrame(rows)
-
-
-def read_tune(file: TomlFile, task: str) -> Tune | None:
-    """Read and check ``[tune]``; None if the file has none.
-
-    Raises:
-        HarnessError: it cannot be used; the sentence names file, line and key.
-    """
-    if "tune" not in file.content:
-        return None
-    file.require_keys(("tune",), KEYS, required=KEYS)
-    content = file.content["tune"]
-    seeds, metric = content["seeds"], content["metric"]
-    file.require(
-        type(seeds) is int and seeds > 0, ("tune", "seeds"), "a number of seeds > 0"
-    )
-    metrics = metrics_of(task)
-    if metric not in metrics:
-        raise file.unknown(("tune", "metric"), f"metric of {task}", metrics)
-    path, values = _swept(file)
-    return Tune(seeds, metric, path, values)
-
-
-def require_place(
-    file: TomlFile, tune: Tune, arms: Sequence[Mapping[str, Any]]
-) -> None:
-    """Raise unless the tuned setting has a place in every arm, and is not told there.
-
-    Raises:
-        HarnessError: an arm has the setting already, or no table that it belongs to.
-    """
-    *above, last = tune.path.split(".")
-    for arm in arms:
-        table: Any = arm
-        for name in above:
-            table = table.get(name) if isinstance(table, Mapping) else None
-        inside = isinstance(table, Mapping)
-        if not inside or last in table:
-            expected = "a setting of every arm that stands nowhere else in the file"
-            got = "a second place for it" if inside else "one that an arm has not"
-            key = ("tune", "values", *_written(file, tune.path))
-            raise file.error(key, expected, got)
-
-
-def _swept(file: TomlFile) -> tuple[str, tuple[float, ...]]:
-    """Return the one setting that is tuned, and its values."""
-    key: Key = ("tune", "values")
-    file.require(isinstance(file.value(key), Mapping), key, "a table of one setting")
-    # With and without quotation marks: "optimizer.learning_rate" = [...]
-    settings = dict(_leaves(file.value(key)))
-    file.require(len(settings) == 1, key, "one setting with its values")
-    ((path, values),) = settings.items()
-    numbers = isinstance(values, list) and all(
-        type(value) in (int, float) and 0 < value < math.inf for value in values
-    )
-    increasing = numbers and values == sorted(set(values))
-    if not increasing or len(values) < LEAST:
-        expected = f"at least {LEAST} numbers > 0 in increasing order"
-        raise file.error((*key, *_written(file, path)), expected, values)
-    return path, tuple(float(value) for value in values)
-
-
-def _written(file: TomlFile, path: str) -> Key:
-    """Return the key of a setting as the file writes it: with or without quotes."""
-    return (path,) if path in file.content["tune"]["values"] else (*path.split("."),)
 
 
 def _choices(
@@ -333,10 +261,10 @@ def _put(content: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[st
     return {**content, first: inner}
 
 
-def _leaves(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every setting with its dotted path."""
     for name, value in content.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value, f"{above}{name}.")
+            yield from leaves(value, f"{above}{name}.")
         else:
             yield f"{above}{name}", value

@@ -36,6 +36,8 @@ def test_the_list_as_json_names_everything() -> None:
     assert {"name": "reference", "faces": ["numpy"], "installed": True} in listed[
         "backends"
     ]
+    assert listed["experiments"][0]["budget_minutes"] > 0
+    assert listed["experiments"][0]["tune"] is None
     lines = said("list").splitlines()
     assert any(line.startswith(f"experiment  {names[0]}: ") for line in lines)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import random
 from collections import Counter
@@ -10,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from harness import compare, declare, run, tasks, workers
+from harness import compare, declare, listing, run, tasks, workers
 from harness.declare import SCALES, Experiment
 from harness.records.files import read
 from harness.records.record import Record
@@ -238,6 +240,25 @@ def test_a_finding_has_the_choices_whatever_the_order_of_lines(tmp_path: Path) -
     assert list(table["rate"]) == [0.1, 0.3]
     assert len(before.tables["losses"]) == 2 * 2 * 4
     assert before.missing == []
+
+
+def test_the_list_has_the_sweep_and_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = toy(tmp_path, tuned=True)
+    monkeypatch.setattr(declare, "known", lambda: ["toy"])
+    monkeypatch.setattr(declare, "find", lambda name: experiment)
+    found = listing.everything(tmp_path)
+    (entry,) = found["experiments"]
+    assert json.loads(json.dumps(entry["tune"])) == {
+        "seeds": 3,
+        "metric": "loss",
+        "path": "rate",
+        "values": [0.01, 0.03, 0.1, 0.3, 1.0],
+    }
+    stream = io.StringIO()
+    listing.print_everything(found, Console(file=stream, width=200))
+    assert "at most 1 min at scale std; tunes rate, 5 values;" in stream.getvalue()
 
 
 def test_a_std_sweep_over_its_budget_is_said_so(
