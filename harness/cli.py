@@ -28,6 +28,7 @@ from harness.parity.cases import GOLDEN
 from harness.parity.command import Request, Result, run_parity
 from harness.parity.matrix import write_matrix
 from harness.parity.row import Row
+from harness.records.code import require_committed
 from lockstep import __version__
 from lockstep.spec.errors import LockstepError, unknown_name
 
@@ -207,6 +208,8 @@ def run_experiments(
     chosen = [declare.find(name) for name in experiments or declare.known()]
     for experiment in chosen:
         experiment.runs(scale, seeds)  # refused before any work
+        if publish:
+            require_committed(declare.EXPERIMENTS / f"{experiment.name}.toml")
     request = run.Request(
         scale,
         backend or (),

@@ -15,10 +15,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from harness.errors import HarnessError
 from harness.records.record import digest
 from harness.tasks import TASKS
+from lockstep.spec.errors import sentence
 
-__all__ = ["Sources", "code_digest", "commit_of", "imported"]
+__all__ = [
+    "Sources",
+    "code_digest",
+    "commit_of",
+    "imported",
+    "require_committed",
+    "source_digest",
+]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -107,6 +116,29 @@ def commit_of(root: Path = ROOT) -> tuple[str | None, bool | None]:
     if commit is None or changes is None:
         return None, None
     return commit.strip(), bool(changes.strip())
+
+
+def require_committed(path: Path, root: Path = ROOT) -> None:
+    """Raise unless a file of a checkout stands in its commit as it is.
+
+    Raises:
+        HarnessError: it does not, or git cannot tell.
+    """
+    tracked = git(root, "ls-files", "--", str(path))
+    changes = git(root, "status", "--porcelain", "--", str(path))
+    if commit_of(root)[0] is None or tracked is None or changes is None:
+        got = "no commit, since Git is not installed or this is no repository"
+        remedy = "publish from a clone, or leave --publish out"
+    elif tracked and not changes:
+        return
+    else:
+        got = "changes that are not committed" if tracked else "a file that Git ignores"
+        got = "a file that is not committed" if changes.startswith("??") else got
+        remedy = "commit it before the runs"
+    because = "or else nobody can see that its predictions are older than the results"
+    expected = "a file that is committed as it is"
+    text = sentence(f"--publish: {path.name}", expected, got, f"{remedy}, {because}")
+    raise HarnessError(text)
 
 
 def git(root: Path, *words: str) -> str | None:

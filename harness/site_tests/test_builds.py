@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,9 @@ from harness.processes import ROOT
 
 MOMENT = "1700000000"
 """A moment for SOURCE_DATE_EPOCH, from which MkDocs takes the date of a build."""
+
+SOME_RESULTS = ("lost_updates", "larc_overhead", "parity", "oracle")
+"""An experiment, a benchmark, and what other pages need: all take minutes to draw."""
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -34,5 +38,31 @@ def build(folder: Path, hash_seed: str) -> dict[str, str]:
 def test_two_builds_are_the_same_to_the_byte(tmp_path: Path) -> None:
     # Sets are in another order in the second process.
     first, second = build(tmp_path / "one", "1"), build(tmp_path / "two", "2")
+    assert len(first) > 100
+    assert first == second
+
+
+WRITE = """
+import sys
+from pathlib import Path
+from harness.pages.write import write_pages
+write_pages(Path(sys.argv[1]) / "docs", Path(sys.argv[1]) / "results")
+"""
+
+
+def pages(folder: Path, **variables: str) -> dict[str, str]:
+    """Write the pages in a process of its own; return the digests of their files."""
+    (folder / "docs").mkdir(parents=True)
+    for name in SOME_RESULTS:
+        shutil.copytree(ROOT / "results" / name, folder / "results" / name)
+    command = [sys.executable, "-c", WRITE, str(folder)]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, **variables}, check=True)
+    return digests(folder / "docs" / "generated")
+
+
+def test_pages_depend_on_results_and_sources_alone(tmp_path: Path) -> None:
+    # The second process sees neither Git nor the same hour.
+    first = pages(tmp_path / "one", PYTHONHASHSEED="1", TZ="UTC-9")
+    second = pages(tmp_path / "two", PYTHONHASHSEED="2", TZ="UTC+9", PATH="")
     assert len(first) > 100
     assert first == second

@@ -132,3 +132,17 @@ def test_the_next_command_is_short_in_the_checkout(
     monkeypatch.setattr(sys, "executable", str(inside))
     line = cli.next_command(["lost_updates"])
     assert line.startswith(f"Next: {Path('.envs/core/bin/python')} -m harness compare")
+
+
+def test_an_experiment_that_is_not_committed_is_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "sweep", lambda *_, **__: pytest.fail("work was done"))
+    path = tmp_path / "lost_updates.toml"
+    path.write_bytes((declare.EXPERIMENTS / path.name).read_bytes())
+    monkeypatch.setattr(declare, "EXPERIMENTS", tmp_path)
+    result = CliRunner().invoke(cli.app, ["run", "lost_updates", "--publish"])
+    assert isinstance(result.exception, HarnessError)
+    assert "lost_updates.toml: expected a file that is committed" in str(
+        result.exception
+    )

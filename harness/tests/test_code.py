@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from harness.errors import HarnessError
-from harness.records.code import Sources, code_digest, commit_of, imported
+from harness.records.code import (
+    Sources,
+    code_digest,
+    commit_of,
+    imported,
+    require_committed,
+)
 from harness.records.code import source_digest as digest_of
 from harness.records.files import read_code
 from harness.records.store import Store
@@ -108,6 +114,36 @@ def test_a_checkout_is_dirty_when_code_differs_and_not_when_results_do(
     assert commit_of(tmp_path) == (commit, False)
     (tmp_path / "harness" / "new.py").write_text("")
     assert commit_of(tmp_path) == (commit, True)
+
+
+def test_what_is_published_stands_in_a_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "experiments" / "adam.toml"
+    path.parent.mkdir()
+    path.write_text("low = 0\n")
+    for words, got in (
+        (["init", "-q"], "no commit"),
+        (["commit", "-q", "--allow-empty", "-m", "0"], "a file that is not committed"),
+        (["add", "."], "changes that are not committed"),
+    ):
+        git(tmp_path, *words)
+        with pytest.raises(HarnessError, match=rf"adam.toml: expected .*got {got}"):
+            require_committed(path, tmp_path)
+    git(tmp_path, "commit", "-q", "-m", "1")
+    require_committed(path, tmp_path)
+    path.write_text("low = -1\n")
+    with pytest.raises(HarnessError, match=r"predictions are older than the results"):
+        require_committed(path, tmp_path)
+    path.write_text("low = 0\n")
+    require_committed(path, tmp_path)
+    (tmp_path / ".gitignore").write_text("*.md\n")
+    (tmp_path / "x.md").write_text("")
+    with pytest.raises(HarnessError, match=r"a file that Git ignores"):
+        require_committed(tmp_path / "x.md", tmp_path)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(HarnessError, match=r"Git is not installed .* publish from a"):
+        require_committed(path, tmp_path)
 
 
 def test_a_shallow_clone_knows_its_commit(tmp_path: Path) -> None:
