@@ -270,7 +270,8 @@ def compare(
     for found in filter(None, (finding, finding.local)):
         beside = "your own runs: " if found is finding.local else ""
         print(f"{beside}{found.answer}")
-        lines = (f"verdict: {found.verdict}.", *found.small_print, *found.missing)
+        verdict = [f"verdict: {found.verdict}."] if found.verdict else []
+        lines = (*verdict, *found.notices, *found.small_print, *found.missing)
         print(*(f"- {line}" for line in lines), sep="\n")
     _print_staleness(name)
 

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.claims import joined
+from harness import verdicts
 from harness.declare import SCALES, Experiment
 from harness.errors import HarnessError
-from harness.finding import Finding, Judgement
+from harness.finding import PREDICTIONS, Finding, Judgement, joined
 from harness.records.files import RESULTS, folder, read
 from harness.records.record import Record, digest, latest
 from harness.tasks import part
@@ -48,17 +48,23 @@ def _matched(published: Finding, local: Finding) -> Finding:
     if not (published.tables and local.tables):
         return local
     match = part(local.task, "findings").match(published.tables, local.tables)
-    same = local.verdict == published.verdict
-    verdict = "the same" if same else f"{local.verdict}, not {published.verdict}"
     sentence = (
         f"{match['matches'].sum()} of {len(match)} intervals agree with the published "
-        f"ones; the verdict is {verdict}. The bits need not match."
+        f"ones{_verdicts(published, local)}. The bits need not match."
     )
     return dataclasses.replace(
         local,
         tables={"match": match, **local.tables},
         small_print=[sentence, *local.small_print],
     )
+
+
+def _verdicts(published: Finding, local: Finding) -> str:
+    if not (published.verdict or local.verdict):
+        return ""
+    if local.verdict == published.verdict:
+        return "; the verdict is the same"
+    return f"; the verdict is {local.verdict}, not {published.verdict}"
 
 
 def _records(experiment: Experiment, home: Path) -> list[Record]:
@@ -79,17 +85,18 @@ def _judge(experiment: Experiment, records: Sequence[Record]) -> Finding | None:
     if declared - arms or len(declared) < len(experiment.arms(scale)):
         return None
     apart, left_out = _told_apart(experiment, scale, usable)
-    judgement = _judgement(experiment.task, apart)
     finding = Finding(
         experiment=experiment.name,
         task=experiment.task,
         title=experiment.title,
         question=experiment.question,
-        **vars(judgement),
+        verdict="",
+        **vars(_judgement(experiment.task, apart)),
         missing=[*left_out, *_missing(experiment, scale, chosen)],
         provenance=_provenance(scale, usable),
     )
-    return _with_choices(finding, experiment, scale)
+    judged = _with_verdict(finding, experiment, usable)
+    return _with_choices(judged, experiment, scale)
 
 
 def _with_choices(finding: Finding, experiment: Experiment, scale: str) -> Finding:
@@ -110,6 +117,30 @@ def _with_choices(finding: Finding, experiment: Experiment, scale: str) -> Findi
     )
 
 
+def _with_verdict(
+    finding: Finding, experiment: Experiment, records: Sequence[Record]
+) -> Finding:
+    """Add the results of the primary comparisons and the verdict, if there is one."""
+    if experiment.reason:
+        return dataclasses.replace(finding, notices=[experiment.reason])
+    try:
+        table = verdicts.results(experiment, records)
+    except HarnessError:
+        raise
+    except Exception as error:
+        return dataclasses.replace(
+            finding, notices=[_not_judged(experiment.task, error)]
+        )
+    if table.empty:
+        return finding
+    return dataclasses.replace(
+        finding,
+        verdict=verdicts.judge(experiment, table),
+        tables={PREDICTIONS: table, **finding.tables},
+        notices=list(verdicts.notices(experiment, records, table)),
+    )
+
+
 def _judgement(task: str, records: Sequence[Record]) -> Judgement:
     """Return a task's judgement; records that its code cannot take are said to be so.
 
@@ -120,10 +151,13 @@ def _judgement(task: str, records: Sequence[Record]) -> Judgement:
     except HarnessError:
         raise
     except Exception as error:
-        got = f"{type(error).__name__}: {error}".splitlines()[0]
-        answer = f"These records cannot be judged: harness.tasks.{task} got {got}."
-        return Judgement(answer, "not judged", {}, [])
+        return Judgement(_not_judged(task, error), {}, [])
     return judgement
+
+
+def _not_judged(task: str, error: Exception) -> str:
+    got = f"{type(error).__name__}: {error}".splitlines()[0]
+    return f"These records cannot be judged: harness.tasks.{task} got {got}."
 
 
 def _told_apart(

@@ -3,7 +3,8 @@
 A file says what is the same in every run (``fixed``), what varies (``vary``: every
 combination is an arm, run once a seed) and how much of it each ``scale`` does. One
 setting may be tuned for each arm by a sweep (``tune``). The settings themselves belong
-to the task, which checks them.
+to the task, which checks them. A file also predicts what its runs will show
+(``primary``), or says why there is nothing to judge (``kind``, ``reason``).
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
+from harness.primaries import Primary, prediction_of, read_primaries, read_reason
 from harness.read_tune import read_tune, require_place
 from harness.records.record import digest
 from harness.tasks import TASKS, part, runs_on
@@ -45,7 +47,7 @@ REQUIRED = (
     *("question", "title", "task", "backends", "budget_minutes"),
     *("fixed", "vary", "scale"),
 )
-KEYS = (*REQUIRED, "tune")
+KEYS = (*REQUIRED, "tune", "kind", "reason", "primary")
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,13 @@ class Experiment:
     """A question and the runs that are to answer it.
 
     Attributes:
-        backends: in order; values are tuned on the first one.
+        backends: in order; values are tuned on the first one, and it is judged.
         budget_minutes: how long the runs of scale std may take on two cores.
         tune: the sweep of every arm; None if nothing is tuned.
         choices: the values that records chose, by scale (``tune.with_choices``).
+        reason: why an illustration has no verdict; empty otherwise.
+        primaries: the comparisons by which it is judged, with their predictions; none
+            of an illustration.
     """
 
     name: str
@@ -100,6 +105,13 @@ class Experiment:
     scales: Mapping[str, Scale]
     tune: Tune | None = None
     choices: Mapping[str, Sequence[Choice]] = field(default_factory=dict)
+    reason: str = ""
+    primaries: Sequence[Primary] = ()
+
+    @property
+    def prediction(self) -> str:
+        """The digest of what is predicted; empty of an illustration."""
+        return prediction_of(self.primaries)
 
     def runs(self, scale: str, seeds: int | None = None) -> list[Run]:
         """Return the runs of a scale, seed by seed, so that any part is balanced.
@@ -134,6 +146,14 @@ class Experiment:
         """Return the settings of every arm, but for a value that is tuned."""
         same = {**self.fixed, **self.scale(scale).settings}
         return [{**same, **varied} for varied in _combinations(self.vary)]
+
+    def full_arms(self, scale: str) -> list[dict[str, Any]]:
+        """Return the arms with defaults filled in; one that is tuned at any value."""
+        tune = self.tune
+        arms = self.arms(scale)
+        if tune is not None:
+            arms = [tune.settings(arm, tune.values[0]) for arm in arms]
+        return [self._config(arm) for arm in arms]
 
     def _config(self, values: Mapping[str, Any]) -> dict[str, Any]:
         return _config(part(self.task, "settings").Settings, values)
@@ -186,7 +206,12 @@ def read(path: Path) -> Experiment:
         if twice:
             got = f"{twice} of them twice"
             raise file.error(("vary",), "different combinations", got)
-    return experiment
+    if experiment.reason:
+        return experiment
+    tuned = experiment.tune.path if experiment.tune else ""
+    scales = [experiment.full_arms(scale) for scale in experiment.scales]
+    primaries = read_primaries(file, experiment.task, scales, tuned)
+    return replace(experiment, primaries=primaries)
 
 
 def _experiment(name: str, file: TomlFile) -> Experiment:
@@ -210,6 +235,7 @@ def _experiment(name: str, file: TomlFile) -> Experiment:
         content["vary"],
         {scale: _scale(scale, file) for scale in SCALES},
         read_tune(file, content["task"]),
+        reason=read_reason(file),
     )
     for scale in SCALES:
         _require_settings(file, scale, experiment.tune)

@@ -9,7 +9,18 @@ from typing import Any
 
 import pandas as pd
 
-__all__ = ["Finding", "Judgement"]
+__all__ = ["NO_ANSWER", "PREDICTIONS", "Finding", "Judgement", "joined"]
+
+NO_ANSWER = "The runs of this experiment do not answer its task's question"
+"""The answer where no part of the usual one can be computed."""
+
+PREDICTIONS = "predictions"
+"""The table of primary comparisons, as ``harness.verdicts`` makes it."""
+
+
+def joined(words: Sequence[str]) -> str:
+    """Return ``a, b and c``."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 @dataclass(frozen=True)
@@ -17,14 +28,12 @@ class Judgement:
     """What a task's ``findings`` part makes of records.
 
     Attributes:
-        answer: one sentence, computed.
-        verdict: ``reproduced``, ``partly`` or ``not supported``.
+        answer: a few sentences, computed.
         tables: by name; those of the plots are their data.
         small_print: sentences that belong to the answer.
     """
 
     answer: str
-    verdict: str
     tables: Mapping[str, pd.DataFrame]
     small_print: Sequence[str]
 
@@ -34,8 +43,13 @@ class Finding:
     """Everything that a page says about an experiment.
 
     Attributes:
+        verdict: one of ``reproduced``, ``partly``, ``not reproduced`` and
+            ``undecided``, or what a benchmark says of its goals; empty if nothing is
+            judged.
         missing: what was declared but is not there, and runs that did not end well.
         provenance: scale, seeds, backends and versions behind the numbers; no date.
+        notices: sentences that belong beside the verdict, such as that a prediction
+            was written after the runs.
         local: the same from a user's own runs, compared with this one in its table
             ``match``; None if there are none.
     """
@@ -50,6 +64,7 @@ class Finding:
     small_print: Sequence[str]
     missing: Sequence[str]
     provenance: Mapping[str, Any]
+    notices: Sequence[str] = ()
     local: Finding | None = field(default=None, repr=False)
 
     def as_json(self) -> dict[str, Any]:
@@ -59,8 +74,8 @@ class Finding:
             for name, frame in self.tables.items()
         }
         content = {**vars(self), "tables": tables, "local": None}
-        content["missing"] = list(self.missing)
-        content["small_print"] = list(self.small_print)
+        for name in ("missing", "small_print", "notices"):
+            content[name] = list(content[name])
         if self.local is not None:
             content["local"] = self.local.as_json()
         return content

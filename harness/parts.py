@@ -155,6 +155,7 @@ class Part:
             environment=self.store.environment(worker.introduction["environment"]),
             code=Code(*self.origin.checkout, self.store.code(answer["modules"])),
             process=worker.number,
+            prediction=self.experiment.prediction,
         )
         self.store.append(record)
         self.report.counts[record.status] += 1

@@ -88,11 +88,16 @@ class TomlFile:
         subject = f"{place}: {dotted(key)}" if key else place
         return HarnessError(sentence(subject, expected, written, remedy))
 
-    def unknown(self, key: Key, kind: str, allowed: Collection[str]) -> HarnessError:
-        """Return the error of a name that is not allowed; it gives the nearest."""
+    def unknown(
+        self, key: Key, kind: str, allowed: Collection[str], name: str | None = None
+    ) -> HarnessError:
+        """Return the error of a name that is not allowed; it gives the nearest.
+
+        The name is the text at ``key``, else the key itself, unless ``name`` is given.
+        """
         value = self.value(key)
-        name = value if isinstance(value, str) else key[-1]
-        text = unknown_name(kind, name, allowed)
+        known = value if isinstance(value, str) else key[-1]
+        text = unknown_name(kind, known if name is None else name, allowed)
         return HarnessError(f"{self._place(self.line(*key))}: {text}")
 
     def require(

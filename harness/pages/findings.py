@@ -13,10 +13,11 @@ from typing import Any
 from markupsafe import Markup
 
 from harness.declare import Experiment
-from harness.finding import Finding
+from harness.finding import PREDICTIONS, Finding
 from harness.pages.sources import Figure, Question
 from harness.pages.tables import Cell, frame_table, records_table, table
 from harness.pages.templating import render
+from harness.pages.verdicts import results_html, verdict_sentence
 from harness.records.staleness import Staleness
 
 __all__ = ["Answered", "finding_page", "index_page", "table_files"]
@@ -72,6 +73,8 @@ def finding_page(answered: Answered, commands: Mapping[str, str]) -> str:
         finding=finding,
         figures=[(_sentence(figure.name), figure) for figure in answered.figures],
         tables=_sheets(finding),
+        results=results_html(finding) if finding else "",
+        counts=verdict_sentence(finding) if finding else "",
         own=own,
         own_figures={figure.name: figure for figure in answered.own_figures},
         own_tables=_sheets(own),
@@ -114,6 +117,7 @@ def _sheets(finding: Finding | None) -> list[Sheet]:
             frame_table(_sentence(name), frame) if len(frame) <= LONGEST else "",
         )
         for name, frame in tables.items()
+        if name != PREDICTIONS
     ]
 
 

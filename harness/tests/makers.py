@@ -6,6 +6,7 @@ itself. See ``synthetic`` for records of the multitask experiment that follow it
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,11 +19,12 @@ from harness.tasks import part
 from harness.tasks.deep_digits.training import around
 from harness.tasks.embeddings.settings import LIMITS
 from harness.tasks.lost_updates.laws import share_lost
+from harness.tasks.multitask_digits.settings import TASKS
 from harness.tasks.policy_digits import laws as policy_laws
 from harness.tasks.scaler_limits.settings import PEER, RAISES
 from harness.tests.synthetic import multitask_outcome, record_of
 
-__all__ = ["made_up", "scaler_as_promised"]
+__all__ = ["made_up", "scaler_as_promised", "with_metric"]
 
 Generator = np.random.Generator
 
@@ -121,6 +123,66 @@ def _scaler(of: Any, backend: str, rng: Generator) -> Outcome:
 
 def _throughput(of: Any, backend: str, rng: Generator) -> Outcome:
     return Outcome("ok", "", {}, {"rate": float(rng.uniform(10, 1000))})
+
+
+def with_metric(record: Record, name: str, value: float) -> Record:
+    """Return the record changed so that a metric of its task reads ``value``."""
+    changed = dataclasses.replace(
+        record,
+        series={k: list(column) for k, column in record.series.items()},
+        summary=dict(record.summary),
+        subject=dict(record.subject),
+    )
+    setter = SETTERS.get((record.task, name), _set_last)
+    setter(changed, name, value)
+    return changed
+
+
+def _set_last(record: Any, name: str, value: float) -> None:
+    record.series[name][-1] = value
+
+
+def _set_multitask_loss(record: Any, name: str, value: float) -> None:
+    for task in TASKS:
+        record.series[f"loss/{task}"][record.config["checkpoints"]] = value
+
+
+def _set_movement(record: Any, name: str, value: float) -> None:
+    last = record.config["checkpoints"]
+    for task in TASKS:
+        seen = record.series[f"informative/{task}"]
+        path = record.series[f"path/{task}"]
+        path[last] = path[last // 2] + value * (seen[last] - seen[last // 2])
+
+
+def _set_above(record: Any, name: str, value: float) -> None:
+    record.series["above"][-1] = value
+
+
+def _set_lookup(record: Any, name: str, value: float) -> None:
+    times = record.summary
+    times["seconds/lookup/lookup"] = value * times["seconds/lookup/clip"]
+
+
+def _set_step(record: Any, name: str, value: float) -> None:
+    times = record.summary
+    times["seconds/step/clip"] = value * times["seconds/step/lookup"]
+
+
+def _set_rate(record: Any, name: str, value: float) -> None:
+    record.subject.update(device="cuda", device_name="Toy 1")
+    record.summary["rate"] = value
+
+
+SETTERS: Mapping[tuple[str, str], Callable[[Any, str, float], None]] = {
+    ("multitask_digits", "loss"): _set_multitask_loss,
+    ("multitask_digits", "head movement"): _set_movement,
+    ("recommender", "rows above the limit"): _set_above,
+    ("recommender", "lookup time"): _set_lookup,
+    ("recommender", "step time"): _set_step,
+    ("throughput", "rate"): _set_rate,
+}
+"""How a metric is written into a record, where it is not the end of a series."""
 
 
 MAKERS: Mapping[str, Callable[[Any, str, Generator], Outcome]] = {

@@ -43,10 +43,10 @@ def test_the_list_as_json_names_everything() -> None:
 
 
 def test_a_comparison_as_json_holds_answer_verdict_and_tables() -> None:
-    found = json.loads(said("compare", "lost_updates", "--json"))
+    found = json.loads(said("compare", "link_prediction", "--json"))
     assert found["verdict"] and found["answer"].endswith(".")
-    assert len(found["tables"]["updates"]) > 1
-    assert {"method", "ratio", "first"} <= found["tables"]["updates"][0].keys()
+    assert found["notices"] and len(found["tables"]["ends"]) > 1
+    assert {"claim", "outcome", "p"} <= found["tables"]["predictions"][0].keys()
     assert found["provenance"]["backends"]
 
 

@@ -31,6 +31,17 @@ steps = 1
 [vary]
 arm = ["plain", "wrapped"]
 """
+PREDICTION = """
+[[primary]]
+name = "worse"
+claim = "The wrapped arm is worse"
+metric = "loss"
+arm = { arm = "wrapped" }
+against = { arm = "plain" }
+effect = "difference"
+low = 0.0
+because = "it is made up so"
+"""
 SWEEP = """
 [tune]
 seeds = 3
@@ -56,7 +67,7 @@ def toy(folder: Path, tuned: bool = False, seeds: int = 4) -> Experiment:
     for name in SCALES:
         text += f'[scale.{name}]\nseeds = {seeds}\nbecause = "toy"\n'
     path = folder / "toy.toml"
-    path.write_text(text + (SWEEP if tuned else ""), "utf-8")
+    path.write_text(text + PREDICTION + (SWEEP if tuned else ""), "utf-8")
     return declare.read(path)
 
 
@@ -109,6 +120,15 @@ def test_experiments_of_one_command_share_its_workers(
     reports = run.sweep(experiments, Request("quick", root=tmp_path, jobs=2))
     assert [report.counts["ok"] for report in reports] == [8] * 4
     assert "of 32 in all" in capsys.readouterr().out
+
+
+def test_every_record_names_the_prediction_of_its_experiment(tmp_path: Path) -> None:
+    experiment = toy(tmp_path, seeds=1)
+    sweep(experiment, tmp_path)
+    assert experiment.prediction
+    assert {record.prediction for record in records(tmp_path)} == {
+        experiment.prediction
+    }
 
 
 # -- crashes ---------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The lost updates' task: float16's law, hosts to the bit, claims that can fail."""
+"""The lost updates' task: float16's law, hosts to the bit, checks that can fail."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_settings_that_cannot_be_used_are_one_sentence(
         settings(**changes)
 
 
-# -- claims ----------------------------------------------------------------------------
+# -- checks ----------------------------------------------------------------------------
 
 
 def record(run: declare.Run, backend: str, **changes: float) -> Record:
@@ -93,32 +93,31 @@ def judged(method: str = "", ratio: float = 0.0, **changes: float) -> Any:
     return findings.judge(records)
 
 
-def test_records_that_follow_the_law_reproduce_every_claim() -> None:
+def test_records_that_follow_the_law_pass_every_check() -> None:
     judgement = judged()
-    assert judgement.verdict == "reproduced"
     assert "58% at 3072 and 100% at 16384" in judgement.answer
     assert not any(line.startswith("Does not") for line in judgement.small_print)
     assert findings.match(judgement.tables, judgement.tables)["matches"].all()
 
 
 @pytest.mark.parametrize(
-    ("method", "ratio", "changes", "verdict"),
+    ("method", "ratio", "changes", "check"),
     [
-        ("fp16", 1024.0, {"first": 0.1}, "not supported"),
-        ("fp16", 2560.0, {"first": 0.0}, "not supported"),
-        ("fp16", 3072.0, {"first": 0.5}, "partly"),
-        ("fp16", 16384.0, {"first": 0.99}, "partly"),
-        ("masters", 16384.0, {"lost": 0.1}, "partly"),
-        ("masters", 256.0, {"moved": 1.1}, "partly"),
-        ("fp16", 512.0, {"numpy": 0.001}, "partly"),
+        ("fp16", 1024.0, {"first": 0.1}, "only there"),
+        ("fp16", 2560.0, {"first": 0.0}, "only there"),
+        ("fp16", 3072.0, {"first": 0.5}, "the share lost"),
+        ("fp16", 16384.0, {"first": 0.99}, "all from 4096"),
+        ("masters", 16384.0, {"lost": 0.1}, "masters lose none"),
+        ("masters", 256.0, {"moved": 1.1}, "all the way"),
+        ("fp16", 512.0, {"numpy": 0.001}, "the same updates"),
     ],
 )
-def test_a_host_that_behaves_otherwise_fails_a_claim(
-    method: str, ratio: float, changes: dict[str, float], verdict: str
+def test_a_host_that_behaves_otherwise_fails_a_check(
+    method: str, ratio: float, changes: dict[str, float], check: str
 ) -> None:
     judgement = judged(method, ratio, **changes)
-    assert judgement.verdict == verdict
-    assert any(line.startswith("Does not hold") for line in judgement.small_print)
+    failed = [s for s in judgement.small_print if s.startswith("Does not hold")]
+    assert any(check in sentence for sentence in failed), failed
 
 
 # -- hosts -----------------------------------------------------------------------------

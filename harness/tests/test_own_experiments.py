@@ -26,6 +26,7 @@ from harness import declare
 from harness.compare import compare
 from harness.errors import HarnessError
 from harness.finding import Finding
+from harness.metrics import Metric
 from harness.pages.findings import Answered, finding_page
 from harness.pages.sources import EXPERIMENTS
 from harness.pages.write import write_findings
@@ -65,6 +66,8 @@ def drawn(name: str, rng: np.random.Generator) -> Content:
     """Return a shipped declaration with values left out, changed and added."""
     path = declare.EXPERIMENTS / f"{name}.toml"
     content: Content = copy.deepcopy(tomllib.loads(path.read_text("utf-8")))
+    content.pop("primary", None)  # It names values that may be left out.
+    content |= {"kind": "illustration", "reason": "Nothing is predicted."}
     content["backends"] = some(content["backends"], rng)
     for key, values in content["vary"].items():
         content["vary"][key] = some(values, rng)
@@ -226,10 +229,22 @@ def test_records_that_a_task_cannot_judge_are_said_and_stop_no_page(
     experiment = publish_own(tmp_path, monkeypatch)
     monkeypatch.setattr(part("lost_updates", "findings"), "judge", broken)
     finding = compare(experiment, tmp_path)
-    assert finding is not None and finding.verdict == "not judged"
+    assert finding is not None and finding.verdict == ""
     assert "cannot be judged: harness.tasks.lost_updates got KeyError" in finding.answer
     assert draw(finding, tmp_path / "plots") == []
     assert "cannot be judged" in pages_of(experiment, tmp_path)
+
+
+def test_metrics_that_records_do_not_have_are_said_and_stop_no_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = publish_own(tmp_path, monkeypatch, "link_prediction")
+    metric = Metric(broken, "rank", "larger")
+    monkeypatch.setitem(part("link_prediction", "findings").METRICS, "mrr", metric)
+    finding = compare(experiment, tmp_path)
+    assert finding is not None and finding.verdict == ""
+    assert "cannot be judged" not in finding.answer
+    assert "KeyError" in pages_of(experiment, tmp_path)
 
 
 def test_a_figure_that_cannot_be_drawn_is_said_and_stops_no_page(

@@ -153,19 +153,19 @@ def made_up(step: float, lookup: float, served: float) -> list[Record]:
     return records
 
 
-@pytest.mark.parametrize(
-    ("step", "lookup", "served", "verdict"),
-    [
-        (1.5, 2.0, 1.3, "reproduced"),
-        (0.9, 2.0, 1.3, "partly"),
-        (0.9, 0.9, 1.0, "not supported"),
-    ],
-)
-def test_the_verdict_follows_from_the_three_claims(
-    step: float, lookup: float, served: float, verdict: str
-) -> None:
-    judged = findings.judge(made_up(step, lookup, served))
-    assert judged.verdict == verdict, judged.tables["claims"]
+def test_the_answer_quotes_times_beside_those_of_the_same_work() -> None:
+    answer = findings.judge(made_up(1.5, 2.0, 1.3)).answer
+    assert "takes 2.0 times as long at serving" in answer
+    assert "takes 1.50 times as long as one that normalises, where two id" in answer
+    assert "differ by factors of 1.00" in answer
+
+
+def test_metrics_of_time_compare_two_times_of_one_run() -> None:
+    records = made_up(1.5, 2.0, 1.3)
+    (clipped,) = [r for r in records if r.config["limit"] == "clip" and r.seed == 0]
+    assert findings.METRICS["step time"].read(clipped) == pytest.approx(1.5)
+    assert findings.METRICS["lookup time"].read(clipped) == pytest.approx(2.0)
+    assert np.isnan(findings.METRICS["lookup time"].read(records[0]))
 
 
 def test_every_id_of_a_batch_is_looked_up_in_the_table_that_it_belongs_to() -> None:

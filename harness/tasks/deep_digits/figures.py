@@ -23,7 +23,7 @@ __all__ = ["drawings"]
 
 DASHES: Sequence[Any] = ("-", "-", (0, (1, 1)), "--", "-.", (0, (5, 1)), ":")
 
-MANY = 1e5
+MANY = 1e3
 """Steps at the end of the axis of recoveries."""
 
 KINDS = {"weights": "default", "activations": "none"}
@@ -35,7 +35,7 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
     yield losses(finding)
     if len(finding.tables["underflow"]):
         yield underflow(finding)
-    if len(finding.tables["overflows"]):
+    if len(_moving(finding)):
         yield trajectories(finding)
     yield ends(finding)
 
@@ -131,16 +131,10 @@ def _paint_flushed(axes: Axes, table: pd.DataFrame, theme: Theme) -> None:
 
 
 def trajectories(finding: Finding) -> Drawing:
-    """Left: scales over a run; right: recovery of each scaler by itself."""
-    table, overflows = finding.tables["curves"], finding.tables["overflows"]
+    """Left: scales over a run; right: the steps in which each scale recovered."""
+    table, recovered = finding.tables["curves"], _moving(finding)
     host = table["host"].iloc[0]
-    moving = set(overflows["method"])
-    pinned = overflows["pinned"].max()
-    title = "How long each loss scale takes to recover from one infinity"
-    if pinned:
-        title = (
-            f"One infinity pins a loss scale at its minimum for {pinned:.0f} updates"
-        )
+    moving = set(recovered["method"])
 
     def paint(canvas: Canvas, theme: Theme) -> None:
         left, right = canvas.subplots(1, 2, width_ratios=(3, 2))
@@ -153,30 +147,41 @@ def trajectories(finding: Finding) -> Drawing:
         left.set_xlabel("step")
         left.set_ylabel("log2 of the loss scale")
         colours = _colours(list(dict.fromkeys(table["method"])), theme)
-        _paint_recovery(right, overflows, colours)
+        _paint_recovery(right, recovered, colours)
         _legend(canvas, left)
 
     return Drawing(
         "scales",
-        title,
+        "How long each loss scale takes to recover from one overflow",
         alt="The loss scale over the steps of a run with one overflow, and how many "
         f"steps each scaler takes to recover. {finding.answer}",
         caption=f"Left: log2 of the scale, median over seeds on {host}, the 95 % "
-        "interval as a band; the overflow is in the middle. Right: each scaler by "
-        "itself, until the scale is above half of what it was.",
-        data=overflows,
+        "interval as a band; the overflow is in the middle. Right: steps in these runs "
+        "until the scale was above half of what it had been, median over seeds.",
+        data=recovered,
         size=(WIDTH, 3.8),
         paint=paint,
     )
 
 
+def _moving(finding: Finding) -> pd.DataFrame:
+    """Return the rows of the scales that move, on the first host."""
+    table = finding.tables["scales"]
+    rows: pd.DataFrame = table[
+        table["moves"] & (table["host"] == table["host"].iloc[0])
+    ]
+    return rows
+
+
 def _paint_recovery(
-    axes: Axes, overflows: pd.DataFrame, colours: Mapping[str, str]
+    axes: Axes, recovered: pd.DataFrame, colours: Mapping[str, str]
 ) -> None:
-    names = [name.removeprefix("fp16, ") for name in overflows["method"]]
-    for place, (_, row) in enumerate(overflows.iterrows()):
+    names = [name.removeprefix("fp16, ") for name in recovered["method"]]
+    for place, (_, row) in enumerate(recovered.iterrows()):
         steps, colour = float(row["recovery"]), colours[str(row["method"])]
-        text = f"{steps:.0f}" if np.isfinite(steps) else "never"
+        text = f"{steps:.0f}" if np.isfinite(steps) else "not in the run"
+        if row["pinned"] > row["runs"] / 2:
+            text = "at its minimum before"
         end = max(steps, 1.0) if np.isfinite(steps) else MANY
         axes.plot([1, end], [place] * 2, color=colour, lw=2.4)
         axes.plot(end, place, "o", color=colour, ms=5)

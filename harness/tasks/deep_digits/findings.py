@@ -1,4 +1,4 @@
-"""The answer, computed: which scales match float32, and how each takes an overflow."""
+"""The answer, computed: how float16 ends beside float32, and how scales recover."""
 
 from __future__ import annotations
 
@@ -7,52 +7,55 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from harness.claims import (
-    NO_ANSWER,
-    Claim,
-    Holds,
-    all_hold,
-    both,
-    joined,
-    listed,
-    verdict_of,
-)
-from harness.finding import Judgement
+from harness.finding import NO_ANSWER, Judgement, joined
+from harness.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import Interval, overlap
+from harness.tables import first_host
+from harness.tasks.checks import Check, Holds, all_hold, both, listed
 from harness.tasks.deep_digits import tables
 from harness.tasks.deep_digits.settings import Settings
 
-__all__ = ["APART", "base_of", "claimed", "floor_of", "judge", "match", "scaled_of"]
+__all__ = ["APART", "METRICS", "checks", "floor_of", "judge", "match", "scaled_of"]
 
 APART = ("method.label",)
 """The settings by which the tables tell runs apart."""
 
+METRICS = {
+    "loss": Metric(
+        lambda r: r.series["loss"][-1] if r.status == "ok" else np.inf,
+        "nats",
+        "smaller",
+    ),
+}
+"""The numbers by which runs are compared: the held-out loss at the end."""
+
 SLACK = 0.05
 """How far intervals of a loss may miss each other: those of few seeds are narrow."""
+
+USUAL_WINDOW = 2000
+"""Steps between two growths of a scale, in the default of dynamic and Backoff."""
 
 PINNED = (9_000, 13_000)
 """Updates that one infinity pins the original's LogMax: 'about 11,000'."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records, judge the claims by them and say the answer."""
+    """Make tables of the records, check them and say the answer."""
     cells = tables.cells(records)
     made = {
         "losses": tables.losses(cells),
         "scales": tables.scales(cells),
-        "overflows": tables.overflows(cells),
+        "simulation": tables.simulation(cells),
         "underflow": tables.underflow(cells),
         "histogram": tables.histograms(cells),
         "curves": tables.curves(cells),
     }
     settings = {cell.settings.label: cell.settings for cell in cells}
-    claims = claimed(made, settings)
     return Judgement(
         answer=_answer(made, settings),
-        verdict=verdict_of(claims),
         tables=made,
-        small_print=_small_print(made, claims, settings),
+        small_print=_small_print(made, checks(made, settings), settings),
     )
 
 
@@ -79,86 +82,40 @@ def _loss(row: pd.Series, suffix: str = "") -> Interval:
     return Interval(*(np.asarray(row[f"loss{part}{suffix}"]) for part in ENDS))
 
 
-# -- claims ----------------------------------------------------------------------------
+# -- checks ----------------------------------------------------------------------------
 
 
-def claimed(
+def checks(
     made: Mapping[str, pd.DataFrame], settings: Mapping[str, Settings]
-) -> list[Claim]:
-    """Return each claim with whether it holds on every host; the first is the main."""
-    scaled, windows = scaled_of(settings), _windows(settings)
-    recovery = _column(made["overflows"], "recovery")
-    logmax = [m for m in scaled if settings[m].scale == "LogMax" and m in recovery]
-    backing = {m: steps for m, steps in windows.items() if m in recovery}
-    longest = max((recovery[label] for label in backing), default=np.nan)
+) -> list[Check]:
+    """Return each check with whether it holds on every backend."""
+    windows, scales = _windows(settings), made["scales"]
     return [
         (
-            "float16 with a scaled loss ends at float32's loss, whichever scale it is",
-            _ends_with_base(made["losses"], settings, scaled),
-        ),
-        (
-            "float16 without a scale does not",
-            _ends_above_base(made["losses"], settings),
-        ),
-        (
             "without a scale most gradients are 0 in float16, with one hardly any",
-            _flushes(made, settings, scaled),
+            _flushes(made, settings, scaled_of(settings)),
         ),
         (
             "after one overflow dynamic and Backoff are back in a window of steps",
-            all_hold([recovery[label] <= steps for label, steps in backing.items()]),
+            all_hold(
+                [
+                    row["recovery"] <= windows[row["method"]]
+                    for _, row in scales[scales["method"].isin(windows)].iterrows()
+                ]
+            ),
         ),
         (
-            "LogMax needs longer than they do",
-            all_hold([recovery[label] > longest for label in logmax if backing]),
-        ),
-        (
-            "under strict one infinity pins LogMax at its minimum for about 11000 "
-            "updates",
+            "in a simulation of the scaler alone, one infinity pins the original's "
+            "LogMax at its minimum for about 11000 updates",
             all_hold([PINNED[0] < n < PINNED[1] for n in _pinned(made, settings)]),
         ),
     ]
 
 
-def _ends_with_base(
-    losses: pd.DataFrame, settings: Mapping[str, Settings], scaled: Sequence[str]
-) -> Holds:
-    base = base_of(settings)
-    return all_hold(
-        [
-            overlap(of[base], of[method], SLACK)
-            for of in _by_host(losses)
-            for method in scaled
-            if base in of and method in of
-        ]
-    )
-
-
-def _ends_above_base(losses: pd.DataFrame, settings: Mapping[str, Settings]) -> Holds:
-    base, floor = base_of(settings), floor_of(settings)
-    return all_hold(
-        [
-            of[floor].low > of[base].high * (1 + SLACK)
-            for of in _by_host(losses)
-            if base in of and floor in of
-        ]
-    )
-
-
-def base_of(settings: Mapping[str, Settings]) -> str:
-    """Return the first float32 method without a scale; an empty text if none is."""
-    plain = (m for m, each in settings.items() if _is_plain(each, "float32"))
-    return next(plain, "")
-
-
 def floor_of(settings: Mapping[str, Settings]) -> str:
     """Return the first float16 method without a scale; an empty text if none is."""
-    plain = (m for m, each in settings.items() if _is_plain(each, "float16"))
-    return next(plain, "")
-
-
-def _is_plain(settings: Settings, dtype: str) -> bool:
-    return settings.dtype == dtype and settings.scale == "none"
+    half = (m for m, each in settings.items() if each.dtype == "float16")
+    return next((m for m in half if settings[m].scale == "none"), "")
 
 
 def scaled_of(settings: Mapping[str, Settings]) -> list[str]:
@@ -174,7 +131,7 @@ def _windows(settings: Mapping[str, Settings]) -> dict[str, int]:
     """Return the steps between two growths of the scales that grow in that way."""
     names = {"dynamic": "increment_period", "Backoff": "step_window"}
     return {
-        label: int(each.arguments.get(names[each.scale], 2000))
+        label: int(each.arguments.get(names[each.scale], USUAL_WINDOW))
         for label, each in settings.items()
         if each.scale in names and not each.strict
     }
@@ -200,21 +157,12 @@ def _pinned(
     made: Mapping[str, pd.DataFrame], settings: Mapping[str, Settings]
 ) -> list[float]:
     """Return the updates that one infinity costs each LogMax with the quirk."""
-    pinned = _column(made["overflows"], "pinned")
+    pinned = _column(made["simulation"], "pinned")
     return [
         pinned[label]
         for label, each in settings.items()
         if each.strict and each.scale == "LogMax" and label in pinned
     ]
-
-
-def _by_host(losses: pd.DataFrame) -> list[dict[str, Interval]]:
-    hosts = dict.fromkeys(losses["host"])
-    return [_intervals(losses[losses["host"] == host]) for host in hosts]
-
-
-def _intervals(losses: pd.DataFrame) -> dict[str, Interval]:
-    return {str(row["method"]): _loss(row) for _, row in losses.iterrows()}
 
 
 def _column(table: pd.DataFrame, name: str) -> dict[str, float]:
@@ -228,74 +176,118 @@ def _column(table: pd.DataFrame, name: str) -> dict[str, float]:
 
 
 def _answer(made: Mapping[str, pd.DataFrame], settings: Mapping[str, Settings]) -> str:
-    clauses = []
-    ends = ", ".join(_ends(made["losses"], settings))
-    if ends:
-        clauses.append(f"held-out losses end at {ends}")
-    recovery = _column(made["overflows"], "recovery")
-    costs = [
-        f"{settings[label].scale} {_steps(steps)}"
-        for label, steps in recovery.items()
-        if not settings[label].strict
+    losses, scales = first_host(made["losses"]), first_host(made["scales"])
+    sentences = [
+        *_of_the_original(losses, settings),
+        *_of_others(losses, settings),
+        *_of_recovery(scales, settings),
     ]
-    if costs:
-        clauses.append(f"one overflow costs {', '.join(costs)}")
-    for updates in _pinned(made, settings)[:1]:
-        where = f"at its minimum for {updates:.0f} updates"
-        clauses.append(f"an overflow pins the original's LogMax {where}")
-    text = "; ".join(clauses) or NO_ANSWER
-    return f"{text[:1].upper()}{text[1:]}."
+    return " ".join(sentences) or f"{NO_ANSWER}."
 
 
-def _ends(losses: pd.DataFrame, settings: Mapping[str, Settings]) -> Iterator[str]:
-    """Quote where float32, scaled and unscaled float16 end, on the first host."""
-    ends = _column(losses, "loss")
-    base, floor = base_of(settings), floor_of(settings)
-    scaled = [ends[label] for label in scaled_of(settings)]
-    if base:
-        yield f"{ends[base]:.3f} in float32"
-    if scaled:
+def _of_the_original(
+    losses: pd.DataFrame, settings: Mapping[str, Settings]
+) -> Iterator[str]:
+    """Quote where each scaler with the original's quirks ends beside float32."""
+    base = losses[(losses["dtype"] == "float32") & (losses["scale"] == "none")]
+    strict = losses[losses["method"].isin(_strict(settings))]
+    for _, row in strict[strict["ratio"].notna()].iterrows():
+        ends = f"{row['loss']:.3f} against {base['loss'].iloc[0]:.3f} nats"
         yield (
-            f"between {min(scaled):.3f} and {max(scaled):.3f} in float16 with a scaled "
-            "loss"
+            f"With the original's {settings[row['method']].scale} the held-out loss "
+            f"ends at {_ratio(row)} times float32's ({ends})."
         )
-    if floor:
-        yield f"{ends[floor]:.3f} in float16 without a scale"
+
+
+def _of_others(losses: pd.DataFrame, settings: Mapping[str, Settings]) -> Iterator[str]:
+    """Quote the ratio to float32 of each other scale, and of none."""
+    known = losses[losses["ratio"].notna()]
+    scaled = known[known["method"].isin(scaled_of(settings))]
+    parts = [
+        f"{_ratio(row)} with {_short(row['method'])}" for _, row in scaled.iterrows()
+    ]
+    plain = known[known["method"] == floor_of(settings)]
+    parts += [f"{_ratio(row)} without a scale" for _, row in plain.iterrows()]
+    if parts:
+        yield f"The same ratio is {joined(parts)}."
+
+
+def _of_recovery(
+    scales: pd.DataFrame, settings: Mapping[str, Settings]
+) -> Iterator[str]:
+    """Quote in how many steps each scale recovered in the runs."""
+    moving = scales[scales["moves"] & ~scales["method"].isin(_strict(settings))]
+    parts = []
+    for _, row in moving.iterrows():
+        part = f"{_short(row['method'])} {_steps(row['recovery'])}"
+        if row["unrecovered"] and np.isfinite(row["recovery"]):
+            part += f" (in {row['unrecovered']} of {row['runs']} runs not at all)"
+        parts.append(part)
+    if not parts:
+        return
+    yield f"To recover from one overflow the scale takes: {', '.join(parts)}."
+    yield from _of_windows(moving, settings)
+
+
+def _of_windows(
+    moving: pd.DataFrame, settings: Mapping[str, Settings]
+) -> Iterator[str]:
+    """Say that a growth window is a setting, and what follows from this one."""
+    here = set(moving["method"])
+    windows = {m: n for m, n in _windows(settings).items() if m in here}
+    if not windows or max(windows.values()) >= USUAL_WINDOW:
+        return
+    counts = joined([str(n) for n in dict.fromkeys(windows.values())])
+    names = joined([_short(label) for label in windows])
+    yield (
+        f"For {names} this is one growth window, which is {counts} steps here and "
+        f"{USUAL_WINDOW} by default."
+    )
+    others = moving[~moving["method"].isin(windows)]
+    slower = others[others["recovery"] > max(windows.values())]
+    if len(slower):
+        names = joined([_short(label) for label in slower["method"]])
+        yield f"Their advantage over {names} comes from this setting."
+
+
+def _strict(settings: Mapping[str, Settings]) -> list[str]:
+    return [label for label, each in settings.items() if each.strict]
+
+
+def _short(label: str) -> str:
+    return label.removeprefix("fp16, ")
+
+
+def _ratio(row: pd.Series) -> str:
+    return f"{row['ratio']:.2f} [{row['ratio_low']:.2f}, {row['ratio_high']:.2f}]"
 
 
 def _steps(steps: float) -> str:
-    return f"{steps:.0f} steps" if np.isfinite(steps) else "more than all that followed"
+    return f"{steps:.0f} steps" if np.isfinite(steps) else "more steps than followed"
 
 
 def _small_print(
     made: Mapping[str, pd.DataFrame],
-    claims: Sequence[Claim],
+    checked: Sequence[Check],
     settings: Mapping[str, Settings],
 ) -> list[str]:
     first = next(iter(settings.values()))
-    windows = joined([str(n) for n in dict.fromkeys(_windows(settings).values())])
-    sentences = [*listed(claims), *_of_zeros(made, settings)]
-    sentences += _of_the_quirk(made["scales"], settings)
-    sentences += [
+    return [
+        *listed(checked),
+        *_of_zeros(made, settings),
+        *_of_the_quirk(made["scales"], settings),
         f"The loss is multiplied by 2^{first.loss_log2} and the rate divided by it: "
         "nothing changes in float32. A scale here is as good as one smaller by that "
         "factor for a loss that is left alone.",
         f"Every run has one infinite loss, at step {first.overflow}; all skip it.",
-        *(
-            [
-                f"Dynamic and Backoff grow every {windows} steps; recovery takes them "
-                "one such window, by custom 2000 steps."
-            ]
-            if windows
-            else []
-        ),
-        "Recovery: until the scale is above half of what it was, each scaler by "
-        "itself, with gradients of one size that do not overflow but once.",
+        "A scale has recovered when it is above half of what it was before the "
+        "overflow. The numbers are those of the runs. The table of the simulation is "
+        "something else: there each scaler of the NumPy reference is shown gradients "
+        "of one size, and nothing is trained.",
         "All weights have float32 masters. Median over seeds, intervals bootstrapped "
         "over them (95 %); splits, batches and first weights of a seed are the same "
-        "in every run.",
+        "in every run. All methods have the same learning rate, which was not tuned.",
     ]
-    return sentences
 
 
 def _of_zeros(

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from harness.records.record import Record
-from harness.statistics import Floats, bootstrap, median
-from harness.tasks.cells import SeedCell, grouped, host_of
+from harness.statistics import Floats, bootstrap, median, paired_effects
+from harness.tasks.cells import SeedCell, grouped, host_of, same_seeds
 from harness.tasks.deep_digits import laws
 from harness.tasks.deep_digits.settings import Settings
 
@@ -22,8 +22,8 @@ __all__ = [
     "curves",
     "histograms",
     "losses",
-    "overflows",
     "scales",
+    "simulation",
     "underflow",
 ]
 
@@ -53,7 +53,11 @@ def cells(records: Sequence[Record]) -> list[Cell]:
 
 
 def losses(of: Sequence[Cell]) -> pd.DataFrame:
-    """Held-out loss and accuracy at the end, medians over the seeds with intervals."""
+    """Held-out loss and accuracy at the end, medians over the seeds with intervals.
+
+    ``ratio`` = loss / that of float32 without a scale on the same backend, paired by
+    seed, median with its interval; NaN if there is no such run.
+    """
     rows = []
     for cell in of:
         loss = cell.column("loss")[:, -1]
@@ -65,20 +69,32 @@ def losses(of: Sequence[Cell]) -> pd.DataFrame:
                 "scale": cell.settings.scale,
                 **_interval("loss", loss),
                 **_interval("accuracy", accuracy),
+                **_over_float32(cell, of),
                 "seeds": len(cell.records),
             }
         )
     return pd.DataFrame(rows)
 
 
+def _over_float32(cell: Cell, of: Sequence[Cell]) -> dict[str, Any]:
+    for base in of:
+        plain = base.settings.dtype == "float32" and base.settings.scale == "none"
+        if plain and base.host == cell.host:
+            for mine, other in same_seeds(cell, base):
+                ends, others = (each.column("loss")[:, -1] for each in (mine, other))
+                ratios = np.exp(paired_effects(ends, others, "log ratio"))
+                return _interval("ratio", ratios)
+    return dict.fromkeys(("ratio", "ratio_low", "ratio_high"), np.nan)
+
+
 def scales(of: Sequence[Cell]) -> pd.DataFrame:
     """What each scale did, medians over the seeds.
 
     ``mean_log2`` over all steps, ``before`` and ``lowest`` (log2) around the injected
-    overflow, ``recovery`` in steps (infinite: not within the run), ``skipped`` steps,
-    the share of gradients that were 0 over all checkpoints; and of the runs, how many
-    had a moving scale that was ``pinned`` at 1 before that overflow already, and in how
-    many it ended as ``nan``.
+    overflow, ``recovery`` in steps (infinite: not within the run) and in how many runs
+    it was ``unrecovered``, ``skipped`` steps, the share of gradients that were 0 over
+    all checkpoints; and of the runs, how many had a scale that ``moves`` and was
+    ``pinned`` at 1 before that overflow already, and in how many it ended as ``nan``.
     """
     rows = []
     for cell in of:
@@ -91,7 +107,9 @@ def scales(of: Sequence[Cell]) -> pd.DataFrame:
                 **_interval("mean_log2", cell.last("mean_log2")),
                 "before": np.median(_log2(cell.last("before"))),
                 "lowest": np.median(_log2(cell.last("lowest"))),
+                "moves": moves,
                 "recovery": np.median(recovery),
+                "unrecovered": int(np.isinf(recovery).sum()),
                 "skipped": np.median(cell.last("skipped")),
                 **{f"zero_{k}": _share(cell.series(f"zero/{k}")) for k in KINDS},
                 "runs": len(cell.records),
@@ -143,9 +161,10 @@ def underflow(of: Sequence[Cell]) -> pd.DataFrame:
     return _stacked(frames, ["gradients", "scale_log2", *names])
 
 
-def overflows(of: Sequence[Cell]) -> pd.DataFrame:
-    """What one infinity does to each scaler by itself, with gradients of one size.
+def simulation(of: Sequence[Cell]) -> pd.DataFrame:
+    """What one infinity does to each scaler alone: simulated, nothing is trained.
 
+    Each scaler of the NumPy reference is shown 22,000 gradients of one size.
     The size is that of this net: the largest power of two that its gradients reach.
     Empty if no float32 run has counted them.
     """

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from harness.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import Floats, bootstrap, median, relative_gap
 from harness.tasks.cells import SeedCell, grouped, host_of, same_seeds, twins
@@ -23,6 +24,7 @@ __all__ = [
     "curves",
     "differences",
     "hosts",
+    "last",
     "mean",
     "paired",
     "quoted",
@@ -30,6 +32,21 @@ __all__ = [
 
 RANKS = ("mrr", "hits")
 """Series of which more is better."""
+
+
+def last(name: str, unit: str) -> Metric:
+    """Return the metric that a series has at the end of training.
+
+    Of a run that diverged, ranks count as 0 and all else as infinite.
+    """
+    ranked = name in RANKS
+
+    def read(record: Record) -> float:
+        if record.status != "ok":
+            return 0.0 if ranked else np.inf
+        return record.series[name][-1]
+
+    return Metric(read, unit, "larger" if ranked else "smaller")
 
 
 @dataclass(frozen=True)

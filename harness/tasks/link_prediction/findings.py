@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from harness.claims import NO_ANSWER
-from harness.finding import Judgement
+from harness.finding import NO_ANSWER, Judgement
 from harness.records.record import Record
 from harness.statistics import bootstrap
+from harness.tables import first_host
 from harness.tasks.embeddings.cells import (
     Cell,
     agreeing,
@@ -18,16 +18,24 @@ from harness.tasks.embeddings.cells import (
     curves,
     differences,
     hosts,
+    last,
     mean,
     quoted,
 )
 from harness.tasks.embeddings.rows import OVER
 from harness.tasks.link_prediction.settings import RELATIONS, Settings
 
-__all__ = ["APART", "NEGLIGIBLE", "judge", "match"]
+__all__ = ["APART", "METRICS", "NEGLIGIBLE", "judge", "match"]
 
 APART = ("optimizer.name", "start", "limit")
 """The settings by which the tables tell runs apart."""
+
+METRICS = {
+    "mrr": last("mrr", "mean reciprocal rank"),
+    "hits": last("hits", "share of ranks up to 10"),
+    "loss": last("loss", "margin loss"),
+}
+"""The numbers by which runs are compared, at the end of training."""
 
 NEGLIGIBLE = 0.01
 """A difference in MRR, or in hits, that nobody would mind."""
@@ -36,7 +44,7 @@ MEASURES = ("loss", "mrr", "hits", "norm/median", "norm/highest", "stored/highes
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records, judge the claim by them and say the answer."""
+    """Make tables of the records and say the answer."""
     of = cells(records, Settings, varied=["start"])
     made = {
         "effect": differences(of, ["mrr", "hits", "loss"]),
@@ -44,13 +52,7 @@ def judge(records: Sequence[Record]) -> Judgement:
         "curves": curves(of, MEASURES).assign(max_norm=of[0].settings.max_norm),
         "hosts": hosts(of, "loss"),
     }
-    without = _of(made["effect"], "none", "mrr")
-    needed = int((without["high"] < -NEGLIGIBLE).sum())
-    verdict = "not supported" if len(without) else "not judged"
-    if needed:
-        verdict = "reproduced" if needed == len(without) else "partly"
-    answer = _answer(made, needed, len(without))
-    return Judgement(answer, verdict, made, list(_small_print(made, of)))
+    return Judgement(_answer(made), made, list(_small_print(made, of)))
 
 
 def match(
@@ -75,20 +77,24 @@ def ends(of: Sequence[Cell]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _answer(made: Mapping[str, pd.DataFrame], needed: int, cases: int) -> str:
+def _answer(made: Mapping[str, pd.DataFrame]) -> str:
     clauses = list(_reached(made["ends"]))
-    mrr, hits = (_of(made["effect"], "none", what) for what in ("mrr", "hits"))
+    effect = first_host(made["effect"])
+    mrr, hits = (_of(effect, "none", what) for what in ("mrr", "hits"))
+    cases = len(mrr)
+    needed = int((mrr["high"] < -NEGLIGIBLE).sum())
     same = int(((mrr["low"] > -NEGLIGIBLE) & (mrr["high"] < NEGLIGIBLE)).sum())
     if cases and not needed and same == cases:
         clauses.append("the limit makes no difference that matters in any case")
     elif cases:
         lower = int((hits["high"] < -NEGLIGIBLE).sum())
         clauses.append(
-            f"judged by that rank, the limit is needed in {needed} of {cases} cases; "
-            f"judged by hits@10, in {lower} of {cases}"
+            f"without the limit this rank is lower in {needed} of {cases} cases, and "
+            f"hits@10 in {lower} of {cases}"
         )
     text = "; ".join(clauses) or NO_ANSWER
-    return f"{text[:1].upper()}{text[1:]}."
+    tuned = " No learning rate was tuned." if clauses else ""
+    return f"{text[:1].upper()}{text[1:]}.{tuned}"
 
 
 def _reached(ends: pd.DataFrame) -> Iterator[str]:
@@ -107,16 +113,18 @@ def _reached(ends: pd.DataFrame) -> Iterator[str]:
 
 
 def _small_print(made: Mapping[str, pd.DataFrame], of: Sequence[Cell]) -> Iterator[str]:
-    ends, effect = made["ends"], made["effect"]
+    ends, effect = first_host(made["ends"]), first_host(made["effect"])
     yield (
-        "Needed means: without the limit the measure is lower than with rows clipped, "
+        "Lower means: lower than with rows clipped, "
         f"by more than {NEGLIGIBLE:g} in the whole of the interval (95 %, bootstrapped "
-        "over seeds, runs paired by seed). A case is an optimizer, a start and a host."
+        "over seeds, runs paired by seed). A case is an optimizer and a start, on the "
+        "first backend. All arms have the same learning rate of an optimizer, which "
+        "was not tuned."
     )
     if _of(effect, "none", "mrr").empty:
         yield (
-            "Not judged, for want of runs: whether the limit is needed, which takes "
-            "runs without a limit and runs with rows clipped."
+            "Whether the limit is needed cannot be said: this takes runs without a "
+            "limit and runs with rows clipped."
         )
     else:
         yield from _without(ends, effect)

@@ -7,16 +7,23 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from harness.claims import NO_ANSWER, Claim, all_hold, both, joined, listed, verdict_of
-from harness.finding import Judgement
+from harness.finding import NO_ANSWER, Judgement, joined
+from harness.metrics import Metric
 from harness.records.record import Record
 from harness.tables import first_host
+from harness.tasks.checks import Check, all_hold, both, listed
 from harness.tasks.lost_updates import tables
 
-__all__ = ["APART", "claimed", "judge", "match"]
+__all__ = ["APART", "METRICS", "checks", "judge", "match"]
 
 APART = ("method", "ratio")
 """The settings by which the tables tell runs apart."""
+
+METRICS = {
+    "updates lost": Metric(lambda r: r.summary["first"], "share", "smaller"),
+    "way gone": Metric(lambda r: r.summary["moved"], "share", "larger"),
+}
+"""The numbers by which runs are compared."""
 
 LIMIT = 2048
 """Micikevicius et al.: weight / update from which on updates may be lost."""
@@ -32,12 +39,10 @@ ROUNDING = 0.05
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records, judge the claims by them and say the answer."""
+    """Make tables of the records, check them and say the answer."""
     table = tables.updates(records)
     made = {"updates": table, "law": tables.curve(table)}
-    claims = claimed(table)
-    verdict = verdict_of(claims)
-    return Judgement(_answer(table), verdict, made, _small_print(table, claims))
+    return Judgement(_answer(table), made, _small_print(table, checks(table)))
 
 
 def match(
@@ -52,8 +57,8 @@ def match(
     return both.assign(matches=gap <= SAMPLING)
 
 
-def claimed(table: pd.DataFrame) -> list[Claim]:
-    """Return each claim with whether it holds on every host; the first is the main."""
+def checks(table: pd.DataFrame) -> list[Check]:
+    """Return each check with whether it holds on every backend."""
     plain, masters = _plain(table), table[table["method"] == "masters"]
     below, above = plain[plain["ratio"] <= LIMIT], plain[plain["ratio"] > LIMIT]
     whole = plain[plain["ratio"] > 2 * LIMIT]
@@ -128,7 +133,7 @@ def _by_ratio(rows: pd.DataFrame, name: str) -> dict[float, float]:
     return dict(zip(*values, strict=True))
 
 
-def _small_print(table: pd.DataFrame, claims: Sequence[Claim]) -> list[str]:
+def _small_print(table: pd.DataFrame, checked: Sequence[Check]) -> list[str]:
     plain = _plain(table)
     at_limit = plain[plain["ratio"] == LIMIT]["moved"]
     rounded = [
@@ -136,7 +141,7 @@ def _small_print(table: pd.DataFrame, claims: Sequence[Claim]) -> list[str]:
         f"weights go up to {at_limit.max():.2f} times as far as asked (median)."
     ]
     return [
-        *listed(claims),
+        *listed(checked),
         "The claim is that of Micikevicius et al. (2018): an update may become zero "
         "where the weight is at least 2048 times as large.",
         *(rounded if len(at_limit) else []),

@@ -7,26 +7,28 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from harness.claims import (
-    NO_ANSWER,
-    Claim,
-    Holds,
-    all_hold,
-    both,
-    listed,
-    verdict_of,
-)
-from harness.finding import Judgement
+from harness.finding import NO_ANSWER, Judgement
+from harness.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import Interval, overlap
 from harness.tables import first_host
+from harness.tasks.checks import Check, Holds, all_hold, both, listed
 from harness.tasks.policy_digits import tables
 from harness.tasks.policy_digits.settings import Settings
 
-__all__ = ["APART", "judge", "match"]
+__all__ = ["APART", "METRICS", "judge", "match"]
 
 APART = ("schedule.label", "mode")
 """The settings by which the tables tell runs apart."""
+
+METRICS = {
+    "loss": Metric(
+        lambda r: r.series["loss"][-1] if r.status == "ok" else np.inf,
+        "nats",
+        "smaller",
+    ),
+}
+"""The numbers by which runs are compared."""
 
 TOLERANCE = 0.01
 """How far a peak may miss its law: the law's step is not a whole one."""
@@ -42,7 +44,7 @@ DIFFER = ("cosine_decay", "inv_poly_decay")
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records, judge the claims by them and say the answer."""
+    """Make tables of the records, check them and say the answer."""
     cells = tables.cells(records)
     made = {
         "peaks": tables.peaks(cells),
@@ -52,12 +54,11 @@ def judge(records: Sequence[Record]) -> Judgement:
         "curves": tables.curves(cells),
     }
     settings = {cell.settings.label: cell.settings for cell in cells}
-    claims = claimed(made, settings)
+    checked = checks(made, settings)
     return Judgement(
         answer=_answer(made),
-        verdict=verdict_of(claims),
         tables=made,
-        small_print=_small_print(made, claims, settings),
+        small_print=_small_print(made, checked, settings),
     )
 
 
@@ -74,13 +75,13 @@ def match(
     return both.assign(matches=gap <= TOLERANCE)
 
 
-# -- claims ----------------------------------------------------------------------------
+# -- checks ----------------------------------------------------------------------------
 
 
-def claimed(
+def checks(
     made: Mapping[str, pd.DataFrame], settings: Mapping[str, Settings]
-) -> list[Claim]:
-    """Return each claim with whether it holds on every host; the first is the main."""
+) -> list[Check]:
+    """Return each check with whether it holds on every backend."""
     policies = {label: setting.policy for label, setting in settings.items()}
     peaks = made["peaks"].assign(policy=made["peaks"]["schedule"].map(policies))
     poly, inverse, cosine, piecewise, transformer = (
@@ -227,11 +228,11 @@ def _differing(peaks: pd.DataFrame) -> str:
 
 def _small_print(
     made: Mapping[str, pd.DataFrame],
-    claims: Sequence[Claim],
+    checked: Sequence[Check],
     settings: Mapping[str, Settings],
 ) -> list[str]:
     first = next(iter(settings.values()))
-    sentences = listed(claims)
+    sentences = listed(checked)
     sentences.append(
         f"Every schedule is given the rate {first.rate:g} for {first.steps} steps of "
         "SGD; none was tuned, so the losses rank these settings and not the policies."

@@ -8,17 +8,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.claims import NO_ANSWER, Claim, Holds, all_hold, both, listed, verdict_of
-from harness.finding import Judgement
+from harness.finding import NO_ANSWER, Judgement
+from harness.metrics import Metric
 from harness.records.record import Record
+from harness.tasks.checks import Check, Holds, all_hold, both, listed
 from harness.tasks.scaler_limits import tables
 from harness.tasks.scaler_limits.batches import NAMES
 from harness.tasks.scaler_limits.settings import Settings
 
-__all__ = ["APART", "claimed", "judge", "match"]
+__all__ = ["APART", "METRICS", "checks", "judge", "match"]
 
 APART = ("situation", "subject")
 """The settings by which the tables tell runs apart."""
+
+METRICS: Mapping[str, Metric] = {}
+"""None: what a scaler does in a situation is no matter of more or less."""
 
 KEYS = ["scaler", "host"]
 MUST_MATCH = {
@@ -30,7 +34,7 @@ MUST_MATCH = {
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    """Make tables of the records, judge the claims by them and say the answer."""
+    """Make tables of the records, check them and say the answer."""
     overflow, zeros, clipping = (
         tables.observed(records, name) for name in ("overflow", "zeros", "clipping")
     )
@@ -43,12 +47,11 @@ def judge(records: Sequence[Record]) -> Judgement:
     }
     every = [*overflow, *zeros, *clipping]
     peers = {run.scaler for run in every if run.is_peer}
-    claims, settings = claimed(made, peers), every[0].settings
+    checked, settings = checks(made, peers), every[0].settings
     return Judgement(
         answer=_answer(made, settings, peers),
-        verdict=verdict_of(claims),
         tables=made,
-        small_print=[*listed(claims), *_notes(settings)],
+        small_print=[*listed(checked), *_notes(settings)],
     )
 
 
@@ -71,11 +74,11 @@ def _same(row: Mapping[Any, Any], columns: Sequence[str]) -> bool:
     return all(a == b or (pd.isna(a) and pd.isna(b)) for a, b in pairs)
 
 
-# -- claims ----------------------------------------------------------------------------
+# -- checks ----------------------------------------------------------------------------
 
 
-def claimed(made: Mapping[str, pd.DataFrame], peers: set[str]) -> list[Claim]:
-    """Return each claim with whether it holds on every host; the first is the main."""
+def checks(made: Mapping[str, pd.DataFrame], peers: set[str]) -> list[Check]:
+    """Return each check with whether it holds on every backend."""
     (ours, theirs), zeros = (
         _split(made[name], peers) for name in ("overflow", "zeros")
     )

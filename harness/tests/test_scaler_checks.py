@@ -1,4 +1,4 @@
-"""The scalers' limits: the answer is what records say, and every claim can fail."""
+"""The scalers' limits: the answer is what records say, and every check can fail."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def changed(outcome: Outcome, reason: str | None = None, **values: Any) -> Outco
     return Outcome("ok", said, series, summary)
 
 
-def test_records_that_keep_every_promise_reproduce_every_claim() -> None:
+def test_records_that_keep_every_promise_pass_every_check() -> None:
     judgement = judged()
-    assert judgement.verdict == "reproduced", judgement.small_print
+    assert not any(line.startswith("Does not") for line in judgement.small_print)
     assert "trains on under Lockstep (pytorch and tf), and makes" in judgement.answer
     assert "at inf under keras LossScaleOptimizer;" in judgement.answer
     assert judgement.answer.endswith("at scales 1 and 65536 under all of them.")
@@ -61,32 +61,32 @@ def test_records_that_keep_every_promise_reproduce_every_claim() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "changes", "verdict"),
+    ("where", "changes", "check"),
     [
-        (("overflow", WARNS, "tf"), {"scale": 0.0}, "not supported"),
-        (("overflow", ON_DEVICE), {"applied": 1.0}, "not supported"),
-        (("overflow", WARNS), {"right": 0.0}, "not supported"),
-        (("overflow", WARNS), {"reason": "trunk and head"}, "partly"),
-        (("overflow", RAISES), {"raised": 0}, "not supported"),
-        (("overflow", WARNS), {"raised": 1}, "partly"),
-        (("zeros", WARNS, "tf"), {"infinite": 1.0}, "partly"),
-        (("zeros", WARNS, "tf"), {"right": 0.0}, "partly"),
-        (("overflow", PEER, "tf"), {"applied": 1.0}, "partly"),
-        (("overflow", PEER, "tf"), {"scale": 1.0}, "partly"),
-        (("overflow", PEER), {"told_at": 9, "reason": "stalled"}, "partly"),
-        (("overflow", PEER, "pytorch"), {"finite": 1.0}, "partly"),
-        (("zeros", PEER, "tf"), {"infinite": 0.0}, "partly"),
-        (("clipping", PEER, "tf"), {"unequal": 1.0}, "partly"),
-        (("clipping", WARNS), {"right": 0.0}, "partly"),
-        (("clipping",), {"longer": 0}, "partly"),
+        (("overflow", WARNS, "tf"), {"scale": 0.0}, "stays above 0"),
+        (("overflow", ON_DEVICE), {"applied": 1.0}, "stays above 0"),
+        (("overflow", WARNS), {"right": 0.0}, "stays above 0"),
+        (("overflow", WARNS), {"reason": "trunk and head"}, "names the tensor"),
+        (("overflow", RAISES), {"raised": 0}, "stays above 0"),
+        (("overflow", WARNS), {"raised": 1}, "names the tensor"),
+        (("zeros", WARNS, "tf"), {"infinite": 1.0}, "stays finite"),
+        (("zeros", WARNS, "tf"), {"right": 0.0}, "stays finite"),
+        (("overflow", PEER, "tf"), {"applied": 1.0}, "change no bit"),
+        (("overflow", PEER, "tf"), {"scale": 1.0}, "reaches 0"),
+        (("overflow", PEER), {"told_at": 9, "reason": "stalled"}, "reaches 0"),
+        (("overflow", PEER, "pytorch"), {"finite": 1.0}, "weights NaN"),
+        (("zeros", PEER, "tf"), {"infinite": 0.0}, "grows to inf"),
+        (("clipping", PEER, "tf"), {"unequal": 1.0}, "a clip leads"),
+        (("clipping", WARNS), {"right": 0.0}, "a clip leads"),
+        (("clipping",), {"longer": 0}, "a clip leads"),
     ],
 )
-def test_every_claim_can_fail(
-    where: tuple[str, ...], changes: dict[str, Any], verdict: str
+def test_every_check_can_fail(
+    where: tuple[str, ...], changes: dict[str, Any], check: str
 ) -> None:
     judgement = judged(*where, **changes)
-    assert judgement.verdict == verdict
-    assert any(line.startswith("Does not hold") for line in judgement.small_print)
+    failed = [s for s in judgement.small_print if s.startswith("Does not hold")]
+    assert any(check in sentence for sentence in failed), failed
 
 
 def test_a_scaler_that_does_something_else_does_not_match() -> None:

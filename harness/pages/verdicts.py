@@ -1,0 +1,96 @@
+"""Predictions beside their results, as a section of a page and as cells of a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from harness.finding import PREDICTIONS, Finding
+from harness.pages.tables import CARDS, Cell, table
+from harness.pages.templating import number
+
+__all__ = ["effect", "prediction", "results_html", "verdict_sentence"]
+
+Row = Mapping[Any, Any]
+
+COLUMNS = ("Claim", "Predicted", "Backend", "Measured", "p (Holm)", "Outcome")
+
+
+def verdict_sentence(finding: Finding) -> str:
+    """Return the counts behind a verdict, of the backend that is judged.
+
+    Empty if nothing is judged.
+    """
+    rows = [row for row in _rows(finding) if row["judged"]]
+    if not rows:
+        return ""
+    outcomes = [row["outcome"] for row in rows]
+    counts = [
+        f"{outcomes.count(outcome)} {outcome}" for outcome in dict.fromkeys(outcomes)
+    ]
+    return f"Of {len(rows)} predictions on {rows[0]['backend']}: {', '.join(counts)}."
+
+
+def results_html(finding: Finding) -> str:
+    """Return the table of predictions and results; empty if nothing is judged."""
+    rows = [
+        [
+            Cell(row["claim"], row["comparison"], notes=_arms(row)),
+            prediction(row),
+            row["backend"] + (" (judged)" if row["judged"] else ""),
+            Cell(effect(row), float(row["estimate"]), notes=(_pairs(row),)),
+            Cell(_p(row["p"]), float(row["p"])),
+            row["outcome"],
+        ]
+        for row in _rows(finding)
+    ]
+    caption = "Predictions and results"
+    return table(caption, COLUMNS, rows, style=CARDS) if rows else ""
+
+
+def prediction(row: Row) -> str:
+    """Return what is predicted, such as ``ratio above 1`` or ``ratio 0.95 to 1.05``."""
+    kind = _kind(row)
+    low, high = (_number(row, row[f"predicted_{end}"]) for end in ("low", "high"))
+    if math.isinf(row["predicted_high"]):
+        return f"{kind} above {low}"
+    if math.isinf(row["predicted_low"]):
+        return f"{kind} below {high}"
+    return f"{kind} {low} to {high}"
+
+
+def effect(row: Row) -> str:
+    """Return the median effect with its interval; a log ratio is shown as a ratio."""
+    estimate, low, high = (
+        _number(row, row[name]) for name in ("estimate", "low", "high")
+    )
+    return f"{_kind(row)} {estimate} [{low}, {high}]"
+
+
+def _rows(finding: Finding) -> list[dict[Any, Any]]:
+    frame = finding.tables.get(PREDICTIONS)
+    return [] if frame is None else frame.to_dict("records")
+
+
+def _kind(row: Row) -> str:
+    return "ratio" if row["effect"] == "log ratio" else "difference"
+
+
+def _number(row: Row, value: float) -> str:
+    """Write an end of an interval in the units of a reader: ratios, not logarithms."""
+    ratio = row["effect"] == "log ratio"
+    return number(float(math.exp(value) if ratio else value), 3)
+
+
+def _arms(row: Row) -> tuple[str, ...]:
+    against = f" against {row['against']}" if row["against"] else ""
+    return f"{row['metric']} ({row['unit']}): {row['arm']}{against}", row["because"]
+
+
+def _pairs(row: Row) -> str:
+    return f"{row['pairs']} seeds"
+
+
+def _p(value: float) -> str:
+    return number(value, 2) if value >= 1e-3 else "< 0.001"
