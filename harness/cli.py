@@ -205,7 +205,8 @@ def run_experiments(
     ] = None,
 ) -> None:
     """Do the runs that are missing; what is recorded already is kept."""
-    chosen = [declare.find(name) for name in experiments or declare.known()]
+    names = dict.fromkeys(experiments or declare.known())
+    chosen = [declare.find(name) for name in names]
     for experiment in chosen:
         experiment.runs(scale, seeds)  # refused before any work
         if publish:

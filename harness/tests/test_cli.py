@@ -62,11 +62,13 @@ def test_a_run_takes_seeds_and_names_the_next_command(
     requests: list[run.Request] = []
 
     def sweep(experiments: Any, request: run.Request) -> list[Report]:
+        assert [experiment.name for experiment in experiments] == ["lost_updates"]
         requests.append(request)
         return [Report("pytorch")]
 
     monkeypatch.setattr(run, "sweep", sweep)
-    lines = said("run", "lost_updates", "--seeds", "2", "--jobs", "3").splitlines()
+    words = ("lost_updates", "lost_updates", "--seeds", "2", "--jobs", "3")
+    lines = said("run", *words).splitlines()
     assert (requests[0].seeds, requests[0].jobs) == (2, 3)
     assert lines[-1].startswith("Next: ")
     assert "-m harness compare lost_updates" in lines[-1]
