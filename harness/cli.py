@@ -29,6 +29,7 @@ from harness.parity.command import Request, Result, run_parity
 from harness.parity.matrix import write_matrix
 from harness.parity.row import Row
 from harness.records.code import require_committed
+from harness.revalidate import Revalidation
 from lockstep import __version__
 from lockstep.spec.errors import LockstepError, unknown_name
 
@@ -192,10 +193,16 @@ def list_everything(as_json: AsJson = False) -> None:
 @app.command(name="run")
 def run_experiments(
     experiments: Names = None,
-    scale: Annotated[str, typer.Option(help="quick, std or full.")] = "quick",
+    scale: Annotated[
+        str | None, typer.Option(help="quick, std or full; default: quick.")
+    ] = None,
     backend: Backends = None,
     device: Device = "cpu",
     publish: Publish = False,
+    stale: Annotated[
+        bool,
+        typer.Option("--stale", help="Revalidate records that other code made."),
+    ] = False,
     seeds: Annotated[
         int | None, typer.Option(help="Only the first so many seeds of the scale.")
     ] = None,
@@ -205,14 +212,17 @@ def run_experiments(
     ] = None,
 ) -> None:
     """Do the runs that are missing; what is recorded already is kept."""
+    if stale and (scale or seeds):
+        text = "expected neither --scale nor --seeds beside it, got one; leave it out"
+        raise HarnessError(f"--stale: {text}.")
     names = dict.fromkeys(experiments or declare.known())
     chosen = [declare.find(name) for name in names]
     for experiment in chosen:
-        experiment.runs(scale, seeds)  # refused before any work
+        experiment.runs(scale or "quick", seeds)  # refused before any work
         if publish:
             require_committed(declare.EXPERIMENTS / f"{experiment.name}.toml")
     request = run.Request(
-        scale,
+        scale or "quick",
         backend or (),
         device,
         publish,
@@ -220,7 +230,8 @@ def run_experiments(
         jobs=jobs or run.default_jobs(),
         command=shlex.join(sys.argv[1:]),
     )
-    failed = any(report.failed for report in run.sweep(chosen, request))
+    kind = Revalidation if stale else run.Sweep
+    failed = any(report.failed for report in run.sweep(chosen, request, kind))
     if not failed:
         print(next_command([experiment.name for experiment in chosen]))
     raise typer.Exit(int(failed))

@@ -142,6 +142,16 @@ class Experiment:
         ]
         return self._runs(configs, self.tune.validation_seeds)
 
+    def possible_runs(self, scale: str) -> list[Run]:
+        """Return all runs of a scale, those that no choice has led to included."""
+        if self.tune is None:
+            return self.runs(scale)
+        validation = self.validation_runs(scale)
+        first = self.tune.validation_seeds[0]
+        configs = [run.config for run in validation if run.seed == first]
+        seeds = range(self.scale(scale).seeds)
+        return [*validation, *self._runs(configs, seeds)]
+
     def arms(self, scale: str) -> list[dict[str, Any]]:
         """Return the settings of every arm, but for a value that is tuned."""
         same = {**self.fixed, **self.scale(scale).settings}

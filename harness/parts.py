@@ -141,11 +141,11 @@ class Part:
         self.report.stop(f"{reason.removesuffix('.')}. {left}; {again}.")
         self.waiting.clear()
 
-    def _append(self, run: Run, answer: Answer, worker: Worker) -> Record:
-        """Append the record of a run, and its environment and code if these are new."""
+    def made(self, run: Run, answer: Answer, worker: Worker) -> Record:
+        """Return the record of a run; its environment and code are written if new."""
         assert worker.introduction is not None
         rest = {k: v for k, v in answer.items() if k not in ("id", "modules")}
-        record = Record(
+        return Record(
             **asdict(run),
             **rest,
             scale=self.origin.scale,
@@ -157,8 +157,14 @@ class Part:
             process=worker.number,
             prediction=self.experiment.prediction,
         )
+
+    def keep(self, record: Record) -> Record:
+        """Append a record and count it."""
         self.store.append(record)
         self.report.counts[record.status] += 1
         if record.reason:
             self.report.reasons[record.reason] += 1
         return record
+
+    def _append(self, run: Run, answer: Answer, worker: Worker) -> Record:
+        return self.keep(self.made(run, answer, worker))

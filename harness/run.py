@@ -69,8 +69,12 @@ def default_jobs() -> int:
     return min(MOST_JOBS, os.cpu_count() or 1)
 
 
-def sweep(experiments: Sequence[Experiment], request: Request) -> list[Report]:
+def sweep(
+    experiments: Sequence[Experiment], request: Request, kind: type[Sweep] | None = None
+) -> list[Report]:
     """Do every run of a scale that has no settled record yet.
+
+    ``kind`` does other runs instead, such as ``revalidate.Revalidation``.
 
     Results do not depend on ``jobs``. Tasks that measure time are run last, by one
     worker at once.
@@ -85,7 +89,8 @@ def sweep(experiments: Sequence[Experiment], request: Request) -> list[Report]:
         shown = stack.enter_context(progress(request.jobs))
         checkout = commit_of()
         origin = Origin(request.scale, request.command, checkout)
-        sweeps = [Sweep(each, request, origin, shown, stack) for each in experiments]
+        begun = kind or Sweep
+        sweeps = [begun(each, request, origin, shown, stack) for each in experiments]
         timed = [each for each in sweeps if each.experiment.task in TIMED]
         others = [each for each in sweeps if each not in timed]
         for each in sweeps:
@@ -121,6 +126,8 @@ class Sweep:
         stage: ``validation``, ``report`` or, when all is done, ``end``.
     """
 
+    report_kind: type[Report] = Report
+
     def __init__(
         self,
         experiment: Experiment,
@@ -132,13 +139,24 @@ class Sweep:
         self.experiment, self.request, self.shown = experiment, request, shown
         self.stage: Literal["validation", "report", "end"] = "validation"
         names = request.backends or experiment.backends
-        self.reports = {name: Report(name) for name in names}
+        self.reports = {name: self.report_kind(name) for name in names}
         home = folder(experiment.name, request.publish, request.root)
         self.parts = {
-            name: Part(experiment, report, request.device, home, origin, stack)
+            name: self._part(report, home, origin, stack)
             for name, report in self.reports.items()
             if _can_run(experiment, name, bool(request.backends), report)
+            and self._has_work(name, home)
         }
+
+    def _part(
+        self, report: Report, home: Path, origin: Origin, stack: ExitStack
+    ) -> Part:
+        device = self.request.device
+        return Part(self.experiment, report, device, home, origin, stack)
+
+    def _has_work(self, backend: str, home: Path) -> bool:
+        """Whether files of a backend are to be opened."""
+        return True
 
     def begin(self) -> None:
         """Ask for the runs that come first; say how many there are in all."""

@@ -41,10 +41,15 @@ class Equality:
         """Whether nothing differs."""
         return not self.change
 
-    def __str__(self) -> str:
+    @property
+    def method(self) -> str:
+        """How was compared and why so, as a clause."""
         how = {"bits": "to the bit", "1e-4": "within 1e-4"}[self.comparison]
+        return f"{how} because {self.because}"
+
+    def __str__(self) -> str:
         result = f"is not equal: {self.change}" if self.change else "is equal"
-        return f"the outcome {result} (compared {how}, since {self.because})"
+        return f"the outcome {result} (compared {self.method})"
 
 
 def compare_outcomes(
@@ -106,7 +111,7 @@ def _change(before: Outcome, after: Outcome, tolerance: float) -> str:
         return ""
     most = max(beyond, key=lambda name: beyond[name])
     changed = f"{len(beyond)} of {len(old)} numbers differ, most of all {most}"
-    return f"{changed}, which was {old[most]:.8g} and is {new[most]:.8g}"
+    return f"{changed}, which was {old[most]:.9g} and is {new[most]:.9g}"
 
 
 def _numbers(outcome: Outcome) -> Iterator[tuple[str, float]]:

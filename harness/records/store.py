@@ -52,9 +52,10 @@ class Store:
         return self._once(self._code, code_digest(modules), content)
 
     def append(self, record: Record) -> None:
-        """Write a record."""
-        self._records.append(record.as_json())
-        self.records.append(record)
+        """Write a record; keep it as a reader of the file sees it, in float32."""
+        content = record.as_json()
+        self._records.append(content)
+        self.records.append(Record.from_json(content))
 
     def verify(self, verification: Verification) -> None:
         """Write a verification."""

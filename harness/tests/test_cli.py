@@ -15,6 +15,7 @@ from harness import cli, declare, run
 from harness.errors import HarnessError
 from harness.parts import Report
 from harness.processes import ROOT
+from harness.revalidate import Revalidation
 from lockstep import __version__
 
 
@@ -60,10 +61,14 @@ def test_a_run_takes_seeds_and_names_the_next_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     requests: list[run.Request] = []
+    kinds: list[type[run.Sweep]] = []
 
-    def sweep(experiments: Any, request: run.Request) -> list[Report]:
+    def sweep(
+        experiments: Any, request: run.Request, kind: type[run.Sweep]
+    ) -> list[Report]:
         assert [experiment.name for experiment in experiments] == ["lost_updates"]
         requests.append(request)
+        kinds.append(kind)
         return [Report("pytorch")]
 
     monkeypatch.setattr(run, "sweep", sweep)
@@ -72,6 +77,11 @@ def test_a_run_takes_seeds_and_names_the_next_command(
     assert (requests[0].seeds, requests[0].jobs) == (2, 3)
     assert lines[-1].startswith("Next: ")
     assert "-m harness compare lost_updates" in lines[-1]
+    said("run", "lost_updates", "--stale")
+    assert kinds == [run.Sweep, Revalidation]
+    for option in (("--scale", "std"), ("--seeds", "1")):
+        result = CliRunner().invoke(cli.app, ["run", "--stale", *option])
+        assert "--stale: expected neither" in str(result.exception)
 
 
 def test_the_first_seeds_of_a_scale_are_its_first_runs() -> None:
