@@ -63,7 +63,7 @@ def test_a_law_that_is_missed_is_a_check_that_fails(
 ) -> None:
     publish(experiment, tmp_path, factor=without_harm)
     finding = found(experiment, tmp_path)
-    assert any("Not as the law says: Adam" in text for text in finding.small_print)
+    assert any("Not within 5% of the law: Adam" in text for text in finding.small_print)
     failed = [s for s in finding.small_print if s.startswith("Does not hold")]
     assert len(failed) == 1 and "as its law says" in failed[0]
 

@@ -136,6 +136,21 @@ def test_a_host_with_other_rates_fails_a_check(label: str, check: str) -> None:
     assert any(check in sentence for sentence in failed), failed
 
 
+@pytest.mark.parametrize(("factor", "sentences"), [(1.04, 0), (1.06, 2)])
+def test_losses_of_a_seed_that_differ_on_two_hosts_are_named(factor, sentences) -> None:
+    records = []
+    for run in EXPERIMENT.runs("quick"):
+        one = record(run, "pytorch")
+        losses = [factor * loss for loss in one.series["loss"]]
+        series = {**one.series, "loss": losses}
+        changed = run.config["schedule"]["label"] == "cosine"
+        records += [one, record(run, "tf", **({"series": series} if changed else {}))]
+    small_print = findings.judge(records).small_print
+    apart = [s for s in small_print if "on tf and pytorch differ by up to 5.7%" in s]
+    assert len(apart) == sentences
+    assert all(s.startswith("cosine (") for s in apart)
+
+
 # -- hosts -----------------------------------------------------------------------------
 
 

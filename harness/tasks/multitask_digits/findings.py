@@ -56,8 +56,8 @@ METRICS = {
 """The numbers by which runs are compared."""
 
 TOLERANCE = 0.05
-"""How far an interval may miss a law: percentiles of few seeds are too narrow, and the
-numbers of movements and of informative steps are drawn together."""
+"""Margin around a law, in which the whole interval of the movement must lie. Also how
+far the intervals of a user's run and of the published one may lie apart."""
 
 STATE_TOLERANCE = 1e-3
 """For the decay of a slot over the whole absence, in float32."""
@@ -134,10 +134,10 @@ def _decays(state: pd.DataFrame) -> Holds:
 
 
 def _lawless(movement: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows whose interval misses their law."""
-    one = Interval(*map(np.asarray, (1.0, 1.0, 1.0)))
-    missed = [not overlap(_ratio(r), one, TOLERANCE) for _, r in movement.iterrows()]
-    return movement[np.array(missed, dtype=bool) & movement["law"].notna()]
+    """Return the rows whose interval is not wholly within the margin of their law."""
+    low, high = movement["ratio_low"], movement["ratio_high"]
+    within = (low >= 1 - TOLERANCE) & (high <= 1 + TOLERANCE)
+    return movement[~within & movement["law"].notna()]
 
 
 # -- sentences -------------------------------------------------------------------------
@@ -227,8 +227,9 @@ def _small_print(
         "All arms have the same learning rate of an optimizer, which was not tuned.",
     ]
     sentences += [
-        f"Not as the law says: {_cell(row)}, measured {row['measured']:.2f} "
-        f"[{row['low']:.2f}, {row['high']:.2f}], law {row['law']:.2f}."
+        f"Not within {TOLERANCE:.0%} of the law: {_cell(row)}, measured "
+        f"{row['measured']:.2f} [{row['low']:.2f}, {row['high']:.2f}], law "
+        f"{row['law']:.2f}."
         for _, row in _lawless(movement).iterrows()
     ]
     sentences += _transients(movement)

@@ -10,7 +10,6 @@ import pandas as pd
 from harness.finding import NO_ANSWER, Judgement
 from harness.metrics import Metric
 from harness.records.record import Record
-from harness.statistics import Interval, overlap
 from harness.tables import first_host
 from harness.tasks.checks import Check, Holds, all_hold, both, listed
 from harness.tasks.policy_digits import tables
@@ -37,7 +36,7 @@ ROUNDING = 1e-6
 """How far rates of two hosts may be apart: a few units in the last place of float32."""
 
 SLACK = 0.05
-"""How far intervals of a loss may miss each other: those of few seeds are narrow."""
+"""How far losses of one seed may be apart on two hosts before the page says so."""
 
 DIFFER = ("cosine_decay", "inv_poly_decay")
 """The policies with another rule under strict."""
@@ -241,28 +240,14 @@ def _small_print(
         "Median over seeds, intervals bootstrapped over them (95 %); splits and "
         "batches of a seed are the same in every run."
     )
-    for _, row in _host_gaps(made).iterrows():
+    for _, row in _host_gaps(made["hosts"]).iterrows():
         sentences.append(
-            f"{row['schedule']} ({row['mode']}): the loss interval on {row['host']} "
-            f"misses that on {row['against']}."
+            f"{row['schedule']} ({row['mode']}): losses of a seed on {row['host']} and "
+            f"{row['against']} differ by up to {row['loss']:.1%}."
         )
     return sentences
 
 
-def _host_gaps(made: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Return the pairs of hosts whose losses do not agree."""
-    losses, hosts = made["losses"], made["hosts"]
-    of = {(r["schedule"], r["mode"], r["host"]): _loss(r) for _, r in losses.iterrows()}
-    agree = [
-        overlap(
-            of[row["schedule"], row["mode"], row["host"]],
-            of[row["schedule"], row["mode"], row["against"]],
-            SLACK,
-        )
-        for _, row in hosts.iterrows()
-    ]
-    return hosts[~np.array(agree, dtype=bool)]
-
-
-def _loss(row: pd.Series) -> Interval:
-    return Interval(*(np.asarray(row[name]) for name in ("loss", "low", "high")))
+def _host_gaps(hosts: pd.DataFrame) -> pd.DataFrame:
+    """Return the pairs of hosts whose losses differ on some seed by more than 5 %."""
+    return hosts[hosts["loss"] > SLACK]
