@@ -74,8 +74,13 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def reproduce(session: nox.Session) -> None:
-    """Run the experiments, draw the plots, build the site; then say how to see it."""
+    """Run experiments and benchmarks, draw plots, build the site; say how to see it.
+
+    With arguments (experiments, options of `harness run`) it runs no benchmark.
+    """
     run(session, "core", "harness", "run", "--scale", "quick", *session.posargs)
+    if not session.posargs:
+        run(session, "core", "harness", "bench", "--quick")
     site(session)
     session.log(
         f"The site is in {ROOT / 'site'}; to look at it: .venv/bin/nox -s serve"
@@ -135,15 +140,10 @@ def catalogue(session: nox.Session) -> None:
 
 
 @nox.session
-def layout(session: nox.Session) -> None:
-    """Count the size of the code and the calls of the main steps, for Contributing."""
-    run(session, "core", "harness", "layout", *session.posargs)
-
-
-@nox.session
 def bench(session: nox.Session) -> None:
-    """Measure what the wrappers cost beside the bare optimizers."""
+    """Measure what the wrappers cost and draw the pages anew; -- --quick is short."""
     run(session, "core", "harness", "bench", *session.posargs)
+    run(session, "site", "harness", "pages")
 
 
 @nox.session

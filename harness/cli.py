@@ -8,6 +8,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -249,23 +250,37 @@ def next_command(names: Sequence[str]) -> str:
 @app.command()
 def bench(
     names: Names = None,
-    scale: Annotated[str, typer.Option(help="quick or std.")] = "quick",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One process, few rounds, no verdicts.")
+    ] = False,
     backend: Backends = None,
     device: Device = "cpu",
     publish: Publish = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Measure anew what is recorded already.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Time what the wrappers cost, one process a backend."""
-    from harness.bench import command
+    """Time what the wrappers cost; print each row with its interval and verdict."""
+    from harness.bench import command, report
     from harness.bench import declare as benchmarks
 
-    options = (scale, backend or (), device, publish)
-    records = []
-    for benchmark in [benchmarks.find(name) for name in names or benchmarks.known()]:
-        words = shlex.join(sys.argv[1:])
-        records += command.bench(benchmark, *options, quiet=as_json, command=words)
+    request = command.Request(
+        [benchmarks.find(name) for name in names or benchmarks.known()],
+        scale="quick" if quick else "std",
+        backends=backend or (),
+        device=device,
+        publish=publish,
+        again=again,
+        command=shlex.join(sys.argv[1:]),
+    )
+    out = sys.stderr if as_json else sys.stdout
+    records = command.bench(request, partial(print, file=out, flush=True))
     if as_json:
         print(json.dumps([record.as_json() for record in records], indent=1))
+    else:
+        report.print_benchmarks(request, Console(width=report.width()))
+    raise typer.Exit(int(any(record.status != "ok" for record in records)))
 
 
 @app.command()
@@ -327,17 +342,6 @@ def pages() -> None:
     from harness.pages.write import write_pages
 
     print(f"wrote {len(write_pages())} files to docs/generated")
-
-
-@app.command()
-def layout() -> None:
-    """Count the size of the code and the calls of a step; write results/layout.json."""
-    from harness.layout.report import ROOT, count_layout, write_layout
-    from harness.records.files import RESULTS
-
-    counts = count_layout(ROOT)
-    counts.print(Console(width=max(Console().width, TABLE_WIDTH)))
-    print(f"wrote {write_layout(counts, RESULTS)}")
 
 
 @app.command()
@@ -407,7 +411,7 @@ def main() -> None:
 
 
 def say_interrupted() -> None:
-    """Say what Ctrl-C left: experiments record each run as soon as it is done."""
+    """Print what Ctrl-C left: runs and processes are recorded as soon as they end."""
     goes_on = "; what is done is kept, and the same command goes on"
-    kept = goes_on if sys.argv[1:2] == ["run"] else ""
+    kept = goes_on if sys.argv[1:2] in (["run"], ["bench"]) else ""
     print(f"harness: interrupted{kept}.", file=sys.stderr)

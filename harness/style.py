@@ -75,16 +75,31 @@ LIGHT = Theme(
     ink="#22262e",
     faint="#9aa1ad",
     methods={"none": "#d55e00", "default": "#0072b2", "strict": "#7a4d8f"},
-    backends={"reference": "#6b7280", "tf": "#c2609a", "pytorch": "#009e73"},
+    backends={
+        "reference": "#6b7280",
+        "tf": "#c2609a",
+        "pytorch": "#009e73",
+        "keras3": "#a67c00",
+    },
 )
 DARK = Theme(
     "dark",
     ink="#e4e7ec",
     faint="#6f7784",
     methods={"none": "#ff9c54", "default": "#63b8f0", "strict": "#cfa0e0"},
-    backends={"reference": "#a8b0bd", "tf": "#f09ac8", "pytorch": "#3ecf9f"},
+    backends={
+        "reference": "#a8b0bd",
+        "tf": "#f09ac8",
+        "pytorch": "#3ecf9f",
+        "keras3": "#f0d23c",
+    },
 )
-MARKERS: Mapping[str, str] = {"reference": "D", "tf": "s", "pytorch": "o"}
+MARKERS: Mapping[str, str] = {
+    "reference": "D",
+    "tf": "s",
+    "pytorch": "o",
+    "keras3": "^",
+}
 """The marker of a backend."""
 
 

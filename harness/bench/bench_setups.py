@@ -1,43 +1,127 @@
-"""Time the variants of each setup against each other (pytest-benchmark)."""
+"""Time the variants of each setup in turns; each is an entry of pytest-benchmark.
+
+The variants of a setup take turns within rounds, which pytest-benchmark cannot do. So
+the rounds run first, and the test of a variant plays their times back to it as those
+of a clock: its statistics, comparisons and histograms are those of the rounds.
+"""
 
 from __future__ import annotations
 
+import gc
 import importlib
 import time
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import pytest
 
-from harness.bench.declare import read
+from harness.bench.declare import MODELS, Setup
 from harness.records.code import Sources, imported
 from harness.records.machine import start_of_run
-from harness.timing import Rounds
+from harness.timing import Rounds, Steps, build_steps
+from harness.worker import introduce
 
-MODELS = {"pytorch": "torch_model", "tf": "tf_model"}
-BUILDS = 4
+BUILDS = {"pytorch": 3}
+"""How often variants are built anew in a process.
+
+A graph takes seconds to build, so it is built once. What one build costs more than the
+next then differs from process to process, as the interval does.
+"""
 
 
-def test_setup(
+class Playback:
+    """A clock that reads 0 when a round starts and its measured time when it ends."""
+
+    __name__ = "interleaved rounds"
+
+    def __init__(self) -> None:
+        self.readings: Iterator[float] = iter(())
+
+    def play(self, seconds: Sequence[float]) -> None:
+        """Set the times that the next rounds will seem to take."""
+        self.readings = chain.from_iterable((0.0, time) for time in seconds)
+
+    def __call__(self) -> float:
+        """Return the next reading."""
+        return next(self.readings)
+
+
+class Measurements:
+    """The times of the setups that were measured in this process.
+
+    Args:
+        backend: the backend that is measured.
+        device: the device that it works on.
+        scale: which of the setups' numbers of rounds is meant.
+        process: the number of this process, from which all random orders follow.
+    """
+
+    def __init__(self, backend: str, device: str, scale: str, process: int) -> None:
+        self.backend, self.device = backend, device
+        self.scale, self.process = scale, process
+        self.times: dict[str, Mapping[str, list[float]] | Exception] = {}
+        self.setups: dict[str, dict[str, Any]] = {}
+
+    def seconds(self, setup: Setup) -> Mapping[str, list[float]]:
+        """Return the times of each variant; a setup that failed fails again."""
+        key = setup.key
+        if key not in self.times:
+            origin, begin, reason = start_of_run(), time.monotonic(), ""
+            try:
+                self.times[key] = self.measure(setup)
+            except Exception as error:
+                self.times[key] = error
+                reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            duration = round(time.monotonic() - begin, 3)
+            self.setups[key] = {**origin, "duration": duration, "reason": reason}
+            self.setups[key]["modules"] = Sources().of(modules_of(setup.task))
+        times = self.times[key]
+        if isinstance(times, Exception):
+            raise times
+        return times
+
+    def origins(self) -> dict[str, Any]:
+        """Return the subject and the environment, and where each setup comes from."""
+        return {**introduce(self.backend, self.device), "setups": self.setups}
+
+    def measure(self, setup: Setup) -> dict[str, list[float]]:
+        """Build the variants of a setup and time them in turns."""
+        gc.collect()
+        name = f"harness.tasks.{setup.task}.{MODELS[self.backend]}"
+        model = importlib.import_module(name)
+
+        def build(seed: int) -> Steps:
+            makers = model.makers(seed, device=self.device, **setup.config)
+            return build_steps(makers, setup.variants, seed)
+
+        count = setup.rounds[self.scale]
+        builds = BUILDS.get(self.backend, 1) if self.scale == "std" else 1
+        rounds = Rounds(build, between_builds=-(-count // builds), seed=self.process)
+        for _ in range(count):
+            rounds()
+        return rounds.seconds
+
+
+def modules_of(task: str) -> Iterator[str]:
+    """Yield the modules of ours that a setup uses: of no other task, if it is done."""
+    own = ("harness.tasks.overhead", f"harness.tasks.{task}")
+    for name in imported(task):
+        package = ".".join(name.split(".")[:3])
+        if not name.startswith("harness.tasks.") or package in own:
+            yield name
+
+
+def test_variant(
     benchmark: Any,
-    pytestconfig: pytest.Config,
-    setup_id: str,
-    setup: Mapping[str, str],
+    request: pytest.FixtureRequest,
+    measurements: Measurements,
+    setup: Setup,
+    variant: str,
 ) -> None:
-    """Time whole rounds; the times of the variants within them are what counts."""
-    option = pytestconfig.getoption
-    task = read(option("--declared")).task
-    model = importlib.import_module(
-        f"harness.tasks.{task}.{MODELS[option('--backend')]}"
-    )
-    build = partial(model.variants, **setup, device=option("--device"))
-    wanted, begin = option("--rounds"), time.monotonic()
-    origin = start_of_run()
-    rounds = Rounds(build, between_builds=-(-wanted // BUILDS), seed=0)
-    benchmark.pedantic(rounds, rounds=wanted)
-    assert all(len(times) == wanted for times in rounds.seconds.values())
-    origin["duration"] = round(time.monotonic() - begin, 3)
-    origin["modules"] = Sources().of(imported(task))
-    measured = {"setup": dict(setup), "seconds": rounds.seconds, "origin": origin}
-    benchmark.extra_info.update(setup_id=setup_id, **measured)
+    """Play the times of a variant back to pytest-benchmark."""
+    seconds = measurements.seconds(setup)[variant]
+    marker = request.node.get_closest_marker("benchmark")
+    marker.kwargs["timer"].play(seconds)
+    benchmark.pedantic(lambda: None, rounds=len(seconds))
+    benchmark.extra_info.update(setup=setup.key, variant=variant, **setup.config)

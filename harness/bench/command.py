@@ -1,141 +1,242 @@
-"""Run a benchmark: one measuring process a backend, its times become records."""
+"""Run benchmarks: several measuring processes a backend, whose times become records."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
-from harness.bench.declare import Benchmark
-from harness.environment import child_variables, describe, version
+from harness.bench.declare import Benchmark, Setup
+from harness.bench.judge import PROCESSES
+from harness.bench.process import Job, Measurement, measure
+from harness.environment import describe
 from harness.errors import HarnessError
-from harness.processes import ROOT
-from harness.records.code import commit_of
+from harness.records.code import Sources, commit_of
 from harness.records.files import RESULTS, folder
-from harness.records.record import Code, Record
+from harness.records.record import Code, Record, digest
+from harness.records.staleness import Freshness
 from harness.records.store import Store
 from harness.timing import low_quantile
-from lockstep import __version__, registry
+from lockstep import registry
 from lockstep.spec.errors import unknown_name
 
-__all__ = ["bench", "measure"]
+__all__ = ["COUNTS", "Request", "bench"]
+
+COUNTS = {"quick": 1, "std": PROCESSES}
+"""Measuring processes of a scale."""
 
 
-def bench(
-    benchmark: Benchmark,
-    scale: str,
-    backends: Sequence[str] = (),
-    device: str = "cpu",
-    publish: bool = False,
-    root: Path = RESULTS,
-    quiet: bool = False,
-    command: str = "",
-) -> list[Record]:
-    """Time every setup, one fresh process a backend; append and return the records.
+@dataclass(frozen=True)
+class Request:
+    """What is to be measured.
 
-    Args:
-        scale: how many rounds: ``quick`` or ``std``.
-        backends: those to time; none means all of the benchmark that are installed.
-        publish: write into ``results/NAME`` instead of ``results/local``.
-        quiet: leave standard output to others.
+    Attributes:
+        scale: ``quick`` or ``std``: how many processes, and rounds in each.
+        backends: those to time; none means all of the benchmarks that are installed.
+        publish: write into ``results/NAME`` instead of ``results/local/NAME``.
+        again: measure anew what is recorded already.
         command: the words after ``harness`` that asked for this.
+    """
+
+    benchmarks: Sequence[Benchmark]
+    scale: str = "std"
+    backends: Sequence[str] = ()
+    device: str = "cpu"
+    publish: bool = False
+    again: bool = False
+    root: Path = RESULTS
+    command: str = ""
+
+    @property
+    def native(self) -> Path:
+        """The folder for the files of pytest-benchmark, which name the machine."""
+        return self.root / "local" / "pytest-benchmark"
+
+    def chosen_backends(self) -> list[str]:
+        """Return the backends to measure.
+
+        Raises:
+            HarnessError: one of ``backends`` has no row, or is not installed.
+        """
+        named = (each.backends for each in self.benchmarks)
+        known = list(dict.fromkeys(chain.from_iterable(named)))
+        for name in self.backends:
+            if name not in known:
+                kind = "backend of these benchmarks"
+                raise HarnessError(str(unknown_name(kind, name, known)))
+            registry.load(name)
+        return list(self.backends) or [n for n in known if registry.installed(n)]
+
+
+def bench(request: Request, report: Callable[[str], None] = print) -> list[Record]:
+    """Measure what is missing; append and return the records.
+
+    Every process measures all setups of one backend. What a process measured is
+    recorded when it ends, so that an interrupted command goes on where it was.
 
     Raises:
-        HarnessError: nothing can be timed as asked, or a measuring process failed.
+        HarnessError: nothing can be timed as asked.
     """
-    if scale not in benchmark.rounds:
-        raise HarnessError(str(unknown_name("scale", scale, benchmark.rounds)))
-    for name in backends:
-        if name not in benchmark.backends:
-            kind = f"backend of {benchmark.name}"
-            raise HarnessError(str(unknown_name(kind, name, benchmark.backends)))
-        registry.load(name)
-    home = folder(benchmark.name, publish, root)
-    commit, dirty = commit_of()
-    records: list[Record] = []
-    for process, backend in enumerate(
-        backends or filter(registry.installed, benchmark.backends)
-    ):
-        with Store(home, backend) as store:
-            framework = registry.find(backend).framework or "numpy"
-            origin: dict[str, Any] = {
-                "environment": store.environment(describe(framework, device)),
-                "scale": scale,
-                "command": command,
-                "process": process,
-            }
-            for measured in measure(benchmark, backend, scale, device, quiet):
-                code = Code(commit, dirty, store.code(measured.pop("modules")))
-                store.append(Record(**origin, **measured, code=code))
-                records.append(store.records[-1])
+    if request.scale not in COUNTS:
+        raise HarnessError(str(unknown_name("scale", request.scale, COUNTS)))
+    backends = request.chosen_backends()
+    with ExitStack() as opened:
+        stores = {
+            (benchmark.name, backend): opened.enter_context(Store(home, backend))
+            for benchmark in request.benchmarks
+            for home in [folder(benchmark.name, request.publish, request.root)]
+            for backend in backends
+            if backend in benchmark.backends
+        }
+        plan = list(_plan(request, backends, stores))
+        progress = Progress(plan, report)
+        records: list[Record] = []
+        for job in plan:
+            measurement = measure(job, partial(progress.show, job))
+            records += _record(request, job, measurement, stores)
+            progress.finish(job, measurement)
     return records
 
 
-def measure(
-    benchmark: Benchmark,
-    backend: str,
-    scale: str,
-    device: str,
-    quiet: bool = False,
-) -> list[dict[str, Any]]:
-    """Time every setup of ``backend`` in a fresh process; return the parts of a record.
-
-    Among the parts are the ``modules`` that the process imported, with their digests.
-
-    Raises:
-        HarnessError: the measuring process failed; what it printed stands above.
-    """
-    with tempfile.TemporaryDirectory() as temporary:
-        report = Path(temporary) / "benchmark.json"
-        options = {
-            "declared": benchmark.path,
-            "backend": backend,
-            "device": device,
-            "rounds": benchmark.rounds[scale],
-            "benchmark-json": report,
-        }
-        watched = ["harness.child", str(os.getpid()), "pytest"]
-        words = [sys.executable, "-m", *watched, "harness/bench/bench_setups.py"]
-        words += [f"--{name}={value}" for name, value in options.items()]
-        words += ["-q", "--benchmark-columns=min,median,rounds"]
-        out = sys.stderr if quiet else None
-        done = subprocess.run(words, cwd=ROOT, env=child_variables(), stdout=out)
-        if done.returncode or not report.exists():
-            ended = f"measuring {backend} ended with status {done.returncode}"
-            raise HarnessError(f"bench: {ended}; the reason stands above.")
-        content = json.loads(report.read_text("utf-8"))
-    return list(_measured(benchmark, backend, device, content))
-
-
-def _measured(
-    benchmark: Benchmark, backend: str, device: str, content: Mapping[str, Any]
-) -> Iterator[dict[str, Any]]:
-    """Keep the times and the setups; leave out what would identify the machine."""
-    framework = registry.find(backend).framework or "numpy"
-    subject = {
-        "backend": backend,
-        "device": device,
-        "lockstep": __version__,
-        framework: str(version(framework)),
+def _plan(
+    request: Request, backends: Sequence[str], stores: Mapping[tuple[str, str], Store]
+) -> Iterator[Job]:
+    """Yield the processes to start: backends in turns, so that all get on alike."""
+    sources = Sources()
+    freshness = {
+        (name, backend): Freshness(
+            folder(name, request.publish, request.root), backend, sources
+        )
+        for name, backend in stores
     }
-    for entry in content["benchmarks"]:
-        measured = entry["extra_info"]
-        seconds = measured["seconds"]
-        yield {
-            **measured["origin"],
-            "experiment": benchmark.name,
-            "id": measured["setup_id"],
-            "task": benchmark.task,
-            "config": measured["setup"],
-            "seed": 0,
-            "subject": subject,
-            "status": "ok",
-            "reason": "",
-            "series": seconds,
-            "summary": {name: low_quantile(times) for name, times in seconds.items()},
-        }
+    for number in range(COUNTS[request.scale]):
+        for backend in backends:
+            framework = registry.find(backend).framework or "numpy"
+            environment = digest(describe(framework, request.device), 8)
+            setups = []
+            for benchmark in request.benchmarks:
+                store = stores.get((benchmark.name, backend))
+                if store is None:
+                    continue
+                done = {
+                    record.id: record
+                    for record in store.records
+                    if record.status == "ok"
+                    and (record.scale, record.process) == (request.scale, number)
+                    and record.subject["device"] == request.device
+                    and record.environment == environment
+                    and not freshness[benchmark.name, backend].is_stale(record)
+                }
+                for setup in benchmark.setups(backend).values():
+                    measured = done.get(setup.id)
+                    complete = measured and {*setup.variants} <= {*measured.series}
+                    if request.again or not complete:
+                        setups.append(setup)
+            if setups:
+                yield Job(
+                    backend,
+                    number,
+                    request.device,
+                    request.scale,
+                    setups,
+                    [benchmark.path for benchmark in request.benchmarks],
+                    request.native / f"{backend}-{request.scale}-{number}.json",
+                )
+
+
+def _record(
+    request: Request,
+    job: Job,
+    measurement: Measurement,
+    stores: Mapping[tuple[str, str], Store],
+) -> Iterator[Record]:
+    """Append a record for each setup of a process: its times, or why there are none."""
+    commit, dirty = commit_of()
+    for setup in job.setups:
+        store = stores[setup.benchmark, job.backend]
+        result = measurement.results[setup.key]
+        seconds = {name: list(map(rounded, s)) for name, s in result.seconds.items()}
+        record = Record(
+            experiment=setup.benchmark,
+            id=setup.id,
+            task=setup.task,
+            config=dict(setup.config),
+            seed=0,
+            subject=measurement.subject,
+            environment=store.environment(measurement.environment),
+            status="error" if result.reason else "ok",
+            reason=result.reason,
+            series=seconds,
+            summary={name: low_quantile(times) for name, times in seconds.items()},
+            code=Code(commit, dirty, store.code(result.modules)),
+            scale=request.scale,
+            command=request.command,
+            process=job.number,
+            start=result.start,
+            duration=result.duration,
+            load=result.load,
+            supersedes=_superseded(store, job, setup),
+        )
+        store.append(record)
+        yield record
+
+
+def _superseded(store: Store, job: Job, setup: Setup) -> str | None:
+    """Return the digest of the last record of the same setup, device and process."""
+    place = setup.id, job.device, job.number
+    before = [
+        record
+        for record in store.records
+        if (record.id, record.subject["device"], record.process or 0) == place
+    ]
+    return digest(before[-1].as_json(), 12) if before else None
+
+
+def rounded(seconds: float) -> float:
+    """Return a time with 4 significant digits: a clock's noise has more."""
+    return float(f"{seconds:.3e}")
+
+
+@dataclass
+class Progress:
+    """Lines about the processes that ended, and how long the others may take."""
+
+    plan: Sequence[Job]
+    report: Callable[[str], None]
+    ended: dict[str, list[float]] = field(default_factory=dict)
+    begin: float = field(default_factory=time.monotonic)
+
+    def show(self, job: Job, line: str) -> None:
+        """Report a setup that failed; what passes is not worth a line."""
+        if "::test_variant[" in line and " FAILED" in line:
+            self.report(f"  {job.backend}: {line.strip()}")
+
+    def finish(self, job: Job, measurement: Measurement) -> None:
+        """Report a process that ended."""
+        now = time.monotonic()
+        self.ended.setdefault(job.backend, []).append(now - self.begin)
+        self.begin = now
+        failed = sum(bool(result.reason) for result in measurement.results.values())
+        took = f"{self.ended[job.backend][-1]:.0f} s"
+        counts = f"{len(job.setups)} setups in {took}"
+        counts += f", {failed} of them failed" if failed else ""
+        name = f"{job.backend}, process {job.number + 1} of {COUNTS[job.scale]}"
+        self.report(f"{name}: {counts}{self.left()}")
+
+    def left(self) -> str:
+        """Return about how long the rest takes; a backend is as slow as it was."""
+        done = sum(map(len, self.ended.values()))
+        rest = self.plan[done:]
+        if not rest:
+            return ""
+        everything = [s for times in self.ended.values() for s in times]
+        seconds = sum(
+            sum(times) / len(times)
+            for job in rest
+            for times in [self.ended.get(job.backend, everything)]
+        )
+        return f"; about {max(seconds / 60, 1):.0f} min left"

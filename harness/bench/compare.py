@@ -1,9 +1,10 @@
-"""From recorded times to a finding: ratios with intervals, beside their goals."""
+"""From recorded times to a finding: a table of effects with verdicts."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,29 @@ import numpy as np
 import pandas as pd
 
 from harness.bench.declare import Benchmark, Row
+from harness.bench.judge import PROCESSES, effect_of, verdict
 from harness.finding import Finding
+from harness.records.code import Sources
 from harness.records.files import RESULTS, folder, read
 from harness.records.record import Record
-from harness.timing import low_quantile, ratio_interval
+from harness.records.staleness import Freshness
+from harness.timing import low_quantile
 
-__all__ = ["compare", "short"]
+__all__ = [
+    "Measured",
+    "compare",
+    "controls_line",
+    "judge",
+    "measured",
+    "short",
+    "written",
+]
 
-Measured = Mapping[tuple[str, str], Record]
-"""(backend, setup id) -> the last record of it."""
+Measured = Mapping[tuple[str, str], Sequence[Record]]
+"""(backend, setup id) -> the last record of each process of the last measurement."""
+
+UNITS = {"ratio": "", "difference": "us", "time": "us"}
+"""The unit of each measure; ratios have none."""
 
 
 def compare(benchmark: Benchmark, root: Path = RESULTS) -> Finding | None:
@@ -27,129 +42,205 @@ def compare(benchmark: Benchmark, root: Path = RESULTS) -> Finding | None:
 
     None if there are neither. If only a user's own exist, the finding is theirs.
     """
-    published = _judge(benchmark, folder(benchmark.name, True, root))
-    local = _judge(benchmark, folder(benchmark.name, False, root))
+    published = judge(benchmark, folder(benchmark.name, True, root))
+    local = judge(benchmark, folder(benchmark.name, False, root))
     if published is None or local is None:
         return published or local
     return dataclasses.replace(published, local=local)
 
 
-def _judge(benchmark: Benchmark, home: Path) -> Finding | None:
-    measured: Measured = {
-        (record.subject["backend"], record.id): record
-        for backend in benchmark.backends
-        for record in read(home / f"{backend}.jsonl")
-    }
-    if not measured:
+def measured(benchmark: Benchmark, home: Path) -> Measured:
+    """Read the last measurement of each setup: one record a process.
+
+    A measurement has one scale and one environment, and is fresh or stale.
+    The last record of a setup tells which measurement is its last.
+    """
+    chosen: dict[tuple[str, str], dict[int, Record]] = {}
+    kinds: dict[tuple[str, str], Any] = {}
+    sources = Sources()
+    for backend in benchmark.backends:
+        freshness = Freshness(home, backend, sources)
+        for record in read(home / f"{backend}.jsonl"):
+            if record.status != "ok":
+                continue
+            key = backend, record.id
+            kind = record.scale, record.environment, freshness.is_stale(record)
+            same = chosen.get(key, {}) if kinds.get(key) == kind else {}
+            chosen[key] = {**same, record.process or 0: record}
+            kinds[key] = kind
+    return {key: list(same.values()) for key, same in chosen.items()}
+
+
+def short(value: float) -> str:
+    """Write a value to two decimals, or to two digits where it is small or large."""
+    if abs(value) >= 10:
+        return f"{value:.0f}"
+    return f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.2g}"
+
+
+def written(entry: Mapping[str, Any]) -> str:
+    """Write an effect with its interval and unit: ``0.74 [0.72, 0.76]``."""
+    unit = f" {entry['unit']}" if entry["unit"] else ""
+    if math.isnan(entry["low"]):
+        return f"{short(entry['value'])}{unit}"
+    return (
+        f"{short(entry['value'])} [{short(entry['low'])}, {short(entry['high'])}]{unit}"
+    )
+
+
+def controls_line(table: pd.DataFrame) -> str:
+    """Return how many intervals of the controls hold no difference."""
+    known = table[table["control"] & table["low"].notna()]
+    if known.empty:
+        return "Controls (a variant against itself, built twice): no interval yet."
+    hold = int(((known["low"] <= 1) & (known["high"] >= 1)).sum())
+    return (
+        f"Controls (a variant against itself, built twice): {hold} of {len(known)} "
+        "intervals hold 1; 95 in 100 should."
+    )
+
+
+def judge(benchmark: Benchmark, home: Path) -> Finding | None:
+    """Judge the last measurement in a folder; None if there is none."""
+    records = measured(benchmark, home)
+    if not records:
         return None
-    rows = [row for row in benchmark.rows if (row.backend, row.setup_id) in measured]
-    judged = [
-        _ratio(row, measured[row.backend, row.setup_id], benchmark.peers[row.peer])
-        for row in rows
-    ]
-    ratios = pd.DataFrame(judged)
-    missed = [row for row, entry in zip(rows, judged, strict=True) if _misses(entry)]
-    goals = sum(row.goal is not None for row in rows)
-    met = goals - len(missed)
+    judged = [(row, _entry(benchmark, row, records)) for row in benchmark.rows]
+    present = [(row, entry) for row, entry in judged if entry is not None]
+    rows = pd.DataFrame([entry for row, entry in present if not row.growth])
+    growth = pd.DataFrame(
+        [
+            {"growth": row.growth, "x": row.x, **entry}
+            for row, entry in present
+            if row.growth
+        ]
+    )
+    goals = _goals([entry for row, entry in present if row.goal is not None])
+    tables = {"rows": rows, "growth": growth, "times": _times(records)}
     return Finding(
         experiment=benchmark.name,
         task=benchmark.task,
         title=benchmark.title,
         question=benchmark.question,
-        answer=_answer(benchmark, rows, judged, f"{met} of {goals} goals are met"),
-        verdict=f"{met} of {goals} goals met",
-        tables={"ratios": ratios, "times": _times(measured)},
-        small_print=[*benchmark.notes, *_small_print(measured), *map(_why, missed)],
-        missing=_missing(benchmark, measured),
-        provenance=_provenance(measured),
+        answer=_answer(benchmark, present, goals),
+        verdict=goals,
+        tables={name: table for name, table in tables.items() if len(table)},
+        small_print=[
+            *benchmark.notes,
+            *_small_print(records),
+            *([controls_line(rows)] if len(rows) else []),
+            *_limits(present),
+        ],
+        missing=[
+            f"{row.backend}: {row.what}: not measured yet."
+            for row, entry in judged
+            if entry is None
+        ],
+        provenance=_provenance(records),
     )
 
 
-def short(ratio: float) -> str:
-    """Write a ratio to two decimals, or to two digits where it is small."""
-    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
-
-
-def _ratio(row: Row, record: Record, against: str) -> dict[str, Any]:
-    ours, peer = record.series["ours"], record.series[row.peer]
-    ratio, low, high = ratio_interval(ours, peer)
+def _entry(benchmark: Benchmark, row: Row, records: Measured) -> dict[str, Any] | None:
+    """Return a row of the table; None where a variant of it was not measured."""
+    times = [
+        record.series
+        for record in records.get((row.backend, row.setup_id), [])
+        if set(row.variants) <= set(record.series)
+    ]
+    if not times:
+        return None
+    effect = effect_of(row, times)
     return {
-        "host": row.backend,
+        "backend": row.backend,
         "what": row.what,
-        "peer": row.peer,
-        "against": against,
-        "ours_ms": 1e3 * low_quantile(ours),
-        "peer_ms": 1e3 * low_quantile(peer),
-        "ratio": ratio,
-        "low": low,
-        "high": high,
-        "goal": np.nan if row.goal is None else row.goal,
+        "against": benchmark.peers[row.peer] if row.peer else "",
+        "measure": row.measure,
+        "value": effect.value,
+        "low": effect.low,
+        "high": effect.high,
+        "unit": UNITS[row.measure],
+        "goal": math.nan if row.goal is None else float(row.goal),
+        "verdict": verdict(row, effect),
+        "processes": effect.processes,
+        "control": row.control,
     }
 
 
-def _misses(entry: Mapping[str, Any]) -> bool:
-    """Say whether a ratio is above its goal; without a goal it is not."""
-    return bool(entry["ratio"] > entry["goal"])
-
-
-def _times(measured: Measured) -> pd.DataFrame:
-    """Return every variant's times in milliseconds, setup by setup."""
+def _times(records: Measured) -> pd.DataFrame:
+    """Return every variant's times in milliseconds, process by process."""
     return pd.DataFrame(
         {
-            "host": backend,
+            "backend": backend,
             **record.config,
             "variant": variant,
+            "process": record.process or 0,
             "tenth_percentile_ms": 1e3 * low_quantile(seconds),
             "median_ms": 1e3 * float(np.median(seconds)),
             "rounds": len(seconds),
         }
-        for (backend, _), record in measured.items()
+        for (backend, _), processes in records.items()
+        for record in processes
         for variant, seconds in record.series.items()
     )
 
 
+def _goals(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Return how many goals are met, missed and undecided."""
+    verdicts = [entry["verdict"] for entry in entries]
+    kinds = ("met", "missed", "undecided")
+    counts = [f"{verdicts.count(kind)} {kind}" for kind in kinds if kind in verdicts]
+    if open_goals := verdicts.count(""):
+        counts.append(f"{open_goals} not judged")
+    return f"{len(entries)} goals: {', '.join(counts)}" if entries else "no goals"
+
+
 def _answer(
-    benchmark: Benchmark, rows: Sequence[Row], judged: Sequence[Any], goals: str
+    benchmark: Benchmark, present: Sequence[tuple[Row, Mapping[str, Any]]], goals: str
 ) -> str:
-    """Say the ratios that matter most, and how many goals are met."""
+    """Return the values that matter most, and how many goals are met."""
     parts = [
-        f"{short(entry['ratio'])} times {row.headline}"
-        for row, entry in zip(rows, judged, strict=True)
+        f"{written(entry)}{' times' if row.measure == 'ratio' else ''} {row.headline}"
+        for row, entry in present
         if row.headline
     ]
     if not parts:
-        return f"{goals}."
-    return f"{benchmark.answer.format(' and '.join(parts))}; {goals}."
+        return f"{goals[:1].upper()}{goals[1:]}."
+    listed = ", ".join(parts[:-1]) + " and " * (len(parts) > 1) + parts[-1]
+    return f"{benchmark.answer.format(listed)}; {goals}."
 
 
-def _small_print(measured: Measured) -> list[str]:
-    rounds = {len(record.series["ours"]) for record in measured.values()}
+def _small_print(records: Measured) -> Iterator[str]:
+    everything = [record for same in records.values() for record in same]
+    rounds = {len(times) for record in everything for times in record.series.values()}
     counts = " or ".join(str(count) for count in sorted(rounds))
-    return [
-        f"Variants take turns in random order within each of {counts} rounds, in one "
-        "process with one thread; a time is the tenth percentile over the rounds, a "
-        "ratio one of these over another, its interval a bootstrap over rounds (95 %).",
-        "Absolute times say nothing about another machine; the ratios may.",
-    ]
+    processes = sorted({len(same) for same in records.values()})
+    yield (
+        f"Variants take turns in random order within each of {counts} rounds of a "
+        "process with one thread. The value of a process is the ratio (or difference) "
+        "of tenth percentiles over its rounds."
+    )
+    yield (
+        f"{' or '.join(map(str, processes))} processes; the interval is that of "
+        "Student's t over them (95 %). A goal is met if the whole interval is at or "
+        f"below it, missed if above, else undecided; it is judged from {PROCESSES} "
+        "processes on."
+    )
+    yield "Absolute times hold for this machine only; the ratios may hold elsewhere."
 
 
-def _why(row: Row) -> str:
-    """Say what stands in the way of a goal that is missed, if that is known."""
-    missed = f"Goal missed on {row.backend} ({row.what}, against {row.peer})"
-    return f"{missed}: {row.limit}." if row.limit else f"{missed}."
+def _limits(present: Sequence[tuple[Row, Mapping[str, Any]]]) -> Iterator[str]:
+    """Yield what stands in the way of each goal that is missed."""
+    for row, entry in present:
+        if entry["verdict"] == "missed":
+            against = f", against {entry['against']}" if entry["against"] else ""
+            missed = f"Goal missed on {row.backend} ({row.what}{against})"
+            yield f"{missed}: {row.limit}." if row.limit else f"{missed}."
 
 
-def _missing(benchmark: Benchmark, measured: Measured) -> list[str]:
-    return [
-        f"{row.backend}: {row.what}: not measured yet."
-        for row in benchmark.rows
-        if (row.backend, row.setup_id) not in measured
-    ]
-
-
-def _provenance(measured: Measured) -> dict[str, Any]:
-    subjects = {tuple(sorted(r.subject.items())) for r in measured.values()}
+def _provenance(records: Measured) -> dict[str, Any]:
+    everything = [record for same in records.values() for record in same]
+    subjects = {tuple(sorted(record.subject.items())) for record in everything}
     return {
-        "backends": sorted({backend for backend, _ in measured}),
+        "backends": sorted({backend for backend, _ in records}),
         "subjects": [dict(subject) for subject in sorted(subjects)],
     }

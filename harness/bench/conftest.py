@@ -1,27 +1,83 @@
-"""The options with which ``harness bench`` starts pytest."""
+"""The options of a measuring process, and its tests: one for each variant."""
 
 from __future__ import annotations
 
+import json
+import random
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from harness.bench.declare import read
+from harness.bench.bench_setups import Measurements, Playback
+from harness.bench.declare import Setup, read
+
+MEASUREMENTS = pytest.StashKey[Measurements]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add what a measuring process needs to know."""
     group = parser.getgroup("lockstep benchmarks")
-    group.addoption("--declared", type=Path, help="the file of the benchmark")
+    group.addoption("--declared", type=Path, action="append", help="a benchmark's file")
     group.addoption("--backend", help="the backend that is measured")
     group.addoption("--device", default="cpu", help="the device that it works on")
-    group.addoption("--rounds", type=int, help="how often each variant is timed")
+    group.addoption("--scale", help="quick or std: how often each variant is timed")
+    group.addoption("--process", type=int, help="the number of this process")
+    group.addoption("--origins", type=Path, help="where to write what records need")
+    group.addoption("--setup", action="append", help="BENCHMARK/ID of what is measured")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep one set of measurements for all tests and the file at the end."""
+    option = config.getoption
+    names = ("--backend", "--device", "--scale", "--process")
+    config.stash[MEASUREMENTS] = Measurements(*map(option, names))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a benchmark once for each setup of the backend."""
-    if "setup_id" in metafunc.fixturenames:
-        option = metafunc.config.getoption
-        setups = read(option("--declared")).setups(option("--backend"))
-        names = ["-".join(setup.values()) for setup in setups.values()]
-        metafunc.parametrize(("setup_id", "setup"), setups.items(), ids=names)
+    """Make a test for each variant of each setup, setups in the process' own order."""
+    if "variant" not in metafunc.fixturenames:
+        return
+    setups = list(chosen_setups(metafunc.config))
+    random.Random(metafunc.config.getoption("--process")).shuffle(setups)
+    cases = []
+    for setup in setups:
+        group = "-".join([setup.benchmark, *setup.config.values()])
+        for variant in setup.variants:
+            marks = pytest.mark.benchmark(group=group, timer=Playback())
+            name = f"{group}-{variant}"
+            cases.append(pytest.param(setup.key, variant, id=name, marks=marks))
+    metafunc.parametrize(("setup", "variant"), cases, indirect=["setup"])
+
+
+def chosen_setups(config: pytest.Config) -> Iterator[Setup]:
+    """Yield the setups that this process measures."""
+    option = config.getoption
+    for benchmark in map(read, option("--declared")):
+        for setup in benchmark.setups(option("--backend")).values():
+            if setup.key in option("--setup"):
+                yield setup
+
+
+@pytest.fixture
+def setup(request: pytest.FixtureRequest, setups: Mapping[str, Setup]) -> Setup:
+    """Return the setup that the test's variant belongs to."""
+    return setups[request.param]
+
+
+@pytest.fixture(scope="session")
+def setups(pytestconfig: pytest.Config) -> dict[str, Setup]:
+    """Return the setups by their keys."""
+    return {setup.key: setup for setup in chosen_setups(pytestconfig)}
+
+
+@pytest.fixture(scope="session")
+def measurements(pytestconfig: pytest.Config) -> Measurements:
+    """Return the times of all setups; each is measured when it is first asked for."""
+    return pytestconfig.stash[MEASUREMENTS]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write what records need beside the times."""
+    origins = session.config.stash[MEASUREMENTS].origins()
+    session.config.getoption("--origins").write_text(json.dumps(origins), "utf-8")

@@ -1,45 +1,106 @@
-"""Benchmarks as data: which setups are timed and which ratios are wanted."""
+"""Benchmarks as data: which setups are timed, against what, and which goals they have.
+
+Every ``[[row]]`` is a line of the table. A ``[[control]]`` is a row in which a variant
+is timed against itself, built twice. A ``[[growth]]`` is a row for each of its points.
+"""
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
 from harness.records.record import digest
+from harness.timing import AGAIN
+from harness.toml_files import Key, TomlFile
 from lockstep.spec.errors import unknown_name
 
-__all__ = ["FOLDER", "Benchmark", "Row", "find", "known", "read"]
+__all__ = ["FOLDER", "MODELS", "Benchmark", "Row", "find", "known", "read"]
 
 FOLDER = Path(__file__).parent
+
+MODELS = {"pytorch": "torch_model", "tf": "tf_model", "keras3": "keras_model"}
+"""The file of a task that has the steps of a backend."""
+
+SCALES = ("quick", "std")
+
+MEASURES = ("ratio", "difference", "time")
+"""The time of the arm over that of its peer; less that of its peer; on its own."""
+
+TEXTS = ("question", "title", "task", "answer")
+TABLES = ("peers", "rounds", "row")
+OPTIONAL_TABLES = ("control", "growth")
+ROW = ("backend", "setup", "what")
+OPTIONAL_ROW = ("arm", "peer", "measure", "goal", "limit", "headline")
+CONTROL = ("backend", "setup", "peer")
+GROWTH = ("name", "backend", "setup", "vary", "points", "what")
+OPTIONAL_GROWTH = ("arm", "peer", "measure")
 
 
 @dataclass(frozen=True)
 class Row:
-    """Ours against one peer in one setup.
+    """One variant of a step in one setup, against a peer or on its own.
 
     Attributes:
-        goal: the largest ratio wanted, if any.
-        limit: what keeps us from the goal, shown where it is missed.
-        headline: what stands behind the ratio in the answer; the row is not in it if
+        arm: the variant that is judged.
+        peer: the variant that it is compared with; empty if ``measure`` is ``time``.
+        measure: one of ``MEASURES``; differences and times are microseconds a step.
+        goal: the largest value that meets the goal, if there is one.
+        limit: what keeps the arm from the goal, shown where it is missed.
+        headline: what stands behind the value in the answer; the row is not in it if
             there is none.
+        control: whether arm and peer are the same variant, built twice.
+        growth: what grows along the points of a line; empty for a row of the table.
+        x: the place of the row on that line.
     """
 
     backend: str
     setup: Mapping[str, str]
-    peer: str
     what: str
+    arm: str = "ours"
+    peer: str = ""
+    measure: str = "ratio"
     goal: float | None = None
     limit: str = ""
     headline: str = ""
+    control: bool = False
+    growth: str = ""
+    x: float | None = None
 
     @property
     def setup_id(self) -> str:
         """Twelve hexadecimal digits that follow from the setup."""
         return digest(dict(self.setup), 12)
+
+    @property
+    def variants(self) -> list[str]:
+        """The variants that must be timed for this row."""
+        return [name for name in (self.arm, self.peer) if name]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is timed together, in the same rounds.
+
+    Attributes:
+        benchmark: the name of the benchmark that it belongs to.
+        config: the settings with which the task builds variants.
+        variants: their names.
+    """
+
+    benchmark: str
+    task: str
+    id: str
+    config: Mapping[str, str]
+    variants: Sequence[str]
+    rounds: Mapping[str, int]
+
+    @property
+    def key(self) -> str:
+        """What tells it apart from all others: ``BENCHMARK/ID``."""
+        return f"{self.benchmark}/{self.id}"
 
 
 @dataclass(frozen=True)
@@ -47,9 +108,10 @@ class Benchmark:
     """A question, the rows of its table and how often each variant is timed.
 
     Attributes:
-        answer: a clause in which ``{}`` stands for the ratios of the headlines.
+        answer: a clause in which ``{}`` stands for the values of the headlines.
         notes: sentences for the small print.
         peers: what each peer is called.
+        rounds: scale -> how often each variant is timed in a process.
     """
 
     name: str
@@ -65,12 +127,31 @@ class Benchmark:
 
     @property
     def backends(self) -> list[str]:
-        """The backends that the rows speak of, each once."""
+        """The backends that have rows, each once."""
         return list(dict.fromkeys(row.backend for row in self.rows))
 
-    def setups(self, backend: str) -> dict[str, Mapping[str, Any]]:
-        """Return the setups of a backend by their ids, each once."""
-        return {r.setup_id: r.setup for r in self.rows if r.backend == backend}
+    def setups(self, backend: str) -> dict[str, Setup]:
+        """Return the setups of a backend by their ids."""
+        rows = [row for row in self.rows if row.backend == backend]
+        configs = {row.setup_id: row.setup for row in rows}
+        return {
+            key: Setup(
+                benchmark=self.name,
+                task=self.task,
+                id=key,
+                config=config,
+                variants=list(
+                    dict.fromkeys(
+                        name
+                        for row in rows
+                        if row.setup_id == key
+                        for name in row.variants
+                    )
+                ),
+                rounds=self.rounds,
+            )
+            for key, config in configs.items()
+        }
 
 
 def known() -> list[str]:
@@ -86,7 +167,129 @@ def find(name: str) -> Benchmark:
 
 
 def read(path: Path) -> Benchmark:
-    """Read a benchmark from its file."""
-    content = tomllib.loads(path.read_text("utf-8"))
-    rows = tuple(Row(**row) for row in content.pop("row"))
-    return Benchmark(name=path.stem, rows=rows, path=path, **content)
+    """Read a benchmark from its file.
+
+    Raises:
+        HarnessError: file, line and key of what is wrong, and what is allowed there.
+    """
+    file = TomlFile(path)
+    required = (*TEXTS, *TABLES)
+    file.require_keys((), (*required, "notes", *OPTIONAL_TABLES), required)
+    for name in TEXTS:
+        _require_text(file, (name,))
+    _require_notes_and_tables(file)
+    rows = [*_rows(file), *_controls(file), *_growth(file)]
+    content = file.content
+    return Benchmark(
+        name=path.stem,
+        rows=rows,
+        path=path,
+        notes=content.get("notes", []),
+        peers=content["peers"],
+        rounds=content["rounds"],
+        **{name: content[name] for name in TEXTS},
+    )
+
+
+def _require_notes_and_tables(file: TomlFile) -> None:
+    notes = file.content.get("notes", [])
+    texts = isinstance(notes, list) and all(isinstance(note, str) for note in notes)
+    file.require(texts, ("notes",), "a list of sentences")
+    file.require_keys(("peers",), file.content["peers"])
+    for peer in file.content["peers"]:
+        _require_text(file, ("peers", peer))
+    file.require_keys(("rounds",), SCALES, SCALES)
+    for scale in SCALES:
+        rounds = file.value(("rounds", scale))
+        counted = type(rounds) is int and rounds > 0
+        file.require(counted, ("rounds", scale), "a number of rounds, 1 or more")
+    for name in ("row", *OPTIONAL_TABLES):
+        entries = file.content.get(name, [])
+        file.require(isinstance(entries, list), (name,), f"tables, each [[{name}]]")
+
+
+def _rows(file: TomlFile) -> Iterator[Row]:
+    for place, content in enumerate(file.content["row"]):
+        key: Key = ("row", place)
+        file.require_keys(key, (*ROW, *OPTIONAL_ROW), ROW)
+        for name in ("what", "limit", "headline", "arm"):
+            if name in content:
+                _require_text(file, (*key, name))
+        goal = content.get("goal", 1.0)
+        number = isinstance(goal, int | float) and not isinstance(goal, bool)
+        file.require(number and goal > 0, (*key, "goal"), "a number above 0")
+        _require_setup(file, key)
+        _require_measure(file, key)
+        yield Row(**content)
+
+
+def _controls(file: TomlFile) -> Iterator[Row]:
+    for place, content in enumerate(file.content.get("control", [])):
+        key: Key = ("control", place)
+        file.require_keys(key, CONTROL, CONTROL)
+        _require_setup(file, key)
+        _require_measure(file, key)
+        name = file.content["peers"].get(content["peer"], content["peer"])
+        what = f"{', '.join(content['setup'].values())}: {name}, built twice"
+        yield Row(**content, what=what, arm=content["peer"] + AGAIN, control=True)
+
+
+def _growth(file: TomlFile) -> Iterator[Row]:
+    for place, content in enumerate(file.content.get("growth", [])):
+        key: Key = ("growth", place)
+        file.require_keys(key, (*GROWTH, *OPTIONAL_GROWTH), GROWTH)
+        for name in ("name", "what", "vary"):
+            _require_text(file, (*key, name))
+        _require_setup(file, key)
+        _require_measure(file, key)
+        points = content["points"]
+        file.require(
+            isinstance(points, Mapping)
+            and len(points) > 1
+            and all(type(x) in (int, float) for x in points.values()),
+            (*key, "points"),
+            "a table of at least two points, value of the setting = number on the axis",
+        )
+        rest = {name: content[name] for name in OPTIONAL_GROWTH if name in content}
+        for value, x in points.items():
+            yield Row(
+                backend=content["backend"],
+                setup={**content["setup"], content["vary"]: value},
+                what=content["what"],
+                growth=content["name"],
+                x=float(x),
+                **rest,
+            )
+
+
+def _require_setup(file: TomlFile, key: Key) -> None:
+    """Require a backend that can be timed, and settings that are texts."""
+    content = file.value(key)
+    if content["backend"] not in MODELS:
+        raise file.unknown((*key, "backend"), "backend", MODELS)
+    setup = content["setup"]
+    texts = isinstance(setup, Mapping) and all(
+        isinstance(value, str) for value in setup.values()
+    )
+    file.require(texts, (*key, "setup"), "a table of settings, each a text")
+
+
+def _require_measure(file: TomlFile, key: Key) -> None:
+    """Require a known measure, and a peer where it compares."""
+    content = file.value(key)
+    measure = content.get("measure", "ratio")
+    if measure not in MEASURES:
+        raise file.unknown((*key, "measure"), "measure", MEASURES)
+    if measure == "time":
+        text = "no peer, since a time is compared with nothing"
+        file.require("peer" not in content, (*key, "peer"), text, "leave it out")
+    elif "peer" not in content:
+        text = f"one of {', '.join(file.content['peers'])}"
+        raise file.error((*key, "peer"), text, "none", "write it there")
+    elif content["peer"] not in file.content["peers"]:
+        raise file.unknown((*key, "peer"), "peer", file.content["peers"])
+
+
+def _require_text(file: TomlFile, key: Key) -> None:
+    value: Any = file.value(key)
+    file.require(isinstance(value, str) and bool(value), key, "a text")

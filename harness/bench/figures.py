@@ -1,18 +1,22 @@
-"""The figure of a benchmark: every ratio with its interval, beside its goal."""
+"""The figures of a benchmark: effects beside their goals, and how costs grow."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
+import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from harness.bench.compare import short
 from harness.finding import Finding
 from harness.plot import Drawing
-from harness.style import MARKERS, Theme
+from harness.style import MARKERS, WIDTH, Theme
+from harness.tables import grouped
 
 __all__ = ["drawings"]
 
@@ -22,59 +26,127 @@ LINE = 78
 TINY = 0.1
 """Where a ratio is below this, ratios are drawn on a logarithmic axis."""
 
+READING = (
+    "Points: the mean over processes of the {what} of tenth percentiles; bars: 95 % "
+    "interval of Student's t over processes, if there are several; vertical marks: the "
+    "largest value that meets the goal; grey: controls, a variant against itself."
+)
+
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield the one figure: ratios to the peers."""
-    ratios = finding.tables["ratios"]
-    yield Drawing(
-        name="ratios",
-        title=f"{finding.title}: time, as a ratio to each peer",
-        alt="For each setup a point: the time of ours over that of "
-        f"its peer, with an interval, and a mark for the goal. {finding.answer}",
-        caption="Left of 1 ours is the faster one. Points: ratio of the "
-        "tenth percentiles; bars: 95 % bootstrap interval over rounds; vertical marks: "
-        "the largest ratio wanted.",
-        data=ratios,
-        size=(5.6, 1.1 + 0.68 * len(ratios)),
-        paint=partial(_paint, ratios=ratios),
+    """Yield what there is to draw: ratios, microseconds, growth."""
+    rows = finding.tables.get("rows")
+    if rows is not None:
+        ratios = rows[rows["unit"] == ""].reset_index(drop=True)
+        times = rows[rows["unit"] != ""].reset_index(drop=True)
+        if len(ratios):
+            yield _effects(finding, ratios, "ratios", "time, as a ratio to each peer")
+        if len(times):
+            yield _effects(finding, times, "microseconds", "microseconds a step")
+    if "growth" in finding.tables:
+        yield _growth(finding, finding.tables["growth"])
+
+
+def _effects(finding: Finding, table: pd.DataFrame, name: str, title: str) -> Drawing:
+    what = "ratio" if name == "ratios" else "difference, or the time alone,"
+    side = "Left of 1 ours is the faster one. " if name == "ratios" else ""
+    return Drawing(
+        name=name,
+        title=f"{finding.title}: {title}",
+        alt="For each row a point with an interval, and a mark for the goal. "
+        f"{finding.answer}",
+        caption=side + READING.format(what=what),
+        data=table,
+        size=(5.6, 1.1 + 0.68 * len(table)),
+        paint=partial(_paint_effects, table=table, ratios=name == "ratios"),
     )
 
 
-def _paint(canvas: Canvas, theme: Theme, ratios: pd.DataFrame) -> None:
+def _paint_effects(
+    canvas: Canvas, theme: Theme, table: pd.DataFrame, ratios: bool
+) -> None:
     axes = canvas.subplots()
-    beside = axes.get_yaxis_transform()
-    axes.axvline(1, color=theme.faint, linewidth=1)
-    for place, (_, row) in enumerate(ratios.iterrows()):
-        host, ratio = str(row["host"]), float(row["ratio"])
-        colour = theme.backends[host]
-        axes.plot([row["low"], row["high"]], [place, place], color=colour, linewidth=3)
-        axes.plot(ratio, place, MARKERS[host], color=colour, markersize=7)
-        axes.vlines(row["goal"], place - 0.18, place + 0.22, color=theme.ink)
-        end = max(float(row["high"]), float(row["goal"]) if row["goal"] > 0 else 0.0)
-        axes.annotate(
-            short(ratio),
-            (end, place),
-            (6, 0),
-            textcoords="offset points",
-            va="center",
-            color=theme.ink,
-            fontsize=8,
-        )
-        label = textwrap.fill(_name(row), LINE)
-        axes.text(0.01, place - 0.2, label, transform=beside, va="bottom", fontsize=8)
+    axes.axvline(1 if ratios else 0, color=theme.faint, linewidth=1)
+    for place, (_, row) in enumerate(table.iterrows()):
+        _paint_row(axes, theme, place, row)
     axes.set_yticks([])
-    axes.set_ylim(len(ratios) - 0.5, -0.75)
-    largest = max(1.25, float(ratios["high"].max()) * 1.12)
-    if float(ratios["ratio"].min()) < TINY:
-        axes.set_xscale("log")
-        axes.set_xlim(float(ratios["low"].min()) / 2, 2 * largest)
-    else:
-        axes.set_xlim(0, largest)
-    axes.set_xlabel("our time / the peer's time (1 = the same)")
+    axes.set_ylim(len(table) - 0.5, -0.75)
     axes.grid(visible=False, axis="y")
+    ends = table[["value", "low", "high", "goal"]].to_numpy(float)
+    largest = float(np.nanmax(ends))
+    if ratios and float(table["value"].min()) < TINY:
+        axes.set_xscale("log")
+        axes.set_xlim(float(np.nanmin(ends)) / 2, max(1.25, largest) * 2)
+    else:
+        smallest = min(0.0, float(np.nanmin(ends)))
+        axes.set_xlim(smallest * 1.1, max(1.25 if ratios else 0.0, largest) * 1.12)
+    ratio = "our time / the peer's time (1 = the same)"
+    axes.set_xlabel(ratio if ratios else "microseconds a step")
+
+
+def _paint_row(axes: Axes, theme: Theme, place: int, row: pd.Series) -> None:
+    backend, value = str(row["backend"]), float(row["value"])
+    colour = theme.faint if row["control"] else theme.backends[backend]
+    low, high, goal = (float(row[name]) for name in ("low", "high", "goal"))
+    axes.plot([low, high], [place, place], color=colour, linewidth=3)
+    axes.plot(value, place, MARKERS[backend], color=colour, markersize=7)
+    axes.vlines(goal, place - 0.18, place + 0.22, color=theme.ink)
+    end = float(np.nanmax([value, high, goal]))
+    said = f"{short(value)} {row['verdict']}".strip()
+    look: dict[str, Any] = {"color": theme.ink, "fontsize": 8}
+    axes.annotate(
+        said, (end, place), (6, 0), textcoords="offset points", va="center", **look
+    )
+    label = textwrap.fill(_name(row), LINE)
+    beside = axes.get_yaxis_transform()
+    axes.text(0.01, place - 0.2, label, transform=beside, va="bottom", fontsize=8)
 
 
 def _name(row: pd.Series) -> str:
-    """Say what is measured on which host, and against what."""
+    """Return the backend, what is measured, and against what."""
     what = str(row["what"]).partition(", against ")[0]
-    return f"{row['host']}: {what}, against {row['against']}"
+    if row["control"] or not row["against"]:
+        return f"{row['backend']}: {what}"
+    return f"{row['backend']}: {what}, against {row['against']}"
+
+
+def _growth(finding: Finding, table: pd.DataFrame) -> Drawing:
+    panels = list(table["growth"].unique())
+    return Drawing(
+        name="growth",
+        title=f"{finding.title}: how it grows",
+        alt="A line for each backend over " + ", over ".join(panels) + ".",
+        caption="The same values as in the table, in setups that differ in one thing "
+        "alone. Bars: 95 % interval over processes, if there are several.",
+        data=table,
+        size=(WIDTH, 0.5 + 2.3 * len(panels)),
+        paint=partial(_paint_growth, table=table, panels=panels),
+    )
+
+
+def _paint_growth(
+    canvas: Canvas, theme: Theme, table: pd.DataFrame, panels: list[str]
+) -> None:
+    for axes, panel in zip(
+        canvas.subplots(len(panels), squeeze=False)[:, 0], panels, strict=True
+    ):
+        shown = table[table["growth"] == panel]
+        for (backend, what), line in grouped(shown, "backend", "what"):
+            spread = [line["value"] - line["low"], line["high"] - line["value"]]
+            axes.errorbar(
+                line["x"],
+                line["value"],
+                yerr=np.nan_to_num(spread),
+                marker=MARKERS[backend],
+                color=theme.backends[backend],
+                capsize=3,
+                label=f"{backend}: {what}",
+            )
+        if float(shown["x"].min()) > 0 and float(shown["x"].max()) > 10:
+            axes.set_xscale("log")
+        axes.set_ylim(bottom=0)
+        axes.margins(y=0.25)
+        axes.set_xlabel(panel)
+        against = next(filter(None, shown["against"]), "")
+        axes.set_ylabel(f"ratio to {against}" if against else "microseconds")
+        axes.legend(fontsize=8)

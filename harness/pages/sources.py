@@ -97,5 +97,8 @@ BENCHMARKS = Source(
     introduction="What the wrappers cost beside the bare optimizers.",
     questions=lambda: [benchmarks.find(name) for name in benchmarks.known()],
     compare=bench.compare,
-    commands={"On this machine": ".venv/bin/nox -s bench -- {name} --scale std"},
+    commands={
+        "Quick: one process, no verdicts": ".venv/bin/nox -s bench -- {name} --quick",
+        "As published: six processes": ".venv/bin/nox -s bench -- {name}",
+    },
 )

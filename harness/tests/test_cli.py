@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +73,7 @@ def test_a_run_takes_seeds_and_names_the_next_command(
         return [Report("pytorch")]
 
     monkeypatch.setattr(run, "sweep", sweep)
-    words = ("lost_updates", "lost_updates", "--seeds", "2", "--jobs", "3")
-    lines = said("run", *words).splitlines()
+    lines = said("run", "lost_updates", "--seeds", "2", "--jobs", "3").splitlines()
     assert (requests[0].seeds, requests[0].jobs) == (2, 3)
     assert lines[-1].startswith("Next: ")
     assert "-m harness compare lost_updates" in lines[-1]
@@ -94,22 +94,30 @@ def test_the_first_seeds_of_a_scale_are_its_first_runs() -> None:
             experiment.runs("quick", count)
 
 
-def test_benchmarks_as_json_are_their_records(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("words", "scale"), [([], "std"), (["--quick"], "quick")])
+def test_benchmarks_as_json_are_their_records(
+    words: list[str], scale: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from harness.bench import command
 
-    quiet = []
+    requests = []
 
     class Made:
+        status = "ok"
+
         def as_json(self) -> dict[str, int]:
             return {"seed": 0}
 
-    def bench(*arguments: Any, **named: Any) -> list[Made]:
-        quiet.append(named["quiet"])
+    def bench(request: command.Request, report: Callable[[str], None]) -> list[Made]:
+        requests.append(request)
+        report("this is no JSON and goes to standard error")
         return [Made()]
 
     monkeypatch.setattr(command, "bench", bench)
-    assert json.loads(said("bench", "larc_overhead", "--json")) == [{"seed": 0}]
-    assert quiet == [True]
+    assert json.loads(said("bench", "larc_overhead", "--json", *words)) == [{"seed": 0}]
+    assert [(r.benchmarks[0].name, r.scale) for r in requests] == [
+        ("larc_overhead", scale)
+    ]
 
 
 def test_the_package_declares_the_command_and_its_extra() -> None:

@@ -19,18 +19,16 @@ from harness import cli
 from harness.environment import child_variables
 from harness.tests.declared import declared
 
+KEPT = "harness: interrupted; what is done is kept, and the same command goes on.\n"
+
 
 @pytest.mark.parametrize("ended", [KeyboardInterrupt(), SystemExit(130)])
 @pytest.mark.parametrize(
     ("command", "words"),
     [
         ("parity", "harness: interrupted.\n"),
-        ("bench", "harness: interrupted.\n"),
-        (
-            "run",
-            "harness: interrupted; what is done is kept, and the same command goes "
-            "on.\n",
-        ),
+        ("bench", KEPT),
+        ("run", KEPT),
     ],
 )
 def test_one_line_says_that_and_whether_the_work_is_kept(

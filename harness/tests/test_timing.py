@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
-import numpy as np
-import pytest
-
-from harness.timing import Prepared, Rounds, Steps, low_quantile, made, ratio_interval
+from harness.timing import (
+    AGAIN,
+    BURST,
+    LONGEST_BURST,
+    WARM_UP,
+    Prepared,
+    Rounds,
+    Steps,
+    build_steps,
+    low_quantile,
+)
 
 
 def test_every_round_runs_every_variant_once_in_varying_order() -> None:
     calls: list[str] = []
-    steps = {name: (lambda n=name: calls.append(n)) for name in "abc"}
+
+    def step(name: str) -> None:
+        time.sleep(BURST)
+        calls.append(name)
+
+    steps = {name: partial(step, name) for name in "abc"}
     rounds = Rounds(lambda seed: steps, between_builds=100, seed=0)
     rounds()
     calls.clear()
@@ -45,36 +58,49 @@ def test_what_a_step_needs_anew_is_not_timed() -> None:
         calls.append("prepare")
 
     step = Prepared(prepare, lambda: calls.append("step"))
-    rounds = Rounds(lambda seed: {"a": step}, between_builds=4, seed=0)
-    for _ in range(4):
-        rounds()
+    rounds = Rounds(lambda seed: {"a": step}, between_builds=1, seed=0)
+    rounds()
     assert calls == ["prepare", "step"] * (len(calls) // 2)
-    assert min(rounds.seconds["a"]) < 0.05
+    assert max(rounds.seconds["a"]) < 0.05
 
 
-def test_the_order_of_making_follows_from_the_seed() -> None:
+def test_short_steps_are_timed_more_often_and_each_variant_as_often() -> None:
+    calls: dict[str, int] = {"long": 0, "short": 0}
+
+    def step(name: str, seconds: float) -> None:
+        calls[name] += 1
+        time.sleep(seconds)
+
+    steps = {"long": lambda: step("long", 0.001), "short": lambda: step("short", 0)}
+    rounds = Rounds(lambda seed: steps, between_builds=1, seed=0)
+    rounds()
+    assert calls["long"] == calls["short"] == WARM_UP + rounds.burst
+    assert 1 < rounds.burst <= LONGEST_BURST
+    # The mean of a burst, not its sum: a sleep never ends early.
+    assert 0.001 <= rounds.seconds["long"][0] < 0.001 * rounds.burst
+
+
+def test_the_time_of_a_block_is_that_of_one_of_its_steps() -> None:
+    block = Prepared(lambda: None, lambda: time.sleep(0.01), count=10)
+    rounds = Rounds(lambda seed: {"a": block}, between_builds=1, seed=0)
+    rounds()
+    assert 0.001 <= rounds.seconds["a"][0] < 0.01
+
+
+def test_the_order_of_building_follows_from_the_seed() -> None:
     makers = {name: (lambda: lambda: None) for name in "abc"}
-    orders = [tuple(made(makers, seed)) for seed in range(20)]
-    assert tuple(made(makers, 0)) == orders[0]
+    orders = [tuple(build_steps(makers, "abc", seed)) for seed in range(20)]
+    assert tuple(build_steps(makers, "abc", 0)) == orders[0]
     assert len(set(orders)) > 1
+
+
+def test_a_control_is_built_anew_from_the_same_maker() -> None:
+    built: list[str] = []
+    makers = {"a": lambda: built.append("a") or (lambda: None)}
+    assert set(build_steps(makers, ["a", "a" + AGAIN], 0)) == {"a", "a" + AGAIN}
+    assert built == ["a", "a"]
 
 
 def test_the_low_quantile_does_not_feel_the_slow_half() -> None:
     quick = [1.0] * 20
     assert low_quantile(quick + [50.0] * 20) == low_quantile(quick)
-
-
-def test_the_ratio_interval_holds_the_true_ratio() -> None:
-    rng = np.random.default_rng(1)
-    noise = rng.exponential(0.2, size=(2, 200))
-    ratio, low, high = ratio_interval(3 * (1 + noise[0]), 2 * (1 + noise[1]))
-    assert low < 1.5 < high
-    assert low <= ratio <= high
-    # The noise is a fifth of the time, its lowest tenth far less: 5 % either way.
-    assert ratio == pytest.approx(1.5, rel=0.05)
-
-
-def test_shared_slow_moments_cancel_out() -> None:
-    slow = np.where(np.arange(100) % 7 == 0, 10.0, 1.0)
-    ratio, low, high = ratio_interval(2 * slow, slow)
-    assert (ratio, low, high) == (2, 2, 2)

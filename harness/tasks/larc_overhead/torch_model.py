@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from harness.tasks.overhead.torch_model import Gradients, parameters, prepared
-from harness.timing import Step, Steps, made
+from harness.timing import Makers, Step
 from lockstep.pytorch import post_process_gradients
 
 RATE, ETA, EPSILON = 0.1, 0.001, 1e-7
 
 
-def variants(seed: int, model: str, device: str) -> Steps:
-    """Return the steps to time, made in random order: ``ours``, ``loop``."""
+def makers(seed: int, device: str, model: str) -> Makers:
+    """Return what builds each step: ``ours``, ``loop``."""
     torch.set_num_threads(1)
     gradients = Gradients(model, 1.0, device, torch.float32)
 
@@ -24,8 +24,8 @@ def variants(seed: int, model: str, device: str) -> Steps:
         weights = parameters(model, device, torch.float32)
         return prepared(lambda: gradients.fill(weights), step(weights), device)
 
-    makers = {"ours": our_step, "loop": loop_step}
-    return made({name: partial(make, step) for name, step in makers.items()}, seed)
+    kinds = {"ours": our_step, "loop": loop_step}
+    return {name: partial(make, step) for name, step in kinds.items()}
 
 
 def our_step(weights: list[Tensor]) -> Step:

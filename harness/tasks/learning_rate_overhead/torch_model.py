@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from harness.timing import Step, Steps, made
+from harness.timing import Makers, Prepared, Step
 from lockstep.pytorch import PolicyLR
 
 STEPS = 1024
@@ -44,8 +44,8 @@ LAMBDAS: dict[str, Callable[[int], float]] = {
 }
 
 
-def variants(seed: int, policy: str, device: str) -> Steps:
-    """Return blocks of steps to time, made in random order: ``ours``, ``lambda``."""
+def makers(seed: int, device: str, policy: str) -> Makers:
+    """Return what builds each block of steps: ``ours``, ``lambda``."""
     torch.set_num_threads(1)
 
     def ours() -> Step:
@@ -54,7 +54,7 @@ def variants(seed: int, policy: str, device: str) -> Steps:
     def peer() -> Step:
         return block(LambdaLR(optimizer(device), LAMBDAS[policy]))
 
-    return made({"ours": ours, "lambda": peer}, seed)
+    return {"ours": ours, "lambda": peer}
 
 
 def optimizer(device: str) -> torch.optim.SGD:
@@ -71,4 +71,4 @@ def block(scheduler: LRScheduler) -> Step:
         for _ in range(STEPS):
             step()
 
-    return partial(steps, scheduler.step)
+    return Prepared(lambda: None, partial(steps, scheduler.step), STEPS)

@@ -11,17 +11,18 @@ import tensorflow as tf
 from harness.tasks.loss_scaling_overhead import CLIP, SCALE
 from harness.tasks.overhead.shapes import arrays
 from harness.tasks.overhead.tf_model import traced
-from harness.timing import Step, Steps, made
+from harness.timing import Makers, Step
 from lockstep.tf import (
     AdamOptimizer,
     DynamicLossScale,
+    FixedLossScale,
     MixedPrecisionLossScaleOptimizer,
     clip_gradients_by_global_norm,
 )
 
 
-def variants(seed: int, part: str, model: str, device: str) -> Steps:
-    """Return the steps to time, made in random order: ``ours``, ``keras``."""
+def makers(seed: int, device: str, part: str, model: str) -> Makers:
+    """Return what builds each step: ``ours``, ``fixed``, ``keras``, ``bare``."""
     drawn = [value * SCALE for value in arrays(model, seed=1)]
     gradients = [tf.constant(value, tf.float32) for value in drawn]
 
@@ -29,13 +30,17 @@ def variants(seed: int, part: str, model: str, device: str) -> Steps:
         variables = [tf.Variable(value) for value in arrays(model, seed=0)]
         return traced(step(gradients, variables))
 
-    makers = {"ours": our_step, "keras": keras_step}
-    return made({name: partial(make, step) for name, step in makers.items()}, seed)
+    kinds = {
+        "ours": partial(our_step, DynamicLossScale),
+        "fixed": partial(our_step, FixedLossScale),
+        "keras": keras_step,
+        "bare": bare_step,
+    }
+    return {name: partial(make, step) for name, step in kinds.items()}
 
 
-def our_step(gradients: list, variables: list) -> Step:
-    scale = DynamicLossScale(SCALE)
-    optimizer = MixedPrecisionLossScaleOptimizer(AdamOptimizer(1e-4), scale)
+def our_step(scale: Callable, gradients: list, variables: list) -> Step:
+    optimizer = MixedPrecisionLossScaleOptimizer(AdamOptimizer(1e-4), scale(SCALE))
 
     @tf.custom_gradient
     def loss(*values: tf.Tensor) -> tuple[tf.Tensor, Callable]:
@@ -56,3 +61,13 @@ def keras_step(gradients: list, variables: list) -> Step:
     variables = [keras.Variable(variable) for variable in variables]
     optimizer.build(variables)
     return lambda: optimizer.apply(gradients, variables)
+
+
+def bare_step(gradients: list, variables: list) -> Step:
+    optimizer = AdamOptimizer(1e-4)
+    pairs = list(zip(gradients, variables, strict=True))
+
+    def step() -> None:
+        optimizer.apply_gradients(pairs)
+
+    return step

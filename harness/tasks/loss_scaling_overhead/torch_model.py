@@ -10,10 +10,11 @@ from torch import Tensor
 
 from harness.tasks.loss_scaling_overhead import CLIP, SCALE
 from harness.tasks.overhead.torch_model import Gradients, parameters, prepared
-from harness.timing import Step, Steps, made
+from harness.timing import Makers, Prepared, Step
 from lockstep.pytorch import (
     AutomaticLossScaler,
     DynamicLossScale,
+    FixedLossScale,
     MixedPrecisionLossScaleOptimizer,
 )
 
@@ -21,19 +22,20 @@ UPDATES = 100
 """Updates that are timed together; a single one is hardly longer than the clock's."""
 
 
-def variants(seed: int, part: str, device: str, **what: str) -> Steps:
-    """Return the steps to time, made in random order.
+def makers(seed: int, device: str, part: str, **what: str) -> Makers:
+    """Return what builds each step.
 
-    ``part`` is ``step`` of a ``model``: ``ours``, ``same`` (``GradScaler`` and the same
-    fused Adam), ``usual`` (with Adam as it comes), ``bare`` (neither scaled nor
-    clipped); or it is ``update`` of a ``scaler``: ``ours``, ``gradscaler``.
+    ``part`` is ``step`` of a ``model``: ``ours``, ``fixed`` (ours with a scale that
+    stays), ``same`` (``GradScaler`` and the same fused Adam), ``usual`` (with Adam as
+    it comes), ``bare`` (neither scaled nor clipped); or it is ``update`` of a
+    ``scaler``: ``ours``, ``gradscaler``.
     """
     torch.set_num_threads(1)
     parts = {"step": step_makers, "update": update_makers}
-    return made(parts[part](**what, device=device), seed)
+    return parts[part](**what, device=device)
 
 
-def step_makers(model: str, device: str) -> dict[str, Callable[[], Step]]:
+def step_makers(model: str, device: str) -> Makers:
     gradients = Gradients(model, SCALE, device, torch.float32)
 
     def make(step: Callable[[list[Tensor]], tuple[Step, Step]]) -> Step:
@@ -48,6 +50,7 @@ def step_makers(model: str, device: str) -> dict[str, Callable[[], Step]]:
 
     kinds = {
         "ours": our_step,
+        "fixed": partial(our_step, scale=FixedLossScale(SCALE)),
         "same": partial(gradscaler_step, fused=True),
         "usual": partial(gradscaler_step, fused=None),
         "bare": bare_step,
@@ -55,10 +58,12 @@ def step_makers(model: str, device: str) -> dict[str, Callable[[], Step]]:
     return {name: partial(make, step) for name, step in kinds.items()}
 
 
-def our_step(weights: list[Tensor]) -> tuple[Step, Step]:
-    """Return what scales a loss before the step, and the step."""
+def our_step(
+    weights: list[Tensor], scale: FixedLossScale | None = None
+) -> tuple[Step, Step]:
+    """Return what scales a loss before the step, and the step; dynamic by default."""
     base = torch.optim.Adam(weights, lr=1e-4, fused=True)
-    scale = DynamicLossScale(SCALE)
+    scale = scale or DynamicLossScale(SCALE)
     optimizer = MixedPrecisionLossScaleOptimizer(base, scale, clip_norm=CLIP)
     loss = weights[0].new_ones((), requires_grad=True)
     return lambda: optimizer.scale_loss(loss), optimizer.step
@@ -82,7 +87,7 @@ def bare_step(weights: list[Tensor]) -> tuple[Step, Step]:
     return lambda: None, torch.optim.Adam(weights, lr=1e-4, fused=True).step
 
 
-def update_makers(scaler: str, device: str) -> dict[str, Callable[[], Step]]:
+def update_makers(scaler: str, device: str) -> Makers:
     ours = dynamic_updates if scaler == "dynamic" else partial(automatic, scaler)
     peer = partial(gradscaler_updates, device)
     return {"ours": ours, "gradscaler": peer}
@@ -103,7 +108,7 @@ def repeated(update: Callable[[], object]) -> Step:
         for _ in range(UPDATES):
             update()
 
-    return updates
+    return Prepared(lambda: None, updates, UPDATES)
 
 
 def gradscaler_updates(device: str) -> Step:
@@ -123,4 +128,4 @@ def gradscaler_updates(device: str) -> Step:
         for scaler in scalers:
             scaler.update()
 
-    return prepared(look, updates, device)
+    return prepared(look, updates, device, UPDATES)

@@ -8,15 +8,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from harness.tasks.masters_overhead import CLIP, SCALE
 from harness.tasks.overhead.torch_model import Gradients, parameters, prepared
-from harness.timing import Step, Steps, made
+from harness.timing import Makers, Step
 from lockstep.pytorch import MixedPrecisionOptimizerWrapper
 
-SCALE, CLIP = 2.0**10, 1.0
 
-
-def variants(seed: int, model: str, device: str) -> Steps:
-    """Return the steps to time, made in random order: ``ours``, ``loop``."""
+def makers(seed: int, device: str, model: str) -> Makers:
+    """Return what builds each step: ``ours``, ``loop``."""
     torch.set_num_threads(1)
     gradients = Gradients(model, SCALE, device, torch.float16)
 
@@ -30,8 +29,8 @@ def variants(seed: int, model: str, device: str) -> Steps:
 
         return prepared(prepare, timed, device)
 
-    makers = {"ours": our_step, "loop": loop_step}
-    return made({name: partial(make, step) for name, step in makers.items()}, seed)
+    kinds = {"ours": our_step, "loop": loop_step}
+    return {name: partial(make, step) for name, step in kinds.items()}
 
 
 def our_step(weights: list[Tensor]) -> tuple[Step, Step]:

@@ -10,12 +10,12 @@ import tensorflow as tf
 
 from harness.tasks.multitask_overhead.zeros import zero_flags
 from harness.tasks.overhead.shapes import arrays
-from harness.timing import Step, Steps, made
+from harness.timing import Makers, Step
 from lockstep.tf import AdamOptimizer, MultitaskOptimizerWrapper
 
 
-def variants(seed: int, model: str, zeros: str, device: str) -> Steps:
-    """Return the steps to time, made in random order: ``ours``, ``bare``, ``loop``."""
+def makers(seed: int, device: str, model: str, zeros: str) -> Makers:
+    """Return what builds each step: ``ours``, ``bare``, ``loop``."""
     flags, drawn = zero_flags(model, zeros), arrays(model, seed=1)
     gradients = [
         tf.constant(g * (not is_zero)) for g, is_zero in zip(drawn, flags, strict=True)
@@ -25,8 +25,8 @@ def variants(seed: int, model: str, zeros: str, device: str) -> Steps:
         variables = [tf.Variable(value) for value in arrays(model, seed=0)]
         return tf.function(step(gradients, variables))
 
-    makers = {"ours": wrapped_step, "bare": bare_step, "loop": loop_step}
-    return made({name: partial(make, step) for name, step in makers.items()}, seed)
+    kinds = {"ours": wrapped_step, "bare": bare_step, "loop": loop_step}
+    return {name: partial(make, step) for name, step in kinds.items()}
 
 
 def bare_step(gradients: list, variables: list) -> Step:

@@ -11,19 +11,19 @@ from torch import Tensor
 from harness.tasks.multitask_overhead.zeros import zero_flags
 from harness.tasks.overhead.shapes import arrays
 from harness.tasks.overhead.torch_model import finished
-from harness.timing import Step, Steps, made
+from harness.timing import Makers, Step
 from lockstep.pytorch import MultitaskOptimizerWrapper
 
 
-def variants(seed: int, model: str, zeros: str, device: str) -> Steps:
-    """Return the steps to time, made in random order: ``ours``, ``bare``, ``loop``."""
+def makers(seed: int, device: str, model: str, zeros: str) -> Makers:
+    """Return what builds each step: ``ours``, ``bare``, ``loop``."""
     torch.set_num_threads(1)
 
     def make(step: Callable[[list[Tensor]], Step]) -> Step:
         return finished(step(parameters(model, zeros, device)), device)
 
-    makers = {"ours": wrapped_step, "bare": bare_step, "loop": loop_step}
-    return made({name: partial(make, step) for name, step in makers.items()}, seed)
+    kinds = {"ours": wrapped_step, "bare": bare_step, "loop": loop_step}
+    return {name: partial(make, step) for name, step in kinds.items()}
 
 
 def parameters(model: str, zeros: str, device: str) -> list[Tensor]:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.tasks.overhead.shapes import MODELS
+from harness.tasks.overhead.shapes import shapes_of
 from lockstep.spec.errors import unknown_name
 
-__all__ = ["zero_flags"]
+__all__ = ["SHARES", "zero_flags"]
+
+
+SHARES = {"none": 0.0, "quarter": 0.25, "half": 0.5, "most": 0.75, "all": 1.0}
+"""The share of a model's elements whose gradients are zero, by its name."""
 
 
 def zero_flags(model: str, zeros: str) -> list[bool]:
-    """Say which gradients are all zero: ``none`` of them, or the second ``half``.
+    """Whether each gradient is all zero: the last ones, up to a share of the elements.
 
-    The model is halved by its elements, for every other tensor of a transformer would
-    be nearly all of them or nearly none.
+    The share is of the elements, because every other tensor of a transformer would be
+    nearly all of them or nearly none.
     """
-    if zeros not in ("none", "half"):
-        raise unknown_name("zeros", zeros, ["none", "half"])
-    sizes = [int(np.prod(shape)) for shape in MODELS[model]]
+    if zeros not in SHARES:
+        raise unknown_name("zeros", zeros, SHARES)
+    sizes = [int(np.prod(shape)) for shape in shapes_of(model)]
     before = np.cumsum(sizes) - sizes
-    return [zeros == "half" and bool(start >= sum(sizes) / 2) for start in before]
+    kept = (1 - SHARES[zeros]) * sum(sizes)
+    return [bool(start >= kept) for start in before]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from harness.tasks.overhead.torch_model import Gradients, finished, parameters
-from harness.timing import Step, Steps, made
+from harness.timing import Makers, Step
 from lockstep.pytorch import optimize_loss
 
 RATE, SCALE, CLIP = 1e-4, 2.0**10, 1.0
@@ -20,14 +20,14 @@ WIDTHS, BATCH = (64, 128, 128, 10), 32
 Loss = Callable[[], Tensor]
 
 
-def variants(seed: int, model: str, device: str) -> Steps:
-    """Return the steps to time, made in random order: ``ours``, ``hand``."""
+def makers(seed: int, device: str, model: str) -> Makers:
+    """Return what builds each step: ``ours``, ``hand``."""
     torch.set_num_threads(1)
 
     def make(step: Callable[[Loss, list[Tensor]], Step]) -> Step:
         return finished(step(*problem(model, device)), device)
 
-    return made({"ours": partial(make, our_step), "hand": partial(make, by_hand)}, seed)
+    return {"ours": partial(make, our_step), "hand": partial(make, by_hand)}
 
 
 def problem(model: str, device: str) -> tuple[Loss, list[Tensor]]:

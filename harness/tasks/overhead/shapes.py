@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import numpy as np
 
 from lockstep.interface import Array
 from lockstep.spec.errors import unknown_name
 
-__all__ = ["MODELS", "arrays"]
+__all__ = ["MODELS", "arrays", "shapes_of"]
 
 Shape = tuple[int, ...]
+
+ELEMENTS = 1_024_000
+"""Of the models that differ in the number of their tensors alone."""
 
 
 def _transformer(width: int, layers: int, words: int, positions: int) -> list[Shape]:
@@ -34,16 +38,36 @@ def _transformer(width: int, layers: int, words: int, positions: int) -> list[Sh
 
 
 MODELS: Mapping[str, list[Shape]] = {
+    "T1M": _transformer(width=80, layers=11, words=2048, positions=512),
+    "T3M": _transformer(width=136, layers=11, words=3072, positions=512),
+    "T8M": _transformer(width=224, layers=11, words=5120, positions=512),
     "T25M": _transformer(width=384, layers=11, words=8192, positions=512),
+    "E25M": [(65_536, 384)],
+    "S20": [(32, 32)] * 20,
     "S400": [(64, 64)] * 400,
     "S1000": [(64,)] * 1000,
+    **{f"N{count}": [(ELEMENTS // count,)] * count for count in (10, 40, 200, 1000)},
     "smoke": [(8, 8)] * 4,
 }
+"""The T models have 136 tensors each, the N models as many elements each."""
 
 
-def arrays(model: str, seed: int) -> list[Array]:
-    """Draw a float32 array for each tensor of the model, of deviation 0.02."""
+def shapes_of(model: str) -> list[Shape]:
+    """Return the shapes of a model's tensors; UnknownNameError if there is none."""
     if model not in MODELS:
         raise unknown_name("model", model, MODELS)
+    return MODELS[model]
+
+
+@lru_cache(maxsize=2)
+def arrays(model: str, seed: int) -> tuple[Array, ...]:
+    """Draw a float32 array for each tensor of the model, of deviation 0.02.
+
+    The arrays are shared: they must be copied, not written to.
+    """
     rng = np.random.default_rng(seed)
-    return [rng.standard_normal(shape, np.float32) * 0.02 for shape in MODELS[model]]
+    drawn = [rng.standard_normal(shape, np.float32) for shape in shapes_of(model)]
+    for array in drawn:
+        array *= 0.02
+        array.flags.writeable = False
+    return tuple(drawn)

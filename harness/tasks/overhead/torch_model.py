@@ -29,9 +29,9 @@ def finished(step: Step, device: str) -> Step:
     return and_wait
 
 
-def prepared(prepare: Step, step: Step, device: str) -> Prepared:
+def prepared(prepare: Step, step: Step, device: str, count: int = 1) -> Prepared:
     """Return a step with what goes before it, which is not timed."""
-    return Prepared(finished(prepare, device), finished(step, device))
+    return Prepared(finished(prepare, device), finished(step, device), count)
 
 
 class Gradients:

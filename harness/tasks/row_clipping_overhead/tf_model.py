@@ -15,22 +15,21 @@ from harness.tasks.row_clipping_overhead.tables import (
     WIDTH,
     named_rows,
 )
-from harness.timing import Prepared, Step, Steps, made
+from harness.timing import Makers, Prepared, Step
 from lockstep.tf import GradientDescentOptimizer, VariableClippingOptimizer
 
 
-def variants(seed: int, part: str, vocabulary: str, device: str) -> Steps:
-    """Return the steps to time: ``ours``, ``dense``, and ``small``, a small table's.
+def makers(seed: int, device: str, part: str, vocabulary: str) -> Makers:
+    """Return what builds each step: ``ours``, ``dense``, ``small``: a small table's.
 
     ``part`` is ``clip``: what comes after the update.
     """
     table, small = Table(int(vocabulary), seed), Table(SMALL, seed)
-    makers = {
+    return {
         "ours": partial(our_clip, table),
         "small": partial(our_clip, small),
         "dense": partial(dense_clip, table),
     }
-    return made(makers, seed)
 
 
 class Table:

@@ -20,19 +20,19 @@ from harness.tasks.row_clipping_overhead.tables import (
     WIDTH,
     named_rows,
 )
-from harness.timing import Step, Steps, made
+from harness.timing import Makers, Step
 from lockstep.pytorch import VariableClippingOptimizer
 
 
-def variants(seed: int, part: str, vocabulary: str, device: str) -> Steps:
-    """Return the steps to time, made in random order.
+def makers(seed: int, device: str, part: str, vocabulary: str) -> Makers:
+    """Return what builds each step.
 
     ``part`` is ``clip``: ``ours``, ``forward``, ``dense`` and ``small``, which is ours
     in a small table; or it is ``step``: ``ours`` and ``bare``, whole sparse steps.
     """
     torch.set_num_threads(1)
     parts = {"clip": clip_makers, "step": step_makers}
-    return made(parts[part](Table(int(vocabulary), seed, device), seed), seed)
+    return parts[part](Table(int(vocabulary), seed, device), seed)
 
 
 class Table:
@@ -53,7 +53,7 @@ class Table:
         return prepared(self.lengthen, step, self.device)
 
 
-def clip_makers(table: Table, seed: int) -> dict[str, partial]:
+def clip_makers(table: Table, seed: int) -> Makers:
     small = Table(SMALL, seed, table.device)
     return {
         "ours": partial(our_clip, table),
@@ -81,7 +81,7 @@ def dense_clip(table: Table) -> Step:
     return table.prepared(lambda: weight.renorm_(2, 0, LIMIT))
 
 
-def step_makers(table: Table, seed: int) -> dict[str, partial]:
+def step_makers(table: Table, seed: int) -> Makers:
     rows = torch.full_like(table.long, 0.01)
     size = table.weight.shape
     table.weight.grad = torch.sparse_coo_tensor(

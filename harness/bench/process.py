@@ -1,0 +1,130 @@
+"""A measuring process: pytest-benchmark in a fresh Python, and what it measured."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness.bench.declare import Setup
+from harness.environment import describe, version
+from harness.processes import run_lines
+from harness.records.machine import start_of_run
+from lockstep import __version__, registry
+
+__all__ = ["Job", "Measurement", "Result", "measure"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One measuring process.
+
+    Attributes:
+        number: which of the processes of its backend it is.
+        setups: what it measures; the setups of all benchmarks that are still missing.
+        native: where pytest-benchmark writes its file.
+    """
+
+    backend: str
+    number: int
+    device: str
+    scale: str
+    setups: Sequence[Setup]
+    declared: Sequence[Path]
+    native: Path
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one setup.
+
+    Attributes:
+        reason: why there are no times; empty if there are.
+        seconds: variant -> the time of each round.
+        modules: the modules that were imported, with their digests.
+    """
+
+    reason: str
+    start: str
+    load: float | None
+    duration: float
+    seconds: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    modules: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a process measured: key of a setup -> the result."""
+
+    subject: Mapping[str, str]
+    environment: Mapping[str, Any]
+    results: Mapping[str, Result]
+
+
+def measure(job: Job, on_line: Callable[[str], None]) -> Measurement:
+    """Measure the setups of a job in a fresh process.
+
+    A process that crashes gives every setup its exit status for a reason.
+    """
+    job.native.parent.mkdir(parents=True, exist_ok=True)
+    job.native.unlink(missing_ok=True)
+    begin, origin = time.monotonic(), start_of_run()
+    with tempfile.TemporaryDirectory() as temporary:
+        origins = Path(temporary) / "origins.json"
+        status, errors = run_lines("pytest", _words(job, origins), "", on_line)
+        if origins.exists():
+            return _read(job, json.loads(origins.read_text("utf-8")))
+    last = "".join(errors.strip().splitlines()[-1:])
+    reason = f"the measuring process ended with status {status}"
+    duration = round(time.monotonic() - begin, 3)
+    reason += f": {last}" if last else ""
+    return _crashed(job, Result(reason, **origin, duration=duration))
+
+
+def _words(job: Job, origins: Path) -> list[str]:
+    """Return the arguments of pytest."""
+    options = {
+        "backend": job.backend,
+        "device": job.device,
+        "scale": job.scale,
+        "process": job.number,
+        "origins": origins,
+        "benchmark-json": job.native,
+    }
+    return [
+        *("harness/bench/bench_setups.py", "-v", "-p", "no:cacheprovider"),
+        *(f"--{name}={value}" for name, value in options.items()),
+        *(f"--declared={path}" for path in job.declared),
+        *(f"--setup={setup.key}" for setup in job.setups),
+    ]
+
+
+def _read(job: Job, origins: Mapping[str, Any]) -> Measurement:
+    """Read pytest-benchmark's file: the data of its entries are the times."""
+    seconds: dict[str, dict[str, list[float]]] = {setup.key: {} for setup in job.setups}
+    if job.native.exists():
+        content = json.loads(job.native.read_text("utf-8"))
+        for entry in content["benchmarks"]:
+            info = entry["extra_info"]
+            seconds[info["setup"]][info["variant"]] = entry["stats"]["data"]
+    results = {
+        key: Result(**origins["setups"][key], seconds=times)
+        for key, times in seconds.items()
+    }
+    return Measurement(origins["subject"], origins["environment"], results)
+
+
+def _crashed(job: Job, result: Result) -> Measurement:
+    framework = registry.find(job.backend).framework or "numpy"
+    subject = {
+        "backend": job.backend,
+        "device": job.device,
+        "lockstep": __version__,
+        framework: str(version(framework)),
+    }
+    results = {setup.key: result for setup in job.setups}
+    return Measurement(subject, describe(framework, job.device), results)

@@ -1,0 +1,69 @@
+"""What a benchmark prints: a table of its rows, and where its files are."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from harness.bench.command import Request
+from harness.bench.compare import controls_line, judge, short, written
+from harness.finding import Finding
+from harness.records.files import folder
+
+__all__ = ["print_benchmarks", "width"]
+
+STYLES = {"met": "green", "missed": "red", "undecided": "yellow"}
+
+NARROWEST, WIDEST = 100, 140
+"""Columns of the terminal that a table takes."""
+
+
+def width() -> int:
+    """Return the width of the tables on this terminal."""
+    return min(max(Console().width, NARROWEST), WIDEST)
+
+
+def print_benchmarks(request: Request, console: Console) -> None:
+    """Print a line for each row, what the controls say, and the files of records."""
+    tables = []
+    for benchmark in request.benchmarks:
+        home = folder(benchmark.name, request.publish, request.root)
+        finding = judge(benchmark, home)
+        if finding is not None and "rows" in finding.tables:
+            console.print(_table(finding))
+            tables.append(finding.tables["rows"])
+    if tables:
+        console.print(Text(controls_line(pd.concat(tables))))
+    console.print("Records, and the entries of pytest-benchmark:")
+    for benchmark in request.benchmarks:
+        home = folder(benchmark.name, request.publish, request.root)
+        for backend in benchmark.backends:
+            if (home / f"{backend}.jsonl").exists():
+                console.print(Text(f"  {home / backend}.jsonl"), soft_wrap=True)
+    for path in sorted(request.native.glob(f"*-{request.scale}-*.json")):
+        console.print(Text(f"  {path}"), soft_wrap=True)
+
+
+def _table(finding: Finding) -> Table:
+    table = Table(title=Text(finding.title), title_justify="left")
+    table.add_column("row", ratio=1)
+    for name in ("value [95 % interval]", "goal"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for _, entry in finding.tables["rows"].iterrows():
+        against = f" / {entry['against']}" if entry["against"] else ""
+        control = entry["control"]
+        row = entry["what"] if control else f"{entry['what']}{against}"
+        goal = "" if math.isnan(entry["goal"]) else f"<= {short(entry['goal'])}"
+        verdict = "control" if control else entry["verdict"]
+        table.add_row(
+            Text(f"{entry['backend']}: {row}"),
+            Text(written(dict(entry))),
+            goal,
+            Text(verdict, style=STYLES.get(verdict, "")),
+        )
+    return table

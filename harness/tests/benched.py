@@ -1,0 +1,79 @@
+"""Records of benchmarks as measuring processes would write them, made up."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+from harness.bench.declare import Benchmark
+from harness.bench.judge import PROCESSES
+from harness.records.code import Sources
+from harness.records.files import folder
+from harness.records.record import Code, Record
+from harness.records.store import Store
+from harness.timing import AGAIN
+
+__all__ = ["ENVIRONMENT", "write_times"]
+
+ENVIRONMENT = {"python": "3"}
+MODULE = "harness.timing"
+
+
+def write_times(
+    benchmark: Benchmark,
+    root: Path,
+    factors: Mapping[str, float],
+    processes: int = PROCESSES,
+    spread: float = 0.01,
+    publish: bool = True,
+    scale: str = "std",
+    stale: bool = False,
+    first_schema: bool = False,
+) -> None:
+    """Write records in which a variant's time is its factor, in milliseconds.
+
+    From process to process the times of ours differ by up to ``spread``, as a share.
+    """
+    digest = "0" * 16 if stale else Sources().digest(MODULE)
+    for backend in benchmark.backends:
+        with Store(folder(benchmark.name, publish, root), backend) as store:
+            common = {
+                "environment": store.environment(ENVIRONMENT),
+                "code": Code(None, None, store.code({MODULE: str(digest)})),
+                "scale": scale,
+                "command": "bench",
+                "start": "2026-01-01T00:00:00Z",
+                "duration": 1.0,
+                "load": 0.1,
+            }
+            for process in range(processes):
+                off = 1 + spread * (2 * process / max(processes - 1, 1) - 1)
+                for setup in benchmark.setups(backend).values():
+                    series = {
+                        name: [
+                            factors.get(name.removesuffix(AGAIN), 1.0)
+                            * (off if name == "ours" else 1.0)
+                            * (1 + 0.01 * (k % 5))
+                            / 1e3
+                            for k in range(20)
+                        ]
+                        for name in setup.variants
+                    }
+                    record = Record(
+                        experiment=benchmark.name,
+                        id=setup.id,
+                        task=benchmark.task,
+                        config=dict(setup.config),
+                        seed=0,
+                        subject={"backend": backend, "device": "cpu", "lockstep": "0"},
+                        status="ok",
+                        reason="",
+                        series=series,
+                        summary={},
+                        process=process,
+                        **common,
+                    )
+                    if first_schema:
+                        record = dataclasses.replace(record, code=None)
+                    store.append(record)

@@ -1,0 +1,194 @@
+"""Measuring: native entries, what is recorded, and going on after an interruption."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.bench import command
+from harness.bench.command import Request, bench, rounded
+from harness.bench.declare import MODELS, find, read
+from harness.bench.judge import PROCESSES
+from harness.bench.process import Measurement, Result
+from harness.errors import HarnessError
+from harness.records.files import read as read_records
+from harness.records.files import read_code
+from harness.records.record import digest
+from lockstep import registry
+
+SMOKE = """
+question = "Does it run?"
+title = "Smoke"
+task = "{task}"
+answer = "It takes {{}}"
+peers = {{ bare = "the bare optimizer" }}
+rounds = {{ quick = 3, std = 4 }}
+
+[[row]]
+backend = "{backend}"
+setup = {{ model = "smoke", zeros = "half" }}
+peer = "bare"
+headline = "as long"
+what = "four small tensors"
+
+[[control]]
+backend = "{backend}"
+setup = {{ model = "smoke", zeros = "none" }}
+peer = "bare"
+"""
+
+
+def smoke(
+    folder: Path,
+    backend: str = "pytorch",
+    task: str = "multitask_overhead",
+    scale: str = "quick",
+) -> Request:
+    declared = folder / "smoke.toml"
+    declared.write_text(SMOKE.format(backend=backend, task=task), "utf-8")
+    return Request([read(declared)], scale, root=folder)
+
+
+def records_of(request: Request, backend: str = "pytorch") -> list[command.Record]:
+    return read_records(request.root / "local" / "smoke" / f"{backend}.jsonl")
+
+
+@pytest.mark.parametrize("backend", MODELS)
+def test_native_entries_have_the_times_that_are_recorded(
+    backend: str, tmp_path: Path
+) -> None:
+    if not registry.installed(backend):
+        pytest.skip(f"{registry.find(backend).framework} is not installed")
+    request = smoke(tmp_path, backend)
+    bench(request, print)
+    records = {record.id: record for record in records_of(request, backend)}
+    setups = request.benchmarks[0].setups(backend)
+    assert set(records) == set(setups)
+    content = json.loads((request.native / f"{backend}-quick-0.json").read_text())
+    entries = {
+        (entry["extra_info"]["setup"], entry["extra_info"]["variant"]): entry["stats"]
+        for entry in content["benchmarks"]
+    }
+    for key, setup in setups.items():
+        assert set(records[key].series) == set(setup.variants)
+        for variant in setup.variants:
+            stats = entries.pop((setup.key, variant))
+            assert list(map(rounded, stats["data"])) == records[key].series[variant]
+            assert all(seconds > 0 for seconds in stats["data"])
+            assert stats["rounds"] == 3
+            assert stats["min"] == min(stats["data"])
+            assert stats["median"] == sorted(stats["data"])[1]
+    assert not entries
+    (code,) = {record.code.digest for record in records.values() if record.code}
+    home = request.root / "local" / "smoke"
+    modules = read_code(home / f"{backend}.code.jsonl")[code]
+    assert {"harness.timing", "harness.tasks.multitask_overhead.zeros"} <= set(modules)
+    assert not any("masters_overhead" in name for name in modules)
+
+
+def test_a_setup_that_fails_is_recorded_as_an_error_with_its_reason(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    request = smoke(tmp_path)
+    path = request.benchmarks[0].path
+    text = path.read_text("utf-8").replace(
+        'model = "smoke", zeros = "half"', 'model = "smok", zeros = "half"'
+    )
+    path.write_text(text, "utf-8")
+    request = dataclasses.replace(request, benchmarks=[read(path)])
+    bench(request, print)
+    failed, fine = sorted(records_of(request), key=lambda record: record.status)
+    assert (failed.status, fine.status) == ("error", "ok")
+    assert "did you mean 'smoke'" in failed.reason
+    assert not failed.series
+
+
+@pytest.mark.skipif(os.name != "posix", reason="ends by a signal")
+def test_a_process_that_crashes_is_recorded_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = smoke(tmp_path)
+    (tmp_path / "crash").mkdir()
+    crash = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    (tmp_path / "crash" / "torch.py").write_text(crash, "utf-8")
+    monkeypatch.syspath_prepend(tmp_path / "crash")
+    lines: list[str] = []
+    bench(request, lines.append)
+    records = records_of(request)
+    assert len(records) == 2
+    assert {record.status for record in records} == {"error"}
+    assert all("ended with status -9" in record.reason for record in records)
+    assert "2 of them failed" in lines[-1]
+
+
+def fake(
+    sequence: list[tuple[str, int]], crash: Callable[[int], bool] = lambda number: False
+) -> Callable[..., Measurement]:
+    """Return what stands for a measuring process; Ctrl-C where it would crash."""
+
+    def measure(job: command.Job, on_line: object) -> Measurement:
+        if crash(job.number):
+            raise KeyboardInterrupt
+        sequence.append((job.backend, job.number))
+        environment = command.describe("torch", job.device)
+        subject = {"backend": job.backend, "device": job.device}
+        results = {
+            setup.key: Result(
+                "",
+                "2026-01-01T00:00:00Z",
+                0.1,
+                1.0,
+                {name: [1e-3, 2e-3] for name in setup.variants},
+            )
+            for setup in job.setups
+        }
+        return Measurement(subject, environment, results)
+
+    return measure
+
+
+def test_a_restart_measures_only_the_missing_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    request, first, second = smoke(tmp_path, scale="std"), [], []
+    monkeypatch.setattr(command, "measure", fake(first, lambda number: number == 2))
+    with pytest.raises(KeyboardInterrupt):
+        bench(request, print)
+    assert first == [("pytorch", 0), ("pytorch", 1)]
+    assert {record.process for record in records_of(request)} == {0, 1}
+    monkeypatch.setattr(command, "measure", fake(second))
+    bench(request, print)
+    assert [number for _, number in second] == list(range(2, PROCESSES))
+    bench(request, print)
+    assert len(second) == PROCESSES - 2
+
+
+def test_a_measurement_made_again_names_what_it_supersedes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    request = smoke(tmp_path)
+    monkeypatch.setattr(command, "measure", fake([]))
+    bench(request, print)
+    bench(dataclasses.replace(request, again=True), print)
+    before, after = records_of(request)[:2], records_of(request)[2:]
+    assert [record.supersedes for record in before] == [None, None]
+    assert [record.supersedes for record in after] == [
+        digest(record.as_json(), 12) for record in before
+    ]
+
+
+def test_unknown_names_are_refused_before_anything_is_timed(tmp_path: Path) -> None:
+    request = Request([find("multitask_overhead")], root=tmp_path)
+    with pytest.raises(HarnessError, match="scale: expected one of"):
+        bench(dataclasses.replace(request, scale="big"))
+    with pytest.raises(HarnessError, match="did you mean 'pytorch'"):
+        bench(dataclasses.replace(request, backends=["pytroch"]))
+    assert not list(tmp_path.iterdir())

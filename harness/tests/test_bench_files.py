@@ -1,0 +1,106 @@
+"""The files of benchmarks: what they declare, and errors that name their lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.bench.declare import find, known, read
+from harness.errors import HarnessError
+
+GOOD = """
+question = "Does it run?"
+title = "Smoke"
+task = "multitask_overhead"
+answer = "It takes {}"
+peers = { bare = "the bare optimizer" }
+rounds = { quick = 2, std = 3 }
+
+[[row]]
+backend = "pytorch"
+setup = { model = "smoke", zeros = "half" }
+peer = "bare"
+what = "four small tensors"
+
+[[control]]
+backend = "pytorch"
+setup = { model = "smoke", zeros = "none" }
+peer = "bare"
+
+[[growth]]
+name = "tensors"
+backend = "pytorch"
+setup = { zeros = "none" }
+vary = "model"
+points = { smoke = 4, S20 = 20 }
+peer = "bare"
+what = "multitask"
+"""
+
+
+def test_rows_controls_and_growth_are_rows_of_a_few_setups(tmp_path: Path) -> None:
+    path = tmp_path / "smoke.toml"
+    path.write_text(GOOD, "utf-8")
+    benchmark = read(path)
+    assert len(benchmark.rows) == 4
+    setups = benchmark.setups("pytorch").values()
+    variants = {s.config["model"] + s.config["zeros"]: s.variants for s in setups}
+    assert variants == {
+        "smokehalf": ["ours", "bare"],
+        "smokenone": ["bare again", "bare", "ours"],
+        "S20none": ["ours", "bare"],
+    }
+    assert [row.x for row in benchmark.rows if row.growth] == [4.0, 20.0]
+
+
+ROW = 'backend = "pytorch"\nsetup = { model'
+PEER = 'peer = "bare"\nwhat = "four'
+WHAT = 'what = "four'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "words"),
+    [
+        ('title = "Smoke"', 'titel = "Smoke"', 3, "did you mean 'title'"),
+        ('title = "Smoke"', "title = 3", 3, "title: expected a text, got 3"),
+        ("{ quick = 2, std = 3 }", "{ quick = 2 }", 7, "rounds.std: expected a key"),
+        ("quick = 2", "quick = 0", 7, "rounds.quick: expected a number of rounds, 1"),
+        (PEER, 'peer = "bear"\n' + WHAT, 12, "did you mean 'bare'"),
+        (PEER, WHAT, 9, r"row\[0\].peer: expected one of bare, got none"),
+        (PEER, 'measure = "speed"\n' + PEER, 12, "measure: .*ratio"),
+        (PEER, 'measure = "time"\n' + PEER, 13, "peer: expected no peer"),
+        (ROW, 'backend = "torch"\nsetup = { model', 10, "backend: .*keras3"),
+        ('zeros = "half"', "zeros = 2", 11, "setup: expected a table of settings"),
+        (WHAT, 'goal = "low"\n' + WHAT, 13, "goal: expected a number above 0"),
+        (WHAT, "gaol = 1.0\n" + WHAT, 13, "did you mean 'goal'"),
+        ("smoke = 4, S20 = 20", "smoke = 4", 25, "points: expected .* two points"),
+        ("[[row]]", "[[row", 9, "expected TOML"),
+    ],
+)
+def test_an_error_names_the_line_the_key_and_what_is_allowed(
+    old: str, new: str, line: int, words: str, tmp_path: Path
+) -> None:
+    assert old in GOOD
+    path = tmp_path / "smoke.toml"
+    path.write_text(GOOD.replace(old, new, 1), "utf-8")
+    with pytest.raises(HarnessError, match=rf"smoke.toml, line {line}: .*{words}"):
+        read(path)
+
+
+@pytest.mark.parametrize("name", known())
+def test_every_benchmark_has_a_goal_a_headline_a_control_and_known_peers(
+    name: str,
+) -> None:
+    benchmark = find(name)
+    assert any(row.goal is not None for row in benchmark.rows)
+    assert any(row.headline for row in benchmark.rows)
+    assert any(row.control for row in benchmark.rows)
+    assert {row.peer for row in benchmark.rows} - {""} == set(benchmark.peers)
+    assert "{}" in benchmark.answer
+
+
+def test_every_backend_has_controls_and_all_of_them_at_least_20() -> None:
+    rows = [row for name in known() for row in find(name).rows]
+    assert sum(row.control for row in rows) >= 20
+    assert {row.backend for row in rows if row.control} == {"pytorch", "tf", "keras3"}
