@@ -265,8 +265,9 @@ def bench(
     from harness.bench import command, report
     from harness.bench import declare as benchmarks
 
+    chosen = map(benchmarks.find, dict.fromkeys(names or benchmarks.known()))
     request = command.Request(
-        [benchmarks.find(name) for name in names or benchmarks.known()],
+        list(chosen),
         scale="quick" if quick else "std",
         backends=backend or (),
         device=device,
@@ -274,6 +275,8 @@ def bench(
         again=again,
         command=shlex.join(sys.argv[1:]),
     )
+    for benchmark in request.benchmarks if publish else ():
+        require_committed(benchmark.path)
     out = sys.stderr if as_json else sys.stdout
     records = command.bench(request, partial(print, file=out, flush=True))
     if as_json:
