@@ -122,6 +122,7 @@ def test_a_group_that_changed_is_made_anew_and_nothing_is_edited(
     assert {(r.config["arm"], r.scale, r.command) for r in new} == {
         ("plain", "quick", "run toy --stale")
     }
+    assert {r.prediction for r in new} == {experiment.prediction}
     counting = {r.id: r for r in latest(read(path_in(tmp_path)))}
     assert all(counting[r.id] == r for r in new)
     assert stale(tmp_path) == 0
