@@ -104,10 +104,10 @@ def _paint_row(axes: Axes, theme: Theme, place: int, row: pd.Series) -> None:
 
 def _name(row: pd.Series) -> str:
     """Return the backend, what is measured, and against what."""
-    what = str(row["what"]).partition(", against ")[0]
+    name = f"{row['backend']}: {row['what']}"
     if row["control"] or not row["against"]:
-        return f"{row['backend']}: {what}"
-    return f"{row['backend']}: {what}, against {row['against']}"
+        return name
+    return f"{name}, against {row['against']}"
 
 
 def _growth(finding: Finding, table: pd.DataFrame) -> Drawing:
@@ -144,9 +144,9 @@ def _paint_growth(
             )
         if float(shown["x"].min()) > 0 and float(shown["x"].max()) > 10:
             axes.set_xscale("log")
-        axes.set_ylim(bottom=0)
-        axes.margins(y=0.25)
+        # A third of the height is for the legend.
+        axes.set_ylim(0, 1.4 * float(np.nanmax(shown[["value", "high"]])))
         axes.set_xlabel(panel)
         against = next(filter(None, shown["against"]), "")
         axes.set_ylabel(f"ratio to {against}" if against else "microseconds")
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=8, loc="upper left")
