@@ -24,6 +24,7 @@ __all__ = [
     "Measured",
     "compare",
     "controls_line",
+    "controls_summary",
     "judge",
     "measured",
     "short",
@@ -98,6 +99,12 @@ def controls_line(table: pd.DataFrame) -> str:
         f"Controls (a variant against itself, built twice): {hold} of {len(known)} "
         "intervals hold 1; 95 in 100 should."
     )
+
+
+def controls_summary(findings: Sequence[Finding]) -> str:
+    """Return how many intervals of the controls of all benchmarks hold 1."""
+    tables = [f.tables["rows"] for f in findings if "rows" in f.tables]
+    return controls_line(pd.concat(tables)) if tables else ""
 
 
 def judge(benchmark: Benchmark, home: Path) -> Finding | None:

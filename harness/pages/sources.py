@@ -71,6 +71,11 @@ class Source:
     compare: Callable[[Any, Path], Finding | None]
     commands: Mapping[str, str]
     draw: Callable[[Finding, Path], Sequence[Figure]] = draw
+    summary: Callable[[Sequence[Finding]], str] = lambda findings: ""
+
+    def introduction_to(self, findings: Sequence[Finding]) -> str:
+        """Return the introduction, and what all findings together show."""
+        return f"{self.introduction} {self.summary(findings)}".strip()
 
     def commands_for(self, name: str) -> dict[str, str]:
         """Return the commands with the name filled in."""
@@ -97,6 +102,7 @@ BENCHMARKS = Source(
     introduction="What the wrappers cost beside the bare optimizers.",
     questions=lambda: [benchmarks.find(name) for name in benchmarks.known()],
     compare=bench.compare,
+    summary=bench.controls_summary,
     commands={
         "Quick: one process, no verdicts": ".venv/bin/nox -s bench -- {name} --quick",
         "As published: six processes": ".venv/bin/nox -s bench -- {name}",

@@ -86,7 +86,9 @@ def write_findings(folder: Path, source: Source, results: Path) -> list[Answered
     for answered in found:
         name = answered.question.name
         _write(home / f"{name}.md", finding_page(answered, source.commands_for(name)))
-    _write(home / "index.md", index_page(source.title, source.introduction, found))
+    findings = [answered.finding for answered in found if answered.finding]
+    introduction = source.introduction_to(findings)
+    _write(home / "index.md", index_page(source.title, introduction, found))
     return found
 
 

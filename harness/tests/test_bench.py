@@ -13,6 +13,7 @@ from harness.bench.declare import Row, find, known
 from harness.bench.judge import PROCESSES, Effect, effect_of, verdict
 from harness.errors import HarnessError
 from harness.finding import Finding
+from harness.pages.sources import BENCHMARKS
 from harness.plot import draw
 from harness.records.code import Sources
 from harness.records.staleness import staleness_of
@@ -108,6 +109,17 @@ def test_the_page_counts_the_controls_that_hold_1(tmp_path: Path) -> None:
     first = rows.index[rows["control"]][0]
     rows.loc[first, "low"] = 1.01
     assert f"{controls - 1} of {controls} intervals hold 1" in controls_line(rows)
+
+
+def test_the_index_counts_the_controls_of_all_benchmarks(tmp_path: Path) -> None:
+    names = ("larc_overhead", "learning_rate")
+    for name in names:
+        write_times(find(name), tmp_path, {})
+    findings = [compare(find(name), tmp_path) for name in names]
+    introduction = BENCHMARKS.introduction_to([f for f in findings if f])
+    controls = sum(row.control for name in names for row in find(name).rows)
+    assert f"{controls} of {controls} intervals hold 1" in introduction
+    assert BENCHMARKS.introduction_to([]) == BENCHMARKS.introduction
 
 
 def test_a_new_measurement_replaces_the_last_one(tmp_path: Path) -> None:
