@@ -31,6 +31,7 @@ from lockstep.registry import BACKENDS
 from lockstep.spec.errors import LockstepError, sentence, unknown_name
 
 __all__ = [
+    "CLAIMS",
     "EXPERIMENTS",
     "SCALES",
     "Experiment",
@@ -42,6 +43,9 @@ __all__ = [
 ]
 
 EXPERIMENTS = Path(__file__).parent.parent / "experiments"
+CLAIMS = EXPERIMENTS / "claims.toml"
+"""No experiment, but what the experiments are about (``harness.claims``)."""
+
 SCALES = ("quick", "std", "full")
 REQUIRED = (
     *("question", "title", "task", "backends", "budget_minutes"),
@@ -184,7 +188,8 @@ class Experiment:
 
 def known(folder: Path = EXPERIMENTS) -> list[str]:
     """Return the names of all experiments."""
-    return [path.stem for path in sorted(folder.glob("*.toml"))]
+    paths = sorted(folder.glob("*.toml"))
+    return [path.stem for path in paths if path.name != CLAIMS.name]
 
 
 def find(name: str, folder: Path = EXPERIMENTS) -> Experiment:

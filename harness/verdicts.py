@@ -43,7 +43,7 @@ from harness.statistics import (
 from harness.tasks.cells import host_of
 from lockstep.spec.errors import sentence
 
-__all__ = ["COLUMNS", "Result", "judge", "notices", "results", "verdict_of"]
+__all__ = ["COLUMNS", "NOT_RUN", "Result", "judge", "notices", "results", "verdict_of"]
 
 LEVEL = 0.05
 CONFIRMED, REFUTED, UNDECIDED, NOT_RUN = "confirmed", "refuted", "undecided", "not run"

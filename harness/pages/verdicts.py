@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from harness.finding import PREDICTIONS, Finding
 from harness.pages.tables import CARDS, Cell, table
 from harness.pages.templating import number
@@ -79,8 +81,10 @@ def _kind(row: Row) -> str:
 
 def _number(row: Row, value: float) -> str:
     """Write an end of an interval in the units of a reader: ratios, not logarithms."""
-    ratio = row["effect"] == "log ratio"
-    return number(float(math.exp(value) if ratio else value), 3)
+    shown = float(np.exp(value) if row["effect"] == "log ratio" else value)
+    if math.isinf(shown) or shown == 0 or not 1e-4 <= abs(shown) < 1e4:
+        return number(shown, 3)
+    return f"{shown:#.3g}".removesuffix(".").replace("-", "−")
 
 
 def _arms(row: Row) -> tuple[str, ...]:

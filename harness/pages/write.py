@@ -12,6 +12,7 @@ from pathlib import Path
 from harness.errors import HarnessError
 from harness.finding import Finding
 from harness.pages.checkout import checkout_inserts
+from harness.pages.claims import claims_page
 from harness.pages.composition import composition_inserts
 from harness.pages.differences import differences_inserts
 from harness.pages.findings import (
@@ -45,6 +46,7 @@ def write_pages(
     target = docs / "generated"
     with _staged(target) as folder:
         found = write_findings(folder, EXPERIMENTS, results)
+        _write(folder / "claims.md", claims_page(found))
         timed = write_findings(folder, BENCHMARKS, results)
         inserts = {
             **parity_inserts(results),

@@ -82,8 +82,9 @@ def _over_float32(cell: Cell, of: Sequence[Cell]) -> dict[str, Any]:
         if plain and base.host == cell.host:
             for mine, other in same_seeds(cell, base):
                 ends, others = (each.column("loss")[:, -1] for each in (mine, other))
-                ratios = np.exp(paired_effects(ends, others, "log ratio"))
-                return _interval("ratio", ratios)
+                effects = paired_effects(ends, others, "log ratio")
+                interval = _interval("ratio", effects)
+                return {name: np.exp(value) for name, value in interval.items()}
     return dict.fromkeys(("ratio", "ratio_low", "ratio_high"), np.nan)
 
 

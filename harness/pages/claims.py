@@ -1,0 +1,63 @@
+"""The ledger of claims as a page: claim, source, result, verdict and picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.claims import NO_VERDICT, Claim, answer, read_claims
+from harness.finding import Finding
+from harness.pages.findings import Answered
+from harness.pages.templating import render
+from harness.pages.verdicts import effect, prediction
+
+__all__ = ["claims_page"]
+
+PARTS = {"source": "Claims of sources", "ours": "Our own claims"}
+
+
+def claims_page(found: Sequence[Answered]) -> str:
+    """Return the page of all claims.
+
+    Args:
+        found: the experiments, with what they found.
+    """
+    answered = {each.question.name: each for each in found}
+    claims = read_claims()
+    parts = {
+        title: [_row(claim, answered) for claim in claims if claim.of == kind]
+        for kind, title in PARTS.items()
+    }
+    return render("claims.md.jinja", parts=parts)
+
+
+def _row(claim: Claim, answered: Mapping[str, Answered]) -> dict[str, Any]:
+    each = answered.get(claim.experiment)
+    finding = _published(each)
+    verdict, results = answer(claim, finding)
+    drawn = each is not None and claim.picture in [f.name for f in each.figures]
+    return {
+        "claim": claim,
+        "title": each.question.title if each else "",
+        "verdict": verdict,
+        "results": [_result(row) for row in results],
+        "note": _note(claim, finding, verdict),
+        "picture": claim.picture if drawn else "",
+    }
+
+
+def _published(each: Answered | None) -> Finding | None:
+    """Return a finding of published records; those of a user's own answer no claim."""
+    return each.finding if each is not None and each.published else None
+
+
+def _result(row: Mapping[Any, Any]) -> str:
+    predicted = f"predicted {prediction(row)}"
+    return f"{row['comparison']}: {effect(row)}, {predicted}: {row['outcome']}"
+
+
+def _note(claim: Claim, finding: Finding | None, verdict: str) -> str:
+    """Return what stands in the place of results."""
+    if verdict == NO_VERDICT and finding is not None:
+        return " ".join(finding.notices)
+    return claim.missing

@@ -1,0 +1,130 @@
+"""The ledger: every claim names what there is, and no verdict is typed by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from harness import claims, declare
+from harness.claims import Claim, answer, read_claims
+from harness.compare import compare
+from harness.errors import HarnessError
+from harness.finding import PREDICTIONS, Finding
+from harness.pages.claims import claims_page
+from harness.pages.findings import Answered
+
+TEXT = declare.CLAIMS.read_text("utf-8")
+VERDICTS = ("reproduced", "partly", "undecided", "confirmed", "refuted")
+
+
+@pytest.fixture(scope="module")
+def finding() -> Finding:
+    """What the published records of one experiment lead to."""
+    found = compare(declare.find("link_prediction"))
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def transe() -> Claim:
+    (claim,) = [each for each in read_claims() if each.name == "transe"]
+    return claim
+
+
+def test_the_claims_are_read_and_every_judged_experiment_is_among_them() -> None:
+    named = {claim.experiment for claim in read_claims()}
+    assert set(declare.known()) <= named
+    assert "claims" not in declare.known()
+
+
+def test_no_verdict_is_typed_by_hand() -> None:
+    assert "verdict" not in claims.KEYS
+    for claim in read_claims():
+        texts = (claim.claim, claim.source, claim.figure, claim.missing)
+        assert not [w for w in VERDICTS for text in texts if w in text.lower()], claim
+
+
+def test_a_verdict_follows_from_the_results(finding: Finding, transe: Claim) -> None:
+    verdict, rows = answer(transe, finding)
+    assert (verdict, len(rows)) == (finding.verdict, 5)
+    refuted = finding.tables[PREDICTIONS].assign(outcome="refuted")
+    tables = {**finding.tables, PREDICTIONS: refuted}
+    turned = dataclasses.replace(finding, tables=tables)
+    assert answer(transe, turned)[0] == "not reproduced"
+
+
+def test_a_claim_without_results_says_why(finding: Finding, transe: Claim) -> None:
+    untested = Claim("a", "source", "b", "c", "d", missing="Nothing yet.")
+    assert answer(untested, None) == ("no record yet", [])
+    assert answer(transe, None) == ("not measured yet", [])
+    of_arithmetic = dataclasses.replace(transe, primaries=[])
+    assert answer(of_arithmetic, finding) == ("illustration", [])
+
+
+def page_with(finding: Finding, published: bool = True) -> str:
+    experiment = declare.find("link_prediction")
+    return claims_page([Answered(experiment, finding, published)])
+
+
+def test_the_page_shows_claim_figure_result_and_verdict(finding: Finding) -> None:
+    row = page_with(finding).partition('id="transe"')[2].partition("</tr>")[0]
+    for part in ("TransE needs a limit", "contradictory", "mrr-sgd: difference"):
+        assert part in row
+    assert f">{finding.verdict}</td>" in row
+    assert "experiments/link&#95;prediction.html" in row
+
+
+def test_own_runs_of_a_reader_answer_no_claim(finding: Finding) -> None:
+    row = page_with(finding, False).partition('id="transe"')[2].partition("</tr>")[0]
+    assert ">not measured yet</td>" in row
+
+
+def test_texts_of_records_and_files_are_escaped(finding: Finding) -> None:
+    hostile = "<script>x</script> [y](javascript:z)"
+    frame = finding.tables[PREDICTIONS].assign(outcome=hostile)
+    tables = {**finding.tables, PREDICTIONS: frame}
+    page = page_with(dataclasses.replace(finding, tables=tables))
+    assert "<script" not in page and "](javascript" not in page
+
+
+DAMAGES = {
+    "unknown key": ('figure = "none"', 'figur = "none"', "did you mean 'figure'?"),
+    "whose": ('of = "source"', 'of = "sources"', "did you mean 'source'?"),
+    "unknown experiment": ('"absent_tasks"', '"absent_task"', "mean 'absent_tasks'?"),
+    "unknown comparison": ('"loss-adam"', '"loss-adan"', "mean 'loss-adam'?"),
+    "experiment without comparisons": (
+        'primaries = ["loss-adam", "loss-rmsprop", "loss-momentum"]',
+        "primaries = []",
+        "expected comparisons of an experiment",
+    ),
+    "illustration with comparisons": (
+        'experiment = "learning_rate_policies"\nprimaries = []',
+        'experiment = "lost_updates"\nprimaries = ["x"]',
+        "comparison of lost_updates",
+    ),
+    "no reason": ('missing = "No benchmark', 'misses = "No benchmark', "got 'misses'"),
+    "empty text": ('figure = "formulas"', 'figure = ""', "figure: expected a text"),
+    "a name twice": (
+        '"skipping-hurts"',
+        '"absent-tasks"',
+        "that no claim above it has",
+    ),
+    "a verdict": ('of = "source"', 'of = "source"\nverdict = "x"', "got 'verdict'"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_claim_is_one_sentence_that_names_the_line(
+    tmp_path: Path, damage: tuple[str, str, str]
+) -> None:
+    old, new, expected = damage
+    assert old in TEXT
+    path = tmp_path / "claims.toml"
+    path.write_text(TEXT.replace(old, new, 1), "utf-8")
+    with pytest.raises(HarnessError) as raised:
+        read_claims(path)
+    message = str(raised.value)
+    assert expected in message and "\n" not in message
+    assert message.startswith("claims.toml, line ")
