@@ -31,7 +31,7 @@ def verdict_sentence(finding: Finding) -> str:
     counts = [
         f"{outcomes.count(outcome)} {outcome}" for outcome in dict.fromkeys(outcomes)
     ]
-    return f"Of {len(rows)} predictions on {rows[0]['backend']}: {', '.join(counts)}."
+    return f"Predictions on {rows[0]['backend']}: {', '.join(counts)}."
 
 
 def results_html(finding: Finding) -> str:

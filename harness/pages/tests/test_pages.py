@@ -11,15 +11,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from harness import declare
 from harness.environment import child_variables
 from harness.errors import HarnessError
-from harness.finding import Finding
+from harness.finding import PREDICTIONS, Finding
 from harness.pages.parity_inserts import parity_inserts
 from harness.pages.sources import EXPERIMENTS, Figure, Question
+from harness.pages.verdicts import results_html
 from harness.pages.write import write_findings, write_pages
 from harness.parity.cases import GOLDEN, read_cases
 from harness.parity.catalogue import entries
@@ -250,6 +252,7 @@ FINDING = Finding(
     verdict="reproduced",
     tables={"how far": pd.DataFrame({"p": [1.0, 0.5], "x": [1.0, float("nan")]})},
     small_print=["Two seeds."],
+    notices=["Judged late."],
     missing=["tf: 3 of 5 runs."],
     provenance={"scale": "quick", "subjects": [{"backend": "tf", "torch": None}]},
 )
@@ -292,6 +295,7 @@ def page_of(finding: Finding, folder: Path, results: Path) -> str:
         "nox -s reproduce -- absent_tasks --scale std",
         "Verdict: reproduced.",
         "- Two seeds.",
+        "    Judged late.",
         "- Missing: tf: 3 of 5 runs.",
         "<dd>quick</dd>",
         ">unknown</td>",
@@ -390,6 +394,7 @@ def test_a_text_in_any_field_stays_a_text(
         tables={text: pd.DataFrame({text: [text]})},
         small_print=[text],
         missing=[text],
+        notices=[text],
         provenance={text: text, "subjects": [{"backend": text}]},
     )
     # Tables are HTML, which is not read as Markdown; a browser looks at them.
@@ -427,6 +432,66 @@ def test_the_name_of_a_changed_module_stays_a_text(
         assert sign not in page, sign
     for start in ("#", "!!!", "```", "- ["):
         assert starting(page, start) == starting(usual, start), start
+
+
+ROW = {
+    **dict.fromkeys(("comparison", "claim", "metric", "unit", "arm", "against"), "x"),
+    **{"backend": "tf", "judged": True, "effect": "log ratio", "because": "y"},
+    **{"predicted_low": 0.0, "predicted_high": float("inf"), "estimate": np.log(1.25)},
+    **{"low": np.log(1.125), "high": np.log(1.5), "p": 1e-5, "outcome": "confirmed"},
+    **{"pairs": 7, "diverged": 0, "unread": 0},
+}
+"""A comparison as ``harness.verdicts`` writes it."""
+
+
+def with_row(**changes: object) -> Finding:
+    frame = pd.DataFrame([{**ROW, **changes}])
+    return replace(FINDING, tables={PREDICTIONS: frame, **FINDING.tables})
+
+
+@pytest.mark.parametrize(
+    ("changes", "cells"),
+    [
+        ({}, ["ratio above 1.00", "ratio 1.25 [1.12, 1.50]", "&lt; 0.001", "7 seeds"]),
+        ({"predicted_low": -0.0488, "predicted_high": 0.0488}, ["ratio 0.952 to 1.05"]),
+        (
+            {"effect": "difference", "predicted_low": -np.inf, "predicted_high": -0.01}
+            | {"estimate": -0.118, "low": -0.13, "high": -0.0916, "p": 0.29},
+            [
+                "difference below −0.0100",
+                "difference −0.118 [−0.130, −0.0916]",
+                ">0.29<",
+            ],
+        ),
+        ({"estimate": np.inf, "high": np.inf}, ["ratio ∞ [1.12, ∞]"]),
+        ({"judged": False, "backend": "keras3"}, [">keras3<"]),
+    ],
+)
+def test_predictions_stand_beside_results_in_units_of_a_reader(
+    changes: dict[str, object], cells: list[str]
+) -> None:
+    html = results_html(with_row(**changes))
+    for cell in cells:
+        assert cell in html, html
+
+
+def test_a_page_shows_verdict_counts_and_notices_of_predictions(
+    tmp_path: Path, published: Path
+) -> None:
+    page = page_of(with_row(), tmp_path / "generated", published)
+    section = page.partition("## Prediction and result")[2].partition("\n## ")[0]
+    assert "**Verdict: reproduced.** Predictions on tf: 1 confirmed." in section
+    assert "    Judged late." in section
+    assert "(absent_tasks/table-predictions.csv)" in section
+    assert page.count("Predictions and results") == 2  # Its caption and its label.
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
+def test_texts_of_predictions_stay_texts(text: str) -> None:
+    names = ("comparison", "claim", "metric", "unit", "arm", "against", "because")
+    html = results_html(with_row(**dict.fromkeys(names, text), outcome=text))
+    assert "<script" not in html and "<img" not in html and '" onm' not in html
+    assert "\n#" not in html and "\n```" not in html
 
 
 def starting(page: str, start: str) -> int:
