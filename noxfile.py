@@ -140,6 +140,12 @@ def catalogue(session: nox.Session) -> None:
 
 
 @nox.session
+def layout(session: nox.Session) -> None:
+    """Count the size of the code and the calls of the main steps, for Contributing."""
+    run(session, "core", "harness", "layout", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure what the wrappers cost and draw the pages anew; -- --quick is short."""
     run(session, "core", "harness", "bench", *session.posargs)

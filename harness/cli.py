@@ -348,6 +348,17 @@ def pages() -> None:
 
 
 @app.command()
+def layout() -> None:
+    """Count the size of the code and the calls of a step; write results/layout.json."""
+    from harness.layout.report import ROOT, count_layout, write_layout
+    from harness.records.files import RESULTS
+
+    counts = count_layout(ROOT)
+    counts.print(Console(width=max(Console().width, TABLE_WIDTH)))
+    print(f"wrote {write_layout(counts, RESULTS)}")
+
+
+@app.command()
 def matrix() -> None:
     """Write the parity matrix of the published report into README.md."""
     write_matrix()

@@ -21,6 +21,7 @@ from harness.pages.findings import (
     index_page,
     table_files,
 )
+from harness.pages.layout import layout_inserts
 from harness.pages.oracle_inserts import oracle_inserts
 from harness.pages.parity_inserts import parity_inserts
 from harness.pages.rules import optimizers_insert, pipeline_insert
@@ -58,6 +59,7 @@ def write_pages(
             **checkout_inserts(ROOT),
             **composition_inserts(),
             **differences_inserts(ROOT, results),
+            **layout_inserts(results),
         }
         for name, text in inserts.items():
             _write(folder / "inserts" / f"{name}.md", text)

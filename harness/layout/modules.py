@@ -1,0 +1,129 @@
+"""Modules of the checkout as text and syntax tree, and sizes of their parts."""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TypeAlias
+
+__all__ = ["Definition", "Function", "Module", "read_modules"]
+
+Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+
+Definition: TypeAlias = Function | ast.ClassDef
+
+LEFT_OUT = ("tests", "programs")
+"""Folders that are not counted: tests, and old programs as their users wrote them."""
+
+NO_CODE = (
+    tokenize.COMMENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+    tokenize.INDENT,
+    tokenize.NEWLINE,
+    tokenize.NL,
+)
+
+
+@dataclass(frozen=True)
+class Module:
+    """One file: its path in the checkout and its text."""
+
+    path: Path
+    text: str
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """The syntax tree."""
+        return ast.parse(self.text)
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """All nodes of the syntax tree."""
+        return list(ast.walk(self.tree))
+
+    @property
+    def lines(self) -> int:
+        """The number of lines, empty ones included."""
+        return len(self.text.splitlines())
+
+    @property
+    def code_lines(self) -> int:
+        """The number of lines with code: no empty ones, comments or docstrings."""
+        tokens = tokenize.generate_tokens(io.StringIO(self.text).readline)
+        lines = {
+            line
+            for token in tokens
+            if token.type not in NO_CODE
+            for line in range(token.start[0], token.end[0] + 1)
+        }
+        for node in self.documented:
+            text = node.body[0]
+            lines -= set(range(text.lineno, (text.end_lineno or text.lineno) + 1))
+        return len(lines)
+
+    @property
+    def statements(self) -> int:
+        """The number of statements of the syntax tree, docstrings included."""
+        return sum(isinstance(node, ast.stmt) for node in self.nodes)
+
+    @property
+    def body_lengths(self) -> list[int]:
+        """The lines from the first to the last statement of each function.
+
+        Functions in functions and classes count, docstrings do not.
+        """
+        return [_body_length(node) for node in self.functions]
+
+    @property
+    def functions(self) -> list[Function]:
+        """All functions, nested ones included."""
+        return [node for node in self.nodes if isinstance(node, Function)]
+
+    @property
+    def documented(self) -> list[ast.Module | Definition]:
+        """The module, its classes and its functions, those that have a docstring."""
+        kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        nodes = [node for node in self.nodes if isinstance(node, kinds)]
+        return [node for node in nodes if ast.get_docstring(node) is not None]
+
+    @property
+    def public(self) -> list[Definition]:
+        """Classes, their methods and functions without a leading underscore.
+
+        What is defined in a function is not public, and a setter is not counted beside
+        its property.
+        """
+        return list(_public(self.tree))
+
+
+def read_modules(root: Path, folder: str) -> list[Module]:
+    """Read all Python files below ``root / folder``, in the order of their paths."""
+    paths = sorted(path.relative_to(root) for path in (root / folder).rglob("*.py"))
+    return [
+        Module(path, (root / path).read_text("utf-8"))
+        for path in paths
+        if not set(path.parts) & set(LEFT_OUT)
+    ]
+
+
+def _body_length(function: Function) -> int:
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    if not body:
+        return 0
+    return (body[-1].end_lineno or body[-1].lineno) - body[0].lineno + 1
+
+
+def _public(scope: ast.Module | ast.ClassDef) -> Iterator[Definition]:
+    for node in scope.body:
+        if not isinstance(node, Definition) or node.name.startswith("_"):
+            continue
+        if f"{node.name}.setter" not in map(ast.unparse, node.decorator_list):
+            yield node
+        if isinstance(node, ast.ClassDef):
+            yield from _public(node)

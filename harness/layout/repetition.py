@@ -1,0 +1,127 @@
+"""What the code says more than once, and names that the style guide advises against."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+
+from harness.layout.modules import Definition, Module
+from lockstep.interface import EXPORTS
+from lockstep.registry import BACKENDS
+
+__all__ = ["REPETITION", "participles"]
+
+PARTICIPLES = frozenset({"found", "given", "kept", "made", "seen", "told", "wanted"})
+
+SHORTEST = 16
+"""Characters of a docstring line from which on its repetition counts: no headings."""
+
+
+def repeated_docstring_lines(modules: Sequence[Module]) -> int:
+    """Different docstring lines that stand word for word in two or more backends.
+
+    Lines of fewer than 16 characters, such as ``Args:``, are left out.
+    """
+    backends = defaultdict[str, set[str]](set)
+    for module in modules:
+        for backend in set(BACKENDS) & set(module.path.parts):
+            for line in _docstring_lines(module):
+                backends[line].add(backend)
+    return sum(len(having) >= 2 for having in backends.values())
+
+
+def _docstring_lines(module: Module) -> Iterator[str]:
+    for node in module.documented:
+        for line in (ast.get_docstring(node) or "").splitlines():
+            if len(line.strip()) >= SHORTEST:
+                yield line.strip()
+
+
+def error_builders(modules: Sequence[Module]) -> int:
+    """Functions that are annotated to return an error."""
+    return len(_builders(modules))
+
+
+def error_builders_called_once(modules: Sequence[Module]) -> int:
+    """Functions that return an error and are called in one place at most.
+
+    Calls are told apart by the name of the function alone.
+    """
+    calls = Counter(
+        node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+        for module in modules
+        for node in module.nodes
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name | ast.Attribute)
+    )
+    return sum(calls[name] <= 1 for name in _builders(modules))
+
+
+def _builders(modules: Sequence[Module]) -> list[str]:
+    return [
+        function.name
+        for module in modules
+        for function in module.functions
+        if function.returns
+        and re.fullmatch(r"'?[\w.]*Error'?", ast.unparse(function.returns))
+    ]
+
+
+def lists_of_public_names(modules: Sequence[Module]) -> int:
+    """Places that list at least half of the public names.
+
+    A place is a literal (list, tuple, set, keys of a dictionary), the imports of a
+    module, or its definitions.
+    """
+    places = [names for module in modules for names in _listed(module)]
+    return sum(2 * len(names & set(EXPORTS)) >= len(EXPORTS) for names in places)
+
+
+def _listed(module: Module) -> Iterator[set[str]]:
+    for node in module.nodes:
+        if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+            yield _strings(node.elts)
+        elif isinstance(node, ast.Dict):
+            yield _strings(node.keys)
+    imports = [node for node in module.tree.body if isinstance(node, ast.ImportFrom)]
+    yield {alias.asname or alias.name for node in imports for alias in node.names}
+    yield {node.name for node in module.tree.body if isinstance(node, Definition)} | {
+        name.id
+        for node in module.tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        for name in ast.walk(target)
+        if isinstance(name, ast.Name)
+    }
+
+
+def _strings(nodes: Sequence[ast.expr | None]) -> set[str]:
+    values = [node.value for node in nodes if isinstance(node, ast.Constant)]
+    return {value for value in values if isinstance(value, str)}
+
+
+def participles(modules: Sequence[Module]) -> int:
+    """Assignments to a variable called found, given, kept, made, seen, told or wanted.
+
+    Targets of loops, comprehensions and ``with`` count; arguments do not.
+    """
+    return sum(
+        isinstance(node, ast.Name)
+        and isinstance(node.ctx, ast.Store)
+        and node.id in PARTICIPLES
+        for module in modules
+        for node in module.nodes
+    )
+
+
+REPETITION: dict[str, Callable[[Sequence[Module]], int]] = {
+    "docstring lines that two backends have word for word": repeated_docstring_lines,
+    "functions that build an error": error_builders,
+    "functions that build an error, called in one place at most": (
+        error_builders_called_once
+    ),
+    "lists of public names": lists_of_public_names,
+}
+"""Name of a count -> how the modules of all backends are counted."""

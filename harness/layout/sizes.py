@@ -1,0 +1,79 @@
+"""Sizes of modules, folders and functions."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from harness.layout.modules import Module
+
+__all__ = ["SIZES"]
+
+
+def lines(modules: Sequence[Module]) -> int:
+    """Lines of all modules, empty ones included."""
+    return sum(module.lines for module in modules)
+
+
+def fullest_folder(modules: Sequence[Module]) -> int:
+    """Modules in one folder, subfolders not included, at most."""
+    return max(Counter(module.path.parent for module in modules).values(), default=0)
+
+
+def small_modules(modules: Sequence[Module]) -> int:
+    """Modules with 25 lines of code or fewer: no empty lines, comments, docstrings."""
+    return sum(module.code_lines <= 25 for module in modules)
+
+
+def statements(modules: Sequence[Module]) -> int:
+    """Statements of the syntax trees, docstrings included."""
+    return sum(module.statements for module in modules)
+
+
+def long_files(modules: Sequence[Module]) -> int:
+    """Files of more than 300 lines."""
+    return sum(module.lines > 300 for module in modules)
+
+
+def long_functions(modules: Sequence[Module]) -> int:
+    """Functions whose body has more than 45 lines."""
+    return sum(length > 45 for module in modules for length in module.body_lengths)
+
+
+def body_percentile(modules: Sequence[Module]) -> int:
+    """The 90th percentile of the lines of functions' bodies, docstrings left out."""
+    lengths = [length for module in modules for length in module.body_lengths]
+    return round(float(np.percentile(lengths or [0], 90)))
+
+
+def file_percentile(modules: Sequence[Module]) -> int:
+    """The 90th percentile of the lines of files."""
+    return round(float(np.percentile([m.lines for m in modules] or [0], 90)))
+
+
+def documented(modules: Sequence[Module]) -> int:
+    """The percentage of public classes, functions and methods with a docstring.
+
+    100 only if all have one.
+    """
+    public = [node for module in modules for node in module.public]
+    having = sum(ast.get_docstring(node) is not None for node in public)
+    return 100 * having // len(public) if public else 100
+
+
+SIZES: dict[str, Callable[[Sequence[Module]], int]] = {
+    "lines": lines,
+    "modules": len,
+    "modules in one folder, at most": fullest_folder,
+    "modules with 25 lines of code or fewer": small_modules,
+    "statements": statements,
+    "files over 300 lines": long_files,
+    "functions over 45 lines": long_functions,
+    "lines of a function's body, 90th percentile": body_percentile,
+    "lines of a file, 90th percentile": file_percentile,
+    "public names with a docstring, %": documented,
+}
+"""Name of a count -> how modules are counted."""
