@@ -15,6 +15,7 @@ from rich.console import Console
 
 from harness import compare, declare, listing, run, tasks, workers
 from harness.declare import SCALES, Experiment
+from harness.pages.findings import Answered, finding_page
 from harness.records.files import read
 from harness.records.record import Record
 from harness.run import Request
@@ -244,7 +245,7 @@ def test_without_its_first_backend_recorded_choices_are_used(tmp_path: Path) -> 
     assert rates(records(tmp_path, "pytorch")) == CHOSEN
 
 
-def test_a_finding_has_the_choices_whatever_the_order_of_lines(tmp_path: Path) -> None:
+def test_a_page_has_the_choices_whatever_the_order_of_lines(tmp_path: Path) -> None:
     experiment = toy(tmp_path, tuned=True)
     sweep(experiment, tmp_path, jobs=2)
     before = compare.compare(experiment, tmp_path)
@@ -256,6 +257,9 @@ def test_a_finding_has_the_choices_whatever_the_order_of_lines(tmp_path: Path) -
     assert before is not None and after is not None
     assert after.as_json() == before.as_json()
     table = before.tables["choices"]
+    page = finding_page(Answered(experiment, after, published=False), {})
+    assert "Choices, 2 rows" in page and "table-choices.csv" in page
+    assert "rate was chosen for each arm among 5 values" in page
     assert list(table["arm"]) == ["plain", "wrapped"]
     assert list(table["rate"]) == [0.1, 0.3]
     assert len(before.tables["losses"]) == 2 * 2 * 4
