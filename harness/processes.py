@@ -87,6 +87,11 @@ class Conversation:
         line = self._child.stdout.readline()
         return line.removesuffix("\n") if line.endswith("\n") else None
 
+    def stop(self) -> None:
+        """End a child that may still be at work."""
+        self._child.terminate()
+        self.end()
+
     def end(self) -> str:
         """Wait for the end of a child that was sent everything; return how it ended.
 

@@ -50,9 +50,9 @@ class Schedule:
             while not self._stopped:
                 part = self._next(mine)
                 if part is not None:
-                    if part is not mine:
-                        self._leave(mine)
-                        part.threads += 1
+                    if mine is not None:
+                        mine.threads -= 1
+                    part.threads += 1
                     part.running += 1
                     return part, part.waiting.popleft()
                 if not any(part.running for part in self._parts):
@@ -83,11 +83,6 @@ class Schedule:
             self._settled(part, seconds)
             self._changed.notify_all()
 
-    def leave(self, part: Part) -> None:
-        """Note that a thread has no worker for a part any more."""
-        with self._changed:
-            self._leave(part)
-
     def stop(self) -> None:
         """Take no more runs and record none; return when no record is being written."""
         with self._changed:
@@ -102,10 +97,6 @@ class Schedule:
         alone = [part for part in waiting if not part.threads]
         longest = max(waiting, key=lambda part: len(part.waiting), default=None)
         return alone[0] if alone else longest
-
-    def _leave(self, part: Part | None) -> None:
-        if part is not None:
-            part.threads -= 1
 
 
 def do_all(schedule: Schedule, jobs: int, children: Children) -> None:
@@ -122,17 +113,19 @@ def do_all(schedule: Schedule, jobs: int, children: Children) -> None:
 def _drive(schedule: Schedule, numbers: Iterator[int], children: Children) -> None:
     """Do one run after the other until there is none; change workers as need be."""
     mine, worker = None, None
-    while taken := schedule.take(mine):
-        part, run = taken
-        if part is not mine or worker is None:
-            if worker is not None:
-                worker.end()
-            mine = part
-            subject = (part.experiment.task, part.backend, part.device)
-            worker = Worker(*subject, next(numbers), children)
-        answer = worker.do(run)
-        schedule.settle(part, run, worker, answer)
-        if isinstance(answer, Crash | Refusal):
-            worker = None
-    if worker is not None:
-        worker.end()
+    try:
+        while taken := schedule.take(mine):
+            part, run = taken
+            if part is not mine or worker is None:
+                if worker is not None:
+                    worker.stop()
+                mine = part
+                subject = (part.experiment.task, part.backend, part.device)
+                worker = Worker(*subject, next(numbers), children)
+            answer = worker.do(run)
+            schedule.settle(part, run, worker, answer)
+            if isinstance(answer, Crash | Refusal):
+                worker = None
+    finally:
+        if worker is not None:
+            worker.stop()

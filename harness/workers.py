@@ -82,6 +82,10 @@ class Worker:
         """Have the process end; return how it did."""
         return self._conversation.end()
 
+    def stop(self) -> None:
+        """End the process, whatever it does."""
+        self._conversation.stop()
+
     def _receive(self) -> Answer | None:
         line = self._conversation.receive()
         return None if line is None else json.loads(line)

@@ -6,6 +6,8 @@ import dataclasses
 import io
 import json
 import random
+import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,11 @@ from rich.console import Console
 
 from harness import compare, declare, listing, run, tasks, workers
 from harness.declare import SCALES, Experiment
+from harness.errors import HarnessError
 from harness.pages.findings import Answered, finding_page
 from harness.records.files import read
 from harness.records.record import Record
+from harness.records.store import Store
 from harness.run import Request
 from harness.tests import toy_worker
 from lockstep import registry
@@ -171,6 +175,23 @@ def test_three_crashes_in_a_row_stop_a_backend(
         assert "3 worker processes in a row ended" in report.reason
         assert "signal 9. 8 runs are missing" in report.reason
     assert list(tmp_path.rglob("*.jsonl")) == []
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_cannot_be_written_ends_everything_in_one_sentence(
+    jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(store: Store, record: Record) -> None:
+        raise HarnessError("the disk is full")
+
+    monkeypatch.setattr(Store, "append", refuse)
+    before = threading.active_count()
+    with pytest.raises(HarnessError, match="the disk is full"):
+        sweep(toy(tmp_path), tmp_path, jobs=jobs)
+    end = time.monotonic() + 60
+    while threading.active_count() > before:
+        assert time.monotonic() < end, "a thread goes on"
+        time.sleep(0.05)
 
 
 # -- sweeps ----------------------------------------------------------------------------

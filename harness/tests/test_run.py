@@ -74,6 +74,20 @@ def test_a_sweep_that_was_killed_goes_on_where_it_stopped(
 
 
 @needs_torch
+def test_two_workers_of_a_backend_record_what_one_does(tmp_path: Path) -> None:
+    experiment = declared(tmp_path, seeds=6)
+    records = []
+    for jobs in (1, 2):
+        root = tmp_path / str(jobs)
+        sweep(experiment, root, jobs=jobs)
+        records.append(read(root / "local" / "tiny" / "pytorch.jsonl"))
+    alone, shared = records
+    assert {r.id: r.outcome for r in shared} == {r.id: r.outcome for r in alone}
+    assert {r.process for r in alone} == {0}
+    assert {r.process for r in shared} == {0, 1}
+
+
+@needs_torch
 def test_published_runs_and_a_users_own_lie_apart(
     tiny: Experiment, tmp_path: Path
 ) -> None:
