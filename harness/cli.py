@@ -308,13 +308,18 @@ def compare(
 
 def _print_staleness(name: str) -> None:
     """Print how many records of a name are stale, published ones and the user's own."""
+    from harness.bench import declare as benchmarks
+    from harness.counted import counted_records
     from harness.records.code import Sources
     from harness.records.files import folder
     from harness.records.staleness import staleness_of
 
+    benchmark = name in benchmarks.known()
+    of = benchmarks.find(name) if benchmark else declare.find(name)
     sources = Sources()
     for place, publish in (("published", True), ("your own", False)):
-        found = staleness_of(folder(name, publish), sources)
+        home = folder(name, publish)
+        found = staleness_of(home, sources, counted_records(of, home))
         if found.stale:
             print(f"- {place}: {found}")
 

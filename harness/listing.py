@@ -12,6 +12,9 @@ from rich.console import Console
 
 from harness import declare
 from harness.bench import declare as benchmarks
+from harness.bench.declare import Benchmark
+from harness.counted import counted_records
+from harness.declare import Experiment
 from harness.errors import HarnessError
 from harness.parity.cases import FAMILIES
 from harness.parity.families import BUILT
@@ -42,7 +45,7 @@ def everything(root: Path = RESULTS) -> dict[str, list[dict[str, Any]]]:
                 "seeds": {name: s.seeds for name, s in experiment.scales.items()},
                 "budget_minutes": experiment.budget_minutes,
                 "tune": experiment.tune and dataclasses.asdict(experiment.tune),
-                **_counts(experiment.name, root, sources),
+                **_counts(experiment, root, sources),
             }
             for experiment in experiments
         ],
@@ -51,7 +54,7 @@ def everything(root: Path = RESULTS) -> dict[str, list[dict[str, Any]]]:
                 "name": benchmark.name,
                 "title": benchmark.title,
                 "question": benchmark.question,
-                **_counts(benchmark.name, root, sources),
+                **_counts(benchmark, root, sources),
             }
             for benchmark in timed
         ],
@@ -67,7 +70,7 @@ def everything(root: Path = RESULTS) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _counts(name: str, root: Path, sources: Sources) -> dict[str, Any]:
+def _counts(of: Experiment | Benchmark, root: Path, sources: Sources) -> dict[str, Any]:
     """Return how many records there are, published and a user's own, and how stale.
 
     Files that cannot be used are a sentence: the list goes on with what follows.
@@ -75,7 +78,8 @@ def _counts(name: str, root: Path, sources: Sources) -> dict[str, Any]:
     counts: dict[str, Any] = {}
     for place, publish in (("published", True), ("local", False)):
         try:
-            found = staleness_of(folder(name, publish, root), sources)
+            home = folder(of.name, publish, root)
+            found = staleness_of(home, sources, counted_records(of, home))
         except HarnessError as error:
             counts[place] = {"records": None, "stale": None, "problem": str(error)}
         else:

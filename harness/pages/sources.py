@@ -10,7 +10,9 @@ from typing import Any, Protocol
 from harness import compare, declare
 from harness.bench import compare as bench
 from harness.bench import declare as benchmarks
+from harness.counted import counted_records
 from harness.finding import Finding
+from harness.records.record import Record
 
 __all__ = ["BENCHMARKS", "EXPERIMENTS", "Figure", "Question", "Source"]
 
@@ -72,6 +74,7 @@ class Source:
     commands: Mapping[str, str]
     draw: Callable[[Finding, Path], Sequence[Figure]] = draw
     summary: Callable[[Sequence[Finding]], str] = lambda findings: ""
+    counted: Callable[[Any, Path], Sequence[Record]] = counted_records
 
     def introduction_to(self, findings: Sequence[Finding]) -> str:
         """Return the introduction, and what all findings together show."""

@@ -103,7 +103,8 @@ def _answer(
     published = records(question.name, True, results).is_dir()
     try:
         finding = source.compare(question, results)
-        stale = staleness_of(records(question.name, published, results), code)
+        place = records(question.name, published, results)
+        stale = staleness_of(place, code, source.counted(question, place))
     except HarnessError as error:
         return Answered(question, None, published, problems=(_said(error),))
     if finding is None:

@@ -5,7 +5,7 @@ Sources are compared, nothing is imported: a page can be drawn without a framewo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,29 +89,25 @@ class Staleness:
         return f"{text}, because {' and '.join(reasons)}."
 
 
-def staleness_of(home: Path, sources: Sources) -> Staleness:
-    """Count the stale records of a folder: of each run the record that counts.
+def staleness_of(
+    home: Path, sources: Sources, records: Sequence[Record] | None = None
+) -> Staleness:
+    """Count the stale ones among records of a folder.
+
+    Args:
+        records: those that count; none means of each run the one that does.
 
     Raises:
         HarnessError: a file is damaged.
     """
-    changes = [change for _, change in _changes(home, sources)]
+    backends = [path.stem for path in home.glob("*.jsonl") if "." not in path.stem]
+    judges = {name: Freshness(home, name, sources) for name in sorted(backends)}
+    if records is None:
+        every = [latest(read(home / f"{name}.jsonl")) for name in judges]
+        records = [record for some in every for record in some if record.settled]
+    own = [(judges.get(record.subject["backend"]), record) for record in records]
+    changes = [judge.changed(record) if judge else None for judge, record in own]
     stale = [change for change in changes if change != ()]
     modules = {name for change in stale for name in change or ()}
     unknown = sum(change is None for change in stale)
     return Staleness(len(changes), len(stale), unknown, tuple(sorted(modules)))
-
-
-def _changes(
-    home: Path, sources: Sources
-) -> Iterator[tuple[Record, tuple[str, ...] | None]]:
-    for path in sorted(home.glob("*.jsonl")):
-        if "." not in path.stem:
-            freshness = Freshness(home, path.stem, sources)
-            for record in that_count(read(path)):
-                yield record, freshness.changed(record)
-
-
-def that_count(records: Sequence[Record]) -> list[Record]:
-    """Return the settled record of each run that counts."""
-    return [record for record in latest(records) if record.settled]

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from harness.environment import describe
 from harness.processes import ROOT
 from harness.records.code import Sources
-from harness.records.record import KEYS, STATUSES, Code, Record
+from harness.records.record import KEYS, STATUSES, Code, Record, digest
 from harness.records.store import Store
 from harness.records.verified import COMPARISONS, Verification
 
@@ -52,8 +53,9 @@ def written(tmp_path: Path) -> dict[str, dict[str, Any]]:
         subject = {"backend": "tf", "device": "cpu"}
         rest = (subject, environment, "ok", "", {}, {})
         order = ("experiment", "id", "task", "config", "seed")
-        values = [{"id": "0", **run}[name] for name in order]
-        store.append(Record(*values, *rest, code=code))  # type: ignore[arg-type]
+        values = [{"id": digest(run, 12), **run}[name] for name in order]
+        made = Record(*values, *rest, code=code, scale="std", command="")
+        store.append(replace(made, process=0, start="", duration=1.0))
         store.verify(Verification("0", "cpu", code, "", 0, "", "bits", ""))
     names = {"record": "", "environment": ".environments"}
     names |= {"code": ".code", "verified": ".verified"}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from harness import declare
+from harness.counted import counted_records
 from harness.errors import HarnessError
 from harness.listing import everything, print_everything
 from harness.records.code import Sources
@@ -121,6 +122,14 @@ def test_only_settled_records_that_count_are_counted(
     assert counted(home, checkout) == (1, 1)
     publish(home, checkout, slice(0, 1), supersedes="0" * 12)
     assert counted(home, checkout) == (1, 0)
+
+
+def test_what_is_no_longer_declared_does_not_count(home: Path, checkout: Path) -> None:
+    publish(home, checkout, slice(0, 3))
+    assert len(counted_records(EXPERIMENT, home)) == 3
+    fewer = {"method": ["fp16"], "ratio": [256.0]}
+    declared = replace(EXPERIMENT, vary=fewer)
+    assert [r.id for r in counted_records(declared, home)] == [RUNS[0].id]
 
 
 def test_a_verification_makes_its_group_fresh_and_no_other(
