@@ -106,36 +106,20 @@ def _plan(
     request: Request, backends: Sequence[str], stores: Mapping[tuple[str, str], Store]
 ) -> Iterator[Job]:
     """Yield the processes to start: backends in turns, so that all get on alike."""
-    sources = Sources()
-    freshness = {
-        (name, backend): Freshness(
-            folder(name, request.publish, request.root), backend, sources
-        )
-        for name, backend in stores
-    }
+    fresh = {} if request.again else _fresh_records(request, stores)
     for number in range(COUNTS[request.scale]):
         for backend in backends:
-            framework = registry.find(backend).framework or "numpy"
-            environment = digest(describe(framework, request.device), 8)
-            setups = []
-            for benchmark in request.benchmarks:
-                store = stores.get((benchmark.name, backend))
-                if store is None:
-                    continue
-                done = {
-                    record.id: record
-                    for record in store.records
-                    if record.status == "ok"
-                    and (record.scale, record.process) == (request.scale, number)
-                    and record.subject["device"] == request.device
-                    and record.environment == environment
-                    and not freshness[benchmark.name, backend].is_stale(record)
-                }
-                for setup in benchmark.setups(backend).values():
-                    measured = done.get(setup.id)
-                    complete = measured and {*setup.variants} <= {*measured.series}
-                    if request.again or not complete:
-                        setups.append(setup)
+            setups = [
+                setup
+                for benchmark in request.benchmarks
+                for setup in benchmark.setups(backend).values()
+                if not any(
+                    record.process == number
+                    and record.id == setup.id
+                    and {*setup.variants} <= {*record.series}
+                    for record in fresh.get((benchmark.name, backend), [])
+                )
+            ]
             if setups:
                 yield Job(
                     backend,
@@ -146,6 +130,32 @@ def _plan(
                     [benchmark.path for benchmark in request.benchmarks],
                     request.native / f"{backend}-{request.scale}-{number}.json",
                 )
+
+
+def _fresh_records(
+    request: Request, stores: Mapping[tuple[str, str], Store]
+) -> dict[tuple[str, str], list[Record]]:
+    """Return the records that need not be measured again, by benchmark and backend.
+
+    They have the scale, the device, the environment and the code of this request.
+    """
+    sources, fresh = Sources(), {}
+    for (name, backend), store in stores.items():
+        home = folder(name, request.publish, request.root)
+        freshness = Freshness(home, backend, sources)
+        framework = registry.find(backend).framework or "numpy"
+        environment = digest(describe(framework, request.device), 8)
+        fresh[name, backend] = [
+            record
+            for record in store.records
+            if record.status == "ok"
+            and record.scale == request.scale
+            and record.subject["device"] == request.device
+            # What a GPU calls itself is known to the measuring process alone.
+            and (record.environment == environment or request.device != "cpu")
+            and not freshness.is_stale(record)
+        ]
+    return fresh
 
 
 def _record(

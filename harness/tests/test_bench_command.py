@@ -84,6 +84,9 @@ def test_native_entries_have_the_times_that_are_recorded(
             assert stats["min"] == min(stats["data"])
             assert stats["median"] == sorted(stats["data"])[1]
     assert not entries
+    lines: list[str] = []
+    bench(request, lines.append)
+    assert not lines, "what is measured already was measured again"
     (code,) = {record.code.digest for record in records.values() if record.code}
     home = request.root / "local" / "smoke"
     modules = read_code(home / f"{backend}.code.jsonl")[code]
