@@ -88,6 +88,9 @@ def _number(row: Row, value: float) -> str:
 
 
 def _arms(row: Row) -> tuple[str, ...]:
+    """Return what is compared and why, once for all backends."""
+    if not row["judged"]:
+        return ()
     against = f" against {row['against']}" if row["against"] else ""
     return f"{row['metric']} ({row['unit']}): {row['arm']}{against}", row["because"]
 

@@ -473,6 +473,8 @@ def test_predictions_stand_beside_results_in_units_of_a_reader(
     html = results_html(with_row(**changes))
     for cell in cells:
         assert cell in html, html
+    # What is compared and why stands beside the judged backend alone.
+    assert ("<small>y</small>" in html) == changes.get("judged", True)
 
 
 def test_a_page_shows_verdict_counts_and_notices_of_predictions(
