@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from harness.bench.compare import written
 from harness.claims import NO_VERDICT, Claim, answer, read_claims
 from harness.finding import Finding
 from harness.pages.findings import Answered
@@ -20,7 +21,7 @@ def claims_page(found: Sequence[Answered]) -> str:
     """Return the page of all claims.
 
     Args:
-        found: the experiments, with what they found.
+        found: the experiments and benchmarks, with what they found.
     """
     answered = {each.question.name: each for each in found}
     claims = read_claims()
@@ -32,15 +33,19 @@ def claims_page(found: Sequence[Answered]) -> str:
 
 
 def _row(claim: Claim, answered: Mapping[str, Answered]) -> dict[str, Any]:
-    each = answered.get(claim.experiment)
+    each = answered.get(claim.test)
     finding = _published(each)
     verdict, results = answer(claim, finding)
+    folder = "benchmarks" if claim.benchmark else "experiments"
     drawn = each is not None and claim.picture in [f.name for f in each.figures]
     return {
         "claim": claim,
         "title": each.question.title if each else "",
         "verdict": verdict,
-        "results": [_result(row) for row in results],
+        "page": f"{folder}/{claim.test}.html",
+        "results": [
+            _ratio(row, claim) if claim.benchmark else _result(row) for row in results
+        ],
         "note": _note(claim, finding, verdict),
         "picture": claim.picture if drawn else "",
     }
@@ -49,6 +54,11 @@ def _row(claim: Claim, answered: Mapping[str, Answered]) -> dict[str, Any]:
 def _published(each: Answered | None) -> Finding | None:
     """Return a finding of published records; those of a user's own answer no claim."""
     return each.finding if each is not None and each.published else None
+
+
+def _ratio(row: Mapping[Any, Any], claim: Claim) -> str:
+    result = f"{row['backend']}, {row['what']}: ratio {written(row)}"
+    return f"{result}, predicted ratio above {claim.low:.2f}: {row['outcome']}"
 
 
 def _result(row: Mapping[Any, Any]) -> str:

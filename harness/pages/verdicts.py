@@ -38,7 +38,7 @@ def results_html(finding: Finding) -> str:
     """Return the table of predictions and results; empty if nothing is judged."""
     rows = [
         [
-            Cell(row["claim"], row["comparison"], notes=_arms(row)),
+            Cell(row["claim"], row["comparison"], "claim", _arms(row)),
             prediction(row),
             row["backend"] + (" (judged)" if row["judged"] else ""),
             Cell(effect(row), float(row["estimate"]), notes=(_pairs(row),)),

@@ -47,8 +47,8 @@ def write_pages(
     target = docs / "generated"
     with _staged(target) as folder:
         found = write_findings(folder, EXPERIMENTS, results)
-        _write(folder / "claims.md", claims_page(found))
         timed = write_findings(folder, BENCHMARKS, results)
+        _write(folder / "claims.md", claims_page([*found, *timed]))
         inserts = {
             **parity_inserts(results),
             **oracle_inserts(results),

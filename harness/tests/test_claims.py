@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from harness import claims, declare
+from harness.bench import declare as benchmarks
 from harness.claims import Claim, answer, read_claims
 from harness.compare import compare
 from harness.errors import HarnessError
@@ -63,6 +65,49 @@ def test_a_claim_without_results_says_why(finding: Finding, transe: Claim) -> No
     assert answer(of_arithmetic, finding) == ("illustration", [])
 
 
+RATIOS = {
+    "reproduced": [(1.1, 1.2), (1.01, 1.3)],
+    "not reproduced": [(0.8, 0.9), (1.1, 1.2)],
+    "partly": [(1.1, 1.2), (0.9, 1.2)],
+    "undecided": [(0.9, 1.2), (0.9, 1.2)],
+}
+
+
+def timed(intervals: list[tuple[float, float]], processes: int = 6) -> Finding:
+    """Return what a benchmark found: a ratio a backend, and rows of other kinds."""
+    row = {"against": "the same with a fixed scale", "measure": "ratio", "unit": ""}
+    row |= {"what": "20 tensors", "processes": processes, "control": False}
+    rows = [
+        {**row, "backend": f"b{k}", "value": (low + high) / 2, "low": low, "high": high}
+        for k, (low, high) in enumerate(intervals)
+    ]
+    # These do not answer the claim.
+    others = [{"control": True}, {"measure": "difference"}, {"against": "another"}]
+    rows += [{**rows[0], "low": 9.0, "high": 9.0, **other} for other in others]
+    finding = compare(declare.find("link_prediction"))
+    assert finding is not None
+    return dataclasses.replace(finding, tables={"rows": pd.DataFrame(rows)})
+
+
+@pytest.mark.parametrize(("verdict", "intervals"), RATIOS.items(), ids=RATIOS)
+def test_ratios_of_a_benchmark_answer_a_claim_about_time(
+    verdict: str, intervals: list[tuple[float, float]]
+) -> None:
+    (claim,) = [each for each in read_claims() if each.benchmark]
+    found, rows = answer(claim, timed(intervals))
+    assert (found, [row["backend"] for row in rows]) == (verdict, ["b0", "b1"])
+    assert answer(claim, timed(intervals, processes=5)) == ("not measured yet", [])
+
+
+def test_the_page_shows_ratios_with_what_is_predicted() -> None:
+    question = benchmarks.find("loss_scaling")
+    page = claims_page([Answered(question, timed(RATIOS["partly"]), True)])
+    row = page.partition('id="dynamic-scale-cost"')[2].partition("</tr>")[0]
+    assert "b0, 20 tensors: ratio 1.15 &#91;1.10, 1.20&#93;" in row
+    assert "predicted ratio above 1.00: confirmed" in row
+    assert "benchmarks/loss&#95;scaling.html" in row
+
+
 def page_with(finding: Finding, published: bool = True) -> str:
     experiment = declare.find("link_prediction")
     return claims_page([Answered(experiment, finding, published)])
@@ -104,7 +149,10 @@ DAMAGES = {
         'experiment = "lost_updates"\nprimaries = ["x"]',
         "comparison of lost_updates",
     ),
-    "no reason": ('missing = "No benchmark', 'misses = "No benchmark', "got 'misses'"),
+    "no reason": ('missing = "No exp', 'misses = "No exp', "got 'misses'"),
+    "unknown benchmark": ('= "loss_scaling"', '= "loss_scalin"', "'loss_scaling'?"),
+    "unknown peer": ('peer = "fixed"', 'peer = "fixt"', "did you mean 'fixed'?"),
+    "no ratio": ("low = 1.0", "low = 0", "a ratio > 0"),
     "empty text": ('figure = "formulas"', 'figure = ""', "figure: expected a text"),
     "a name twice": (
         '"skipping-hurts"',
