@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -13,6 +14,9 @@ import numpy as np
 from harness.parity.distance import distance
 
 __all__ = ["Apart", "compare", "largest"]
+
+DECIMAL = re.compile(r"(-?\d+\.\d+(?:e[-+]?\d+)?)")
+"""A float32 inside a text, as ``repr`` writes it."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,8 @@ def compare(recorded: Sequence[str], got: Sequence[str]) -> list[Apart]:
     """Return what differs between two programs' lines of JSON, line by line.
 
     Numbers with a point are float32 and are apart by so many ULP of the largest
-    magnitude of their quantity, a list of numbers. All else is equal or infinitely far.
+    magnitude of their quantity, a list of numbers; those inside a text are compared one
+    by one. All else is equal or infinitely far.
     """
     found: list[Apart] = []
     for number, (wanted, line) in enumerate(zip_longest(recorded, got)):
@@ -64,11 +69,23 @@ def _apart(
         ulp = distance(both[1], both[0]).ulp
         if ulp:
             yield where, recorded, got, ulp
+    elif isinstance(recorded, str) and isinstance(got, str) and recorded != got:
+        (texts, numbers), (other_texts, others) = _parted(recorded), _parted(got)
+        if texts != other_texts:
+            yield where, recorded, got, float(np.inf)
+        for number, other in zip(numbers, others, strict=False):
+            yield from _apart(number, other, where)
     elif _is_list(recorded, got):
         for position, pair in enumerate(zip(recorded, got, strict=True)):
             yield from _apart(*pair, f"{where}/{position}".lstrip("/"))
     elif recorded != got or type(recorded) is not type(got):
         yield where, recorded, got, float(np.inf)
+
+
+def _parted(text: str) -> tuple[list[str], list[float]]:
+    """Part a text into what stands between its decimal numbers, and those numbers."""
+    parts = DECIMAL.split(text)
+    return parts[::2], [float(number) for number in parts[1::2]]
 
 
 def _is_float(value: Any) -> bool:
