@@ -38,8 +38,8 @@ descent on Keras subtracts the occurrences of a row in turn. From there on such 
 move by roundings, about 1e-7 of their largest element a step."""
 
 ESTIMATED = 1e-6
-"""TensorFlow's Adagrad multiplies with a reciprocal square root that it refines from the
-estimate of the processor: on another model it rounds otherwise, about 1e-7 a step."""
+"""TensorFlow's Adagrad multiplies with a reciprocal square root that it refines from
+the processor's estimate: on another model it rounds otherwise, about 1e-7 a step."""
 
 OURS = ("patient", "clipped", "masters-dynamic", "masters-logmax", "agn-delta")
 """Layers with arguments that the originals did not have: not under strict."""

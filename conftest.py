@@ -1,0 +1,3 @@
+"""What every run of the tests listens to."""
+
+pytest_plugins = ["harness.nets.sentences"]

@@ -1,0 +1,174 @@
+"""A pytest plugin: the sentence of every error that a run of the tests made.
+
+The tests of ``impls`` make each error that Lockstep has, so the sentences that a whole
+run collects are the snapshot ``errors``. A run that tested all of a backend compares
+its sentences with the snapshot's and fails if one is missing: it was reworded, or
+nothing says it any more. New ones are listed. A part of a run is not judged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.nets import snapshots
+from lockstep import registry
+from lockstep.spec.errors import LockstepError
+
+__all__ = ["SHARED", "Recorder", "normalized", "part_of"]
+
+NAME = "sentences"
+SHARED = "shared"
+"""The part of the tests that belong to no backend."""
+
+OPTION = "--write-sentences"
+KEY = "error_sentences"
+"""Where a process of pytest-xdist leaves what it collected."""
+
+RULES = (
+    # What is in a damaged state is made by chance, and named by the framework.
+    (re.compile(r"(?<=with which it fails) \(.*\)", re.S), ""),
+    (re.compile(r"(?<=, got ).*(?=; load what )", re.S), "…"),
+    (re.compile(r"'[^']*'(?=.*; load what )", re.S), "'…'"),
+    (re.compile(r"\b0x[0-9a-fA-F]+"), "ADDRESS"),
+    (re.compile(r"(?<![\w.])/(?:[\w.+~-]+/)+[\w.+~-]*"), "PATH"),
+    (re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?(?!\w)"), "N"),
+    (re.compile(r"\bN(?:, N)+\b"), "N, ..."),
+)
+
+
+def normalized(sentence: str) -> str:
+    """Leave out numbers, paths, addresses and what a framework says.
+
+    Example:
+        >>> normalized("w: expected a gradient of shape [2, 3], got [2]; use 1e-3.")
+        'w: expected a gradient of shape [N, ...], got [N]; use N.'
+    """
+    for pattern, text in RULES:
+        sentence = pattern.sub(text, sentence)
+    return sentence
+
+
+def part_of(path: Path, root: Path) -> str | None:
+    """Return the backend that a test belongs to, ``SHARED``, or None outside impls."""
+    parts = path.relative_to(root).parts if path.is_relative_to(root) else ()
+    if parts[:2] != ("impls", "lockstep"):
+        return None
+    return parts[2] if parts[2] in registry.BACKENDS else SHARED
+
+
+class Recorder:
+    """What one process of pytest collected, and in the end the judgement.
+
+    Attributes:
+        sentences: part -> the sentences.
+        files: the test files of which a test ran.
+        whole: whether no test of a file was left out.
+        lines: what is printed in the end.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.root, self.config = config.rootpath, config
+        self.sentences: defaultdict[str, set[str]] = defaultdict(set)
+        self.files: set[str] = set()
+        self.whole = not any("::" in argument for argument in config.args)
+        self.part: str | None = None
+        self.lines: list[str] = []
+
+    def note(self, error: type[LockstepError], args: tuple[Any, ...]) -> None:
+        """Keep the sentence of an error that is being made."""
+        text = "; ".join(map(str, args))
+        # Autograph makes the error once more, with where it came from.
+        if self.part is not None and not text.startswith("in user code:"):
+            self.sentences[self.part].add(f"{error.__name__}: {normalized(text)}")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self.part = part_of(item.path, self.root)
+        if self.part is not None:
+            self.files.add(item.path.relative_to(self.root).as_posix())
+        try:
+            return (yield)
+        finally:
+            self.part = None
+
+    def pytest_deselected(self) -> None:
+        self.whole = False
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        found = getattr(node, "workeroutput", {}).get(KEY)
+        if found is None:  # It crashed.
+            self.whole = False
+            return
+        sentences, files, whole = found
+        self.files.update(files)
+        self.whole &= whole
+        for part, texts in sentences.items():
+            self.sentences[part].update(texts)
+
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        if hasattr(self.config, "workeroutput"):
+            sentences = {part: sorted(texts) for part, texts in self.sentences.items()}
+            self.config.workeroutput[KEY] = sentences, sorted(self.files), self.whole
+        elif exitstatus == pytest.ExitCode.OK and self._whole_parts():
+            fresh = {part: sorted(self.sentences[part]) for part in self._whole_parts()}
+            if self.config.getoption(OPTION):
+                snapshots.write(NAME, {**snapshots.read(NAME), **fresh})
+            elif self._judge(fresh, snapshots.read(NAME)):
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self.lines:
+            terminalreporter.section("sentences of errors")
+            terminalreporter.write("\n".join(self.lines) + "\n")
+
+    def _whole_parts(self) -> list[str]:
+        """Return the parts of which every file was tested."""
+        if not (self.whole and all(map(registry.installed, registry.BACKENDS))):
+            return []
+        files: defaultdict[str, set[str]] = defaultdict(set)
+        for path in (self.root / "impls").rglob("test_*.py"):
+            part = part_of(path, self.root)
+            files[part or ""].add(path.relative_to(self.root).as_posix())
+        return [part for part, known in files.items() if part and known <= self.files]
+
+    def _judge(
+        self, fresh: Mapping[str, list[str]], frozen: Mapping[str, list[str]]
+    ) -> bool:
+        """Write down what differs; return whether a frozen sentence is missing."""
+        gone, new = [], []
+        for part, sentences in fresh.items():
+            known, made = set(frozen.get(part, ())), set(sentences)
+            gone += [f"- {part}: {text}" for text in sorted(known - made)]
+            new += [f"+ {part}: {text}" for text in sorted(made - known)]
+        remedy = f"to write them: python -m harness.nets write {NAME}"
+        if gone:
+            self.lines += [*gone, *new, f"FAILED: {len(gone)} are missing; {remedy}"]
+        elif new:
+            self.lines.append(f"{len(new)} are not in the snapshot; {remedy}")
+        return bool(gone)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that writes the snapshot instead of comparing with it."""
+    text = "write the sentences of wholly tested parts of impls to the snapshot"
+    parser.addoption(OPTION, action="store_true", help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Listen to every error that is made."""
+    recorder = Recorder(config)
+    config.pluginmanager.register(recorder, NAME)
+
+    # Not its __init__, by which tf.function knows errors that it may raise again.
+    def new(cls: type[LockstepError], *args: Any, **named: Any) -> LockstepError:
+        recorder.note(cls, args)
+        return super(LockstepError, cls).__new__(cls, *args, **named)
+
+    LockstepError.__new__ = new  # type: ignore[method-assign,assignment]
