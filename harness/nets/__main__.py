@@ -26,7 +26,7 @@ def main(arguments: Sequence[str]) -> int:
 
     Args:
         arguments: ``write`` and names, or ``compare`` and a file that ``harness parity
-            --all --report`` wrote.
+            --report`` wrote.
 
     Returns:
         The exit status: 1 if there is a difference, or a mistake in the arguments.
@@ -66,9 +66,10 @@ def _write_sentences() -> int:
 
 
 def _compare(report: Path) -> int:
-    frozen, fresh = snapshots.read("parity"), parity.take(report)
-    lines = snapshots.differences(frozen, fresh)
-    print("\n".join([*lines, f"{len(lines)} differing lines"]))
+    fresh = parity.take(report)
+    lines = parity.compare(fresh, snapshots.read("parity"))
+    rows = sum(len(cases) for cases in fresh.values())
+    print("\n".join([*lines, f"{rows} rows, {len(lines)} lines differ"]))
     return int(bool(lines))
 
 

@@ -31,26 +31,33 @@ KEY = "error_sentences"
 """Where a process of pytest-xdist leaves what it collected."""
 
 RULES = (
-    # What is in a damaged state is made by chance, and named by the framework.
-    (re.compile(r"(?<=with which it fails) \(.*\)", re.S), ""),
-    (re.compile(r"(?<=, got ).*(?=; load what )", re.S), "…"),
-    (re.compile(r"'[^']*'(?=.*; load what )", re.S), "'…'"),
-    (re.compile(r"\b0x[0-9a-fA-F]+"), "ADDRESS"),
-    (re.compile(r"(?<![\w.])/(?:[\w.+~-]+/)+[\w.+~-]*"), "PATH"),
-    (re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d*)?(?:e[-+]?\d+)?(?!\w)"), "N"),
-    (re.compile(r"\bN(?:, N)+\b"), "N, ..."),
+    # A framework's own words, and the values that a damaged state happens to have.
+    (r"(?<=with which it fails) \(.*\)(?=; load what )", ""),
+    (r"(?<=, got ).*(?=; load (?:what|it) )", "VALUE"),
+    (r"'[^']*'(?=.*; load what )", "NAME"),
+    (r"(?<=the saved slots ).*(?= for NAME)", "NAMES"),
+    (r"\b0x[0-9a-fA-F]+", "ADDRESS"),
+    (r"(?<![\w.])/(?:[\w.+~-]+/)+[\w.+~-]*", "PATH"),
+    (r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?!\w)", "N"),
+    (r"\bN(?:, N)+\b", "N, ..."),
+    (
+        r"(?<=, got )('.*'|\[.*\]|\(.*\)|\{.*\}|(tensor|array)\(.*\)|None|True|False|N"
+        r"|-?nan|-?inf)(?=; )",
+        "VALUE",
+    ),
 )
+"""Patterns and what stands for them, one after the other."""
 
 
 def normalized(sentence: str) -> str:
-    """Leave out numbers, paths, addresses and what a framework says.
+    """Leave out values, numbers, paths, addresses and what a framework says.
 
     Example:
-        >>> normalized("w: expected a gradient of shape [2, 3], got [2]; use 1e-3.")
-        'w: expected a gradient of shape [N, ...], got [N]; use N.'
+        >>> normalized("w: expected a shape [2, 3], got [2]; use 1e-3.")
+        'w: expected a shape [N, ...], got VALUE; use N.'
     """
     for pattern, text in RULES:
-        sentence = pattern.sub(text, sentence)
+        sentence = re.sub(pattern, text, sentence, flags=re.DOTALL)
     return sentence
 
 
