@@ -32,7 +32,7 @@ from harness.parity.row import Row
 from harness.records.code import require_committed
 from harness.revalidate import Revalidation
 from lockstep import __version__
-from lockstep.spec.errors import LockstepError, unknown_name
+from lockstep.messages.errors import LockstepError, unknown_name
 
 if TYPE_CHECKING:
     from harness.finding import Finding

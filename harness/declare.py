@@ -27,8 +27,8 @@ from harness.records.record import digest
 from harness.tasks import TASKS, part, runs_on
 from harness.toml_files import Key, TomlFile, dotted
 from harness.tune import FIRST_SEED, Choice, Tune
+from lockstep.messages.errors import LockstepError, sentence, unknown_name
 from lockstep.registry import BACKENDS
-from lockstep.spec.errors import LockstepError, sentence, unknown_name
 
 __all__ = [
     "CLAIMS",

@@ -29,7 +29,7 @@ from harness.schedule import Schedule, do_all
 from harness.tasks import TIMED
 from harness.tune import choices_table, with_choices
 from lockstep import registry
-from lockstep.spec.errors import MissingFrameworkError, sentence, unknown_name
+from lockstep.messages.errors import MissingFrameworkError, sentence, unknown_name
 
 __all__ = ["Request", "Sweep", "default_jobs", "sweep"]
 

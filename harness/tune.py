@@ -19,7 +19,7 @@ import numpy as np
 
 from harness.errors import HarnessError
 from harness.metrics import Metric, metrics_of
-from lockstep.spec.errors import sentence
+from lockstep.messages.errors import sentence
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -41,7 +41,7 @@ from harness.statistics import (
     within,
 )
 from harness.tasks.cells import host_of
-from lockstep.spec.errors import sentence
+from lockstep.messages.errors import sentence
 
 __all__ = ["COLUMNS", "NOT_RUN", "Result", "judge", "notices", "results", "verdict_of"]
 

@@ -22,7 +22,7 @@ from harness.records.staleness import Freshness
 from harness.records.store import Store
 from harness.timing import low_quantile
 from lockstep import registry
-from lockstep.spec.errors import unknown_name
+from lockstep.messages.errors import unknown_name
 
 __all__ = ["COUNTS", "Request", "bench"]
 

@@ -15,7 +15,7 @@ from harness.errors import HarnessError
 from harness.records.record import digest
 from harness.timing import AGAIN
 from harness.toml_files import Key, TomlFile
-from lockstep.spec.errors import unknown_name
+from lockstep.messages.errors import unknown_name
 
 __all__ = ["FOLDER", "MODELS", "Benchmark", "Row", "find", "known", "read"]
 

@@ -10,9 +10,9 @@ from harness.composition.layers import BASES, MAX_NORM, ROUND, has_masters, skip
 from harness.composition.nesting import notes_of
 from lockstep import reference
 from lockstep.interface import Array
-from lockstep.reference.clip_rows import clip_rows
-from lockstep.reference.optimizers import RuleOptimizer
-from lockstep.reference.variable import Variable
+from lockstep.reference.clipping.clip_rows import clip_rows
+from lockstep.reference.optimizers.classes import RuleOptimizer
+from lockstep.reference.tensors.variable import Variable
 
 __all__ = ["Pipeline"]
 

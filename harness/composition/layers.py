@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from lockstep.interface import Array, Host, Worker
+from harness.parity.drivers.protocol import Driver, Worker
+from lockstep.interface import Array
 
 __all__ = [
     "BASES",
@@ -43,7 +44,7 @@ class Model(NamedTuple):
     worker: Worker | None = None
 
 
-Wrap = Callable[[Host, Any, Model], Any]
+Wrap = Callable[[Driver, Any, Model], Any]
 
 
 class Layer(NamedTuple):
@@ -58,28 +59,28 @@ class Layer(NamedTuple):
     wrap: Wrap
 
 
-def _multitask(host: Host, opt: Any, model: Model) -> Any:
-    return host.names.MultitaskOptimizerWrapper(opt)
+def _multitask(driver: Driver, opt: Any, model: Model) -> Any:
+    return driver.names.MultitaskOptimizerWrapper(opt)
 
 
-def _rows(host: Host, opt: Any, model: Model) -> Any:
+def _rows(driver: Driver, opt: Any, model: Model) -> Any:
     """Clip rows of the first variable, a matrix."""
-    axes = {host.key(model.variables[0]): [1]}
-    return host.names.VariableClippingOptimizer(opt, axes, MAX_NORM)
+    axes = {driver.key(model.variables[0]): [1]}
+    return driver.names.VariableClippingOptimizer(opt, axes, MAX_NORM)
 
 
 def _rounds(**options: Any) -> Layer:
-    def wrap(host: Host, opt: Any, model: Model) -> Any:
+    def wrap(driver: Driver, opt: Any, model: Model) -> Any:
         assert model.worker is not None
         getter = model.worker.getter
-        return host.names.AGNOptimizer(opt, 1, getter, ROUND, **options)
+        return driver.names.AGNOptimizer(opt, 1, getter, ROUND, **options)
 
     return Layer("AGNOptimizer", wrap)
 
 
 def _scaled(loss_scale: Callable[[Any], Any], **options: Any) -> Layer:
-    def wrap(host: Host, opt: Any, model: Model) -> Any:
-        names = host.names
+    def wrap(driver: Driver, opt: Any, model: Model) -> Any:
+        names = driver.names
         scale = loss_scale(names)
         return names.MixedPrecisionLossScaleOptimizer(opt, scale, **options)
 
@@ -87,8 +88,8 @@ def _scaled(loss_scale: Callable[[Any], Any], **options: Any) -> Layer:
 
 
 def _masters(loss_scale: Callable[[Any], Any], **options: Any) -> Layer:
-    def wrap(host: Host, opt: Any, model: Model) -> Any:
-        names = host.names
+    def wrap(driver: Driver, opt: Any, model: Model) -> Any:
+        names = driver.names
         return names.MixedPrecisionOptimizerWrapper(opt, loss_scale(names), **options)
 
     return Layer("MixedPrecisionOptimizerWrapper", wrap)
@@ -141,21 +142,21 @@ BASES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def model_of(stack: str, host: Host, named: Mapping[str, Array]) -> Model:
+def model_of(stack: str, driver: Driver, named: Mapping[str, Array]) -> Model:
     """Make variables with these names and values as ``stack`` wants to have them."""
     wrappers = [LAYERS[layer].wrapper for layer in stack.split()[:-1]]
     if "AGNOptimizer" not in wrappers:
-        return Model([host.variable(name, value) for name, value in named.items()])
-    (worker,) = host.workers(named, 1)
+        return Model([driver.variable(name, value) for name, value in named.items()])
+    (worker,) = driver.workers(named, 1)
     return Model(worker.variables, worker)
 
 
-def build(stack: str, host: Host, model: Model) -> Any:
+def build(stack: str, driver: Driver, model: Model) -> Any:
     """Return the optimizer that ``stack`` spells, for this model."""
     *layers, base = stack.split()
-    optimizer = host.optimizer(base, BASES[base], model.variables)
+    optimizer = driver.optimizer(base, BASES[base], model.variables)
     for layer in reversed(layers):
-        optimizer = LAYERS[layer].wrap(host, optimizer, model)
+        optimizer = LAYERS[layer].wrap(driver, optimizer, model)
     return optimizer
 
 

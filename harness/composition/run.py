@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from harness.composition.layers import build, has_masters, model_of, skips
-from lockstep.interface import Array, Gradient, Host, Rows
+from harness.parity.drivers.protocol import Driver
+from lockstep.interface import Array, Gradient, Rows
 
 __all__ = ["STEPS", "Run", "gradients"]
 
@@ -57,18 +58,18 @@ class Run:
         optimizer: the stack.
     """
 
-    def __init__(self, stack: str, host: Host) -> None:
-        self.stack, self.host = stack, host
+    def __init__(self, stack: str, driver: Driver) -> None:
+        self.stack, self.driver = stack, driver
         self.dtype = "float16" if has_masters(stack) else "float32"
         dtypes = (self.dtype, self.dtype, "float32")
         initial = {
             name: self._initial(shape, dtype)
             for (name, shape), dtype in zip(SHAPES.items(), dtypes, strict=True)
         }
-        model = model_of(stack, host, initial)
+        model = model_of(stack, driver, initial)
         self.variables = list(model.variables)
-        self.optimizer = build(stack, host, model)
-        self._step = host.compile(self._apply)
+        self.optimizer = build(stack, driver, model)
+        self._step = driver.compile(self._apply)
 
     @staticmethod
     def _initial(shape: tuple[int, ...], dtype: str) -> Array:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.errors import HarnessError
-from lockstep.spec.errors import sentence, unknown_name
+from lockstep.messages.errors import sentence, unknown_name
 
 __all__ = ["HOME", "Phase", "Program", "find", "programs"]
 

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from harness.errors import HarnessError
-from lockstep.spec.errors import sentence
+from lockstep.messages.errors import sentence
 
 __all__ = ["BEGIN", "END", "Line", "imports", "lines", "move"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.errors import HarnessError
 from harness.nets import nestings, parity, sentences, signatures, snapshots
 from harness.processes import ROOT
-from lockstep.spec.errors import LockstepError, sentence, unknown_name
+from lockstep.messages.errors import LockstepError, sentence, unknown_name
 
 __all__ = ["TAKEN", "main"]
 

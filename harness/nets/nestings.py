@@ -10,9 +10,9 @@ from harness.composition.layers import build, has_masters, model_of
 from harness.composition.nesting import NESTINGS, notes_of, refusal_of
 from harness.nets.sentences import normalized
 from harness.nets.snapshots import Snapshot
-from lockstep import registry
-from lockstep.interface import Host
-from lockstep.spec.errors import LockstepError
+from harness.parity import drivers
+from harness.parity.drivers.protocol import Driver
+from lockstep.messages.errors import LockstepError
 
 __all__ = ["BACKENDS", "PAIRS", "declared", "take", "verdicts"]
 
@@ -58,31 +58,31 @@ def _declared(pair: str, backend: str, mode: str) -> str:
 
 def _verdict(pair: str, backend: str, mode: str, strict: bool) -> str:
     """Build a pair and take two steps: what is raised, if anything is."""
-    host = registry.host(backend, mode, strict)
+    driver = drivers.load(backend, mode, strict)
     try:
-        _train(pair, host)
+        _train(pair, driver)
         return "takes steps"
     except LockstepError as error:
         return f"refused: {type(error).__name__}: {normalized(str(error))}"
     except Exception as error:  # What strict leaves to fail, as the originals did.
         return f"fails: {type(error).__name__}"
     finally:
-        host.close()
+        driver.close()
 
 
-def _train(pair: str, host: Host) -> None:
+def _train(pair: str, driver: Driver) -> None:
     dtype = "float16" if has_masters(pair) else "float32"
     values = {"table": np.ones((3, 2), dtype), "head": np.ones(2, dtype)}
-    model = model_of(pair, host, values)
-    optimizer = build(pair, host, model)
+    model = model_of(pair, driver, values)
+    optimizer = build(pair, driver, model)
     if hasattr(optimizer, "build"):  # Keras learns of its variables there.
         optimizer.build(model.variables)
 
     def take(gradients: list[Any]) -> None:
-        loss = host.linear_loss(model.variables, gradients)
+        loss = driver.linear_loss(model.variables, gradients)
         pairs = optimizer.compute_gradients(loss, var_list=model.variables)
         optimizer.apply_gradients(pairs)
 
-    step = host.compile(take)
+    step = driver.compile(take)
     for scale in (1.0, 0.0):
         step([value * np.asarray(scale, dtype) for value in values.values()])

@@ -18,7 +18,7 @@ import pytest
 
 from harness.nets import snapshots
 from lockstep import registry
-from lockstep.spec.errors import LockstepError
+from lockstep.messages.errors import LockstepError
 
 __all__ = ["SHARED", "Recorder", "normalized", "part_of"]
 

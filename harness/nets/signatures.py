@@ -11,7 +11,7 @@ from typing import Any
 from harness.nets.snapshots import Snapshot
 from lockstep import registry
 from lockstep.interface import EXPORTS
-from lockstep.spec import errors
+from lockstep.messages import errors
 
 __all__ = ["members", "of_backend", "of_errors", "take"]
 

@@ -14,8 +14,8 @@ from harness.errors import HarnessError
 from harness.pages.templating import render
 from harness.parity.catalogue import MARKS, Entry, entries
 from harness.parity.quotes import Quoted
+from lockstep.messages.errors import sentence
 from lockstep.registry import BACKENDS
-from lockstep.spec.errors import sentence
 
 __all__ = ["COMMAND", "Section", "differences_inserts", "read_quotes", "sections"]
 

@@ -14,8 +14,8 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.parity.cases import FAMILIES
 from harness.parity.row import Row
+from lockstep.messages.errors import sentence
 from lockstep.registry import BACKENDS
-from lockstep.spec.errors import sentence
 
 __all__ = ["Host", "Report", "Summary", "capabilities", "read_report", "tolerances"]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from harness.pages.tables import CARDS, Cell, table
-from lockstep.spec.optimizers import OPTIMIZERS, OptimizerSpec, Parameter
-from lockstep.spec.pipeline import ARGUMENTS, OCCUPANTS, STAGES, Stage
+from lockstep.messages.base.pipeline import ARGUMENTS, OCCUPANTS, STAGES, Stage
+from lockstep.messages.optimizers.parameters import OPTIMIZERS, OptimizerSpec, Parameter
 
 __all__ = ["optimizers_insert", "pipeline_insert"]
 

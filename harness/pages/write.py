@@ -30,7 +30,7 @@ from harness.pages.templating import render
 from harness.records.code import Sources
 from harness.records.files import folder as records
 from harness.records.staleness import staleness_of
-from lockstep.spec.errors import sentence
+from lockstep.messages.errors import sentence
 
 __all__ = ["write_findings", "write_pages"]
 

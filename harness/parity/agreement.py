@@ -22,11 +22,12 @@ import numpy as np
 
 from harness.parity.cases import CannotInterpretError, Case, NotBuiltError
 from harness.parity.distance import Distance, distance
+from harness.parity.drivers.protocol import Driver
 from harness.parity.families import BUILT
 from harness.parity.replay import Comparison, divergence, settled_before
 from harness.parity.row import Row, Status
 from harness.parity.tables import Tolerance, tolerance
-from lockstep.interface import Array, Host, Rows
+from lockstep.interface import Array, Rows
 
 __all__ = [
     "Difference",
@@ -77,11 +78,11 @@ class Difference(NamedTuple):
 
 def allowed(case: Case, backend: str) -> Tolerance:
     """Return how far the modes of a backend may be apart in a case."""
-    host = tolerance(case, backend, "between_modes")
+    driver = tolerance(case, backend, "between_modes")
     named = [e for e in _named(case, backend) if not e.alike_with]
     loosest = max(named, key=lambda entry: entry.ulp, default=None)
-    if loosest is None or loosest.ulp <= host.ulp:
-        return host
+    if loosest is None or loosest.ulp <= driver.ulp:
+        return driver
     return Tolerance(loosest.ulp, loosest.reason)
 
 
@@ -96,23 +97,23 @@ def _changed(case: Case, entry: Difference) -> Case:
     return replace(case, inputs={**case.inputs, key: given})
 
 
-def agree(case: Case, make_host: Callable[[bool], Host]) -> Row:
+def agree(case: Case, make_driver: Callable[[bool], Driver]) -> Row:
     """Replay ``case`` under strict and by default; ``make_host`` takes ``strict``.
 
     A case that may differ in any way is measured too, and skipped with the reason. One
     that must agree with other arguments is replayed with these, in both modes.
     """
-    with closing(make_host(True)) as host:
-        fields = (case.id, case.family, case.kind, host.backend, host.face)
-        settled, why = settled_before(case, host)
+    with closing(make_driver(True)) as driver:
+        fields = (case.id, case.family, case.kind, driver.backend, driver.face)
+        settled, why = settled_before(case, driver)
         if settled is not None:
             return Row(*fields, settled, why)
-        named = _named(case, host.backend)
+        named = _named(case, driver.backend)
         entry = next((entry for entry in named if entry.alike_with), None)
         replayed = case if entry is None else _changed(case, entry)
         try:
-            strict = replay_states(replayed, host)
-            wanted = host.expects(case.expected.get("raises", ""))
+            strict = replay_states(replayed, driver)
+            wanted = driver.expects(case.expected.get("raises", ""))
         except NotBuiltError as missing:
             return Row(*fields, "not_implemented", str(missing))
         except CannotInterpretError as unknown:
@@ -122,9 +123,9 @@ def agree(case: Case, make_host: Callable[[bool], Host]) -> Row:
     ):
         # Two modes that fail alike do not agree.
         return Row(*fields, "failed", f"under strict {_told(strict[1])}")
-    with closing(make_host(False)) as host:
-        default = replay_states(replayed, host)
-    return _judged(fields, strict, default, allowed(case, host.backend), entry)
+    with closing(make_driver(False)) as driver:
+        default = replay_states(replayed, driver)
+    return _judged(fields, strict, default, allowed(case, driver.backend), entry)
 
 
 def _judged(
@@ -154,11 +155,11 @@ def _judged(
     return Row(*fields, status, reason, float(worst), float(raw), place)
 
 
-def replay_states(case: Case, host: Host) -> Replay:
+def replay_states(case: Case, driver: Driver) -> Replay:
     """Replay ``case`` to its end, or to the error in which it ends."""
     states: list[Mapping[str, Array]] = []
     try:
-        for state in BUILT[case.family].replay(case, host):
+        for state in BUILT[case.family].replay(case, driver):
             states.append(dict(_copied(state)))
     except (NotBuiltError, CannotInterpretError):
         raise

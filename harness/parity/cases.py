@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.errors import HarnessError
 from lockstep.interface import Array, Gradient, Rows
-from lockstep.spec.errors import sentence, unknown_name
+from lockstep.messages.errors import sentence, unknown_name
 
 __all__ = [
     "FAMILIES",

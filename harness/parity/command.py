@@ -16,7 +16,7 @@ from harness.parity.plan import plan_backend
 from harness.parity.row import Row
 from harness.processes import Children, run_lines
 from lockstep import registry
-from lockstep.spec.errors import unknown_name
+from lockstep.messages.errors import unknown_name
 
 __all__ = ["Request", "Result", "run_parity"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.errors import HarnessError
 from harness.parity.row import Row
 from harness.processes import ROOT
-from lockstep.spec.errors import sentence
+from lockstep.messages.errors import sentence
 
 __all__ = ["README", "REPORT", "matrix", "write_matrix"]
 

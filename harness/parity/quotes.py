@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 
 from harness.errors import HarnessError
+from harness.parity import drivers
 from harness.parity.agreement import Replay, replay_states
 from harness.parity.cases import FOUND, GOLDEN, Case, read_cases
 from harness.parity.catalogue import Quote, entries
 from harness.parity.distance import distance
 from harness.parity.families import BUILT
 from harness.processes import ROOT, run_lines
-from lockstep import registry
 from lockstep.interface import Array
-from lockstep.spec.errors import sentence
+from lockstep.messages.errors import sentence
 
 __all__ = ["RECORD", "Quoted", "quote", "quotes_of", "record_quotes"]
 
@@ -39,7 +39,7 @@ class Quoted:
 
     anchor: str
     case: str
-    host: str
+    driver: str
     quantity: str
     place: str
     recorded: str
@@ -54,8 +54,10 @@ class RecordedError(Exception):
 
 def record_quotes(record: Path = RECORD) -> list[Quoted]:
     """Replay everything that is quoted and write it to ``record``, a line a quote."""
-    hosts = dict.fromkeys(quote.host for entry in entries() for quote in entry.recorded)
-    found = [quoted for host in hosts for quoted in quotes_of(host)]
+    hosts = dict.fromkeys(
+        quote.driver for entry in entries() for quote in entry.recorded
+    )
+    found = [quoted for driver in hosts for quoted in quotes_of(driver)]
     order = [entry.anchor for entry in entries()]
     found.sort(key=lambda quoted: order.index(quoted.anchor))
     lines = ",\n".join(json.dumps(asdict(q), ensure_ascii=False) for q in found)
@@ -63,24 +65,24 @@ def record_quotes(record: Path = RECORD) -> list[Quoted]:
     return found
 
 
-def quotes_of(host: str) -> list[Quoted]:
+def quotes_of(driver: str) -> list[Quoted]:
     """Replay what is quoted of one host, in a process of its own: faces differ."""
     lines: list[str] = []
-    status, errors = run_lines("harness.parity.quotes", [host], "", lines.append)
+    status, errors = run_lines("harness.parity.quotes", [driver], "", lines.append)
     if status != 0:
-        raise HarnessError(f"catalogue: {host}: {errors.strip().splitlines()[-1]}")
+        raise HarnessError(f"catalogue: {driver}: {errors.strip().splitlines()[-1]}")
     return [Quoted(**json.loads(line)) for line in lines]
 
 
 def quote(anchor: str, wanted: Quote, case: Case) -> Quoted:
     """Replay a case in both modes and quote them beside the recording."""
-    backend, _, face = wanted.host.partition(":")
+    backend, _, face = wanted.driver.partition(":")
     recorded = _recorded(case)
-    with closing(registry.host(backend, face or None)) as host:
-        strict = replay_states(case, host)
-        alike = host.expects(case.expected.get("raises", ""))
-    with closing(registry.host(backend, face or None, strict=False)) as host:
-        default = replay_states(case, host)
+    with closing(drivers.load(backend, face or None)) as driver:
+        strict = replay_states(case, driver)
+        alike = driver.expects(case.expected.get("raises", ""))
+    with closing(drivers.load(backend, face or None, strict=False)) as driver:
+        default = replay_states(case, driver)
     replays = (recorded, strict, default)
     values = [_value(replay, wanted) for replay in replays]
     _check_found(wanted, recorded, values)
@@ -90,7 +92,7 @@ def quote(anchor: str, wanted: Quote, case: Case) -> Quoted:
         # A subclass, or the host's counterpart, of what was recorded.
         told[1] = told[0]
     place = _place(case, wanted, len(recorded[0]), index)
-    fields = (wanted.case, wanted.host, wanted.quantity, place, *told, wanted.note)
+    fields = (wanted.case, wanted.driver, wanted.quantity, place, *told, wanted.note)
     return Quoted(anchor, *fields)
 
 
@@ -172,12 +174,12 @@ def _place(
     return ", ".join(parts)
 
 
-def main(host: str, lines: Iterable[tuple[str, Quote]]) -> None:
+def main(driver: str, lines: Iterable[tuple[str, Quote]]) -> None:
     """Print what is quoted of ``host``."""
     recorded = [*read_cases(GOLDEN), *read_cases(FOUND)]
     cases = {case.id: case for case in recorded}
     for anchor, wanted in lines:
-        if wanted.host == host:
+        if wanted.driver == driver:
             quoted = quote(anchor, wanted, cases[wanted.case])
             print(json.dumps(asdict(quoted)), flush=True)
 

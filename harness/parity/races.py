@@ -12,8 +12,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from lockstep.reference.backoff import BackoffState, step_backoff
-from lockstep.spec.automatic_scaler import BackoffPolicy
+from lockstep.messages.scaling.automatic_scaler import BackoffPolicy
+from lockstep.reference.scaling.backoff import BackoffState, step_backoff
 
 __all__ = ["Look", "Race", "backoff_race", "either", "is_allowed", "traces"]
 

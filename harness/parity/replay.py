@@ -10,6 +10,7 @@ import numpy as np
 
 from harness.parity.cases import FAMILIES, CannotInterpretError, Case, NotBuiltError
 from harness.parity.distance import Distance, distance, magnitude, spacing
+from harness.parity.drivers.protocol import Driver
 from harness.parity.families import BUILT
 from harness.parity.operands import largest_weights, operands
 from harness.parity.row import Divergence, Row, Status
@@ -20,7 +21,7 @@ from harness.parity.tables import (
     floor,
     tolerance,
 )
-from lockstep.interface import Array, Host
+from lockstep.interface import Array
 
 __all__ = [
     "Comparison",
@@ -51,28 +52,28 @@ class Comparison(NamedTuple):
     carried: float = np.inf
 
 
-def replay(case: Case, host: Host) -> Row:
+def replay(case: Case, driver: Driver) -> Row:
     """Replay ``case`` on ``host`` and judge it; an error of the case is a failure."""
-    status, reason = settled_before(case, host)
+    status, reason = settled_before(case, driver)
     if status is not None:
-        return _row(case, host, status, reason)
+        return _row(case, driver, status, reason)
     try:
         if "raises" in case.expected:
-            return _replay_error(case, host)
-        return _judge(case, host, list(compare(case, host)))
+            return _replay_error(case, driver)
+        return _judge(case, driver, list(compare(case, driver)))
     except NotBuiltError as missing:
-        return _row(case, host, "not_implemented", str(missing))
+        return _row(case, driver, "not_implemented", str(missing))
     except CannotInterpretError as unknown:
-        return _row(case, host, "failed", f"cannot interpret {unknown}")
+        return _row(case, driver, "failed", f"cannot interpret {unknown}")
     except Exception as error:
-        return _row(case, host, "failed", f"{type(error).__name__}: {error}")
+        return _row(case, driver, "failed", f"{type(error).__name__}: {error}")
 
 
-def compare(case: Case, host: Host) -> Iterator[Comparison]:
+def compare(case: Case, driver: Driver) -> Iterator[Comparison]:
     """Yield a comparison for every recorded quantity, step by step."""
     family = BUILT[case.family]
-    states = family.replay(case, host)
-    smallest = floor(case, host.backend)
+    states = family.replay(case, driver)
+    smallest = floor(case, driver.backend)
     weights = {} if "variables" not in case.inputs else _initial(case)
     largest = {quantity: magnitude(value) for quantity, value in weights.items()}
     for step, expected in enumerate(family.expectations(case)):
@@ -115,7 +116,7 @@ def element(values: Array | None, index: tuple[int, ...]) -> str:
     return str(value)
 
 
-def settled_before(case: Case, host: Host) -> tuple[Status | None, str]:
+def settled_before(case: Case, driver: Driver) -> tuple[Status | None, str]:
     """Return the status of a case that is not replayed at all."""
     if case.family not in FAMILIES:
         return "failed", f"cannot interpret the family {case.family!r}"
@@ -123,29 +124,29 @@ def settled_before(case: Case, host: Host) -> tuple[Status | None, str]:
         return "not_implemented", "this family is not built yet"
     if case.kind not in BUILT[case.family].KINDS:
         return "failed", f"cannot interpret the kind {case.kind!r}"
-    reason = excuse(case, host.backend, host.face)
+    reason = excuse(case, driver.backend, driver.face)
     return ("skipped", reason) if reason else (None, "")
 
 
-def _replay_error(case: Case, host: Host) -> Row:
+def _replay_error(case: Case, driver: Driver) -> Row:
     """Expect the recorded exception class, or one derived from it."""
     wanted = case.expected["raises"]
     try:
-        for _ in BUILT[case.family].replay(case, host):
+        for _ in BUILT[case.family].replay(case, driver):
             pass
     except (NotBuiltError, CannotInterpretError):
         raise
-    except host.expects(wanted):
-        return _row(case, host, "passed")
+    except driver.expects(wanted):
+        return _row(case, driver, "passed")
     except Exception as error:
         reason = f"expected {wanted}, got {type(error).__name__}: {error}"
-        return _row(case, host, "failed", reason)
-    return _row(case, host, "failed", f"expected {wanted}, nothing was raised")
+        return _row(case, driver, "failed", reason)
+    return _row(case, driver, "failed", f"expected {wanted}, nothing was raised")
 
 
-def _judge(case: Case, host: Host, everything: list[Comparison]) -> Row:
-    comparisons, left_out = _comparable(case, host, everything)
-    allowed = tolerance(case, host.backend)
+def _judge(case: Case, driver: Driver, everything: list[Comparison]) -> Row:
+    comparisons, left_out = _comparable(case, driver, everything)
+    allowed = tolerance(case, driver.backend)
     worst = max((c.distance.ulp for c in comparisons), default=np.inf)
     raw = max((c.distance.raw for c in comparisons), default=np.inf)
     first = next((c for c in comparisons if c.distance.ulp > 0), None)
@@ -159,8 +160,8 @@ def _judge(case: Case, host: Host, everything: list[Comparison]) -> Row:
         case.id,
         case.family,
         case.kind,
-        host.backend,
-        host.face,
+        driver.backend,
+        driver.face,
         "failed" if reason else "passed",
         reason or left_out,
         float(worst),
@@ -176,11 +177,11 @@ def _beyond(comparison: Comparison, allowed: Tolerance) -> bool:
 
 
 def _comparable(
-    case: Case, host: Host, comparisons: list[Comparison]
+    case: Case, driver: Driver, comparisons: list[Comparison]
 ) -> tuple[list[Comparison], str]:
     """Leave out the quantities that a host has not; say which they were, and why."""
     parts = []
-    for start, why in excused_quantities(case, host.backend, host.face).items():
+    for start, why in excused_quantities(case, driver.backend, driver.face).items():
         kept = [c for c in comparisons if not c.quantity.startswith(start)]
         if len(kept) < len(comparisons):
             parts.append(f"without {start.rstrip('/')}: {why}")
@@ -209,6 +210,6 @@ def divergence(comparison: Comparison) -> Divergence:
     )
 
 
-def _row(case: Case, host: Host, status: Status, reason: str = "") -> Row:
-    fields = (case.id, case.family, case.kind, host.backend, host.face)
+def _row(case: Case, driver: Driver, status: Status, reason: str = "") -> Row:
+    fields = (case.id, case.family, case.kind, driver.backend, driver.face)
     return Row(*fields, status, reason)

@@ -19,7 +19,7 @@ from harness.errors import HarnessError
 from harness.parity.command import Result
 from harness.parity.row import Row
 from lockstep import __version__, registry
-from lockstep.spec.errors import sentence
+from lockstep.messages.errors import sentence
 
 __all__ = ["check_writable", "print_explanation", "print_rows", "write_report"]
 
@@ -73,9 +73,9 @@ def print_rows(result: Result, console: Console) -> None:
 
 def print_explanation(result: Result, console: Console) -> None:
     """Print every compared quantity of the explained case, in hexadecimal too."""
-    for host, lines in result.explanations.items():
+    for driver, lines in result.explanations.items():
         titles = ("step", "quantity", "index", "got", "expected", "ULP", "raw")
-        table = _table(*titles, title=host)
+        table = _table(*titles, title=driver)
         for line in lines:
             cells = [line[k] for k in ("quantity", "index", "got", "expected")]
             step = int(line["step"]) + 1

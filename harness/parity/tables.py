@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.parity.cases import Case
-from lockstep.spec.optimizers import OPTIMIZERS
+from lockstep.messages.optimizers.parameters import OPTIMIZERS
 
 __all__ = ["Tolerance", "excuse", "excused_quantities", "floor", "tolerance"]
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from harness.parity.cases import CannotInterpretError, Case, Variable, array, gradient
-from lockstep.interface import Array, Gradient, Host, Rows
-from lockstep.spec.optimizers import RULES
+from harness.parity.drivers.protocol import Driver
+from lockstep.interface import Array, Gradient, Rows
+from lockstep.messages.optimizers.parameters import RULES
 
 __all__ = [
     "Training",
@@ -25,17 +26,17 @@ State = Mapping[str, Array]
 class Training:
     """The variables, the base optimizer and the counter of one case on one host."""
 
-    def __init__(self, case: Case, host: Host) -> None:
+    def __init__(self, case: Case, driver: Driver) -> None:
         name, args = case.optimizer, case.inputs["optimizer"].get("args", {})
         if name not in RULES:
             raise CannotInterpretError(f"the optimizer {name!r}")
         kind = case.inputs.get("variable_kind")
-        self.host = host
+        self.driver = driver
         self.spec = RULES[name]
         self.recorded: Sequence[Variable] = case.variables
-        self.variables = [host.variable(v.name, v.value, kind) for v in self.recorded]
-        self.counter = host.counter()
-        self.base = host.optimizer(name, args, self.variables)
+        self.variables = [driver.variable(v.name, v.value, kind) for v in self.recorded]
+        self.counter = driver.counter()
+        self.base = driver.optimizer(name, args, self.variables)
         self.bound = self.spec.bind((), args)
         self.steps = [
             [gradient(g, v) for g, v in zip(step, self.recorded, strict=True)]
@@ -66,7 +67,7 @@ class Training:
             names[:] = list(named)
             return list(named.values())
 
-        step = self.host.compile(results)
+        step = self.driver.compile(results)
         for gradients in self.steps:
             arrays = step(gradients)
             named = dict(zip(names, arrays, strict=True))
@@ -81,18 +82,18 @@ class Training:
         self, optimizer: Any, recorded_ones: Sequence[Variable], variables: list[Any]
     ) -> State:
         """Read these variables, which ``optimizer`` updates, and all of its state."""
-        state = {"global_step": self.host.read(self.counter)}
+        state = {"global_step": self.driver.read(self.counter)}
         for recorded, variable in zip(recorded_ones, variables, strict=True):
-            state[f"variables/{recorded.name}"] = self.host.read(variable)
+            state[f"variables/{recorded.name}"] = self.driver.read(variable)
             for slot in self.spec.active_slots(self.bound):
-                made = self.host.slot(optimizer, variable, slot.name)
+                made = self.driver.slot(optimizer, variable, slot.name)
                 initial = self.spec.initial_value(slot, self.bound)
                 shape = () if slot.scalar else recorded.shape
                 dtype = np.float32 if slot.scalar else recorded.dtype
                 filled = np.full(shape, initial, dtype)
                 key = f"slots/{slot.name}/{recorded.name}"
                 state[key] = filled if made is None else made
-        for name, scalar in self.host.shared(optimizer).items():
+        for name, scalar in self.driver.shared(optimizer).items():
             state[f"non_slots/{name}"] = np.asarray(scalar, np.float32)
         return state
 

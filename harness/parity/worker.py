@@ -13,11 +13,11 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+from harness.parity import drivers
 from harness.parity.agreement import agree
 from harness.parity.cases import Case, read_cases
+from harness.parity.drivers.protocol import Driver
 from harness.parity.replay import compare, element, replay
-from lockstep import registry
-from lockstep.interface import Host
 
 __all__ = ["main"]
 
@@ -29,19 +29,19 @@ def main(arguments: list[str]) -> None:
     for identifier in filter(None, sys.stdin.read().split("\n")):
         case = cases[identifier]
         # A host of its own for every replay: no state crosses from one to the next.
-        make_host = partial(registry.host, backend, face, device=device)
+        make_driver = partial(drivers.load, backend, face, device=device)
         if "--default" in arguments:
-            row = agree(case, make_host).as_json()
+            row = agree(case, make_driver).as_json()
         else:
-            with closing(make_host()) as host:
-                row = replay(case, host).as_json()
+            with closing(make_driver()) as driver:
+                row = replay(case, driver).as_json()
         if "--explain" in arguments:
-            with closing(make_host()) as host:
-                row["explanation"] = explain(case, host)
+            with closing(make_driver()) as driver:
+                row["explanation"] = explain(case, driver)
         print(json.dumps(row), flush=True)
 
 
-def explain(case: Case, host: Host) -> list[dict[str, object]]:
+def explain(case: Case, driver: Driver) -> list[dict[str, object]]:
     """Return every compared quantity at its worst element, in hexadecimal too."""
     if "raises" in case.expected:
         return []
@@ -55,7 +55,7 @@ def explain(case: Case, host: Host) -> list[dict[str, object]]:
             "ulp": str(distance.ulp),
             "raw": str(distance.raw),
         }
-        for step, quantity, got, expected, distance, _ in compare(case, host)
+        for step, quantity, got, expected, distance, _ in compare(case, driver)
     ]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from harness.errors import HarnessError
 from harness.records.record import digest
 from harness.tasks import TASKS
-from lockstep.spec.errors import sentence
+from lockstep.messages.errors import sentence
 
 __all__ = [
     "Sources",

@@ -24,8 +24,8 @@ from harness.simulator.gathering import Gathering, GatheringServer, GatheringWor
 from harness.simulator.method import Pushed, Weights
 from harness.simulator.rule import Rule, RuleState
 from lockstep.interface import Array
-from lockstep.spec.agn import COMMITS, DELTA, GRADIENT, WRAPPER
-from lockstep.spec.errors import unknown_name
+from lockstep.messages.errors import unknown_name
+from lockstep.messages.workers.agn import COMMITS, DELTA, GRADIENT, WRAPPER
 
 __all__ = ["AGN"]
 

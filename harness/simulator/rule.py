@@ -9,8 +9,8 @@ import numpy as np
 
 from lockstep import reference
 from lockstep.interface import Array, Gradient, Rows
-from lockstep.reference.optimizers import RuleOptimizer
-from lockstep.reference.state import Shared, Slots
+from lockstep.reference.optimizers.classes import RuleOptimizer
+from lockstep.reference.optimizers.rules.state import Shared, Slots
 
 __all__ = ["Rule", "RuleState"]
 
@@ -26,7 +26,7 @@ class Rule:
     """One of the base optimizers of the reference, such as ``Rule("Adam")``.
 
     Args:
-        name: a name of :data:`lockstep.spec.optimizers.OPTIMIZERS`.
+        name: a name of :data:`lockstep.messages.optimizers.parameters.OPTIMIZERS`.
         arguments: those of the optimizer, under TensorFlow 1's names.
     """
 

@@ -12,7 +12,7 @@ import numpy as np
 from harness.errors import HarnessError
 from harness.simulator.events import Queue, Timing
 from harness.simulator.method import Gradients, Method, Pushed, Weights
-from lockstep.spec.errors import sentence
+from lockstep.messages.errors import sentence
 
 __all__ = ["Interleaving", "Push", "Run", "interleave", "simulate"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.errors import HarnessError
 from harness.tasks import MODELS
-from lockstep.spec import errors
+from lockstep.messages import errors
 
 __all__ = ["model", "prepare"]
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from lockstep.spec.errors import OutOfRangeError, sentence, unknown_name
-from lockstep.spec.optimizers import OPTIMIZERS
+from lockstep.messages.errors import OutOfRangeError, sentence, unknown_name
+from lockstep.messages.optimizers.parameters import OPTIMIZERS
 
 __all__ = [
     "bound",

@@ -20,7 +20,7 @@ from harness.records.staleness import staleness_of
 from harness.tasks.multitask_overhead.zeros import SHARES, zero_flags
 from harness.tasks.overhead.shapes import MODELS, arrays
 from harness.tests.benched import write_times
-from lockstep.spec.errors import UnknownNameError
+from lockstep.messages.errors import UnknownNameError
 
 OVERHEAD = find("multitask_overhead")
 GOALS = sum(row.goal is not None for row in OVERHEAD.rows)

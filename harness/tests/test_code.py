@@ -84,7 +84,7 @@ def test_a_run_s_modules_are_ours_and_no_other_task_s() -> None:
     import harness.tasks.scaler_limits.settings  # noqa: F401
 
     modules = Sources().of(imported("lost_updates"))
-    assert {"lockstep.spec.errors", "harness.tasks.lost_updates.settings"} <= set(
+    assert {"lockstep.messages.errors", "harness.tasks.lost_updates.settings"} <= set(
         modules
     )
     tasks = {name for name in modules if name.startswith("harness.tasks.")}
@@ -164,7 +164,7 @@ def test_without_git_or_a_repository_there_is_no_commit(
 
 def test_a_state_of_the_code_is_written_once_and_checked(tmp_path: Path) -> None:
     path = tmp_path / "tf.code.jsonl"
-    modules = {"lockstep.spec.errors": "0" * 16}
+    modules = {"lockstep.messages.errors": "0" * 16}
     for _ in range(2):
         with Store(tmp_path, "tf") as store:
             assert store.code(modules) == code_digest(modules)

@@ -15,7 +15,7 @@ from harness.records.record import Outcome, Record
 from harness.tasks.embeddings.rows import OVER
 from harness.tasks.link_prediction import data, findings, metrics, training
 from harness.tasks.link_prediction.settings import MARGIN, RELATIONS, Settings
-from lockstep.spec.errors import LockstepError
+from lockstep.messages.errors import LockstepError
 
 HOSTS = [
     pytest.param(

@@ -14,7 +14,7 @@ from harness.records.record import Outcome, Record
 from harness.tasks.lost_updates import findings, laws
 from harness.tasks.lost_updates.data import make_plan
 from harness.tasks.lost_updates.settings import Settings
-from lockstep.spec.errors import LockstepError, OutOfRangeError
+from lockstep.messages.errors import LockstepError, OutOfRangeError
 
 EXPERIMENT = declare.find("lost_updates")
 RUNS = EXPERIMENT.runs("quick")

@@ -36,7 +36,7 @@ from harness.records.record import Record
 from harness.style import LIGHT
 from harness.tasks import part
 from harness.tests.makers import made_up
-from lockstep.spec.optimizers import OPTIMIZERS
+from lockstep.messages.optimizers.parameters import OPTIMIZERS
 
 Content = dict[str, Any]
 DRAWS = 5

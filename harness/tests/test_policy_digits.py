@@ -14,7 +14,7 @@ from harness import declare
 from harness.records.record import Outcome, Record
 from harness.tasks.policy_digits import findings, laws
 from harness.tasks.policy_digits.settings import Settings
-from lockstep.spec.errors import LockstepError, OutOfRangeError
+from lockstep.messages.errors import LockstepError, OutOfRangeError
 
 EXPERIMENT = declare.find("learning_rate_policies")
 POLY = {"label": "poly", "policy": "poly_decay", "decay_steps": 1.0}

@@ -29,7 +29,7 @@ from harness.tasks.scaler_limits.settings import (
     Settings,
 )
 from harness.tests.synthetic import record_of
-from lockstep.spec.errors import OutOfRangeError, UnknownNameError
+from lockstep.messages.errors import OutOfRangeError, UnknownNameError
 
 EXPERIMENT = declare.find("scaler_limits")
 HOSTS = ("pytorch", "tf")

@@ -8,7 +8,7 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.toml_files import TomlFile, dotted
-from lockstep.spec.errors import unknown_name
+from lockstep.messages.errors import unknown_name
 
 TEXT = '''\
 title = "A"        # alpha

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lockstep._version import __version__
+from lockstep.messages.errors import LockstepError
 from lockstep.registry import BACKENDS
 from lockstep.schedule import as_text, parse, schedule, write_files
-from lockstep.spec.errors import LockstepError
 
 __all__ = ["main"]
 

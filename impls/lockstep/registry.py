@@ -7,14 +7,12 @@ import importlib.util
 from dataclasses import dataclass
 from types import ModuleType
 
-from lockstep.interface import Host
-from lockstep.spec.errors import MissingFrameworkError, sentence, unknown_name
+from lockstep.messages.errors import MissingFrameworkError, sentence, unknown_name
 
 __all__ = [
     "BACKENDS",
     "Backend",
     "find",
-    "host",
     "installed",
     "load",
     "missing_framework",
@@ -96,21 +94,3 @@ def load(name: str, strict: bool = False) -> ModuleType:
         raise missing_framework(name)
     module = f"lockstep.{name}.strict" if strict else f"lockstep.{name}"
     return importlib.import_module(module)
-
-
-def host(
-    name: str, face: str | None = None, strict: bool = True, device: str = "cpu"
-) -> Host:
-    """Return the backend ``name`` as the harness drives it, in one of its faces.
-
-    Raises:
-        UnsupportedError: the backend cannot use ``device`` here.
-    """
-    backend = find(name)
-    names = load(name, strict)
-    chosen = face or backend.faces[0]
-    if chosen not in backend.faces:
-        raise unknown_name(f"face of {name}", chosen, backend.faces)
-    module = importlib.import_module(f"lockstep.{name}.host")
-    made: Host = module.make_host(chosen, names, device)
-    return made

@@ -17,13 +17,13 @@ import numpy as np
 
 from lockstep import registry
 from lockstep.interface import Array
-from lockstep.spec.errors import (
+from lockstep.messages.errors import (
     LockstepError,
     MissingFrameworkError,
     OutOfRangeError,
     sentence,
 )
-from lockstep.spec.lr_policies import find
+from lockstep.messages.schedules.lr_policies import find
 
 __all__ = ["Schedule", "as_text", "parse", "schedule", "write_files"]
 

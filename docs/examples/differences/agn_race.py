@@ -1,7 +1,7 @@
 import numpy as np
 
 from lockstep import reference
-from lockstep.spec.agn_center import Update
+from lockstep.messages.workers.center import Update
 
 start = np.float32([-0.913, -0.458])
 gradients = np.float32(

@@ -1,7 +1,7 @@
 from itertools import product
 
-from lockstep.reference.backoff import start_backoff, step_backoff
-from lockstep.spec.automatic_scaler import automatic_policy
+from lockstep.messages.scaling.automatic_scaler import automatic_policy
+from lockstep.reference.scaling.backoff import start_backoff, step_backoff
 
 inf = float("inf")
 policy = automatic_policy("backoff", {"scale_max": 8.0, "step_window": 2})

@@ -22,8 +22,9 @@ from harness.composition.layers import Model, build, has_masters, skips
 from harness.composition.run import SHAPES, Run
 from harness.composition.stacks import STACKS
 from harness.composition.tests.savers import SAVERS, HostSaver, KerasSaver
-from lockstep.interface import Array, Worker
-from lockstep.spec.errors import LockstepError
+from harness.parity.drivers.protocol import Worker
+from lockstep.interface import Array
+from lockstep.messages.errors import LockstepError
 
 __all__ = ["KINDS", "MODES", "ROUNDED", "SAVED_AT"]
 
@@ -58,17 +59,17 @@ class FileSaver(KerasSaver):
 
         keras.backend.clear_session()
         run = object.__new__(Run)
-        run.stack, run.host = stack, self.host()
+        run.stack, run.driver = stack, self.driver()
         run.dtype = "float16" if has_masters(stack) else "float32"
         layer = three_variables()(run.dtype, name="three")
         run.model = keras.Sequential([keras.Input((1,)), layer])
         run.variables = run.model.trainable_variables
-        getter = run.host.names.AGNCustomGetter("/cpu:0")
+        getter = run.driver.names.AGNCustomGetter("/cpu:0")
         worker = Worker(run.variables, [], [], getter, contextlib.nullcontext)
         if "agn" in stack:
             getter(run.variables)
-        run.optimizer = build(stack, run.host, Model(run.variables, worker))
-        run._step = run.host.compile(run._apply)
+        run.optimizer = build(stack, run.driver, Model(run.variables, worker))
+        run._step = run.driver.compile(run._apply)
         run.optimizer.build(run.variables)
         run.model.compile(run.optimizer)
         return run

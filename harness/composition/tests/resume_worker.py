@@ -61,10 +61,10 @@ def differing(got: Snapshot, expected: Snapshot) -> list[str]:
 def main(act: str, folder: Path, *hosts: str) -> None:
     """Record or resume every stack of some hosts."""
     results: dict[str, dict[str, list[str]]] = {}
-    for host in hosts:
-        saver, found = SAVERS[host](), results.setdefault(host, {})
+    for driver in hosts:
+        saver, found = SAVERS[driver](), results.setdefault(driver, {})
         for number, stack in enumerate(STACKS):
-            place = folder / host / str(number)
+            place = folder / driver / str(number)
             if act == "record":
                 place.mkdir(parents=True)
                 record(saver, stack, place)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from harness.composition.run import Run
-from lockstep.interface import Host
+from harness.parity.drivers.protocol import Driver
 from lockstep.registry import load
 
 __all__ = ["SAVERS", "HostSaver", "KerasSaver", "Saver"]
@@ -59,12 +59,12 @@ class HostSaver:
     backend, face, starts_anew = "reference", "", True
     strict = False
 
-    def host(self) -> Host:
-        module = importlib.import_module(f"lockstep.{self.backend}.host")
-        return module.make_host(self.face, load(self.backend, self.strict))
+    def driver(self) -> Driver:
+        module = importlib.import_module(f"harness.parity.drivers.{self.backend}")
+        return module.make_driver(self.face, load(self.backend, self.strict))
 
     def start(self, stack: str) -> Run:
-        return Run(stack, self.host())
+        return Run(stack, self.driver())
 
     def snapshot(self, run: Run) -> Snapshot:
         """Return model and slots by name; the rest of the state, sorted.
@@ -84,14 +84,14 @@ class HostSaver:
 
     def read_all(self, run: Run, nest: list[dict[Any, Any]]) -> list[dict[Any, Any]]:
         """Return what variables hold, in the place of each; None stays None."""
-        read = run.host.read
+        read = run.driver.read
         return [
             {k: None if part is None else read(part) for k, part in parts.items()}
             for parts in nest
         ]
 
     def close(self, run: Run) -> None:
-        run.host.close()
+        run.driver.close()
 
 
 class ReferenceSaver(HostSaver):
@@ -125,7 +125,9 @@ class TorchSaver(HostSaver):
         run.optimizer.load_state_dict(saved["optimizer"])
 
     def snapshot(self, run: Run) -> Snapshot:
-        found = {str(k): digest(run.host.read(p)) for k, p in enumerate(run.variables)}
+        found = {
+            str(k): digest(run.driver.read(p)) for k, p in enumerate(run.variables)
+        }
         return found | dict(leaves(run.optimizer.state_dict()))
 
 
@@ -199,16 +201,16 @@ class GraphSaver(HostSaver):
         wanted = [
             {k: part for k, part in parts.items() if part is not None} for parts in nest
         ]
-        read = run.host.run(wanted)
+        read = run.driver.run(wanted)
         return [
             dict.fromkeys(parts) | got for parts, got in zip(nest, read, strict=True)
         ]
 
     def save(self, run: Run, path: Path) -> None:
-        run.saver.save(run.host.session, str(path), write_meta_graph=False)
+        run.saver.save(run.driver.session, str(path), write_meta_graph=False)
 
     def restore(self, run: Run, path: Path) -> None:
-        run.saver.restore(run.host.session, str(path))
+        run.saver.restore(run.driver.session, str(path))
 
 
 SAVERS: Mapping[str, type[Saver]] = {

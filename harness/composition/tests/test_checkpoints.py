@@ -47,25 +47,27 @@ def act(what: str, folder: Path, hosts: list[str]) -> Found:
 @pytest.fixture(scope="module")
 def resumed(tmp_path_factory: pytest.TempPathFactory) -> Found:
     """Return, for each host that is here, what came out otherwise in each stack."""
-    here = {host for host, needs in NEEDS.items() if importlib.util.find_spec(needs)}
+    here = {
+        driver for driver, needs in NEEDS.items() if importlib.util.find_spec(needs)
+    }
     folder = tmp_path_factory.mktemp("runs")
 
     def both(hosts: list[str]) -> Found:
         act("record", folder, hosts)
         return act("resume", folder, hosts)
 
-    groups = [[host for host in hosts if host in here] for hosts in TOGETHER]
+    groups = [[driver for driver in hosts if driver in here] for hosts in TOGETHER]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = list(pool.map(both, filter(None, groups)))
-    return {host: stacks for part in found for host, stacks in part.items()}
+    return {driver: stacks for part in found for driver, stacks in part.items()}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stack", STACKS)
 @pytest.mark.parametrize("host", NEEDS)
 def test_a_run_resumed_at_any_of_50_steps_in_a_fresh_process_is_the_same_run(
-    resumed: Found, host: str, stack: str
+    resumed: Found, driver: str, stack: str
 ) -> None:
-    if host not in resumed:
-        pytest.skip(f"needs {NEEDS[host]}")
-    assert resumed[host][stack] == []
+    if driver not in resumed:
+        pytest.skip(f"needs {NEEDS[driver]}")
+    assert resumed[driver][stack] == []

@@ -11,10 +11,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch")
 
 from harness.composition.layers import LAYERS, MAX_NORM, Model, has_masters, skips  # noqa: E402
+from harness.parity.drivers.pytorch import make_driver  # noqa: E402
 from lockstep import pytorch, reference  # noqa: E402
-from lockstep.pytorch.host import make_host  # noqa: E402
-from lockstep.reference.clip_rows import clip_rows  # noqa: E402
-from lockstep.reference.variable import Variable  # noqa: E402
+from lockstep.reference.clipping.clip_rows import clip_rows  # noqa: E402
+from lockstep.reference.tensors.variable import Variable  # noqa: E402
 
 STACKS = [
     "multitask",
@@ -89,9 +89,9 @@ def parameters(stack: str) -> list[Any]:
 
 
 def wrapped(stack: str, base: Any, weights: list[Any]) -> Any:
-    host = make_host("", pytorch)
+    driver = make_driver("", pytorch)
     for layer in reversed(stack.split()):
-        base = LAYERS[layer].wrap(host, base, Model(weights))
+        base = LAYERS[layer].wrap(driver, base, Model(weights))
     return base
 
 

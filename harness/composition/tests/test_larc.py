@@ -11,7 +11,8 @@ import pytest
 
 from harness.composition.layers import BASES
 from harness.composition.tests.test_nesting import HOSTS
-from lockstep.interface import Array, Host
+from harness.parity.drivers.protocol import Driver
+from lockstep.interface import Array
 from lockstep.registry import load
 
 LARC = {"larc_eta": 0.25, "larc_mode": "scale"}
@@ -23,30 +24,30 @@ GRADIENTS = [
 
 
 @pytest.fixture(params=HOSTS)
-def host(request: pytest.FixtureRequest) -> Iterator[Host]:
+def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
     backend, face, needs = HOSTS[request.param]
     pytest.importorskip(needs, reason=f"needs {needs}")
-    module = importlib.import_module(f"lockstep.{backend}.host")
-    made = module.make_host(face, load(backend))
+    module = importlib.import_module(f"harness.parity.drivers.{backend}")
+    made = module.make_driver(face, load(backend))
     yield made
     made.close()
 
 
-def trained(host: Host, larc: dict[str, Any] | None) -> list[Array]:
+def trained(driver: Driver, larc: dict[str, Any] | None) -> list[Array]:
     """Return a weight after each step: gradients, LARC, NovoGrad."""
-    variable = host.variable("w", START)
-    optimizer = host.optimizer("NovoGrad", BASES["NovoGrad"], [variable])
+    variable = driver.variable("w", START)
+    optimizer = driver.optimizer("NovoGrad", BASES["NovoGrad"], [variable])
     rate = BASES["NovoGrad"]["learning_rate"]
 
     def take(gradients: list[Any]) -> None:
         pairs = list(zip(gradients, [variable], strict=True))
-        pairs = host.names.post_process_gradients(pairs, None, rate, None, larc)
+        pairs = driver.names.post_process_gradients(pairs, None, rate, None, larc)
         optimizer.apply_gradients(pairs)
 
-    step, found = host.compile(take), []
+    step, found = driver.compile(take), []
     for gradient in GRADIENTS:
         step([gradient])
-        found.append(host.read(variable).copy())
+        found.append(driver.read(variable).copy())
     return found
 
 
@@ -70,13 +71,15 @@ def by_hand(larc: bool) -> list[Array]:
 
 
 @pytest.mark.parametrize("larc", [None, LARC], ids=["bare", "larc"])
-def test_novograd_takes_what_larc_gives_it(host: Host, larc: Any) -> None:
-    for got, expected in zip(trained(host, larc), by_hand(bool(larc)), strict=True):
+def test_novograd_takes_what_larc_gives_it(driver: Driver, larc: Any) -> None:
+    for got, expected in zip(trained(driver, larc), by_hand(bool(larc)), strict=True):
         np.testing.assert_allclose(got, expected, rtol=2e-6)
 
 
-def test_larc_changes_what_novograd_does_from_the_second_step_on(host: Host) -> None:
-    bare, scaled = trained(host, None), trained(host, LARC)
+def test_larc_changes_what_novograd_does_from_the_second_step_on(
+    driver: Driver,
+) -> None:
+    bare, scaled = trained(driver, None), trained(driver, LARC)
     # The first gradient is divided by its own norm, whatever it was multiplied by.
     np.testing.assert_allclose(scaled[0], bare[0], rtol=2e-6)
     assert np.abs(scaled[1] - bare[1]).max() > 0.01

@@ -13,7 +13,8 @@ import pytest
 from harness.composition.by_hand import Pipeline
 from harness.composition.layers import build, has_masters, model_of, skips
 from harness.composition.nesting import NESTINGS, notes_of, refusal_of
-from lockstep.interface import Array, Gradient, Host
+from harness.parity.drivers.protocol import Driver
+from lockstep.interface import Array, Gradient
 from lockstep.registry import load
 
 HOSTS = {
@@ -54,11 +55,11 @@ SCENARIOS = {
 
 
 @pytest.fixture(params=HOSTS)
-def host(request: pytest.FixtureRequest) -> Iterator[Host]:
+def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
     backend, face, needs = HOSTS[request.param]
     pytest.importorskip(needs, reason=f"needs {needs}")
-    module = importlib.import_module(f"lockstep.{backend}.host")
-    made = module.make_host(face, load(backend))
+    module = importlib.import_module(f"harness.parity.drivers.{backend}")
+    made = module.make_driver(face, load(backend))
     yield made
     made.close()
 
@@ -84,26 +85,28 @@ def gradients_of(stack: str, scenario: str) -> list[list[Gradient]]:
     return [[gradient.astype(dtype) for gradient in step] for step in steps]
 
 
-def trained(stack: str, scenario: str, host: Host) -> list[list[Array]]:
+def trained(stack: str, scenario: str, driver: Driver) -> list[list[Array]]:
     """Return the model and the scale after each step of a stack."""
-    model = model_of(stack, host, initial(stack))
-    variables, optimizer = model.variables, build(stack, host, model)
+    model = model_of(stack, driver, initial(stack))
+    variables, optimizer = model.variables, build(stack, driver, model)
     if hasattr(optimizer, "build"):  # Keras learns of its variables there.
         optimizer.build(variables)
 
     def take(gradients: list) -> None:
-        loss = host.linear_loss(variables, gradients)
+        loss = driver.linear_loss(variables, gradients)
         pairs = optimizer.compute_gradients(loss, var_list=variables)
         optimizer.apply_gradients(pairs)
 
-    step, found = host.compile(take), []
+    step, found = driver.compile(take), []
     for gradients in gradients_of(stack, scenario):
         step(gradients)
-        found.append([host.read(v).copy() for v in variables])
-        found[-1] += [host.read(v).copy() for v in getattr(model.worker, "centers", [])]
+        found.append([driver.read(v).copy() for v in variables])
+        found[-1] += [
+            driver.read(v).copy() for v in getattr(model.worker, "centers", [])
+        ]
         if "dynamic" in stack:
             scale = scaling(optimizer).loss_scale
-            found[-1].append(host.read(scale).astype(np.float32))
+            found[-1].append(driver.read(scale).astype(np.float32))
     return found
 
 
@@ -127,14 +130,14 @@ def by_hand(stack: str, scenario: str) -> list[list[Array]]:
     return found
 
 
-def assert_as_the_table_says(stack: str, host: Host) -> None:
-    sentence = refusal_of(stack, host.backend, host.face)
+def assert_as_the_table_says(stack: str, driver: Driver) -> None:
+    sentence = refusal_of(stack, driver.backend, driver.face)
     if sentence is not None:
         with pytest.raises(ValueError, match=sentence):
-            trained(stack, next(iter(SCENARIOS)), host)
+            trained(stack, next(iter(SCENARIOS)), driver)
         return
-    for scenario in scenarios_of(stack, host):
-        got, expected = trained(stack, scenario, host), by_hand(stack, scenario)
+    for scenario in scenarios_of(stack, driver):
+        got, expected = trained(stack, scenario, driver), by_hand(stack, scenario)
         for number, (mine, theirs) in enumerate(zip(got, expected, strict=True)):
             for k, (a, b) in enumerate(zip(mine, theirs, strict=True)):
                 names = ["table", "head"]
@@ -143,23 +146,23 @@ def assert_as_the_table_says(stack: str, host: Host) -> None:
                 np.testing.assert_array_equal(a, b, told)
 
 
-def scenarios_of(stack: str, host: Host) -> list[str]:
+def scenarios_of(stack: str, driver: Driver) -> list[str]:
     """Return what is tried: a graph has to be built for each, for workers its own."""
     found = list(SCENARIOS)
-    if host.face != "graph":
+    if driver.face != "graph":
         return found
     return [found[skips(stack)]] if "agn" in stack else found[:2]
 
 
 @pytest.mark.parametrize("stack", PAIRS)
-def test_a_pair_is_the_pipeline_to_the_bit_or_refused(stack, host) -> None:
-    assert_as_the_table_says(stack, host)
+def test_a_pair_is_the_pipeline_to_the_bit_or_refused(stack, driver) -> None:
+    assert_as_the_table_says(stack, driver)
 
 
 @pytest.mark.parametrize("host", [h for h in HOSTS if h != "tf graph"], indirect=True)
 @pytest.mark.parametrize("stack", TRIPLES)
-def test_a_triple_is_what_its_pairs_say(stack, host) -> None:
-    assert_as_the_table_says(stack, host)
+def test_a_triple_is_what_its_pairs_say(stack, driver) -> None:
+    assert_as_the_table_says(stack, driver)
 
 
 @pytest.mark.parametrize("stack", [s for s in PAIRS + TRIPLES if notes_of(s)])

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from harness.composition.layers import Model, build, has_masters, skips
-from lockstep.interface import Array, Host
+from harness.parity.drivers.protocol import Driver
+from lockstep.interface import Array
 from lockstep.registry import load
 
 HOSTS = {
@@ -33,15 +34,15 @@ everyone = pytest.mark.parametrize("stack", STACKS)
 
 
 @pytest.fixture(params=HOSTS)
-def host(request: pytest.FixtureRequest) -> Iterator[Host]:
+def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
     face, needs = HOSTS[request.param]
     pytest.importorskip(needs, reason=f"needs {needs}")
-    module = importlib.import_module(f"lockstep.{request.param}.host")
-    yield module.make_host(face, load(request.param))
+    module = importlib.import_module(f"harness.parity.drivers.{request.param}")
+    yield module.make_driver(face, load(request.param))
 
 
 def trained(
-    stack: str, host: Host, without: Sequence[int], left_out: bool
+    stack: str, driver: Driver, without: Sequence[int], left_out: bool
 ) -> list[Array]:
     """Train a table and a head; in some steps the head is left out, or absent.
 
@@ -53,9 +54,9 @@ def trained(
     """
     dtype = "float16" if has_masters(stack) else "float32"
     values = [value.astype(dtype) for value in (TABLE, HEAD)]
-    variables = [host.variable(n, v) for n, v in zip("th", values, strict=True)]
-    optimizer = build(stack, host, Model(variables))
-    if host.backend == "keras3" and without[0] == 0:
+    variables = [driver.variable(n, v) for n, v in zip("th", values, strict=True)]
+    optimizer = build(stack, driver, Model(variables))
+    if driver.backend == "keras3" and without[0] == 0:
         # What it trains is fixed when it is built.
         optimizer.build(variables)
 
@@ -68,11 +69,13 @@ def trained(
         given = [np.full_like(value, factor) for factor, value in pairs]
         if number in without:
             given = given[:1] if left_out else [given[0], None]
-        host.compile(apply)(given)
+        driver.compile(apply)(given)
 
     for number in STEPS:
         step(number, len(variables))
-    return [np.array(host.read(v)) for v in (*variables, *slots(optimizer, variables))]
+    return [
+        np.array(driver.read(v)) for v in (*variables, *slots(optimizer, variables))
+    ]
 
 
 def slots(optimizer: Any, variables: Sequence[Any]) -> list[Any]:
@@ -87,28 +90,30 @@ def assert_same(got: list[Array], expected: list[Array]) -> None:
 
 @pytest.mark.filterwarnings("ignore:Gradients do not exist")
 @everyone
-def test_a_variable_that_is_frozen_for_a_while_is_as_if_absent(stack, host) -> None:
+def test_a_variable_that_is_frozen_for_a_while_is_as_if_absent(stack, driver) -> None:
     frozen = (2, 3)
-    got = trained(stack, host, frozen, left_out=True)
-    assert_same(got, trained(stack, host, frozen, left_out=False))
+    got = trained(stack, driver, frozen, left_out=True)
+    assert_same(got, trained(stack, driver, frozen, left_out=False))
     assert not np.array_equal(got[1], HEAD.astype(got[1].dtype))
 
 
 @pytest.mark.filterwarnings("ignore:Gradients do not exist")
 @everyone
-def test_a_variable_that_appears_later_is_as_if_absent_until_then(stack, host) -> None:
+def test_a_variable_that_appears_later_is_as_if_absent_until_then(
+    stack, driver
+) -> None:
     late = (0, 1)
-    got = trained(stack, host, late, left_out=True)
-    assert_same(got, trained(stack, host, late, left_out=False))
+    got = trained(stack, driver, late, left_out=True)
+    assert_same(got, trained(stack, driver, late, left_out=False))
 
 
 @everyone
 def test_keras_refuses_a_variable_that_it_was_not_built_with(stack) -> None:
     keras = pytest.importorskip("keras", reason="needs keras")
-    module = importlib.import_module("lockstep.keras3.host")
-    host = module.make_host("eager", load("keras3"))
+    module = importlib.import_module("harness.parity.drivers.keras3")
+    driver = module.make_driver("eager", load("keras3"))
     known, late = (keras.Variable(value, dtype="float32") for value in (TABLE, HEAD))
-    optimizer = build(stack, host, Model([known]))
+    optimizer = build(stack, driver, Model([known]))
     ones = [keras.ops.ones_like(value) for value in (known, late)]
     optimizer.apply(ones[:1], [known])
     before = known.numpy()

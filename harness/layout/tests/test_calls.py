@@ -14,8 +14,8 @@ import pytest
 from harness.environment import child_variables
 from harness.layout.calls import Calls, Step, count_calls
 from harness.layout.steps import steps_of
+from lockstep.messages.errors import LockstepError
 from lockstep.registry import BACKENDS
-from lockstep.spec.errors import LockstepError
 
 FIRST = """
 import contextlib

@@ -11,7 +11,7 @@ import pytest
 from harness.nets import sentences, snapshots
 from harness.nets.sentences import Recorder, normalized, part_of
 from lockstep import registry
-from lockstep.spec.errors import OutOfRangeError, ShapeError
+from lockstep.messages.errors import OutOfRangeError, ShapeError
 
 FILE = "impls/lockstep/reference/tests/test_steps.py"
 FROZEN = {

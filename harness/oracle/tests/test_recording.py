@@ -14,10 +14,10 @@ from harness.oracle import terminal
 from harness.oracle.drawing.families import DRAWN
 from harness.oracle.live.golden import array, encoded
 from harness.oracle.recording import check_request, draw_cases, record_cases
+from harness.parity import drivers
 from harness.parity.cases import FOUND, GOLDEN, Case
 from harness.parity.families import BUILT
 from harness.parity.replay import settled_before
-from lockstep import registry
 
 ECHO = """#!/bin/sh
 while read -r line; do
@@ -52,9 +52,9 @@ def test_what_is_drawn_can_be_replayed(family: str) -> None:
         assert given["kind"] in BUILT[family].KINDS
         inputs = json.loads(json.dumps(given["inputs"]))
         case = Case(family, given["id"], given["kind"], inputs, {})
-        host = registry.host("reference")
-        assert settled_before(case, host) == (None, "")
-        states = list(BUILT[family].replay(case, host))
+        driver = drivers.load("reference")
+        assert settled_before(case, driver) == (None, "")
+        states = list(BUILT[family].replay(case, driver))
         assert len(states) >= 1
 
 

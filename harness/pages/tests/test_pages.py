@@ -23,6 +23,7 @@ from harness.pages.parity_inserts import parity_inserts
 from harness.pages.sources import EXPERIMENTS, Figure, Question
 from harness.pages.verdicts import results_html
 from harness.pages.write import write_findings, write_pages
+from harness.parity import drivers
 from harness.parity.cases import GOLDEN, read_cases
 from harness.parity.catalogue import entries
 from harness.parity.quotes import Quoted
@@ -33,14 +34,13 @@ from harness.records.log import Log
 from harness.records.record import Code, Outcome
 from harness.records.store import Store
 from harness.tests.synthetic import record_of
-from lockstep.registry import host
 
 
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
     """The built families and one that is not, replayed on the reference."""
     families = ["base_optimizers", "multitask", "multitask_clip", "larc"]
-    reference = host("reference")
+    reference = drivers.load("reference")
     return [replay(case, reference) for case in read_cases(GOLDEN, families)]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from harness.parity.cases import Case
+from harness.parity.drivers.protocol import Driver
 from harness.parity.families import (
     agn,
     auto_loss_scaler,
@@ -27,7 +28,7 @@ from harness.parity.families import (
     regularization_loss,
     variable_clipping,
 )
-from lockstep.interface import Array, Host
+from lockstep.interface import Array
 
 __all__ = ["BUILT", "Family"]
 
@@ -37,7 +38,7 @@ class Family(Protocol):
 
     KINDS: frozenset[str]
 
-    def replay(self, case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
+    def replay(self, case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
         """Yield what the backend got, state by state."""
         ...
 

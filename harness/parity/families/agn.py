@@ -21,8 +21,9 @@ from harness.parity.cases import (
     array,
     gradient,
 )
-from lockstep.interface import Array, Gradient, Host, Worker
-from lockstep.spec.optimizers import OPTIMIZERS
+from harness.parity.drivers.protocol import Driver, Worker
+from lockstep.interface import Array, Gradient
+from lockstep.messages.optimizers.parameters import OPTIMIZERS
 
 __all__ = ["KINDS", "expectations", "replay"]
 
@@ -75,19 +76,19 @@ EXPECTED = ("initial", "events", "final_local", "raises", *FACTS)
 State = dict[str, Array]
 
 
-def replay(case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
+def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
     """Let the workers take their steps in the order of the events."""
     case.require_known(INPUTS, EXPECTED)
-    if not hasattr(host.names, "AGNOptimizer"):
+    if not hasattr(driver.names, "AGNOptimizer"):
         raise NotBuiltError("AGNOptimizer does not exist yet")
     if case.kind == "custom_getter":
         named = dict(map(_declared, case.inputs["variables"]))
-        facts = host.getter_facts(named)
+        facts = driver.getter_facts(named)
         yield {name: np.array(fact) for name, fact in facts.items()}
     elif case.kind.startswith("error_"):
-        _provoke(case.kind, host)
+        _provoke(case.kind, driver)
     else:
-        yield from _with_ends(*_Training(case, host).run())
+        yield from _with_ends(*_Training(case, driver).run())
 
 
 def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
@@ -119,22 +120,22 @@ def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
 class _Training:
     """The workers of a case on a host, each with an optimizer of its own."""
 
-    def __init__(self, case: Case, host: Host) -> None:
+    def __init__(self, case: Case, driver: Driver) -> None:
         name, args = case.optimizer, case.inputs["optimizer"].get("args", {})
         if name not in OPTIMIZERS:
             raise CannotInterpretError(f"the optimizer {name!r}")
         count, period = case.inputs["num_workers"], case.inputs["communication_period"]
-        self.host, self.spec = host, OPTIMIZERS[name]
+        self.driver, self.spec = driver, OPTIMIZERS[name]
         self.bound = self.spec.bind((), args)
         self.recorded, self.events = case.variables, case.inputs["events"]
-        self.counter = host.counter()
+        self.counter = driver.counter()
         named = {v.name: v.value for v in self.recorded}
-        self.workers = host.workers(named, count)
+        self.workers = driver.workers(named, count)
         self.optimizers = [
-            _optimizer(host, worker, (name, args), count, period)
+            _optimizer(driver, worker, (name, args), count, period)
             for worker in self.workers
         ]
-        self.steps = [host.compile(self._step(k)) for k in range(count)]
+        self.steps = [driver.compile(self._step(k)) for k in range(count)]
 
     def _step(self, number: int) -> Any:
         """Return a function of gradients: a training step of this worker."""
@@ -150,7 +151,7 @@ class _Training:
     def run(self) -> tuple[State, list[State], State]:
         """Return the state at first, after each event, and of all workers at last."""
         for number, worker in enumerate(self.workers):
-            self.host.compile(self._start(number, worker))([])
+            self.driver.compile(self._start(number, worker))([])
         start = self.shared(0, "global at first") | self.all_workers("at first")
         states = []
         for event in self.events:
@@ -183,7 +184,7 @@ class _Training:
         counted = np.asarray(self._read(optimizer.local_step), np.int64)
         state[f"local_step/{where}"] = counted
         shared = {key: self.bound[start] for key, start in self._powers().items()}
-        shared |= self.host.shared(optimizer)
+        shared |= self.driver.shared(optimizer)
         for name, scalar in shared.items():
             state[f"non_slots/{name}/{where}"] = np.array(scalar, np.float32)
         return state
@@ -203,7 +204,7 @@ class _Training:
         for recorded, variable in zip(self.recorded, variables, strict=True):
             state[f"variables/{where}/{recorded.name}"] = self._read(variable)
             for slot in self.spec.active_slots(self.bound):
-                made = self.host.slot(self.optimizers[number], variable, slot.name)
+                made = self.driver.slot(self.optimizers[number], variable, slot.name)
                 initial = self.spec.initial_value(slot, self.bound)
                 filled = np.full(recorded.shape, initial, recorded.dtype)
                 key = f"slots/{slot.name}/{where}/{recorded.name}"
@@ -212,16 +213,16 @@ class _Training:
 
     def _read(self, variable: Any) -> Array:
         """Read a copy: what a host hands out may change with its next step."""
-        return np.array(self.host.read(variable))
+        return np.array(self.driver.read(variable))
 
 
 def _optimizer(
-    host: Host, worker: Worker, rule: tuple[str, Any], count: int, period: int
+    driver: Driver, worker: Worker, rule: tuple[str, Any], count: int, period: int
 ) -> Any:
     """Make the optimizer of one worker around a base optimizer of its own."""
     with worker.scope():
-        base = host.optimizer(*rule, worker.variables)
-        make = host.names.AGNOptimizer
+        base = driver.optimizer(*rule, worker.variables)
+        make = driver.names.AGNOptimizer
         return make(base, count, worker.getter, communication_period=period)
 
 
@@ -271,16 +272,16 @@ def _declared(text: str) -> tuple[str, bool]:
     return match[1], match[2] is None
 
 
-def _provoke(kind: str, host: Host) -> None:
+def _provoke(kind: str, driver: Driver) -> None:
     """Do what a case of kind ``error_*`` names; FORMAT.md says with what."""
     named = {"w": np.array([[1, 2]], np.float32)}
     without = kind == "error_no_variables"
-    (worker,) = host.workers({} if without else named, 1)
+    (worker,) = driver.workers({} if without else named, 1)
     rule = "GradientDescent", {"learning_rate": 0.1}
-    stranger = host.variable("stranger", named["w"])
+    stranger = driver.variable("stranger", named["w"])
     if kind == "error_unknown_variable":
         worker = worker._replace(variables=[*worker.variables, stranger])
-    optimizer = _optimizer(host, worker, rule, 1, 10)
+    optimizer = _optimizer(driver, worker, rule, 1, 10)
 
     def act(gradients: list[Any]) -> list[Any]:
         with worker.scope():
@@ -296,4 +297,4 @@ def _provoke(kind: str, host: Host) -> None:
         "error_unknown_variable": [np.ones((1, 2), np.float32)],
         "error_iterator": [np.ones((1, 2), np.float32)],
     }
-    host.compile(act)(gradients[kind])
+    driver.compile(act)(gradients[kind])

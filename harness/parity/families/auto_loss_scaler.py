@@ -15,7 +15,8 @@ from harness.parity.cases import (
     array,
     gradient,
 )
-from lockstep.interface import Array, Gradient, Host
+from harness.parity.drivers.protocol import Driver
+from lockstep.interface import Array, Gradient
 
 __all__ = ["KINDS", "expectations", "replay"]
 
@@ -52,23 +53,23 @@ EXPECTED = ("initial", "steps", "raises", "has_nan", "amax", "amax_dtype")
 COUNTERS = ("iteration", "last_overflow_iteration", "update_op_value")
 
 
-def replay(case: Case, host: Host) -> Iterator[State]:
+def replay(case: Case, driver: Driver) -> Iterator[State]:
     """Feed the updates to a scaler, or let it look at gradients."""
     case.require_known(INPUTS, EXPECTED)
-    if not hasattr(host.names, "AutomaticLossScaler"):
+    if not hasattr(driver.names, "AutomaticLossScaler"):
         raise NotBuiltError("AutomaticLossScaler does not exist yet")
     if case.kind == "check_grads":
-        yield _checked(case, host)
+        yield _checked(case, driver)
         return
-    scaler = host.names.AutomaticLossScaler(
+    scaler = driver.names.AutomaticLossScaler(
         case.inputs["algorithm"], case.inputs["params"]
     )
-    update = host.compile(lambda given: [scaler.update_op(*given)])
+    update = driver.compile(lambda given: [scaler.update_op(*given)])
     for entry in case.inputs.get("updates", []):
         value = update([np.array(entry["has_nan"]), array(entry["amax"], "float32")])
         yield {
-            **{name: _typed(name, host.read(v)) for name, v in scaler.state.items()},
-            "loss_scale": np.asarray(host.read(scaler.loss_scale), np.float32),
+            **{name: _typed(name, driver.read(v)) for name, v in scaler.state.items()},
+            "loss_scale": np.asarray(driver.read(scaler.loss_scale), np.float32),
             "update_op_value": _typed("update_op_value", value[0]),
         }
 
@@ -91,13 +92,13 @@ def _typed(name: str, value: Any) -> Array:
     return np.asarray(value, np.int64 if name in COUNTERS else np.float32)
 
 
-def _checked(case: Case, host: Host) -> State:
+def _checked(case: Case, driver: Driver) -> State:
     def check(gradients: list[Any]) -> Any:
         pairs = [(g, f"variable {k}") for k, g in enumerate(gradients)]
-        return list(host.names.AutomaticLossScaler.check_grads(pairs))
+        return list(driver.names.AutomaticLossScaler.check_grads(pairs))
 
     entries = zip(case.inputs["gradients"], case.inputs["dtypes"], strict=True)
-    has_nan, amax = host.compile(check)([_gradient(*entry) for entry in entries])
+    has_nan, amax = driver.compile(check)([_gradient(*entry) for entry in entries])
     return {"has_nan": np.asarray(has_nan), "amax": np.asarray(amax)}
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from harness.parity.cases import Case
+from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import Training, recorded_trajectory
-from lockstep.interface import Array, Host
+from lockstep.interface import Array
 
 __all__ = ["KINDS", "expectations", "replay"]
 
@@ -17,10 +18,10 @@ KINDS = frozenset(
 INPUTS = ("optimizer", "variables", "gradients", "variable_kind")
 
 
-def replay(case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
+def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
     """Apply the gradients through the bare optimizer."""
     case.require_known(INPUTS, ("initial", "steps"))
-    training = Training(case, host)
+    training = Training(case, driver)
     yield from training.run(training.base)
 
 

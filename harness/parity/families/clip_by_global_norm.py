@@ -15,9 +15,10 @@ from harness.parity.cases import (
     array,
     gradient,
 )
+from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import flat
-from lockstep.interface import Array, Gradient, Host, Rows
-from lockstep.spec.summaries import SummaryRecord
+from lockstep.interface import Array, Gradient, Rows
+from lockstep.messages.step.summaries import SummaryRecord
 
 __all__ = ["KINDS", "expectations", "replay"]
 
@@ -60,13 +61,13 @@ EXPECTED = ("list_clipped", "gradients", "dtypes", "global_norm", "raises")
 GLOBAL_NORM = "global_gradient_norm"
 
 
-def replay(case: Case, host: Host) -> Iterator[State]:
+def replay(case: Case, driver: Driver) -> Iterator[State]:
     """Clip once, with the function that the case names."""
     case.require_known(INPUTS, EXPECTED)
-    if not hasattr(host.names, "clip_by_global_norm"):
+    if not hasattr(driver.names, "clip_by_global_norm"):
         raise NotBuiltError("clip_by_global_norm does not exist yet")
     if "t_list_is" in case.inputs:
-        yield _refused(case, host)
+        yield _refused(case, driver)
         return
     functions = {
         "_clip_by_global_norm": _list_clipped,
@@ -75,7 +76,7 @@ def replay(case: Case, host: Host) -> Iterator[State]:
     function = case.inputs.get("function")
     if function not in functions:
         raise CannotInterpretError(f"the function {function!r}")
-    yield functions[function](case, host)
+    yield functions[function](case, driver)
 
 
 def expectations(case: Case) -> Iterator[State]:
@@ -88,44 +89,44 @@ def expectations(case: Case) -> Iterator[State]:
     yield result
 
 
-def _list_clipped(case: Case, host: Host) -> State:
+def _list_clipped(case: Case, driver: Driver) -> State:
     limit = float(case.inputs["clip_norm"])
     entries = zip(case.inputs["t_list"], case.inputs["dtypes"], strict=True)
     given = [_decoded(*entry) for entry in entries]
 
     def function(arrays: list[Any]) -> Any:
         *t_list, use_norm = arrays
-        clipped, _ = host.names.clip_by_global_norm(t_list, limit, use_norm)
+        clipped, _ = driver.names.clip_by_global_norm(t_list, limit, use_norm)
         return list(clipped)
 
     use_norm = array(case.inputs["use_norm"], "float32")
-    return _flattened(host.compile(function)([*given, use_norm]))
+    return _flattened(driver.compile(function)([*given, use_norm]))
 
 
-def _pairs_clipped(case: Case, host: Host) -> State:
+def _pairs_clipped(case: Case, driver: Driver) -> State:
     limit = float(case.inputs["clip_gradients"])
     entries = zip(case.inputs["gradients"], case.inputs["dtypes"], strict=True)
     given = [_decoded(*entry) for entry in entries]
     dtypes = case.inputs["variable_dtypes"]
     variables = [
-        host.variable(f"v{k}", np.zeros(_shape(g), dtype))
+        driver.variable(f"v{k}", np.zeros(_shape(g), dtype))
         for k, (g, dtype) in enumerate(zip(given, dtypes, strict=True))
     ]
 
     def function(gradients: list[Any]) -> Any:
         pairs = list(zip(gradients, variables, strict=True))
-        clipped = host.names.clip_gradients_by_norm(pairs, limit)
+        clipped = driver.names.clip_gradients_by_norm(pairs, limit)
         record = SummaryRecord()
-        host.names.post_process_gradients(
+        driver.names.post_process_gradients(
             pairs, [GLOBAL_NORM], 0.1, None, None, recorder=record
         )
         return [[g for g, _ in clipped], record.scalars[GLOBAL_NORM]]
 
-    clipped, norm = host.compile(function)(given)
+    clipped, norm = driver.compile(function)(given)
     return {**_flattened(clipped), GLOBAL_NORM: np.asarray(norm)}
 
 
-def _refused(case: Case, host: Host) -> State:
+def _refused(case: Case, driver: Driver) -> State:
     """Pass what is no sequence; that it should be refused is what is recorded."""
 
     def function(tensors: list[Any]) -> Any:
@@ -137,10 +138,10 @@ def _refused(case: Case, host: Host) -> State:
         kind = case.inputs["t_list_is"]
         if kind not in kinds:
             raise CannotInterpretError(f"a t_list that is {kind!r}")
-        clipped, _ = host.names.clip_by_global_norm(kinds[kind], 1.0, tensors[0])
+        clipped, _ = driver.names.clip_by_global_norm(kinds[kind], 1.0, tensors[0])
         return list(clipped)
 
-    return _flattened(host.compile(function)([np.array(1, np.float32)]))
+    return _flattened(driver.compile(function)([np.array(1, np.float32)]))
 
 
 def _decoded(value: Any, dtype: str | None) -> Gradient:

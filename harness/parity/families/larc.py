@@ -14,8 +14,9 @@ from harness.parity.cases import (
     array,
     gradient,
 )
+from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import flat
-from lockstep.interface import Array, Host
+from lockstep.interface import Array
 
 __all__ = ["KINDS", "expectations", "replay"]
 
@@ -61,13 +62,13 @@ EXPECTED = ("gradients", "dtypes", "raises")
 RATES = ("tensor", "python number")
 
 
-def replay(case: Case, host: Host) -> Iterator[State]:
+def replay(case: Case, driver: Driver) -> Iterator[State]:
     """Process the gradients once."""
     case.require_known(INPUTS, EXPECTED)
-    if not hasattr(host.names, "post_process_gradients"):
+    if not hasattr(driver.names, "post_process_gradients"):
         raise NotBuiltError("post_process_gradients does not exist yet")
     recorded, kind = case.variables, case.inputs.get("variable_kind")
-    variables = [host.variable(v.name, v.value, kind) for v in recorded]
+    variables = [driver.variable(v.name, v.value, kind) for v in recorded]
     rate_is = case.inputs.get("learning_rate_is", "tensor")
     if rate_is not in RATES:
         raise CannotInterpretError(f"a learning rate that is {rate_is!r}")
@@ -76,7 +77,7 @@ def replay(case: Case, host: Host) -> Iterator[State]:
         *gradients, rate = arrays
         if rate_is == "python number":
             rate = float(case.inputs["learning_rate"])
-        processed = host.names.post_process_gradients(
+        processed = driver.names.post_process_gradients(
             list(zip(gradients, variables, strict=True)),
             [],
             rate,
@@ -88,7 +89,7 @@ def replay(case: Case, host: Host) -> Iterator[State]:
     pairs = zip(case.inputs["gradients"], recorded, strict=True)
     given = [gradient(value, variable) for value, variable in pairs]
     rate = np.asarray(case.inputs["learning_rate"], np.float32)
-    results = host.compile(function)([*given, rate])
+    results = driver.compile(function)([*given, rate])
     state: dict[str, Array] = {}
     for variable, value in zip(recorded, results, strict=True):
         state |= flat(f"gradients/{variable.name}", value)

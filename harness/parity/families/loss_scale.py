@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from harness.parity.cases import CannotInterpretError, Case, NotBuiltError, array
+from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import Training, flat_gradient, recorded_trajectory
-from lockstep.interface import Array, Host
+from lockstep.interface import Array
 
 __all__ = ["KINDS", "expectations", "loss_scaled", "replay", "scale_state"]
 
@@ -94,20 +95,20 @@ ASSUMED: Mapping[str, Any] = {
 ADAM = {"optimizer": {"name": "Adam", "args": {}}}
 
 
-def replay(case: Case, host: Host) -> Iterator[State]:
+def replay(case: Case, driver: Driver) -> Iterator[State]:
     """Train, move a scale, or make one, as the case says."""
     case.require_known(INPUTS, EXPECTED)
-    if not hasattr(host.names, "MixedPrecisionLossScaleOptimizer"):
+    if not hasattr(driver.names, "MixedPrecisionLossScaleOptimizer"):
         raise NotBuiltError("MixedPrecisionLossScaleOptimizer does not exist yet")
     special = SPECIAL.get(case.kind)
     mode = case.inputs.get("mode", "minimize" if "raises" in case.expected else None)
     with np.errstate(all="ignore"):
         if special is not None:
-            yield special(case, host)
+            yield special(case, driver)
         elif mode == "update_only":
-            yield from _update_only(case, host)
+            yield from _update_only(case, driver)
         elif mode in ("minimize", "apply_only"):
-            yield from _trained(_assumed(case), host, mode)
+            yield from _trained(_assumed(case), driver, mode)
         else:
             raise CannotInterpretError(f"the mode {mode!r}")
 
@@ -124,39 +125,39 @@ def expectations(case: Case) -> Iterator[State]:
             yield {**config, **_recorded(step)}
 
 
-def loss_scaled(optimizer: Any, case: Case, host: Host) -> Any:
+def loss_scaled(optimizer: Any, case: Case, driver: Driver) -> Any:
     """Wrap ``optimizer`` with the loss scale of the case (dynamic if there is none)."""
-    if not hasattr(host.names, "MixedPrecisionLossScaleOptimizer"):
+    if not hasattr(driver.names, "MixedPrecisionLossScaleOptimizer"):
         raise NotBuiltError("MixedPrecisionLossScaleOptimizer does not exist yet")
-    scale = _scale(case, host) if "loss_scale" in case.inputs else "dynamic"
-    return host.names.MixedPrecisionLossScaleOptimizer(optimizer, scale)
+    scale = _scale(case, driver) if "loss_scale" in case.inputs else "dynamic"
+    return driver.names.MixedPrecisionLossScaleOptimizer(optimizer, scale)
 
 
-def scale_state(scaled: Any, host: Host) -> State:
+def scale_state(scaled: Any, driver: Driver) -> State:
     """Read the scale of a wrapper; nothing of None."""
     if scaled is None:
         return {}
     return {
-        "loss_scale": np.asarray(host.read(scaled.loss_scale), np.float32),
-        "good_steps": np.asarray(host.read(scaled.scale_object.good_steps), np.int64),
+        "loss_scale": np.asarray(driver.read(scaled.loss_scale), np.float32),
+        "good_steps": np.asarray(driver.read(scaled.scale_object.good_steps), np.int64),
     }
 
 
-def _scale(case: Case, host: Host) -> Any:
+def _scale(case: Case, driver: Driver) -> Any:
     """Make the loss scale of a case."""
     given = dict(case.inputs["loss_scale"])
     kind = given.pop("kind")
     if kind == "fixed":
-        return host.names.FixedLossScale(**given)
+        return driver.names.FixedLossScale(**given)
     if kind == "dynamic":
-        return host.names.DynamicLossScale(**given)
+        return driver.names.DynamicLossScale(**given)
     raise CannotInterpretError(f"the loss scale {kind!r}")
 
 
-def _trained(case: Case, host: Host, mode: str) -> Iterator[State]:
+def _trained(case: Case, driver: Driver, mode: str) -> Iterator[State]:
     """Train through the wrapper: through the loss, or with the gradients as given."""
-    training = Training(case, host)
-    optimizer = loss_scaled(training.base, case, host)
+    training = Training(case, driver)
+    optimizer = loss_scaled(training.base, case, driver)
     variables = training.variables
     names = [variable.name for variable in training.recorded]
 
@@ -164,7 +165,7 @@ def _trained(case: Case, host: Host, mode: str) -> Iterator[State]:
         unscaled = {}
         pairs = list(zip(gradients, variables, strict=True))
         if mode == "minimize":
-            loss = host.linear_loss(variables, gradients)
+            loss = driver.linear_loss(variables, gradients)
             pairs = optimizer.compute_gradients(loss, var_list=variables)
             found = zip(names, pairs, strict=True)
             unscaled = {name: gradient for name, (gradient, _) in found}
@@ -175,67 +176,67 @@ def _trained(case: Case, host: Host, mode: str) -> Iterator[State]:
         found = dict(state)
         for name in names if mode == "minimize" else []:
             found.update(flat_gradient(name, found.pop(name)))
-        yield {**found, **scale_state(optimizer, host)}
+        yield {**found, **scale_state(optimizer, driver)}
 
 
-def _update_only(case: Case, host: Host) -> Iterator[State]:
-    scale = _scale(case, host)
-    update = _updater(scale, host)
+def _update_only(case: Case, driver: Driver) -> Iterator[State]:
+    scale = _scale(case, driver)
+    update = _updater(scale, driver)
     for entry in case.inputs["second_gradient_entry"]:
         should_apply = update([array([1.0, entry], "float32"), None])
-        yield {**_moved(scale, should_apply, host), **_config(scale)}
+        yield {**_moved(scale, should_apply, driver), **_config(scale)}
 
 
-def _updater(scale: Any, host: Host) -> Callable[[list[Any]], Array]:
+def _updater(scale: Any, driver: Driver) -> Callable[[list[Any]], Array]:
     """Return a function of gradients that moves ``scale`` and says whether to apply."""
 
     def update(gradients: list[Any]) -> Any:
         return list(scale.update(gradients))
 
-    compiled = host.compile(update)
+    compiled = driver.compile(update)
     return lambda gradients: np.asarray(compiled(gradients)[1])
 
 
-def _moved(scale: Any, should_apply: Array, host: Host) -> State:
+def _moved(scale: Any, should_apply: Array, driver: Driver) -> State:
     return {
-        "loss_scale": np.asarray(host.read(scale()), np.float32),
-        "good_steps": np.asarray(host.read(scale.good_steps), np.int64),
+        "loss_scale": np.asarray(driver.read(scale()), np.float32),
+        "good_steps": np.asarray(driver.read(scale.good_steps), np.int64),
         "should_apply_gradients": should_apply,
     }
 
 
-def _update_with_none(case: Case, host: Host) -> State:
+def _update_with_none(case: Case, driver: Driver) -> State:
     names = ("initial_loss_scale", "increment_period", "multiplier")
     arguments = {name: case.inputs[name] for name in names}
-    scale = host.names.DynamicLossScale(**arguments)
-    should_apply = _updater(scale, host)(list(case.inputs["gradients"]))
-    return _moved(scale, should_apply, host)
+    scale = driver.names.DynamicLossScale(**arguments)
+    should_apply = _updater(scale, driver)(list(case.inputs["gradients"]))
+    return _moved(scale, should_apply, driver)
 
 
-def _made(case: Case, host: Host) -> State:
+def _made(case: Case, driver: Driver) -> State:
     """Make a fixed scale of a value and look at it from all sides."""
     value = case.inputs["loss_scale_value"]
     if value in ("nan", "inf", "-inf"):
         value = float(value)
-    scale = host.names.FixedLossScale(value)
-    current = np.asarray(host.read(scale()))
-    should_apply = _updater(scale, host)([np.ones(1, np.float32)])
+    scale = driver.names.FixedLossScale(value)
+    current = np.asarray(driver.read(scale()))
+    should_apply = _updater(scale, driver)([np.ones(1, np.float32)])
     dtype, found = np.array(str(current.dtype)), np.array(repr(scale))
     state = {"loss_scale": current, "dtype": dtype, "repr": found}
     return {**state, "update_should_apply": should_apply, **_config(scale)}
 
 
-def _defaults(case: Case, host: Host) -> State:
-    scale = host.names.DynamicLossScale()
+def _defaults(case: Case, driver: Driver) -> State:
+    scale = driver.names.DynamicLossScale()
     # Recorded in a graph; where the state can be read, the repr begins with it.
     shown = re.sub(r"current_loss_scale=\S+ num_good_steps=\d+, ", "", repr(scale))
     return {"repr": np.array(shown), **_config(scale)}
 
 
-def _wrapped(case: Case, host: Host) -> State:
+def _wrapped(case: Case, driver: Driver) -> State:
     """Hand an argument to the wrapper around Adam."""
-    training = Training(_assumed(case, ADAM), host)
-    wrapper = host.names.MixedPrecisionLossScaleOptimizer
+    training = Training(_assumed(case, ADAM), driver)
+    wrapper = driver.names.MixedPrecisionLossScaleOptimizer
     optimizer = wrapper(training.base, case.inputs["loss_scale"])
     scale = optimizer.scale_object
     made = np.array(type(scale).__name__), np.array(optimizer.get_name())
@@ -243,27 +244,27 @@ def _wrapped(case: Case, host: Host) -> State:
     return {**found, **_config(scale)}
 
 
-def _not_an_optimizer(case: Case, host: Host) -> State:
+def _not_an_optimizer(case: Case, driver: Driver) -> State:
     argument = case.inputs["argument"]
-    training = Training(_assumed(case, ADAM), host)
+    training = Training(_assumed(case, ADAM), driver)
     objects = {"int": 3, "None": None, "string": "Adam"}
     if argument.startswith("MultitaskOptimizerWrapper"):
-        given = host.names.MultitaskOptimizerWrapper(training.base)
+        given = driver.names.MultitaskOptimizerWrapper(training.base)
     elif argument in objects:
         given = objects[argument]
     else:
         raise CannotInterpretError(f"the argument {argument!r}")
-    host.names.MixedPrecisionLossScaleOptimizer(given, 2.0)
+    driver.names.MixedPrecisionLossScaleOptimizer(given, 2.0)
     return {}
 
 
-def _no_gradients(case: Case, host: Host) -> State:
-    for state in _trained(_assumed(case), host, "apply_only"):
+def _no_gradients(case: Case, driver: Driver) -> State:
+    for state in _trained(_assumed(case), driver, "apply_only"):
         return state
     return {}
 
 
-SPECIAL: Mapping[str, Callable[[Case, Host], State]] = {
+SPECIAL: Mapping[str, Callable[[Case, Driver], State]] = {
     "bad_value": _made,
     "good_value": _made,
     "constructor_argument": _wrapped,

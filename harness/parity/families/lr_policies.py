@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from harness.parity.cases import CannotInterpretError, Case, array
-from lockstep.interface import Array, Host
-from lockstep.spec.lr_policies import POLICIES
+from harness.parity.drivers.protocol import Driver
+from lockstep.interface import Array
+from lockstep.messages.schedules.lr_policies import POLICIES
 
 __all__ = ["KINDS", "expectations", "replay"]
 
@@ -51,13 +52,13 @@ EXPECTED = ("dtype", "learning_rates", "raises")
 PYTHON = "python"
 
 
-def replay(case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
+def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
     """Ask for the rate at every step, given as the host's tensor and as a number."""
     case.require_known(INPUTS, EXPECTED)
     name, args = case.inputs["policy"], case.inputs["args"]
     if name not in POLICIES:
         raise CannotInterpretError(f"the policy {name!r}")
-    policy = getattr(host.names.lr_policies, name)
+    policy = getattr(driver.names.lr_policies, name)
     numbers_returned: list[Any] = []
 
     def at(steps: list[Any]) -> Any:
@@ -70,13 +71,13 @@ def replay(case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
     if "global_step" in case.inputs:
         policy(case.inputs["global_step"], **args)
         return
-    compiled = host.compile(at)
+    compiled = driver.compile(at)
     for step in case.inputs["global_steps"]:
         rates = compiled([np.array(step, np.int64)]) or [None]
         plain = policy(step, **args)
         yield {
             **_named("", numbers_returned[-1] if rates[0] is None else rates[0]),
-            **_named("plain step/", _read(host, plain, case)),
+            **_named("plain step/", _read(driver, plain, case)),
         }
 
 
@@ -96,10 +97,10 @@ def _named(prefix: str, rate: Any) -> dict[str, Array]:
     return {f"{prefix}dtype": np.array(dtype), f"{prefix}learning_rate": value}
 
 
-def _read(host: Host, rate: Any, case: Case) -> Any:
+def _read(driver: Driver, rate: Any, case: Case) -> Any:
     """Read a tensor; a host that answers a plain step with a number means a float32."""
     if hasattr(rate, "dtype"):
-        return host.read(rate)
-    if case.expected.get("dtype", PYTHON) == PYTHON or host.backend != "pytorch":
+        return driver.read(rate)
+    if case.expected.get("dtype", PYTHON) == PYTHON or driver.backend != "pytorch":
         return rate
     return array(rate, case.expected["dtype"])

@@ -16,9 +16,10 @@ from harness.parity.cases import (
     array,
     gradient,
 )
+from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import Training, flat_gradient, recorded_state
-from lockstep.interface import Array, Host
-from lockstep.spec.mixed_precision import has_master, master_name
+from lockstep.interface import Array
+from lockstep.messages.masters.mixed_precision import has_master, master_name
 
 __all__ = ["KINDS", "expectations", "replay"]
 
@@ -72,15 +73,15 @@ ASSUMED: Mapping[str, Any] = {
 BACKOFF = {"loss_scale": {"algorithm": "Backoff", "params": None}}
 
 
-def replay(case: Case, host: Host) -> Iterator[State]:
+def replay(case: Case, driver: Driver) -> Iterator[State]:
     """Train through the wrapper, from a float32 loss."""
     case.require_known(INPUTS, EXPECTED)
-    if not hasattr(host.names, "MixedPrecisionOptimizerWrapper"):
+    if not hasattr(driver.names, "MixedPrecisionOptimizerWrapper"):
         raise NotBuiltError("MixedPrecisionOptimizerWrapper does not exist yet")
     if "raises" in case.expected:
-        yield from _failing(case, host)
+        yield from _failing(case, driver)
         return
-    training = _Masters(case, host)
+    training = _Masters(case, driver)
     with np.errstate(all="ignore"):
         yield from training.run_steps(training.step)
 
@@ -105,11 +106,11 @@ def expectations(case: Case) -> Iterator[State]:
 class _Masters(Training):
     """A training whose optimizer is wrapped; the base one updates the masters."""
 
-    def __init__(self, case: Case, host: Host) -> None:
-        super().__init__(case, host)
-        names = host.names
+    def __init__(self, case: Case, driver: Driver) -> None:
+        super().__init__(case, driver)
+        names = driver.names
         self.optimizer = names.MixedPrecisionOptimizerWrapper(
-            self.base, _loss_scale(case, host)
+            self.base, _loss_scale(case, driver)
         )
         self.penalties: dict[int, Callable[[Any], Any]] = {}
         for position, recorded in enumerate(case.inputs["variables"]):
@@ -119,24 +120,24 @@ class _Masters(Training):
         """Give a variable its regularizer: the wrapper keeps it, or the loss does."""
         if "l2" not in recorded:
             return
-        l2 = self.host.regularizer(recorded["l2"])
-        wrapped = self.host.names.mp_regularizer_wrapper(l2)
+        l2 = self.driver.regularizer(recorded["l2"])
+        wrapped = self.driver.names.mp_regularizer_wrapper(l2)
         if not has_master(recorded["dtype"]):
             self.penalties[position] = wrapped
             return
         penalty = wrapped(self.variables[position])
         # Keras adds up what regularizers return, so there it is 0 and not None.
-        if penalty is not None and np.any(self.host.read(penalty)):
+        if penalty is not None and np.any(self.driver.read(penalty)):
             raise ValueError("a half-precision weight is penalised in the loss")
 
     def step(self, gradients: list[Any]) -> Mapping[str, Any]:
         """Differentiate the loss and apply what comes out of it."""
-        loss = self.host.linear_loss(self.variables, gradients, self.penalties)
+        loss = self.driver.linear_loss(self.variables, gradients, self.penalties)
         return self.apply(loss)
 
     def step_from_half(self, gradients: list[Any]) -> Mapping[str, Any]:
         """Do the same with a float16 loss."""
-        return self.apply(self.host.half_loss(self.variables, gradients))
+        return self.apply(self.driver.half_loss(self.variables, gradients))
 
     def apply(self, loss: Any) -> Mapping[str, Any]:
         """Apply the gradients of a loss; return them by the variables' names."""
@@ -170,10 +171,10 @@ class _Masters(Training):
             dtypes[recorded.name] = str(value.dtype)
             names[recorded.name] = _name_of(master, recorded)
         for recorded, variable in zip(self.recorded, self.variables, strict=True):
-            state[f"model/{recorded.name}"] = self.host.read(variable)
+            state[f"model/{recorded.name}"] = self.driver.read(variable)
         scaler = getattr(optimizer.scale_object, "state", {})
         for name, value in scaler.items():
-            state[f"scaler/{name}"] = _scaler_entry(name, self.host.read(value))
+            state[f"scaler/{name}"] = _scaler_entry(name, self.driver.read(value))
         return {**state, **_kinds(names, dtypes)}
 
 
@@ -186,12 +187,12 @@ def _name_of(master: Any, recorded: Variable) -> str:
     return name.removesuffix(":0")
 
 
-def _failing(case: Case, host: Host) -> Iterator[State]:
+def _failing(case: Case, driver: Driver) -> Iterator[State]:
     """Do what the recording did until it failed; by default it may succeed."""
     more = BACKOFF if case.kind == "auto_scale_with_float16_loss" else {}
     inputs = {**ASSUMED, **more, **case.inputs}
     training = _Masters(
-        Case(case.family, case.id, case.kind, inputs, case.expected), host
+        Case(case.family, case.id, case.kind, inputs, case.expected), driver
     )
     step = training.step
     if case.kind == "absent_float16":
@@ -203,13 +204,13 @@ def _failing(case: Case, host: Host) -> Iterator[State]:
     yield from training.run_steps(step)
 
 
-def _loss_scale(case: Case, host: Host) -> Any:
+def _loss_scale(case: Case, driver: Driver) -> Any:
     """Make the loss scale of a case."""
     given, kind = case.inputs["loss_scale"], case.inputs.get("loss_scale_is")
     if kind == "integer":
         return int(given)
     if isinstance(given, Mapping):
-        return host.names.AutomaticLossScaler(given["algorithm"], given["params"])
+        return driver.names.AutomaticLossScaler(given["algorithm"], given["params"])
     if kind not in (None, "string", "null"):
         raise CannotInterpretError(f"a loss scale that is {kind!r}")
     return given

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from harness.parity.cases import CannotInterpretError, Case
+from harness.parity.drivers.protocol import Driver
 from harness.parity.families import variable_clipping
 from harness.parity.trajectory import Training, recorded_trajectory
-from lockstep.interface import Array, Host
+from lockstep.interface import Array
 
 __all__ = ["KINDS", "expectations", "replay"]
 
@@ -51,13 +52,15 @@ NOT_OPTIMIZERS: Mapping[str, Any] = {
 }
 
 
-def replay(case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
+def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
     """Build the construction that ``wrapper`` spells and apply the gradients to it."""
     case.require_known(INPUTS, ("initial", "steps", "raises"))
     if "argument" in case.inputs:
-        host.names.MultitaskOptimizerWrapper(_argument(case.inputs["argument"], host))
+        driver.names.MultitaskOptimizerWrapper(
+            _argument(case.inputs["argument"], driver)
+        )
         return
-    training = Training(case, host)
+    training = Training(case, driver)
     spelled = case.inputs.get("wrapper", "MultitaskOptimizerWrapper")
     construction, _, rest = spelled.partition(" built, then ")
     if rest not in ("", "'optimizer' itself applied"):
@@ -77,7 +80,7 @@ def _construct(spelled: str, case: Case, training: Training) -> Any:
         return training.base
     name, _, inside = spelled.removesuffix(")").partition("(")
     inner = _construct(inside or "optimizer", case, training)
-    names = training.host.names
+    names = training.driver.names
     if name == "MultitaskOptimizerWrapper":
         return names.MultitaskOptimizerWrapper(inner)
     if name != "VariableClippingOptimizer":
@@ -86,7 +89,7 @@ def _construct(spelled: str, case: Case, training: Training) -> Any:
     return variable_clipping.clipped(inner, dims, case.inputs["max_norm"], training)
 
 
-def _argument(spelled: str, host: Host) -> Any:
+def _argument(spelled: str, driver: Driver) -> Any:
     """Make what is wrapped in a case of kind ``not_an_optimizer``."""
     if spelled in NOT_OPTIMIZERS:
         return NOT_OPTIMIZERS[spelled]
@@ -95,5 +98,5 @@ def _argument(spelled: str, host: Host) -> Any:
         raise CannotInterpretError(f"the argument {spelled!r}")
     name = match[1] or "Momentum"
     args = {"Adam": {}, "Momentum": {"learning_rate": 0.1, "momentum": 0.9}}
-    base = host.optimizer(name, args.get(name, {"learning_rate": 0.1}), [])
-    return host.names.MultitaskOptimizerWrapper(base)
+    base = driver.optimizer(name, args.get(name, {"learning_rate": 0.1}), [])
+    return driver.names.MultitaskOptimizerWrapper(base)

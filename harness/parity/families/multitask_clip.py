@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from harness.parity.cases import CannotInterpretError, Case, Variable, array, gradient
+from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import Training, recorded_trajectory
-from lockstep.interface import Array, Gradient, Host
+from lockstep.interface import Array, Gradient
 
 __all__ = ["KINDS", "expectations", "replay"]
 
@@ -59,13 +60,13 @@ EXPECTED = (
 )
 
 
-def replay(case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
+def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
     """Clip once, or clip and apply through the wrapper at every step."""
     case.require_known(INPUTS, EXPECTED)
     if "optimizer" in case.inputs:
-        yield from _clip_then_apply(case, host)
+        yield from _clip_then_apply(case, driver)
     else:
-        yield _clip(case, host)
+        yield _clip(case, driver)
 
 
 def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
@@ -84,32 +85,32 @@ def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
 ABSENT = np.array("absent")
 
 
-def _clip(case: Case, host: Host) -> Mapping[str, Array]:
+def _clip(case: Case, driver: Driver) -> Mapping[str, Array]:
     given = case.inputs["gradients"]
     gradients = [_gradient(case, position) for position in range(len(given))]
     options = {} if "clip_norm_omitted" in case.inputs else {"clip_norm": _limit(case)}
 
     def function(gradients: list[Any]) -> Any:
         pairs = [(g, f"variable {k}") for k, g in enumerate(gradients)]
-        clipped, norm = host.names.clip_gradients_by_global_norm(pairs, **options)
+        clipped, norm = driver.names.clip_gradients_by_global_norm(pairs, **options)
         return [[g for g, _ in clipped], norm]
 
-    clipped, norm = host.compile(function)(gradients)
+    clipped, norm = driver.compile(function)(gradients)
     result = {"global_norm": norm}
     for position, value in enumerate(clipped):
         result[f"clipped/{position}"] = ABSENT if value is None else value
     return result
 
 
-def _clip_then_apply(case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
+def _clip_then_apply(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
     if case.inputs.get("wrapper") != "MultitaskOptimizerWrapper":
         raise CannotInterpretError(f"the wrapper {case.inputs.get('wrapper')!r}")
-    training = Training(case, host)
-    wrapper = host.names.MultitaskOptimizerWrapper(training.base)
+    training = Training(case, driver)
+    wrapper = driver.names.MultitaskOptimizerWrapper(training.base)
 
     def function(gradients: list[Any]) -> Mapping[str, Any]:
         pairs = zip(gradients, training.variables, strict=True)
-        clipped, norm = host.names.clip_gradients_by_global_norm(pairs, _limit(case))
+        clipped, norm = driver.names.clip_gradients_by_global_norm(pairs, _limit(case))
         applied = wrapper.apply_gradients(clipped, global_step=training.counter)
         return {"global_norm": norm, "": applied}
 

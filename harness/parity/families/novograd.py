@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from harness.parity.cases import CannotInterpretError, Case, array
+from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import Training, recorded_state
-from lockstep.interface import Array, Host
+from lockstep.interface import Array
 
 __all__ = ["KINDS", "expectations", "replay"]
 
@@ -34,15 +35,15 @@ AS: Mapping[str, Callable[[list[Any]], Any]] = {
 KINDS = frozenset({*TRAINED, *AS, "second_apply_call"})
 
 
-def replay(case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
+def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
     """Apply the gradients, or do what the original refuses."""
     if case.kind in AS:
-        yield from _replay_refusal(case, host)
+        yield from _replay_refusal(case, driver)
     elif case.kind == "second_apply_call":
-        yield from _replay_second_call(case, host)
+        yield from _replay_second_call(case, driver)
     else:
         case.require_known(("args", "variables", "gradients"), ("steps",))
-        training = Training(_with_optimizer(case), host)
+        training = Training(_with_optimizer(case), driver)
         yield from training.run(training.base)
 
 
@@ -67,34 +68,34 @@ def _with_optimizer(case: Case, **inputs: Any) -> Case:
     return changed(case, inputs={**case.inputs, "optimizer": optimizer, **inputs})
 
 
-def _replay_second_call(case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
+def _replay_second_call(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
     """Build two updates of the same variable with one object; run only the second."""
     first, second = "first_call_gradient", "second_call_gradient"
     case.require_known(("args", "variables", first, second, "run"), ("steps",))
     if case.inputs["run"] != "second only" or len(case.variables) != 1:
         raise CannotInterpretError(f"run {case.inputs['run']!r}")
     steps = [[case.inputs[second]]]
-    training = Training(_with_optimizer(case, gradients=steps), host)
+    training = Training(_with_optimizer(case, gradients=steps), driver)
     (recorded,), (variable,) = case.variables, training.variables
     built = array(case.inputs[first], str(recorded.dtype), recorded.shape)
     training.base.apply_gradients([(built, variable)])
     yield from training.run(training.base)
 
 
-def _replay_refusal(case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
+def _replay_refusal(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
     """Apply once, to the variable of error cases that name none."""
     case.require_known(("what",), ("raises",))
     dtype = np.float16 if case.kind == "float16" else np.float32
-    variable = host.variable("w", np.array([1, 2], dtype))
+    variable = driver.variable("w", np.array([1, 2], dtype))
     instances = 2 if case.kind == "second_instance" else 1
 
     def apply(gradients: list[Any]) -> list[Any]:
         return [
-            host.optimizer("NovoGrad", {}, [variable]).apply_gradients(
+            driver.optimizer("NovoGrad", {}, [variable]).apply_gradients(
                 AS[case.kind]([(gradients[0], variable)])
             )
             for _ in range(instances)
         ]
 
-    host.compile(apply)([np.ones(2, dtype)])
+    driver.compile(apply)([np.ones(2, dtype)])
     yield {}

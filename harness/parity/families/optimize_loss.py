@@ -15,13 +15,14 @@ from harness.parity.cases import (
     array,
     gradient,
 )
+from harness.parity.drivers.protocol import Driver
 from harness.parity.step_cases import INPUTS, INSTANCE, PASSED_ON, inputs_of_refused
 from harness.parity.trajectory import recorded_state
 from lockstep import registry
-from lockstep.interface import Array, Gradient, Host
-from lockstep.spec.mixed_precision import has_master
-from lockstep.spec.optimize_loss import CLASS_NAMES
-from lockstep.spec.optimizers import OPTIMIZERS, OptimizerSpec
+from lockstep.interface import Array, Gradient
+from lockstep.messages.masters.mixed_precision import has_master
+from lockstep.messages.optimizers.parameters import OPTIMIZERS, OptimizerSpec
+from lockstep.messages.step.optimize_loss import CLASS_NAMES
 
 __all__ = ["KINDS", "expectations", "replay"]
 
@@ -76,20 +77,20 @@ KINDS = TRAINED | REFUSED
 COUNTERS = ("iteration", "last_overflow_iteration")
 
 
-def replay(case: Case, host: Host) -> Iterator[State]:
+def replay(case: Case, driver: Driver) -> Iterator[State]:
     """Build the step once and take it, with the recorded gradients, until it fails."""
     case.require_known(INPUTS, ("steps", "raises"))
-    if not hasattr(host.names, "optimize_loss"):
+    if not hasattr(driver.names, "optimize_loss"):
         raise NotBuiltError("optimize_loss does not exist yet")
     if case.kind in REFUSED:
         refused = Case(
             case.family, case.id, case.kind, inputs_of_refused(case), case.expected
         )
-        for _ in _Optimized(refused, host).rates():
+        for _ in _Optimized(refused, driver).rates():
             pass
         return
     with np.errstate(all="ignore"):
-        yield from _Optimized(case, host).run()
+        yield from _Optimized(case, driver).run()
 
 
 def expectations(case: Case) -> Iterator[State]:
@@ -104,16 +105,16 @@ def expectations(case: Case) -> Iterator[State]:
 class _Optimized:
     """The variables of one case on one host, and the step that trains them."""
 
-    def __init__(self, case: Case, host: Host) -> None:
-        self.case, self.host = case, host
+    def __init__(self, case: Case, driver: Driver) -> None:
+        self.case, self.driver = case, driver
         self.recorded = _trained(case)
-        self.variables = [host.variable(v.name, v.value) for v in case.variables]
+        self.variables = [driver.variable(v.name, v.value) for v in case.variables]
         named = dict(zip([v.name for v in case.variables], self.variables, strict=True))
         self.trained = [named[v.name] for v in self.recorded]
         self.named = named
         chosen = case.inputs["lr_policy"]
         # Those of the original in both modes: the policies have cases of their own.
-        policies = registry.load(host.backend, strict=True).lr_policies
+        policies = registry.load(driver.backend, strict=True).lr_policies
         self.policy = getattr(policies, chosen["name"])
         self.policy_args = chosen["args"]
         self.rate: Any = None
@@ -123,7 +124,7 @@ class _Optimized:
         """Yield the state after each step; after one that fails, nothing more."""
         ends = [step.get("raises") for step in self.case.expected["steps"]]
         end = ends[-1]
-        ending = self.host.expects(end) if end else ()
+        ending = self.driver.expects(end) if end else ()
         try:
             for rate in self.rates():
                 yield {**self.state(), **self.used(rate)}
@@ -132,8 +133,8 @@ class _Optimized:
 
     def rates(self) -> Iterator[Any]:
         """Take step after step, yielding the rate of each."""
-        train = self.host.optimized(self.optimize, self.loss_of)
-        compiled = self.host.compile(lambda given: self.results(train, given))
+        train = self.driver.optimized(self.optimize, self.loss_of)
+        compiled = self.driver.compile(lambda given: self.results(train, given))
         flags = self.case.inputs.get("skip_update")
         for position, gradients in enumerate(self.steps()):
             flag = [] if flags is None else [np.asarray(flags[position])]
@@ -159,7 +160,7 @@ class _Optimized:
 
     def loss_of(self, gradients: Sequence[Any]) -> Any:
         """Return the loss with these gradients."""
-        return self.host.linear_loss(self.trained, gradients)
+        return self.driver.linear_loss(self.trained, gradients)
 
     def optimize(self, loss: Any, skip_update: Any) -> Any:
         """Call ``optimize_loss`` with the arguments of the case."""
@@ -169,7 +170,7 @@ class _Optimized:
             options["summaries"] = []
         if "skip_update" in inputs:
             options["skip_update_ph"] = skip_update
-        self.made = self.host.names.optimize_loss(
+        self.made = self.driver.names.optimize_loss(
             loss,
             self.optimizer(inputs["optimizer"]),
             dict(inputs["optimizer_params"]),
@@ -182,14 +183,14 @@ class _Optimized:
     def optimizer(self, name: str) -> Any:
         """Return what the case names: a name, a class or an instance."""
         if name == INSTANCE:
-            return self.host.optimizer("Adam", {}, self.trained)
+            return self.driver.optimizer("Adam", {}, self.trained)
         if not name.startswith("class:"):
             return name
         found = name.removeprefix("class:")
         found = OPTIMIZERS[found].class_name if found in OPTIMIZERS else found
-        if not hasattr(self.host.names, found):
+        if not hasattr(self.driver.names, found):
             raise NotBuiltError(f"{found} does not exist yet")
-        return getattr(self.host.names, found)
+        return getattr(self.driver.names, found)
 
     def rate_at(self, global_step: Any) -> Any:
         """Return the rate at a step, and keep it."""
@@ -198,8 +199,8 @@ class _Optimized:
 
     def rate_now(self) -> Any:
         """Return the rate at the steps applied so far, computed anew."""
-        applied = int(self.host.read(self.host.step_object(self.made).global_step))
-        return self.host.read(self.policy(applied, **self.policy_args))
+        applied = int(self.driver.read(self.driver.step_object(self.made).global_step))
+        return self.driver.read(self.policy(applied, **self.policy_args))
 
     def used(self, rate: Any) -> State:
         """Return a rate as a quantity."""
@@ -207,10 +208,10 @@ class _Optimized:
 
     def state(self) -> State:
         """Read everything that the step can change."""
-        host, found = self.host, self.host.step_object(self.made)
-        state = {"global_step": np.asarray(host.read(found.global_step), np.int64)}
+        driver, found = self.driver, self.driver.step_object(self.made)
+        state = {"global_step": np.asarray(driver.read(found.global_step), np.int64)}
         for name, variable in self.named.items():
-            state[f"variables/{name}"] = host.read(variable)
+            state[f"variables/{name}"] = driver.read(variable)
         for position, variable in enumerate(self.trained):
             recorded = self.recorded[position]
             state |= self.state_of(found, recorded, variable)
@@ -218,12 +219,12 @@ class _Optimized:
                 total = found.accumulators[position]
                 nothing = np.zeros_like(self.wide(recorded).value)
                 key = f"gradient_accumulators/{recorded.name}"
-                state[key] = nothing if total is None else host.read(total)
-        for name, scalar in host.shared(found.optimizer).items():
+                state[key] = nothing if total is None else driver.read(total)
+        for name, scalar in driver.shared(found.optimizer).items():
             state[f"non_slots/{name}"] = np.asarray(scalar, np.float32)
         if found.scaler is not None:
             for name, value in found.scaler.state.items():
-                state[f"scaler/{name}"] = _scaler_entry(name, host.read(value))
+                state[f"scaler/{name}"] = _scaler_entry(name, driver.read(value))
         return state
 
     def wide(self, recorded: Variable) -> Variable:
@@ -237,11 +238,11 @@ class _Optimized:
         master = variable
         if self.case.inputs["dtype"] == "mixed" and has_master(str(recorded.dtype)):
             master = optimizer.master(variable)
-            state[f"masters/{recorded.name}"] = self.host.read(master)
+            state[f"masters/{recorded.name}"] = self.driver.read(master)
         spec, bound = _spec(self.case)
         wide = self.wide(recorded)
         for slot in spec.active_slots(bound):
-            made = self.host.slot(optimizer, master, slot.name)
+            made = self.driver.slot(optimizer, master, slot.name)
             start = np.full(wide.shape, spec.initial_value(slot, bound), wide.dtype)
             key = f"slots/{slot.name}/{recorded.name}"
             state[key] = start if made is None else made

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from harness.parity.cases import Case, NotBuiltError, array
-from lockstep.interface import Array, Host
+from harness.parity.drivers.protocol import Driver
+from lockstep.interface import Array
 
 __all__ = ["KINDS", "expectations", "replay"]
 
@@ -39,12 +40,12 @@ EXPECTED = (
 )
 
 
-def replay(case: Case, host: Host) -> Iterator[State]:
+def replay(case: Case, driver: Driver) -> Iterator[State]:
     """Add up the losses, or those that a regularizer left."""
     case.require_known(INPUTS, EXPECTED)
-    if not hasattr(host.names, "get_regularization_loss"):
+    if not hasattr(driver.names, "get_regularization_loss"):
         raise NotBuiltError("get_regularization_loss does not exist yet")
-    yield _wrapped(case, host) if "l2" in case.inputs else _summed(case, host)
+    yield _wrapped(case, driver) if "l2" in case.inputs else _summed(case, driver)
 
 
 def expectations(case: Case) -> Iterator[State]:
@@ -58,7 +59,7 @@ def expectations(case: Case) -> Iterator[State]:
     yield {"total": total, "tensor_name": np.array(case.expected["tensor_name"])}
 
 
-def _summed(case: Case, host: Host) -> State:
+def _summed(case: Case, driver: Driver) -> State:
     given = case.inputs["losses"]
     options = {
         key: case.inputs[key]
@@ -69,32 +70,32 @@ def _summed(case: Case, host: Host) -> State:
 
     def function(values: list[Any]) -> Any:
         named = {loss["name"]: v for loss, v in zip(given, values, strict=True)}
-        kept = host.regularization_losses(named)
-        total = host.names.get_regularization_loss(**options, **kept)
-        state["tensor_name"] = np.array(host.tensor_name(total))
+        kept = driver.regularization_losses(named)
+        total = driver.names.get_regularization_loss(**options, **kept)
+        state["tensor_name"] = np.array(driver.tensor_name(total))
         return [total]
 
     losses = [array(loss["value"], loss["dtype"]) for loss in given]
-    (total,) = host.compile(function)(losses)
+    (total,) = driver.compile(function)(losses)
     return {**state, "total": np.asarray(total)}
 
 
-def _wrapped(case: Case, host: Host) -> State:
+def _wrapped(case: Case, driver: Driver) -> State:
     value = array(case.inputs["value"], case.inputs["dtype"])
-    weight = host.variable("w", value)
-    penalty = host.penalty(float(case.inputs["l2"]))
-    regularize = host.names.mp_regularizer_wrapper(penalty)
+    weight = driver.variable("w", value)
+    penalty = driver.penalty(float(case.inputs["l2"]))
+    regularize = driver.names.mp_regularizer_wrapper(penalty)
     state: dict[str, Array] = {}
 
     def function(nothing: list[Any]) -> Any:
         loss = regularize(weight)
-        kept = host.regularization_losses({"w/regularizer": loss})
-        total = host.names.get_regularization_loss(**kept)
+        kept = driver.regularization_losses({"w/regularizer": loss})
+        total = driver.names.get_regularization_loss(**kept)
         state["registered_losses"] = np.array(int(loss is not None))
-        functions = host.regularization_functions()
+        functions = driver.regularization_functions()
         if functions is not None:
             state["registered_functions"] = np.array(functions)
         return [total]
 
-    (total,) = host.compile(function)([])
+    (total,) = driver.compile(function)([])
     return {**state, "total": np.asarray(total)}

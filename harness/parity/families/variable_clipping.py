@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from harness.parity.cases import CannotInterpretError, Case, NotBuiltError
+from harness.parity.drivers.protocol import Driver
 from harness.parity.families.loss_scale import loss_scaled, scale_state
 from harness.parity.trajectory import Training, recorded_trajectory
-from lockstep.interface import Array, Host
+from lockstep.interface import Array
 
 __all__ = ["KINDS", "clipped", "expectations", "replay"]
 
@@ -59,23 +60,23 @@ ASSUMED: Mapping[str, Any] = {
 }
 
 
-def replay(case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
+def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
     """Build the layers, innermost first, and apply the gradients to them."""
     case.require_known(INPUTS, ("initial", "steps", "raises"))
     assumed = ASSUMED if "raises" in case.expected else {}
     case = Case(
         case.family, case.id, case.kind, {**assumed, **case.inputs}, case.expected
     )
-    training = Training(case, host)
+    training = Training(case, driver)
     optimizer = training.base
     scaled, outside = None, case.kind == "loss_scale_over_clip"
     if "loss_scale" in case.inputs and not outside:
-        optimizer = scaled = loss_scaled(optimizer, case, host)
+        optimizer = scaled = loss_scaled(optimizer, case, driver)
     for layer in case.inputs.get("layers", [_bad_layer(case)]):
         dims, max_norm = layer["vars_to_clip_dims"], layer["max_norm"]
         optimizer = clipped(optimizer, dims, max_norm, training)
     if "loss_scale" in case.inputs and outside:
-        optimizer = scaled = loss_scaled(optimizer, case, host)
+        optimizer = scaled = loss_scaled(optimizer, case, driver)
     given_as = case.inputs.get("grads_and_vars_given_as", "list")
     if given_as not in ("list", "one-shot iterator"):
         raise CannotInterpretError(f"pairs given as {given_as!r}")
@@ -87,7 +88,7 @@ def replay(case: Case, host: Host) -> Iterator[Mapping[str, Array]]:
 
     with np.errstate(all="ignore"):
         for state in training.run_function(optimizer, apply):
-            yield {**state, **scale_state(scaled, host)}
+            yield {**state, **scale_state(scaled, driver)}
 
 
 def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
@@ -99,13 +100,13 @@ def clipped(
     inner: Any, dims: Mapping[str, Any], max_norm: float, training: Training
 ) -> Any:
     """Wrap ``inner`` so that the variables of these names are clipped."""
-    names = training.host.names
+    names = training.driver.names
     if not hasattr(names, "VariableClippingOptimizer"):
         raise NotBuiltError("VariableClippingOptimizer does not exist yet")
     by_name = dict(
         zip((v.name for v in training.recorded), training.variables, strict=True)
     )
-    listed = {training.host.key(by_name[name]): axes for name, axes in dims.items()}
+    listed = {training.driver.key(by_name[name]): axes for name, axes in dims.items()}
     return names.VariableClippingOptimizer(inner, listed, max_norm)
 
 

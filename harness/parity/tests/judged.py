@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from harness.parity import drivers
 from harness.parity.cases import GOLDEN, Case, read_cases
 from harness.parity.replay import replay
 from harness.parity.row import Row
-from lockstep import registry
 
 __all__ = ["MULTITASK", "changed", "judged", "single"]
 
@@ -33,4 +33,4 @@ MULTITASK = case("multitask", "multitask-p-003")
 
 
 def judged(candidate: Case) -> Row:
-    return replay(candidate, registry.host("reference"))
+    return replay(candidate, drivers.load("reference"))

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.parity import agreement
+from harness.parity import agreement, drivers
 from harness.parity.agreement import Difference, agree, differences
 from harness.parity.cases import GOLDEN, read_cases
 from harness.parity.command import Request, run_parity
+from harness.parity.drivers.reference import NumpyDriver
 from harness.parity.row import Row
 from lockstep import registry
-from lockstep.reference.host import NumpyHost
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -58,13 +58,13 @@ def test_every_difference_is_one(rows: list[Row]) -> None:
 def test_the_modes_are_alike_with_these_arguments_only(
     monkeypatch: pytest.MonkeyPatch, entry: Difference, given: dict[str, float]
 ) -> None:
-    make_host = partial(registry.host, "reference", "numpy")
+    make_driver = partial(drivers.load, "reference", "numpy")
     cases = read_cases(GOLDEN, [entry.family])
     case = next(c for c in cases if entry.concerns(c, "reference"))
-    assert agree(case, make_host).status == "passed"
+    assert agree(case, make_driver).status == "passed"
     changed = entry._replace(alike_with=given)
     monkeypatch.setattr(agreement, "differences", lambda: [changed])
-    row = agree(case, make_host)
+    row = agree(case, make_driver)
     assert row.max_ulp
     assert row.status == ("failed" if given else "skipped")
 
@@ -72,11 +72,11 @@ def test_the_modes_are_alike_with_these_arguments_only(
 def test_a_quantity_that_is_left_out_is_the_only_one_that_parts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    make_host = partial(registry.host, "reference", "numpy")
+    make_driver = partial(drivers.load, "reference", "numpy")
     (case,) = [c for c in read_cases(GOLDEN) if c.id == "novograd-p-000"]
     whole = [entry._replace(but_for=()) for entry in differences()]
     monkeypatch.setattr(agreement, "differences", lambda: whole)
-    row = agree(case, make_host)
+    row = agree(case, make_driver)
     assert row.status == "failed"
     assert row.first_divergence is not None
     assert row.first_divergence.quantity.startswith("slots/second_moment")
@@ -91,18 +91,18 @@ def test_every_difference_is_a_row_of_the_catalogue() -> None:
 def test_a_difference_that_is_not_listed_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    make_host = partial(registry.host, "reference", "numpy")
+    make_driver = partial(drivers.load, "reference", "numpy")
     (case,) = [c for c in read_cases(GOLDEN) if c.id == "loss_scale_dynamic-p-018"]
-    assert agree(case, make_host).status == "skipped"
+    assert agree(case, make_driver).status == "skipped"
     monkeypatch.setattr(agreement, "differences", list)
-    row = agree(case, make_host)
+    row = agree(case, make_driver)
     assert row.status == "failed"
     assert "by default 0.25" in row.reason
     assert "under strict 1.0" in row.reason
 
 
 def test_two_modes_that_are_broken_alike_do_not_agree() -> None:
-    class Broken(NumpyHost):
+    class Broken(NumpyDriver):
         def optimizer(self, *args: object) -> object:
             raise AttributeError("nothing is here")
 

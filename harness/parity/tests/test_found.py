@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from harness.parity import drivers
 from harness.parity.agreement import agree
 from harness.parity.cases import FOUND, Case, read_cases
 from harness.parity.replay import replay
@@ -24,8 +25,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:Gradients do not exist:UserWarni
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_a_backend_gives_what_was_found(backend: str, case: Case) -> None:
     face = face_of(backend, case)
-    with closing(registry.host(backend, face)) as host:
-        row = replay(case, host)
+    with closing(drivers.load(backend, face)) as driver:
+        row = replay(case, driver)
     assert (row.status, row.reason.partition(":")[0]) in {
         ("passed", ""),
         ("passed", "without slots/momentum"),
@@ -37,7 +38,7 @@ def test_a_backend_gives_what_was_found(backend: str, case: Case) -> None:
 def test_the_default_differs_only_where_that_is_listed(
     backend: str, case: Case
 ) -> None:
-    row = agree(case, partial(registry.host, backend, face_of(backend, case)))
+    row = agree(case, partial(drivers.load, backend, face_of(backend, case)))
     assert row.status in ("passed", "skipped"), row.reason
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from harness.parity.cases import GOLDEN, Case, gradient, read_cases
 from harness.parity.distance import distance
+from harness.parity.drivers.framework_rules.torch_optimizers import TorchAdam, TorchSGD
 from lockstep import reference
-from lockstep.reference.torch_optimizers import TorchAdam, TorchSGD
 
 torch = pytest.importorskip("torch")
 pytorch = pytest.importorskip("lockstep.pytorch")
@@ -59,11 +59,11 @@ RULES: dict[
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_the_wrapped_host_optimizer_follows_its_own_rule(case: Case, rule: str) -> None:
-    make_reference, make_host, slots, allowed = RULES[rule]
+    make_reference, make_driver, slots, allowed = RULES[rule]
     ours = [reference.Variable(v.name, v.value) for v in case.variables]
     theirs = [torch.nn.Parameter(torch.tensor(v.value)) for v in case.variables]
     expected = reference.MultitaskOptimizerWrapper(make_reference())
-    wrapper = pytorch.MultitaskOptimizerWrapper(make_host(theirs))
+    wrapper = pytorch.MultitaskOptimizerWrapper(make_driver(theirs))
     for number, step in enumerate(case.inputs["gradients"], start=1):
         gradients = [gradient(g, v) for g, v in zip(step, case.variables, strict=True)]
         if all(g is None for g in gradients):

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.parity import drivers
 from harness.parity.cases import GOLDEN, Case, read_cases
 from harness.parity.distance import distance
+from harness.parity.drivers.framework_rules import keras_optimizers as rules
+from harness.parity.drivers.reference import NumpyDriver
 from harness.parity.families import agn
 from harness.parity.tables import excuse
 from lockstep import reference, registry
-from lockstep.reference import keras_optimizers as rules
-from lockstep.reference.host import NumpyHost
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
@@ -52,7 +53,7 @@ PERIOD = 3
 
 @pytest.mark.parametrize("rule", RULES)
 def test_workers_follow_the_wrapped_optimizers_own_rule(rule: str) -> None:
-    make_reference, make_host, allowed = RULES[rule]
+    make_reference, make_driver, allowed = RULES[rule]
     start = np.array([0.25, -0.5, 2.0], np.float32)
     ours, theirs = [], []
     center: Any = None
@@ -65,7 +66,7 @@ def test_workers_follow_the_wrapped_optimizers_own_rule(rule: str) -> None:
         base = make_reference()
         ours.append((variable, reference.AGNOptimizer(base, 2, getter, PERIOD)))
         (weight,) = twin([keras.Variable(start, name="w")])
-        theirs.append((weight, strict.AGNOptimizer(make_host(), 2, twin, PERIOD)))
+        theirs.append((weight, strict.AGNOptimizer(make_driver(), 2, twin, PERIOD)))
     for worker in (w for _, w in (*ours, *theirs)):
         worker.get_init_op(0)
     generator = np.random.default_rng(6)
@@ -82,7 +83,7 @@ def test_workers_follow_the_wrapped_optimizers_own_rule(rule: str) -> None:
             assert distance(got.numpy(), expected).ulp <= allowed
 
 
-class KerasRules(NumpyHost):
+class KerasRules(NumpyDriver):
     """The reference with the rules of Keras' optimizers."""
 
     def optimizer(
@@ -110,9 +111,9 @@ def test_sparse_workers_follow_a_rule_that_moves_every_row(name: str) -> None:
     assert excuse(case, "keras3", "eager") and not excuse(recorded, "keras3", "eager")
     names = registry.load("reference", strict=True)
     expected = agn.replay(case, KerasRules("numpy", names))
-    host = registry.host("keras3", "eager", strict=True)
+    driver = drivers.load("keras3", "eager", strict=True)
     compared = 0
-    for got, wanted in zip(agn.replay(case, host), expected, strict=True):
+    for got, wanted in zip(agn.replay(case, driver), expected, strict=True):
         for quantity in wanted.keys() & got.keys():
             if (name, quantity[:14]) == ("RMSProp", "slots/momentum"):
                 continue  # without momentum Keras has no such slot

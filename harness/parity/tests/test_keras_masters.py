@@ -12,17 +12,17 @@ import pytest
 
 from harness.parity.cases import GOLDEN, Case, gradient, read_cases
 from harness.parity.distance import distance
+from harness.parity.drivers import reference as reference_host
 from harness.parity.tests.test_keras_rules import (
     ALLOWED,
     RULES,
-    host,
+    driver,
     keras,
     keras3,
     power,
 )
 from lockstep import reference
-from lockstep.reference import ftrl
-from lockstep.reference import host as reference_host
+from lockstep.reference.optimizers.rules import ftrl
 
 KINDS = ("static_scale", "sparse", "absent_float32", "auto_backoff_overflow")
 CASES = [
@@ -42,7 +42,7 @@ CASES = [
 def test_masters_of_a_host_optimizer_follow_its_own_rule(
     case: Case, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_reference, make_host = RULES[rule]
+    make_reference, make_driver = RULES[rule]
     monkeypatch.setattr(ftrl, "root", power)
     ours = [reference.Variable(v.name, v.value) for v in case.variables]
     theirs = [
@@ -50,16 +50,16 @@ def test_masters_of_a_host_optimizer_follow_its_own_rule(
     ]
     inner = make_reference()
     expected = wrapped(reference, inner, case)
-    wrapper = wrapped(keras3, make_host(), case)
+    wrapper = wrapped(keras3, make_driver(), case)
     wrapper.build(theirs)
-    our_host = reference_host.make_host("numpy", reference)
-    their_host = host.EagerHost(keras3)
+    our_host = reference_host.make_driver("numpy", reference)
+    their_host = driver.EagerDriver(keras3)
     for step in case.inputs["gradients"]:
         given = [gradient(g, v) for g, v in zip(step, case.variables, strict=True)]
         with np.errstate(all="ignore"):
             loss = our_host.linear_loss(ours, given)
             expected.minimize(loss, var_list=ours)
-        loss = their_host.linear_loss(theirs, [host.to_tensor(g) for g in given])
+        loss = their_host.linear_loss(theirs, [driver.to_tensor(g) for g in given])
         wrapper.minimize(loss, var_list=theirs)
         assert wrapper.last_step.applied == expected.last_step.applied
         assert float(wrapper.loss_scale) == expected.loss_scale

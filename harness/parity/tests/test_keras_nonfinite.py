@@ -20,7 +20,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 keras = pytest.importorskip("keras")
 keras3 = pytest.importorskip("lockstep.keras3")
 strict = pytest.importorskip("lockstep.keras3.strict")
-host = pytest.importorskip("lockstep.keras3.host")
+driver = pytest.importorskip("harness.parity.drivers.keras3")
 
 CASES = [
     case
@@ -46,7 +46,7 @@ def trained(optimizer: Any, case: Case) -> list[bytes]:
     found = []
     for step in case.inputs["gradients"]:
         given = [gradient(g, v) for g, v in zip(step, case.variables, strict=True)]
-        tensors = [host.to_tensor(g) for g in given if np.size(g)]
+        tensors = [driver.to_tensor(g) for g in given if np.size(g)]
         optimizer.apply(tensors, weights)
         found += [v.numpy().tobytes() for v in (*weights, *optimizer.variables)]
     return found

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
+from harness.parity import drivers
 from harness.parity.cases import GOLDEN, Case, read_cases
 from harness.parity.distance import distance
+from harness.parity.drivers.framework_rules import keras_optimizers as rules
+from harness.parity.drivers.reference import NumpyDriver
 from harness.parity.families import variable_clipping
 from harness.parity.tables import excuse
 from lockstep import registry
-from lockstep.reference import keras_optimizers as rules
-from lockstep.reference.host import NumpyHost
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
@@ -37,7 +38,7 @@ ABSENT = {"RMSProp": {"slots/momentum/emb"}}
 """Without momentum, as in these cases, Keras has no such slot."""
 
 
-class KerasRules(NumpyHost):
+class KerasRules(NumpyDriver):
     """The reference with the rules of Keras' optimizers."""
 
     def optimizer(
@@ -58,8 +59,8 @@ def test_the_cases_that_are_another_trajectory_are_here() -> None:
 def test_clipping_follows_the_rule_of_keras(case: Case) -> None:
     names = registry.load("reference", strict=True)
     expected = variable_clipping.replay(case, KerasRules("numpy", names))
-    host = registry.host("keras3", "eager", strict=True)
-    states = variable_clipping.replay(case, host)
+    driver = drivers.load("keras3", "eager", strict=True)
+    states = variable_clipping.replay(case, driver)
     compared = 0
     for step, (got, wanted) in enumerate(zip(states, expected, strict=True)):
         for quantity in wanted.keys() - ABSENT.get(case.optimizer, set()):

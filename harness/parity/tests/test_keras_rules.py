@@ -15,16 +15,16 @@ import pytest
 
 from harness.parity.cases import GOLDEN, Case, gradient, read_cases
 from harness.parity.distance import distance
+from harness.parity.drivers.framework_rules import keras_optimizers as rules
 from lockstep import reference
 from lockstep.interface import Rows
-from lockstep.reference import ftrl
-from lockstep.reference import keras_optimizers as rules
+from lockstep.reference.optimizers.rules import ftrl
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 keras = pytest.importorskip("keras")
 keras3 = pytest.importorskip("lockstep.keras3")
-host = pytest.importorskip("lockstep.keras3.host")
+driver = pytest.importorskip("harness.parity.drivers.keras3")
 
 KINDS = ("zero_patterns", "negative_zero", "sparse")
 CASES = [
@@ -77,7 +77,7 @@ def power(policy: Any, accum: Any) -> Any:
     digit of a power ten times as large: correctly rounded ones are up to 14 ULP off.
     """
     exponent = -policy.learning_rate_power.astype(accum.dtype)
-    return host.tf.pow(accum, exponent).numpy()
+    return driver.tf.pow(accum, exponent).numpy()
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -85,13 +85,13 @@ def power(policy: Any, accum: Any) -> Any:
 def test_the_wrapped_host_optimizer_follows_its_own_rule(
     case: Case, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_reference, make_host = RULES[rule]
+    make_reference, make_driver = RULES[rule]
     monkeypatch.setattr(ftrl, "root", power)
     ours = [reference.Variable(v.name, v.value) for v in case.variables]
     theirs = [keras.Variable(v.value, name=v.name) for v in case.variables]
     inner = make_reference()
     expected = reference.MultitaskOptimizerWrapper(inner)
-    wrapper = keras3.MultitaskOptimizerWrapper(make_host())
+    wrapper = keras3.MultitaskOptimizerWrapper(make_driver())
     wrapper.build(theirs)
     for step in case.inputs["gradients"]:
         gradients = [gradient(g, v) for g, v in zip(step, case.variables, strict=True)]
@@ -99,7 +99,7 @@ def test_the_wrapped_host_optimizer_follows_its_own_rule(
             continue
         before = [state_of(wrapper, variable) for variable in theirs]
         expected.apply_gradients(list(zip(gradients, ours, strict=True)))
-        tensors = [host.to_tensor(g) for g in gradients]
+        tensors = [driver.to_tensor(g) for g in gradients]
         wrapper.apply_gradients(list(zip(tensors, theirs, strict=True)))
         if not expected.last_step.applied:
             # Keras' counter is its global step.

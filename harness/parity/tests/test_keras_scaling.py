@@ -15,14 +15,14 @@ from harness.parity.distance import distance
 from harness.parity.tests.test_keras_rules import (
     ALLOWED,
     RULES,
-    host,
+    driver,
     keras,
     keras3,
     power,
     state_of,
 )
 from lockstep import reference
-from lockstep.reference import ftrl
+from lockstep.reference.optimizers.rules import ftrl
 
 KINDS = ("overflow_skip", "overflow_skip_sparse", "dense", "sparse", "absent")
 CASES = [
@@ -41,13 +41,13 @@ CASES = [
 def test_a_scaled_host_optimizer_follows_its_own_rule(
     case: Case, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_reference, make_host = RULES[rule]
+    make_reference, make_driver = RULES[rule]
     monkeypatch.setattr(ftrl, "root", power)
     ours = [reference.Variable(v.name, v.value) for v in case.variables]
     theirs = [keras.Variable(v.value, name=v.name) for v in case.variables]
     inner = make_reference()
     expected = scaled(reference, inner, case)
-    wrapper = scaled(keras3, make_host(), case)
+    wrapper = scaled(keras3, make_driver(), case)
     wrapper.build(theirs)
     for step in case.inputs["gradients"]:
         gradients = [gradient(g, v) for g, v in zip(step, case.variables, strict=True)]
@@ -56,7 +56,7 @@ def test_a_scaled_host_optimizer_follows_its_own_rule(
         before = [state_of(wrapper, variable) for variable in theirs]
         with np.errstate(all="ignore"):
             expected.apply_gradients(list(zip(gradients, ours, strict=True)))
-        tensors = [host.to_tensor(g) for g in gradients]
+        tensors = [driver.to_tensor(g) for g in gradients]
         wrapper.apply_gradients(list(zip(tensors, theirs, strict=True)))
         assert wrapper.last_step == expected.last_step
         assert wrapper.last_step.nonfinite == expected.last_step.nonfinite

@@ -13,17 +13,17 @@ import pytest
 
 from harness.parity.cases import GOLDEN, Case, gradient, read_cases
 from harness.parity.distance import distance
+from harness.parity.drivers import reference as reference_host
 from harness.parity.tests.test_keras_rules import (
     ALLOWED,
     RULES,
-    host,
+    driver,
     keras,
     keras3,
     power,
 )
 from lockstep import reference
-from lockstep.reference import ftrl
-from lockstep.reference import host as reference_host
+from lockstep.reference.optimizers.rules import ftrl
 
 KINDS = (
     "mixed_static",
@@ -46,23 +46,23 @@ Given = list[Any]
 def test_steps_of_a_host_optimizer_follow_its_own_rule(
     case: Case, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_reference, make_host = RULES[rule]
+    make_reference, make_driver = RULES[rule]
     monkeypatch.setattr(ftrl, "root", power)
     ours = [reference.Variable(v.name, v.value) for v in case.variables]
     theirs = [
         keras.Variable(v.value, dtype=str(v.dtype), name=v.name) for v in case.variables
     ]
-    our_host = reference_host.make_host("numpy", reference)
-    their_host = host.EagerHost(keras3)
+    our_host = reference_host.make_driver("numpy", reference)
+    their_host = driver.EagerDriver(keras3)
     inner = make_reference()
     expected = optimized(reference, inner, our_host, ours, case)
-    step = optimized(keras3, make_host(), their_host, theirs, case)
+    step = optimized(keras3, make_driver(), their_host, theirs, case)
     for number, recorded in enumerate(case.inputs["gradients"]):
         given = [gradient(g, v) for g, v in zip(recorded, case.variables, strict=True)]
         flag = case.inputs.get("skip_update", [None] * (number + 1))[number]
         with np.errstate(all="ignore"):
             expected(given, skip_update=flag)
-        step([host.to_tensor(g) for g in given], skip_update=flag)
+        step([driver.to_tensor(g) for g in given], skip_update=flag)
         assert step.last_step.applied == expected.last_step.applied
         assert int(step.global_step) == int(expected.global_step.value)
         for variable, own in zip(theirs, ours, strict=True):

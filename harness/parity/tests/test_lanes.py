@@ -11,7 +11,7 @@ import pytest
 from lockstep import reference
 from lockstep.interface import Array
 from lockstep.reference import strict as strict_reference
-from lockstep.reference.clip_gradients import lane_sum
+from lockstep.reference.clipping.clip_gradients import lane_sum
 
 torch = pytest.importorskip("torch")
 pytorch_strict = pytest.importorskip("lockstep.pytorch.strict")
@@ -21,7 +21,7 @@ SIZES = [1, 7, 8, 63, 64, 65, 1025, 3001, 8191, 8192]
 
 
 def torch_sum(values: Array) -> Array:
-    from lockstep.pytorch.core.clip_gradients import lane_sum as torch_lane_sum
+    from lockstep.pytorch.clipping.clip_gradients import lane_sum as torch_lane_sum
 
     others = values[::-1].copy(), values[1:]
     sums = torch_lane_sum(torch.tensor(v) for v in (others[0], values, others[1]))

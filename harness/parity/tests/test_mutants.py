@@ -6,10 +6,10 @@ from functools import cache
 
 import pytest
 
+from harness.parity import drivers
 from harness.parity.cases import GOLDEN, Case, read_cases
-from harness.parity.mutants import MUTANTS, Mutant, planted
+from harness.parity.mutants.all import MUTANTS, Mutant, planted
 from harness.parity.replay import replay
-from lockstep import registry
 
 FAMILIES = sorted({family for mutant in MUTANTS for family in mutant.families})
 
@@ -21,7 +21,7 @@ def passing(family: str) -> tuple[Case, ...]:
 
 
 def status(case: Case) -> str:
-    return replay(case, registry.host("reference")).status
+    return replay(case, drivers.load("reference")).status
 
 
 @cache

@@ -15,11 +15,13 @@ import numpy as np
 import pytest
 from numpy.typing import DTypeLike
 
+from harness.parity import drivers
 from harness.parity.cases import GOLDEN, Case, read_cases
 from harness.parity.distance import distance
+from harness.parity.drivers.protocol import Driver
 from harness.parity.families import novograd
 from lockstep import registry
-from lockstep.interface import Array, Gradient, Host, Rows
+from lockstep.interface import Array, Gradient, Rows
 
 HOSTS = {
     "reference": 0.0,
@@ -40,11 +42,11 @@ TRAINED = [
 hosts = pytest.mark.parametrize("name", HOSTS)
 
 
-def host(name: str, strict: bool = False) -> Host:
+def driver(name: str, strict: bool = False) -> Driver:
     backend, _, face = name.partition(":")
     if not registry.installed(backend):
         pytest.skip(f"{registry.find(backend).framework} is not installed")
-    return registry.host(backend, face or None, strict)
+    return drivers.load(backend, face or None, strict)
 
 
 def with_arguments(case: Case, **args: Any) -> Case:
@@ -66,7 +68,7 @@ def assert_near(
 @pytest.mark.parametrize("case", TRAINED, ids=lambda case: case.id)
 def test_without_memory_the_default_is_the_original(name: str, case: Case) -> None:
     right = novograd.expectations(case)
-    with closing(host(name)) as made:
+    with closing(driver(name)) as made:
         got = novograd.replay(with_arguments(case, beta2=0.0), made)
         for found, recorded in zip(got, right, strict=True):
             assert_near(found, recorded, HOSTS[name])
@@ -75,7 +77,7 @@ def test_without_memory_the_default_is_the_original(name: str, case: Case) -> No
 @hosts
 @pytest.mark.parametrize("case", TRAINED, ids=lambda case: case.id)
 def test_the_first_step_of_the_default_is_the_original_s(name: str, case: Case) -> None:
-    with closing(host(name)) as made:
+    with closing(driver(name)) as made:
         first = next(iter(novograd.replay(case, made)))
     recorded = next(iter(novograd.expectations(case)))
     assert_near(first, recorded, HOSTS[name])
@@ -132,7 +134,7 @@ def drawn(dtype: str, count: int = 6) -> tuple[Array, list[Array]]:
 
 
 def trained(
-    made: Host, weight: Array, gradients: Sequence[Gradient], given: Mapping[str, Any]
+    made: Driver, weight: Array, gradients: Sequence[Gradient], given: Mapping[str, Any]
 ) -> Iterator[Mapping[str, Array]]:
     """Yield w, a and v after each step on a host; another variable is always there."""
     w, other = made.variable("w", weight), made.variable("o", weight[:1])
@@ -159,7 +161,7 @@ def assert_published(
     slot = weight.dtype if name in OWN_SLOTS else np.float32
     kind = weight.dtype.type if name in OWN_MOMENTUM else np.float32
     right = published(weight, dense, given, slot, kind)
-    with closing(host(name)) as made:
+    with closing(driver(name)) as made:
         got = trained(made, weight, dense if gradients is None else gradients, given)
         for found, expected in zip(got, right, strict=True):
             for quantity, value in expected.items():
@@ -205,7 +207,7 @@ def test_zero_gradients_at_first_do_not_begin_the_mean(name: str) -> None:
 def test_a_norm_that_overflows_is_forgotten_at_the_next_step(name: str) -> None:
     weight, (first, second, *_) = drawn("float32")
     huge = np.full_like(weight, 1e25)
-    with closing(host(name)) as made:
+    with closing(driver(name)) as made:
         states = list(trained(made, weight, [first, huge, second], {}))
     assert np.isinf(states[1]["second_moment"])
     expected = np.sum(np.square(second))
@@ -220,9 +222,9 @@ def test_gradients_of_one_length_make_no_difference_between_the_modes(
     # With b2 = 0.5 the mean of a number with itself is that number, to the bit.
     weight, (g, *_) = drawn("float32")
     gradients, given = [g, -g, g[::-1].copy(), g], {"beta2": 0.5}
-    with closing(host(name)) as made:
+    with closing(driver(name)) as made:
         default = list(trained(made, weight, gradients, given))
-    with closing(host(name, strict=True)) as made:
+    with closing(driver(name, strict=True)) as made:
         w = made.variable("w", weight)
         optimizer = made.optimizer("NovoGrad", given, [w])
         step = made.compile(lambda g: [optimizer.apply_gradients([(g[0], w)])])
@@ -235,7 +237,7 @@ def test_gradients_of_one_length_make_no_difference_between_the_modes(
 @hosts
 def test_strict_finds_its_directions_in_the_list(name: str) -> None:
     weight, (g, *_) = drawn("float32")
-    with closing(host(name, strict=True)) as made:
+    with closing(driver(name, strict=True)) as made:
         w = made.variable("w", weight)
         optimizer = made.optimizer("NovoGrad", {}, [w])
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.parity import drivers, tables
 from harness.parity import replay as replaying
-from harness.parity import tables
 from harness.parity.cases import FAMILIES, GOLDEN, Case, read_cases
 from harness.parity.families import BUILT
 from harness.parity.plan import plan_backend
@@ -68,7 +68,7 @@ def test_what_was_got_does_not_change_with_the_next_step(
     live = np.zeros(1, np.float32)
 
     class Counting:
-        def replay(self, case: Case, host: Any) -> Any:
+        def replay(self, case: Case, driver: Any) -> Any:
             for _ in range(2):
                 live[:] += 1
                 yield {"count": live}
@@ -78,7 +78,7 @@ def test_what_was_got_does_not_change_with_the_next_step(
             yield {"count": single(2.0)}
 
     monkeypatch.setitem(replaying.BUILT, "multitask", Counting())
-    found = list(replaying.compare(MULTITASK, registry.host("reference")))
+    found = list(replaying.compare(MULTITASK, drivers.load("reference")))
     assert [float(comparison.got[0]) for comparison in found] == [1, 2]
 
 
@@ -164,7 +164,7 @@ def test_an_excuse_may_ask_for_a_state_that_is_not_finite(
 def test_no_kind_is_excused_on_every_host() -> None:
     hosts = {(b.name, f) for b in registry.BACKENDS.values() for f in b.faces}
     for each in read_cases(GOLDEN):
-        assert not all(tables.excuse(each, *host) for host in hosts), each.kind
+        assert not all(tables.excuse(each, *driver) for driver in hosts), each.kind
 
 
 # Planning
@@ -213,7 +213,7 @@ def test_a_distance_may_be_counted_in_what_was_there_before(
     class Falling:
         KINDS = (MULTITASK.kind,)
 
-        def replay(self, case: Case, host: Any) -> Any:
+        def replay(self, case: Case, driver: Any) -> Any:
             yield {"weight": single(8.0)}
             yield {"weight": single(0.25 + 2**-20)}
 
@@ -222,14 +222,14 @@ def test_a_distance_may_be_counted_in_what_was_there_before(
             yield {"weight": single(0.25)}
 
     monkeypatch.setitem(replaying.BUILT, "multitask", Falling())
-    host = registry.host("reference")
-    first, second = replaying.compare(MULTITASK, host)
+    driver = drivers.load("reference")
+    first, second = replaying.compare(MULTITASK, driver)
     assert (first.distance.ulp, first.carried) == (0, 0)
     assert (second.distance.ulp, second.carried) == (32, 1)
     for carried, ulp, status in ((True, 1, "passed"), (False, 1, "failed")):
         found = tables.Tolerance(ulp, "a reason", carried)
         monkeypatch.setattr(replaying, "tolerance", lambda *_, found=found: found)
-        assert replaying.replay(MULTITASK, host).status == status
+        assert replaying.replay(MULTITASK, driver).status == status
 
 
 def test_the_size_of_a_case_counts_the_rows_that_are_named() -> None:

@@ -27,7 +27,7 @@ from harness.parity.report import check_writable, write_report
 from harness.parity.row import Row
 from harness.parity.tests.judged import MULTITASK, changed, judged
 from harness.processes import ROOT
-from lockstep.spec.errors import UnknownNameError
+from lockstep.messages.errors import UnknownNameError
 
 
 def reference_only(**options: Any) -> Request:
@@ -175,11 +175,11 @@ def test_ctrl_c_ends_the_hosts_that_run_and_starts_no_others(
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(run.pid, signal.SIGKILL)
-    hosts = [int(host) for host in started.read_text("utf-8").split()]
+    hosts = [int(driver) for driver in started.read_text("utf-8").split()]
     assert len(hosts) == 2
-    for host in hosts:
+    for driver in hosts:
         with pytest.raises(ProcessLookupError):
-            os.kill(host, 0)
+            os.kill(driver, 0)
 
 
 def test_a_device_that_is_not_there_is_one_error() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.parity import drivers
 from harness.parity.distance import distance
 from lockstep import registry
 from lockstep.interface import Gradient, Rows
@@ -36,19 +37,19 @@ def gradients(shape: tuple[int, ...], sparse: bool, dtype: str) -> list[Gradient
 def trained(backend: str, case: Any, dtype: str) -> list[Any]:
     """Return the variable after each of three steps of gradient descent."""
     shape, axes, sparse = case
-    host = registry.host(backend, strict=False)
+    driver = drivers.load(backend, strict=False)
     value = np.random.default_rng(2).normal(size=shape).astype(dtype)
-    variable = host.variable("w", value)
-    base = host.optimizer("GradientDescent", {"learning_rate": 0.125}, [variable])
-    clipped = host.names.VariableClippingOptimizer(
-        base, {host.key(variable): axes}, 0.9
+    variable = driver.variable("w", value)
+    base = driver.optimizer("GradientDescent", {"learning_rate": 0.125}, [variable])
+    clipped = driver.names.VariableClippingOptimizer(
+        base, {driver.key(variable): axes}, 0.9
     )
-    step = host.compile(lambda g: [clipped.apply_gradients([(g[0], variable)])])
+    step = driver.compile(lambda g: [clipped.apply_gradients([(g[0], variable)])])
     states = []
     for gradient in gradients(shape, sparse, dtype):
         step([gradient])
-        states.append(np.array(host.read(variable)))
-    host.close()
+        states.append(np.array(driver.read(variable)))
+    driver.close()
     return states
 
 
@@ -72,16 +73,16 @@ def test_masters_have_the_limits_of_their_variables_but_not_under_strict(
 ) -> None:
     if not registry.installed(backend):
         pytest.skip(f"{registry.find(backend).framework} is not installed")
-    host = registry.host(backend, strict=strict)
-    w = host.variable("w", np.float16([3, 4]))
-    sgd = host.optimizer("GradientDescent", {"learning_rate": 1.0}, [w])
-    rows = host.names.VariableClippingOptimizer(sgd, {host.key(w): [0]}, 2.5)
-    masters = host.names.MixedPrecisionOptimizerWrapper(rows, 8.0)
+    driver = drivers.load(backend, strict=strict)
+    w = driver.variable("w", np.float16([3, 4]))
+    sgd = driver.optimizer("GradientDescent", {"learning_rate": 1.0}, [w])
+    rows = driver.names.VariableClippingOptimizer(sgd, {driver.key(w): [0]}, 2.5)
+    masters = driver.names.MixedPrecisionOptimizerWrapper(rows, 8.0)
 
     def step(gradients: list[Any]) -> Any:
-        loss = host.half_loss([w], gradients)
+        loss = driver.half_loss([w], gradients)
         pairs = masters.compute_gradients(loss, [w])
         return {"": masters.apply_gradients(pairs)}
 
-    host.compile(step)([np.zeros(2, np.float16)])
-    assert host.read(w).tolist() == ([3.0, 4.0] if strict else [1.5, 2.0])
+    driver.compile(step)([np.zeros(2, np.float16)])
+    assert driver.read(w).tolist() == ([3.0, 4.0] if strict else [1.5, 2.0])

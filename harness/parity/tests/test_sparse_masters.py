@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.parity import drivers
 from harness.parity.cases import GOLDEN, Case, read_cases
 from harness.parity.distance import distance
 from harness.parity.families import mixed_precision_wrapper
@@ -64,8 +65,8 @@ def states(name: str, case: Case) -> Iterator[Mapping[str, Array]]:
     backend, _, face = name.partition(":")
     if not registry.installed(backend):
         pytest.skip(f"{registry.find(backend).framework} is not installed")
-    with closing(registry.host(backend, face or None)) as host:
-        for state in mixed_precision_wrapper.replay(case, host):
+    with closing(drivers.load(backend, face or None)) as driver:
+        for state in mixed_precision_wrapper.replay(case, driver):
             yield {quantity: np.array(value) for quantity, value in state.items()}
 
 

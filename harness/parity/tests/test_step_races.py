@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from harness.parity import drivers
 from harness.parity.cases import Case
 from harness.parity.families import BUILT
 from harness.parity.races import either, traces
@@ -70,8 +71,8 @@ def test_larc_reads_the_weight_before_its_decay(name: str, strict: bool) -> None
     backend, _, face = name.partition(":")
     if not registry.installed(backend):
         pytest.skip(f"{backend} needs a framework that is not installed")
-    with closing(registry.host(backend, face or None, strict)) as host:
-        states = BUILT[LARC_ADAMW.family].replay(LARC_ADAMW, host)
+    with closing(drivers.load(backend, face or None, strict)) as driver:
+        states = BUILT[LARC_ADAMW.family].replay(LARC_ADAMW, driver)
         found = [state["variables/w"].item() for state in states]
     allowed = traces(LARC_RACE, Adam(4.0), GRADIENTS, lambda state: state.w)
     before = traces(either(partial(adamw, 0.0)), Adam(4.0), GRADIENTS, lambda s: s.w)

@@ -26,7 +26,7 @@ from harness.simulator import (
     interleave,
     simulate,
 )
-from lockstep.spec.errors import UnknownNameError
+from lockstep.messages.errors import UnknownNameError
 
 START = {"w": np.array([1.0, -2.0]), "b": np.array(0.5)}
 SGD = Rule("GradientDescent", learning_rate=0.05)

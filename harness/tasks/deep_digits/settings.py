@@ -17,7 +17,7 @@ from harness.tasks.settings import (
     spread,
 )
 from lockstep import registry
-from lockstep.spec.errors import unknown_name
+from lockstep.messages.errors import unknown_name
 
 __all__ = ["DTYPES", "SCALES", "Settings"]
 

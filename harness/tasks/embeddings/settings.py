@@ -14,7 +14,7 @@ from harness.tasks.settings import (
     require_spread,
     spread,
 )
-from lockstep.spec.errors import unknown_name
+from lockstep.messages.errors import unknown_name
 
 __all__ = ["LIMITS", "EmbeddingSettings"]
 
@@ -26,9 +26,9 @@ class EmbeddingSettings:
     """What one run does, whatever its rows stand for.
 
     Attributes:
-        optimizer: a name of ``lockstep.spec.optimizers`` and its arguments.
-        limit: ``none``; ``clip``, rows after each step, by the wrapper; or ``lookup``,
-            rows as they are looked up.
+        optimizer: name of an optimizer of TensorFlow 1, and its arguments.
+        limit: ``none``; ``clip``, rows after each step, by the wrapper; or
+            ``lookup``, rows as they are looked up.
         max_norm: the largest norm of a row that is left as it is.
         steps: optimizer steps of training.
         checkpoints: measurements during training, at equal distances.

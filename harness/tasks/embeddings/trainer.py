@@ -13,7 +13,7 @@ from harness.records.record import Outcome
 from harness.tasks import hosts
 from harness.tasks.embeddings.settings import EmbeddingSettings
 from lockstep.interface import Array
-from lockstep.spec.optimizers import OPTIMIZERS
+from lockstep.messages.optimizers.parameters import OPTIMIZERS
 
 __all__ = [
     "Columns",

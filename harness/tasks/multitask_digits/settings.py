@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from harness.tasks.settings import bound, require, require_counts, spread
-from lockstep.spec.errors import unknown_name
+from lockstep.messages.errors import unknown_name
 
 __all__ = ["ABSENTEE", "TASKS", "WRAPPERS", "Settings"]
 
@@ -22,7 +22,7 @@ class Settings:
     """What one run does.
 
     Attributes:
-        optimizer: a name of ``lockstep.spec.optimizers`` and its arguments.
+        optimizer: name of an optimizer of TensorFlow 1, and its arguments.
         wrapper: ``none``, or the multitask wrapper, ``default`` or ``strict``.
         presence: probability p with which each task is present in a step.
         steps: optimizer steps of training.

@@ -14,7 +14,7 @@ from harness.tasks import hosts
 from harness.tasks.multitask_digits.data import Plan, make_plan
 from harness.tasks.multitask_digits.settings import TASKS, Settings
 from harness.tasks.multitask_digits.trainer import Recipe, Trainer
-from lockstep.spec.optimizers import OPTIMIZERS
+from lockstep.messages.optimizers.parameters import OPTIMIZERS
 
 __all__ = ["prepare", "train"]
 

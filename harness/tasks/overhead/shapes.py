@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from lockstep.interface import Array
-from lockstep.spec.errors import unknown_name
+from lockstep.messages.errors import unknown_name
 
 __all__ = ["MODELS", "arrays", "shapes_of"]
 

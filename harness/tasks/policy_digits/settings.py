@@ -13,8 +13,8 @@ from harness.tasks.settings import (
     require_spread,
     spread,
 )
-from lockstep.spec.errors import unknown_name
-from lockstep.spec.lr_policies import find
+from lockstep.messages.errors import unknown_name
+from lockstep.messages.schedules.lr_policies import find
 
 __all__ = ["MODES", "Settings"]
 

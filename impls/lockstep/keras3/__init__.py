@@ -12,23 +12,21 @@ if not installed("keras3"):
 
 import keras
 
-from lockstep.spec import keras_host
+from lockstep.messages import keras3 as keras_host
 
 if keras.config.backend() != "tensorflow":
     raise keras_host.other_backend(keras.config.backend())
 
-from lockstep.keras3 import lr_policies
-from lockstep.keras3.agn import AGNOptimizer
-from lockstep.keras3.center import AGNCustomGetter
-from lockstep.keras3.clip_by_norm import clip_by_global_norm, clip_gradients_by_norm
-from lockstep.keras3.clip_gradients import clip_gradients_by_global_norm
-from lockstep.keras3.loss_scale import DynamicLossScale, FixedLossScale
-from lockstep.keras3.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
-from lockstep.keras3.loss_scaler import AutomaticLossScaler
-from lockstep.keras3.lr_schedule import PolicySchedule
-from lockstep.keras3.mixed_precision import MixedPrecisionOptimizerWrapper
+from lockstep.keras3.clipping.clip_by_norm import (
+    clip_by_global_norm,
+    clip_gradients_by_norm,
+)
+from lockstep.keras3.clipping.clip_gradients import clip_gradients_by_global_norm
+from lockstep.keras3.clipping.post_process import post_process_gradients
+from lockstep.keras3.clipping.variable_clipping import VariableClippingOptimizer
+from lockstep.keras3.masters.mixed_precision import MixedPrecisionOptimizerWrapper
+from lockstep.keras3.masters.regularizer import mp_regularizer_wrapper
 from lockstep.keras3.multitask import MultitaskOptimizerWrapper
-from lockstep.keras3.optimize_loss import OPTIMIZER_CLS_NAMES, optimize_loss
 from lockstep.keras3.optimizers import (
     AdagradOptimizer,
     AdamOptimizer,
@@ -39,13 +37,20 @@ from lockstep.keras3.optimizers import (
     NovoGrad,
     RMSPropOptimizer,
 )
-from lockstep.keras3.post_process import post_process_gradients
-from lockstep.keras3.reduction import reduce_gradients
-from lockstep.keras3.regularization import get_regularization_loss
-from lockstep.keras3.regularizer import mp_regularizer_wrapper
-from lockstep.keras3.variable_clipping import VariableClippingOptimizer
-from lockstep.spec.pipeline import pipeline_of
-from lockstep.spec.summaries import OPTIMIZER_SUMMARIES
+from lockstep.keras3.scaling.loss_scale import DynamicLossScale, FixedLossScale
+from lockstep.keras3.scaling.loss_scale_optimizer import (
+    MixedPrecisionLossScaleOptimizer,
+)
+from lockstep.keras3.scaling.loss_scaler import AutomaticLossScaler
+from lockstep.keras3.schedules import lr_policies
+from lockstep.keras3.schedules.lr_schedule import PolicySchedule
+from lockstep.keras3.step.optimize_loss import OPTIMIZER_CLS_NAMES, optimize_loss
+from lockstep.keras3.step.reduction import reduce_gradients
+from lockstep.keras3.step.regularization import get_regularization_loss
+from lockstep.keras3.workers.agn import AGNOptimizer
+from lockstep.keras3.workers.center import AGNCustomGetter
+from lockstep.messages.base.pipeline import pipeline_of
+from lockstep.messages.step.summaries import OPTIMIZER_SUMMARIES
 
 __all__ = [
     "OPTIMIZER_CLS_NAMES",

@@ -8,18 +8,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from lockstep.keras3.gradients import (
-    Gradient,
-    densify,
-    key_of,
-    name_of,
-    value_of,
-)
-from lockstep.keras3.preserved import preserved
-from lockstep.keras3.wrapper import Wrapper
-from lockstep.spec import keras_host as keras_host
-from lockstep.spec import multitask as words
-from lockstep.tf.core.zero_test import all_zero_flags, some_may_be_zero
+from lockstep.keras3.base.gradients import Gradient, densify, key_of, name_of, value_of
+from lockstep.keras3.base.preserved import preserved
+from lockstep.keras3.base.wrapper import Wrapper
+from lockstep.messages import keras3 as keras_host
+from lockstep.messages import multitask as words
+from lockstep.tf.shared.tensors.zero_test import all_zero_flags, some_may_be_zero
 
 __all__ = ["MultitaskOptimizerWrapper"]
 

@@ -21,10 +21,10 @@ from lockstep.keras3 import (
     pipeline_of,
     reduce_gradients,
 )
-from lockstep.keras3.loss_scale import LossScale, get
-from lockstep.spec import originals
-from lockstep.spec.lr_policies import strict_module
-from lockstep.spec.strict_binding import bound, forwards
+from lockstep.keras3.scaling.loss_scale import LossScale, get
+from lockstep.messages.schedules.lr_policies import strict_module
+from lockstep.strict import originals
+from lockstep.strict.binding import bound, forwards
 
 __all__ = [
     "OPTIMIZER_CLS_NAMES",

@@ -12,20 +12,21 @@ from lockstep.registry import installed, missing_framework
 if not installed("pytorch"):
     raise missing_framework("pytorch")
 
-from lockstep.pytorch import lr_policies
-from lockstep.pytorch.agn import AGNOptimizer
-from lockstep.pytorch.automatic_scaler import AutomaticLossScaler
-from lockstep.pytorch.center import AGNCustomGetter
-from lockstep.pytorch.clip_by_norm import clip_by_global_norm, clip_gradients_by_norm
-from lockstep.pytorch.loss_scale import DynamicLossScale, FixedLossScale
-from lockstep.pytorch.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
-from lockstep.pytorch.lr_scheduler import PolicyLR
-from lockstep.pytorch.mixed_precision import MixedPrecisionOptimizerWrapper
+from lockstep.messages.base.pipeline import pipeline_of
+from lockstep.messages.step.summaries import OPTIMIZER_SUMMARIES
+from lockstep.pytorch.base.summaries import TensorBoardRecorder
+from lockstep.pytorch.clipping.clip_by_norm import (
+    clip_by_global_norm,
+    clip_gradients_by_norm,
+)
+from lockstep.pytorch.clipping.post_process import post_process_gradients
+from lockstep.pytorch.clipping.variable_clipping import VariableClippingOptimizer
+from lockstep.pytorch.masters.mixed_precision import MixedPrecisionOptimizerWrapper
+from lockstep.pytorch.masters.regularizer import mp_regularizer_wrapper
 from lockstep.pytorch.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
 )
-from lockstep.pytorch.optimize_loss import OPTIMIZER_CLS_NAMES, optimize_loss
 from lockstep.pytorch.optimizers import (
     AdagradOptimizer,
     AdamOptimizer,
@@ -36,14 +37,18 @@ from lockstep.pytorch.optimizers import (
     NovoGrad,
     RMSPropOptimizer,
 )
-from lockstep.pytorch.post_process import post_process_gradients
-from lockstep.pytorch.reduction import reduce_gradients
-from lockstep.pytorch.regularization import get_regularization_loss
-from lockstep.pytorch.regularizer import mp_regularizer_wrapper
-from lockstep.pytorch.summaries import TensorBoardRecorder
-from lockstep.pytorch.variable_clipping import VariableClippingOptimizer
-from lockstep.spec.pipeline import pipeline_of
-from lockstep.spec.summaries import OPTIMIZER_SUMMARIES
+from lockstep.pytorch.scaling.automatic_scaler import AutomaticLossScaler
+from lockstep.pytorch.scaling.loss_scale import DynamicLossScale, FixedLossScale
+from lockstep.pytorch.scaling.loss_scale_optimizer import (
+    MixedPrecisionLossScaleOptimizer,
+)
+from lockstep.pytorch.schedules import lr_policies
+from lockstep.pytorch.schedules.lr_scheduler import PolicyLR
+from lockstep.pytorch.step.optimize_loss import OPTIMIZER_CLS_NAMES, optimize_loss
+from lockstep.pytorch.step.reduction import reduce_gradients
+from lockstep.pytorch.step.regularization import get_regularization_loss
+from lockstep.pytorch.workers.agn import AGNOptimizer
+from lockstep.pytorch.workers.center import AGNCustomGetter
 
 __all__ = [
     "OPTIMIZER_CLS_NAMES",

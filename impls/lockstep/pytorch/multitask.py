@@ -14,25 +14,25 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
-from lockstep.pytorch.core.clip_gradients import (
-    clip_factor,
-    global_norm,
-    scale_gradients,
-)
-from lockstep.pytorch.core.norms import accurate_norm
-from lockstep.pytorch.core.zero_test import all_zero_flags, flush_subnormals
-from lockstep.pytorch.gradients import (
+from lockstep.messages import multitask as words
+from lockstep.messages.base.pairs import as_pairs, refuse_integers
+from lockstep.pytorch.base.gradients import (
     Pairs,
     dtype_name,
     gradients_set_to,
     named_parameters,
     require_tensor,
 )
-from lockstep.pytorch.rule_optimizer import RuleOptimizer
-from lockstep.pytorch.train_v1 import evaluate
-from lockstep.pytorch.wrapper import OptimizerWrapper
-from lockstep.spec import multitask as words
-from lockstep.spec.pairs import as_pairs, refuse_integers
+from lockstep.pytorch.base.train_v1 import evaluate
+from lockstep.pytorch.base.wrapper import OptimizerWrapper
+from lockstep.pytorch.clipping.clip_gradients import (
+    clip_factor,
+    global_norm,
+    scale_gradients,
+)
+from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
+from lockstep.pytorch.tensors.norms import accurate_norm
+from lockstep.pytorch.tensors.zero_test import all_zero_flags, flush_subnormals
 
 __all__ = ["MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"]
 

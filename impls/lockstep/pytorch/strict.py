@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 
 from lockstep import pytorch
+from lockstep.messages.schedules.lr_policies import strict_module
 from lockstep.pytorch import (
     OPTIMIZER_SUMMARIES,
     TensorBoardRecorder,
@@ -18,9 +19,8 @@ from lockstep.pytorch import (
     pipeline_of,
     reduce_gradients,
 )
-from lockstep.spec import originals
-from lockstep.spec.lr_policies import strict_module
-from lockstep.spec.strict_binding import bound, forwards
+from lockstep.strict import originals
+from lockstep.strict.binding import bound, forwards
 
 __all__ = [
     "OPTIMIZER_CLS_NAMES",

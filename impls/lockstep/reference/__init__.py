@@ -6,21 +6,21 @@ are those of TensorFlow 1.15 to the bit.
 """
 
 from lockstep.interface import Rows
-from lockstep.reference import lr_policies
-from lockstep.reference.agn import AGNOptimizer
-from lockstep.reference.automatic_scaler import AutomaticLossScaler
-from lockstep.reference.center import AGNCustomGetter
-from lockstep.reference.clip_by_norm import clip_by_global_norm, clip_gradients_by_norm
-from lockstep.reference.loss_scale import DynamicLossScale, FixedLossScale
-from lockstep.reference.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
-from lockstep.reference.mixed_precision import MixedPrecisionOptimizerWrapper
+from lockstep.messages.base.pipeline import pipeline_of
+from lockstep.messages.step.summaries import OPTIMIZER_SUMMARIES
+from lockstep.reference.clipping.clip_by_norm import (
+    clip_by_global_norm,
+    clip_gradients_by_norm,
+)
+from lockstep.reference.clipping.post_process import post_process_gradients
+from lockstep.reference.clipping.variable_clipping import VariableClippingOptimizer
+from lockstep.reference.masters.mixed_precision import MixedPrecisionOptimizerWrapper
+from lockstep.reference.masters.regularizer import mp_regularizer_wrapper
 from lockstep.reference.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
 )
-from lockstep.reference.novograd_optimizer import NovoGrad
-from lockstep.reference.optimize_loss import OPTIMIZER_CLS_NAMES, optimize_loss
-from lockstep.reference.optimizers import (
+from lockstep.reference.optimizers.classes import (
     AdagradOptimizer,
     AdamOptimizer,
     AdamWOptimizer,
@@ -29,14 +29,19 @@ from lockstep.reference.optimizers import (
     MomentumOptimizer,
     RMSPropOptimizer,
 )
-from lockstep.reference.post_process import post_process_gradients
-from lockstep.reference.reduction import reduce_gradients
-from lockstep.reference.regularization import get_regularization_loss
-from lockstep.reference.regularizer import mp_regularizer_wrapper
-from lockstep.reference.variable import Variable
-from lockstep.reference.variable_clipping import VariableClippingOptimizer
-from lockstep.spec.pipeline import pipeline_of
-from lockstep.spec.summaries import OPTIMIZER_SUMMARIES
+from lockstep.reference.optimizers.novograd import NovoGrad
+from lockstep.reference.scaling.automatic_scaler import AutomaticLossScaler
+from lockstep.reference.scaling.loss_scale import DynamicLossScale, FixedLossScale
+from lockstep.reference.scaling.loss_scale_optimizer import (
+    MixedPrecisionLossScaleOptimizer,
+)
+from lockstep.reference.schedules import lr_policies
+from lockstep.reference.step.optimize_loss import OPTIMIZER_CLS_NAMES, optimize_loss
+from lockstep.reference.step.reduction import reduce_gradients
+from lockstep.reference.step.regularization import get_regularization_loss
+from lockstep.reference.tensors.variable import Variable
+from lockstep.reference.workers.agn import AGNOptimizer
+from lockstep.reference.workers.center import AGNCustomGetter
 
 __all__ = [
     "OPTIMIZER_CLS_NAMES",

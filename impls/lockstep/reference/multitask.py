@@ -8,13 +8,17 @@ from typing import Any
 import numpy as np
 
 from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
-from lockstep.reference.clip_gradients import clip_factor, global_norm, scale_gradients
-from lockstep.reference.optimizers import Optimizer
-from lockstep.reference.pairs import Pairs, advance, check_counter, check_pairs
-from lockstep.reference.variable import Variable
-from lockstep.reference.zero_test import flush_subnormals, is_all_zero
-from lockstep.spec import multitask as words
-from lockstep.spec.pairs import as_pairs, refuse_complex, refuse_integers
+from lockstep.messages import multitask as words
+from lockstep.messages.base.pairs import as_pairs, refuse_complex, refuse_integers
+from lockstep.reference.base.pairs import Pairs, advance, check_counter, check_pairs
+from lockstep.reference.clipping.clip_gradients import (
+    clip_factor,
+    global_norm,
+    scale_gradients,
+)
+from lockstep.reference.optimizers.classes import Optimizer
+from lockstep.reference.tensors.variable import Variable
+from lockstep.reference.tensors.zero_test import flush_subnormals, is_all_zero
 
 __all__ = ["MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lockstep import reference
+from lockstep.messages.schedules.lr_policies import strict_module
 from lockstep.reference import (
     OPTIMIZER_SUMMARIES,
     Rows,
@@ -12,10 +13,10 @@ from lockstep.reference import (
     pipeline_of,
     reduce_gradients,
 )
-from lockstep.reference.optimizers import Optimizer
-from lockstep.spec import original_rules, originals
-from lockstep.spec.lr_policies import strict_module
-from lockstep.spec.strict_binding import bound
+from lockstep.reference.optimizers.classes import Optimizer
+from lockstep.strict import optimizers as original_rules
+from lockstep.strict import originals
+from lockstep.strict.binding import bound
 
 __all__ = [
     "OPTIMIZER_CLS_NAMES",

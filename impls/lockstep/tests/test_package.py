@@ -13,7 +13,7 @@ import pytest
 import lockstep
 from lockstep import registry
 from lockstep.interface import EXPORTS
-from lockstep.spec.errors import MissingFrameworkError, UnknownNameError
+from lockstep.messages.errors import MissingFrameworkError, UnknownNameError
 
 SOURCES = Path(lockstep.__file__).parent
 FRAMEWORKS = {"torch", "tensorflow", "keras", "jax"}
@@ -120,7 +120,7 @@ def sources_of(folder: str) -> list[Path]:
 
 
 FORBIDDEN = {
-    "spec": {"lockstep.reference", "lockstep.tf", "lockstep.pytorch", *FRAMEWORKS},
+    "messages": {"lockstep.reference", "lockstep.tf", "lockstep.pytorch", *FRAMEWORKS},
     "reference": {"lockstep.tf", "lockstep.keras3", "lockstep.pytorch", *FRAMEWORKS},
     "tf": {"lockstep.reference", "lockstep.keras3", "lockstep.pytorch", "torch"},
     "keras3": {"lockstep.reference", "lockstep.pytorch", "torch"},
@@ -148,7 +148,7 @@ def test_keras3_shares_the_core_of_tf_and_nothing_else() -> None:
     for path in sources_of("keras3"):
         for name in imports_of(path):
             if name == "lockstep.tf" or name.startswith("lockstep.tf."):
-                assert name.startswith("lockstep.tf.core"), f"{path} imports {name}"
+                assert name.startswith("lockstep.tf.shared"), f"{path} imports {name}"
 
 
 def signatures(path: Path) -> dict[str, list[str]]:
@@ -161,25 +161,38 @@ def signatures(path: Path) -> dict[str, list[str]]:
     }
 
 
-def parallel_files() -> list[tuple[str, Path]]:
-    found = (SOURCES / "reference").glob("*.py")
-    reference = {path.name for path in found if signatures(path)}
+def parallel_files() -> list[tuple[Path, Path]]:
+    """Return files of rules beside the reference's of the same room and name."""
+    names = {
+        path.relative_to(SOURCES / "reference")
+        for path in sources_of("reference")
+        if signatures(path)
+    }
     return [
-        (path.name, path)
-        for core in ("tf/core", "pytorch/core")
-        for path in sorted((SOURCES / core).glob("*.py"))
-        if path.name in reference
+        (name, SOURCES / package / name)
+        for package in ("tf/shared", "pytorch")
+        for name in sorted(names)
+        if pure(SOURCES / package / name)
     ]
+
+
+def pure(path: Path) -> bool:
+    """Whether a file exists and holds functions only, none of which users call."""
+    if not path.exists() or path.parent.name == "schedules":
+        return False
+    body = ast.parse(path.read_text("utf-8")).body
+    classes = any(isinstance(node, ast.ClassDef) for node in body)
+    return not classes and not signatures(path).keys() & set(EXPORTS)
 
 
 @pytest.mark.parametrize(
     ("name", "path"), parallel_files(), ids=lambda v: "/".join(Path(v).parts[-3:])
 )
-def test_cores_are_parallel_text_of_the_reference(name: str, path: Path) -> None:
+def test_rules_are_parallel_text_of_the_reference(name: Path, path: Path) -> None:
     ours, theirs = signatures(SOURCES / "reference" / name), signatures(path)
     shared = set(ours) & set(theirs)
     assert shared, f"{path} shares no function with reference/{name}"
     for function in shared:
-        # A host that has no choice in a matter leaves the last arguments out.
+        # A backend that has no choice in a matter leaves the last arguments out.
         start = ours[function][: len(theirs[function])]
         assert theirs[function] == start, f"{path}: {function}"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lockstep import registry
-from lockstep.spec.tests.same_mistakes import MISTAKES, Kit
+from lockstep.messages.tests.same_mistakes import MISTAKES, Kit
 
 ONES = np.ones(2, np.float32)
 

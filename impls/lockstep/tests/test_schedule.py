@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from lockstep import __version__, cli, schedule
+from lockstep.messages.errors import LockstepError
 from lockstep.reference import lr_policies
-from lockstep.spec.errors import LockstepError
 
 POLY = ["learning_rate=0.1", "decay_steps=1000", "warmup_steps=100"]
 IMPLS = Path(schedule.__file__).parent.parent

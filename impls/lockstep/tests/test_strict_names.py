@@ -13,8 +13,8 @@ import pytest
 
 from lockstep import registry
 from lockstep.interface import EXPORTS, Wrapper
-from lockstep.spec.lr_policies import dtype_name
-from lockstep.spec.tests.original_signatures import (
+from lockstep.messages.schedules.lr_policies import dtype_name
+from lockstep.messages.tests.original_signatures import (
     BEFORE,
     BESIDE,
     OURS,

@@ -13,30 +13,33 @@ if not installed("tf"):
 
 import tensorflow as tf
 
-from lockstep.spec.summaries import OPTIMIZER_SUMMARIES
-from lockstep.tf import lr_policies
-from lockstep.tf.adamw import AdamWOptimizer
-from lockstep.tf.agn import AGNOptimizer
-from lockstep.tf.center import AGNCustomGetter
-from lockstep.tf.clip_by_norm import clip_by_global_norm, clip_gradients_by_norm
-from lockstep.tf.ftrl import FtrlOptimizer
-from lockstep.tf.kernel_rules import AdamOptimizer, RMSPropOptimizer
-from lockstep.tf.loss_scale import DynamicLossScale, FixedLossScale, LossScale
-from lockstep.tf.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
-from lockstep.tf.loss_scaler import AutomaticLossScaler
-from lockstep.tf.mixed_precision import MixedPrecisionOptimizerWrapper
+from lockstep.messages.step.summaries import OPTIMIZER_SUMMARIES
+from lockstep.tf.base.pipeline import pipeline_of
+from lockstep.tf.clipping.clip_by_norm import (
+    clip_by_global_norm,
+    clip_gradients_by_norm,
+)
+from lockstep.tf.clipping.post_process import post_process_gradients
+from lockstep.tf.clipping.variable_clipping import VariableClippingOptimizer
+from lockstep.tf.masters.mixed_precision import MixedPrecisionOptimizerWrapper
+from lockstep.tf.masters.regularizer import mp_regularizer_wrapper
 from lockstep.tf.multitask import (
     MultitaskOptimizerWrapper,
     clip_gradients_by_global_norm,
 )
-from lockstep.tf.novograd import NovoGrad
-from lockstep.tf.optimize_loss import OPTIMIZER_CLS_NAMES, optimize_loss
-from lockstep.tf.pipeline import pipeline_of
-from lockstep.tf.post_process import post_process_gradients
-from lockstep.tf.reduction import reduce_gradients
-from lockstep.tf.regularization import get_regularization_loss
-from lockstep.tf.regularizer import mp_regularizer_wrapper
-from lockstep.tf.variable_clipping import VariableClippingOptimizer
+from lockstep.tf.optimizers.adamw import AdamWOptimizer
+from lockstep.tf.optimizers.ftrl import FtrlOptimizer
+from lockstep.tf.optimizers.kernel_rules import AdamOptimizer, RMSPropOptimizer
+from lockstep.tf.optimizers.novograd import NovoGrad
+from lockstep.tf.scaling.loss_scale import DynamicLossScale, FixedLossScale, LossScale
+from lockstep.tf.scaling.loss_scale_optimizer import MixedPrecisionLossScaleOptimizer
+from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
+from lockstep.tf.schedules import lr_policies
+from lockstep.tf.step.optimize_loss import OPTIMIZER_CLS_NAMES, optimize_loss
+from lockstep.tf.step.reduction import reduce_gradients
+from lockstep.tf.step.regularization import get_regularization_loss
+from lockstep.tf.workers.agn import AGNOptimizer
+from lockstep.tf.workers.center import AGNCustomGetter
 
 AdagradOptimizer = tf.compat.v1.train.AdagradOptimizer
 GradientDescentOptimizer = tf.compat.v1.train.GradientDescentOptimizer

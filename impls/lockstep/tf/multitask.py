@@ -9,23 +9,17 @@ import numpy as np
 import tensorflow as tf
 
 from lockstep.interface import NO_EAGER_STEP, StepReport
-from lockstep.spec import multitask as words
-from lockstep.spec import tf_host
-from lockstep.spec.pairs import as_pairs
-from lockstep.tf.core.clip_gradients import clip, refuse_dtypes
-from lockstep.tf.core.zero_test import (
-    all_zero_flags,
-    is_all_zero,
-    some_may_be_zero,
-)
-from lockstep.tf.hooks import (
+from lockstep.messages import multitask as words
+from lockstep.messages import tf as tf_host
+from lockstep.messages.base.pairs import as_pairs
+from lockstep.tf.base.hooks import (
     Skip,
     make_conditional,
     require_resources,
     routed,
     set_apart,
 )
-from lockstep.tf.pairs import (
+from lockstep.tf.base.pairs import (
     Gradient,
     Pairs,
     as_counter,
@@ -35,13 +29,13 @@ from lockstep.tf.pairs import (
     check_shape,
     name_of,
 )
-from lockstep.tf.replica_sums import refuse_cross_replica
-from lockstep.tf.wrapper import (
-    Optimizer,
-    Wrapper,
-    advance,
-    as_train_op,
-    is_keras,
+from lockstep.tf.base.replica_sums import refuse_cross_replica
+from lockstep.tf.base.wrapper import Optimizer, Wrapper, advance, as_train_op, is_keras
+from lockstep.tf.shared.clipping.clip_gradients import clip, refuse_dtypes
+from lockstep.tf.shared.tensors.zero_test import (
+    all_zero_flags,
+    is_all_zero,
+    some_may_be_zero,
 )
 
 __all__ = ["MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"]

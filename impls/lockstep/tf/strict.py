@@ -1,7 +1,7 @@
 """The names of :mod:`lockstep.tf` bound to the originals' exact behaviour.
 
 The drop-in target for old code: only its import line changes. Arguments are the
-originals' and no others, see :mod:`lockstep.spec.originals`.
+originals' and no others, see :mod:`lockstep.strict.originals`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import tensorflow as tf
 
 from lockstep import tf as default
-from lockstep.spec import original_rules, originals
-from lockstep.spec.lr_policies import strict_module
-from lockstep.spec.strict_binding import bound
+from lockstep.messages.schedules.lr_policies import strict_module
+from lockstep.strict import optimizers as original_rules
+from lockstep.strict import originals
+from lockstep.strict.binding import bound
 from lockstep.tf import (
     OPTIMIZER_SUMMARIES,
     AdagradOptimizer,
@@ -22,8 +23,8 @@ from lockstep.tf import (
     pipeline_of,
     reduce_gradients,
 )
-from lockstep.tf.variable_map import VariableMap
-from lockstep.tf.wrapper import old_name
+from lockstep.tf.base.variable_map import VariableMap
+from lockstep.tf.base.wrapper import old_name
 
 __all__ = [
     "OPTIMIZER_CLS_NAMES",

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import keras
 
 from lockstep.keras3.optimizers.widened import WidenedRule
-from lockstep.spec.optimizers import OPTIMIZERS
+from lockstep.messages.optimizers.parameters import OPTIMIZERS
 
 __all__ = ["AdamOptimizer", "AdamWOptimizer"]
 

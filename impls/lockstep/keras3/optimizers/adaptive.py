@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
-from lockstep.keras3.gradients import densify, value_of
+from lockstep.keras3.base.gradients import densify, value_of
+from lockstep.keras3.base.preserved import preserved
+from lockstep.keras3.optimizers.rule_optimizer import RuleOptimizer
 from lockstep.keras3.optimizers.widened import WidenedRule
-from lockstep.keras3.preserved import preserved
-from lockstep.keras3.rule_optimizer import RuleOptimizer
-from lockstep.spec import keras_host as words
-from lockstep.spec.optimizers import OPTIMIZERS
+from lockstep.messages import keras3 as words
+from lockstep.messages.optimizers.parameters import OPTIMIZERS
 
 __all__ = ["AdagradOptimizer", "FtrlOptimizer", "RMSPropOptimizer"]
 

@@ -8,18 +8,18 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
-from lockstep.keras3.gradients import (
+from lockstep.keras3.base.gradients import (
     check_gradients,
     densify,
     name_of,
     require_variable,
     value_of,
 )
-from lockstep.keras3.rule_optimizer import RuleOptimizer
-from lockstep.spec import novograd as words
-from lockstep.spec.optimizers import NOVOGRAD
-from lockstep.spec.pairs import as_pairs
-from lockstep.tf.core import novograd as core
+from lockstep.keras3.optimizers.rule_optimizer import RuleOptimizer
+from lockstep.messages.base.pairs import as_pairs
+from lockstep.messages.optimizers import novograd as words
+from lockstep.messages.optimizers.parameters import NOVOGRAD
+from lockstep.tf.shared.optimizers import novograd as core
 
 __all__ = ["NovoGrad"]
 

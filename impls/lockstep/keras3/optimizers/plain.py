@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import keras
 
-from lockstep.keras3.rule_optimizer import RuleOptimizer
-from lockstep.spec.optimizers import OPTIMIZERS
+from lockstep.keras3.optimizers.rule_optimizer import RuleOptimizer
+from lockstep.messages.optimizers.parameters import OPTIMIZERS
 
 __all__ = ["GradientDescentOptimizer", "MomentumOptimizer"]
 

@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lockstep.keras3.gradients import value_of
-from lockstep.keras3.rule_optimizer import RuleOptimizer
+from lockstep.keras3.base.gradients import value_of
+from lockstep.keras3.optimizers.rule_optimizer import RuleOptimizer
 
 __all__ = ["WidenedRule"]
 

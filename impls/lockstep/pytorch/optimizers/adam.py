@@ -5,10 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from lockstep.pytorch.core import adam, adamw
-from lockstep.pytorch.rate_names import torch_arguments
-from lockstep.pytorch.rule_optimizer import RuleOptimizer
-from lockstep.spec.optimizers import OPTIMIZERS
+from lockstep.messages.optimizers.parameters import OPTIMIZERS
+from lockstep.pytorch.optimizers.rate_names import torch_arguments
+from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
+from lockstep.pytorch.optimizers.rules import adam, adamw
 
 __all__ = ["AdamOptimizer", "AdamWOptimizer"]
 

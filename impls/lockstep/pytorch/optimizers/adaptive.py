@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from lockstep.pytorch.core import adagrad, ftrl, rmsprop
-from lockstep.pytorch.rate_names import torch_arguments
-from lockstep.pytorch.rule_optimizer import RuleOptimizer
-from lockstep.spec import torch_host as words
-from lockstep.spec.optimizers import OPTIMIZERS
+from lockstep.messages import pytorch as words
+from lockstep.messages.optimizers.parameters import OPTIMIZERS
+from lockstep.pytorch.optimizers.rate_names import torch_arguments
+from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
+from lockstep.pytorch.optimizers.rules import adagrad, ftrl, rmsprop
 
 __all__ = ["AdagradOptimizer", "FtrlOptimizer", "RMSPropOptimizer"]
 

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from lockstep.pytorch.core import foreach, novograd
-from lockstep.pytorch.gradients import check_pairs, dtype_name, named_parameters
-from lockstep.pytorch.rate_names import torch_arguments
-from lockstep.pytorch.rule_optimizer import Policies, RuleOptimizer
-from lockstep.spec import novograd as words
-from lockstep.spec.optimizers import NOVOGRAD
+from lockstep.messages.optimizers import novograd as words
+from lockstep.messages.optimizers.parameters import NOVOGRAD
+from lockstep.pytorch.base.gradients import check_pairs, dtype_name, named_parameters
+from lockstep.pytorch.optimizers.rate_names import torch_arguments
+from lockstep.pytorch.optimizers.rule_optimizer import Policies, RuleOptimizer
+from lockstep.pytorch.optimizers.rules import novograd
+from lockstep.pytorch.tensors import foreach
 
 __all__ = ["NovoGrad"]
 

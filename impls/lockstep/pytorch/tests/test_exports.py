@@ -10,8 +10,8 @@ import pytest
 
 from lockstep import pytorch
 from lockstep.interface import EXPORTS, Wrapper
+from lockstep.messages.optimizers.parameters import RULES
 from lockstep.pytorch import strict
-from lockstep.spec.optimizers import RULES
 
 CORE = Path(pytorch.__file__).parent / "core"
 REFERENCE = Path(pytorch.__file__).parents[1] / "reference"

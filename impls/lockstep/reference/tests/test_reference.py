@@ -10,10 +10,7 @@ import pytest
 
 from lockstep import reference
 from lockstep.interface import Array, Rows
-from lockstep.reference import MultitaskOptimizerWrapper, Variable, strict
-from lockstep.reference.rows import densify, sum_duplicates
-from lockstep.reference.zero_test import flush_subnormals, is_all_zero
-from lockstep.spec.errors import (
+from lockstep.messages.errors import (
     DtypeError,
     MalformedPairsError,
     NoGradientsError,
@@ -22,6 +19,9 @@ from lockstep.spec.errors import (
     OutOfRangeError,
     ShapeError,
 )
+from lockstep.reference import MultitaskOptimizerWrapper, Variable, strict
+from lockstep.reference.tensors.rows import densify, sum_duplicates
+from lockstep.reference.tensors.zero_test import flush_subnormals, is_all_zero
 
 
 def array(*values: float, dtype: Any = np.float32) -> Array:

@@ -1,4 +1,4 @@
-"""Fixtures: a host in each face of this process, and children for TensorFlow 1."""
+"""Fixtures: a driver in each face of this process, and children for TensorFlow 1."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 tf = pytest.importorskip("tensorflow", reason="needs TensorFlow")
 
+from harness.parity.drivers.tf import EagerDriver, make_driver  # noqa: E402
 from lockstep import tf as lockstep_tf  # noqa: E402
 from lockstep.tf import strict as lockstep_strict  # noqa: E402
-from lockstep.tf.host import EagerHost, make_host  # noqa: E402
 
 SOURCES = Path(lockstep_tf.__file__).parents[2]
 PREAMBLE = """
@@ -42,14 +42,14 @@ def names(request: pytest.FixtureRequest) -> object:
 
 
 @pytest.fixture
-def new_host(face: str) -> Iterator[Callable[..., EagerHost]]:
-    """Make hosts in one face and close them after the test."""
-    made: list[EagerHost] = []
+def new_driver(face: str) -> Iterator[Callable[..., EagerDriver]]:
+    """Make drivers in one face and close them after the test."""
+    made: list[EagerDriver] = []
 
-    def new(names: object = lockstep_tf) -> EagerHost:
+    def new(names: object = lockstep_tf) -> EagerDriver:
         while made:
             made.pop().close()
-        made.append(make_host(face, names))
+        made.append(make_driver(face, names))
         return made[0]
 
     yield new

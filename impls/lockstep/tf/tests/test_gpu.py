@@ -1,4 +1,4 @@
-"""What only a GPU can show: that nothing of a step is left on the host."""
+"""What only a GPU can show: that nothing of a step is left on the driver."""
 
 from __future__ import annotations
 

@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from lockstep import reference, registry
+from harness.parity import drivers
+from lockstep import reference
 from lockstep import tf as lockstep_tf
 from lockstep.interface import NO_EAGER_STEP
 from lockstep.reference import strict as reference_strict
 from lockstep.tf import MultitaskOptimizerWrapper
 from lockstep.tf import strict as lockstep_strict
-from lockstep.tf.hooks import HOOKS
+from lockstep.tf.base.hooks import HOOKS
 from lockstep.tf.tests.trajectory import (
     RULES,
     TOLERANCE,
@@ -69,48 +70,48 @@ WITHOUT_ZEROS = [*DENSE[:3], *([d[0], TABLE, d[2]] for d in DENSE[3:])]
 @pytest.mark.parametrize("rule", WRAPPED)
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_every_step_equals_the_reference(
-    new_host: Hosts, names: Any, pattern: str, rule: str
+    new_driver: Hosts, names: Any, pattern: str, rule: str
 ) -> None:
-    oracle = registry.host("reference", strict=names is lockstep_strict)
+    oracle = drivers.load("reference", strict=names is lockstep_strict)
     expected = replay(
         oracle, rule, oracle.names.MultitaskOptimizerWrapper, VALUES, PATTERNS[pattern]
     )
     wrap = names.MultitaskOptimizerWrapper
-    got = replay(new_host(names), rule, wrap, VALUES, PATTERNS[pattern])
+    got = replay(new_driver(names), rule, wrap, VALUES, PATTERNS[pattern])
     assert_close(got, expected, within=TOLERANCE.get(rule, 0))
 
 
 @pytest.mark.parametrize("rule", WRAPPED)
 def test_without_zeros_it_is_the_bare_optimizer_to_the_bit(
-    new_host: Hosts, names: Any, rule: str
+    new_driver: Hosts, names: Any, rule: str
 ) -> None:
-    bare = replay(new_host(names), rule, lambda opt: opt, VALUES, WITHOUT_ZEROS)
+    bare = replay(new_driver(names), rule, lambda opt: opt, VALUES, WITHOUT_ZEROS)
     wrap = names.MultitaskOptimizerWrapper
-    assert_same_bits(replay(new_host(names), rule, wrap, VALUES, WITHOUT_ZEROS), bare)
+    assert_same_bits(replay(new_driver(names), rule, wrap, VALUES, WITHOUT_ZEROS), bare)
 
 
 @pytest.mark.parametrize("rule", ["Momentum", "Adam"])
 def test_a_zero_gradient_is_an_absent_one_to_the_bit(
-    new_host: Hosts, rule: str
+    new_driver: Hosts, rule: str
 ) -> None:
     steps = PATTERNS["dense"][1:4]
     absent = [[g if g.any() else None for g in gradients] for gradients in steps]
-    bare = replay(new_host(), rule, lambda opt: opt, VALUES, absent)
+    bare = replay(new_driver(), rule, lambda opt: opt, VALUES, absent)
     assert_same_bits(
-        replay(new_host(), rule, MultitaskOptimizerWrapper, VALUES, steps), bare
+        replay(new_driver(), rule, MultitaskOptimizerWrapper, VALUES, steps), bare
     )
 
 
 @pytest.mark.parametrize("rule", ["RMSProp", "AdamW"])
 def test_two_alternating_heads_leave_each_other_alone(
-    new_host: Hosts, names: Any, rule: str
+    new_driver: Hosts, names: Any, rule: str
 ) -> None:
     turns = [
         [gradients[0], ZERO[1]] if step % 2 == 0 else [ZERO[0], gradients[1]]
         for step, gradients in enumerate(DENSE)
     ]
     wrap = names.MultitaskOptimizerWrapper
-    states = replay(new_host(names), rule, wrap, VALUES[:2], turns)
+    states = replay(new_driver(names), rule, wrap, VALUES[:2], turns)
     for step, (before, after) in enumerate(pairwise(states), 1):
         idle = (step + 1) % 2
         assert before.variables[idle].tobytes() == after.variables[idle].tobytes()
@@ -126,49 +127,49 @@ def test_two_alternating_heads_leave_each_other_alone(
     ids=["default", "strict"],
 )
 def test_shared_powers_wait_by_default_only(
-    new_host: Hosts, names: Any, expected: float
+    new_driver: Hosts, names: Any, expected: float
 ) -> None:
     wrap = names.MultitaskOptimizerWrapper
-    last = replay(new_host(names), "Adam", wrap, VALUES, [DENSE[0], ZERO])[-1]
+    last = replay(new_driver(names), "Adam", wrap, VALUES, [DENSE[0], ZERO])[-1]
     assert last.shared["beta1_power"] == pytest.approx(expected, rel=1e-6)
     assert last.global_step == 2
 
 
-def test_the_wrapped_optimizer_stays_untouched(new_host: Hosts) -> None:
-    host = new_host()
-    variable = host.variable("w", VALUES[0])
-    base = host.optimizer("Momentum", RULES["Momentum"], [variable])
+def test_the_wrapped_optimizer_stays_untouched(new_driver: Hosts) -> None:
+    driver = new_driver()
+    variable = driver.variable("w", VALUES[0])
+    base = driver.optimizer("Momentum", RULES["Momentum"], [variable])
     wrapper = MultitaskOptimizerWrapper(base)
-    through = host.compile(lambda g: wrapper.apply_gradients([(g[0], variable)]))
-    directly = host.compile(lambda g: base.apply_gradients([(g[0], variable)]))
+    through = driver.compile(lambda g: wrapper.apply_gradients([(g[0], variable)]))
+    directly = driver.compile(lambda g: base.apply_gradients([(g[0], variable)]))
     through([DENSE[0][0]])
     through([ZERO[0]])
-    before = host.read(variable)
+    before = driver.read(variable)
     assert not set(HOOKS) & set(vars(base))
     directly([ZERO[0]])
-    assert (host.read(variable) != before).all(), "momentum moves it, as without us"
+    assert (driver.read(variable) != before).all(), "momentum moves it, as without us"
 
 
-def test_strict_changes_the_wrapped_optimizer_for_good(new_host: Hosts) -> None:
-    host = new_host(lockstep_strict)
-    variable = host.variable("w", VALUES[0])
-    base = host.optimizer("Momentum", RULES["Momentum"], [variable])
-    host.names.MultitaskOptimizerWrapper(base)
-    directly = host.compile(lambda g: base.apply_gradients([(g[0], variable)]))
+def test_strict_changes_the_wrapped_optimizer_for_good(new_driver: Hosts) -> None:
+    driver = new_driver(lockstep_strict)
+    variable = driver.variable("w", VALUES[0])
+    base = driver.optimizer("Momentum", RULES["Momentum"], [variable])
+    driver.names.MultitaskOptimizerWrapper(base)
+    directly = driver.compile(lambda g: base.apply_gradients([(g[0], variable)]))
     directly([DENSE[0][0]])
-    before = host.read(variable)
+    before = driver.read(variable)
     directly([ZERO[0]])
-    assert host.read(variable).tobytes() == before.tobytes()
+    assert driver.read(variable).tobytes() == before.tobytes()
 
 
-def test_strict_sums_the_rows_of_gradient_descent_one_by_one(new_host: Hosts) -> None:
+def test_strict_sums_the_rows_of_gradient_descent_one_by_one(new_driver: Hosts) -> None:
     """Its sparse gradients never met the original's test, so rows that cancel round."""
     gradient = rows([1, 1], [[1e3, 0.3], [-1e3, -0.3]], 4, 2)
     bare = replay(
-        new_host(), "GradientDescent", lambda opt: opt, [VALUES[1]], [[gradient]]
+        new_driver(), "GradientDescent", lambda opt: opt, [VALUES[1]], [[gradient]]
     )
     wrap = lockstep_strict.MultitaskOptimizerWrapper
-    strict = replay(new_host(), "GradientDescent", wrap, [VALUES[1]], [[gradient]])
+    strict = replay(new_driver(), "GradientDescent", wrap, [VALUES[1]], [[gradient]])
     assert_same_bits(strict, bare)
     assert strict[0].variables[0].tobytes() != VALUES[1].tobytes()
 
@@ -184,17 +185,17 @@ def nest_loss_scale(optimizer: Any) -> Any:
 
 @pytest.mark.parametrize("wrap", [nest_ours, nest_loss_scale])
 def test_it_works_around_other_wrappers(
-    new_host: Hosts, wrap: Callable[[Any], Any]
+    new_driver: Hosts, wrap: Callable[[Any], Any]
 ) -> None:
     steps = PATTERNS["dense"]
-    single = replay(new_host(), "Adam", MultitaskOptimizerWrapper, VALUES, steps)
-    assert_same_bits(replay(new_host(), "Adam", wrap, VALUES, steps), single)
+    single = replay(new_driver(), "Adam", MultitaskOptimizerWrapper, VALUES, steps)
+    assert_same_bits(replay(new_driver(), "Adam", wrap, VALUES, steps), single)
 
 
-def test_pairs_may_come_from_a_one_shot_iterator(new_host: Hosts, names: Any) -> None:
-    host = new_host(names)
-    variables = [host.variable(f"w{i}", value) for i, value in enumerate(VALUES)]
-    base = host.optimizer("Momentum", RULES["Momentum"], variables)
+def test_pairs_may_come_from_a_one_shot_iterator(new_driver: Hosts, names: Any) -> None:
+    driver = new_driver(names)
+    variables = [driver.variable(f"w{i}", value) for i, value in enumerate(VALUES)]
+    base = driver.optimizer("Momentum", RULES["Momentum"], variables)
     wrapper = names.MultitaskOptimizerWrapper(base)
 
     def step(gradients: list[Any]) -> Any:
@@ -202,9 +203,9 @@ def test_pairs_may_come_from_a_one_shot_iterator(new_host: Hosts, names: Any) ->
         clipped, _ = names.clip_gradients_by_global_norm(pairs, 1.0)
         return wrapper.apply_gradients(iter(clipped))
 
-    host.compile(step)(DENSE[0])
+    driver.compile(step)(DENSE[0])
     for variable, value in zip(variables, VALUES, strict=True):
-        assert (host.read(variable) != value).any()
+        assert (driver.read(variable) != value).any()
 
 
 def test_an_eager_step_reports_what_it_left_alone(names: Any) -> None:

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lockstep.interface import Array, Gradient, Host, Rows
-from lockstep.spec.optimizers import OPTIMIZERS
+from harness.parity.drivers.protocol import Driver
+from lockstep.interface import Array, Gradient, Rows
+from lockstep.messages.optimizers.parameters import OPTIMIZERS
 
 Steps = Sequence[Sequence[Gradient]]
 
@@ -53,29 +54,29 @@ def rows(indices: Sequence[int], values: Any, *shape: int) -> Rows:
 
 
 def replay(
-    host: Host,
+    driver: Driver,
     rule: str,
     wrap: Callable[[Any], Any],
     values: Sequence[Array],
     steps: Steps,
 ) -> list[State]:
     """Apply ``steps`` through ``wrap(optimizer)`` and return every state."""
-    return replay_listed(host, rule, lambda opt, keys: wrap(opt), values, steps)
+    return replay_listed(driver, rule, lambda opt, keys: wrap(opt), values, steps)
 
 
 def replay_listed(
-    host: Host,
+    driver: Driver,
     rule: str,
     wrap: Callable[[Any, list[Any]], Any],
     values: Sequence[Array],
     steps: Steps,
 ) -> list[State]:
     """Do the same through ``wrap(optimizer, keys)``, a key for each variable."""
-    variables = [host.variable(f"w{i}", value) for i, value in enumerate(values)]
-    counter = host.counter()
-    base = host.optimizer(rule, RULES[rule], variables)
-    wrapped = wrap(base, [host.key(variable) for variable in variables])
-    step = host.compile(
+    variables = [driver.variable(f"w{i}", value) for i, value in enumerate(values)]
+    counter = driver.counter()
+    base = driver.optimizer(rule, RULES[rule], variables)
+    wrapped = wrap(base, [driver.key(variable) for variable in variables])
+    step = driver.compile(
         lambda gradients: wrapped.apply_gradients(
             list(zip(gradients, variables, strict=True)), global_step=counter
         )
@@ -83,14 +84,14 @@ def replay_listed(
     states = []
     for gradients in steps:
         step(gradients)
-        read = [host.read(variable) for variable in variables]
-        counted = int(host.read(counter))
-        states.append(State(read, *state_of(host, rule, base, variables), counted))
+        read = [driver.read(variable) for variable in variables]
+        counted = int(driver.read(counter))
+        states.append(State(read, *state_of(driver, rule, base, variables), counted))
     return states
 
 
 def state_of(
-    host: Host, rule: str, base: Any, variables: Sequence[Any]
+    driver: Driver, rule: str, base: Any, variables: Sequence[Any]
 ) -> tuple[dict[str, list[Array]], dict[str, Array]]:
     """Return slots and shared scalars; what is not made yet has its initial value."""
     spec = OPTIMIZERS[rule]
@@ -100,13 +101,13 @@ def state_of(
         start = spec.initial_value(slot, bound)
         slots[slot.name] = []
         for variable in variables:
-            value = host.slot(base, variable, slot.name)
-            empty = np.full_like(host.read(variable), start)
+            value = driver.slot(base, variable, slot.name)
+            empty = np.full_like(driver.read(variable), start)
             slots[slot.name].append(empty if value is None else value)
     shared = {
         name: np.float32(bound[beta]) for name, beta in (spec.shared or {}).items()
     }
-    return slots, shared | host.shared(base)
+    return slots, shared | driver.shared(base)
 
 
 def leaves(state: State) -> dict[str, Array]:

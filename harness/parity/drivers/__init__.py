@@ -1,0 +1,30 @@
+"""Each backend as the harness drives it: NumPy goes in, NumPy comes out."""
+
+from __future__ import annotations
+
+import importlib
+
+from harness.parity.drivers.protocol import Driver
+from lockstep import registry
+from lockstep.messages.errors import unknown_name
+
+__all__ = ["load"]
+
+
+def load(
+    name: str, face: str | None = None, strict: bool = True, device: str = "cpu"
+) -> Driver:
+    """Return the driver of the backend ``name`` in one of its execution modes.
+
+    Raises:
+        UnknownNameError: there is no such backend or mode (the nearest name is given).
+        UnsupportedError: the backend cannot use ``device`` here.
+    """
+    backend = registry.find(name)
+    names = registry.load(name, strict)
+    chosen = face or backend.faces[0]
+    if chosen not in backend.faces:
+        raise unknown_name(f"face of {name}", chosen, backend.faces)
+    module = importlib.import_module(f"harness.parity.drivers.{name}")
+    driver: Driver = module.make_driver(chosen, names, device)
+    return driver

@@ -1,0 +1,1 @@
+"""The update rules of PyTorch and Keras in NumPy."""

@@ -1,0 +1,43 @@
+"""Adam in the arithmetic of ``torch.optim.Adam`` (CPU, not fused)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from harness.parity.drivers.framework_rules.torch_sgd import multiply_add
+from lockstep.interface import Array
+from lockstep.reference.optimizers.rules.state import Shared, Slots
+
+__all__ = ["Policy", "update_dense"]
+
+
+class Policy(NamedTuple):
+    """Hyper-parameters, as Python floats: torch does not cast them."""
+
+    lr: float
+    beta1: float
+    beta2: float
+    eps: float
+
+
+def update_dense(
+    policy: Policy, shared: Shared, variable: Array, slots: Slots, gradient: Array
+) -> tuple[Array, Slots]:
+    """m += (1-b1)(g-m); v = b2 v + (1-b2) g^2; w -= lr/(1-b1^t) m / (sqrt(v)/c + eps).
+
+    c = sqrt(1 - b2^t), and t counts the steps of this very parameter. Unlike TF1's
+    Adam, 1-b1 and 1-b2 are taken in float64, and eps is added after the correction of
+    the bias. torch's float32 sqrt is not correctly rounded on a CPU, this one is.
+    """
+    dtype = variable.dtype.type
+    step = slots["step"] + 1
+    m = multiply_add(slots["m"], 1 - policy.beta1, gradient - slots["m"])
+    v = slots["v"] * dtype(policy.beta2)
+    v = multiply_add(v, dtype(1 - policy.beta2) * gradient, gradient)
+    correction1 = 1 - policy.beta1 ** int(step)
+    correction2 = (1 - policy.beta2 ** int(step)) ** 0.5
+    denominator = np.sqrt(v) / dtype(correction2) + dtype(policy.eps)
+    change = dtype(-policy.lr / correction1) * m / denominator
+    return variable + change, {"m": m, "v": v, "step": step}

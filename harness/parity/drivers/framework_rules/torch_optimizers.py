@@ -1,0 +1,44 @@
+"""torch's own SGD and Adam over NumPy variables.
+
+They pin the wrapper around torch's own optimizers: golden data -> the reference with
+TF1's rules proves the logic of a wrapper, and the reference with torch's rules -> the
+wrapper around ``torch.optim`` proves it on that host.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from harness.parity.drivers.framework_rules import torch_adam, torch_sgd
+from lockstep.interface import Array
+from lockstep.messages.optimizers.parameters import TORCH_ADAM, TORCH_SGD
+from lockstep.reference.optimizers.classes import RuleOptimizer
+from lockstep.reference.tensors.variable import Variable
+
+__all__ = ["TorchAdam", "TorchSGD"]
+
+
+class TorchOptimizer(RuleOptimizer):
+    """A rule of torch: dense gradients, a step count a parameter, float64 numbers."""
+
+    def policy(self, dtype: np.dtype[Any]) -> Any:
+        """Return the hyper-parameters as they are: torch casts them in each kernel."""
+        return self.rule.Policy(**self.arguments)
+
+    def initial_slots(self, variable: Variable) -> dict[str, Array]:
+        """Return new slots, and the count of this variable's own steps."""
+        return {**super().initial_slots(variable), "step": np.zeros((), np.int64)}
+
+
+class TorchSGD(TorchOptimizer):
+    """``torch.optim.SGD(lr, momentum, nesterov=...)``."""
+
+    spec, rule = TORCH_SGD, torch_sgd
+
+
+class TorchAdam(TorchOptimizer):
+    """``torch.optim.Adam(lr, (beta1, beta2), eps)``."""
+
+    spec, rule = TORCH_ADAM, torch_adam

@@ -1,0 +1,53 @@
+"""SGD with momentum in the arithmetic of ``torch.optim.SGD`` (CPU, not fused)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from lockstep.interface import Array
+from lockstep.reference.optimizers.rules.state import Shared, Slots
+
+__all__ = ["Policy", "multiply_add", "update_dense"]
+
+
+class Policy(NamedTuple):
+    """Hyper-parameters, as Python floats: torch does not cast them."""
+
+    lr: float
+    momentum: float
+    nesterov: bool
+
+
+def update_dense(
+    policy: Policy, shared: Shared, variable: Array, slots: Slots, gradient: Array
+) -> tuple[Array, Slots]:
+    """b = mu b + g (the first b is g); w -= lr b. Nesterov: w -= lr (g + mu b).
+
+    TF1's momentum is the same rule; only the order and the number of roundings differ.
+    """
+    if policy.momentum == 0:
+        return multiply_add(variable, -policy.lr, gradient), slots
+    first = slots["step"] == 0
+    momentum = gradient
+    if not first:
+        shrunk = slots["momentum"] * variable.dtype.type(policy.momentum)
+        momentum = shrunk + gradient
+    step = momentum
+    if policy.nesterov:
+        step = multiply_add(gradient, policy.momentum, momentum)
+    moved = multiply_add(variable, -policy.lr, step)
+    return moved, {"momentum": momentum, "step": slots["step"] + 1}
+
+
+def multiply_add(addend: Array, factor: float | Array, values: Array) -> Array:
+    """Return ``addend + factor values`` rounded once, as a fused multiply-add does.
+
+    ``factor`` is cast to the dtype first. The exact product of two float32 numbers fits
+    into float64; the second rounding there is the only difference to a true fusion.
+    """
+    cast = np.asarray(factor, addend.dtype).astype(np.float64)
+    exact = addend.astype(np.float64) + cast * values.astype(np.float64)
+    rounded: Array = exact.astype(addend.dtype)
+    return rounded

@@ -1,0 +1,163 @@
+"""Keras 3 on TensorFlow as the harness drives it, in two faces.
+
+======== =========================================================
+eager    one operation at a time
+function inside ``tf.function``
+======== =========================================================
+
+TensorFlow's rewriting of graphs
+(grappler's meta optimizer) reorders arithmetic, so ``function`` switches it off, for
+the whole process: give each face a process of its own, and each case a host. XLA is no
+face: it fuses multiplications and additions, which no recording did.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from harness.parity.drivers.protocol import Worker
+from harness.parity.drivers.tensors import Step, TensorDriver
+from lockstep.interface import Array, Gradient
+from lockstep.keras3.base.gradients import value_of
+from lockstep.keras3.base.slots import base_of
+from lockstep.messages.errors import OutOfRangeError
+from lockstep.tf.shared.tensors.device import use_device
+from lockstep.tf.shared.tensors.numpy_values import to_numpy, to_tensor
+
+__all__ = ["EagerDriver", "FunctionDriver", "make_driver"]
+
+
+class EagerDriver(TensorDriver):
+    """Operations run as they are called."""
+
+    backend = "keras3"
+    face = "eager"
+
+    def variable(self, name: str, value: Array, kind: str | None = None) -> Any:
+        """Make a variable; there is one kind."""
+        name = name.replace("/", "_")
+        return keras.Variable(value, dtype=str(value.dtype), name=name)
+
+    def value_of(self, variable: Any) -> Any:
+        """Return the variable of TensorFlow."""
+        return value_of(variable)
+
+    def key(self, variable: Any) -> Any:
+        """Return a reference."""
+        return variable.value.ref()
+
+    def workers(self, named: Mapping[str, Array], count: int) -> list[Worker]:
+        """Make workers that share one center."""
+        made: list[Worker] = []
+        for _ in range(count):
+            center = made[0].getter.center if made else None
+            getter = self.names.AGNCustomGetter("/cpu:0", center=center)
+            own = [self.variable(name, value) for name, value in named.items()]
+            keys = [variable.value.ref() for variable in getter(own)]
+            centers = [getter._global_map[key] for key in keys]
+            accumulators = [getter._grad_map[key] for key in keys]
+            scope = contextlib.nullcontext
+            made.append(Worker(own, centers, accumulators, getter, scope))
+        return made
+
+    def getter_facts(self, named: Mapping[str, bool]) -> dict[str, Any]:
+        """Make variables through a getter; there are no collections here."""
+        getter = self.names.AGNCustomGetter("/cpu:0")
+        variables = [
+            keras.Variable([0.0], trainable=trainable, name=name.replace("/", "_"))
+            for name, trainable in named.items()
+        ]
+        first, shared = getter(variables), dict(getter._global_map)
+        again = all(a is b for a, b in zip(first, getter(variables), strict=True))
+        return {
+            "reuse_gives_same": again and getter._global_map == shared,
+            "mapped_variables": len(getter._global_map),
+        }
+
+    def counter(self) -> Any:
+        """Make a step counter."""
+        return keras.Variable(0, dtype="int64", trainable=False, name="global_step")
+
+    def step_object(self, made: Any) -> Any:
+        """Return the step itself."""
+        return made
+
+    def regularization_losses(self, losses: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Hand the losses themselves over."""
+        return {"losses": losses}
+
+    def regularization_functions(self) -> None:
+        """Return None: there are no collections."""
+
+    def tensor_name(self, tensor: Any) -> str:
+        """Return an empty string: Keras has no names for tensors."""
+        return ""
+
+    def read(self, variable: Any) -> Array:
+        """Return the value of a variable or tensor."""
+        return np.asarray(value_of(variable))
+
+    def slot(self, optimizer: Any, variable: Any, name: str) -> Array | None:
+        """Return a slot of the base optimizer, or of what workers share."""
+        getter = getattr(optimizer, "custom_getter", None)
+        shared = None if getter is None else getter.center.slot(variable, name)
+        if shared is not None:
+            return self.read(shared)
+        slot = base_of(optimizer).get_slot(variable, name)
+        return None if slot is None else self.read(slot)
+
+    def shared(self, optimizer: Any) -> dict[str, Array]:
+        """Return nothing: Keras takes its powers from ``iterations``."""
+        return {}
+
+    def expects(self, error: str) -> tuple[type[BaseException], ...]:
+        """Return the exception of this name, Python's or TensorFlow's.
+
+        What a kernel refused when it ran, the optimizers here refuse before they begin.
+        """
+        found = getattr(builtins, error, None) or getattr(tf.errors, error, Exception)
+        checked = (OutOfRangeError,) if error == "InvalidArgumentError" else ()
+        return (found, *checked)
+
+
+class FunctionDriver(EagerDriver):
+    """Every pattern of gradients is traced into a function of its own."""
+
+    face = "function"
+
+    def __init__(self, names: ModuleType) -> None:
+        super().__init__(names)
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+    def compile(self, function: Callable[[list[Any]], Any]) -> Step:
+        """Trace ``function`` once a pattern."""
+
+        def unless_variable(*gradients: Any) -> Any:
+            return tf.nest.map_structure(as_tensor, function(list(gradients)))
+
+        traced = tf.function(unless_variable, autograph=False)
+
+        def step(gradients: Sequence[Gradient]) -> Any:
+            return to_numpy(traced(*map(to_tensor, gradients)))
+
+        return step
+
+
+def as_tensor(value: Any) -> Any:
+    """Return what a function can return: the value of a variable."""
+    return value.value + 0 if isinstance(value, keras.Variable) else value
+
+
+def make_driver(face: str, names: ModuleType, device: str = "cpu") -> EagerDriver:
+    """Return the host for ``face`` and the names under test."""
+    use_device(device)
+    hosts = (EagerDriver, FunctionDriver)
+    return {driver.face: driver for driver in hosts}[face](names)

@@ -1,0 +1,265 @@
+"""The driver of PyTorch."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+from harness.parity.drivers.protocol import Worker
+from lockstep.interface import Array, Gradient, Rows
+from lockstep.messages.errors import no_device
+from lockstep.messages.optimizers.parameters import RULES
+from lockstep.pytorch.base.stack import base_of
+
+__all__ = ["TorchDriver", "make_driver"]
+
+
+class TorchDriver:
+    """Arrays become tensors on ``device`` on the way in, and arrays on the way out."""
+
+    backend = "pytorch"
+
+    def __init__(self, face: str, names: ModuleType, device: str) -> None:
+        self.face = face
+        self.names = names
+        self.device = device
+        self.made: dict[Parameter, str] = {}
+
+    def variable(self, name: str, value: Array, kind: str | None = None) -> Parameter:
+        """Make a parameter; there is only one kind of them here."""
+        parameter = Parameter(self.tensor(value))
+        self.made[parameter] = name
+        return parameter
+
+    def key(self, variable: Parameter) -> Parameter:
+        """Return the parameter itself."""
+        return variable
+
+    def workers(self, named: Mapping[str, Array], count: int) -> list[Worker]:
+        """Make workers that share one center."""
+        made: list[Worker] = []
+        for _ in range(count):
+            center = made[0].getter.center if made else None
+            getter = self.names.AGNCustomGetter(self.device, center=center)
+            own = [self.variable(name, value) for name, value in named.items()]
+            getter(zip(named, own, strict=True))
+            centers = [getter._global_map[parameter] for parameter in own]
+            accumulators = [getter._grad_map[parameter] for parameter in own]
+            made.append(Worker(own, centers, accumulators, getter, nullcontext))
+        return made
+
+    def getter_facts(self, named: Mapping[str, bool]) -> dict[str, Any]:
+        """Make parameters through a getter; tensors have no names or collections."""
+        getter = self.names.AGNCustomGetter(self.device)
+        parameters = [
+            (name, Parameter(torch.zeros(1), requires_grad=trainable))
+            for name, trainable in named.items()
+        ]
+        first, shared = getter(parameters), dict(getter._global_map)
+        again = all(a is b for a, b in zip(first, getter(parameters), strict=True))
+        return {
+            "reuse_gives_same": again and getter._global_map == shared,
+            "mapped_variables": len(getter._global_map),
+        }
+
+    def counter(self) -> Tensor:
+        """Make a step counter."""
+        return torch.zeros((), dtype=torch.int64, device=self.device)
+
+    def optimizer(
+        self, name: str, args: Mapping[str, Any], variables: Sequence[Parameter]
+    ) -> Optimizer:
+        """Make an optimizer by name, its parameters named as the variables were."""
+        named = [(self.made[variable], variable) for variable in variables]
+        named = named or [("nothing", Parameter(torch.zeros(())))]
+        if name == "NovoGrad":  # Here its rate has to be given; recorded is 1.0.
+            args = {"learning_rate": 1.0, **args}
+        return getattr(self.names, RULES[name].class_name)(named, **args)
+
+    def compile(
+        self, function: Callable[[list[Any]], Any]
+    ) -> Callable[[Sequence[Gradient]], Any]:
+        """Return ``function`` with tensors in place of arrays, both ways."""
+
+        def run(gradients: Sequence[Gradient]) -> Any:
+            shapes = [tuple(p.shape) for p in self.made][: len(gradients)]
+            shapes += [()] * (len(gradients) - len(shapes))
+            pairs = zip(gradients, shapes, strict=True)
+            return arrays(function([self.gradient(g, shape) for g, shape in pairs]))
+
+        return run
+
+    def linear_loss(
+        self,
+        variables: Sequence[Parameter],
+        gradients: Sequence[Tensor | None],
+        regularizers: Mapping[int, Callable[[Tensor], Tensor]] | None = None,
+    ) -> Callable[[], Tensor]:
+        """Return a function that adds up sum(variable * gradient)."""
+
+        def loss() -> Tensor:
+            total = torch.zeros((), device=self.device)
+            for variable, gradient in zip(variables, gradients, strict=True):
+                if gradient is not None:
+                    total = total + product(variable, gradient).sum()
+            for position, regularizer in (regularizers or {}).items():
+                total = total + regularizer(variables[position])
+            return total
+
+        return loss
+
+    def half_loss(
+        self, variables: Sequence[Parameter], gradients: Sequence[Tensor | None]
+    ) -> Callable[[], Tensor]:
+        """Return a function that does the same in float16."""
+        loss = self.linear_loss(variables, gradients)
+        return lambda: loss().half()
+
+    def optimized(
+        self,
+        optimize: Callable[[Any, Any], Any],
+        loss_of: Callable[[Sequence[Any]], Any],
+    ) -> Callable[..., Any]:
+        """Make the step now; its loss has the gradients of the call."""
+        given: list[Any] = []
+        step = optimize(lambda: loss_of(given[0])(), lambda: given[1])
+
+        def train(*arguments: Any) -> Any:
+            given[:] = arguments
+            return step()
+
+        return train
+
+    def step_object(self, made: Any) -> Any:
+        """Return the step itself."""
+        return made
+
+    def regularizer(self, strength: float) -> Callable[[Tensor], Tensor]:
+        """Return strength * sum(x**2) / 2 as a function of x."""
+        return lambda weight: strength * (weight.square().sum() / 2)
+
+    def penalty(self, strength: float) -> Callable[[Tensor], Tensor]:
+        """Return the same function."""
+        return self.regularizer(strength)
+
+    def regularization_losses(self, losses: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Hand the losses themselves over."""
+        return {"losses": losses}
+
+    def regularization_functions(self) -> None:
+        """Return None: there are no collections."""
+
+    def tensor_name(self, tensor: Any) -> str:
+        """Return an empty string: tensors have no names."""
+        return ""
+
+    def read(self, variable: Any) -> Array:
+        """Return the value of a tensor, or a plain number."""
+        if not isinstance(variable, Tensor):
+            return np.asarray(variable)
+        return np.asarray(variable.detach().cpu())
+
+    def slot(self, optimizer: Any, variable: Tensor, name: str) -> Array | None:
+        """Return a slot of the base optimizer, or of what workers share."""
+        getter = getattr(optimizer, "custom_getter", None)
+        shared = None if getter is None else getter.center.slot(variable, name)
+        if shared is not None:
+            return self.read(shared)
+        slot = base_of(optimizer).get_slot(variable, name)
+        return None if slot is None else self.read(slot)
+
+    def shared(self, optimizer: Any) -> dict[str, Array]:
+        """Return the shared scalars of the base optimizer."""
+        base = base_of(optimizer)
+        shared = base.shared(base.param_groups[0])
+        return {name: np.asarray(value, np.float32) for name, value in shared.items()}
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to give back."""
+
+    def expects(self, error: str) -> tuple[type[BaseException], ...]:
+        """Return the built-in exception of this name: ours derive from it."""
+        return (getattr(builtins, error, Exception),)
+
+    def gradient(self, gradient: Gradient, shape: tuple[int, ...]) -> Tensor | None:
+        """Return a gradient as a tensor; ``shape`` is for rows that have none.
+
+        Where neither tells how many rows there are, they end with the last one named.
+        """
+        if not isinstance(gradient, Rows):
+            return None if gradient is None else self.tensor(gradient)
+        height = int(gradient.indices.max(initial=-1)) + 1
+        shape = shape or (height, *gradient.values.shape[1:])
+        return torch.sparse_coo_tensor(
+            self.tensor(gradient.indices)[None],
+            self.tensor(gradient.values),
+            gradient.dense_shape or shape,
+            check_invariants=True,
+        )
+
+    def tensor(self, value: Array) -> Tensor:
+        """Return a copy of an array as a tensor."""
+        return torch.tensor(value, device=self.device)
+
+
+def product(variable: Tensor, gradient: Tensor) -> Tensor:
+    """Return variable * gradient; of a sparse gradient, the rows that it names."""
+    if not gradient.is_sparse:
+        return variable * gradient
+    rows = PickedRows.apply(variable, gradient._indices()[0])
+    return rows * gradient._values()
+
+
+class PickedRows(torch.autograd.Function):
+    """Rows of a tensor of any rank; its gradient has these rows, in this order.
+
+    torch's ``embedding`` has such a gradient too, but takes matrices only.
+    """
+
+    @staticmethod
+    def forward(context: Any, variable: Tensor, indices: Tensor) -> Tensor:
+        """Return ``variable[indices]``."""
+        context.indices, context.shape = indices, variable.shape
+        return variable[indices]
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient as a sparse tensor, duplicate rows as they are."""
+        indices, shape = context.indices[None], context.shape
+        rows = torch.sparse_coo_tensor(
+            indices, gradients[0], shape, check_invariants=False
+        )
+        return rows, None
+
+
+def arrays(nest: Any) -> Any:
+    """Return a nest of tensors as the same nest of arrays."""
+    if isinstance(nest, list | tuple):
+        return [arrays(entry) for entry in nest]
+    if nest is None:
+        return None
+    if not isinstance(nest, Tensor):
+        return np.asarray(nest)
+    tensor = nest.detach().cpu()
+    if tensor.is_sparse:
+        indices, values = tensor._indices()[0].numpy(), tensor._values().numpy()
+        return Rows(indices, values, tuple(tensor.shape))
+    return tensor.numpy()
+
+
+def make_driver(face: str, names: ModuleType, device: str = "cpu") -> TorchDriver:
+    """Return the host for the only face, the names under test and a torch device."""
+    try:
+        torch.zeros((), device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise no_device("pytorch", device, str(error)) from error
+    return TorchDriver(face, names, device)

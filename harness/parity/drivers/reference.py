@@ -1,0 +1,188 @@
+"""The driver of the reference."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from harness.parity.drivers.protocol import Worker
+from lockstep.interface import Array, Gradient
+from lockstep.messages.errors import no_device
+from lockstep.messages.optimizers.parameters import RULES
+from lockstep.reference.optimizers.classes import Optimizer, base_of
+from lockstep.reference.tensors.variable import Variable
+
+__all__ = ["NumpyDriver", "make_driver"]
+
+
+class NumpyDriver:
+    """Arrays in, arrays out: nothing to convert."""
+
+    backend = "reference"
+
+    def __init__(self, face: str, names: ModuleType) -> None:
+        self.face = face
+        self.names = names
+
+    def variable(self, name: str, value: Array, kind: str | None = None) -> Variable:
+        """Make a variable; there is only one kind of them here."""
+        return Variable(name, value)
+
+    def key(self, variable: Variable) -> Variable:
+        """Return the variable itself."""
+        return variable
+
+    def workers(self, named: Mapping[str, Array], count: int) -> list[Worker]:
+        """Make workers that share one center."""
+        made: list[Worker] = []
+        for _ in range(count):
+            center = made[0].getter.center if made else None
+            getter = self.names.AGNCustomGetter("/cpu:0", center=center)
+            own = getter([Variable(name, value) for name, value in named.items()])
+            centers = [getter._global_map[variable] for variable in own]
+            accumulators = [getter._grad_map[variable] for variable in own]
+            made.append(Worker(own, centers, accumulators, getter, nullcontext))
+        return made
+
+    def getter_facts(self, named: Mapping[str, bool]) -> dict[str, Any]:
+        """Make variables through a getter; there are no collections here."""
+        getter = self.names.AGNCustomGetter("/cpu:0")
+        (name,) = [name for name, trainable in named.items() if trainable]
+        (variable,) = getter([Variable(name, [0.0], np.float32)])
+        shared = getter._global_map[variable]
+        again = getter([variable]) == [variable] and getter._global_map == {
+            variable: shared
+        }
+        return {
+            "name/local": variable.name,
+            "name/global": shared.name,
+            "name/accumulator": getter._grad_map[variable].name,
+            "reuse_gives_same": again,
+            "mapped_variables": len(getter._global_map),
+        }
+
+    def counter(self) -> Variable:
+        """Make a step counter."""
+        return Variable("global_step", 0, np.int64)
+
+    def optimizer(
+        self, name: str, args: Mapping[str, Any], variables: Sequence[Variable]
+    ) -> Optimizer:
+        """Make an optimizer by name."""
+        made: Optimizer = getattr(self.names, RULES[name].class_name)(**args)
+        return made
+
+    def compile(
+        self, function: Callable[[list[Any]], Any]
+    ) -> Callable[[Sequence[Gradient]], Any]:
+        """Return a function that calls ``function`` with a list."""
+        return lambda gradients: function(list(gradients))
+
+    def linear_loss(
+        self,
+        variables: Sequence[Variable],
+        gradients: Sequence[Gradient],
+        regularizers: Mapping[int, Callable[[Any], Any]] | None = None,
+    ) -> Callable[[], list[Any]]:
+        """Return a function of these gradients: losses here are their gradients."""
+
+        def loss() -> list[Any]:
+            found: list[Any] = list(gradients)
+            for position, regularizer in (regularizers or {}).items():
+                weight, gradient = variables[position], gradients[position]
+                found[position] = partial(penalised, regularizer, weight, gradient)
+            return found
+
+        return loss
+
+    def half_loss(
+        self, variables: Sequence[Variable], gradients: Sequence[Gradient]
+    ) -> Callable[[], list[Any]]:
+        """Return the loss itself: gradients have no other dtype than their own."""
+        return self.linear_loss(variables, gradients)
+
+    def optimized(
+        self,
+        optimize: Callable[[Any, Any], Any],
+        loss_of: Callable[[Sequence[Any]], Any],
+    ) -> Callable[..., Any]:
+        """Make the step now; its loss has the gradients of the call."""
+        given: list[Any] = []
+        step = optimize(lambda: loss_of(given[0])(), lambda: given[1])
+
+        def train(*arguments: Any) -> Any:
+            given[:] = arguments
+            return step()
+
+        return train
+
+    def step_object(self, made: Any) -> Any:
+        """Return the step itself."""
+        return made
+
+    def regularizer(self, strength: float) -> Callable[..., Array]:
+        """Return the gradient of strength * sum(x**2) / 2 as a function of x."""
+
+        def gradient(weight: Variable, upstream: Any = 1) -> Array:
+            return np.asarray(np.float32(strength) * upstream * weight.value)
+
+        return gradient
+
+    def penalty(self, strength: float) -> Callable[[Variable], Array]:
+        """Return strength * sum(x**2) / 2 as a function of x."""
+        return lambda weight: np.asarray(
+            np.float32(strength) * (np.square(weight.value).sum() / 2)
+        )
+
+    def regularization_losses(self, losses: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Hand the losses themselves over."""
+        return {"losses": losses}
+
+    def regularization_functions(self) -> None:
+        """Return None: there are no collections."""
+
+    def tensor_name(self, tensor: Any) -> str:
+        """Return an empty string: arrays have no names."""
+        return ""
+
+    def read(self, variable: Any) -> Array:
+        """Return the value of a variable, or the array itself."""
+        value = variable.value if isinstance(variable, Variable) else variable
+        return np.asarray(value)
+
+    def slot(self, optimizer: Any, variable: Variable, name: str) -> Array | None:
+        """Return a slot of the base optimizer, or of what workers share."""
+        getter = getattr(optimizer, "custom_getter", None)
+        shared = None if getter is None else getter.center.slot(variable, name)
+        return base_of(optimizer).get_slot(variable, name) if shared is None else shared
+
+    def shared(self, optimizer: Any) -> dict[str, Array]:
+        """Return the shared scalars of the base optimizer."""
+        return dict(base_of(optimizer).shared)
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to give back."""
+
+    def expects(self, error: str) -> tuple[type[BaseException], ...]:
+        """Return the built-in exception of this name: ours derive from it."""
+        return (getattr(builtins, error, Exception),)
+
+
+def penalised(
+    regularizer: Callable[..., Any], weight: Variable, gradient: Any, upstream: Any
+) -> Array:
+    """Return d loss g + (d loss strength) w, each rounded as the original does."""
+    return np.asarray(gradient * upstream + regularizer(weight, upstream))
+
+
+def make_driver(face: str, names: ModuleType, device: str = "cpu") -> NumpyDriver:
+    """Return the host for ``face`` and the names under test."""
+    if device != "cpu":
+        raise no_device("reference", device, "NumPy, which has only the CPU")
+    return NumpyDriver(face, names)

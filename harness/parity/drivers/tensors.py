@@ -1,0 +1,95 @@
+"""What a host does alike for TensorFlow and for Keras, operations run as called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.interface import Gradient
+from lockstep.messages.optimizers.parameters import RULES
+from lockstep.tf.shared.tensors import numpy_values as host_values
+from lockstep.tf.shared.tensors.numpy_values import to_numpy, to_tensor
+
+__all__ = ["Regularizers", "Step", "TensorDriver"]
+
+Step = Callable[[Sequence[Gradient]], Any]
+Regularizers = Mapping[int, Callable[[Any], tf.Tensor]]
+
+
+class TensorDriver:
+    """The part of a driver that asks for tensors only."""
+
+    def __init__(self, names: ModuleType) -> None:
+        self.names = names
+
+    def value_of(self, variable: Any) -> Any:
+        """Return what TensorFlow computes with; a host says what stands for it."""
+        raise NotImplementedError
+
+    def optimizer(
+        self, name: str, args: dict[str, Any], variables: Sequence[Any]
+    ) -> Any:
+        """Make an optimizer by name."""
+        return getattr(self.names, RULES[name].class_name)(**args)
+
+    def compile(self, function: Callable[[list[Any]], Any]) -> Step:
+        """Convert gradients and results; there is nothing to compile."""
+
+        def step(gradients: Sequence[Gradient]) -> Any:
+            return to_numpy(function([to_tensor(gradient) for gradient in gradients]))
+
+        return step
+
+    def linear_loss(
+        self,
+        variables: Sequence[Any],
+        gradients: Sequence[Any],
+        regularizers: Regularizers | None = None,
+    ) -> Any:
+        """Return a callable loss whose gradients are these."""
+        return lambda: self.linear(variables, gradients, regularizers)
+
+    def half_loss(self, variables: Sequence[Any], gradients: Sequence[Any]) -> Any:
+        """Return the same loss in float16."""
+        return lambda: tf.cast(self.linear(variables, gradients), tf.float16)
+
+    def optimized(
+        self,
+        optimize: Callable[[Any, Any], Any],
+        loss_of: Callable[[Sequence[Any]], Any],
+    ) -> Callable[..., Any]:
+        """Make the step now; its loss has the gradients of the call."""
+        given: list[Any] = []
+        step = optimize(lambda: loss_of(given[0])(), lambda: given[1])
+
+        def train(*arguments: Any) -> Any:
+            given[:] = arguments
+            return step()
+
+        return train
+
+    def linear(
+        self,
+        variables: Sequence[Any],
+        gradients: Sequence[Any],
+        regularizers: Regularizers | None = None,
+    ) -> tf.Tensor:
+        """Return a loss whose gradients are these, with its penalties."""
+        given = (regularizers or {}).items()
+        penalties = [penalty_of(variables[position]) for position, penalty_of in given]
+        values = [self.value_of(variable) for variable in variables]
+        return host_values.linear(values, gradients, penalties)
+
+    def regularizer(self, strength: float) -> Callable[[Any], tf.Tensor]:
+        """Return strength * sum(x**2) / 2 as a function of x."""
+        return lambda weight: strength * tf.nn.l2_loss(self.value_of(weight))
+
+    def penalty(self, strength: float) -> Callable[[Any], tf.Tensor]:
+        """Return the same function."""
+        return self.regularizer(strength)
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to give back."""

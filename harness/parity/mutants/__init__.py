@@ -1,0 +1,1 @@
+"""Mutants of the reference: plausible mistakes that the recorded cases must catch."""

@@ -1,0 +1,201 @@
+"""Mutants of accumulated gradient normalization."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from harness.parity.mutants.mutant import (
+    Mutant,
+    after,
+    before,
+    constant,
+    instead,
+    one_percent_more,
+)
+from lockstep.interface import Array, Rows
+
+__all__ = ["agn_mutants"]
+
+
+def latest_only(accumulators: Any, changes: Any) -> list[Array]:
+    from lockstep.reference.workers.accumulate import densify
+
+    return [densify(c, a) for a, c in zip(accumulators, changes, strict=True)]
+
+
+def duplicates_overwrite(change: Any, accumulator: Array) -> Array:
+    if not isinstance(change, Rows):
+        return np.asarray(change)
+    dense = np.zeros_like(accumulator)
+    dense[change.indices] = change.values
+    return dense
+
+
+def each_one_percent_more(arrays: list[Array]) -> list[Array]:
+    return [one_percent_more(array) for array in arrays]
+
+
+def nothing_pulled(method: Any) -> Any:
+    def begin_round(self: Any, variables: Any) -> None:
+        kept = [(variable, variable.value) for variable in variables]
+        method(self, [variable for variable, _ in kept])
+        for variable, value in kept:
+            variable.value = value
+
+    return begin_round
+
+
+def still_gathered(method: Any) -> Any:
+    def begin_round(self: Any, variables: Any) -> None:
+        kept = [(a, a.value) for a in self.accumulators(variables)]
+        method(self, variables)
+        for accumulator, value in kept:
+            accumulator.value = value
+
+    return begin_round
+
+
+def slots_forgotten(method: Any) -> Any:
+    def begin_round(self: Any, variables: Any) -> None:
+        from lockstep.reference.optimizers.classes import base_of
+
+        method(self, variables)
+        for variable in variables:
+            base_of(self).slots.pop(variable, None)
+
+    return begin_round
+
+
+def before_the_local_step(method: Any) -> Any:
+    def apply(self: Any, pairs: Any, global_step: Any = None, name: Any = None) -> None:
+        period = self.communication_period
+        if self.local_step.value % period == period - 1:
+            present = [variable for gradient, variable in pairs if gradient is not None]
+            self.communicate(present)
+        method(self, pairs, global_step, name)
+
+    return apply
+
+
+def powers_of_their_own(method: Any) -> Any:
+    def push(self: Any, update: Any) -> None:
+        from lockstep.reference.optimizers.classes import base_of
+
+        base = base_of(update.optimizer)
+        kept = dict(base.shared)
+        method(self, update)
+        base.shared = kept
+
+    return push
+
+
+def slots_not_kept(method: Any) -> Any:
+    def push(self: Any, update: Any) -> None:
+        method(self, update)
+        self.slots.clear()
+
+    return push
+
+
+def signs_only(method: Any) -> Any:
+    def push(self: Any, update: Any) -> None:
+        signs = {name: np.sign(change) for name, change in update.changes.items()}
+        method(self, update._replace(changes=signs))
+
+    return push
+
+
+def counted_each_step(method: Any) -> Any:
+    def apply(self: Any, pairs: Any, global_step: Any = None, name: Any = None) -> None:
+        from lockstep.reference.base.pairs import advance
+
+        method(self, pairs, None, name)
+        advance(global_step)
+
+    return apply
+
+
+def rounds_not_counted(counter: Any) -> None:
+    if counter is not None and counter.name == "local_step":
+        counter.value = counter.value + counter.dtype.type(1)
+
+
+def local_steps_not_counted(advance: Any) -> Any:
+    def unless_local(counter: Any) -> None:
+        if counter is None or counter.name != "local_step":
+            advance(counter)
+
+    return unless_local
+
+
+def not_shared(method: Any) -> Any:
+    def join(self: Any, variable: Any) -> Any:
+        self.variables.pop(variable.name, None)
+        return method(self, variable)
+
+    return join
+
+
+def delta(optimizer: Any) -> Any:
+    from lockstep import reference
+
+    return partial(reference.AGNOptimizer, commit="delta")
+
+
+AGN = ("agn",)
+
+
+def agn_mutants() -> Sequence[Mutant]:
+    """Return the mistakes, the right objects being there to be replaced."""
+    from lockstep import reference
+
+    default = instead(reference.AGNOptimizer)
+    gathered, mean, due = (
+        "workers.agn.add_changes",
+        "workers.agn.mean_changes",
+        "workers.agn.is_due",
+    )
+    optimizer, center = "workers.agn.AGNOptimizer", "workers.center.Center"
+    begin, apply = f"{optimizer}.begin_round", f"{optimizer}.apply_gradients"
+    words, strict = "workers.agn.words", "strict.AGNOptimizer"
+    require = "base.pairs.require_gradients"
+    nothing = instead(lambda accumulators, changes: list(accumulators))
+    undivided = instead(lambda accumulators, period: list(accumulators))
+    late = before(lambda step, period: (step - 1, period))
+    wrong = constant(ArithmeticError("of another class"))
+    densify, largest = "workers.accumulate.densify", after(each_one_percent_more)
+    return (
+        Mutant(gathered, "nothing is gathered", nothing, AGN),
+        Mutant(gathered, "the last gradient only", instead(latest_only), AGN),
+        Mutant(densify, "duplicates overwrite", instead(duplicates_overwrite), AGN),
+        Mutant(mean, "the sum", undivided, AGN),
+        Mutant(mean, "1 % too large", largest, AGN),
+        Mutant(due, "at every step", constant(True), AGN),
+        Mutant(due, "never", constant(False), AGN),
+        Mutant(due, "a step late", late, AGN),
+        Mutant(begin, "shared weights are not pulled", nothing_pulled, AGN),
+        Mutant(begin, "accumulators are not reset", still_gathered, AGN),
+        Mutant(begin, "slots are reset", slots_forgotten, AGN),
+        Mutant(apply, "pushed before the local step", before_the_local_step, AGN),
+        Mutant(apply, "every local step is a round", counted_each_step, AGN),
+        Mutant(
+            "workers.agn.advance", "rounds uncounted", instead(rounds_not_counted), AGN
+        ),
+        Mutant("workers.agn.advance", "steps uncounted", local_steps_not_counted, AGN),
+        Mutant(f"{center}.push", "powers advance once", powers_of_their_own, AGN),
+        Mutant(f"{center}.push", "no slots at the center", slots_not_kept, AGN),
+        Mutant(f"{center}.push", "signs only", signs_only, AGN),
+        Mutant(f"{center}.join", "each worker its own center", not_shared, AGN),
+        Mutant(strict, "pushes differences", delta, AGN),
+        Mutant(strict, "not strict", default, AGN),
+        Mutant(
+            "workers.center.GRAD_VARIABLE_NAME", "another name", instead("sum"), AGN
+        ),
+        Mutant(f"{words}.not_from_getter", "another class", wrong, AGN),
+        Mutant(f"{words}.nothing_to_start", "another class", wrong, AGN),
+        Mutant(require, "absent ones will do", constant(None), AGN),
+    )

@@ -1,0 +1,252 @@
+"""Mutants of the reference: plausible mistakes that the recorded cases must catch.
+
+A mutant replaces one name of the reference by something slightly wrong. A mutant that
+no case fails says that the cases do not cover what it breaks; a case that no mutant
+fails asks for another mutant. ``harness/parity/tests/test_mutants.py`` checks both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.parity.mutants.agn import agn_mutants
+from harness.parity.mutants.gradients import gradient_mutants
+from harness.parity.mutants.masters import masters_mutants
+from harness.parity.mutants.mutant import (
+    Mutant,
+    after,
+    before,
+    constant,
+    instead,
+    one_percent_more,
+    planted,
+)
+from harness.parity.mutants.novograd import novograd_mutants
+from harness.parity.mutants.policies import policy_mutants
+from harness.parity.mutants.rows import row_mutants
+from harness.parity.mutants.scales import scale_mutants
+from harness.parity.mutants.step import step_mutants
+from lockstep.interface import Array, Rows
+
+__all__ = ["MUTANTS", "Mutant", "planted"]
+
+# Mistakes in a rule: (policy, shared, variable, slots, gradient) -> (variable, slots).
+
+
+def no_update(policy: Any, shared: Any, variable: Array, slots: Any, g: Any) -> Any:
+    return variable, slots
+
+
+def rate_too_large(policy: Any, *rest: Any) -> tuple[Any, ...]:
+    rate = policy.learning_rate
+    return policy._replace(learning_rate=rate * rate.dtype.type(1.01)), *rest
+
+
+def decay_times_rate(policy: Any, *rest: Any) -> tuple[Any, ...]:
+    decay = policy.weight_decay * policy.learning_rate
+    return policy._replace(weight_decay=decay), *rest
+
+
+def all_rows_decay(rule: Any) -> Any:
+    def update(policy: Any, shared: Any, variable: Array, slots: Any, g: Any) -> Any:
+        rest = np.setdiff1d(np.arange(len(variable)), g.indices)
+        decayed = variable.copy()
+        decayed[rest] -= policy.weight_decay * variable[rest]
+        return rule(policy, shared, decayed, slots, g)
+
+    return update
+
+
+def sign_flipped(*arguments: Any) -> tuple[Any, ...]:
+    *rest, g = arguments
+    return *rest, (g._replace(values=-g.values) if isinstance(g, Rows) else -g)
+
+
+def slots_forgotten(rule: Any) -> Any:
+    def update(policy: Any, shared: Any, variable: Array, slots: Any, g: Any) -> Any:
+        return rule(policy, shared, variable, slots, g)[0], slots
+
+    return update
+
+
+def last_duplicate_only(gradient: Rows) -> Rows:
+    last = {index: k for k, index in enumerate(gradient.indices.tolist())}
+    indices = np.array(sorted(last), dtype=np.int64)
+    chosen = [last[index] for index in indices.tolist()]
+    return Rows(indices, gradient.values[chosen], gradient.dense_shape)
+
+
+RULES = ("gradient_descent", "momentum", "adam", "adamw", "adagrad", "rmsprop", "ftrl")
+BASE = ("base_optimizers",)
+
+
+def _of_the_rules() -> Iterator[Mutant]:
+    """Plant each mistake that every rule could make into one rule at a time."""
+    for rule in RULES:
+        for function in ("update_dense", "update_rows"):
+            target = f"optimizers.rules.{rule}.{function}"
+            yield Mutant(target, "no update", instead(no_update), BASE)
+            yield Mutant(target, "rate 1 % too large", before(rate_too_large), BASE)
+            yield Mutant(target, "sign flipped", before(sign_flipped), BASE)
+            if rule != "gradient_descent":
+                yield Mutant(target, "slots not kept", slots_forgotten, BASE)
+        if rule not in ("gradient_descent", "adamw"):
+            target = f"optimizers.rules.{rule}.sum_duplicates"
+            yield Mutant(target, "last one wins", instead(last_duplicate_only), BASE)
+    for function in ("update_dense", "update_rows"):
+        target = f"optimizers.rules.adamw.{function}"
+        yield Mutant(target, "decay times rate", before(decay_times_rate), BASE)
+    yield Mutant(
+        "optimizers.rules.adamw.update_rows", "all rows decay", all_rows_decay, BASE
+    )
+
+
+# Mistakes in the loop around the rules, in the wrapper and in the zero test.
+
+
+def unchecked(self: Any, opt: Any, strict: bool = False) -> None:
+    self.inner_optimizer, self.strict, self.last_step = opt, strict, None
+
+
+def twice(method: Any) -> Any:
+    def advance(self: Any) -> None:
+        method(self)
+        method(self)
+
+    return advance
+
+
+def initial_zeros(method: Any) -> Any:
+    return lambda self, variable: {
+        name: np.zeros_like(values) for name, values in method(self, variable).items()
+    }
+
+
+def minus_zero_counts(gradient: Any, flush: bool = False) -> bool:
+    values = gradient.values if isinstance(gradient, Rows) else gradient
+    return not np.any(np.signbit(values) | (values != 0))
+
+
+def nan_is_zero(gradient: Any, flush: bool = False) -> bool:
+    values = gradient.values if isinstance(gradient, Rows) else gradient
+    return not np.any(np.nan_to_num(values, nan=0.0))
+
+
+def infinity_is_zero(gradient: Any, flush: bool = False) -> bool:
+    values = gradient.values if isinstance(gradient, Rows) else gradient
+    return not np.any(np.where(np.isinf(values), 0, values))
+
+
+def duplicates_not_summed(gradient: Any, flush: bool = False) -> bool:
+    values = gradient.values if isinstance(gradient, Rows) else gradient
+    return not np.any(values)
+
+
+def flushed_even_in_half(values: Array) -> Array:
+    small = np.abs(values) < np.finfo(values.dtype).smallest_normal
+    return np.where(small, values.dtype.type(0), values)
+
+
+def keep_all(values: Array) -> Array:
+    return values
+
+
+MULTITASK = ("multitask",)
+COUNTED = ("multitask", "variable_clipping")
+CLIP = ("multitask_clip",)
+WRAPPER = "multitask.MultitaskOptimizerWrapper"
+
+
+def _of_the_wrapper() -> Sequence[Mutant]:
+    from lockstep import reference
+
+    default = instead(reference.MultitaskOptimizerWrapper)
+    zero_test = "multitask.is_all_zero"
+    powers = "optimizers.classes.RuleOptimizer.advance_shared"
+    flush = "tensors.zero_test.flush_subnormals"
+    return (
+        Mutant(zero_test, "nothing is zero", constant(False), MULTITASK),
+        Mutant(zero_test, "everything is zero", constant(True), MULTITASK),
+        Mutant(zero_test, "-0.0 is not zero", instead(minus_zero_counts), MULTITASK),
+        Mutant(zero_test, "NaN is zero", instead(nan_is_zero), MULTITASK),
+        Mutant(zero_test, "infinity is zero", instead(infinity_is_zero), MULTITASK),
+        Mutant(zero_test, "rows unsummed", instead(duplicates_not_summed), MULTITASK),
+        Mutant(flush, "subnormals are kept", instead(keep_all), MULTITASK),
+        Mutant(flush, "float16 too", instead(flushed_even_in_half), MULTITASK),
+        Mutant(f"{WRAPPER}.__init__", "no check", instead(unchecked), MULTITASK),
+        Mutant("strict.MultitaskOptimizerWrapper", "not strict", default, MULTITASK),
+        Mutant(powers, "powers stay", constant(None), (*BASE, *MULTITASK)),
+        Mutant(powers, "powers advance twice", twice, (*BASE, *MULTITASK)),
+        Mutant(
+            "optimizers.classes.advance", "step not counted", constant(None), COUNTED
+        ),
+        Mutant(
+            "optimizers.classes.RuleOptimizer.initial_slots",
+            "slots start at zero",
+            initial_zeros,
+            (*BASE, *MULTITASK),
+        ),
+    )
+
+
+# Mistakes in the clipping function.
+
+
+def no_limit(norm: Array, clip_norm: float) -> Array:
+    return np.asarray(norm.dtype.type(clip_norm) / norm)
+
+
+def finite_anyway(norm: Array, clip_norm: float) -> Array:
+    limit = norm.dtype.type(clip_norm)
+    return np.asarray(limit / np.maximum(norm, limit))
+
+
+def zeros_for_absent(gradients: Any, factor: Array) -> list[Any]:
+    return [np.zeros(1, np.float32) if g is None else g * factor for g in gradients]
+
+
+def one_more(value: Array) -> Array:
+    return np.asarray(value + value.dtype.type(1))
+
+
+def _of_the_clipping() -> Sequence[Mutant]:
+    from lockstep import reference
+
+    default = instead(reference.clip_gradients_by_global_norm)
+    norm, factor = "multitask.global_norm", "multitask.clip_factor"
+    scale = "multitask.scale_gradients"
+    function = "strict.clip_gradients_by_global_norm"
+    half = before(lambda pairs, clip_norm=20.0: (pairs, clip_norm / 2))
+    return (
+        Mutant(norm, "1 % too large", after(one_percent_more), CLIP),
+        Mutant(norm, "starts at one", after(one_more), CLIP),
+        Mutant(factor, "scaled up too", instead(no_limit), CLIP),
+        Mutant(factor, "finite for any norm", instead(finite_anyway), CLIP),
+        Mutant(scale, "forgotten", instead(lambda gradients, _: gradients), CLIP),
+        Mutant(scale, "zeros for absent", instead(zeros_for_absent), CLIP),
+        Mutant("multitask.as_pairs", "unchecked", instead(lambda p, _: list(p)), CLIP),
+        Mutant(function, "not strict", default, CLIP),
+        Mutant(function, "half the limit", lambda right: _keywords(half(right)), CLIP),
+    )
+
+
+def _keywords(function: Any) -> Any:
+    return lambda pairs, clip_norm=20.0: function(pairs, clip_norm)
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    *_of_the_rules(),
+    *_of_the_wrapper(),
+    *_of_the_clipping(),
+    *policy_mutants(),
+    *row_mutants(),
+    *scale_mutants(),
+    *masters_mutants(),
+    *step_mutants(),
+    *agn_mutants(),
+    *gradient_mutants(),
+    *novograd_mutants(),
+)

@@ -1,0 +1,147 @@
+"""Mutants of row clipping: see :mod:`harness.parity.mutants.all`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.parity.mutants.mutant import (
+    Mutant,
+    after,
+    before,
+    constant,
+    instead,
+    one_percent_more,
+)
+from lockstep.interface import Array
+
+__all__ = ["row_mutants"]
+
+
+def over_all_axes(values: Array, axes: Any) -> Array:
+    return np.asarray(np.sqrt(np.sum(np.square(values), keepdims=True)))
+
+
+def without_first_axis(values: Array, axes: Any) -> tuple[Any, ...]:
+    return values, [axis for axis in axes if axis != 0]
+
+
+def sum_of_absolutes(values: Array, axes: Any) -> Array:
+    return np.asarray(np.sum(np.abs(values), axis=tuple(axes), keepdims=True))
+
+
+def in_single_precision(norms: Any) -> Any:
+    def row_norms(values: Array, axes: Any) -> Array:
+        return np.asarray(norms(values.astype(np.float32), axes).astype(values.dtype))
+
+    return row_norms
+
+
+def never_negative(values: Array, axes: Any, max_norm: float) -> tuple[Any, ...]:
+    return values, axes, abs(max_norm)
+
+
+def never_zero(values: Array, axes: Any, max_norm: float) -> tuple[Any, ...]:
+    return values, axes, max_norm or 1e-6
+
+
+def nan_to_limit(norms: Array) -> Array:
+    return np.where(np.isnan(norms), norms.dtype.type(0), norms)
+
+
+def infinite_to_limit(norms: Array) -> Array:
+    return np.where(np.isinf(norms), norms.dtype.type(0), norms)
+
+
+def ratio_first(values: Array, axes: Any, max_norm: float) -> Array:
+    from lockstep.reference.clipping.clip_rows import row_norms
+
+    limit = values.dtype.type(max_norm)
+    return np.asarray(values * (limit / np.maximum(row_norms(values, axes), limit)))
+
+
+def each_row_once(values: Array, indices: Any, difference: Array) -> tuple[Any, ...]:
+    if indices is None:
+        return values, None, difference
+    rows, first = np.unique(indices, return_index=True)
+    return values, rows, difference[first]
+
+
+def named_rows_of_dense(gradient: Any) -> Any:
+    from lockstep.reference.clipping.variable_clipping import named_rows
+
+    indices = named_rows(gradient)
+    return np.arange(len(gradient) - 1) if indices is None else indices
+
+
+def clip_first(method: Any) -> Any:
+    def apply(self: Any, pairs: Any, *rest: Any, **options: Any) -> None:
+        pairs = list(pairs)
+        for gradient, variable in pairs:
+            if gradient is not None and variable in self.vars_to_clip_dims:
+                self.clip(variable, None)
+        self.inner_optimizer.apply_gradients(pairs, *rest, **options)
+
+    return apply
+
+
+def zeros_excepted(method: Any) -> Any:
+    def apply(self: Any, pairs: Any, *rest: Any, **options: Any) -> None:
+        listed, self.vars_to_clip_dims = self.vars_to_clip_dims, {}
+        for gradient, variable in pairs:
+            if variable in listed and np.any(getattr(gradient, "values", gradient)):
+                self.vars_to_clip_dims[variable] = listed[variable]
+        method(self, pairs, *rest, **options)
+        self.vars_to_clip_dims = listed
+
+    return apply
+
+
+def any_axes(name: str, dims: Any) -> tuple[int, ...]:
+    return tuple(dims) if isinstance(dims, list) else ()
+
+
+ROWS, MULTITASK = ("variable_clipping",), ("multitask",)
+
+
+def row_mutants() -> Sequence[Mutant]:
+    """Return the mistakes, the right objects being there to be replaced."""
+    from lockstep import reference
+
+    default = instead(reference.VariableClippingOptimizer)
+    norms, excess = "clipping.clip_rows.row_norms", "clipping.variable_clipping.excess"
+    subtract, named = (
+        "clipping.variable_clipping.subtract_rows",
+        "clipping.variable_clipping.named_rows",
+    )
+    normalize = "clipping.clip_rows.normalize_rows"
+    wrapper = "clipping.variable_clipping.VariableClippingOptimizer"
+    apply = f"{wrapper}.apply_gradients"
+    require = "base.pairs.require_gradients"
+    axes, both = "clipping.variable_clipping.words.listed_axes", (*ROWS, *MULTITASK)
+    iterators = "clipping.variable_clipping.Iterator"
+    last_left_out = instead(named_rows_of_dense)
+    return (
+        Mutant(excess, "nothing is clipped", after(np.zeros_like), both),
+        Mutant(subtract, "each row once", before(each_row_once), ROWS),
+        Mutant(named, "rows that are not named too", constant(None), ROWS),
+        Mutant(named, "the last row of a dense gradient", last_left_out, ROWS),
+        Mutant(norms, "1 % too large", after(one_percent_more), ROWS),
+        Mutant(norms, "over all axes", instead(over_all_axes), ROWS),
+        Mutant(norms, "without axis 0", before(without_first_axis), ROWS),
+        Mutant(norms, "sum of absolutes", instead(sum_of_absolutes), ROWS),
+        Mutant(norms, "float16 in float32", in_single_precision, ROWS),
+        Mutant(norms, "NaN is small", after(nan_to_limit), ROWS),
+        Mutant(norms, "infinity is small", after(infinite_to_limit), ROWS),
+        Mutant(normalize, "ratio first", instead(ratio_first), ROWS),
+        Mutant(normalize, "limit made positive", before(never_negative), ROWS),
+        Mutant(normalize, "limit never 0", before(never_zero), ROWS),
+        Mutant(apply, "clipped before the update", clip_first, both),
+        Mutant(apply, "zero gradients do not clip", zeros_excepted, both),
+        Mutant(iterators, "one-shot iterators are kept", instead(tuple), ROWS),
+        Mutant(axes, "unchecked", instead(any_axes), ROWS),
+        Mutant(require, "unchecked", constant(None), ROWS),
+        Mutant("strict.VariableClippingOptimizer", "not strict", default, ROWS),
+    )

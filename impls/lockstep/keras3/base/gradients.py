@@ -1,0 +1,169 @@
+"""(gradient, variable) pairs as Keras has them: checked once, then trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lockstep.messages import keras3 as words
+from lockstep.messages.base.pairs import require_like
+from lockstep.tf.shared.tensors.rows import check_rows
+
+__all__ = [
+    "MODEL_NAME",
+    "Gradient",
+    "as_gradient",
+    "as_variable",
+    "check_gradients",
+    "densify",
+    "key_of",
+    "name_of",
+    "require_variable",
+    "value_of",
+    "with_dense_shape",
+    "without_duplicates",
+]
+
+MODEL_NAME = "_lockstep_model_name"
+"""The attribute by which a master has the name that users know."""
+
+Gradient = tf.Tensor | tf.IndexedSlices | None
+
+
+def as_variable(variable: Any) -> Any:
+    """Return the variable behind a ``variable.ref()``; anything else as it is."""
+    return variable.deref() if hasattr(variable, "deref") else variable
+
+
+def value_of(variable: Any) -> tf.Variable:
+    """Return the ``tf.Variable`` inside of a ``keras.Variable``."""
+    return variable.value if isinstance(variable, keras.Variable) else variable
+
+
+def key_of(variable: Any) -> Any:
+    """Return what stands for a variable in a dictionary, whichever way it is given.
+
+    A copy of a mirrored variable stands for all of it.
+    """
+    value = value_of(as_variable(variable))
+    if not isinstance(value, tf.distribute.DistributedValues):
+        container = getattr(
+            getattr(value, "handle", None), "_distributed_container", None
+        )
+        value = value if container is None else container()
+    return value.ref()
+
+
+def name_of(variable: Any) -> str:
+    """Return the path of a ``keras.Variable``, the name of a ``tf.Variable``.
+
+    A master has the name of the model's variable.
+    """
+    name = getattr(variable, MODEL_NAME, None) or getattr(variable, "path", None)
+    name = name or getattr(variable, "name", variable)
+    return str(name).removesuffix(":0")
+
+
+def require_variable(variable: Any, owner: str) -> Any:
+    """Return the variable, or raise if it is none."""
+    variable = as_variable(variable)
+    if not isinstance(variable, keras.Variable | tf.Variable):
+        raise words.not_a_variable(owner, type(variable).__name__)
+    return variable
+
+
+def check_gradients(
+    gradients: Sequence[Any], variables: Sequence[Any], owner: str, wide: bool = False
+) -> list[Gradient]:
+    """Return the gradients as tensors; raise unless each fits its variable.
+
+    ``wide``: float32 gradients fit variables in half precision, too.
+    """
+    if len(gradients) != len(variables):
+        raise words.wrong_count(owner, len(variables), len(gradients))
+    pairs = zip(gradients, variables, strict=True)
+    return [check_gradient(gradient, v, owner, wide) for gradient, v in pairs]
+
+
+def check_gradient(gradient: Any, variable: Any, owner: str, wide: bool) -> Gradient:
+    """Return one gradient as a tensor, slices or None."""
+    if gradient is None:
+        return None
+    gradient, name = as_gradient(gradient, variable, owner), name_of(variable)
+    variable, is_sparse = value_of(variable), isinstance(gradient, tf.IndexedSlices)
+    found = gradient.values.shape[1:] if is_sparse else gradient.shape
+    wanted = variable.shape[1:] if is_sparse else variable.shape
+    known = tuple(wanted if found.is_compatible_with(wanted) else found)
+    dtype = variable.dtype
+    if wide and dtype.size < 4 and gradient.dtype == tf.float32:
+        dtype = gradient.dtype
+    like = (tuple(wanted), dtype.name)
+    require_like(owner, name, (known, gradient.dtype.name), like)
+    if is_sparse:
+        check_rows(gradient, variable, name, owner)
+    return gradient
+
+
+def as_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
+    """Return None, tensors and slices as they are; convert arrays and numbers."""
+    if gradient is None or isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    try:
+        return tf.convert_to_tensor(gradient)
+    except (TypeError, ValueError) as error:
+        name, got = name_of(variable), type(gradient).__name__
+        raise words.not_a_gradient(owner, name, got) from error
+
+
+def with_dense_shape(gradient: Gradient, variable: Any) -> Gradient:
+    """Give a sparse gradient the shape of its variable, which Keras asks of it.
+
+    The shape that is known without a read, for that would copy the whole variable.
+    """
+    is_sparse = isinstance(gradient, tf.IndexedSlices)
+    shape = value_of(variable).shape
+    if (
+        not is_sparse
+        or gradient.dense_shape is not None
+        or not shape.is_fully_defined()
+    ):
+        return gradient
+    values, indices = map(tf.convert_to_tensor, (gradient.values, gradient.indices))
+    return tf.IndexedSlices(values, indices, tf.constant(shape.as_list()))
+
+
+def without_duplicates(gradient: Gradient) -> Gradient:
+    """Sum the duplicate rows of a sparse gradient, which Keras does not.
+
+    ``values`` [k, ...] stay k rows, for XLA wants shapes that it knows, and ``fit`` may
+    use it: the sums come first, in ascending order of their ``indices``; after them the
+    last index is repeated, with rows of zeros, which change nothing.
+    """
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    order = tf.argsort(gradient.indices, stable=True)
+    indices = tf.gather(gradient.indices, order)
+    is_new = tf.concat([tf.ones([1], bool), indices[1:] != indices[:-1]], 0)
+    count = tf.shape(indices)[0]
+    position = tf.cumsum(tf.cast(is_new[:count], tf.int32)) - 1
+    values = tf.gather(gradient.values, order)
+    totals = tf.math.unsorted_segment_sum(values, position, count)
+    named = tf.math.unsorted_segment_max(indices, position, count)
+    # Where there is no n-th sum the maximum of nothing is the least integer.
+    last = tf.reduce_max(indices)
+    named = tf.where(tf.range(count) <= tf.reduce_max(position), named, last)
+    return tf.IndexedSlices(totals, named, gradient.dense_shape)
+
+
+def densify(gradient: Gradient, variable: Any) -> tf.Tensor:
+    """Return a dense gradient: rows that are not named, and an absent one, are 0."""
+    value = value_of(variable)
+    if gradient is None:
+        return tf.zeros(value.shape, value.dtype)
+    if isinstance(gradient, tf.IndexedSlices):
+        count = value.shape[0]
+        return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, count)
+    return gradient

@@ -1,0 +1,112 @@
+"""Which variables of an optimizer's state belong to which trained variable.
+
+Keras keeps slots in lists whose names differ from optimizer to optimizer. What they
+have in common is the public method that makes them, so that one is observed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+
+from lockstep.keras3.base.gradients import key_of
+from lockstep.messages.keras3 import tf_slot_name
+
+__all__ = ["Slots", "base_of", "build_observed"]
+
+
+class Slots:
+    """The state of each trained variable, by TensorFlow 1's name of the slot.
+
+    Where a variable of the model is trained through a master, it is the state of both.
+    """
+
+    def __init__(self) -> None:
+        self.by_variable: dict[Any, dict[str, Any]] = {}
+        self.masters: dict[Any, Any] = {}
+        self.models: dict[Any, Any] = {}
+
+    def add(self, variable: Any, name: str, slot: Any) -> None:
+        """Enter a slot that was made for ``variable``."""
+        self.by_variable.setdefault(key_of(variable), {})[name] = slot
+
+    def of(self, variable: Any) -> dict[str, Any]:
+        """Return the slots of ``variable`` by name; none if there are none."""
+        return self.by_variable.get(key_of(variable), {})
+
+    def add_master(self, variable: Any, master: Any) -> None:
+        """Enter the master of ``variable``, and its slots as those of both."""
+        self.masters[key_of(variable)] = master
+        self.models[key_of(master)] = variable
+        named = self.of(master)
+        self.by_variable[key_of(variable)] = {"master": master, **named}
+
+    def master_of(self, variable: Any) -> Any:
+        """Return the master of ``variable``, or itself if it has none."""
+        return self.masters.get(key_of(variable), variable)
+
+    def model_of(self, variable: Any) -> Any:
+        """Return the variable whose master this is, or itself if it is none."""
+        return self.models.get(key_of(variable), variable)
+
+    def names(self) -> list[str]:
+        """Return the names of all slots, each once."""
+        found = (name for named in self.by_variable.values() for name in named)
+        return list(dict.fromkeys(found))
+
+
+def base_of(optimizer: Any) -> keras.optimizers.Optimizer:
+    """Return the innermost optimizer: the one that owns the slots and the counter."""
+    while hasattr(optimizer, "inner_optimizer"):
+        optimizer = optimizer.inner_optimizer
+    return optimizer
+
+
+def build_observed(
+    optimizer: keras.optimizers.Optimizer, variables: Sequence[Any]
+) -> Slots:
+    """Build ``optimizer`` for ``variables`` and return what it made for each.
+
+    One that is built already is not touched: a twin made from its configuration is
+    built instead, and what the twin makes n-th stands for the n-th variable.
+    """
+    base = base_of(optimizer)
+    slots = Slots()
+    if not base.built:
+        with observed(base, slots):
+            optimizer.build(variables)
+        return slots
+    if not optimizer.built:
+        optimizer.build(variables)
+    twin = type(base).from_config(base.get_config())
+    made = Slots()
+    with observed(twin, made):
+        twin.build(base._trainable_variables)
+    own = {id(v): mine for v, mine in zip(twin.variables, base.variables, strict=True)}
+    for key, named in made.by_variable.items():
+        slots.by_variable[key] = {name: own[id(slot)] for name, slot in named.items()}
+    return slots
+
+
+@contextlib.contextmanager
+def observed(optimizer: keras.optimizers.Optimizer, slots: Slots) -> Iterator[None]:
+    """Enter what ``optimizer`` makes for its variables into ``slots``."""
+    make = optimizer.add_variable_from_reference
+    classes = [cls.__name__ for cls in type(optimizer).__mro__]
+
+    def make_and_enter(
+        reference_variable: Any, name: str | None = None, *args: Any, **kwargs: Any
+    ) -> Any:
+        slot = make(reference_variable, name, *args, **kwargs)
+        slots.add(reference_variable, tf_slot_name(classes, name or "var"), slot)
+        return slot
+
+    # Not setattr: Keras and TensorFlow track what is assigned.
+    vars(optimizer)["add_variable_from_reference"] = make_and_enter
+    try:
+        yield
+    finally:
+        del vars(optimizer)["add_variable_from_reference"]

@@ -1,0 +1,383 @@
+"""What every wrapper of this package has in common."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lockstep.interface import GATE_OP, NO_EAGER_STEP, NO_GRADIENTS, StepReport
+from lockstep.keras3.base.gradients import (
+    Gradient,
+    check_gradients,
+    name_of,
+    require_variable,
+    with_dense_shape,
+    without_duplicates,
+)
+from lockstep.keras3.base.replicas import together
+from lockstep.keras3.base.slots import Slots, base_of, build_observed
+from lockstep.keras3.base.train_v1 import (
+    StateList,
+    TrainV1,
+    require_all,
+    shown_optimizer,
+)
+from lockstep.messages import keras3 as words
+
+__all__ = ["Wrapper", "layers_of", "refuse_scale"]
+
+
+def _live(name: str) -> property:
+    """Return a property that reads and writes ``name`` of the wrapped optimizer."""
+
+    def read(self: Wrapper) -> Any:
+        return getattr(self.inner_optimizer, name)
+
+    def write(self: Wrapper, value: Any) -> None:
+        # Keras' constructor sets each to its default before there is one to ask.
+        if "inner_optimizer" in vars(self):
+            setattr(self.inner_optimizer, name, value)
+
+    return property(read, write, doc=f"``{name}`` of the wrapped optimizer, live.")
+
+
+class Wrapper(TrainV1, keras.optimizers.Optimizer):
+    """An optimizer of Keras around another one, which owns the slots.
+
+    Learning rate, clipping, weight decay, moving averages and gradient accumulation are
+    those of the wrapped optimizer, read and set through the wrapper. ``iterations`` is
+    its counter. A subclass overrides
+
+    - :meth:`update`, what a step does: the gradients come checked, duplicate rows
+      summed, and ``self.inner_optimizer.apply(gradients, variables)`` is the step;
+    - :meth:`build_state`, if it has variables of its own: what it makes with
+      ``add_variable_from_reference`` counts as state of that variable;
+    - :meth:`get_config`, adding its constructor's arguments to ``super()``'s.
+
+    Args:
+        inner_optimizer: the optimizer to wrap; it may be a wrapper itself.
+        name: name of the wrapper, by default that of the wrapped optimizer.
+
+    Raises:
+        NotAnOptimizerError: a TypeError; no ``keras.optimizers.Optimizer``.
+        UnsupportedError: a ValueError; ``keras.optimizers.LossScaleOptimizer``, which
+            goes outside.
+    """
+
+    argument = "opt"
+    """What the constructor calls the wrapped optimizer."""
+
+    sums_duplicates = True
+    """Whether :meth:`update` gets sparse gradients with duplicate rows summed."""
+
+    weight_decay = _live("weight_decay")
+    clipnorm = _live("clipnorm")
+    clipvalue = _live("clipvalue")
+    global_clipnorm = _live("global_clipnorm")
+    use_ema = _live("use_ema")
+    ema_momentum = _live("ema_momentum")
+    ema_overwrite_frequency = _live("ema_overwrite_frequency")
+    loss_scale_factor = _live("loss_scale_factor")
+    gradient_accumulation_steps = _live("gradient_accumulation_steps")
+    learning_rate = _live("learning_rate")
+
+    last_step: StepReport = NO_EAGER_STEP
+    """What the last eager step did."""
+
+    report_class: type[StepReport] = StepReport
+    """The class of ``last_step``."""
+
+    _stand_for: Mapping[Any, Any] = MappingProxyType({})
+    """Key of a master -> the model's variable, if a wrapper around this made any."""
+
+    def __init__(
+        self, inner_optimizer: keras.optimizers.Optimizer, name: str | None = None
+    ) -> None:
+        if not isinstance(inner_optimizer, keras.optimizers.Optimizer):
+            raise words.not_keras(type(self).__name__, inner_optimizer)
+        refuse_scale(inner_optimizer, type(self).__name__)
+        super().__init__(learning_rate=0.0, name=name or inner_optimizer.name)
+        self.inner_optimizer = inner_optimizer
+        self._iterations = self.base_optimizer._iterations
+        # The counter is the base optimizer's, the rate that Keras made is not used:
+        # neither is state of the wrapper.
+        self._forget_variables()
+
+    def _forget_variables(self) -> None:
+        """Begin with no variables, in a new list.
+
+        ``tf.train.Checkpoint`` refuses a list that anything was taken out of.
+        """
+        is_variable, kept = self._tracker.config["variables"]
+        kept = type(kept)([])
+        self._tracker.config["variables"] = is_variable, kept
+        self._tracker.stored_ids["variables"].clear()
+        self._track_trackable(kept, "_variables", overwrite=True)
+        vars(self)["_variables"] = kept
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Keep a report as it is: Keras makes tuples anew, without their attributes.
+
+        Keras' own loss scaling sets ``loss_scale_factor`` of what it is put around to
+        None; one of this package inside has no effect then, which is warned of. Not
+        refused, since ``load_model`` puts one around whatever ``compile`` was told.
+        """
+        shadows = name == "loss_scale_factor" and value is None
+        if shadows and "inner_optimizer" in vars(self):
+            if any(map(is_scale, layers_of(self))):
+                warnings.warn(words.scale_shadowed(type(self).__name__), stacklevel=4)
+        if isinstance(value, StepReport):
+            vars(self)[name] = value
+        else:
+            super().__setattr__(name, value)
+
+    def __repr__(self) -> str:
+        own = [f"{name}={value!r}" for name, value in self.shown().items()]
+        parts = [shown_optimizer(self.inner_optimizer), *own]
+        parts += ["strict=True"] * self.strict
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def shown(self) -> Mapping[str, Any]:
+        """Return the arguments that a repr shows, beside the wrapped optimizer."""
+        return {}
+
+    @property
+    def base_optimizer(self) -> keras.optimizers.Optimizer:
+        """The innermost optimizer: the one that owns the slots and the counter."""
+        return base_of(self)
+
+    @property
+    def iterations(self) -> Any:
+        """The counter of the wrapped optimizer."""
+        return self.inner_optimizer.iterations
+
+    @property
+    def variables(self) -> StateList:
+        """The wrapper's own variables, then those of the wrapped optimizer.
+
+        Keras' property and TensorFlow 1's method at once: ``opt.variables`` and
+        ``opt.variables()`` are the same list.
+        """
+        return StateList([*self._variables, *self.inner_optimizer.variables])
+
+    def build(self, variables: Sequence[Any]) -> None:
+        """Make the state for ``variables``, here and inside."""
+        if self.built:
+            return
+        variables = require_all(variables, type(self).__name__)
+        slots = self.build_inner(variables)
+        # Not setattr: the wrapped optimizer tracks these already.
+        vars(self)["_slots"] = slots
+        vars(self)["_trainable_variables"] = variables
+        for k, variable in enumerate(variables):
+            for known in (variable, slots.master_of(variable)):
+                self._trainable_variables_indices[self._var_key(known)] = k
+        self.build_state(variables)
+        self.built = True
+
+    def build_inner(self, variables: list[Any]) -> Slots:
+        """Build the wrapped optimizer for ``variables``; return what it made."""
+        inner = self.inner_optimizer
+        if not isinstance(inner, Wrapper):
+            return build_observed(inner, variables)
+        inner.build(variables)
+        return inner._slots
+
+    def build_state(self, variables: Sequence[Any]) -> None:
+        """Make variables of the wrapper's own; by default there are none."""
+
+    def add_variable_from_reference(
+        self,
+        reference_variable: Any,
+        name: str | None = None,
+        initializer: Any = "zeros",
+    ) -> keras.Variable:
+        """Make a variable of state like ``reference_variable`` and remember whose."""
+        slot = super().add_variable_from_reference(
+            reference_variable, name, initializer
+        )
+        self._slots.add(reference_variable, name or "var", slot)
+        return slot
+
+    @tf.autograph.experimental.do_not_convert
+    def apply(
+        self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None
+    ) -> None:
+        """Take a step, as Keras calls it; nothing has changed if this raises.
+
+        Args:
+            grads: a gradient or None for each variable.
+            trainable_variables: the variables; None means those given to ``build``.
+        """
+        owner, gradients = type(self).__name__, list(grads)
+        if not gradients:
+            return
+        if trainable_variables is None and not self.built:
+            raise words.no_variables(owner)
+        given = trainable_variables
+        given = self._trainable_variables if given is None else given
+        variables = [require_variable(variable, owner) for variable in given]
+        gradients = check_gradients(gradients, variables, owner, self.takes_wide)
+        names = [name_of(variable) for variable in variables]
+
+        def step(gradients: list[Gradient]) -> None:
+            for variable, name in zip(variables, names, strict=True):
+                if self._var_key(variable) not in self._trainable_variables_indices:
+                    raise words.unknown_variable(owner, name)
+            self.update(self.prepared(gradients, variables), variables)
+
+        self.forget_report()
+        build = self.builds(variables)
+        together(owner, build, step, gradients, variables)
+
+    def forget_report(self) -> None:
+        """Let no report be that of an earlier step, here and inside."""
+        told = NO_GRADIENTS if tf.executing_eagerly() else NO_EAGER_STEP
+        for layer in layers_of(self):
+            layer.last_step = layer.report_class(*told)
+
+    @property
+    def keeps_duplicates(self) -> bool:
+        """Whether what is inside has to see a row as often as it is named.
+
+        # Quirk: docs/differences.md#row-clip-duplicates. Under strict, clipping
+        corrects it so, and gradient descent subtracts it so.
+        """
+        return self.strict and getattr(self.inner_optimizer, "keeps_duplicates", False)
+
+    def values_of(self, gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
+        """Return the values of a gradient, duplicate rows summed."""
+        if self.keeps_duplicates:
+            gradient = without_duplicates(gradient)
+        return getattr(gradient, "values", gradient)
+
+    @property
+    def takes_wide(self) -> bool:
+        """Whether float32 gradients, unscaled by hand, fit half-precision variables."""
+        inner = self.inner_optimizer
+        return isinstance(inner, Wrapper) and inner.takes_wide
+
+    def prepared(
+        self, gradients: list[Gradient], variables: list[Any]
+    ) -> list[Gradient]:
+        """Return gradients as :meth:`update` takes them."""
+        if not self.strict:
+            pairs = zip(gradients, variables, strict=True)
+            gradients = [with_dense_shape(*pair) for pair in pairs]
+        if self.sums_duplicates and not self.keeps_duplicates:
+            gradients = [without_duplicates(gradient) for gradient in gradients]
+        return gradients
+
+    def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
+        """Do what the wrapper is for; by default nothing but the step inside."""
+        self.inner_optimizer.apply(gradients, variables)
+
+    def scale_loss(self, loss: Any) -> Any:
+        """Scale the loss if something inside does so; ``fit`` calls it."""
+        return self.inner_optimizer.scale_loss(loss)
+
+    def unscale_gradients(self, gradients: Iterable[Gradient]) -> list[Gradient]:
+        """Return the gradients of a scaled loss divided by the scale.
+
+        ``apply_gradients`` takes them as they are. Half precision comes back as
+        float32; None stays None, and rows stay rows. Where nothing inside scales they
+        are returned as they are.
+        """
+        inner = self.inner_optimizer
+        if isinstance(inner, Wrapper):
+            return inner.unscale_gradients(gradients)
+        return list(gradients)
+
+    def compute_gradients(
+        self,
+        loss: Any,
+        var_list: Iterable[Any] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: Any = None,
+    ) -> list[tuple[Gradient, Any]]:
+        """Let a wrapper inside differentiate ``loss()``: what it scales, it unscales.
+
+        Arguments and errors are those of
+        :meth:`~lockstep.keras3.base.train_v1.TrainV1.compute_gradients`.
+        """
+        inner = self.inner_optimizer
+        found = inner if isinstance(inner, Wrapper) else super()
+        options = gate_gradients, aggregation_method, colocate_gradients_with_ops
+        return found.compute_gradients(loss, var_list, *options, grad_loss)
+
+    def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
+        """Let the wrapped optimizer put moving averages in place, after training."""
+        self.inner_optimizer.finalize_variable_values(var_list)
+
+    def exclude_from_weight_decay(
+        self,
+        var_list: Sequence[Any] | None = None,
+        var_names: Sequence[str] | None = None,
+    ) -> None:
+        """Exclude variables from the wrapped optimizer's weight decay."""
+        self.inner_optimizer.exclude_from_weight_decay(var_list, var_names)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Save the wrapper's own variables; Keras saves the wrapped optimizer's."""
+        for position, variable in enumerate(self._variables):
+            store[str(position)] = variable.numpy()
+
+    def load_own_variables(self, store: Any) -> None:
+        """Load what ``save_own_variables`` saved.
+
+        A file of an optimizer that was not built has nothing for what building makes,
+        so that this starts anew, as the slots of the wrapped optimizer do.
+        """
+        for position, variable in enumerate(self._variables):
+            if str(position) in store.keys():
+                variable.assign(store[str(position)])
+
+    def set_weights(self, weights: Sequence[Any]) -> None:
+        """Set the values of ``variables``, in their order."""
+        for variable, weight in zip(self.variables, weights, strict=True):
+            variable.assign(weight)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor, the wrapped optimizer serialized."""
+        inner = keras.saving.serialize_keras_object(self.inner_optimizer)
+        return {self.argument: inner}
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], custom_objects: Any = None
+    ) -> Wrapper:
+        """Make a wrapper from what ``get_config`` returned."""
+        arguments = dict(config)
+        if cls.argument not in arguments:
+            raise words.no_config(cls.__name__, cls.argument)
+        inner = keras.saving.deserialize_keras_object(
+            arguments.pop(cls.argument), custom_objects
+        )
+        return cls(inner, **arguments)
+
+
+def layers_of(optimizer: Any) -> Iterator[Wrapper]:
+    """Yield the wrappers of a stack, the outermost first."""
+    while isinstance(optimizer, Wrapper):
+        yield optimizer
+        optimizer = optimizer.inner_optimizer
+
+
+def is_scale(optimizer: Any) -> bool:
+    """Say whether Keras takes this for a loss scaling."""
+    return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+def refuse_scale(
+    optimizer: keras.optimizers.Optimizer, owner: str, remedy: str = ""
+) -> None:
+    """Raise for Keras' own loss scaling, which has to be the outermost wrapper."""
+    if is_scale(optimizer) and not isinstance(optimizer, Wrapper):
+        raise words.scale_inside(owner, type(optimizer).__name__, remedy)

@@ -1,0 +1,82 @@
+"""OpenSeq2Seq's two clipping functions, for gradients of Keras models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.keras3.base.gradients import (
+    Gradient,
+    as_gradient,
+    name_of,
+    require_variable,
+    value_of,
+)
+from lockstep.messages.base.pairs import as_pairs
+from lockstep.messages.clipping import clip_by_global_norm as words
+from lockstep.tf.shared.clipping.clip_by_global_norm import (
+    check_limit,
+    clip_by_global_norm,
+)
+from lockstep.tf.shared.clipping.post_process import check_shapes, clip_entries
+from lockstep.tf.shared.step.summaries import Entry
+
+__all__ = ["as_entries", "clip_by_global_norm", "clip_gradients_by_norm"]
+
+
+@tf.autograph.experimental.do_not_convert
+def clip_gradients_by_norm(
+    grads_and_vars: Iterable[tuple[Any, Any]],
+    clip_gradients: float | tf.Tensor,
+    strict: bool = False,
+) -> list[tuple[Gradient, Any]]:
+    """Clip gradients by their global norm, each in its variable's dtype afterwards.
+
+    As :func:`clip_by_global_norm`; norm and products are taken in float32.
+
+    Args:
+        grads_and_vars: iterable of (gradient or None, variable).
+        clip_gradients: the largest global norm that is left as it is, > 0 and finite;
+            a tensor is not checked.
+        strict: as the original: duplicate rows are not summed in the norm, a scalar
+            comes out with shape [1], an absent gradient is an error.
+
+    Returns:
+        The pairs, with clipped gradients.
+
+    Raises:
+        OutOfRangeError: a ValueError; ``clip_gradients`` is not a finite number > 0.
+        MalformedPairsError: a TypeError; not pairs of a gradient and a variable.
+        NoGradientsError: a ValueError; the list is empty.
+        ShapeError: a ValueError; a gradient has another shape than its variable.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``_clip_gradients_by_norm``. Inside of ``fit``
+    the argument ``global_clipnorm`` of Keras' optimizers does nearly the same.
+
+    Example:
+        >>> w = keras.Variable([0.0, 0.0])
+        >>> pairs = clip_gradients_by_norm([(keras.ops.array([3.0, 4.0]), w)], 2.5)
+        >>> pairs[0][0].numpy().tolist()
+        [1.5, 2.0]
+    """
+    entries, variables = as_entries(grads_and_vars, words.BY_NORM)
+    if not strict:
+        check_limit(words.BY_NORM, "clip_gradients", clip_gradients)
+        check_shapes(words.BY_NORM, entries)
+    clipped = clip_entries(entries, clip_gradients, strict)
+    return list(zip(clipped, variables, strict=True))
+
+
+def as_entries(
+    grads_and_vars: Iterable[Any], owner: str
+) -> tuple[list[Entry], list[Any]]:
+    """Return the checked pairs, and the variables as they were given."""
+    pairs = as_pairs(grads_and_vars, owner)
+    entries = []
+    for gradient, given in pairs:
+        variable = require_variable(given, owner)
+        gradient = as_gradient(gradient, variable, owner)
+        entries.append(Entry(gradient, value_of(variable), name_of(variable)))
+    return entries, [variable for _, variable in pairs]

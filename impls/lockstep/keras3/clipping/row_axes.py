@@ -1,0 +1,170 @@
+"""Which variables a row-clipping wrapper clips, and over which axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lockstep.keras3.base.gradients import as_variable, key_of, name_of
+from lockstep.messages.clipping import variable_clipping as words
+
+__all__ = [
+    "Axes",
+    "Listed",
+    "axes_by_variable",
+    "by_path",
+    "by_variable",
+    "limits_of",
+    "listed_variables",
+    "positions_of",
+    "resolved",
+]
+
+Axes = tuple[int, ...]
+Listed = list[tuple[Any, Axes]]
+"""(path or variable, axes): paths find their variables when an optimizer is built."""
+
+
+def listed_variables(
+    vars_to_clip_dims: Mapping[Any, Sequence[int]], resolve: bool
+) -> Listed:
+    """Return (path or variable, axes), copied and checked as far as can be said now.
+
+    Args:
+        vars_to_clip_dims: as the wrapper takes it.
+        resolve: check the axes of the variables that are there.
+    """
+    words.require_mapping(vars_to_clip_dims)
+    found: Listed = []
+    seen = set()
+    for key, dims in vars_to_clip_dims.items():
+        variable = as_variable(key)
+        if not isinstance(variable, str | keras.Variable | tf.Variable):
+            remedy = "use variable.path, or variable.value.ref()"
+            raise words.not_a_key(key, "paths or references of variables", remedy)
+        axes = words.listed_axes(name_of(variable), dims)
+        if not isinstance(variable, str):
+            if key_of(variable) in seen:
+                raise words.listed_twice(name_of(variable))
+            seen.add(key_of(variable))
+            if resolve:
+                resolved(variable, axes)
+        found.append((variable, axes))
+    return found
+
+
+def limits_of(max_norm: Any, listed: Listed, strict: bool) -> float | dict[str, float]:
+    """Return the norm of all that is listed, or by its path; by default checked."""
+    if strict or not isinstance(max_norm, Mapping):
+        if strict:
+            words.refuse_mapping(max_norm)
+        else:
+            words.check_max_norm(max_norm)
+        return float(max_norm)
+    found = {name_of(as_variable(key)): norm for key, norm in max_norm.items()}
+    words.check_max_norms(found, [name_of(key) for key, _ in listed])
+    return {name: float(norm) for name, norm in found.items()}
+
+
+def by_variable(
+    max_norm: float | Mapping[str, float],
+    listed: Listed,
+    variables: Sequence[Any],
+    positions: Mapping[str, int],
+) -> dict[Any, float]:
+    """Return ``key_of(variable)`` -> norm for what is listed among ``variables``."""
+    found: dict[Any, float] = {}
+    for key, _ in listed:
+        norm = max_norm if isinstance(max_norm, float) else max_norm[name_of(key)]
+        for variable in matching(key, variables, True, positions):
+            found[key_of(variable)] = norm
+    return found
+
+
+def resolved(variable: Any, axes: Axes) -> Axes:
+    """Return the axes of a variable, counted from 0 on."""
+    return words.resolved_axes(name_of(variable), axes, len(variable.shape))
+
+
+def axes_by_variable(
+    listed: Listed,
+    variables: Sequence[Any],
+    strict: bool,
+    positions: Mapping[str, int] | None = None,
+) -> dict[Any, Axes]:
+    """Return ``key_of(variable)`` -> axes for what is listed among ``variables``.
+
+    Strict: a listed variable that is not among them has no effect, and axes stay as
+    they were written. ``positions``: see :func:`with_path`.
+    """
+    found: dict[Any, Axes] = {}
+    for key, axes in listed:
+        for variable in matching(key, variables, strict, positions or {}):
+            if key_of(variable) in found:
+                raise words.listed_twice(name_of(variable))
+            found[key_of(variable)] = axes if strict else resolved(variable, axes)
+    return found
+
+
+def matching(
+    key: Any, variables: Sequence[Any], strict: bool, positions: Mapping[str, int]
+) -> list[Any]:
+    """Return the one variable that a path or a variable stands for; strict: or none."""
+    if isinstance(key, str):
+        found = with_path(key, variables, positions.get(key))
+    else:
+        found = [variable for variable in variables if key_of(variable) == key_of(key)]
+    if len(found) > 1:
+        raise words.several_variables(name_of(key))
+    if not found and (isinstance(key, str) or not strict):
+        raise words.unknown_variable(name_of(key), map(name_of, variables))
+    return found
+
+
+def with_path(path: str, variables: Sequence[Any], position: int | None) -> list[Any]:
+    """Return the variables that ``path`` may stand for.
+
+    While it loads a file Keras makes layers outside of the model that names them, so
+    that ``model/layer/kernel`` becomes ``layer/kernel``, maybe several times. What it
+    keeps is the order: where several variables fit equally ``position`` decides.
+    """
+    names = [name_of(variable) for variable in variables]
+    alike = [k for k, name in enumerate(names) if same_ending(name, path)]
+    found = [k for k in alike if names[k] == path] or alike
+    if position in found:
+        found = [position]
+    return [variables[k] for k in found]
+
+
+def same_ending(one: str, other: str) -> bool:
+    """Say whether one path ends with the other, by whole components."""
+    return f"/{one}".endswith(f"/{other}") or f"/{other}".endswith(f"/{one}")
+
+
+def positions_of(
+    listed: Listed, variables: Sequence[Any], before: Mapping[str, int]
+) -> dict[str, int]:
+    """Return path -> place of its variable, for what is listed among ``variables``."""
+    places = {key_of(variable): k for k, variable in enumerate(variables)}
+    found = {}
+    for key, _ in listed:
+        for variable in matching(key, variables, True, before):
+            found[name_of(key)] = places[key_of(variable)]
+    return found
+
+
+def by_path(listed: Listed) -> dict[str, list[int]]:
+    """Return path -> axes, as a configuration holds them; each path must be one's own.
+
+    Raises:
+        UnsupportedError: two listed variables have the same path.
+    """
+    found: dict[str, list[int]] = {}
+    for key, axes in listed:
+        if name_of(key) in found:
+            raise words.several_variables(name_of(key))
+        found[name_of(key)] = list(axes)
+    return found

@@ -1,0 +1,52 @@
+"""Writing all of a variable, or the rows that a sparse gradient names."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from lockstep.interface import Array
+from lockstep.keras3.base.replicas import update_each
+
+__all__ = ["each_row_once", "subtract_rows", "write_rows"]
+
+
+def each_row_once(indices: tf.Tensor | None, too_large: tf.Tensor) -> Array:
+    """Return ``too_large``, of a row that is named several times once."""
+    flags = np.asarray(too_large)
+    if indices is None:
+        return flags
+    return flags[np.unique(indices, return_index=True)[1]]
+
+
+def write_rows(
+    variable: tf.Variable, indices: tf.Tensor | None, values: tf.Tensor
+) -> None:
+    """Assign ``values``, to rows [k] if ``indices`` are given, each of them once."""
+    if indices is None:
+        variable.assign(values, read_value=False)
+        return
+
+    def write(copy: tf.Variable) -> None:
+        # The method of the variable would read all of it afterwards.
+        tf.raw_ops.ResourceScatterUpdate(
+            resource=copy.handle, indices=indices, updates=values
+        )
+
+    update_each(variable, write)
+
+
+def subtract_rows(
+    variable: tf.Variable, indices: tf.Tensor | None, values: tf.Tensor
+) -> None:
+    """Subtract ``values``, from rows [k] if ``indices`` are given, in their order."""
+    if indices is None:
+        variable.assign_sub(values, read_value=False)
+        return
+
+    def subtract(copy: tf.Variable) -> None:
+        tf.raw_ops.ResourceScatterSub(
+            resource=copy.handle, indices=indices, updates=values
+        )
+
+    update_each(variable, subtract)

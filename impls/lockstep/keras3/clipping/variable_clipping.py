@@ -1,0 +1,335 @@
+"""The row-clipping wrapper, for optimizers of Keras 3."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from lockstep.interface import StepReport
+from lockstep.keras3.base.gradients import (
+    Gradient,
+    key_of,
+    name_of,
+    value_of,
+    without_duplicates,
+)
+from lockstep.keras3.base.train_v1 import HiddenList, StateList, require_all
+from lockstep.keras3.base.wrapper import Wrapper, layers_of
+from lockstep.keras3.clipping.row_axes import (
+    axes_by_variable,
+    by_path,
+    by_variable,
+    limits_of,
+    listed_variables,
+    positions_of,
+    resolved,
+)
+from lockstep.keras3.clipping.row_writing import (
+    each_row_once,
+    subtract_rows,
+    write_rows,
+)
+from lockstep.messages.clipping import variable_clipping as words
+from lockstep.messages.masters.mixed_precision import clips_outside
+from lockstep.messages.workers.agn import refuse_row_clipping_around
+from lockstep.tf.shared.clipping.clip_rows import clip_rows, excess
+
+__all__ = ["VariableClippingOptimizer", "clipping_layers"]
+
+
+class Clipped(NamedTuple):
+    """Which norms of one variable were too large: of all rows, or of rows [k]."""
+
+    indices: tf.Tensor | None
+    too_large: tf.Tensor
+
+
+@keras.saving.register_keras_serializable(package="lockstep")
+class VariableClippingOptimizer(Wrapper):
+    """After each update, hold the norm of a variable's rows to a limit.
+
+    For each variable w that is listed and whose gradient was present: after ``opt`` has
+    updated it, n = sqrt(sum over its axes of w^2), and where n > max_norm,
+    w = w max_norm / n. Rows below the norm keep their bits. Half precision is clipped
+    in float32.
+
+    After a sparse gradient (that of an ``Embedding``) only the rows that it names are
+    read and written, also if ``opt`` moves others; axes that hold dimension 0 are the
+    exception. Where Keras accumulates gradients over steps it applies a dense sum: the
+    whole variable is clipped, at the step that applies it. Keras takes ``use_ema``
+    averages and enforces constraints before the clipping.
+
+    Args:
+        opt: any optimizer of Keras, a wrapper included. It may be built already.
+        vars_to_clip_dims: variable -> list or tuple of axes over which the norm is
+            taken; [1] are the rows of a matrix, [] the elements. Keys are paths
+            (``variable.path``), or ``variable.value.ref()``; in a configuration, so in
+            files, they are paths. Keras loads ``model/layer/kernel`` as
+            ``layer/kernel``: a path that no variable has is that of the one variable
+            with the same ending. A variable that is not listed is never clipped.
+        max_norm: the largest norm that is left as it is: a number > 0, finite; or a
+            mapping of the keys of ``vars_to_clip_dims`` to one each.
+        use_locking: accepted, no effect.
+        colocate_clip_ops_with_vars: accepted, no effect.
+        name: the name that ``get_name`` returns.
+        strict: reproduce the original to the bit, quirks included: rows below the norm
+            change by rounding, a row named k times is corrected k times, a negative
+            axis that means 0 is taken over the named rows, float16 squares overflow,
+            pairs from a one-shot iterator are not clipped (``fit`` hands over a
+            ``zip``, so that nothing is clipped there), ``max_norm`` is not checked,
+            ``variables()``, called, is empty.
+
+    Attributes:
+        inner_optimizer: ``opt``.
+        last_step: what the last eager step did, a
+            :class:`~lockstep.interface.StepReport`: steps inside of a ``tf.function``,
+            where ``fit`` takes its own, are not reported.
+
+    Raises:
+        NotAnOptimizerError: a TypeError; ``opt`` is no ``keras.optimizers.Optimizer``.
+        AxesError: a TypeError; the axes of a variable are no list of integers.
+        OutOfRangeError: a ValueError; ``max_norm``, an empty name, and at ``build`` an
+            axis that the variable does not have (under strict: at ``apply``).
+        UnknownNameError: a ValueError, at ``build``; the optimizer does not update a
+            listed variable (the nearest path is given).
+
+    Cost: a read and a write of the named rows. Over axis 0 a norm runs through all
+    rows, so the whole variable is read; with a sparse gradient that is warned about.
+
+    Origin: ``tf.contrib.opt.VariableClippingOptimizer``, TensorFlow 1.15. Unlike the
+    constraint ``keras.constraints.MaxNorm`` it looks at named rows only.
+
+    Example:
+        >>> w = keras.Variable([[3.0, 4.0], [0.25, 0.5]], name="w")
+        >>> sgd = keras.optimizers.SGD(1.0)
+        >>> opt = VariableClippingOptimizer(sgd, {"w": [1]}, max_norm=2.5)
+        >>> opt.apply([keras.ops.zeros((2, 2))], [w])
+        >>> w.numpy().tolist()
+        [[1.5, 2.0], [0.25, 0.5]]
+        >>> opt.last_step.reason
+        'every gradient was present; 1 of 2 rows clipped'
+    """
+
+    def __init__(
+        self,
+        opt: keras.optimizers.Optimizer,
+        vars_to_clip_dims: Mapping[Any, Sequence[int]],
+        max_norm: float | Mapping[Any, float],
+        use_locking: bool = False,
+        colocate_clip_ops_with_vars: bool = False,
+        name: str = "VariableClipping",
+        strict: bool = False,
+    ) -> None:
+        if not isinstance(opt, keras.optimizers.Optimizer):
+            raise words.not_an_optimizer(opt, "keras.optimizers.Optimizer")
+        words.check_name(name)
+        listed = listed_variables(vars_to_clip_dims, resolve=not strict)
+        if not strict:
+            refuse_row_clipping_around(opt)
+        limits = limits_of(max_norm, listed, strict)
+        super().__init__(opt, name)
+        self.strict = strict
+        # Not setattr: Keras and TensorFlow track what is assigned.
+        vars(self).update(_listed=listed, _positions={}, _axes={}, _used_up=False)
+        vars(self).update(max_norm=limits, _limits={})
+
+    @property
+    def keeps_duplicates(self) -> bool:
+        """Whether ``update`` gets a row as often as it is named.
+
+        # Quirk: docs/differences.md#row-clip-duplicates
+        """
+        return self.strict
+
+    @property
+    def variables(self) -> StateList:
+        """The state of the wrapped optimizer; the wrapper has none.
+
+        # Quirk: docs/differences.md#row-clip-variables. Strict: ``variables()``, the
+        method of TensorFlow 1, returns nothing.
+        """
+        found = super().variables
+        return HiddenList(found) if self.strict else found
+
+    def build(self, variables: Sequence[Any]) -> None:
+        """Make the state for ``variables``; find those that are listed."""
+        if not self.built:
+            variables = require_all(variables, words.WRAPPER)
+            models = [self._stand_for.get(key_of(v), v) for v in variables]
+            listed, positions = self._listed, self._positions
+            found = axes_by_variable(listed, models, self.strict, positions)
+            for variable in models:
+                if key_of(variable) in found and has_master(self, variable):
+                    raise clips_outside(name_of(variable))
+            pairs = list(zip(variables, map(key_of, models), strict=True))
+            axes = {key_of(v): found[model] for v, model in pairs if model in found}
+            vars(self)["_axes"] = axes
+            limits = by_variable(self.max_norm, listed, models, positions)
+            norms = {key_of(v): limits.get(model) for v, model in pairs}
+            vars(self)["_limits"] = {key: norms[key] for key in axes}
+        super().build(variables)
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        global_step: Any = None,
+        name: str | None = None,
+    ) -> tf.Variable:
+        """Update the variables, then clip: see the base class.
+
+        # Quirk: docs/differences.md#row-clip-iterator. The update used the pairs up.
+        """
+        used_up = self.strict and isinstance(grads_and_vars, Iterator)
+        with nothing_listed(self) if used_up else contextlib.nullcontext():
+            return super().apply_gradients(grads_and_vars, global_step, name)
+
+    def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
+        """Let the wrapped optimizer step, then clip."""
+        listed = self._to_clip(gradients, variables)
+        period = self.gradient_accumulation_steps
+        due = tf.equal((self._iterations.value + 1) % period, 0) if period else True
+        summed, inner = gradients, self.inner_optimizer
+        sums = isinstance(inner, Wrapper) or getattr(inner, "keeps_duplicates", False)
+        if self.strict and not sums:
+            summed = [without_duplicates(gradient) for gradient in gradients]
+        super().update(summed, variables)
+        clipped: list[Clipped] = []
+
+        def clip() -> None:
+            clipped.extend(self._clip(*pair) for pair in listed)
+
+        if period:
+            tf.cond(due, clip, lambda: None)
+        else:
+            clip()
+        if tf.executing_eagerly():
+            self.last_step = self._report(gradients, variables, clipped)
+
+    def shown(self) -> dict[str, Any]:
+        """Return the arguments that a repr shows."""
+        listed = {name_of(key): list(axes) for key, axes in self._listed}
+        return {"vars_to_clip_dims": listed, "max_norm": self.max_norm}
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor; variables go by their paths.
+
+        ``positions``, path -> place, decides where Keras loads several of one path.
+        """
+        numbered = isinstance(self.max_norm, float)
+        return {
+            **super().get_config(),
+            "vars_to_clip_dims": by_path(self._listed),
+            "positions": self._known_positions(),
+            "max_norm": self.max_norm if numbered else dict(self.max_norm),
+            "name": self.name,
+            "strict": self.strict,
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
+        """Make a wrapper from what ``get_config`` returned."""
+        arguments = dict(config)
+        positions = arguments.pop("positions", {})
+        made = super().from_config(arguments, custom_objects)
+        vars(made)["_positions"] = positions
+        return made
+
+    def _known_positions(self) -> dict[str, int]:
+        """Return path -> place among the variables, once these are known."""
+        if not self.built:
+            return dict(self._positions)
+        return positions_of(self._listed, self._trainable_variables, self._positions)
+
+    def _to_clip(
+        self, gradients: list[Gradient], variables: list[Any]
+    ) -> list[tuple[Gradient, Any]]:
+        """Return the pairs to clip after: a gradient that is present, axes listed.
+
+        Where gradients are accumulated one that is absent now may have been present
+        before: what is applied is the sum.
+        """
+        if self._used_up:
+            return []
+        sums = bool(self.gradient_accumulation_steps)
+        pairs = zip(gradients, variables, strict=True)
+        updated = [(g, v) for g, v in pairs if sums or g is not None]
+        listed = [(g, v) for g, v in updated if key_of(v) in self._axes]
+        for _, variable in listed:
+            resolved(variable, self._axes[key_of(variable)])
+        return listed
+
+    def _clip(self, gradient: Gradient, variable: Any) -> Clipped:
+        """Clip a variable, or the rows that are named.
+
+        A row that is named several times is computed several times and written with
+        one value: to name it once XLA would have to know how many rows there are.
+        """
+        axes, value = self._axes[key_of(variable)], value_of(variable)
+        indices = None
+        if isinstance(gradient, tf.IndexedSlices):
+            indices = gradient.indices
+        if self.gradient_accumulation_steps:
+            indices = None
+        elif indices is not None and 0 in axes:
+            # Quirk: docs/differences.md#row-clip-axes. Strict: the test is literal.
+            message = words.whole_variable(name_of(variable), axes)
+            warnings.warn(message, stacklevel=4)
+            indices = None
+        rows = value.read_value() if indices is None else value.sparse_read(indices)
+        max_norm = self._limits[key_of(variable)]
+        clipped, too_large = clip_rows(rows, axes, max_norm)
+        if self.strict:
+            subtract_rows(value, indices, excess(rows, axes, max_norm))
+        else:
+            write_rows(value, indices, clipped)
+        return Clipped(indices, too_large)
+
+    def _report(
+        self,
+        gradients: list[Gradient],
+        variables: list[Any],
+        clipped: Sequence[Clipped],
+    ) -> StepReport:
+        """Say what an eager step did."""
+        flags = [each_row_once(*entry) for entry in clipped]
+        return words.report(
+            getattr(self.inner_optimizer, "last_step", None),
+            [name_of(variable) for variable in variables],
+            [gradient is None for gradient in gradients],
+            sum(flag.size for flag in flags),
+            sum(int(flag.sum()) for flag in flags),
+        )
+
+
+def has_master(optimizer: Any, variable: Any) -> bool:
+    """Say whether something inside trains ``variable`` through a master."""
+    while isinstance(optimizer, Wrapper):
+        optimizer = optimizer.inner_optimizer
+        trains_master = getattr(optimizer, "trains_master", None)
+        if trains_master is not None and trains_master(variable):
+            return True
+    return False
+
+
+def clipping_layers(optimizer: Any) -> list[VariableClippingOptimizer]:
+    """Return the row clippings in a stack, the outermost first."""
+    kind = VariableClippingOptimizer
+    return [layer for layer in layers_of(optimizer) if isinstance(layer, kind)]
+
+
+@contextlib.contextmanager
+def nothing_listed(optimizer: Any) -> Iterator[None]:
+    """Let this wrapper and those inside of it clip nothing for a while."""
+    layers = clipping_layers(optimizer)
+    for layer in layers:
+        vars(layer)["_used_up"] = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            vars(layer)["_used_up"] = False

@@ -1,0 +1,316 @@
+"""The wrapper that trains half-precision variables through float32 masters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lockstep.interface import GATE_OP
+from lockstep.keras3.base.gradients import (
+    Gradient,
+    key_of,
+    name_of,
+    value_of,
+    without_duplicates,
+)
+from lockstep.keras3.base.replicas import once, replica_count
+from lockstep.keras3.base.slots import Slots
+from lockstep.keras3.base.train_v1 import HiddenList, StateList, require_all
+from lockstep.keras3.base.wrapper import Wrapper
+from lockstep.keras3.masters import scale as master_scale
+from lockstep.keras3.masters.copies import copy_back, make_master, take_over
+from lockstep.keras3.masters.regularizer import regularized
+from lockstep.keras3.scaling.loss_scale import LossScale
+from lockstep.keras3.scaling.loss_scaler import AutomaticLossScaler
+from lockstep.keras3.scaling.skipping import Pairs, SkippingWrapper
+from lockstep.messages import keras3 as keras_host
+from lockstep.messages.masters import mixed_precision as words
+from lockstep.messages.workers.agn import refuse_masters_around
+from lockstep.tf.shared.masters.casts import widen
+from lockstep.tf.shared.scaling.verdict import Verdict
+
+__all__ = ["MixedPrecisionOptimizerWrapper"]
+
+
+@keras.saving.register_keras_serializable(package="lockstep")
+class MixedPrecisionOptimizerWrapper(SkippingWrapper):
+    """Train half-precision variables through float32 masters, with a scaled loss.
+
+    A step: g = (float32(d(s loss)/dw) + s d reg(m)/dm) (1/s), s the loss scale, m the
+    master of w, reg what ``mp_regularizer_wrapper`` was given for w. If every gradient
+    is finite, ``optimizer`` updates the masters and w = max(min(m, L), -L) rounded,
+    L = 65504 for float16; otherwise weights, masters, slots and ``iterations`` stay as
+    they are. Then the scale moves, once. Variables of other dtypes, so all of them
+    under the policy ``mixed_float16``, are their own masters.
+
+    ``fit`` and ``scale_loss`` scale as
+    :class:`~lockstep.keras3.MixedPrecisionLossScaleOptimizer` does, and as there let it
+    be the outermost wrapper. ``compute_gradients`` returns (float32 gradient, master),
+    all of g; gradients of the model's variables become g when they are applied.
+    What others write into w between steps, ``model.load_weights`` say, m takes over.
+
+    Args:
+        optimizer: any optimizer of Keras, a wrapper included; built already only if
+            no variable has a master. Row clipping goes inside, with the model's
+            variables or their paths as keys.
+        loss_scale: a number > 0, None for 1, ``dynamic``, an ``AutomaticLossScaler`` or
+            a loss scale.
+        clip_norm, at_floor, floor_patience: as in
+            :class:`~lockstep.keras3.MixedPrecisionLossScaleOptimizer`; a number is at
+            its floor.
+        strict: as the original: float16 only, each needs a gradient, a static scale is
+            a float and applies what is not finite, slots and ``variables()`` are
+            hidden, what others write into the model is lost, no stall is noticed.
+
+    Attributes:
+        inner_optimizer: ``optimizer``; its slots belong to the masters.
+        scale_object: the scale: a float, or an object.
+        last_step: what the last eager step did, a
+            :class:`~lockstep.messages.scaling.loss_scaling.ScaledStepReport`: steps
+            inside of a ``tf.function``, where ``fit`` takes its own, are not reported.
+        skipped_steps, skipped_in_a_row: all skipped steps, and those since the last
+            one that was not, int64 tensors; saved. Not under ``strict``.
+
+    Raises:
+        NotScalableError: a ValueError and TypeError; ``optimizer`` is none of Keras.
+        UnknownNameError, OutOfRangeError: a ValueError; see the arguments.
+
+    State: masters (slots called ``master``), scale and counts are among ``variables``
+    and in ``.keras`` files.
+
+    Origin: OpenSeq2Seq, ``MixedPrecisionOptimizerWrapper``; P. Micikevicius et al.,
+    "Mixed Precision Training". By default we differ in what ``strict`` lists.
+
+    Example:
+        >>> w = keras.Variable([1.0, 2.0], dtype="float16")
+        >>> sgd = keras.optimizers.SGD(2**-12)
+        >>> opt = MixedPrecisionOptimizerWrapper(sgd, 8.0)
+        >>> for _ in range(3):
+        ...     _ = opt.minimize(lambda: keras.ops.sum(w), var_list=[w])
+        >>> w.numpy().tolist(), opt.master(w).numpy().tolist()
+        ([0.9990234375, 1.9990234375], [0.999267578125, 1.999267578125])
+    """
+
+    argument = "optimizer"
+    owner = words.WRAPPER
+    sums_duplicates = False
+
+    def __init__(
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        loss_scale: float | str | AutomaticLossScaler | LossScale | None = None,
+        *,
+        clip_norm: float | None = None,
+        at_floor: str = "warn",
+        floor_patience: int = words.PATIENCE,
+        strict: bool = False,
+    ) -> None:
+        if not isinstance(optimizer, keras.optimizers.Optimizer):
+            raise words.not_an_optimizer(optimizer, "keras.optimizers.Optimizer")
+        if not strict:
+            refuse_masters_around(optimizer)
+        words.check_clip_norm(clip_norm)
+        words.check_at_floor(at_floor, floor_patience)
+        scale = master_scale.scale_of(loss_scale, strict)
+        state = master_scale.state(scale)
+        super().__init__(
+            optimizer, scale, state, at_floor, floor_patience, clip_norm, strict
+        )
+
+    @property
+    def loss_scale(self) -> tf.Tensor:
+        """The scale of the next step: float32, 0-d."""
+        return master_scale.current(self.scale_object, self.strict)
+
+    @property
+    def masters(self) -> list[keras.Variable]:
+        """The masters that exist, in the order of the variables."""
+        return [] if self._slots is None else list(self._slots.masters.values())
+
+    @property
+    def variables(self) -> StateList:
+        """The state: scale, skips, masters, wrapped optimizer.
+
+        # Quirk: docs/differences.md#masters-slots. Strict: ``variables()``, the method
+        of TensorFlow 1, returns nothing.
+        """
+        found = super().variables
+        return HiddenList(found) if self.strict else found
+
+    def master(self, variable: Any) -> Any:
+        """Return what is updated in place of ``variable``: its master, or itself.
+
+        Raises:
+            UnsupportedError: a ValueError; the optimizer is not built.
+        """
+        if self._slots is None:
+            raise keras_host.no_variables(words.WRAPPER)
+        return self._slots.master_of(variable)
+
+    def trains_master(self, variable: Any) -> bool:
+        """Say whether a variable is trained through a master of its own."""
+        return words.has_master(value_of(variable).dtype.name, self.strict)
+
+    def known_as(self, variable: Any) -> Any:
+        """Return the variable of the model whose master this is, or itself."""
+        return self._slots.model_of(variable)
+
+    def build_inner(self, variables: list[Any]) -> Slots:
+        """Make the masters, and build the wrapped optimizer for them."""
+        half = [variable for variable in variables if self.trains_master(variable)]
+        base = self.base_optimizer
+        if half and base.built:
+            raise words.built_already(name_of(half[0]))
+        made = {key_of(variable): make_master(self, variable) for variable in half}
+        for variable in half:
+            # Decided by the name and identity that the user has excluded.
+            decays = base._use_weight_decay(variable)
+            key = base._var_key(made[key_of(variable)])
+            base._exclude_from_weight_decay_cache[key] = decays
+        self._share_row_limits({key_of(made[key_of(v)]): v for v in half})
+        slots = super().build_inner([made.get(key_of(v), v) for v in variables])
+        for variable in half:
+            slots.add_master(variable, made[key_of(variable)])
+        return slots
+
+    def _share_row_limits(self, models: dict[Any, Any]) -> None:
+        """Let row clipping inside limit masters as it would their variables.
+
+        # Quirk: docs/differences.md#masters-row-clipping. Strict: they have no limit.
+        """
+        inner = self.inner_optimizer
+        while isinstance(inner, Wrapper) and not self.strict:
+            vars(inner)["_stand_for"] = models
+            inner = inner.inner_optimizer
+
+    @tf.autograph.experimental.do_not_convert
+    def compute_gradients(
+        self,
+        loss: Any,
+        var_list: Iterable[Any] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: Any = None,
+    ) -> Pairs:
+        """Differentiate the scaled loss: (unscaled float32 gradient or None, master).
+
+        A sparse gradient stays sparse unless a regularizer adds a dense one; float64
+        stays float64. The optimizer is built with ``var_list`` at the first call.
+
+        Args:
+            loss: a callable without arguments that returns a tensor.
+            var_list: the variables; None means those that the optimizer is built with.
+            gate_gradients: accepted, no effect.
+            aggregation_method: accepted, no effect.
+            colocate_gradients_with_ops: accepted, no effect.
+            grad_loss: the upstream gradient of the loss, unscaled.
+
+        Raises:
+            LossNotCallableError: a RuntimeError; ``loss`` cannot be called.
+            UnusableScaleError: an AttributeError; strict, no float and no scaler.
+            DtypeError: a TypeError; strict, a float16 loss at an automatic scale.
+            UnsupportedError: a ValueError; strict, a float16 variable without gradient.
+        """
+        if var_list is not None:
+            var_list = require_all(var_list, words.WRAPPER)
+        options = gate_gradients, aggregation_method, colocate_gradients_with_ops
+        pairs = self.differentiate(loss, var_list, *options, grad_loss)
+        variables = [variable for _, variable in pairs]
+
+        def prepare() -> None:
+            self.ensure_built(variables)
+            self._take_over(variables)
+
+        once(words.WRAPPER, prepare)
+        return self._of_masters(pairs, replica_count())
+
+    def check_loss(self, dtype: tf.DType) -> None:
+        """Raise for a loss that the original could not scale.
+
+        # Quirk: docs/differences.md#masters-half-loss
+        """
+        is_automatic = isinstance(self.scale_object, AutomaticLossScaler)
+        if self.strict and is_automatic and dtype != tf.float32:
+            raise words.half_loss(dtype.name)
+
+    def _take_over(self, variables: Iterable[Any]) -> None:
+        """Take over what others have written into variables that have masters."""
+        for variable in [] if self.strict else variables:
+            master = self._slots.master_of(variable)
+            if master is not variable:
+                take_over(master, variable)
+
+    def _of_masters(self, pairs: Pairs, sharers: int = 1) -> Pairs:
+        """Return (unscaled float32 gradient, master) for what the loss gave.
+
+        What has been through it, so that it names masters, stays as it is. One of
+        several ``sharers``, whose gradients are to be added up, regularizes its part.
+        """
+        factor = self._divisor.look(self._iterations.value)
+        factor = factor if sharers == 1 else factor / sharers
+        found: Pairs = []
+        for gradient, variable in pairs:
+            master = self._slots.master_of(variable)
+            if master is not variable:
+                gradient = self._widened(gradient, variable, master, factor)
+            found.append((gradient, master))
+        return self.unscaled(found)
+
+    def _widened(
+        self, gradient: Gradient, variable: Any, master: Any, factor: tf.Tensor
+    ) -> Gradient:
+        """Return the scaled gradient of a master, with that of its regularizer."""
+        # Quirk: docs/differences.md#masters-absent
+        if gradient is None and self.strict:
+            raise words.absent_half(name_of(variable))
+        wide = None if gradient is None else widen(gradient)
+        return regularized(wide, master, variable, factor)
+
+    def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
+        """Update the masters and round them into the model, if all is finite."""
+        self._take_over(variables)
+        pairs = self._of_masters(list(zip(gradients, variables, strict=True)))
+        summed = [(without_duplicates(g), v) for g, v in pairs]
+        stored = [(g, self.known_as(master)) for g, master in pairs]
+        verdict = master_scale.judge_for(
+            self.scale_object, stored, summed, self.clip_norm, self.strict
+        )
+        taken = pairs if self.keeps_duplicates else summed
+        self.step_or_skip(taken, verdict, self._step)
+
+    def _step(self, pairs: Pairs) -> None:
+        self.inner_optimizer.apply(*map(list, zip(*pairs, strict=True)))
+        self._copy_back([master for g, master in pairs if g is not None])
+
+    def _copy_back(self, masters: Iterable[Any]) -> None:
+        """Round masters into the variables of the model."""
+        for master in masters:
+            variable = self._slots.model_of(master)
+            if variable is not master:
+                copy_back(master, variable)
+
+    @property
+    def skips(self) -> bool:
+        """Whether steps that are not finite are left out.
+
+        # Quirk: docs/differences.md#masters-static-scale. Strict: only by a scaler.
+        """
+        return not self.strict or isinstance(self.scale_object, AutomaticLossScaler)
+
+    def move_scale(self, verdict: Verdict) -> None:
+        """Let the scale take note of a step."""
+        master_scale.move(self.scale_object, verdict)
+
+    def scale_is_at_floor(self) -> tf.Tensor:
+        """Say whether no overflow can make the scale smaller: bool, 0-d."""
+        return master_scale.is_at_floor(self.scale_object)
+
+    def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
+        """Let the wrapped optimizer put moving averages in place, after training."""
+        masters = [self._slots.master_of(variable) for variable in var_list]
+        super().finalize_variable_values(masters)
+        self._copy_back(masters)

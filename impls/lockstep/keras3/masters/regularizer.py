@@ -1,0 +1,112 @@
+"""Regularizers whose gradient is taken at the float32 master of a weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lockstep.keras3.base.gradients import Gradient, value_of
+from lockstep.messages.masters import mixed_precision as words
+from lockstep.tf.shared.masters.casts import times
+
+__all__ = ["MasterRegularizer", "mp_regularizer_wrapper", "regularized"]
+
+Regularizer = Callable[[Any], Any]
+
+
+@keras.saving.register_keras_serializable(package="lockstep")
+class MasterRegularizer(keras.regularizers.Regularizer):
+    """What :func:`mp_regularizer_wrapper` returns."""
+
+    def __init__(self, regularizer: Regularizer, strict: bool = False) -> None:
+        words.check_regularizer(regularizer)
+        self.regularizer = regularizer
+        self.strict = strict
+
+    @tf.autograph.experimental.do_not_convert
+    def __call__(self, weights: Any) -> Any:
+        """Return the penalty of ``weights``, or 0 if the optimizer sees to them."""
+        # Keras' own dtype is that of the layer's arithmetic while it is called.
+        dtype = tf.as_dtype(value_of(weights).dtype).name
+        is_variable = isinstance(weights, keras.Variable | tf.Variable)
+        if not words.has_master(dtype, self.strict) or not (is_variable or self.strict):
+            return self.regularizer(weights)
+        if is_variable:
+            weights.regularizer = self
+        return tf.zeros(())
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        regularizer = keras.saving.serialize_keras_object(self.regularizer)
+        return {"regularizer": regularizer, "strict": self.strict}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> MasterRegularizer:
+        """Make a regularizer from what ``get_config`` returned."""
+        inner = keras.saving.deserialize_keras_object(config["regularizer"])
+        return cls(inner, config["strict"])
+
+
+def mp_regularizer_wrapper(
+    regularizer: Regularizer, strict: bool = False
+) -> MasterRegularizer:
+    """Leave the regularization of half-precision weights to the optimizer.
+
+    float32 weight w: returns regularizer(w). float16 or bfloat16 variable: returns 0,
+    which Keras can add to a loss; ``MixedPrecisionOptimizerWrapper`` adds
+    d regularizer(master)/d master to the gradient of the master. In half precision a
+    gradient such as 1e-4 w would underflow.
+
+    The weight remembers it as its ``regularizer``, as it does what a layer is given as
+    ``kernel_regularizer``; the one that was set last counts.
+
+    Args:
+        regularizer: weight -> penalty, 0-d, or None.
+        strict: as the original: bfloat16 weights are regularized at once, and of
+            float16 tensors that are no variables the penalty is 0.
+
+    Raises:
+        DtypeError: a TypeError; ``regularizer`` cannot be called.
+
+    Origin: OpenSeq2Seq, ``mp_regularizer_wrapper``, which returns None in place of 0.
+
+    Example:
+        >>> half = keras.Variable([1.0, 2.0], dtype="float16")
+        >>> regularizer = mp_regularizer_wrapper(keras.regularizers.L2(0.5))
+        >>> full = keras.ops.array([1.0, 2.0])
+        >>> float(regularizer(half)), float(regularizer(full))
+        (0.0, 2.5)
+    """
+    return MasterRegularizer(regularizer, strict)
+
+
+def regularized(
+    gradient: Gradient, master: Any, variable: Any, factor: tf.Tensor
+) -> Gradient:
+    """Return gradient + factor d regularizer(m)/dm, m the master; absent is zero.
+
+    ``variable`` is that of the model, which knows its regularizer. Sparse gradients
+    become dense, unless there is no penalty.
+    """
+    known = getattr(variable, "regularizer", None)
+    if not isinstance(known, MasterRegularizer):
+        return gradient
+    slope = penalty_gradient(known.regularizer, value_of(master).read_value())
+    if slope is None:
+        return gradient
+    slope = times(slope, factor)
+    return slope if gradient is None else tf.convert_to_tensor(gradient) + slope
+
+
+def penalty_gradient(regularizer: Regularizer, weight: tf.Tensor) -> tf.Tensor | None:
+    """Return d regularizer(w)/dw, shaped like w; None if the regularizer returns None.
+
+    Otherwise than in OpenSeq2Seq there is no collection for the penalty to be put in.
+    """
+    with tf.GradientTape() as tape:
+        tape.watch(weight)
+        penalty = regularizer(weight)
+    return None if penalty is None else tape.gradient(penalty, weight)

@@ -1,0 +1,330 @@
+"""Loss scales: a fixed factor, and one that follows what overflows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+import keras
+import tensorflow as tf
+
+from lockstep.keras3.base.gradients import as_gradient, value_of
+from lockstep.messages.scaling import loss_scale as words
+from lockstep.tf.shared.scaling.dynamic_scale import (
+    DynamicState,
+    start_dynamic,
+    step_dynamic,
+)
+from lockstep.tf.shared.tensors.finite import finite_flags
+
+__all__ = [
+    "DynamicLossScale",
+    "FixedLossScale",
+    "LossScale",
+    "get",
+    "state_variable",
+]
+
+registered = keras.saving.register_keras_serializable(package="lockstep")
+
+
+class LossScale(tf.Module):
+    """What multiplies a loss; an optimizer around it saves its variables."""
+
+    strict = False
+    good_steps: Any = 0
+    least: float = math.inf
+
+    def __call__(self) -> tf.Tensor:
+        """Return the scale of the next step: float32, 0-d."""
+        raise NotImplementedError
+
+    def update(self, grads: Any) -> tuple[None, Any]:
+        """Move the scale; return None, and whether to apply ``grads``."""
+        raise NotImplementedError
+
+    def move(self, finite: tf.Tensor) -> None:
+        """Take note of one step, finite or not: bool, 0-d."""
+        raise NotImplementedError
+
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """The state, as variables of Keras."""
+        return []
+
+    def at_floor(self) -> tf.Tensor:
+        """Say whether no overflow can make the scale smaller: bool, 0-d."""
+        return self() <= self.least
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the constructor's arguments, ``strict`` apart."""
+        raise NotImplementedError
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        return self.arguments() | ({"strict": True} if self.strict else {})
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Make a loss scale from what ``get_config`` returned."""
+        return cls(**words.checked_config(cls, config))
+
+    def __repr__(self) -> str:
+        return words.shown(type(self).__name__, self.arguments())
+
+
+@registered
+class FixedLossScale(LossScale):
+    """A loss scale that never moves.
+
+    Args:
+        loss_scale_value: the factor, a number >= 1 that float32 can hold.
+        strict: NaN, infinity and bools pass, too; an optimizer that scales by it
+            applies what is not finite.
+
+    Raises:
+        OutOfRangeError: a ValueError; no number, or one that is out of range.
+
+    Origin: ``tf.train.experimental.FixedLossScale``, TensorFlow 1.15.
+
+    Example:
+        >>> scale = FixedLossScale(8)
+        >>> scale, float(scale())
+        (FixedLossScale(8.0), 8.0)
+    """
+
+    def __init__(self, loss_scale_value: float, strict: bool = False) -> None:
+        self._value = words.fixed_value(loss_scale_value, strict)
+        super().__init__()
+        self.strict = strict
+
+    @property
+    def loss_scale_value(self) -> float:
+        """The factor."""
+        return self._value
+
+    def __call__(self) -> tf.Tensor:
+        """Return the factor: float32, 0-d."""
+        return tf.constant(self._value, tf.float32)
+
+    @property
+    def least(self) -> float:  # type: ignore[override]
+        """The factor."""
+        return self._value
+
+    def update(self, grads: Any) -> tuple[None, Any]:
+        """Do nothing: (None, True)."""
+        return None, True
+
+    def move(self, finite: tf.Tensor) -> None:
+        """Do nothing."""
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the factor."""
+        return {"loss_scale_value": self._value}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._value})"
+
+
+def of_policy(name: str, doc: str) -> Any:
+    """Return a property that reads a part of the policy."""
+    return property(lambda scale: getattr(scale._policy, name), doc=doc)
+
+
+@registered
+class DynamicLossScale(words.OldNames, LossScale):
+    """A loss scale that grows while gradients are finite and shrinks when they are not.
+
+    finite: good_steps + 1; from ``increment_period`` on
+    scale = min(scale growth, ceiling), unless the product is not finite, and
+    good_steps = overflows = steps = 0. Otherwise good_steps = 0, overflows + 1, and if
+    overflows >= hysteresis and overflows / steps >= tolerance (this step counted; at
+    once by default) scale = max(scale / multiplier, floor), overflows = hysteresis - 1,
+    steps = 0.
+
+    Args:
+        initial_loss_scale: the first scale, > 0.
+        increment_period: steps from one growth to the next, >= 1.
+        multiplier: the factor of growth, > 1; an overflow divides by it.
+        floor: the least scale, not above the initial one; None takes 1, or the initial
+            scale where that is smaller. Strict: 1 in any case.
+        ceiling: the greatest scale, not below the initial one; None for float32's.
+        growth_factor: what growth multiplies by, > 1; None for ``multiplier``.
+        backoff_factor: what an overflow multiplies by, in (0, 1); None divides by
+            ``multiplier``.
+        hysteresis: overflows since the last growth until the scale is lowered, >= 1.
+        tolerance: the share of steps since the scale last moved that may overflow, in
+            [0, 1); not together with ``hysteresis``.
+        strict: as the original: nothing is checked, an overflow raises a scale below 1
+            to 1, a sparse gradient needs a dense_shape; the options after
+            ``multiplier`` are refused.
+
+    Raises:
+        OutOfRangeError: a ValueError; an argument is out of its range.
+        UnsupportedError: a ValueError; an option under ``strict``.
+
+    Origin: ``tf.train.experimental.DynamicLossScale``, TensorFlow 1.15; hysteresis as
+    in Megatron-LM, tolerance as in fairseq.
+
+    Example:
+        >>> scale = DynamicLossScale(8.0, increment_period=1)
+        >>> _, finite = scale.update([keras.ops.array([1.0, float("inf")]), None])
+        >>> bool(finite), float(scale())
+        (False, 4.0)
+    """
+
+    def __init__(
+        self,
+        initial_loss_scale: float = 2**15,
+        increment_period: int = 2000,
+        multiplier: float = 2.0,
+        *,
+        floor: float | None = None,
+        ceiling: float | None = None,
+        growth_factor: float | None = None,
+        backoff_factor: float | None = None,
+        hysteresis: int = 1,
+        tolerance: float = 0.0,
+        strict: bool = False,
+    ) -> None:
+        self._policy = words.dynamic_policy(
+            initial_loss_scale,
+            increment_period,
+            multiplier,
+            floor,
+            ceiling,
+            strict,
+            growth_factor=growth_factor,
+            backoff_factor=backoff_factor,
+            hysteresis=hysteresis,
+            tolerance=tolerance,
+        )
+        super().__init__()
+        self.strict = strict
+        first = start_dynamic(self._policy)
+        self.current_loss_scale = state_variable(
+            "current_loss_scale", first.loss_scale, "float32"
+        )
+        self.good_steps = state_variable("good_steps", first.good_steps, "int64")
+        if self._policy.is_patient:
+            self.overflows = state_variable("overflows", first.overflows, "int64")
+            self.steps = state_variable("steps", first.steps, "int64")
+
+    initial_loss_scale = of_policy("initial_loss_scale", "The first scale.")
+    increment_period = of_policy("increment_period", "The steps from growth to growth.")
+    multiplier = of_policy("multiplier", "What scales are multiplied or divided by.")
+    floor = of_policy("floor", "The least scale that an overflow leads to.")
+    ceiling = of_policy("ceiling", "The greatest scale that growth leads to.")
+    growth_factor = of_policy("growth", "What growth multiplies by.")
+    backoff_factor = of_policy("backoff", "What lowering multiplies by.")
+    hysteresis = of_policy("hysteresis", "The overflows until the scale is lowered.")
+    tolerance = of_policy("tolerance", "The share of steps that may overflow.")
+    least = floor
+
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """The scale and the good steps; where there is patience, its two counts too."""
+        state = [self.current_loss_scale, self.good_steps]
+        return (
+            [*state, self.overflows, self.steps] if self._policy.is_patient else state
+        )
+
+    def __call__(self) -> tf.Tensor:
+        """Return the scale of the next step: float32, 0-d."""
+        return value_of(self.current_loss_scale).read_value()
+
+    @tf.autograph.experimental.do_not_convert
+    def update(self, grads: Any) -> tuple[None, tf.Tensor]:
+        """Move the scale by one step.
+
+        Args:
+            grads: any nest of tensors, ``tf.IndexedSlices`` and None.
+
+        Returns:
+            None, and whether every element is finite once duplicate rows are summed:
+            bool, 0-d.
+
+        Raises:
+            DtypeError: a TypeError; a gradient of integers.
+            UnsupportedError: a ValueError; strict, a sparse one without dense_shape.
+        """
+        finite = tf.reduce_all(finite_flags(present_in(grads, self.strict)))
+        self.move(finite)
+        return None, finite
+
+    def move(self, finite: tf.Tensor) -> None:
+        """Move the scale by one step, finite or not."""
+        state = [value_of(variable) for variable in self.variables]
+        before = DynamicState(*(variable.read_value() for variable in state))
+        after = step_dynamic(self._policy, before, finite)
+        # Without patience there are values for the first two only.
+        for variable, value in zip(state, after, strict=False):
+            variable.assign(value, read_value=False)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the constructor's arguments, ``strict`` apart."""
+        return words.dynamic_config(self._policy, self.strict)
+
+    @property
+    def _current_loss_scale(self) -> keras.Variable:
+        return self.current_loss_scale
+
+    @property
+    def _num_good_steps(self) -> keras.Variable:
+        return self.good_steps
+
+    def __repr__(self) -> str:
+        """Return the arguments; eagerly also the scale and the good steps."""
+        name, config = type(self).__name__, self.arguments()
+        if not tf.executing_eagerly():
+            return words.shown(name, config)
+        scale, good_steps = self.current_loss_scale.numpy(), self.good_steps.numpy()
+        return words.shown(
+            name, config, current_loss_scale=scale, num_good_steps=good_steps
+        )
+
+
+def get(identifier: Any, strict: bool = False) -> LossScale | None:
+    """Return the loss scale that ``identifier`` stands for.
+
+    A number makes a :class:`FixedLossScale`, "dynamic" a :class:`DynamicLossScale`; a
+    loss scale and None stay what they are.
+
+    Raises:
+        UnknownNameError: a ValueError; anything else.
+    """
+    if isinstance(identifier, int | float):
+        return FixedLossScale(identifier, strict=strict)
+    if isinstance(identifier, str) and identifier == "dynamic":
+        return DynamicLossScale(strict=strict)
+    if identifier is None or isinstance(identifier, LossScale):
+        return identifier
+    raise words.bad_identifier(identifier)
+
+
+def present_in(grads: Any, strict: bool) -> list[tf.Tensor | tf.IndexedSlices]:
+    """Return the gradients of a nest that are there, checked."""
+    owner = "DynamicLossScale"
+    flat = [as_gradient(g, "a gradient", owner) for g in tf.nest.flatten(grads)]
+    present = [gradient for gradient in flat if gradient is not None]
+    for gradient in present:
+        words.check_gradient_dtype(gradient.dtype.name)
+        is_sparse = isinstance(gradient, tf.IndexedSlices)
+        if strict and is_sparse and gradient.dense_shape is None:
+            raise words.without_dense_shape("a sparse gradient")
+    return present
+
+
+def state_variable(name: str, value: float, dtype: str) -> keras.Variable:
+    """Make a variable of state, outside of any graph that is being built."""
+    with tf.init_scope():
+        return keras.Variable(
+            value,
+            dtype=dtype,
+            trainable=False,
+            # A layer of mixed precision that reads it must not see float16.
+            autocast=False,
+            aggregation="only_first_replica",
+            name=name,
+        )

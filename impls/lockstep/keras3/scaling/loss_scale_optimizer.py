@@ -1,0 +1,196 @@
+"""The loss-scaling wrapper, for optimizers of Keras 3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lockstep.interface import GATE_OP
+from lockstep.keras3.base.gradients import Gradient, name_of
+from lockstep.keras3.base.train_v1 import HiddenList, StateList
+from lockstep.keras3.multitask import MultitaskOptimizerWrapper
+from lockstep.keras3.scaling.loss_scale import DynamicLossScale, LossScale, get
+from lockstep.keras3.scaling.scaled_loss import narrowed, refuse_half
+from lockstep.keras3.scaling.skipping import Pairs, SkippingWrapper
+from lockstep.messages.scaling import loss_scaling as words
+from lockstep.tf.shared.scaling.verdict import Verdict, judge
+
+__all__ = ["MixedPrecisionLossScaleOptimizer"]
+
+
+@keras.saving.register_keras_serializable(package="lockstep")
+class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
+    """Scale the loss, unscale the gradients, skip a step that is not finite.
+
+    If every element of every gradient is finite, they are clipped as ``clip_norm`` says
+    and ``opt`` takes its step; otherwise weights, slots, ``iterations`` and
+    ``global_step`` stay as they are. Then the scale moves, once.
+
+    There are two ways to scale. ``compute_gradients`` returns
+    g = d(s loss)/dw (1/s), s the loss scale and 1/s rounded to float32. Or
+    ``scale_loss(loss)``, which ``fit`` calls: the gradients made after it are divided
+    once, by whatever comes first of ``apply``, ``apply_gradients`` and
+    ``compute_gradients``, in graphs and between them too. Gradients that were made
+    without either are taken as unscaled.
+
+    Under the policy ``mixed_float16`` Keras' ``compile`` puts a scaling of its own
+    around an optimizer. Around this one it does not, since it is a
+    ``keras.optimizers.LossScaleOptimizer`` by class; so let it be the outermost
+    wrapper. Where another one is around it, ``compile(..., auto_scale_loss=False)``
+    keeps Keras' scaling away, which would leave this one without effect and warns.
+
+    Args:
+        opt: any optimizer of Keras, a wrapper included.
+        loss_scale: a number >= 1, ``dynamic``, or a loss scale.
+        at_floor: what to do once ``floor_patience`` steps in a row were skipped and the
+            scale cannot sink any more: ``warn`` (in a graph, so in ``fit``: print to
+            stderr), once; ``raise`` (in a graph an assertion, which raises
+            ``tf.errors.InvalidArgumentError`` when it runs); ``ignore``. What XLA
+            compiles only counts.
+        floor_patience: steps.
+        strict: as the original: non-finite gradients are applied at a fixed scale,
+            float16 is refused, slots are hidden, no stall is noticed, ``clip_norm`` is
+            refused.
+        clip_norm: > 0; n the float32 global norm of the unscaled gradients, each g
+            becomes g clip_norm min(1 / n, 1 / clip_norm) before ``opt`` has it. n that
+            is not finite is an overflow, and skipped. None: no clipping, no norm.
+
+    Attributes:
+        inner_optimizer: ``opt``.
+        scale_object: the loss scale as an object.
+        last_step: what the last eager step did, a
+            :class:`~lockstep.messages.scaling.loss_scaling.ScaledStepReport`: steps
+            inside of a ``tf.function``, where ``fit`` takes its own, are not reported.
+        skipped_steps, skipped_in_a_row: all skipped steps, and those since the last
+            one that was not, int64 tensors; saved. Not under ``strict``.
+
+    Raises:
+        NotScalableError: a ValueError and TypeError; ``opt`` is no optimizer of Keras.
+        MissingLossScaleError: a TypeError and ValueError; ``loss_scale`` is None.
+        UnknownNameError, OutOfRangeError: a ValueError; see the arguments.
+
+    State: the scale and its counts are among ``variables`` and in ``.keras`` files.
+    Where ``opt`` accumulates gradients over steps, each of these steps is judged by
+    itself, and one that is skipped does not count.
+
+    Origin: ``tf.train.experimental.MixedPrecisionLossScaleOptimizer``, TensorFlow 1.15.
+    By default we differ in what ``strict`` lists.
+
+    Example:
+        >>> w = keras.Variable([1.0, 2.0])
+        >>> sgd = keras.optimizers.SGD(0.5)
+        >>> opt = MixedPrecisionLossScaleOptimizer(sgd, 8.0)
+        >>> _ = opt.minimize(lambda: keras.ops.sum(w * w), var_list=[w])
+        >>> w.numpy().tolist(), opt.last_step.applied
+        ([0.0, 0.0], True)
+    """
+
+    owner = words.WRAPPER
+    scale_of = staticmethod(get)
+
+    def __init__(
+        self,
+        opt: keras.optimizers.Optimizer,
+        loss_scale: float | str | LossScale,
+        at_floor: str = "warn",
+        floor_patience: int = words.PATIENCE,
+        strict: bool = False,
+        *,
+        clip_norm: float | None = None,
+    ) -> None:
+        refused = strict and isinstance(opt, MultitaskOptimizerWrapper)
+        if refused or not isinstance(opt, keras.optimizers.Optimizer):
+            raise words.not_an_optimizer(opt, "keras.optimizers.Optimizer")
+        scale = self.scale_of(loss_scale, strict)
+        if scale is None:
+            raise words.missing_loss_scale()
+        words.check_at_floor(at_floor, floor_patience)
+        words.check_clip_norm(clip_norm, strict)
+        state = scale.variables
+        super().__init__(opt, scale, state, at_floor, floor_patience, clip_norm, strict)
+
+    @property
+    def variables(self) -> StateList:
+        """The state: scale, skips, wrapped optimizer.
+
+        # Quirk: docs/differences.md#loss-scale-slots. Strict: ``variables()``, the
+        method of TensorFlow 1, returns nothing.
+        """
+        found = super().variables
+        return HiddenList(found) if self.strict else found
+
+    @property
+    def loss_scale(self) -> tf.Tensor:
+        """The scale of the next step: float32, 0-d."""
+        return self.scale_object()
+
+    def check_loss(self, dtype: tf.DType) -> None:
+        """Raise under ``strict`` for a loss in half precision."""
+        if self.strict:
+            refuse_half("a loss", dtype)
+
+    @tf.autograph.experimental.do_not_convert
+    def compute_gradients(
+        self,
+        loss: Any,
+        var_list: Iterable[Any] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: Any = None,
+    ) -> Pairs:
+        """Differentiate the scaled loss and unscale: (gradient or None, variable).
+
+        Args:
+            loss: a callable without arguments that returns a tensor.
+            var_list: the variables; None means those that the optimizer is built with.
+            gate_gradients: accepted, no effect.
+            aggregation_method: accepted, no effect.
+            colocate_gradients_with_ops: accepted, no effect.
+            grad_loss: the upstream gradient of the loss, unscaled.
+
+        Raises:
+            LossNotCallableError: a RuntimeError; ``loss`` cannot be called.
+            DtypeError: a TypeError; strict, a loss or a variable in float16.
+        """
+        options = gate_gradients, aggregation_method, colocate_gradients_with_ops
+        pairs = self.differentiate(loss, var_list, *options, grad_loss)
+        for gradient, variable in pairs if self.strict else []:
+            if gradient is not None:
+                refuse_half(repr(name_of(variable)), gradient.dtype)
+        return self.unscaled(pairs)
+
+    def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
+        """Unscale; let the wrapped optimizer step if all is finite; move the scale."""
+        pairs = self.unscaled(list(zip(gradients, variables, strict=True)))
+
+        def update(pairs: Pairs) -> None:
+            pairs = [(narrowed(g, variable), variable) for g, variable in pairs]
+            self.inner_optimizer.apply(*map(list, zip(*pairs, strict=True)))
+
+        self.step_or_skip(pairs, self.judge(pairs), update)
+
+    @property
+    def skips(self) -> bool:
+        """Whether steps that are not finite are left out.
+
+        # Quirk: docs/differences.md#loss-scale-fixed. Strict: at a dynamic scale only.
+        """
+        return not self.strict or isinstance(self.scale_object, DynamicLossScale)
+
+    def judge(self, pairs: Pairs) -> Verdict:
+        """Look at the gradients of a step."""
+        names = [name_of(variable) for g, variable in pairs if g is not None]
+        present = [self.values_of(g) for g, _ in pairs if g is not None]
+        return judge(present, names, self.clip_norm)
+
+    def move_scale(self, verdict: Verdict) -> None:
+        """Let the scale take note of a step."""
+        self.scale_object.move(verdict.finite)
+
+    def scale_is_at_floor(self) -> tf.Tensor:
+        """Say whether no overflow can make the scale smaller: bool, 0-d."""
+        return self.scale_object.at_floor()

@@ -1,0 +1,143 @@
+"""Loss scales that follow the largest gradient: Backoff and LogMax."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Self
+
+import keras
+import tensorflow as tf
+
+from lockstep.keras3.base.gradients import as_gradient, value_of
+from lockstep.keras3.scaling.loss_scale import state_variable
+from lockstep.messages.base.pairs import listed_pairs
+from lockstep.messages.scaling import automatic_scaler as words
+from lockstep.tf.shared.scaling.automatic_scale import (
+    as_amax,
+    dtype_of,
+    start_scale,
+    step_scale,
+)
+from lockstep.tf.shared.tensors.largest import find_largest
+
+__all__ = ["AutomaticLossScaler"]
+
+
+@keras.saving.register_keras_serializable(package="lockstep")
+class AutomaticLossScaler(tf.Module):
+    """A loss scale that is updated with the largest gradient of every step.
+
+    Backoff starts at scale_max; an overflow divides by step_factor, and every
+    step_window steps after the last one the scale is multiplied by it. LogMax follows
+    the mean and the deviation of log2(amax) so that overflows stay rare.
+
+    Args:
+        algorithm: ``Backoff`` or ``LogMax``, in any case.
+        params: name -> value; Backoff: scale_min, scale_max, step_factor (floats),
+            step_window (steps, int). LogMax: scale_min, scale_max, log_max, beta1,
+            beta2, overflow_std_dev (floats).
+        strict: as the original: see docs/differences.md.
+
+    Raises:
+        UnknownNameError: a ValueError; an unknown algorithm or parameter.
+        OutOfRangeError: a ValueError; a parameter of another type or out of its range.
+
+    State: found by ``tf.train.Checkpoint``; ``get_config`` has the arguments only.
+
+    Origin: OpenSeq2Seq, ``AutomaticLossScaler``; B. Ginsburg et al.
+
+    Example:
+        >>> scaler = AutomaticLossScaler("Backoff", {"scale_max": 64.0})
+        >>> int(scaler.update_op(False, float("inf"))), float(scaler.loss_scale)
+        (1, 32.0)
+    """
+
+    SUPPORTED_ALGOS: ClassVar[list[str]] = words.ALGORITHMS
+
+    def __init__(
+        self,
+        algorithm: str = "Backoff",
+        params: Mapping[str, Any] | None = None,
+        strict: bool = False,
+    ) -> None:
+        self.algorithm = words.algorithm_name(algorithm)
+        self.policy = words.automatic_policy(self.algorithm, params, strict)
+        super().__init__()
+        self.strict = strict
+        self._params = dict(params or {})
+        first = start_scale(self.algorithm, self.policy)
+        self._kind = type(first)
+        self._state = {
+            name: state_variable(name, value, dtype_of(name))
+            for name, value in first._asdict().items()
+        }
+
+    @property
+    def loss_scale(self) -> tf.Tensor:
+        """The scale of the next step: float32, 0-d."""
+        return value_of(self._state["loss_scale"]).read_value()
+
+    @property
+    def state(self) -> dict[str, keras.Variable]:
+        """The variables that an update moves, by name."""
+        return dict(self._state)
+
+    def at_floor(self) -> tf.Tensor:
+        """Say whether no overflow can make the scale smaller: bool, 0-d."""
+        return self.loss_scale <= self.policy.scale_min
+
+    @tf.autograph.experimental.do_not_convert
+    def update_op(self, has_nan: Any, amax: Any) -> tf.Tensor:
+        """Move the scale by one step.
+
+        Args:
+            has_nan: whether any gradient has a NaN: bool, 0-d.
+            amax: the largest absolute value: float32, 0-d.
+
+        Returns:
+            The number of updates made, this one included: int64, 0-d.
+
+        Raises:
+            DtypeError: a TypeError; strict, an ``amax`` that is not float32.
+        """
+        words.check_update(has_nan, amax, self.strict)
+        has_nan = tf.cast(has_nan, tf.bool)
+        amax = as_amax(amax, self.strict and self.algorithm == "logmax")
+        variables = [value_of(variable) for variable in self._state.values()]
+        before = self._kind(*(variable.read_value() for variable in variables))
+        after = step_scale(self.policy, before, has_nan, amax)
+        for variable, value in zip(variables, after, strict=True):
+            variable.assign(value, read_value=False)
+        return after.iteration
+
+    @staticmethod
+    def check_grads(
+        grads_and_vars: Iterable[tuple[Any, Any]],
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return whether any gradient has a NaN, and the largest absolute value.
+
+        Sparse gradients count as they are stored; NaN is left out of the maximum, which
+        is -inf where there is nothing.
+
+        Raises:
+            DtypeError: a TypeError; the gradients have several dtypes.
+        """
+        pairs = listed_pairs(grads_and_vars, words.CHECK_GRADS)
+        gradients = [as_gradient(g, v, words.SCALER) for g, v in pairs]
+        values = [getattr(g, "values", g) for g in gradients if g is not None]
+        words.check_check_grads_dtypes([value.dtype.name for value in values])
+        return find_largest(values)
+
+    def __repr__(self) -> str:
+        shown = f", {self._params}" if self._params else ""
+        return f"{type(self).__name__}({self.algorithm!r}{shown})"
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        config = {"algorithm": self.algorithm, "params": dict(self._params)}
+        return config | ({"strict": True} if self.strict else {})
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Make a scaler, at its start, from what ``get_config`` returned."""
+        return cls(**config)

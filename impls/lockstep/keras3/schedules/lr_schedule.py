@@ -1,0 +1,75 @@
+"""A policy as a learning-rate schedule of Keras."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+
+from lockstep.keras3.base.gradients import value_of
+from lockstep.keras3.schedules import lr_policies
+from lockstep.messages.schedules import lr_policies as words
+from lockstep.messages.schedules.lr_schedules import not_a_policy_name
+
+__all__ = ["PolicySchedule"]
+
+
+@keras.saving.register_keras_serializable(package="lockstep")
+class PolicySchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """The rate of a policy at every step: lr = policy(iterations, ...).
+
+    ``iterations`` counts the calls of ``apply`` so far, from 0. The rate depends on it
+    alone, so a run that goes on from a ``.keras`` file goes on to the bit.
+
+    Args:
+        policy: the name of a policy of :mod:`lockstep.keras3.lr_policies`.
+        strict: the original's rule.
+        parameters: the policy's arguments, ``learning_rate`` among them: numbers,
+            lists and names, for they go into files.
+
+    Raises:
+        DtypeError: a TypeError; ``policy`` is no name.
+        UnknownNameError: a ValueError; no policy or parameter has this name (the
+            nearest is given).
+        OutOfRangeError: a ValueError; a parameter is missing or outside of its range.
+
+    Origin: the policies are OpenSeq2Seq's; it drove TensorFlow 1's optimizers with
+    them.
+
+    Example:
+        >>> rate = PolicySchedule("poly_decay", learning_rate=0.5, decay_steps=4)
+        >>> opt = keras.optimizers.SGD(rate)
+        >>> w = keras.Variable(1.0)
+        >>> for _ in range(3):
+        ...     opt.apply([keras.ops.array(1.0)], [w])
+        >>> float(opt.learning_rate), float(w)
+        (0.125, -0.125)
+    """
+
+    def __init__(self, policy: str, *, strict: bool = False, **parameters: Any) -> None:
+        if not isinstance(policy, str):
+            raise not_a_policy_name(policy)
+        bound = words.find(policy).bind(parameters)
+        self.policy = policy
+        self.strict = strict
+        self.parameters = {name: plain(name, value) for name, value in bound.items()}
+        self(0)
+
+    def __call__(self, step: Any) -> Any:
+        """Return the policy's rate at ``step``: a float32 tensor, mostly."""
+        policy = getattr(lr_policies, self.policy)
+        return policy(value_of(step), strict=self.strict, **self.parameters)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {"policy": self.policy, "strict": self.strict, **self.parameters}
+
+
+def plain(name: str, value: Any) -> Any:
+    """Return a parameter as what a file can hold: a number, a list or a name."""
+    if name == "dtype":
+        return words.dtype_name(value)
+    if isinstance(value, list | tuple):
+        return [plain(name, part) for part in value]
+    return np.asarray(value).tolist() if hasattr(value, "dtype") else value

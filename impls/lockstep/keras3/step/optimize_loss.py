@@ -1,0 +1,236 @@
+"""``optimize_loss`` of OpenSeq2Seq for Keras: the whole step in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lockstep.keras3.base.gradients import Gradient, as_variable, name_of
+from lockstep.keras3.base.replicas import scope_of, strategy_of
+from lockstep.keras3.base.slots import base_of
+from lockstep.keras3.base.train_v1 import TrainV1
+from lockstep.keras3.base.wrapper import Wrapper, refuse_scale
+from lockstep.keras3.masters.mixed_precision import MixedPrecisionOptimizerWrapper
+from lockstep.keras3.optimizers import (
+    AdagradOptimizer,
+    AdamOptimizer,
+    AdamWOptimizer,
+    FtrlOptimizer,
+    GradientDescentOptimizer,
+    MomentumOptimizer,
+    RMSPropOptimizer,
+)
+from lockstep.keras3.scaling.loss_scaler import AutomaticLossScaler
+from lockstep.keras3.step.training_step import TrainingStep
+from lockstep.messages import keras3 as keras_host
+from lockstep.messages.step import arguments as border
+from lockstep.messages.step import optimize_loss as words
+from lockstep.messages.step.reduction import Reduction
+from lockstep.messages.step.summaries import check_summaries
+from lockstep.messages.step.training_step import report_applied
+from lockstep.tf.shared.step.arguments import Makers, find_trained
+from lockstep.tf.shared.step.task import Task
+
+__all__ = ["OPTIMIZER_CLS_NAMES", "optimize_loss"]
+
+Optimizer = keras.optimizers.Optimizer
+
+OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
+    "Adagrad": AdagradOptimizer,
+    "Adam": AdamOptimizer,
+    "Ftrl": FtrlOptimizer,
+    "Momentum": MomentumOptimizer,
+    "RMSProp": RMSPropOptimizer,
+    "SGD": GradientDescentOptimizer,
+    "AdamW": AdamWOptimizer,
+}
+"""The names that ``optimize_loss`` takes, and their classes: with Keras' rules."""
+MAKERS = Makers(OPTIMIZER_CLS_NAMES, Optimizer, "keras.optimizers.Optimizer")
+
+
+def optimize_loss(
+    loss: Callable[..., Any],
+    optimizer: str | Callable[..., Optimizer] | Optimizer,
+    optimizer_params: Mapping[str, Any] | None,
+    learning_rate_decay_fn: Callable[[tf.Tensor], Any] | float,
+    var_list: Iterable[Any] | None = None,
+    dtype: Any = "float32",
+    clip_gradients: float | None = None,
+    summaries: Sequence[str] | None = None,
+    larc_params: Mapping[str, Any] | None = None,
+    loss_scaling: Any = 1.0,
+    loss_scaling_params: Mapping[str, Any] | None = None,
+    on_horovod: bool = False,
+    iter_size: int = 1,
+    skip_update_ph: Any = None,
+    model: Any = None,
+    *,
+    reduction: Reduction | None = None,
+    strict: bool = False,
+) -> TrainingStep:
+    """Return an object that takes one step of training each time it is called.
+
+    rate = learning_rate_decay_fn(steps applied so far); g = gradients of the loss,
+    times 1 / scale; with ``iter_size`` > 1, g = sum of g / iter_size over the
+    micro-batches; averaged over ranks; not finite: the step is left out ("mixed");
+    clipped or scaled by LARC; then the optimizer's update, and the step counts.
+
+    Args:
+        loss: a function that computes the loss, a 0-d tensor, or a tuple that begins
+            with it; it is given the arguments of each call.
+        optimizer: a name of ``OPTIMIZER_CLS_NAMES``; or a class, or a function that
+            makes an optimizer of Keras: called with ``learning_rate=`` and
+            ``optimizer_params``; or, without these, an optimizer. Its rate is no
+            schedule.
+        optimizer_params: the optimizer's arguments by name. "AdamW" decays by
+            rate x ``weight_decay``, as Keras' rule does.
+        learning_rate_decay_fn: steps applied so far (0-d int64 tensor) -> rate; see
+            ``lr_policies``. It is called at each step; the optimizer's
+            ``learning_rate`` is set. A float is the rate of every step.
+        var_list: the variables to train. None: those of ``model``.
+        dtype: float32, float16 or "mixed": half-precision variables with float32
+            masters, and the loss scaled. Under the policy ``mixed_float16`` variables
+            are float32, and "mixed" scales the loss.
+        clip_gradients: the largest global norm, > 0. Not together with LARC.
+        summaries: names of ``OPTIMIZER_SUMMARIES``; None: ``learning_rate``,
+            ``global_gradient_norm`` and ``loss_scale``. The default writer of
+            ``tf.summary`` gets them with each applied step.
+        larc_params: ``larc_eta``, ``larc_mode``, ``min_update``, ``epsilon``.
+        loss_scaling: with "mixed": a number, "Backoff" or "LogMax", or a scale object.
+        loss_scaling_params: of the named scaler; refused where none is named.
+        on_horovod: average over the ranks of ``reduction``.
+        iter_size: micro-batches in a step. A gradient is present in all of them or in
+            none, and either sparse or dense.
+        skip_update_ph: whether to add only: a bool, a 0-d tensor, or a function that is
+            asked at each call. None: each ``iter_size``-th call updates.
+        model: a model, whose trainable variables are trained if ``var_list`` is None.
+        reduction: what averages; None is a rank of its own. The replicas of one
+            ``tf.distribute`` strategy, in whose ``run`` the step is called, are
+            averaged in any case, and need ``on_horovod``.
+        strict: as in OpenSeq2Seq, quirks included: ``optimizer_params`` of "AdamW" are
+            changed in place; ``iter_size`` is ignored without ``on_horovod`` and needs
+            ``skip_update_ph`` with it, then absent and sparse gradients are refused;
+            clipping comes before the look for infinities; an absent gradient is refused
+            with the default summaries; a named scaler is made also without "mixed".
+
+    Raises:
+        ValueError: an unknown name (the nearest is given), a value out of its range,
+            nothing to train.
+        TypeError: an argument that the optimizer needs or does not have; a
+            ``learning_rate_decay_fn`` that cannot be called with the steps.
+        KeyError: "AdamW" without ``weight_decay``.
+        RuntimeError: ``loss`` is no function.
+        AttributeError and ValueError in one: clipping and LARC together.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``optimizers/optimizers.py``.
+
+    Example:
+        >>> weight = keras.Variable([3.0, 4.0])
+        >>> step = optimize_loss(
+        ...     lambda: keras.ops.sum(keras.ops.square(weight)) / 2,
+        ...     "Momentum",
+        ...     {"momentum": 0.5},
+        ...     lambda global_step: 0.5,
+        ...     var_list=[weight],
+        ...     clip_gradients=2.5,
+        ... )
+        >>> float(step()), weight.numpy().tolist()
+        (12.5, [2.25, 3.0])
+        >>> int(step.global_step), step.pipeline
+        (1, ('norm', 'clip', 'update'))
+    """
+    settings = words.Settings(
+        dtype=dtype,
+        clip_gradients=clip_gradients,
+        larc_params=larc_params,
+        loss_scaling=loss_scaling,
+        loss_scaling_params=loss_scaling_params,
+        on_horovod=on_horovod,
+        iter_size=iter_size,
+        has_flag=skip_update_ph is not None,
+        strict=strict,
+    )
+    task = Task(
+        settings=settings,
+        loss=loss,
+        optimizer=optimizer,
+        optimizer_params=optimizer_params,
+        learning_rate_decay_fn=learning_rate_decay_fn,
+        summaries=check_summaries(summaries, words.OWNER),
+        skip_update_ph=skip_update_ph,
+        model=model,
+        reduction=reduction,
+    )
+    if not callable(loss):
+        raise words.loss_not_callable(loss)
+    step = TrainingStep(task, trained(var_list, model))
+    with scope_of(strategy_of(step.trained)):
+        assemble(step)
+        step.optimizer.ensure_built(step.trained)
+    return step
+
+
+def assemble(step: TrainingStep) -> None:
+    """Make the optimizer of a step, and its loss scaler."""
+    settings = step.settings
+    base = make_optimizer(step)
+    words.check_stack(settings, base)
+    scale, strict = settings.loss_scaling, settings.strict
+    if settings.makes_scaler:
+        params = settings.loss_scaling_params
+        scale = step.scaler = AutomaticLossScaler(scale, params, strict)
+    step.optimizer = base
+    if settings.mixed:
+        step.optimizer = MixedPrecisionOptimizerWrapper(base, scale, strict=strict)
+
+
+def trained(var_list: Any, model: Any) -> list[Any]:
+    """Return the variables to train."""
+    kind = keras.Variable | tf.Variable
+    found = find_trained(var_list, model, (), kind, as_variable)
+    border.check_once(found, name_of)
+    return found
+
+
+def make_optimizer(step: TrainingStep) -> Optimizer:
+    """Make the optimizer from its name or class; by default take one that is made."""
+    optimizer, params = step.task.optimizer, step.task.optimizer_params
+    strict = step.settings.strict
+    arguments = words.arguments_for(optimizer, params, strict, "keras3")
+    rate = float(step.next_rate())
+    if isinstance(optimizer, Optimizer):
+        # Quirk: docs/differences.md#optimize-loss-instance
+        if strict or arguments:
+            raise words.instance(optimizer, arguments)
+        return with_free_rate(optimizer)
+    if optimizer == words.DECAYING and strict:
+        # Quirk: docs/differences.md#optimize-loss-dict. Keras' rule multiplies the
+        # decay by the rate itself, so only who uses the dict again sees this.
+        params["weight_decay"] = rate * arguments["weight_decay"]
+    return with_free_rate(MAKERS.make(optimizer, rate, arguments, strict))
+
+
+def with_free_rate(optimizer: Optimizer) -> Optimizer:
+    """Return an optimizer with TensorFlow 1's interface whose rate can be set."""
+    remedy = 'pass the one inside, and dtype="mixed", which scales the loss'
+    refuse_scale(optimizer, f"{words.OWNER}: optimizer", remedy)
+    base = base_of(optimizer)
+    if not isinstance(base._learning_rate, keras.Variable):
+        raise keras_host.fixed_rate(words.OWNER, type(base).__name__)
+    return optimizer if isinstance(optimizer, TrainV1) else Adapted(optimizer)
+
+
+class Adapted(Wrapper):
+    """An optimizer of Keras itself with TensorFlow 1's interface, and reports."""
+
+    def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
+        """Let the optimizer step; report which variables had a gradient."""
+        super().update(gradients, variables)
+        if tf.executing_eagerly():
+            pairs = zip(gradients, variables, strict=True)
+            absent = [name_of(v) for g, v in pairs if g is None]
+            names = [name_of(v) for v in variables]
+            self.last_step = report_applied(None, names, absent)

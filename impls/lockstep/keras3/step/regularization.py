@@ -1,0 +1,51 @@
+"""The total of regularization losses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.messages.step import regularization as words
+from lockstep.tf.shared.step.penalties import sum_losses
+
+__all__ = ["get_regularization_loss"]
+
+
+@tf.autograph.experimental.do_not_convert
+def get_regularization_loss(
+    scope: str | None = None,
+    name: str = words.NAME,
+    losses: Mapping[str, Any] | Iterable[Any] | None = None,
+) -> tf.Tensor:
+    """Return the sum of the losses in float32, each cast first: 0-d.
+
+    The original finds them in a collection of its graph. Keras keeps them in
+    ``model.losses``, which ``fit`` adds to the loss by itself; a loop of one's own has
+    to hand them over.
+
+    Args:
+        scope: a regular expression that has to match at the start of a loss's name.
+        name: of the sum.
+        losses: ``model.losses``, which have no names, or a mapping name -> loss, 0-d.
+            None among them is left out. Nothing adds up to 0.
+
+    Raises:
+        UnsupportedError: a ValueError; no ``losses``, or a scope and no names.
+        MalformedPairsError: a TypeError; ``losses`` is no collection of losses.
+        OutOfRangeError: a ValueError; ``scope`` is no regular expression, or a loss is
+            not 0-d.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``get_regularization_loss``.
+
+    Example:
+        >>> weights = {"encoder/w": keras.Variable([1.0, 2.0])}
+        >>> penalty = keras.regularizers.L2(0.5)
+        >>> penalties = {path: penalty(weight) for path, weight in weights.items()}
+        >>> float(get_regularization_loss("encoder", losses=penalties))
+        2.5
+    """
+    if losses is None:
+        raise words.no_collection()
+    return sum_losses(words.chosen_losses(losses, scope), name)

@@ -1,0 +1,210 @@
+"""The object that ``optimize_loss`` returns: a call is a step of training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.interface import NO_EAGER_STEP, StepReport
+from lockstep.keras3.base.gradients import Gradient, check_gradients, name_of, value_of
+from lockstep.keras3.base.replicas import replica_count, together
+from lockstep.keras3.base.slots import base_of
+from lockstep.keras3.clipping.post_process import post_process_gradients
+from lockstep.keras3.scaling.loss_scale import state_variable
+from lockstep.keras3.scaling.loss_scaler import AutomaticLossScaler
+from lockstep.keras3.scaling.skipping import Pairs
+from lockstep.keras3.step.reduction import reduce_gradients
+from lockstep.messages.base.pairs import require_gradients
+from lockstep.messages.step import optimize_loss as words
+from lockstep.messages.step.summaries import SummaryRecord
+from lockstep.messages.tf import not_averaged
+from lockstep.tf.shared.step import step_summaries as telling
+from lockstep.tf.shared.step.task import Task
+from lockstep.tf.shared.workers.accumulators import Accumulators
+
+__all__ = ["TrainingStep"]
+
+
+class TrainingStep(tf.Module):
+    """What ``optimize_loss`` returns: a call computes the gradients and takes a step.
+
+    ``step(*inputs)`` hands its arguments to the loss and returns its value, eagerly or
+    inside of a ``tf.function``. With ``iter_size`` > 1 a call adds its share, and each
+    ``iter_size``-th one updates; ``skip_update``, in the call or at construction,
+    decides instead.
+
+    ``tf.train.Checkpoint(step=step)`` keeps all that the next steps depend on. What is
+    told goes to the default writer of ``tf.summary``, numbered by ``global_step``.
+
+    Attributes:
+        optimizer: what updates, the masters' wrapper with "mixed".
+        trained: the variables that are trained.
+        global_step: the applied steps, an int64 variable.
+        scaler: the automatic loss scaler, or None.
+        last_step: what the last eager call did; steps in graphs are not reported.
+    """
+
+    optimizer: Any
+    last_step: StepReport = NO_EAGER_STEP
+
+    def __init__(self, task: Task, trained: Sequence[Any]) -> None:
+        super().__init__()
+        self.settings = settings = task.settings
+        self.task = task
+        self.trained = tuple(trained)
+        self.global_step = state_variable("global_step", 0, "int64")
+        self.scaler: AutomaticLossScaler | None = None
+        self._sums: Accumulators | None = None
+        if settings.accumulates:
+            self.micro_step = state_variable("micro_step", 0, "int64")
+            count = value_of(self.micro_step)
+            self._sums = Accumulators(settings.iter_size, count, name_of)
+
+    @property
+    def pipeline(self) -> tuple[str, ...]:
+        """The stages that a gradient goes through here, in their order."""
+        return self.settings.pipeline(self.optimizer)
+
+    def __repr__(self) -> str:
+        base, count = base_of(self.optimizer), len(self.trained)
+        if not tf.executing_eagerly():
+            return f"{words.OWNER}({type(base).__name__}, in a graph)"
+        step = int(value_of(self.global_step).read_value())
+        rate = value_of(base._learning_rate).read_value()
+        return words.shown(base, count, step, rate, self.pipeline)
+
+    @property
+    def accumulators(self) -> list[Gradient]:
+        """The sum so far for each variable; None where there is none."""
+        held = [] if self._sums is None else self._sums.values
+        return held or [None] * len(self.trained)
+
+    @tf.autograph.experimental.do_not_convert
+    def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
+        """Compute the loss and take a step, or add a micro-batch.
+
+        Args:
+            inputs: for the loss.
+            skip_update: whether to add only; None: as was said at construction. Without
+                ``iter_size`` > 1 it has no effect.
+
+        Returns:
+            The loss before the update; of a loss that returns a tuple a tuple, with the
+            loss first and the rest as it is.
+        """
+        replicas = replica_count()
+        if replicas > 1 and not self.settings.on_horovod:
+            raise not_averaged(words.OWNER, replicas)
+        values: list[Any] = []
+
+        def loss() -> tf.Tensor:
+            found, extras = words.loss_and_extras(self.task.loss(*inputs))
+            value = tf.convert_to_tensor(found)
+            values.append(words.joined(value, extras))
+            return value if replicas == 1 else value / replicas
+
+        rate = self.next_rate()
+        pairs = self.optimizer.compute_gradients(loss, self.trained)
+        variables = [variable for _, variable in pairs]
+
+        def step(gradients: list[Gradient]) -> None:
+            pairs = list(zip(gradients, variables, strict=True))
+            if self._sums is None:
+                self.update(pairs, rate)
+            else:
+                self.add_up(self._sums, pairs, rate, skip_update)
+
+        def begin(gradients: list[Gradient]) -> None:
+            if self._sums is not None:
+                self._sums.begin(list(zip(gradients, variables, strict=True)))
+
+        gradients = [gradient for gradient, _ in pairs]
+        if tf.distribute.has_strategy():
+            together(words.OWNER, begin, step, gradients, variables)
+        else:
+            step(gradients)
+        return values[-1]
+
+    def next_rate(self) -> Any:
+        """Return the rate at the steps applied so far."""
+        return self.task.rate(value_of(self.global_step).read_value())
+
+    def add_up(
+        self, sums: Accumulators, pairs: Pairs, rate: Any, skip_update: Any
+    ) -> None:
+        """Add a micro-batch, and take a step with the sums unless they have to wait."""
+        totals = sums.add(pairs, self.settings.strict)
+        count = sums.micro_step.read_value() + 1
+
+        def keep() -> tf.Tensor:
+            sums.keep(totals, count)
+            if tf.executing_eagerly():
+                size = self.settings.iter_size
+                self.last_step = words.report_accumulated(int(count), size)
+            return tf.constant(False)
+
+        def update() -> tf.Tensor:
+            self.update(totals, rate)
+            sums.clear()
+            return tf.constant(True)
+
+        waits = self.task.waits(skip_update, count)
+        known = tf.get_static_value(waits)
+        if known is None:
+            tf.cond(waits, keep, update)
+        else:
+            keep() if known else update()
+
+    def update(self, pairs: Pairs, rate: Any) -> None:
+        """Bring the gradients into their final form and hand them to the optimizer."""
+        settings = self.settings
+        if settings.on_horovod:
+            task = self.task
+            pairs = reduce_gradients(pairs, True, task.model, task.reduction)
+        record = telling.new_record()
+        fits = self.fits(pairs, record)
+        if settings.strict or fits is not False:
+            pairs = self.post_process(pairs, rate, record)
+        variables = [variable for _, variable in pairs]
+        gradients = check_gradients([g for g, _ in pairs], variables, words.OWNER)
+        pairs = list(zip(gradients, variables, strict=True))
+        require_gradients(pairs, words.OWNER, map(name_of, variables))
+        if fits is not False:
+            step = value_of(self.global_step) + 1
+            telling.tell_writer(record, step, fits)
+        self.apply(pairs, rate)
+
+    def apply(self, pairs: Pairs, rate: Any) -> None:
+        """Let the optimizer update with the rate of this step."""
+        self.optimizer.learning_rate = rate
+        present = [(g, v) for g, v in pairs if g is not None]
+        self.optimizer.apply_gradients(present, self.global_step)
+        self.last_step = NO_EAGER_STEP
+        if tf.executing_eagerly():
+            inner = getattr(self.optimizer, "last_step", None)
+            names = [name_of(variable) for variable in self.trained]
+            absent = [name_of(v) for g, v in pairs if g is None]
+            self.last_step = words.report_applied(inner, names, absent)
+
+    def fits(self, pairs: Pairs, record: SummaryRecord | None) -> bool | tf.Tensor:
+        """Say whether gradients are finite, where a step that is not is skipped."""
+        present = [getattr(g, "values", g) for g, _ in pairs if g is not None]
+        return self.task.fits(self.pipeline, record is not None, present)
+
+    def post_process(
+        self, pairs: Pairs, rate: Any, record: SummaryRecord | None
+    ) -> Pairs:
+        """Clip or scale by LARC; record what was asked for."""
+        settings, task = self.settings, self.task
+        task.tell(record, rate, self.optimizer, self.scaler)
+        return post_process_gradients(
+            pairs,
+            sorted(task.summaries),
+            rate,
+            settings.clip_gradients,
+            settings.larc_params,
+            recorder=record,
+            strict=settings.strict,
+        )

@@ -1,0 +1,91 @@
+"""Bad input is answered with a sentence before anything changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+
+from lockstep import keras3 as lockstep_keras
+from lockstep import registry
+from lockstep.interface import EXPORTS
+from lockstep.keras3 import (
+    FtrlOptimizer,
+    MultitaskOptimizerWrapper,
+    clip_gradients_by_global_norm,
+    strict,
+)
+from lockstep.messages.optimizers.parameters import OPTIMIZERS, REQUIRED
+
+ONE = tf.ones([2])
+MISTAKES: dict[str, tuple[Any, type[Exception]]] = {
+    "no pairs": (lambda o, w: o.apply_gradients([]), ValueError),
+    "no gradient": (lambda o, w: o.apply_gradients([(None, w)]), ValueError),
+    "no pair": (lambda o, w: o.apply_gradients([ONE]), TypeError),
+    "order": (lambda o, w: o.apply_gradients([(w, ONE)]), TypeError),
+    "shape": (lambda o, w: o.apply_gradients([(tf.ones([3]), w)]), ValueError),
+    "dtype": (lambda o, w: o.apply([tf.ones([2], "float64")], [w]), TypeError),
+    "count": (lambda o, w: o.apply([ONE, ONE], [w]), TypeError),
+    "step": (lambda o, w: o.apply_gradients([(ONE, w)], 3), TypeError),
+    "stranger": (lambda o, w: o.apply([ONE], [keras.Variable(ONE)]), ValueError),
+    "loss": (lambda o, w: o.compute_gradients(ONE), RuntimeError),
+    "gate": (lambda o, w: o.compute_gradients(lambda: ONE, [w], 7), ValueError),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_answered_and_changes_nothing(mistake: str) -> None:
+    call, error = MISTAKES[mistake]
+    w = keras.Variable([1.0, 2.0])
+    optimizer = MultitaskOptimizerWrapper(keras.optimizers.SGD(0.5))
+    optimizer.build([w])
+    with pytest.raises(error, match=r"expected .*, got .*; .*\."):
+        call(optimizer, w)
+    assert w.numpy().tolist() == [1.0, 2.0]
+    assert int(optimizer.iterations) == 0
+
+
+@pytest.mark.parametrize("given", [3, None, keras.optimizers.SGD, "sgd"])
+def test_only_optimizers_can_be_wrapped(given: Any) -> None:
+    with pytest.raises(TypeError, match=r"keras\.optimizers\.Optimizer"):
+        MultitaskOptimizerWrapper(given)
+
+
+def test_strict_refuses_a_wrapper() -> None:
+    wrapper = strict.MultitaskOptimizerWrapper(keras.optimizers.SGD(0.5))
+    with pytest.raises(TypeError, match="leave strict off"):
+        strict.MultitaskOptimizerWrapper(wrapper)
+
+
+@pytest.mark.parametrize("limit", [0.0, -1.0, float("nan"), float("inf"), "1"])
+def test_a_norm_out_of_range_is_refused(limit: Any) -> None:
+    with pytest.raises(ValueError, match="a finite number > 0"):
+        clip_gradients_by_global_norm([(ONE, "w")], limit)
+
+
+@pytest.mark.parametrize("spec", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_arguments_are_checked_and_survive_the_configuration(spec: Any) -> None:
+    make = getattr(strict, spec.class_name)
+    required = {p.name: 0.5 for p in spec.parameters if p.default is REQUIRED}
+    optimizer = make(**required, clipnorm=2.0)
+    again = make.from_config(optimizer.get_config())
+    assert again.get_config() == optimizer.get_config()
+    assert again.clipnorm == 2.0
+    with pytest.raises(ValueError, match="learning_rate"):
+        checking = getattr(lockstep_keras, spec.class_name)
+        checking(**{**required, "learning_rate": -1.0})
+
+
+def test_ftrl_stands_still_at_rate_0_and_strictly_fails() -> None:
+    w = keras.Variable([1.0, 2.0])
+    optimizer = FtrlOptimizer(0.0)
+    optimizer.apply([ONE], [w])
+    assert w.numpy().tolist() == [1.0, 2.0]
+    with pytest.raises(ValueError, match="learning_rate > 0"):
+        strict.FtrlOptimizer(0.0).apply([ONE], [w])
+
+
+def test_the_names_are_those_of_every_backend() -> None:
+    assert set(EXPORTS) <= set(registry.load("keras3").__all__)

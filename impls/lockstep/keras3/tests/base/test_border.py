@@ -1,0 +1,112 @@
+"""What is wrong with a call is said before it has changed anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+
+from lockstep.keras3 import (
+    MixedPrecisionLossScaleOptimizer,
+    MixedPrecisionOptimizerWrapper,
+    MultitaskOptimizerWrapper,
+    NovoGrad,
+    VariableClippingOptimizer,
+    optimize_loss,
+)
+from lockstep.messages import errors
+
+
+def adam() -> Any:
+    return keras.optimizers.Adam(0.125)
+
+
+MAKERS: dict[str, Callable[[], Any]] = {
+    "multitask": lambda: MultitaskOptimizerWrapper(adam()),
+    "rows": lambda: VariableClippingOptimizer(adam(), {}, 1.0),
+    "loss scale": lambda: MixedPrecisionLossScaleOptimizer(adam(), 8.0),
+    "masters": lambda: MixedPrecisionOptimizerWrapper(adam(), 8.0),
+}
+
+
+@pytest.mark.parametrize("shape", [None, [2, 2]], ids=["unknown", "given"])
+@pytest.mark.parametrize("maker", MAKERS)
+def test_a_sparse_gradient_needs_no_dense_shape(maker: str, shape: Any) -> None:
+    u, w = keras.Variable([1.0, 2.0]), keras.Variable([[1.0, 2.0], [3.0, 4.0]])
+    dense_shape = None if shape is None else tf.constant(shape)
+    sparse = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([1]), dense_shape)
+    MAKERS[maker]().apply_gradients([(tf.ones([2]), u), (sparse, w)])
+    assert w.numpy()[0].tolist() == [1.0, 2.0]
+    assert w.numpy()[1].tolist() == pytest.approx([2.875, 3.875], rel=1e-5)
+
+
+@pytest.mark.parametrize("indices", [[5], [-1], [0, 1]])
+@pytest.mark.parametrize("maker", MAKERS)
+def test_rows_that_are_none_are_refused_before_another_variable_moves(
+    maker: str, indices: list[int]
+) -> None:
+    u, w = keras.Variable([1.0, 2.0]), keras.Variable([[1.0, 2.0], [3.0, 4.0]])
+    sparse = tf.IndexedSlices(tf.ones([1, 2]), tf.constant(indices))
+    with pytest.raises(ValueError, match="rows of") as told:
+        MAKERS[maker]().apply_gradients([(tf.ones([2]), u), (sparse, w)])
+    assert isinstance(told.value, errors.LockstepError)
+    assert u.numpy().tolist() == [1.0, 2.0]
+
+
+def test_a_rate_function_that_returns_nothing_is_told_so() -> None:
+    w = keras.Variable([1.0])
+    with pytest.raises(errors.OutOfRangeError, match="a finite rate >= 0, got None"):
+        optimize_loss(lambda: keras.ops.sum(w), "SGD", {}, lambda step: None, [w])
+
+
+CALLS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
+    "no loss": (
+        lambda o, w: o.minimize(lambda: None, var_list=[w]),
+        "loss: expected a 0-d tensor, got None",
+    ),
+    "a loss with an argument": (
+        lambda o, w: o.minimize(lambda x: keras.ops.sum(w) * x, var_list=[w]),
+        r"a callable without arguments, got one with \(x\)",
+    ),
+    "a name": (
+        lambda o, w: o.minimize(lambda: keras.ops.sum(w), var_list=["w"]),
+        "a list of variables, got 'w'",
+    ),
+    "a number": (
+        lambda o, w: o.minimize(lambda: keras.ops.sum(w), var_list=3),
+        "a list of variables, got 3",
+    ),
+    "a text": (
+        lambda o, w: o.minimize(lambda: keras.ops.sum(w), var_list=[w], grad_loss="x"),
+        "grad_loss: expected a number or a tensor, got 'x'",
+    ),
+    "to build nothing": (lambda o, w: o.build(None), "got None"),
+    "to build a number": (lambda o, w: o.build([3]), "got 3"),
+    "an empty configuration": (
+        lambda o, w: MultitaskOptimizerWrapper.from_config({}),
+        "expected 'opt', got none",
+    ),
+    "a negative norm": (
+        lambda o, w: NovoGrad(clipnorm=-1),
+        "clipnorm: expected a finite number > 0, got -1",
+    ),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("maker", MAKERS)
+def test_what_cannot_be_meant_is_one_sentence(maker: str, call: str) -> None:
+    wrong, words = CALLS[call]
+    w = keras.Variable([1.0, 2.0])
+    with pytest.raises(errors.LockstepError, match=words):
+        wrong(MAKERS[maker](), w)
+    assert w.numpy().tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("maker", ["loss scale", "masters"])
+def test_a_text_is_no_loss_to_scale(maker: str) -> None:
+    with pytest.raises(errors.LossNotCallableError, match="expected a 0-d tensor"):
+        MAKERS[maker]().scale_loss("x")

@@ -1,0 +1,135 @@
+"""LARC, clipping and penalties of Keras variables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lockstep.keras3 import (
+    clip_by_global_norm,
+    clip_gradients_by_norm,
+    get_regularization_loss,
+    post_process_gradients,
+    reduce_gradients,
+    strict,
+)
+from lockstep.messages.step.summaries import SummaryRecord
+
+LARC = {"larc_eta": 0.01}
+
+
+def pair(gradient: Any = (60.0, 80.0)) -> tuple[Any, keras.Variable]:
+    return tf.constant(gradient), keras.Variable([3.0, 4.0], name="kernel")
+
+
+def test_a_custom_step_trains_through_larc_in_a_function() -> None:
+    gradient, kernel = pair()
+    optimizer = keras.optimizers.SGD(0.1)
+    optimizer.build([kernel])
+
+    @tf.function
+    def step() -> None:
+        pairs = post_process_gradients(
+            [(gradient, kernel)], [], optimizer.learning_rate, None, LARC
+        )
+        optimizer.apply_gradients(pairs)
+
+    step()
+    # An update is at most 1 % of the weight, whatever its gradient is.
+    np.testing.assert_allclose(kernel.numpy(), [2.97, 3.96], rtol=1e-6)
+
+
+def test_tags_hold_the_path_and_absent_gradients_stay_absent() -> None:
+    record, (gradient, kernel) = SummaryRecord(), pair()
+    pairs = [(gradient, kernel), (None, keras.Variable([1.0], name="bias"))]
+    names = ["gradients", "larc_summaries", "variable_norm"]
+    processed = post_process_gradients(pairs, names, 0.1, None, LARC, record)
+    assert processed[1][0] is None
+    assert processed[0][1] is kernel
+    assert [*record.histograms] == ["gradients/kernel"]
+    assert float(record.scalars["variable_norm/kernel"]) == 5.0
+    assert float(record.scalars["larc_clip_on/kernel"]) == 1.0
+
+
+def test_larc_does_not_depend_on_the_loss_scale_once_gradients_are_unscaled() -> None:
+    gradient, kernel = pair((0.3, 0.7))
+    plain, scaled = (
+        post_process_gradients([(g, kernel)], [], 0.1, None, LARC)[0][0]
+        for g in (gradient, gradient * 65536 / 65536)
+    )
+    assert np.array_equal(plain, scaled)
+
+
+ONE = pair()
+
+
+@pytest.mark.parametrize(
+    ("pairs", "lr", "params", "error", "sentence"),
+    [
+        ([ONE], 0.1, {"larc_etta": 1.0}, ValueError, "did you mean 'larc_eta'"),
+        ([ONE], "fast", LARC, ValueError, "LARC: lr: expected a number or a 0-d"),
+        ([ONE], -0.1, LARC, ValueError, "LARC: lr: expected a finite number >= 0"),
+        ([(tf.ones([3]), ONE[1])], 0.1, LARC, ValueError, r"shape \[2\] for 'kernel'"),
+        ([(ONE[0], "w")], 0.1, LARC, TypeError, "expected .*, got str; "),
+        ([], 0.1, LARC, ValueError, "at least one"),
+        (7, 0.1, LARC, TypeError, "pairs"),
+    ],
+)
+def test_nonsense_is_answered_with_a_sentence(
+    pairs: Any, lr: Any, params: Any, error: type[Exception], sentence: str
+) -> None:
+    with pytest.raises(error, match=sentence):
+        post_process_gradients(pairs, [], lr, None, params)
+
+
+@pytest.mark.parametrize("limit", [0.0, -1.0, float("inf"), "1"])
+def test_a_limit_that_is_no_positive_number_is_refused(limit: Any) -> None:
+    with pytest.raises(ValueError, match="clip_gradients: expected a finite number"):
+        clip_gradients_by_norm([ONE], limit)
+    with pytest.raises(ValueError, match="clip_norm: expected a finite number > 0"):
+        clip_by_global_norm([ONE[0]], limit)
+
+
+@pytest.mark.parametrize("norm", [-2.0, -1])
+def test_a_norm_that_is_a_negative_number_is_refused_unless_strict(norm: Any) -> None:
+    with pytest.raises(ValueError, match="use_norm: expected a number >= 0, got -"):
+        clip_by_global_norm([ONE[0]], 1.0, norm)
+    strict.clip_by_global_norm([ONE[0]], 1.0, norm)
+    assert np.isnan(clip_by_global_norm([ONE[0]], 1.0, float("nan"))[1])
+
+
+def test_a_gradient_of_another_shape_is_not_clipped_unless_strict() -> None:
+    odd = [(tf.ones([3]), ONE[1])]
+    for clip in (
+        lambda: clip_gradients_by_norm(odd, 1.0),
+        lambda: post_process_gradients(odd, [], 0.1, 1.0, None),
+    ):
+        with pytest.raises(ValueError, match=r"shape \[2\] for .*, got \[3\]"):
+            clip()
+    assert len(strict.clip_gradients_by_norm(odd, 1.0)) == 1
+
+
+def test_what_is_no_recorder_is_refused_before_it_is_told_anything() -> None:
+    writer = type("SummaryWriter", (), {"add_scalar": None})()
+    for recorder, sentence in ((3, "got a int"), (writer, "wrap it: TensorBoardRec")):
+        with pytest.raises(TypeError, match=sentence):
+            post_process_gradients([ONE], [], 0.1, None, None, recorder)
+
+
+def test_the_losses_of_a_model_are_added_up() -> None:
+    layer = keras.layers.Dense(2, kernel_regularizer=keras.regularizers.L2(0.5))
+    model = keras.Sequential([keras.Input((3,)), layer])
+    total = get_regularization_loss(losses=model.losses)
+    np.testing.assert_allclose(total, sum(model.losses))
+    with pytest.raises(ValueError, match=r"expected losses=.*got None"):
+        get_regularization_loss()
+
+
+def test_a_single_replica_keeps_its_gradients() -> None:
+    assert reduce_gradients([ONE], on_horovod=True)[0][0] is ONE[0]
+    with pytest.raises(NotImplementedError, match="expected on_horovod=True"):
+        reduce_gradients([ONE], on_horovod=False)

@@ -1,0 +1,97 @@
+"""Keras' own loss scaling and the policy mixed_float16: no loss is scaled twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from lockstep.keras3 import (
+    MixedPrecisionLossScaleOptimizer,
+    MixedPrecisionOptimizerWrapper,
+    MultitaskOptimizerWrapper,
+    VariableClippingOptimizer,
+    optimize_loss,
+    pipeline_of,
+)
+from lockstep.keras3.tests.scaling.models import X, fit, model_with
+from lockstep.messages.errors import UnsupportedError
+
+pytestmark = pytest.mark.filterwarnings(
+    # Keras hands its variables to NumPy in a way that NumPy 2 warns of.
+    "ignore:__array__ implementation doesn't accept:DeprecationWarning"
+)
+
+
+def half_precision(optimizer: Any) -> keras.Model:
+    policy = keras.mixed_precision.dtype_policy()
+    keras.mixed_precision.set_dtype_policy("mixed_float16")
+    try:
+        return model_with(optimizer, jit_compile=False)
+    finally:
+        keras.mixed_precision.set_dtype_policy(policy)
+
+
+KERAS_SCALES: dict[str, Callable[[Any], Any]] = {
+    "multitask": MultitaskOptimizerWrapper,
+    "rows": lambda opt: VariableClippingOptimizer(opt, {}, 1.0),
+    "loss scale": lambda opt: MixedPrecisionLossScaleOptimizer(opt, 8.0),
+    "masters": lambda opt: MixedPrecisionOptimizerWrapper(opt, 8.0),
+    "strict": lambda opt: MixedPrecisionLossScaleOptimizer(opt, 8.0, strict=True),
+    "optimize_loss": lambda opt: optimize_loss(
+        lambda: 0.0, opt, None, lambda step: 0.1, [keras.Variable([1.0])]
+    ),
+}
+
+
+@pytest.mark.parametrize("around", KERAS_SCALES)
+def test_keras_loss_scaling_inside_is_refused_as_compile_would_repeat_it(
+    around: str,
+) -> None:
+    inner = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5))
+    with pytest.raises(UnsupportedError, match=r"got LossScaleOptimizer; .*\.") as told:
+        KERAS_SCALES[around](inner)
+    assert isinstance(told.value, ValueError)
+
+
+OUTERMOST: dict[str, Callable[[Any], Any]] = {
+    "multitask": MultitaskOptimizerWrapper,
+    "rows": lambda opt: VariableClippingOptimizer(opt, {}, 1.0),
+    "loss scale": lambda opt: MixedPrecisionLossScaleOptimizer(opt, "dynamic"),
+    "masters": lambda opt: MixedPrecisionOptimizerWrapper(opt, "dynamic"),
+    "loss scale inside": lambda opt: MultitaskOptimizerWrapper(
+        MixedPrecisionLossScaleOptimizer(opt, "dynamic")
+    ),
+}
+
+
+# Keras' scaling takes the place of ours.
+@pytest.mark.filterwarnings("ignore:.*expected no loss scaling of Keras:UserWarning")
+@pytest.mark.parametrize("around", OUTERMOST)
+@pytest.mark.parametrize("outside", [False, True], ids=["compile adds", "by hand"])
+def test_under_mixed_float16_every_stack_trains_as_the_bare_optimizer(
+    around: str, outside: bool
+) -> None:
+    bare = half_precision(keras.optimizers.SGD(0.5))
+    before = [variable.numpy() for variable in bare.trainable_variables]
+    fit(bare, X)
+    optimizer = OUTERMOST[around](keras.optimizers.SGD(0.5))
+    scaling = keras.optimizers.LossScaleOptimizer(optimizer) if outside else optimizer
+    model = half_precision(scaling)
+    for variable, value in zip(model.trainable_variables, before, strict=True):
+        variable.assign(value)
+    fit(model, X)
+    assert int(optimizer.iterations) == 2
+    for mine, theirs in zip(
+        model.trainable_variables, bare.trainable_variables, strict=True
+    ):
+        np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=2**-8)
+
+
+def test_the_pipeline_shows_the_scaling_of_keras() -> None:
+    around = MultitaskOptimizerWrapper(keras.optimizers.SGD(0.5))
+    found = pipeline_of(keras.optimizers.LossScaleOptimizer(around))
+    assert found == ("unscale", "zero filter", "finite check", "update")

@@ -1,0 +1,193 @@
+"""Loss scales by themselves: moves, configurations, checkpoints, bad input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lockstep
+from lockstep import reference
+from lockstep.keras3 import (
+    AutomaticLossScaler,
+    DynamicLossScale,
+    FixedLossScale,
+    MixedPrecisionLossScaleOptimizer,
+    MultitaskOptimizerWrapper,
+    strict,
+)
+from lockstep.keras3.tests.scaling.models import (
+    FACES,
+    NAN,
+    bits,
+    each_face,
+    momentum,
+    scaled,
+)
+from lockstep.messages import errors
+
+pytestmark = pytest.mark.filterwarnings(
+    # Keras hands its variables to NumPy in a way that NumPy 2 warns of.
+    "ignore:__array__ implementation doesn't accept:DeprecationWarning"
+)
+
+
+# The scales by themselves
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"growth_factor": 1.7, "backoff_factor": 0.3, "floor": 1e-3},
+    {"multiplier": 3.0, "ceiling": 2.0**20},
+    {"hysteresis": 4, "backoff_factor": 0.5},
+    {"tolerance": 1 / 3, "growth_factor": 4.0},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_200_random_steps_move_the_scale_as_in_the_reference(
+    options: dict[str, Any],
+) -> None:
+    ours = DynamicLossScale(2.0**10, 3, **options)
+    theirs = reference.DynamicLossScale(2.0**10, 3, **options)
+    # Eagerly: the rewriting of graphs divides by 3 as if it multiplied by 1/3.
+    moved = set()
+    for overflows in np.random.default_rng(len(str(options))).random(200) < 0.3:
+        ours.update([tf.constant([np.inf if overflows else 1.0])])
+        theirs.move(not overflows)
+        found = [np.asarray(variable).item() for variable in ours.variables]
+        assert found == [part.item() for part in theirs.variables()]
+        moved.add(float(theirs()))
+    assert len(moved) > 3
+
+
+ALGORITHMS = {
+    "backoff": {"scale_max": 1024.0, "step_window": 3},
+    "logmax": {"beta1": 0.9, "beta2": 0.99, "scale_max": 2.0**20, "log_max": 15.0},
+}
+
+
+@each_face
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_a_scaler_equals_the_reference(face: str, algorithm: str) -> None:
+    theirs = reference.AutomaticLossScaler(algorithm, ALGORITHMS[algorithm])
+    ours = AutomaticLossScaler(algorithm, ALGORITHMS[algorithm])
+    step = FACES[face](ours.update_op)
+    for amax in [3, 0.01, 0.5, np.inf, 2, 7, 0.25, 1, -np.inf, 9, 0, 4, np.nan, 1]:
+        amax = np.float32(amax)
+        count = step(tf.constant(False), tf.constant(amax))
+        assert int(count) == theirs.update_op(False, amax)
+        for name, expected in theirs.state.items():
+            got = np.asarray(ours.state[name])
+            # log and exp are rounded differently, and the error of a logarithm of
+            # about 16 is that many times larger in the scale.
+            np.testing.assert_allclose(got, expected, rtol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("names", [lockstep.keras3, strict], ids=["default", "strict"])
+def test_a_configuration_makes_the_same_object(names: Any) -> None:
+    scales = [names.FixedLossScale(3), names.DynamicLossScale(8.0, 3, 4.0)]
+    scales += [DynamicLossScale(8.0, **options) for options in OPTIONS]
+    for made in [*scales, names.AutomaticLossScaler("LogMax", {"beta1": 0.5})]:
+        config = keras.saving.serialize_keras_object(made)
+        again = keras.saving.deserialize_keras_object(config)
+        assert type(again) is type(made) and again.get_config() == made.get_config()
+        assert again.strict == made.strict
+    for scale in (4, "dynamic", scales[1]):
+        nest = MultitaskOptimizerWrapper(
+            names.MixedPrecisionLossScaleOptimizer(momentum(), scale)
+        )
+        again = type(nest).from_config(nest.get_config())
+        assert again.get_config() == nest.get_config()
+        assert repr(again.inner_optimizer.scale_object) == repr(
+            nest.inner_optimizer.scale_object
+        )
+
+
+def test_a_checkpoint_of_tensorflow_has_the_state_of_scales(tmp_path: Path) -> None:
+    def made() -> tuple[Any, Any, tf.train.Checkpoint]:
+        scale, scaler = DynamicLossScale(hysteresis=5), AutomaticLossScaler("LogMax")
+        return scale, scaler, tf.train.Checkpoint(scale=scale, scaler=scaler)
+
+    scale, scaler, checkpoint = made()
+    for _ in range(3):
+        scale.update([tf.constant([NAN])])
+        scaler.update_op(*scaler.check_grads([(tf.constant([0.5]), "w")]))
+    path = checkpoint.write(str(tmp_path / "three"))
+    again, other, checkpoint = made()
+    checkpoint.read(path).assert_existing_objects_matched()
+    assert bits(again.variables) == bits(scale.variables)
+    assert bits(other.state.values()) == bits(scaler.state.values())
+    assert int(again.overflows) == int(other.state["iteration"]) == 3
+
+
+def test_a_number_under_strict_is_a_scale_of_the_strict_module() -> None:
+    for names in (lockstep.keras3, strict):
+        for given, kind in ((4.0, "FixedLossScale"), ("dynamic", "DynamicLossScale")):
+            wrapper = names.MixedPrecisionLossScaleOptimizer(momentum(), given)
+            assert type(wrapper.scale_object) is getattr(names, kind)
+            assert wrapper.scale_object.strict == (names is strict)
+
+
+# Bad input
+
+W = keras.Variable([1.0], name="w")
+REFUSED: dict[str, tuple[Callable[[], Any], type, str]] = {
+    "too small": (lambda: FixedLossScale(0.5), ValueError, ">= 1, got 0.5"),
+    "a negative scale": (lambda: DynamicLossScale(-1.0), ValueError, "> 0"),
+    "patience": (lambda: DynamicLossScale(hysteresis=0), ValueError, "an int >= 1"),
+    "an option": (
+        lambda: DynamicLossScale(strict=True, tolerance=0.5),
+        ValueError,
+        "no tolerance under strict",
+    ),
+    "a word": (lambda: scaled("foo"), ValueError, "'dynamic'"),
+    "None": (lambda: scaled(None), TypeError, "got None"),
+    "no optimizer": (
+        lambda: MixedPrecisionLossScaleOptimizer(3, 2.0),
+        ValueError,
+        "got int",
+    ),
+    "a class": (
+        lambda: MixedPrecisionLossScaleOptimizer(keras.optimizers.SGD, 2.0),
+        ValueError,
+        "pass an instance",
+    ),
+    "a floor rule": (lambda: scaled(2.0, at_floor="stop"), ValueError, "'warn' or"),
+    "a norm": (lambda: scaled(2.0, clip_norm=0.0), ValueError, "clip_norm"),
+    "an algorithm": (lambda: AutomaticLossScaler("Backof"), ValueError, "Backoff"),
+    "integer gradients": (
+        lambda: DynamicLossScale().update([tf.constant([1])]),
+        TypeError,
+        "floating-point",
+    ),
+    "several dtypes": (
+        lambda: AutomaticLossScaler.check_grads(
+            [(tf.ones(1), W), (tf.ones(1, tf.float16), W)]
+        ),
+        TypeError,
+        "one dtype",
+    ),
+    "nothing to apply": (lambda: scaled().apply_gradients([]), ValueError, "at least"),
+    "all absent": (lambda: scaled().apply([None], [W]), ValueError, "at least one"),
+    "a tensor": (lambda: scaled().minimize(tf.ones([])), RuntimeError, "a callable"),
+    "rows without a shape": (
+        lambda: strict.DynamicLossScale().update(
+            [tf.IndexedSlices(tf.ones([1, 1]), tf.constant([0]))]
+        ),
+        ValueError,
+        "dense shape",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_input_is_refused_in_a_sentence(case: str) -> None:
+    make, kind, words = REFUSED[case]
+    with pytest.raises(kind, match=words) as caught:
+        make()
+    assert isinstance(caught.value, errors.LockstepError)

@@ -1,0 +1,208 @@
+"""Who unscales: tapes, compute_gradients, clipping, other wrappers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lockstep.keras3 import (
+    MixedPrecisionLossScaleOptimizer,
+    MultitaskOptimizerWrapper,
+    VariableClippingOptimizer,
+    strict,
+)
+from lockstep.keras3.tests.scaling.models import (
+    FACES,
+    NAN,
+    bits,
+    each_face,
+    momentum,
+    scaled,
+    stepper,
+)
+
+pytestmark = pytest.mark.filterwarnings(
+    # Keras hands its variables to NumPy in a way that NumPy 2 warns of.
+    "ignore:__array__ implementation doesn't accept:DeprecationWarning"
+)
+
+
+# Who unscales
+
+
+def loss_of(w: keras.Variable) -> tf.Tensor:
+    return tf.reduce_sum(w.value * [1.0, 2.0])
+
+
+EXPECTED = [0.875, 0.75]
+"""(1, 1) - 0.125 (1, 2): one step of the optimizer, however the gradients are made."""
+
+
+@each_face
+def test_gradients_of_a_scaled_loss_are_divided_once(face: str) -> None:
+    w = keras.Variable([1.0, 1.0])
+    optimizer = MixedPrecisionLossScaleOptimizer(keras.optimizers.SGD(0.125), 8.0)
+    optimizer.build([w])
+
+    def differentiate(scales: bool) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = loss_of(w)
+            loss = optimizer.scale_loss(loss) if scales else loss
+        return tape.gradient(loss, w.value)
+
+    compiled = FACES[face](differentiate)
+    apply = FACES[face](lambda gradient: optimizer.apply([gradient], [w]))
+    # Apart: what is still to be divided by is known between graphs.
+    for scales in (True, True, False, True):
+        w.assign([1.0, 1.0])
+        apply(compiled(scales))
+        assert w.numpy().tolist() == EXPECTED
+
+
+@each_face
+@pytest.mark.parametrize("around", ["nothing", "multitask", "rows"])
+@pytest.mark.parametrize("scales", [False, True], ids=["plainly", "by itself"])
+def test_compute_gradients_unscales(face: str, around: str, scales: bool) -> None:
+    w = keras.Variable([1.0, 1.0])
+    sgd = keras.optimizers.SGD(0.125)
+    optimizer: Any = MixedPrecisionLossScaleOptimizer(sgd, 8.0)
+    inside = optimizer
+    if around == "multitask":
+        optimizer = MultitaskOptimizerWrapper(inside)
+    elif around == "rows":
+        optimizer = VariableClippingOptimizer(inside, {w.path: [0]}, 100.0)
+    optimizer.build([w])
+
+    def step() -> tf.Tensor:
+        def loss() -> tf.Tensor:
+            return inside.scale_loss(loss_of(w)) if scales else loss_of(w)
+
+        pairs = optimizer.compute_gradients(loss, [w])
+        optimizer.apply_gradients(pairs)
+        return pairs[0][0]
+
+    compiled = FACES[face](step)
+    for _ in range(2):
+        w.assign([1.0, 1.0])
+        assert compiled().numpy().tolist() == [1.0, 2.0]
+        assert w.numpy().tolist() == EXPECTED
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_every_precision_gets_unscaled_gradients(dtype: str) -> None:
+    w = keras.Variable([1.0, 2.0], dtype=dtype)
+    optimizer = MixedPrecisionLossScaleOptimizer(keras.optimizers.SGD(0.5), 2.0**10)
+    given = tf.constant([0.5, -1.0], dtype)
+    pairs = optimizer.compute_gradients(lambda: tf.reduce_sum(w.value * given), [w])
+    assert pairs[0][0].dtype.name == dtype
+    optimizer.apply_gradients(pairs)
+    assert np.asarray(w.numpy(), np.float64).tolist() == [0.75, 2.5]
+
+
+def test_strict_refuses_float16() -> None:
+    w = keras.Variable([1.0], dtype="float16")
+    optimizer = strict.MixedPrecisionLossScaleOptimizer(momentum(), 2.0)
+    with pytest.raises(TypeError, match="float16"):
+        optimizer.compute_gradients(lambda: tf.reduce_sum(w.value), [w])
+
+
+# Clipping
+
+
+@each_face
+def test_clipping_does_not_see_the_scale(face: str) -> None:
+    def clipped_run(scale: float) -> list[bytes]:
+        draw = np.random.default_rng(1)
+        w = keras.Variable(np.ones((3, 2), np.float32))
+        optimizer = scaled(scale, clip_norm=0.7)
+        optimizer.build([w])
+
+        def step(gradient: tf.Tensor) -> None:
+            optimizer.minimize(lambda: tf.reduce_sum(w.value * gradient), var_list=[w])
+
+        compiled = FACES[face](step)
+        for _ in range(3):
+            compiled(tf.constant(draw.normal(size=(3, 2)), tf.float32))
+        return bits([w])
+
+    assert clipped_run(1.0) == clipped_run(2.0**16)
+
+
+def test_a_norm_that_overflows_is_an_overflow_and_reported() -> None:
+    w = keras.Variable([0.0, 0.0], name="w")
+    optimizer = scaled("dynamic", clip_norm=2.5)
+    optimizer.apply([tf.constant([3.0, 4.0])], [w])
+    assert w.numpy().tolist() == [-0.1875, -0.25]
+    assert (optimizer.last_step.norm, optimizer.last_step.clip_factor) == (5, 0.5)
+    optimizer.apply([tf.constant([1e30, 4.0])], [w])
+    assert optimizer.last_step.norm == np.inf and not optimizer.last_step.applied
+    assert float(optimizer.loss_scale) == 2.0**14
+
+
+# Nests
+
+
+@pytest.mark.parametrize("outside", [False, True], ids=["around", "inside"])
+def test_it_works_around_and_inside_a_multitask_wrapper(outside: bool) -> None:
+    w, z = keras.Variable([1.0]), keras.Variable([1.0])
+    if outside:
+        optimizer: Any = MultitaskOptimizerWrapper(scaled(64.0))
+    else:
+        optimizer = MixedPrecisionLossScaleOptimizer(
+            MultitaskOptimizerWrapper(momentum()), 64.0
+        )
+    step = stepper(optimizer, [w, z], "function")
+    step([[1.0], [1.0]])
+    moved = z.numpy().tolist()
+    step([[1.0], [0.0]])
+    assert z.numpy().tolist() == moved
+    before = bits([w, z, *optimizer.inner_optimizer.variables])
+    if not outside:
+        step([[NAN], [0.0]])
+        assert bits([w, z, *optimizer.inner_optimizer.variables]) == before
+
+
+def test_row_clipping_inside_is_skipped_with_the_step() -> None:
+    w = keras.Variable([[3.0, 4.0]], name="w")
+    inner = VariableClippingOptimizer(momentum(), {"w": [1]}, 2.5)
+    optimizer = MixedPrecisionLossScaleOptimizer(inner, "dynamic")
+    optimizer.apply([tf.constant([[NAN, 0.0]])], [w])
+    assert w.numpy().tolist() == [[3.0, 4.0]]
+    optimizer.apply([tf.zeros([1, 2])], [w])
+    assert w.numpy().tolist() == [[1.5, 2.0]]
+    assert "1 of 1 rows clipped; loss scale" in optimizer.last_step.reason
+
+
+def test_duplicate_rows_that_overflow_when_summed_are_an_overflow() -> None:
+    table = keras.Variable(np.ones((4, 1), np.float32))
+    optimizer = scaled()
+    values, rows = tf.constant([[3e38], [3e38]]), tf.constant([1, 1])
+    optimizer.apply([tf.IndexedSlices(values, rows, tf.constant([4, 1]))], [table])
+    assert not optimizer.last_step.applied
+    assert table.numpy().ravel().tolist() == [1, 1, 1, 1]
+
+
+@each_face
+@pytest.mark.parametrize("gradient", [[0.0, 0.0], None], ids=["zero", "absent"])
+def test_a_step_left_out_by_a_multitask_wrapper_uses_up_its_divisor(
+    face: str, gradient: Any
+) -> None:
+    w, other = keras.Variable([1.0, 1.0]), keras.Variable([1.0])
+    sgd = keras.optimizers.SGD(0.125)
+    inside = MixedPrecisionLossScaleOptimizer(sgd, 1024.0)
+    optimizer = MultitaskOptimizerWrapper(inside)
+    optimizer.build([w, other])
+    scale = FACES[face](lambda: inside.scale_loss(tf.ones([])))
+    zero = None if gradient is None else tf.constant(gradient)
+    leave_out = FACES[face](lambda: optimizer.apply([zero, tf.zeros([1])], [w, other]))
+    step = stepper(optimizer, [w, other], face)
+    assert float(scale()) == 1024
+    leave_out()
+    assert [*w.numpy(), *other.numpy()] == [1, 1, 1]
+    # Gradients of a loss that nothing has scaled.
+    step([[1.0, 2.0], [8.0]])
+    assert [*w.numpy(), *other.numpy()] == [*EXPECTED, 0.0]

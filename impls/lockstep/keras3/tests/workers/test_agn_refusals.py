@@ -1,0 +1,95 @@
+"""What AGN cannot take in Keras, and the sentence that says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+
+from lockstep import keras3
+from lockstep.keras3 import AGNCustomGetter, AGNOptimizer
+from lockstep.keras3.tests.workers.worker_pairs import single
+
+
+def refused(**changes: Any) -> Any:
+    given = {
+        "optimizer": keras.optimizers.SGD(0.5),
+        "num_worker": 1,
+        "custom_getter": AGNCustomGetter("/cpu:0"),
+        **changes,
+    }
+    return lambda: AGNOptimizer(**given)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "told"),
+    [
+        (refused(optimizer=3), TypeError, r"a keras\.optimizers\.Optimizer, got int"),
+        (refused(custom_getter=None), TypeError, "custom_getter: expected an AGN"),
+        (refused(num_worker=0), ValueError, "num_worker: expected an integer >= 1"),
+        (refused(communication_period=0), ValueError, "communication_period: expected"),
+        (refused(commit="sum"), ValueError, "commit: expected one of delta, gradient"),
+        (
+            refused(optimizer=keras.optimizers.SGD(0.5, gradient_accumulation_steps=2)),
+            ValueError,
+            "without gradient_accumulation_steps",
+        ),
+        (
+            refused(
+                optimizer=keras3.MixedPrecisionLossScaleOptimizer(
+                    keras.optimizers.SGD(0.5), 8.0
+                )
+            ),
+            ValueError,
+            "the loss scale around AGNOptimizer",
+        ),
+        (
+            refused(
+                optimizer=keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.5))
+            ),
+            ValueError,
+            "the loss scale around AGNOptimizer",
+        ),
+        (
+            refused(
+                optimizer=keras3.MixedPrecisionOptimizerWrapper(
+                    keras.optimizers.SGD(0.5), 8.0
+                )
+            ),
+            ValueError,
+            "got MixedPrecisionOptimizerWrapper;",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(make: Any, error: Any, told: str) -> None:
+    with pytest.raises(error, match=told):
+        make()
+
+
+def test_masters_around_are_refused() -> None:
+    variable, worker = single()
+    around = "got AGNOptimizer; AGNOptimizer shares"
+    with pytest.raises(ValueError, match=around):
+        keras3.MixedPrecisionOptimizerWrapper(worker, 8.0)
+    given = (lambda: keras.ops.sum(variable), worker, None, lambda step: 0.5)
+    with pytest.raises(ValueError, match=around):
+        keras3.optimize_loss(*given, [variable], dtype="mixed")
+
+
+def test_a_variable_that_the_getter_was_not_given_is_refused() -> None:
+    variable, worker = single()
+    stranger = keras.Variable([1.0, 1.0], name="stranger")
+    for given in ([stranger], [variable, stranger]):
+        with pytest.raises(KeyError, match="'stranger'; hand it to the getter"):
+            worker.apply([tf.ones([2])] * len(given), given)
+    assert variable.numpy().tolist() == [1.0, 2.0]
+    assert int(worker.local_step) == 0
+
+
+def test_workers_with_other_variables_are_refused() -> None:
+    _, first = single()
+    getter = AGNCustomGetter("/cpu:0", first.custom_getter.center)
+    with pytest.raises(ValueError, match="'w' to be float32"):
+        getter([keras.Variable([1.0, 2.0, 3.0], name="w")])

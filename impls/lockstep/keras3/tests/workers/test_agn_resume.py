@@ -1,0 +1,101 @@
+"""AGN's workers in Keras are saved and go on: models, checkpoints, configurations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+
+from lockstep import keras3
+from lockstep.keras3 import strict as keras3_strict
+from lockstep.keras3.tests.workers.worker_pairs import (
+    model,
+    same,
+    shared,
+    single,
+    step,
+    weights,
+    worker_of,
+)
+
+
+# Keras turns a variable into an array as NumPy 2 does not like it.
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+@pytest.mark.parametrize("names", [keras3, keras3_strict], ids=["default", "strict"])
+@pytest.mark.parametrize("rule", ["SGD", "Adam"])
+def test_a_saved_model_goes_on_as_if_it_had_not_been(
+    tmp_path: Path, rule: str, names: Any
+) -> None:
+    made = getattr(keras.optimizers, rule)(0.125)
+    trained = model()
+    worker = worker_of(trained, names=names, rule=made, communication_period=3)
+    trained.compile(worker, "mse")
+    # Not fit, which hands over an iterator of pairs: strict refuses one.
+    for row in range(4):
+        step(trained, worker, row)
+    trained.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert isinstance(loaded.optimizer, names.AGNOptimizer)
+    assert int(loaded.optimizer.local_step) == 4
+    assert same(shared(loaded.optimizer), shared(worker))
+    for each in (trained, loaded):
+        for row in range(4):
+            step(each, each.optimizer, row)
+    assert same(weights(loaded), weights(trained))
+    assert same(shared(loaded.optimizer), shared(worker))
+
+
+def test_a_checkpoint_of_tensorflow_holds_the_center_too(tmp_path: Path) -> None:
+    trained = model()
+    worker = worker_of(trained)
+    for row in (0, 1, 2):
+        step(trained, worker, row)
+    path = tf.train.Checkpoint(model=trained, opt=worker).save(str(tmp_path / "c"))
+    fresh = model(3)
+    other = worker_of(fresh)
+    other.build(fresh.trainable_variables)
+    tf.train.Checkpoint(model=fresh, opt=other).restore(path).assert_consumed()
+    assert int(other.local_step) == 3
+    for each, trains in ((fresh, other), (trained, worker)):
+        step(each, trains, 3)
+    assert same(weights(fresh), weights(trained))
+
+
+def test_the_configuration_makes_the_same_optimizer() -> None:
+    _, worker = single(commit="delta", communication_period=7)
+    config = keras.saving.serialize_keras_object(worker)
+    again = keras.saving.deserialize_keras_object(config)
+    assert again.get_config() == worker.get_config()
+    assert (again.communication_period, again.commit) == (7, "delta")
+
+
+def test_what_comes_from_a_configuration_takes_what_it_is_built_with() -> None:
+    _, worker = single()
+    again = type(worker).from_config(worker.get_config())
+    variable = keras.Variable([3.0], name="v")
+    again.build([variable])
+    assert list(again.custom_getter.center.shared) == ["v"]
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+def test_row_clipping_inside_finds_its_rows_in_a_model_loaded_under_another_path(
+    tmp_path: Path,
+) -> None:
+    layers = [keras.Input((2,)), keras.layers.Dense(1, name="d")]
+    trained = keras.Sequential(layers, name="net")
+    getter = keras3.AGNCustomGetter("/cpu:0")
+    kernel = getter(trained.trainable_variables)[0]
+    assert kernel.path == "net/d/kernel", "a loaded model has d/kernel"
+    rows = keras3.VariableClippingOptimizer(
+        keras.optimizers.SGD(1.0), {kernel.path: [0]}, 0.5
+    )
+    trained.compile(keras3.AGNOptimizer(rows, 1, getter, 1), "mse")
+    trained.optimizer.build(trained.trainable_variables)
+    trained.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    gradients = [tf.constant([[3.0], [4.0]]), tf.zeros([1])]
+    loaded.optimizer.apply(gradients, loaded.trainable_variables)
+    assert float(tf.norm(loaded.trainable_variables[0].value)) == pytest.approx(0.5)

@@ -1,0 +1,273 @@
+"""Accumulated gradient normalization for asynchronous workers, for Keras 3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lockstep.keras3.base.gradients import (
+    Gradient,
+    key_of,
+    name_of,
+    require_variable,
+    value_of,
+)
+from lockstep.keras3.base.train_v1 import check_counter
+from lockstep.keras3.clipping.variable_clipping import clipping_layers
+from lockstep.keras3.workers.center import ITERATIONS, RATE, AGNCustomGetter
+from lockstep.keras3.workers.sharing import SharingWrapper
+from lockstep.messages.workers import agn as words
+from lockstep.messages.workers.agn import (
+    DELTA,
+    GLOBAL_VARIABLE_NAME,
+    GRAD_VARIABLE_NAME,
+    GRADIENT,
+)
+from lockstep.messages.workers.center import Update
+from lockstep.tf.shared.workers.accumulate import add_changes, is_due, mean_changes
+
+__all__ = ["AGNOptimizer"]
+
+Pairs = list[tuple[Gradient, Any]]
+
+
+@keras.saving.register_keras_serializable(package="lockstep")
+class AGNOptimizer(SharingWrapper):
+    """Train a worker's own weights; every P steps push a mean gradient to shared ones.
+
+    With P = ``communication_period``, g a gradient at the worker's weights w, a the
+    accumulator of w and c the shared weights, for each variable with a gradient:
+
+    1. ``optimizer`` applies g to w;
+    2. a = a + g;
+    3. local_step = local_step + 1, once a call;
+    4. if local_step is a multiple of P: a = a / P; an optimizer like ``optimizer``,
+       with slots and a count that belong to c and this worker's learning rate, applies
+       a to c; then global_step = global_step + 1, w = c, a = 0. The slots of w stay.
+
+    With ``commit="delta"``, as the paper has it, step 2 adds to a what step 1 added to
+    w, and step 4 has c = c + a / P. A variable whose gradient is absent in the call
+    that ends a round is neither pushed nor pulled. ``fit`` does all of it.
+
+    Args:
+        optimizer: any optimizer of Keras that does not accumulate gradients itself, a
+            wrapper included.
+        num_worker: the number of workers, >= 1; without effect on numbers.
+        custom_getter: the :class:`AGNCustomGetter` that made the shared variables.
+        communication_period: P: local steps between two pushes, >= 1.
+        use_locking: accepted, no effect.
+        name: the name that ``get_name`` returns.
+        commit: ``"gradient"`` or ``"delta"``.
+        strict: reproduce ``tf.contrib.opt.AGNOptimizer`` (1.15) with its quirks: the
+            worker's ``iterations``, from which Keras' Adam takes its powers of beta,
+            count local and shared updates and serve both; pairs from a one-shot
+            iterator are refused, so that ``fit``, which hands over a ``zip``, is; and
+            arguments are not checked, ``get_slot`` and ``variables()``, called, see
+            nothing; row clipping inside leaves shared rows alone.
+
+    Attributes:
+        inner_optimizer: ``optimizer``.
+        local_step: the worker's steps, an int32 variable.
+        last_step: what the last eager step did, a
+            :class:`~lockstep.interface.StepReport`: steps inside of a ``tf.function``,
+            where ``fit`` takes its own, are not reported.
+
+    Raises:
+        NotAnOptimizerError, GetterError: a TypeError; see the arguments.
+        OutOfRangeError, UnknownNameError, UnsupportedError: a ValueError; a period or
+            count below 1, an unknown ``commit``, an optimizer that scales losses or
+            accumulates gradients.
+
+    State: accumulators, local step, shared variables and their slots are among
+    ``variables`` and in ``.keras`` files.
+
+    Origin: TensorFlow 1.15, ``tf.contrib.opt.AGNOptimizer``; J. Hermans, G. Spanakis,
+    R. Moeckel, "Accumulated Gradient Normalization", 2017 (arXiv:1710.02368).
+
+    Example:
+        >>> w = keras.Variable([1.0], name="weight")
+        >>> getter = AGNCustomGetter("/cpu:0")
+        >>> sgd = keras.optimizers.SGD(0.5)
+        >>> _ = getter([w])
+        >>> worker = AGNOptimizer(sgd, 1, getter, communication_period=2)
+        >>> for gradient in (1.0, 0.5):
+        ...     worker.apply([keras.ops.array([gradient])], [w])
+        ...     print(w.numpy()[0], worker.last_step.reason)
+        0.5 every gradient was present; local step 1, 1 more before the push
+        0.625 every gradient was present; local step 2, pushed and pulled
+    """
+
+    argument = "optimizer"
+
+    def __init__(
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        num_worker: int,
+        custom_getter: AGNCustomGetter,
+        communication_period: int = 10,
+        use_locking: bool = True,
+        name: str = "AGNOptimizer",
+        commit: str = GRADIENT,
+        strict: bool = False,
+    ) -> None:
+        host = keras.optimizers.Optimizer
+        words.check_optimizer(optimizer, host, "keras.optimizers.Optimizer")
+        if optimizer.gradient_accumulation_steps:
+            raise words.accumulates(type(optimizer).__name__)
+        if not isinstance(custom_getter, AGNCustomGetter):
+            raise words.not_a_getter(custom_getter)
+        words.check_arguments(num_worker, communication_period, commit, strict)
+        super().__init__(optimizer, name)
+        # Not setattr: Keras and TensorFlow track what is assigned.
+        vars(self)["custom_getter"] = custom_getter
+        self.num_worker = num_worker
+        self.communication_period = communication_period
+        self.commit = commit
+        self.strict = strict
+        self.local_step = keras.Variable(
+            0, dtype="int32", trainable=False, name="local_step"
+        )
+
+    def shown(self) -> dict[str, Any]:
+        """Return the arguments that a repr shows."""
+        names = ("num_worker", "communication_period", "commit")
+        return {name: getattr(self, name) for name in names}
+
+    def build(self, variables: Sequence[Any]) -> None:
+        """Make the state for ``variables``, which the getter knows."""
+        variables = list(variables)
+        if not self.built:
+            if self.custom_getter.takes_all:
+                self.custom_getter(variables)
+            self._require_known(variables)
+        super().build(variables)
+
+    def build_state(self, variables: Sequence[Any]) -> None:
+        """Count what the getter made, and the center's optimizer, as state."""
+        getter = self.custom_getter
+        owned = {getter.names[key_of(variable)]: variable for variable in variables}
+        getter.center.follow(self.inner_optimizer, owned)
+        if self.strict:
+            # Quirk: docs/differences.md#agn-row-clipping
+            for layer in clipping_layers(getter.center.optimizer):
+                vars(layer)["_axes"] = {}
+        for variable in variables:
+            gathered = getter._grad_map[key_of(variable)]
+            shared = getter._global_map[key_of(variable)]
+            self._slots.add(variable, GRAD_VARIABLE_NAME, gathered)
+            self._slots.add(variable, GLOBAL_VARIABLE_NAME, shared)
+            self._track_variable(gathered)
+            self._track_variable(shared)
+        for state in getter.center.optimizer.variables:
+            self._track_variable(state)
+        # A wrapper around that leaves a variable alone leaves these alone with it.
+        self._slots.by_variable.update(getter.center.slots.by_variable)
+
+    @tf.autograph.experimental.do_not_convert
+    def apply(
+        self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None
+    ) -> None:
+        """Take a local step, and end the round if it is due: see the base class.
+
+        Raises:
+            NotFromGetterError: a KeyError; the getter was not given a variable.
+        """
+        if trainable_variables is not None:
+            owner, given = type(self).__name__, list(trainable_variables)
+            trainable_variables = [require_variable(v, owner) for v in given]
+            if self.built or not self.custom_getter.takes_all:
+                self._require_known(trainable_variables)
+        super().apply(grads, trainable_variables)
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        global_step: Any = None,
+        name: str | None = None,
+    ) -> tf.Variable:
+        """Take a local step: see the base class. ``global_step`` counts rounds."""
+        words.refuse_iterator(grads_and_vars, self.strict)
+        counter = check_counter(global_step, type(self).__name__)
+        iterations = super().apply_gradients(grads_and_vars, None, name)
+        if counter is not None:
+            counter.assign_add(tf.cast(self._is_due(), counter.dtype))
+        return iterations
+
+    def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
+        """Take the local step, gather, and end the round if it is due."""
+        pairs = zip(gradients, variables, strict=True)
+        present = [(g, v) for g, v in pairs if g is not None]
+        rate = self.base_optimizer._get_current_learning_rate()
+        before = [value_of(v).read_value() for _, v in present]
+        super().update(gradients, variables)
+        inner = getattr(self.inner_optimizer, "last_step", None)
+        self._gather(present, before if self.commit == DELTA else None)
+        self.local_step.assign_add(1)
+        ending = [variable for _, variable in present]
+        tf.cond(self._is_due(), lambda: self._communicate(ending, rate), lambda: None)
+        if tf.executing_eagerly():
+            self.last_step = words.report(
+                inner,
+                [name_of(variable) for variable in variables],
+                [gradient is None for gradient in gradients],
+                int(self.local_step.numpy()),
+                self.communication_period,
+            )
+
+    def _is_due(self) -> tf.Tensor:
+        return is_due(self.local_step.value.read_value(), self.communication_period)
+
+    def _gather(self, present: Pairs, before: list[tf.Tensor] | None) -> None:
+        """Add gradients to the accumulators, or the differences since ``before``."""
+        changes = [gradient for gradient, _ in present]
+        variables = [variable for _, variable in present]
+        if before is not None:
+            after = [value_of(variable).read_value() for variable in variables]
+            changes = [w - v for w, v in zip(after, before, strict=True)]
+        accumulators = self._accumulators(variables)
+        read = [accumulator.read_value() for accumulator in accumulators]
+        for accumulator, total in zip(
+            accumulators, add_changes(read, changes), strict=True
+        ):
+            accumulator.assign(total)
+
+    def _communicate(self, variables: Sequence[Any], rate: tf.Tensor) -> None:
+        """End a round for these variables: push what was gathered, then pull."""
+        getter, period = self.custom_getter, self.communication_period
+        gathered = [a.read_value() for a in self._accumulators(variables)]
+        names = [getter.names[key_of(variable)] for variable in variables]
+        changes = dict(zip(names, mean_changes(gathered, period), strict=True))
+        options: dict[str, tf.Tensor] | None = {RATE: rate}
+        if self.commit == DELTA:
+            options = None
+        elif self.strict:
+            options[ITERATIONS] = self._iterations.value.read_value()
+        getter.center.push(Update(changes, options))
+        if self.strict:
+            # Quirk: docs/differences.md#agn-powers
+            self._iterations.assign_add(1)
+        self._begin_round(variables)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor; the getter without variables."""
+        getter = keras.saving.serialize_keras_object(self.custom_getter)
+        return {
+            **super().get_config(),
+            "num_worker": self.num_worker,
+            "custom_getter": getter,
+            "communication_period": self.communication_period,
+            "name": self.name,
+            "commit": self.commit,
+            "strict": self.strict,
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> Any:
+        """Make an optimizer from what ``get_config`` returned."""
+        getter = keras.saving.deserialize_keras_object(
+            config["custom_getter"], custom_objects
+        )
+        return super().from_config({**config, "custom_getter": getter}, custom_objects)

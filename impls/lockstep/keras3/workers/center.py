@@ -1,0 +1,273 @@
+"""The weights that the workers of one process share, and the getter that makes them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lockstep.keras3.base.gradients import as_variable, key_of, name_of, value_of
+from lockstep.keras3.base.slots import Slots, base_of, build_observed
+from lockstep.keras3.base.wrapper import Wrapper
+from lockstep.keras3.clipping.variable_clipping import clipping_layers
+from lockstep.messages.workers import center as words
+from lockstep.messages.workers import getter as agn_getter
+from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
+from lockstep.messages.workers.center import Update
+
+__all__ = ["AGNCustomGetter", "Center"]
+
+RATE, ITERATIONS = "learning_rate", "iterations"
+
+TAKEN = "a model, variables or pairs (name, variable)"
+
+
+class Center:
+    """Shared variables with an optimizer of their own, which is made like the workers'.
+
+    It has the configuration of the first worker's optimizer. Before a push is applied
+    it takes over the learning rate of the worker that pushes, so that schedules and
+    callbacks are followed.
+
+    Attributes:
+        shared: name -> shared variable.
+        optimizer: what moves them; None before the first ``AGNOptimizer`` is built.
+        lock: pushes and pulls of several threads wait for one another.
+    """
+
+    def __init__(self) -> None:
+        self.shared: dict[str, keras.Variable] = {}
+        self.optimizer: keras.optimizers.Optimizer | None = None
+        self.slots = Slots()
+        self.lock = words.CenterLock()
+
+    def check(self, variables: Mapping[str, Any], may_add: bool) -> None:
+        """Raise unless these may join: name -> a worker's variable.
+
+        Raises:
+            UnsupportedError: a ValueError; one is not like the shared variable of its
+                name, or there is none and the worker may not add it.
+        """
+        if not may_add:
+            agn_getter.check_names(self.shared, variables)
+        for name, variable in variables.items():
+            pair = self.shared.get(name, variable), variable
+            told = [f"{value_of(v).dtype.name} {list(v.shape)}" for v in pair]
+            if told[0] != told[1]:
+                raise words.other_center(name, *told)
+
+    def join(self, name: str, variable: Any) -> keras.Variable:
+        """Return the shared variable of this name; the first worker's is copied."""
+        if name not in self.shared:
+            self.shared[name] = make_like(variable, GLOBAL_VARIABLE_NAME, name)
+        return self.shared[name]
+
+    def follow(
+        self, optimizer: keras.optimizers.Optimizer, owned: Mapping[str, Any]
+    ) -> None:
+        """Have an optimizer like a worker's; raise if its variables are other ones.
+
+        Args:
+            optimizer: the worker's.
+            owned: name -> the worker's variable.
+        """
+        names = list(owned)
+        if self.optimizer is None:
+            self.optimizer = twin_of(optimizer)
+            variables = [self.shared[name] for name in names]
+            # Row clipping inside finds variables by the worker's paths.
+            models = {key_of(self.shared[name]): v for name, v in owned.items()}
+            for layer in clipping_layers(self.optimizer):
+                vars(layer)["_stand_for"] = models
+            if isinstance(self.optimizer, Wrapper):
+                self.optimizer.build(variables)
+                self.slots = self.optimizer._slots
+            else:
+                self.slots = build_observed(self.optimizer, variables)
+        known = list(self.shared)
+        if sorted(names) != sorted(known):
+            raise words.other_groups(known, names)
+
+    def pull(self, names: Iterable[str]) -> dict[str, tf.Tensor]:
+        """Return the shared weights of these names."""
+        with self.lock:
+            return {name: self.shared[name].value.read_value() for name in names}
+
+    def push(self, update: Update) -> None:
+        """Take a step on mean gradients, or add differences.
+
+        The optimizer of an update is a mapping: the worker's ``learning_rate`` and,
+        where the powers of beta are the worker's, its ``iterations``.
+        """
+        with self.lock:
+            self._apply(update)
+
+    def _apply(self, update: Update) -> None:
+        variables = [self.shared[name] for name in update.changes]
+        changes = list(update.changes.values())
+        if update.optimizer is None:
+            for variable, change in zip(variables, changes, strict=True):
+                variable.value.assign_add(change)
+            return
+        base = base_of(self.optimizer)
+        base._learning_rate.value.assign(update.optimizer[RATE])
+        if ITERATIONS in update.optimizer:
+            base._iterations.value.assign(update.optimizer[ITERATIONS])
+        self.optimizer.apply(changes, variables)
+
+    def slot(self, variable: Any, name: str) -> keras.Variable | None:
+        """Return a slot of a shared variable by its TF name, or None."""
+        return self.slots.of(variable).get(name)
+
+
+@keras.saving.register_keras_serializable(package="lockstep")
+class AGNCustomGetter:
+    """Make the shared variable and the accumulator of each of a worker's variables.
+
+    Keras has no variable scopes whose getter this could be: it is called with a model
+    or its variables instead. Workers of one process share one center.
+
+    In a configuration, so in files, it is without variables; one that comes from there
+    takes what its optimizer is built with, and has a center of its own.
+
+    Args:
+        worker_device: where the accumulators are put, such as ``/cpu:0``.
+        center: the :class:`Center` of the other workers, their getter's ``center``;
+            None makes one.
+        strict: as ``tf.contrib.opt.AGNCustomGetter`` (1.15): until the init op has run
+            an accumulator holds the variable's value.
+
+    Attributes:
+        center: what the workers share.
+
+    Raises:
+        GetterError: a TypeError; ``center`` is none.
+
+    Example:
+        >>> w = keras.Variable([1.0, 2.0], name="w")
+        >>> first = AGNCustomGetter("/cpu:0")
+        >>> _ = first([w])
+        >>> second = AGNCustomGetter("/cpu:0", center=first.center)
+        >>> _ = second([keras.Variable([0.0, 0.0], name="w")])
+        >>> [shared.path for shared in second.center.shared.values()]
+        ['global_center_variable/w']
+    """
+
+    def __init__(
+        self, worker_device: str, center: Center | None = None, strict: bool = False
+    ) -> None:
+        agn_getter.check_center(center, Center)
+        self.worker_device = worker_device
+        self.center = Center() if center is None else center
+        self.strict = strict
+        self.takes_all = False
+        self.may_add = False
+        self.names: dict[Any, str] = {}
+        self._global_map: dict[Any, keras.Variable] = {}
+        self._grad_map: dict[Any, keras.Variable] = {}
+
+    def __call__(
+        self, variables: keras.Model | Iterable[Any] | Iterable[tuple[str, Any]]
+    ) -> list[Any]:
+        """Enter variables and return them.
+
+        What is not trainable passes through; what is known stays as it is. Names are
+        paths, which workers must have alike: name models and layers. A path that is
+        there already gets a number, by the order in which variables come. The worker
+        that fills the center may add to it later; others find what is there.
+
+        Args:
+            variables: a model that is built; variables of Keras or TensorFlow; or
+                pairs (name, variable), where paths are not alike.
+
+        Raises:
+            GetterError: a TypeError; anything else.
+            UnsupportedError: a ValueError; the center has no variable of a name, or
+                one of another shape or dtype; a name that was given is taken. Nothing
+                has been entered then.
+        """
+        if getattr(variables, "built", True) is False:
+            raise agn_getter.not_built(type(variables).__name__)
+        found = getattr(variables, "trainable_variables", variables)
+        entries = agn_getter.read_entries(found, is_variable, TAKEN)
+        new = self._named(entries)
+        self.may_add = self.may_add or not self.center.shared
+        self.center.check(new, self.may_add)
+        for name, variable in new.items():
+            self._enter(name, variable)
+        return [as_variable(variable) for _, variable in entries]
+
+    def _named(self, entries: Iterable[tuple[str | None, Any]]) -> dict[str, Any]:
+        """Return what is new and trainable, by its name at the center."""
+        new: dict[str, Any] = {}
+        known, taken = set(self._global_map), set(self.names.values())
+        for given, variable in entries:
+            variable = as_variable(variable)
+            if not variable.trainable or key_of(variable) in known:
+                continue
+            if given in taken:
+                raise agn_getter.taken_name(given)
+            name = given or words.unused_name(name_of(variable), taken)
+            new[name] = variable
+            known.add(key_of(variable))
+            taken.add(name)
+        return new
+
+    def _enter(self, name: str, variable: Any) -> None:
+        key = key_of(variable)
+        self._global_map[key] = self.center.join(name, variable)
+        self.names[key] = name
+        # Quirk: docs/differences.md#agn-accumulator-start
+        with tf.device(self.worker_device):
+            gathered = make_like(variable, GRAD_VARIABLE_NAME, name, not self.strict)
+        self._grad_map[key] = gathered
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor, without the center."""
+        return {"worker_device": self.worker_device, "strict": self.strict}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> AGNCustomGetter:
+        """Make a getter from what ``get_config`` returned."""
+        made = cls(**config)
+        made.takes_all = True
+        return made
+
+
+def is_variable(found: Any) -> bool:
+    """Tell whether this is a variable, or the ``ref()`` of one."""
+    return isinstance(as_variable(found), keras.Variable | tf.Variable)
+
+
+def make_like(
+    variable: Any, scope: str, name: str, zeros: bool = False
+) -> keras.Variable:
+    """Make a variable ``SCOPE/NAME`` with the value of another, or zeros like it."""
+    value = value_of(variable)
+    start = tf.zeros_like(value) if zeros else value.read_value()
+    *outer, last = f"{scope}/{name}".split("/")
+    with contextlib.ExitStack() as scopes:
+        for part in outer:
+            scopes.enter_context(keras.name_scope(part))
+        # A function, for Keras copies no tensor: a variable would share its memory.
+        return keras.Variable(
+            lambda shape, dtype=None: tf.identity(start),
+            shape=value.shape,
+            dtype=value.dtype.name,
+            trainable=False,
+            name=last,
+        )
+
+
+def twin_of(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """Return an optimizer of the same configuration, its rate a plain variable."""
+    config = keras.saving.serialize_keras_object(optimizer)
+    inside, layer = config, optimizer
+    while isinstance(layer, Wrapper):
+        inside, layer = inside["config"][layer.argument], layer.inner_optimizer
+    rate = layer._get_current_learning_rate()
+    inside["config"][RATE] = float(tf.convert_to_tensor(value_of(rate)).numpy())
+    return keras.saving.deserialize_keras_object(config)

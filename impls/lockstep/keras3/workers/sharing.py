@@ -1,0 +1,106 @@
+"""What a worker has of its own and shares: found, started, and shown as slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lockstep.keras3.base.gradients import key_of, name_of, value_of
+from lockstep.keras3.base.train_v1 import HiddenList, StateList
+from lockstep.keras3.base.wrapper import Wrapper
+from lockstep.keras3.workers.center import AGNCustomGetter
+from lockstep.messages.workers import agn as words
+from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
+
+__all__ = ["SharingWrapper"]
+
+
+class SharingWrapper(Wrapper):
+    """A wrapper whose variables have shared ones, and accumulators between rounds.
+
+    Attributes:
+        custom_getter: what made both.
+        strict: no slot is seen.
+    """
+
+    GLOBAL_VARIABLE_NAME = GLOBAL_VARIABLE_NAME
+    GRAD_VARIABLE_NAME = GRAD_VARIABLE_NAME
+
+    custom_getter: AGNCustomGetter
+    strict: bool
+
+    @property
+    def variables(self) -> StateList:
+        """All state: the worker's, what is shared, the wrapped optimizer's.
+
+        # Quirk: docs/differences.md#agn-slots. Strict: ``variables()``, the method of
+        TensorFlow 1, returns nothing.
+        """
+        found = super().variables
+        return HiddenList(found) if self.strict else found
+
+    def _require_known(self, variables: Iterable[Any]) -> None:
+        """Raise for a variable that has no shared one."""
+        for variable in variables:
+            if key_of(variable) not in self.custom_getter._global_map:
+                raise words.not_from_getter(name_of(variable))
+
+    def _accumulators(self, variables: Iterable[Any]) -> list[tf.Variable]:
+        found = self.custom_getter._grad_map
+        return [value_of(found[key_of(variable)]) for variable in variables]
+
+    def _begin_round(self, variables: Sequence[Any]) -> None:
+        """Set these variables to the shared ones and forget what was gathered."""
+        names = [self.custom_getter.names[key_of(variable)] for variable in variables]
+        pulled = self.custom_getter.center.pull(names)
+        for variable, name in zip(variables, names, strict=True):
+            value_of(variable).assign(pulled[name])
+        for accumulator in self._accumulators(variables):
+            accumulator.assign(tf.zeros_like(accumulator))
+
+    def get_init_op(self, task_index: int) -> None:
+        """Set every variable to the shared one, and its accumulator to 0.
+
+        In a graph this is an operation; here it has happened when the call returns.
+
+        Args:
+            task_index: the worker's number; without effect, as in the original.
+
+        Raises:
+            NoGradientsError: a ValueError; the getter was given no variables.
+        """
+        entered = [reference.deref() for reference in self.custom_getter._global_map]
+        if not entered:
+            raise words.nothing_to_start()
+        self._begin_round(entered)
+
+    def make_session_run_hook(
+        self, is_chief: bool, task_index: int
+    ) -> keras.callbacks.Callback:
+        """Return a callback for ``fit`` that runs the init op before the first batch.
+
+        Sessions have hooks, Keras has callbacks. Arguments are without effect.
+        """
+        return keras.callbacks.LambdaCallback(
+            on_train_begin=lambda logs: self.get_init_op(task_index)
+        )
+
+    def get_slot(self, var: Any, name: str) -> keras.Variable | None:
+        """Return a slot of a worker's variable or of a shared one, or None.
+
+        A worker's has two beside those of the wrapped optimizer, which are called as
+        the constants of this class.
+
+        # Quirk: docs/differences.md#agn-slots. Strict: None.
+        """
+        if self.strict:
+            return None
+        shared = self.custom_getter.center.slot(var, name)
+        return super().get_slot(var, name) if shared is None else shared
+
+    def get_slot_names(self) -> list[str]:
+        """Return the slot names of the wrapped optimizer and the two of this one."""
+        return [] if self.strict else super().get_slot_names()

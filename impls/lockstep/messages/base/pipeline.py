@@ -1,0 +1,162 @@
+"""What happens to a gradient on its way into a weight: the stages, and their order.
+
+Each wrapper takes some of the stages upon itself, ``optimize_loss`` others. Stacks are
+free as long as the order below comes out of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from lockstep.messages.errors import NotAnOptimizerError, sentence
+from lockstep.messages.scaling.loss_scaling import scaled_twice
+
+__all__ = [
+    "ARGUMENTS",
+    "OCCUPANTS",
+    "STAGES",
+    "Stage",
+    "has_layer",
+    "in_order",
+    "layers_of",
+    "pipeline_of",
+    "refuse_second_scale",
+    "stages_of",
+    "strictly_ordered",
+]
+
+
+class Stage(NamedTuple):
+    """A stage: its name, and what happens in it."""
+
+    name: str
+    sentence: str
+
+
+STAGES: tuple[Stage, ...] = (
+    Stage("unscale", "Gradients of a scaled loss are divided by the scale, once."),
+    Stage("accumulate", "The shares of iter_size micro-batches are added up."),
+    Stage("reduce", "Gradients are averaged over the ranks."),
+    Stage("zero filter", "A gradient without a nonzero element becomes absent."),
+    Stage("finite check", "One gradient that is not finite skips the whole step."),
+    Stage("norm", "The global norm of what is left is taken, in float32."),
+    Stage("clip", "All gradients are multiplied by one factor, for their norm."),
+    Stage("larc", "Each gradient is multiplied by a factor of its own, for LARC."),
+    Stage("update", "The base optimizer moves the variables and its slots."),
+    Stage("row clip", "Rows of the variables that have become too long are cut."),
+)
+"""The pipeline. "clip" and "larc" exclude each other."""
+
+OCCUPANTS: Mapping[str, tuple[str, ...]] = {
+    "MultitaskOptimizerWrapper": ("zero filter",),
+    "MixedPrecisionLossScaleOptimizer": ("unscale", "finite check"),
+    "MixedPrecisionOptimizerWrapper": ("unscale", "finite check"),
+    "VariableClippingOptimizer": ("row clip",),
+}
+"""Wrapper -> its stages; one with a ``clip_norm`` has "norm" and "clip" besides."""
+
+FOREIGN: Mapping[str, tuple[str, ...]] = {
+    "LossScaleOptimizer": ("unscale", "finite check"),
+}
+"""The same of wrappers that are Keras' own."""
+
+ARGUMENTS: Mapping[str, str] = {
+    "unscale": 'dtype="mixed"',
+    "accumulate": "iter_size",
+    "reduce": "on_horovod",
+    "finite check": 'dtype="mixed"',
+    "norm": "clip_gradients",
+    "clip": "clip_gradients",
+    "larc": "larc_params",
+    "update": "optimizer",
+}
+"""Stage -> the argument of ``optimize_loss`` that asks for it."""
+
+
+METHODS = (("apply_gradients",), ("step", "param_groups"), ("inner_optimizer",))
+"""What an optimizer of TF or Keras, one of torch, or a wrapper of them has."""
+
+
+def pipeline_of(optimizer: Any) -> tuple[str, ...]:
+    """Return the stages that are active in a stack of wrappers, in their order.
+
+    Args:
+        optimizer: an optimizer or a wrapper of any backend, or what ``optimize_loss``
+            returned.
+
+    Raises:
+        NotAnOptimizerError: a TypeError; anything else, such as a class.
+
+    Example:
+        >>> from lockstep import reference as ls
+        >>> sgd = ls.GradientDescentOptimizer(0.1)
+        >>> scaled = ls.MixedPrecisionLossScaleOptimizer(sgd, "dynamic")
+        >>> pipeline_of(ls.MultitaskOptimizerWrapper(scaled))
+        ('unscale', 'zero filter', 'finite check', 'update')
+    """
+    if "pipeline" in dir(type(optimizer)):
+        return tuple(optimizer.pipeline)
+    if isinstance(optimizer, type) or not any(
+        all(hasattr(optimizer, name) for name in names) for names in METHODS
+    ):
+        raise no_pipeline(optimizer)
+    return in_order([*stages_of(optimizer), "update"])
+
+
+def no_pipeline(got: object) -> NotAnOptimizerError:
+    """What is no optimizer, or only its class."""
+    expected = "an optimizer, or what optimize_loss returned"
+    remedy = "pass the object that takes the steps"
+    kind = f"the class {got.__name__}" if isinstance(got, type) else None
+    found = kind or f"a {type(got).__name__}"
+    return NotAnOptimizerError(sentence("pipeline_of", expected, found, remedy))
+
+
+def stages_of(optimizer: Any) -> Iterator[str]:
+    """Yield the stages that the wrappers of a stack take upon themselves."""
+    for layer in layers_of(optimizer):
+        for base in type(layer).__mro__:
+            yield from OCCUPANTS.get(base.__name__, ())
+            yield from FOREIGN.get(base.__name__, ())
+        if getattr(layer, "clip_norm", None) is not None:
+            yield from ("norm", "clip")
+
+
+def layers_of(optimizer: Any) -> Iterator[Any]:
+    """Yield an optimizer, what it wraps, and so on."""
+    while optimizer is not None:
+        yield optimizer
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+
+
+def has_layer(optimizer: Any, name: str) -> bool:
+    """Say whether a wrapper of this name, or of a class made from it, is in a stack."""
+    layers = layers_of(optimizer)
+    return any(cls.__name__ == name for layer in layers for cls in type(layer).__mro__)
+
+
+def in_order(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the stages with these names in their order, each once."""
+    active = set(names)
+    return tuple(stage.name for stage in STAGES if stage.name in active)
+
+
+def strictly_ordered(pipeline: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the order of the original: it looks for infinities after clipping.
+
+    # Quirk: docs/differences.md#optimize-loss-order
+    """
+    late = ("zero filter", "finite check")
+    place = pipeline.index("update")
+    before = [name for name in pipeline[:place] if name not in late]
+    return (*before, *(n for n in late if n in pipeline), *pipeline[place:])
+
+
+def refuse_second_scale(owner: str, optimizer: Any) -> None:
+    """Raise for an optimizer whose loss is scaled already, at any depth.
+
+    ``owner``: the wrapper that would scale it again.
+    """
+    if "unscale" in stages_of(optimizer):
+        raise scaled_twice(owner, type(optimizer).__name__)

@@ -1,0 +1,1 @@
+"""Parameters, checks and error sentences of gradient and row clipping, and of LARC."""

@@ -1,0 +1,294 @@
+"""The words of row clipping: its checks, and the sentences that every host says."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from lockstep.interface import StepReport
+from lockstep.messages.errors import (
+    AxesError,
+    DtypeError,
+    NotAnOptimizerError,
+    OutOfRangeError,
+    UnknownNameError,
+    UnsupportedError,
+    nearest,
+    sentence,
+)
+from lockstep.messages.ranges import is_positive, number_of, require
+
+__all__ = [
+    "MARGINS",
+    "Axes",
+    "check_max_norm",
+    "check_max_norms",
+    "check_name",
+    "check_norm_kind",
+    "limits_of",
+    "listed_axes",
+    "listed_twice",
+    "not_a_key",
+    "not_an_optimizer",
+    "refuse_mapping",
+    "report",
+    "require_mapping",
+    "resolved_axes",
+    "several_variables",
+    "unknown_variable",
+    "whole_variable",
+]
+
+WRAPPER = "VariableClippingOptimizer"
+DIMS = f"{WRAPPER}: vars_to_clip_dims"
+
+NORM_ERROR = 2.0**-50
+MARGINS = {
+    "float16": 2.0**-11 + 2.0**-23 + NORM_ERROR,
+    "bfloat16": 2.0**-8 + 2.0**-23 + NORM_ERROR,
+    "float32": 2.0**-23 + NORM_ERROR,
+    "float64": 2.0**-52 + NORM_ERROR,
+}
+"""By dtype: how far below the limit, relative to it, the default aims where rounding
+would leave a clipped row above the limit; so far below it cannot.
+
+The factor and the product are rounded in ``wide``, which is float32 for half precision
+and else the dtype itself: its machine epsilon. Half precision is rounded once more, by
+half of its own. A norm in float64 has an error, too.
+"""
+
+
+class Axes(tuple[int, ...]):
+    """The axes of one variable, and the largest norm over them, ``max_norm``."""
+
+    max_norm: Any
+
+    @classmethod
+    def of(cls, axes: Iterable[int], max_norm: Any) -> Axes:
+        """Return axes with their limit."""
+        made = cls(axes)
+        made.max_norm = max_norm
+        return made
+
+
+def not_an_optimizer(opt: object, expected: str) -> NotAnOptimizerError:
+    """Build the error for an ``opt`` that cannot be wrapped."""
+    got, remedy = type(opt).__name__, "pass the optimizer whose steps come first"
+    if isinstance(opt, type):
+        got, remedy = f"the class {opt.__name__}", "pass an instance"
+    return NotAnOptimizerError(sentence(WRAPPER, f"a {expected}", got, remedy))
+
+
+def check_norm_kind(max_norm: Any, dtype: str | None, wanted: str) -> None:
+    """Strict: raise for text, and for a tensor of a dtype that is not the variable's.
+
+    Args:
+        max_norm: the norm.
+        dtype: of the norm; None if it is a number.
+        wanted: the dtype of the variable that is to be clipped.
+    """
+    found = repr(max_norm) if isinstance(max_norm, str | bytes) else None
+    if dtype is not None and dtype != wanted:
+        found = f"a tensor of {dtype}"
+    if found is not None:
+        expected = f"a number, or a tensor of {wanted}"
+        remedy = "cast it to the dtype of the variable"
+        raise DtypeError(sentence(f"{WRAPPER}: max_norm", expected, found, remedy))
+
+
+def check_max_norm(max_norm: Any) -> None:
+    """Raise unless ``max_norm`` is a finite number > 0 (not called under strict).
+
+    # Quirk: docs/differences.md#row-clip-range
+    """
+    fine = is_positive(number_of(max_norm))
+    remedy = "give the largest norm that a row may keep"
+    require(WRAPPER, "max_norm", max_norm, fine, "a finite number > 0", remedy)
+
+
+def check_max_norms(norms: Mapping[str, Any], listed: Sequence[str]) -> None:
+    """Raise unless there is a finite norm > 0 for each name that is listed."""
+    for name in [*norms, *listed]:
+        if (name in norms) != (name in listed):
+            expected = "one norm for each key of vars_to_clip_dims"
+            got = f"{'none' if name in listed else 'one'} for {name!r}"
+            remedy = "give both mappings the same keys"
+            text = sentence(f"{WRAPPER}: max_norm", expected, got, remedy)
+            raise UnknownNameError(text)
+    for norm in norms.values():
+        check_max_norm(norm)
+
+
+def refuse_mapping(max_norm: Any) -> None:
+    """Raise for a mapping, which the original does not take (strict)."""
+    if isinstance(max_norm, Mapping):
+        expected, remedy = "one norm for all, as in the original", "leave strict off"
+        text = sentence(f"{WRAPPER}: max_norm", expected, "a mapping", remedy)
+        raise DtypeError(text)
+
+
+def limits_of(max_norm: Any, names: Mapping[Any, str], strict: bool) -> dict[Any, Any]:
+    """Return the largest norm of each key of ``vars_to_clip_dims``.
+
+    Args:
+        max_norm: one norm for all or, but under strict, a mapping from the same keys.
+        names: those of the keys.
+        strict: check nothing.
+
+    Raises:
+        OutOfRangeError: a norm out of its range.
+        UnknownNameError: a mapping with other keys.
+        DtypeError: strict, a mapping.
+    """
+    if strict:
+        refuse_mapping(max_norm)
+        return dict.fromkeys(names, max_norm)
+    if not isinstance(max_norm, Mapping):
+        check_max_norm(max_norm)
+        return dict.fromkeys(names, max_norm)
+    given = {
+        names.get(key, key if isinstance(key, str) else type(key).__name__): norm
+        for key, norm in max_norm.items()
+    }
+    check_max_norms(given, list(names.values()))
+    return dict(max_norm)
+
+
+def check_name(name: Any) -> None:
+    """Raise unless ``name`` is a string with a character in it."""
+    if not isinstance(name, str) or not name:
+        remedy = "leave it out, or give one"
+        raise OutOfRangeError(
+            sentence(f"{WRAPPER}: name", "a name", repr(name), remedy)
+        )
+
+
+def require_mapping(vars_to_clip_dims: Any) -> None:
+    """Raise unless ``vars_to_clip_dims`` maps variables to axes."""
+    if not isinstance(vars_to_clip_dims, Mapping):
+        expected, got = "a dict {variable: axes}", type(vars_to_clip_dims).__name__
+        remedy = "for one matrix w whose rows are to be clipped give {w: [1]}"
+        raise AxesError(sentence(DIMS, expected, got, remedy))
+
+
+def listed_axes(name: str, dims: Any) -> tuple[int, ...]:
+    """Return a copy of the axes listed for one variable, as they were written.
+
+    Raises:
+        AxesError: no list or tuple of integers (an integer by itself, None, a string).
+    """
+    axes: list[int] = []
+    fine = isinstance(dims, Iterable) and not isinstance(dims, str | bytes | Mapping)
+    for axis in dims if fine else ():
+        try:
+            axes.append(operator.index(axis))
+        except TypeError:
+            fine = False
+        fine = fine and not isinstance(axis, bool)
+    if not fine:
+        remedy = "give [1] for the rows of a matrix"
+        expected = f"a list of axes for {name!r}"
+        raise AxesError(sentence(DIMS, expected, repr(dims), remedy))
+    return tuple(axes)
+
+
+def resolved_axes(name: str, axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Return ``axes`` counted from the front, ascending.
+
+    By default this is called at construction; under strict, where out of range is an
+    error of ``apply_gradients``, before anything is applied.
+
+    Raises:
+        OutOfRangeError: an axis that a variable of this rank does not have, or one axis
+            twice.
+    """
+    for axis in axes:
+        if not -rank <= axis < rank:
+            remedy = "axes count from 0, or from -1 at the end"
+            expected = f"axes of {name!r}, which has {rank}"
+            raise OutOfRangeError(sentence(DIMS, expected, str(axis), remedy))
+    resolved = sorted(axis % rank for axis in axes)
+    if len(set(resolved)) < len(resolved):
+        expected, remedy = f"each axis of {name!r} once", "leave one of them out"
+        raise OutOfRangeError(sentence(DIMS, expected, str(list(axes)), remedy))
+    return tuple(resolved)
+
+
+def not_a_key(
+    got: object, expected: str, remedy: str = "use the variables themselves as keys"
+) -> AxesError:
+    """Build the error for a key of ``vars_to_clip_dims`` that names no variable.
+
+    ``expected`` says what keys there may be on this host, such as ``variables``.
+    """
+    return AxesError(sentence(DIMS, f"{expected} as keys", type(got).__name__, remedy))
+
+
+def unknown_variable(
+    key: str, known: Iterable[str], remedy: str = "list what the optimizer updates"
+) -> UnknownNameError:
+    """Build the error for a listed variable that the optimizer does not update.
+
+    Args:
+        key: its name, or some words for one without a name.
+        known: the names of those that it updates.
+        remedy: what to do where none of these is like ``key``.
+    """
+    names = list(known)
+    close = nearest(key, names)
+    remedy = f"did you mean {close!r}" if close else remedy
+    shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+    text = sentence(DIMS, f"variables among {shown}", repr(key), remedy)
+    return UnknownNameError(text.removesuffix(".") + "?" if close else text)
+
+
+def listed_twice(name: str) -> UnsupportedError:
+    """Build the error for a variable that two keys stand for."""
+    remedy = "leave one of the two out"
+    return UnsupportedError(
+        sentence(DIMS, "each variable once", f"{name!r} twice", remedy)
+    )
+
+
+def several_variables(
+    name: str, keys: str = "use variable.value.ref() as keys"
+) -> UnsupportedError:
+    """Build the error for a name that several variables have.
+
+    ``keys``: what else may stand for a variable on this host.
+    """
+    remedy = f"give them names of their own, or {keys}"
+    return UnsupportedError(
+        sentence(DIMS, f"one variable of the name {name!r}", "several", remedy)
+    )
+
+
+def whole_variable(name: str, axes: Sequence[int]) -> str:
+    """Return the warning for a sparse gradient and axes that hold dimension 0."""
+    got = f"a sparse gradient for {name!r}, clipped over {list(axes)}"
+    remedy = "the norm runs over all rows, so the whole variable is read and clipped"
+    return sentence(WRAPPER, "axes without dimension 0", got, remedy)
+
+
+def report(
+    inner: StepReport | None,
+    names: Sequence[str],
+    absent: Sequence[bool],
+    rows: int,
+    clipped: int,
+) -> StepReport:
+    """Say what a step updated and how many of the norms it took were too large.
+
+    ``inner`` is the ``last_step`` of the wrapped optimizer, which knows better what was
+    updated; None if it keeps none. ``rows`` counts each named row once.
+    """
+    ending = f"{clipped} of {rows} rows clipped"
+    if inner is not None:
+        return inner._replace(reason=f"{inner.reason}; {ending}")
+    pairs = zip(names, absent, strict=True)
+    skipped = tuple(name for name, is_absent in pairs if is_absent)
+    updated = f"of {len(names)} gradients {len(skipped)} absent"
+    if not skipped:
+        updated = "every gradient was present"
+    return StepReport(len(skipped) < len(names), f"{updated}; {ending}", skipped)

@@ -1,0 +1,1 @@
+"""Parameters, checks and error sentences of float32 master weights."""

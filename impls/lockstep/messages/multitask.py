@@ -1,0 +1,121 @@
+"""The words of the multitask wrapper and of its clipping function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lockstep.interface import StepReport
+from lockstep.messages.errors import (
+    DtypeError,
+    NonFiniteNormError,
+    NotAnOptimizerError,
+    OutOfRangeError,
+    UnsupportedError,
+    sentence,
+)
+from lockstep.messages.ranges import check_norm_limit
+
+__all__ = [
+    "SCOPE",
+    "check_clip_kind",
+    "check_clip_norm",
+    "nonfinite_norm",
+    "not_an_optimizer",
+    "refuse_mixed_dtypes",
+    "refuse_sparse",
+    "report",
+    "report_through",
+]
+
+WRAPPER = "MultitaskOptimizerWrapper"
+CLIP = "clip_gradients_by_global_norm"
+SCOPE = "clip_by_global_norm"
+"""The scope of what clipping makes in a graph of TensorFlow."""
+
+
+def not_an_optimizer(opt: object, expected: str, strict: bool) -> NotAnOptimizerError:
+    """Build the error for an ``opt`` that cannot be wrapped."""
+    got = opt.__name__ if isinstance(opt, type) else type(opt).__name__
+    if isinstance(opt, type):
+        got, remedy = f"the class {got}", "pass an instance"
+    elif strict and got == WRAPPER:
+        remedy = "the original refuses a wrapper; leave strict off to nest wrappers"
+    else:
+        remedy = "pass the optimizer whose state is to be kept"
+    return NotAnOptimizerError(sentence(WRAPPER, f"a {expected}", got, remedy))
+
+
+def report_through(own: StepReport, inner: Any, names: Sequence[str]) -> StepReport:
+    """Return what a step did after all: a wrapped wrapper may have skipped it.
+
+    Args:
+        own: what :func:`report` said before the wrapped optimizer was called.
+        inner: its ``last_step`` then; None if it keeps none.
+        names: of all variables.
+    """
+    if inner is None or inner.applied:
+        return own
+    reason = f"{own.reason}; {inner.reason}"
+    told: StepReport = inner._replace(reason=reason, skipped=tuple(names))
+    return told
+
+
+def report(
+    names: Sequence[str], zero: Sequence[bool], absent: Sequence[bool]
+) -> StepReport:
+    """Say which variables a step left alone, and why."""
+    rows = list(zip(names, zero, absent, strict=True))
+    skipped = tuple(name for name, is_zero, is_absent in rows if is_zero or is_absent)
+    zeros, absents = sum(zero), sum(absent)
+    applied = len(skipped) < len(rows)
+    if not skipped:
+        return StepReport(True, "every gradient had a nonzero element", ())
+    parts = [f"{zeros} all zero"] * bool(zeros) + [f"{absents} absent"] * bool(absents)
+    reason = f"of {len(rows)} gradients {' and '.join(parts)}"
+    return StepReport(applied, reason, skipped)
+
+
+def refuse_sparse(any_sparse: bool) -> None:
+    """Strict: raise for sparse gradients, which the original could not clip.
+
+    # Quirk: docs/differences.md#multitask-clip-sparse
+    """
+    if any_sparse:
+        remedy = "the original cannot clip them; leave strict off"
+        raise UnsupportedError(
+            sentence(CLIP, "dense gradients", "a sparse one", remedy)
+        )
+
+
+def refuse_mixed_dtypes(dtypes: Sequence[str]) -> None:
+    """Strict: raise for gradients of several dtypes.
+
+    # Quirk: docs/differences.md#multitask-clip-dtypes
+    """
+    if len(set(dtypes)) > 1:
+        remedy = "the original cannot mix them; leave strict off"
+        got = " and ".join(sorted(set(dtypes)))
+        raise DtypeError(sentence(CLIP, "gradients of one dtype", got, remedy))
+
+
+def check_clip_norm(clip_norm: Any) -> None:
+    """Raise unless ``clip_norm`` is a positive number that float32 can divide by."""
+    remedy = "give the largest global norm that is to be left as it is"
+    check_norm_limit(CLIP, "clip_norm", clip_norm, remedy)
+
+
+def check_clip_kind(clip_norm: Any) -> None:
+    """Raise for text and lists, which the original refused (strict: nothing else)."""
+    subject, expected = f"{CLIP}: clip_norm", "a number or a 0-d tensor"
+    remedy = "give the largest global norm that is to be left as it is"
+    if isinstance(clip_norm, str | bytes):
+        raise DtypeError(sentence(subject, expected, repr(clip_norm), remedy))
+    if clip_norm is None or isinstance(clip_norm, list | tuple):
+        raise OutOfRangeError(sentence(subject, expected, repr(clip_norm), remedy))
+
+
+def nonfinite_norm(norm: float) -> NonFiniteNormError:
+    """Build the error for a norm that is NaN or infinite."""
+    remedy = "look for the gradient that overflowed, or leave error_if_nonfinite off"
+    return NonFiniteNormError(sentence(CLIP, "a finite global norm", str(norm), remedy))

@@ -1,0 +1,222 @@
+"""The words of AutomaticLossScaler: parameters of Backoff and LogMax, and checks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+from lockstep.messages.base.pairs import refuse_complex, refuse_integers
+from lockstep.messages.errors import (
+    DtypeError,
+    OutOfRangeError,
+    UnknownNameError,
+    UnsupportedError,
+    nearest,
+    sentence,
+)
+from lockstep.messages.ranges import HELD, is_scale, number_of, require
+
+__all__ = [
+    "ALGORITHMS",
+    "CHECK_GRADS",
+    "SCALER",
+    "BackoffPolicy",
+    "LogMaxPolicy",
+    "algorithm_name",
+    "automatic_policy",
+    "check_amax_dtype",
+    "check_check_grads_dtypes",
+    "check_state",
+    "check_update",
+]
+
+SCALER = "AutomaticLossScaler"
+CHECK_GRADS = f"{SCALER}.check_grads"
+ALGORITHMS = ["backoff", "logmax"]
+
+
+class BackoffPolicy(NamedTuple):
+    """Parameters of Backoff; ``nan_overflows``: a NaN amax is an overflow."""
+
+    scale_min: float = 1.0
+    scale_max: float = 2.0**14
+    step_factor: float = 2.0
+    step_window: int = 2000
+    nan_overflows: bool = True
+
+
+class LogMaxPolicy(NamedTuple):
+    """Parameters of LogMax.
+
+    Attributes:
+        overflow_log: what an overflow counts as, a logarithm (strict: 2**log_max).
+        target: log2 of where the largest gradient should be (strict: 16).
+        guarded: a NaN amax is an overflow, an amax of zero leaves the statistics alone.
+    """
+
+    scale_min: float = 1.0
+    scale_max: float = 2.0**14
+    log_max: float = 16.0
+    beta1: float = 0.99
+    beta2: float = 0.999
+    overflow_std_dev: float = 3.09
+    overflow_log: float = 16.0
+    target: float = 16.0
+    guarded: bool = True
+
+
+PARAMETERS: Mapping[str, Mapping[str, type]] = {
+    "backoff": {
+        "scale_min": float,
+        "scale_max": float,
+        "step_factor": float,
+        "step_window": int,
+    },
+    "logmax": dict.fromkeys(
+        ("scale_min", "scale_max", "log_max", "beta1", "beta2", "overflow_std_dev"),
+        float,
+    ),
+}
+
+
+def algorithm_name(algorithm: Any) -> str:
+    """Return ``backoff`` or ``logmax``; spaces and case do not matter."""
+    name = algorithm.strip().lower() if isinstance(algorithm, str) else algorithm
+    if name not in ALGORITHMS:
+        raise _unknown("algorithm", algorithm, ["Backoff", "LogMax"])
+    return str(name)
+
+
+def automatic_policy(
+    algorithm: str, params: Mapping[str, Any] | None, strict: bool = False
+) -> BackoffPolicy | LogMaxPolicy:
+    """Check ``params`` and return the policy of ``backoff`` or ``logmax``.
+
+    # Quirk: docs/differences.md#logmax-overflow
+    """
+    types = PARAMETERS[algorithm]
+    if params is not None and not isinstance(params, Mapping):
+        remedy = f"write {{{next(iter(types))!r}: 1.0}}, for example"
+        text = sentence(f"{SCALER}: params", "a dict or None", repr(params), remedy)
+        raise OutOfRangeError(text)
+    params = {} if params is None else dict(params)
+    for name, value in params.items():
+        if name not in types:
+            raise _unknown("params", name, types)
+        if not isinstance(value, types[name]):
+            remedy = f"write {types[name].__name__}(...) of it"
+            expected = f"of type {types[name].__name__}"
+            text = sentence(f"{SCALER}: {name}", expected, repr(value), remedy)
+            raise OutOfRangeError(text)
+    if algorithm == "backoff":
+        backoff = BackoffPolicy(**params, nan_overflows=not strict)
+        return backoff if strict else _checked_backoff(backoff)
+    policy = LogMaxPolicy(**params)
+    if strict:
+        with_quirks = {"overflow_log": _power_of_two(policy.log_max), "target": 16.0}
+        return policy._replace(**with_quirks, guarded=False)
+    policy = policy._replace(overflow_log=policy.log_max, target=policy.log_max)
+    return _checked_logmax(policy)
+
+
+def _checked_backoff(policy: BackoffPolicy) -> BackoffPolicy:
+    _check_bounds("Backoff", policy)
+    factor, window = policy.step_factor, policy.step_window
+    expected = "> 1 (on overflow the scale is divided by it)"
+    require("Backoff", "step_factor", factor, 1 < factor < math.inf, expected)
+    require("Backoff", "step_window", window, window >= 1, ">= 1")
+    return policy
+
+
+def _checked_logmax(policy: LogMaxPolicy) -> LogMaxPolicy:
+    _check_bounds("LogMax", policy)
+    for name in ("beta1", "beta2"):
+        value = getattr(policy, name)
+        require("LogMax", name, value, 0 <= value < 1, "in [0, 1)")
+    for name in ("log_max", "overflow_std_dev"):
+        value = getattr(policy, name)
+        require("LogMax", name, value, math.isfinite(value), "finite")
+    return policy
+
+
+def _check_bounds(name: str, policy: BackoffPolicy | LogMaxPolicy) -> None:
+    low, high = policy.scale_min, policy.scale_max
+    require(name, "scale_min", low, is_scale(low), HELD)
+    fine = low <= high and is_scale(high)
+    require(name, "scale_max", high, fine, ">= scale_min, finite in float32")
+
+
+def _power_of_two(exponent: float) -> float:
+    try:
+        return float(2.0**exponent)
+    except OverflowError:
+        return math.inf
+
+
+def _unknown(what: str, got: Any, known: Any) -> UnknownNameError:
+    close = nearest(str(got), known)
+    remedy = f"did you mean {close!r}" if close else "choose one of them"
+    expected = f"one of {', '.join(known)}"
+    text = sentence(f"{SCALER}: {what}", expected, repr(got), remedy)
+    return UnknownNameError(text.removesuffix(".") + "?" if close else text)
+
+
+def check_check_grads_dtypes(dtypes: Sequence[str]) -> None:
+    """Raise for gradients of several dtypes, or of one that has no NaN or no order."""
+    refuse_integers(CHECK_GRADS, dtypes)
+    refuse_complex(CHECK_GRADS, dtypes)
+    if len(set(dtypes)) > 1:
+        got = " and ".join(sorted(set(dtypes)))
+        remedy = "cast them to one dtype first"
+        expected = "gradients of one dtype"
+        raise DtypeError(sentence(CHECK_GRADS, expected, got, remedy))
+
+
+def check_amax_dtype(dtype: str) -> None:
+    """Strict LogMax: raise unless the amax is float32."""
+    if dtype != "float32":
+        remedy = "cast it, or leave strict off"
+        text = sentence(f"{SCALER}.update_op", "a float32 amax", dtype, remedy)
+        raise DtypeError(text)
+
+
+def check_update(has_nan: Any, amax: Any, strict: bool) -> None:
+    """Raise for a plain flag or maximum that is none; tensors are not looked at.
+
+    By default a maximum is >= 0; -inf is that of no elements, and NaN an overflow.
+    """
+    subject, remedy = f"{SCALER}.update_op", "pass what check_grads returned"
+    if not hasattr(has_nan, "dtype"):
+        fine = isinstance(has_nan, Integral) and has_nan in (0, 1)
+        require(subject, "has_nan", has_nan, fine, "a bool", remedy)
+    if hasattr(amax, "dtype") and not isinstance(amax, Real):
+        return
+    fine = isinstance(amax, Real) and not isinstance(amax, bool)
+    require(subject, "amax", amax, fine, "a number", remedy)
+    fine = strict or not -math.inf < amax < 0
+    require(subject, "amax", amax, fine, "a magnitude, >= 0", remedy)
+
+
+def check_state(
+    algorithm: str, found: Any, fields: Sequence[str], strict: bool
+) -> None:
+    """Raise unless ``found`` holds exactly these entries, as plain numbers.
+
+    By default the scale among them has to be one; strict's may be NaN for ever.
+    """
+    fine = isinstance(found, Mapping) and set(found) == set(fields)
+    if not fine:
+        got = ", ".join(map(str, found)) if isinstance(found, Mapping) else repr(found)
+        remedy = "load what state_dict() of the same algorithm returned"
+        subject, expected = f"{SCALER}: state of {algorithm}", ", ".join(fields)
+        raise UnsupportedError(sentence(subject, expected, got, remedy))
+    remedy = "load what state_dict() returned"
+    for name, value in found.items():
+        fine = isinstance(value, Real)
+        require(f"{SCALER}: state", name, value, fine, "a number", remedy)
+    if not strict:
+        scale = found["loss_scale"]
+        fine = is_scale(number_of(scale))
+        require(f"{SCALER}: state", "loss_scale", scale, fine, HELD, remedy)

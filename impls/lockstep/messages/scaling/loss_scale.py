@@ -1,0 +1,297 @@
+"""The words of loss scales: what fixed and dynamic ones are made of, and checks."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Mapping
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+from lockstep.messages.errors import (
+    DtypeError,
+    MissingMethodError,
+    OutOfRangeError,
+    UnknownArgumentError,
+    UnknownNameError,
+    UnsupportedError,
+    sentence,
+    unknown_name,
+)
+from lockstep.messages.ranges import HELD, is_scale, number_of, require
+
+__all__ = [
+    "DynamicPolicy",
+    "OldNames",
+    "abstract_scale",
+    "bad_identifier",
+    "check_gradient_dtype",
+    "check_saved_scale",
+    "checked_config",
+    "dynamic_config",
+    "dynamic_policy",
+    "fixed_value",
+    "scale_argument",
+    "shown",
+    "without_dense_shape",
+]
+
+SCALE = "DynamicLossScale"
+FACTOR = "give the factor for the loss"
+
+
+class DynamicPolicy(NamedTuple):
+    """What :class:`DynamicLossScale` was made with; all but the first for the rule.
+
+    Attributes:
+        growth_factor: None means ``multiplier``.
+        backoff_factor: None means that an overflow divides by ``multiplier``.
+    """
+
+    initial_loss_scale: float
+    increment_period: int
+    multiplier: float
+    floor: float
+    ceiling: float
+    growth_factor: float | None = None
+    backoff_factor: float | None = None
+    hysteresis: int = 1
+    tolerance: float = 0.0
+
+    @property
+    def growth(self) -> float:
+        """The factor of growth."""
+        return self.multiplier if self.growth_factor is None else self.growth_factor
+
+    @property
+    def backoff(self) -> float:
+        """The factor at an overflow; the rule divides by ``multiplier`` if it can."""
+        return self.backoff_factor or 1.0 / self.multiplier
+
+    @property
+    def is_patient(self) -> bool:
+        """Whether an overflow may leave the scale alone; only then is it counted."""
+        return self.hysteresis > 1 or self.tolerance > 0
+
+
+class OldNames:
+    """The dynamic scale's attributes as the original called them, to be read only."""
+
+    initial_loss_scale: float
+    increment_period: int
+    multiplier: float
+
+    @property
+    def _initial_loss_scale(self) -> float:
+        return self.initial_loss_scale
+
+    @property
+    def _increment_period(self) -> int:
+        return self.increment_period
+
+    @property
+    def _multiplier(self) -> float:
+        return self.multiplier
+
+
+def fixed_value(value: Any, strict: bool = False) -> float:
+    """Return the scale of :class:`FixedLossScale`.
+
+    Strict: bools, NaN and infinity pass, and no NumPy number but float64.
+
+    # Quirk: docs/differences.md#arguments-checked
+
+    Raises:
+        OutOfRangeError: no number, below 1, or none that float32 can hold.
+    """
+    owner, name, remedy = "FixedLossScale", "loss_scale_value", FACTOR
+    kinds = int | float if strict else Real
+    fine = isinstance(value, kinds) and (strict or not isinstance(value, bool))
+    require(owner, name, value, fine, "an int or float", remedy)
+    if strict:
+        require(owner, name, value, not value < 1, "a number >= 1", remedy)
+        return float(value)
+    number = number_of(value)
+    require(owner, name, value, number >= 1, "a number >= 1", remedy)
+    require(owner, name, value, is_scale(number), HELD, remedy)
+    return number
+
+
+def scale_argument(loss_scale: Any, subject: str = "loss_scale") -> float | None:
+    """Return the static scale that an argument of a wrapper is; None: it is no number.
+
+    NumPy's numbers are some; a bool is none.
+
+    Raises:
+        OutOfRangeError: not positive, or not finite.
+    """
+    if isinstance(loss_scale, bool) or not isinstance(loss_scale, Real):
+        return None
+    value = number_of(loss_scale)
+    if not is_scale(value):
+        remedy = f"{FACTOR}, 1 for none"
+        got = repr(loss_scale if math.isnan(value) else value)
+        raise OutOfRangeError(sentence(subject, HELD, got, remedy))
+    return value
+
+
+def dynamic_policy(
+    initial_loss_scale: Any,
+    increment_period: Any,
+    multiplier: Any,
+    floor: float | None = None,
+    ceiling: float | None = None,
+    strict: bool = False,
+    **options: Any,
+) -> DynamicPolicy:
+    """Convert the arguments of :class:`DynamicLossScale`, and check them by default.
+
+    # Quirk: docs/differences.md#dynamic-scale-floor. Strict: floor 1, no ceiling, no
+    check. By default the floor is 1, or the initial scale if that is less.
+
+    ``options``: the last four fields of :class:`DynamicPolicy`; strict has none.
+    """
+    if strict:
+        refuse_options({"floor": floor, "ceiling": ceiling, **options})
+        initial, period = float(initial_loss_scale), int(increment_period)
+        return DynamicPolicy(initial, period, float(multiplier), 1.0, math.inf)
+    initial = number("initial_loss_scale", initial_loss_scale)
+    period = int(number("increment_period", increment_period, "a finite number"))
+    factor = number("multiplier", multiplier)
+    require(SCALE, "initial_loss_scale", initial, is_scale(initial), HELD)
+    require(SCALE, "increment_period", period, period >= 1, ">= 1")
+    fine = 1 < factor < math.inf
+    require(SCALE, "multiplier", factor, fine, "> 1 (an overflow divides by it)")
+    least = min(1.0, initial) if floor is None else number("floor", floor)
+    most = math.inf if ceiling is None else number("ceiling", ceiling)
+    fine = 0 < least <= initial
+    require(SCALE, "floor", least, fine, "> 0, at most initial_loss_scale")
+    require(SCALE, "ceiling", most, most >= initial, ">= initial_loss_scale")
+    return checked_options(
+        DynamicPolicy(initial, period, factor, least, most, **options)
+    )
+
+
+def checked_options(policy: DynamicPolicy) -> DynamicPolicy:
+    """Return a policy whose factors and patience are in their ranges."""
+    growth, backoff = policy.growth_factor, policy.backoff_factor
+    if growth is not None:
+        growth = number("growth_factor", growth)
+        require(SCALE, "growth_factor", growth, 1 < growth < math.inf, "> 1, finite")
+    if backoff is not None:
+        backoff = number("backoff_factor", backoff)
+        require(SCALE, "backoff_factor", backoff, 0 < backoff < 1, "in (0, 1)")
+    hysteresis, share = policy.hysteresis, number("tolerance", policy.tolerance)
+    counts = isinstance(hysteresis, Integral) and not isinstance(hysteresis, bool)
+    fine = counts and hysteresis >= 1
+    require(SCALE, "hysteresis", hysteresis, fine, "an int >= 1")
+    require(SCALE, "tolerance", share, 0 <= share < 1, "in [0, 1)")
+    if hysteresis > 1 and share > 0:
+        got = f"hysteresis={hysteresis} and tolerance={share:g}"
+        expected = "hysteresis or tolerance, which count overflows differently"
+        raise OutOfRangeError(sentence(SCALE, expected, got, "leave one of them out"))
+    return policy._replace(
+        growth_factor=growth,
+        backoff_factor=backoff,
+        hysteresis=int(hysteresis),
+        tolerance=share,
+    )
+
+
+def refuse_options(options: Mapping[str, Any]) -> None:
+    """Raise for an option that was chosen under ``strict``."""
+    defaults = DynamicPolicy._field_defaults
+    for name, value in options.items():
+        if value != defaults.get(name):
+            remedy = "the original has no such option; leave strict off"
+            expected, got = f"no {name} under strict", repr(value)
+            raise UnsupportedError(sentence(SCALE, expected, got, remedy))
+
+
+def number(name: str, value: Any, expected: str = "a number") -> float:
+    """Return ``value`` as a float; what is none, or no integer can be, is refused."""
+    try:
+        converted = float(value)
+        fine = expected == "a number" or math.isfinite(converted)
+    except (TypeError, ValueError, OverflowError):
+        fine = False
+    fine = fine and not isinstance(value, bool)
+    require(SCALE, name, value, fine, expected)
+    return converted
+
+
+def dynamic_config(policy: DynamicPolicy, strict: bool) -> dict[str, Any]:
+    """Return ``get_config()``: what is optional only where it was chosen."""
+    fields = policy._asdict()
+    config = {name: fields.pop(name) for name in list(fields)[:3]}
+    if strict:
+        return config
+    unchosen = {
+        "floor": min(1.0, policy.initial_loss_scale),
+        "ceiling": math.inf,
+        **DynamicPolicy._field_defaults,
+    }
+    return config | {k: v for k, v in fields.items() if v != unchosen[k]}
+
+
+def shown(name: str, config: Mapping[str, Any], **state: Any) -> str:
+    """Return the ``repr`` of a loss scale: the state, then the arguments."""
+    pairs = {**state, **config}.items()
+    return f"{name}({', '.join(f'{key}={value}' for key, value in pairs)})"
+
+
+def checked_config(cls: type[Any], config: Any) -> dict[str, Any]:
+    """Return the arguments of a constructor that ``get_config`` named, or raise."""
+    if not isinstance(config, Mapping):
+        expected, remedy = "a dict", "pass what get_config() returned"
+        subject = f"{cls.__name__}.from_config"
+        raise DtypeError(sentence(subject, expected, repr(config), remedy))
+    known = list(inspect.signature(cls).parameters)
+    for name in config:
+        if name not in known:
+            kind = f"{cls.__name__}.from_config: argument"
+            raise UnknownArgumentError(str(unknown_name(kind, name, known)))
+    return dict(config)
+
+
+def check_saved_scale(owner: str, scale: Any) -> None:
+    """Raise for a saved scale with which no step would ever be applied."""
+    if scale is not None:
+        remedy = "load a state that was saved with a scale, or leave its entry out"
+        fine = is_scale(number_of(scale))
+        require(owner, "saved loss_scale", scale, fine, HELD, remedy)
+
+
+def bad_identifier(identifier: Any) -> UnknownNameError:
+    """Build the error for what ``get`` cannot turn into a loss scale."""
+    expected = "a number, 'dynamic' or a loss scale"
+    got, remedy = repr(identifier), "for one that follows the gradients give 'dynamic'"
+    if type(identifier).__name__ == "AutomaticLossScaler":
+        got = "an AutomaticLossScaler"
+        remedy = "pass it to MixedPrecisionOptimizerWrapper, which takes it"
+    return UnknownNameError(sentence("loss_scale", expected, got, remedy))
+
+
+def abstract_scale() -> MissingMethodError:
+    """Build the error for a loss scale that is of no kind yet."""
+    expected = "a class of its own with __call__, update and get_config"
+    remedy = "derive one from it, or take DynamicLossScale"
+    return MissingMethodError(sentence("LossScale", expected, "LossScale", remedy))
+
+
+def check_gradient_dtype(dtype: str) -> None:
+    """Raise for integer gradients, which are neither finite nor not."""
+    if "float" not in dtype:
+        remedy = "cast the gradients"
+        text = sentence(SCALE, "floating-point gradients", dtype, remedy)
+        raise DtypeError(text)
+
+
+def without_dense_shape(name: str) -> UnsupportedError:
+    """Strict: a sparse gradient of which nobody knows the shape.
+
+    # Quirk: docs/differences.md#dynamic-scale-dense-shape
+    """
+    remedy = "the original cannot sum its rows; leave strict off"
+    expected = f"a dense shape for {name}"
+    return UnsupportedError(sentence(SCALE, expected, "None", remedy))

@@ -1,0 +1,373 @@
+"""The words of the learning-rate policies: parameters, units, ranges and sentences."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import numbers
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+from lockstep.messages.errors import (
+    DtypeError,
+    NoBoundariesError,
+    OutOfRangeError,
+    sentence,
+    unknown_name,
+)
+from lockstep.messages.optimizers.parameters import REQUIRED, Parameter
+from lockstep.messages.ranges import with_full_name
+from lockstep.strict.binding import bound
+
+__all__ = [
+    "POLICIES",
+    "PolicySpec",
+    "checked",
+    "dtype_name",
+    "find",
+    "overlapping_ranges",
+    "refuse_limit_of_another_dtype",
+    "rises",
+    "step_boundaries",
+    "strict_module",
+]
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+Policy = TypeVar("Policy", bound=Callable[..., Any])
+
+
+def finite(least: float, above: bool = False) -> Callable[[Any], bool]:
+    """Return the test for a finite number >= ``least``, or > ``least``."""
+    return lambda v: (
+        not isinstance(v, bool)
+        and math.isfinite(v)
+        and (v > least if above else v >= least)
+    )
+
+
+def whole(value: Any) -> bool:
+    """Test for an integer >= 0."""
+    is_count = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return is_count and int(value) >= 0
+
+
+def is_list(value: Any) -> bool:
+    """Test for a list or another sequence that is no text."""
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def rates(value: Any) -> bool:
+    """Test for finite numbers >= 0."""
+    return all(math.isfinite(v) and v >= 0 for v in value)
+
+
+RATE = Parameter("learning_rate", REQUIRED, "a finite rate >= 0", finite(0))
+STEPS = Parameter("decay_steps", REQUIRED, "a number of steps > 0", finite(0, True))
+BEGIN = Parameter("begin_decay_at", 0, "a step (an integer >= 0)", whole)
+FLOOR = Parameter("min_lr", 0.0, "a finite rate >= 0", finite(0))
+POWER = Parameter("power", 1.0, "a finite exponent > 0", finite(0, True))
+WARM_UP = Parameter("warmup_steps", 0, "a number of steps >= 0", finite(0))
+
+
+@dataclass(frozen=True)
+class PolicySpec:
+    """One policy: its parameters in positional order, without the step.
+
+    ``float_rate``: under strict an integer rate fails, as in the original.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    float_rate: bool = False
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """The arguments of the original, the step first."""
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        empty = inspect.Parameter.empty
+        defaults = {
+            p.name: empty if p.default is REQUIRED else p.default
+            for p in self.parameters
+        }
+        parameters = [
+            inspect.Parameter(name, kind, default=default)
+            for name, default in {"global_step": empty, **defaults}.items()
+        ]
+        return inspect.Signature(parameters)
+
+    def check(self, values: Mapping[str, Any], strict: bool) -> None:
+        """Raise OutOfRangeError for a number outside of its range.
+
+        The original checked the power of ``inv_poly_decay`` and nothing else; tensors
+        pass, for their values are not known yet.
+        """
+        for parameter in self.parameters:
+            value = values.get(parameter.name, parameter.default)
+            if value is REQUIRED or is_tensor(value):
+                continue
+            if not strict or (self.name, parameter.name) == INVERSE_POWER:
+                parameter.check(self.name, value)
+        rate = values.get("learning_rate")
+        if strict and self.float_rate and isinstance(rate, numbers.Integral):
+            raise integer_rate(self.name, rate)
+
+    def bind(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return ``given`` if it is complete and known; else say which name is meant.
+
+        Raises:
+            UnknownNameError: a name is none of the policy's (the nearest is given).
+            OutOfRangeError: a required parameter is missing.
+        """
+        known = [parameter.name for parameter in self.parameters]
+        for name in given:
+            if name not in known:
+                raise unknown_name(f"parameter of {self.name}", name, known)
+        for parameter in self.parameters:
+            if parameter.default is REQUIRED and parameter.name not in given:
+                subject = f"{self.name}: {parameter.name}"
+                remedy = f"add {parameter.name}"
+                text = sentence(subject, parameter.claim, "nothing", remedy)
+                raise OutOfRangeError(text)
+        return dict(given)
+
+
+INVERSE_POWER = ("inv_poly_decay", "power")
+
+POLICIES: dict[str, PolicySpec] = {
+    spec.name: spec
+    for spec in (
+        PolicySpec("fixed_lr", (RATE,)),
+        PolicySpec(
+            "piecewise_constant",
+            (
+                RATE,
+                Parameter("boundaries", REQUIRED, "a list of steps", is_list),
+                Parameter("decay_rates", REQUIRED, "factors >= 0", rates),
+                Parameter(
+                    "steps_per_epoch",
+                    None,
+                    "an integer > 0 or None",
+                    lambda v: v is None or (whole(v) and v > 0),
+                ),
+            ),
+        ),
+        PolicySpec(
+            "exp_decay",
+            (
+                RATE,
+                STEPS,
+                Parameter("decay_rate", REQUIRED, "a factor > 0", finite(0, True)),
+                Parameter(
+                    "use_staircase_decay", REQUIRED, "a bool", lambda v: v in (0, 1)
+                ),
+                BEGIN,
+                FLOOR,
+            ),
+            float_rate=True,
+        ),
+        PolicySpec(
+            "poly_decay",
+            (RATE, STEPS, POWER, BEGIN, FLOOR, WARM_UP),
+            float_rate=True,
+        ),
+        PolicySpec(
+            "cosine_decay",
+            (
+                RATE,
+                STEPS,
+                # Quirk: docs/differences.md#policies-cosine
+                Parameter(
+                    "power",
+                    1.0,
+                    "1",
+                    lambda v: v == 1,
+                    "leave it out, for a cosine has none, or use poly_decay",
+                ),
+                BEGIN,
+                FLOOR,
+                WARM_UP,
+            ),
+        ),
+        PolicySpec(
+            "inv_poly_decay",
+            (
+                Parameter("learning_rate", REQUIRED, "a rate > 0", finite(0, True)),
+                STEPS,
+                Parameter("min_lr", REQUIRED, FLOOR.claim, FLOOR.admits),
+                POWER,
+                BEGIN,
+                WARM_UP,
+                Parameter("name", "learning_rate", "a name", lambda v: True),
+            ),
+            float_rate=True,
+        ),
+        PolicySpec(
+            "transformer_policy",
+            (
+                RATE,
+                Parameter("d_model", REQUIRED, "a width > 0", finite(0, True)),
+                Parameter(
+                    "warmup_steps", REQUIRED, "a number of steps > 0", finite(0, True)
+                ),
+                Parameter(
+                    "max_lr",
+                    None,
+                    "a finite rate >= 0 or None",
+                    lambda v: v is None or finite(0)(v),
+                ),
+                Parameter("coefficient", 1.0, "a finite factor >= 0", finite(0)),
+                Parameter(
+                    "dtype",
+                    "float32",
+                    f"a dtype of {', '.join(FLOATS)}",
+                    lambda v: dtype_name(v) in FLOATS,
+                ),
+            ),
+        ),
+    )
+}
+"""The policies by name."""
+
+
+def find(name: str) -> PolicySpec:
+    """Return the description of a policy; UnknownNameError gives the nearest."""
+    if name not in POLICIES:
+        raise unknown_name("policy", name, POLICIES)
+    return POLICIES[name]
+
+
+def checked(policy: Policy, arrays: bool = True, short: bool = False) -> Policy:
+    """Make a policy check its arguments first; ``__wrapped__`` is it without checks.
+
+    Args:
+        policy: the function.
+        arrays: whether the step may be a NumPy array.
+        short: whether ``learning_rate`` may be called ``lr``, as torch does.
+    """
+    name = policy.__name__
+    spec = POLICIES[name]
+    names = [parameter.name for parameter in spec.parameters]
+
+    @functools.wraps(policy)
+    def checking(global_step: Any, *args: Any, strict: bool = False, **kw: Any) -> Any:
+        check_step(name, global_step, strict, arrays)
+        if short and "lr" in kw:
+            positional = dict(zip(names[: len(args)], args, strict=True))
+            with_full_name(name, {**positional, "lr": kw["lr"]})
+            kw = with_full_name(name, kw)
+        spec.check({**dict(zip(names, args, strict=False)), **kw}, strict)
+        return policy(global_step, *args, strict=strict, **kw)
+
+    return cast(Policy, checking)
+
+
+def strict_module(module: ModuleType, name: str) -> ModuleType:
+    """Return a module with the policies of ``module`` bound to ``strict=True``.
+
+    Old code imports single policies from it by name, so ``import`` must find it.
+    """
+    strict = ModuleType(name, f"The policies of {module.__name__}, strict.")
+    for policy, spec in POLICIES.items():
+        function = getattr(module, policy)
+        original = functools.wraps(function)(functools.partial(function))
+        vars(original)["__signature__"] = spec.signature
+        setattr(strict, policy, bound(function, original, name))
+    strict.__dict__["__all__"] = list(POLICIES)
+    sys.modules[name] = strict
+    return strict
+
+
+def check_step(name: str, step: Any, strict: bool, arrays: bool = True) -> None:
+    """Raise OutOfRangeError unless the step is an integer >= 0, or a tensor of some.
+
+    The value of a tensor is not looked at.
+    """
+    if isinstance(step, np.ndarray):
+        counts = step.dtype.kind in "iu" and (strict or not np.any(step < 0))
+        fine = arrays and counts
+    elif is_tensor(step):
+        fine = strict or "int" in dtype_name(step.dtype)
+    else:
+        is_int = isinstance(step, numbers.Integral)
+        fine = is_int and (strict or (int(step) >= 0 and not isinstance(step, bool)))
+    if not fine:
+        expected = "an integer >= 0 or a tensor of integers"
+        remedy = "count optimizer steps from 0"
+        subject = f"{name}: global_step"
+        raise OutOfRangeError(sentence(subject, expected, repr(step), remedy))
+
+
+def step_boundaries(
+    boundaries: Sequence[int], decay_rates: Sequence[float], steps_per_epoch: int | None
+) -> list[int]:
+    """Return the boundaries in steps.
+
+    Raises:
+        OutOfRangeError: there are not as many rates, or a boundary is no integer.
+        NoBoundariesError: there are none.
+    """
+    subject = "piecewise_constant: boundaries"
+    steps = [b if steps_per_epoch is None else steps_per_epoch * b for b in boundaries]
+    if len(steps) != len(decay_rates):
+        expected = f"one for each of the {len(decay_rates)} decay_rates"
+        remedy = "the rate before the first boundary needs no entry"
+        raise OutOfRangeError(sentence(subject, expected, str(len(steps)), remedy))
+    if not steps:
+        remedy = "use fixed_lr for a rate that never changes"
+        raise NoBoundariesError(sentence(subject, "at least one", "none", remedy))
+    if not all(isinstance(step, numbers.Integral) for step in steps):
+        remedy = "round them to steps"
+        raise OutOfRangeError(sentence(subject, "integers", repr(steps), remedy))
+    return [int(step) for step in steps]
+
+
+def rises(boundaries: Sequence[int]) -> bool:
+    """Say whether exactly one range holds at every step: boundaries are sorted."""
+    return list(boundaries) == sorted(boundaries)
+
+
+def overlapping_ranges(boundaries: Sequence[int]) -> str:
+    """Say that two ranges of unsorted boundaries hold at a step."""
+    expected = "boundaries of which one range holds at this step"
+    remedy = "sort them, with their decay_rates"
+    return sentence("piecewise_constant", expected, f"{list(boundaries)}", remedy)
+
+
+def refuse_limit_of_another_dtype(limit: Any, dtype: Any) -> None:
+    """Strict: raise for a number as ``max_lr`` where the policy is not float32.
+
+    # Quirk: docs/differences.md#policies-float16
+    """
+    if isinstance(limit, numbers.Number) and dtype_name(dtype) != "float32":
+        expected = "no max_lr where dtype is not float32, as in the original"
+        remedy = "leave strict off"
+        subject = "transformer_policy: max_lr"
+        raise DtypeError(sentence(subject, expected, repr(limit), remedy))
+
+
+def integer_rate(name: str, rate: Any) -> DtypeError:
+    """Build strict's error for an integer rate.
+
+    # Quirk: docs/differences.md#policies-integer
+    """
+    expected = "a float, as the original"
+    remedy = f"write {float(rate)} or leave strict off"
+    return DtypeError(sentence(f"{name}: learning_rate", expected, repr(rate), remedy))
+
+
+def is_tensor(value: Any) -> bool:
+    """Say whether a value is an array, tensor or variable of some framework."""
+    return hasattr(value, "dtype") and not isinstance(value, numbers.Number)
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return the name of any framework's dtype, or of its name."""
+    named = getattr(dtype, "name", None) or getattr(dtype, "__name__", None)
+    return str(named or dtype).removeprefix("torch.")

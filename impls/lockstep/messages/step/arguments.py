@@ -1,0 +1,237 @@
+"""Arguments of ``optimize_loss`` that are not what they should be, and their words."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from lockstep.messages.errors import (
+    NotASequenceError,
+    OutOfRangeError,
+    RateFunctionError,
+    ShapeError,
+    UnsupportedError,
+    VarListError,
+    sentence,
+)
+from lockstep.messages.ranges import number_of
+from lockstep.messages.schedules.lr_policies import dtype_name
+from lockstep.messages.step.reduction import check_engine
+from lockstep.messages.step.training_step import OWNER
+
+__all__ = [
+    "check_flag",
+    "check_given",
+    "check_model",
+    "check_once",
+    "check_rate_function",
+    "listed",
+    "not_a_variable",
+    "other_parameters",
+    "rate_function",
+    "untrainable",
+    "wrapped_for_ranks",
+    "wrong_answer",
+    "wrong_shape",
+]
+
+
+RATE_FUNCTION = "a function from the steps to the rate"
+RATE_REMEDY = "write lambda step: 0.1, or functools.partial(policy, ...)"
+
+
+def check_given(strict: bool, **given: Any) -> None:
+    """Raise for an argument of another kind than it should be; strict: for none.
+
+    Raises:
+        RateFunctionError: ``learning_rate_decay_fn`` is no rate, and cannot be called
+            with the steps.
+        OutOfRangeError: ``skip_update_ph`` is no flag, ``optimizer_params`` or
+            ``loss_scaling_params`` is no mapping, ``reduction`` is no engine, ``model``
+            is a number or a text.
+    """
+    if not strict:
+        for name, value in given.items():
+            CHECKS[name](name, value)
+
+
+def rate_function(given: Any, strict: bool) -> Callable[[Any], Any]:
+    """Return a function from the steps to the rate; strict: what was given.
+
+    A rate that never changes may be given as a number.
+    """
+    if strict or callable(given):
+        return given  # type: ignore[no-any-return]
+    return lambda global_step: given
+
+
+def check_rate_or_function(name: str, given: Any) -> None:
+    """Raise unless this is a number, or a function of the steps."""
+    if callable(given):
+        check_rate_function(name, given)
+    elif math.isnan(number_of(given)):
+        raise no_rate(f"{OWNER}: {name}", f"{RATE_FUNCTION}, or a number", given)
+
+
+def check_rate_function(name: str, function: Any, owner: str = OWNER) -> None:
+    """Raise unless a function takes the steps and nothing else."""
+    subject = f"{owner}: {name}"
+    if not callable(function):
+        raise no_rate(subject, RATE_FUNCTION, function)
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(0)
+    except TypeError as error:
+        needed = needed_of(signature)[1:]
+        which = f"needs {', '.join(needed)} too" if needed else "does not take the step"
+        got = f"{getattr(function, '__name__', 'one')}, which {which}"
+        text = sentence(subject, RATE_FUNCTION, got, RATE_REMEDY)
+        raise RateFunctionError(text) from error
+
+
+def no_rate(subject: str, expected: str, got: Any) -> RateFunctionError:
+    """What gives no rate: neither a function nor a number."""
+    simple = got is None or isinstance(got, bool | int | float | str)
+    shown = repr(got) if simple else f"a {type(got).__name__}"
+    return RateFunctionError(sentence(subject, expected, shown, RATE_REMEDY))
+
+
+def needed_of(signature: inspect.Signature) -> list[str]:
+    """Return the names of arguments that have no default."""
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [
+        name
+        for name, parameter in signature.parameters.items()
+        if parameter.default is parameter.empty and parameter.kind not in several
+    ]
+
+
+def check_flag(name: str, flag: Any, answered: bool = False) -> None:
+    """Raise unless a flag is None, a bool, a 0-d bool, or a function that says one.
+
+    ``answered``: this is what the function said, so no function.
+    """
+    if flag is None or isinstance(flag, bool) or (callable(flag) and not answered):
+        return
+    shape, dtype = getattr(flag, "shape", None), getattr(flag, "dtype", None)
+    if shape is not None and dtype_name(dtype).removesuffix("_ref") == "bool":
+        rank = shape.rank if hasattr(shape, "rank") else len(shape)
+        if not rank:
+            return
+    expected = "a bool, a 0-d bool, or a function that returns one"
+    remedy = "pass True to add only, and None to count the calls"
+    text = sentence(f"{OWNER}: {name}", expected, repr(flag), remedy)
+    raise OutOfRangeError(text)
+
+
+def check_mapping(name: str, params: Any) -> None:
+    """Raise unless arguments are given by their names."""
+    if params is not None and not isinstance(params, Mapping):
+        example = {"optimizer_params": {"momentum": 0.9}}
+        remedy = f"write {example.get(name, {'step_window': 2000})}"
+        text = sentence(f"{OWNER}: {name}", "a dict or None", repr(params), remedy)
+        raise OutOfRangeError(text)
+
+
+def check_reduction(name: str, reduction: Any) -> None:
+    """Raise for an engine that lacks something."""
+    check_engine(reduction, f"{OWNER}: {name}")
+
+
+def check_model(name: str, model: Any) -> None:
+    """Raise for a number or a text, where a model or nothing was to be given."""
+    if isinstance(model, bool | int | float | str):
+        expected, remedy = "a model or None", "leave it out beside var_list"
+        text = sentence(f"{OWNER}: {name}", expected, repr(model), remedy)
+        raise OutOfRangeError(text)
+
+
+CHECKS: Mapping[str, Callable[[str, Any], None]] = {
+    "learning_rate_decay_fn": check_rate_or_function,
+    "loss_scaling_params": check_mapping,
+    "model": check_model,
+    "optimizer_params": check_mapping,
+    "reduction": check_reduction,
+    "skip_update_ph": check_flag,
+}
+"""Argument -> what looks at it."""
+
+
+def listed(var_list: Any, one: type[Any]) -> list[Any]:
+    """Return what is listed; raise for a single variable, of class ``one``, or none."""
+    if isinstance(var_list, str | one) or not isinstance(var_list, Iterable):
+        remedy = "put it into a list" if isinstance(var_list, one) else "list them"
+        got = f"a {type(var_list).__name__}"
+        text = sentence(f"{OWNER}: var_list", "a list of variables", got, remedy)
+        raise VarListError(text)
+    return list(var_list)
+
+
+def not_a_variable(expected: str, entry: Any) -> VarListError:
+    """An entry of ``var_list`` that is no variable."""
+    got = f"a {type(entry).__name__}"
+    if isinstance(entry, tuple):
+        got = f"({', '.join(type(part).__name__ for part in entry)})"
+    remedy = "list the variables that this optimizer is to train"
+    return VarListError(sentence(f"{OWNER}: var_list", expected, got, remedy))
+
+
+def check_once(variables: Iterable[Any], name_of: Callable[[Any], str]) -> None:
+    """Raise if a variable is listed twice."""
+    seen: set[int] = set()
+    for variable in variables:
+        if id(variable) in seen:
+            subject, expected = f"{OWNER}: var_list", "each variable once"
+            got, remedy = f"{name_of(variable)} twice", "leave one of them out"
+            raise VarListError(sentence(subject, expected, got, remedy))
+        seen.add(id(variable))
+
+
+def untrainable(model: Any, expected: str, attribute: str) -> UnsupportedError:
+    """A model that has nothing to train; ``attribute``: where it would be."""
+    kind = f"a {type(model).__name__}"
+    got = f"{kind} without any" if hasattr(model, attribute) else kind
+    remedy = "unfreeze some, or pass var_list"
+    return UnsupportedError(sentence(f"{OWNER}: model", expected, got, remedy))
+
+
+def wrapped_for_ranks(got: str) -> UnsupportedError:
+    """A model whose wrapper averages ``.grad``, which is not used here."""
+    expected = "the model itself, for no .grad is used and nothing would be averaged"
+    remedy = "pass model.module and on_horovod=True, and let the loss call model.module"
+    return UnsupportedError(sentence(f"{OWNER}: model", expected, got, remedy))
+
+
+def other_parameters(left_out: Iterable[str], added: int) -> UnsupportedError:
+    """An optimizer that does not have the parameters of the model."""
+    names = ", ".join(left_out)
+    expected = "an optimizer of the trainable parameters of the model"
+    got = f"one without {names}" if names else f"one with {added} others"
+    remedy = "pass var_list to train a part, or leave model out"
+    return UnsupportedError(sentence(f"{OWNER}: optimizer", expected, got, remedy))
+
+
+def wrong_answer(gradients: Any, count: int) -> NotASequenceError | UnsupportedError:
+    """A loss of the reference that does not return a gradient for each variable."""
+    subject, remedy = f"{OWNER}: loss", "return one for each variable of var_list"
+    expected = f"a list of {count} gradients"
+    if isinstance(gradients, list):
+        return UnsupportedError(
+            sentence(subject, expected, str(len(gradients)), remedy)
+        )
+    got = f"a {type(gradients).__name__}"
+    return NotASequenceError(sentence(subject, expected, got, remedy))
+
+
+def wrong_shape(
+    name: str, expected: tuple[int, ...], got: tuple[int, ...]
+) -> ShapeError:
+    """A gradient that is not like its variable."""
+    wanted = f"a gradient of shape {list(expected)} for {name!r}"
+    remedy = "return the gradients in the order of var_list"
+    return ShapeError(sentence(f"{OWNER}: loss", wanted, str(list(got)), remedy))

@@ -1,0 +1,64 @@
+"""What a step did, as numbers by tag, for TensorBoard and other loggers.
+
+Every wrapper that runs eagerly has ``step_numbers()``. The tags of a stack are those of
+its wrappers together; a tag that ``optimize_loss`` has, too, means the same there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lockstep.interface import StepReport
+from lockstep.messages.errors import DtypeError, sentence
+from lockstep.messages.ranges import require
+
+__all__ = [
+    "CLIPPED_ROWS",
+    "ENDED_ROUND",
+    "LOCAL_STEP",
+    "LOSS_SCALE",
+    "ROWS",
+    "SKIPPED_IN_A_ROW",
+    "SKIPPED_STEPS",
+    "check_target",
+    "numbers_of",
+]
+
+LOSS_SCALE = "loss_scale"
+SKIPPED_STEPS, SKIPPED_IN_A_ROW = "skipped_steps", "skipped_in_a_row"
+NORM, CLIP_FACTOR = "global_gradient_norm", "clip_factor"
+ROWS, CLIPPED_ROWS = "rows", "clipped_rows"
+LOCAL_STEP, ENDED_ROUND = "local_step", "ended_round"
+
+
+def numbers_of(report: StepReport) -> dict[str, float]:
+    """Return the numbers of a report.
+
+    ``applied`` (0 or 1), ``skipped_variables``, and, where the norm was taken and is
+    finite, ``global_gradient_norm`` and ``clip_factor``.
+    """
+    numbers: dict[str, float] = {
+        "applied": int(report.applied),
+        "skipped_variables": len(report.skipped),
+    }
+    for tag, value in (
+        (NORM, getattr(report, "norm", None)),
+        (CLIP_FACTOR, getattr(report, "clip_factor", None)),
+    ):
+        if value is not None:
+            numbers[tag] = value
+    return numbers
+
+
+def check_target(owner: str, target: Any, every: Any, start: Any) -> None:
+    """Raise for what takes no numbers, and for steps that are none."""
+    writes = callable(getattr(target, "add_scalar", None)) or callable(target)
+    if isinstance(target, type) or not (target is None or writes):
+        expected = "a writer with add_scalar, a function of (numbers, step), or None"
+        remedy = "pass torch.utils.tensorboard.SummaryWriter(folder)"
+        text = sentence(f"{owner}.summaries_to", expected, repr(target), remedy)
+        raise DtypeError(text)
+    for name, value, least in (("every", every, 1), ("start", start, 0)):
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        fine = whole and value >= least
+        require(owner, name, value, fine, f"an int >= {least}")

@@ -1,0 +1,284 @@
+"""The words of ``optimize_loss``: its arguments, their checks, and what a step says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lockstep.messages.base.pipeline import in_order, stages_of, strictly_ordered
+from lockstep.messages.clipping import larc
+from lockstep.messages.clipping.clip_by_global_norm import check_limit
+from lockstep.messages.errors import (
+    OutOfRangeError,
+    UnknownNameError,
+    UnsupportedError,
+    sentence,
+    unknown_name,
+)
+from lockstep.messages.masters import mixed_precision
+from lockstep.messages.ranges import number_of
+from lockstep.messages.scaling.automatic_scaler import algorithm_name
+from lockstep.messages.schedules.lr_policies import FLOATS, dtype_name
+from lockstep.messages.step.optimizer import (
+    CLASS_NAMES,
+    DECAYING,
+    arguments_for,
+    check_maker,
+    instance,
+    not_an_optimizer,
+    rate_argument,
+    several_rates,
+)
+from lockstep.messages.step.training_step import (
+    OWNER,
+    DecayNow,
+    absent_accumulated,
+    check_rate,
+    joined,
+    loss_and_extras,
+    loss_not_callable,
+    loss_of_others,
+    not_a_count,
+    other_iter_size,
+    other_state,
+    report_accumulated,
+    report_applied,
+    shown,
+    sparse_accumulated,
+    varying,
+)
+
+__all__ = [
+    "CLASS_NAMES",
+    "DECAYING",
+    "DTYPES",
+    "OWNER",
+    "DecayNow",
+    "Settings",
+    "absent_accumulated",
+    "arguments_for",
+    "check_maker",
+    "check_rate",
+    "check_stack",
+    "instance",
+    "joined",
+    "loss_and_extras",
+    "loss_not_callable",
+    "loss_of_others",
+    "no_flag",
+    "no_variables",
+    "not_a_count",
+    "not_an_optimizer",
+    "other_iter_size",
+    "other_state",
+    "rate_argument",
+    "report_accumulated",
+    "report_applied",
+    "several_rates",
+    "shown",
+    "sparse_accumulated",
+    "varying",
+]
+
+DTYPES = ("float32", "float16", "mixed")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The arguments of one call that are plain values, checked.
+
+    Attributes:
+        dtype: "mixed": half-precision variables have float32 masters, and the loss is
+            scaled; otherwise the loss is not scaled.
+        clip_gradients: the largest global norm, > 0; None: not clipped.
+        larc_params: of LARC; None: no LARC. Not together with ``clip_gradients``.
+        loss_scaling: a number, the name of a scaler, or a scale object of the host;
+            other than 1 it needs the dtype "mixed".
+        loss_scaling_params: of the named scaler; refused where none is named.
+        on_horovod: average the gradients over the ranks, if there are several.
+        iter_size: micro-batches in a step, >= 1.
+        has_flag: whether ``skip_update_ph`` was given.
+        strict: as in OpenSeq2Seq: ``iter_size`` without ``on_horovod`` is ignored, and
+            with it needs ``skip_update_ph``; nothing but the names is checked.
+
+    Raises:
+        ClipAndLarcError: both were given.
+        UnknownNameError: a dtype or a scaler that does not exist.
+        OutOfRangeError: a number out of its range.
+        UnusableScaleError: strict: a loss scale that is no float, with "mixed".
+        UnsupportedError: arguments of a scaler, and none is named; a loss scale that
+            would have no effect; strict: accumulation
+            without ``skip_update_ph``.
+    """
+
+    dtype: Any = "float32"
+    clip_gradients: float | None = None
+    larc_params: Mapping[str, Any] | None = None
+    loss_scaling: Any = 1.0
+    loss_scaling_params: Mapping[str, Any] | None = None
+    on_horovod: bool = False
+    iter_size: int = 1
+    has_flag: bool = False
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        if self.clip_gradients is not None and self.larc_params is not None:
+            raise larc.clip_and_larc()
+        if self.larc_params is not None:
+            larc.larc_policy(self.larc_params, self.strict)
+        if self.scaler_name is not None:
+            algorithm_name(self.scaler_name)
+        if not self.strict:
+            self._check()
+        elif self.accumulates and not self.has_flag:
+            raise no_flag()
+        elif self.mixed and self.scaler_name is None:
+            self._check_scale()
+
+    def _check(self) -> None:
+        name = dtype_name(self.dtype)
+        if name not in DTYPES:
+            raise unknown_dtype(name)
+        if self.clip_gradients is not None:
+            check_limit(OWNER, "clip_gradients", self.clip_gradients)
+        if isinstance(self.on_horovod, str | float):
+            subject, remedy = f"{OWNER}: on_horovod", "pass True to average over ranks"
+            text = sentence(subject, "a bool", repr(self.on_horovod), remedy)
+            raise OutOfRangeError(text)
+        size = self.iter_size
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            expected, remedy = "an int >= 1", "give the micro-batches in a step"
+            text = sentence(f"{OWNER}: iter_size", expected, repr(size), remedy)
+            raise OutOfRangeError(text)
+        if self.mixed and isinstance(self.loss_scaling, int | float):
+            mixed_precision.scale_number(self.loss_scaling)
+        if not self.mixed and number_of(self.loss_scaling) != 1:
+            raise without_effect(self.loss_scaling, name)
+        params = self.loss_scaling_params
+        if isinstance(params, Mapping) and params and self.scaler_name is None:
+            raise without_scaler(params, self.loss_scaling)
+
+    def _check_scale(self) -> None:
+        """Raise for a number that the original accepts and fails to use.
+
+        # Quirk: docs/differences.md#masters-scale-type
+        """
+        number = isinstance(self.loss_scaling, int) or hasattr(
+            self.loss_scaling, "dtype"
+        )
+        if number and mixed_precision.scale_number(self.loss_scaling, True) is None:
+            raise mixed_precision.unusable(self.loss_scaling)
+
+    @property
+    def mixed(self) -> bool:
+        """Whether half-precision variables have masters and the loss is scaled."""
+        return isinstance(self.dtype, str) and self.dtype == "mixed"
+
+    @property
+    def scaler_name(self) -> str | None:
+        """The name of the automatic scaler, if the loss scale is one."""
+        return self.loss_scaling if isinstance(self.loss_scaling, str) else None
+
+    @property
+    def makes_scaler(self) -> bool:
+        """Whether the named scaler is made.
+
+        # Quirk: docs/differences.md#optimize-loss-scaler. Strict: also if it is unused.
+        """
+        return self.scaler_name is not None and (self.mixed or self.strict)
+
+    def told_scale(self, optimizer: Any, scaler: Any) -> Any:
+        """Return what has the ``loss_scale`` that is told; None: none is told.
+
+        # Quirk: docs/differences.md#optimize-loss-scale-summary. Strict: that of a
+        scaler by name, with any dtype, and no other.
+        """
+        if self.strict:
+            return scaler
+        return optimizer if "unscale" in self.pipeline(optimizer) else None
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether several micro-batches make a step.
+
+        # Quirk: docs/differences.md#optimize-loss-iter-size. Strict: only over ranks.
+        """
+        return self.iter_size > 1 and (self.on_horovod or not self.strict)
+
+    def pipeline(self, optimizer: Any) -> tuple[str, ...]:
+        """Return the stages that are active with this optimizer, in their order."""
+        own = {
+            "accumulate": self.accumulates,
+            "reduce": self.on_horovod,
+            "norm": self.clip_gradients is not None,
+            "clip": self.clip_gradients is not None,
+            "larc": self.larc_params is not None,
+            "update": True,
+        }
+        active = [*stages_of(optimizer), *(name for name in own if own[name])]
+        return strictly_ordered(in_order(active)) if self.strict else in_order(active)
+
+
+def unknown_dtype(name: str) -> UnknownNameError:
+    """A dtype that the original has no name for; floating-point ones get a remedy."""
+    if name not in FLOATS:
+        return unknown_name(f"{OWNER}: dtype", name, DTYPES)
+    remedy = "leave it out, for gradients keep the dtypes of their variables"
+    if name == "bfloat16":
+        remedy = "pass dtype='mixed', which trains it through float32 masters"
+    expected = f"one of {', '.join(DTYPES)}"
+    return UnknownNameError(sentence(f"{OWNER}: dtype", expected, repr(name), remedy))
+
+
+def check_stack(settings: Settings, optimizer: Any) -> None:
+    """Raise for a stack that clips by itself, beside LARC; strict: nothing is asked."""
+    clips = not settings.strict and "clip" in stages_of(optimizer)
+    if clips and settings.larc_params is not None:
+        raise larc.clip_and_larc()
+
+
+def no_variables(expected: str, got: str = "neither") -> UnsupportedError:
+    """Nothing that could be trained was given."""
+    remedy = "pass the variables that this optimizer is to train"
+    return UnsupportedError(sentence(f"{OWNER}: var_list", expected, got, remedy))
+
+
+def without_effect(loss_scaling: object, dtype: str) -> UnsupportedError:
+    """A loss scale beside a dtype with which the loss is not scaled.
+
+    # Quirk: docs/differences.md#optimize-loss-scaler
+    """
+    simple = isinstance(loss_scaling, int | float | str)
+    kind = repr(loss_scaling) if simple else f"a {type(loss_scaling).__name__}"
+    expected = "dtype='mixed' beside it, without which no loss is scaled"
+    got = f"{kind} with dtype {dtype!r}"
+    remedy = "pass dtype='mixed', or leave loss_scaling out"
+    subject = f"{OWNER}: loss_scaling"
+    return UnsupportedError(sentence(subject, expected, got, remedy))
+
+
+def without_scaler(given: Any, loss_scaling: object) -> UnsupportedError:
+    """Arguments of a loss scaler that nobody named, so that nothing would have them.
+
+    # Quirk: docs/differences.md#optimize-loss-scaler
+    """
+    named = ", ".join(map(repr, given)) if isinstance(given, Mapping) else repr(given)
+    number = isinstance(loss_scaling, int | float)
+    kind = repr(loss_scaling) if number else f"a {type(loss_scaling).__name__}"
+    expected = "the name of a scaler as loss_scaling, which takes them"
+    remedy = 'pass loss_scaling="Backoff" or "LogMax", or leave them out'
+    subject = f"{OWNER}: loss_scaling_params"
+    return UnsupportedError(
+        sentence(subject, expected, f"{named} beside {kind}", remedy)
+    )
+
+
+def no_flag() -> UnsupportedError:
+    """Strict: accumulation that is not told when to stop.
+
+    # Quirk: docs/differences.md#optimize-loss-flag
+    """
+    remedy = "give it, or leave strict off: the steps are counted then"
+    expected = "skip_update_ph with iter_size > 1"
+    return UnsupportedError(sentence(OWNER, expected, "None", remedy))

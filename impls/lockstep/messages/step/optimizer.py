@@ -1,0 +1,181 @@
+"""The optimizer that ``optimize_loss`` is given: its names, its arguments, its rate."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from lockstep.messages.errors import (
+    MissingArgumentError,
+    MissingDecayError,
+    NotAnOptimizerError,
+    UnknownArgumentError,
+    UnknownNameError,
+    UnsupportedError,
+    nearest,
+    sentence,
+    unknown_name,
+)
+from lockstep.messages.optimizers.parameters import NOVOGRAD, OPTIMIZERS, REQUIRED
+from lockstep.messages.step.training_step import OWNER
+
+__all__ = [
+    "CLASS_NAMES",
+    "DECAYING",
+    "arguments_for",
+    "check_maker",
+    "instance",
+    "not_an_optimizer",
+    "rate_argument",
+    "several_rates",
+]
+
+CLASS_NAMES: Mapping[str, str] = {
+    "Adagrad": "AdagradOptimizer",
+    "Adam": "AdamOptimizer",
+    "Ftrl": "FtrlOptimizer",
+    "Momentum": "MomentumOptimizer",
+    "RMSProp": "RMSPropOptimizer",
+    "SGD": "GradientDescentOptimizer",
+    "AdamW": "AdamWOptimizer",
+}
+"""The names of ``OPTIMIZER_CLS_NAMES``, and the class that each stands for."""
+DECAYING = "AdamW"
+"""The name whose ``weight_decay`` is multiplied by the rate."""
+ALWAYS = ("use_locking", "name")
+"""Arguments that every optimizer takes."""
+RATES = {"learning_rate", "lr"}
+"""What optimizers call their rate."""
+
+
+def arguments_for(
+    optimizer: Any, optimizer_params: Mapping[str, Any] | None, strict: bool, host: str
+) -> dict[str, Any]:
+    """Return a checked copy of the arguments of an optimizer that is given by name.
+
+    Those of a class are copied as they are. ``host``: the backend's name.
+
+    Raises:
+        UnknownNameError: no optimizer has this name; an argument that the optimizer
+            does not have (a TypeError too).
+        MissingArgumentError: one that it needs.
+        MissingDecayError: ``weight_decay`` of AdamW.
+        OutOfRangeError: a value out of its range.
+    """
+    given = dict(optimizer_params or {})
+    if not isinstance(optimizer, str):
+        for name in RATES.intersection(given):
+            raise unknown_argument(name_of(optimizer), name, ())
+        return given
+    if optimizer == NOVOGRAD.name:
+        raise no_name(optimizer, host)
+    if optimizer not in CLASS_NAMES:
+        raise unknown_name(f"{OWNER}: optimizer", optimizer, CLASS_NAMES)
+    if optimizer == DECAYING and "weight_decay" not in given:
+        raise missing_decay()
+    spec = OPTIMIZERS[CLASS_NAMES[optimizer].removesuffix("Optimizer")]
+    known = {p.name: p for p in spec.parameters if p.name != "learning_rate"}
+    for name in given:
+        if name not in known and name not in ALWAYS:
+            raise unknown_argument(optimizer, name, (*known, *ALWAYS))
+    for name, parameter in known.items():
+        if name not in given and parameter.default is REQUIRED:
+            raise missing_argument(optimizer, name)
+        if name in given and not callable(given[name]) and not strict:
+            parameter.check(f"{OWNER}: {optimizer}", given[name])
+    return given
+
+
+def rate_argument(make: Callable[..., Any]) -> str:
+    """Return what a class calls its rate: ``learning_rate``, or ``lr`` as in torch."""
+    spec = getattr(make, "spec", None)
+    if spec is not None:
+        names = {parameter.name for parameter in spec.parameters}
+        return "lr" if "lr" in names else "learning_rate"
+    try:
+        return "lr" if "lr" in inspect.signature(make).parameters else "learning_rate"
+    except (TypeError, ValueError):
+        return "learning_rate"
+
+
+def name_of(make: Any) -> str:
+    """Return the name of a class or a function, or of the class of anything else."""
+    return str(getattr(make, "__name__", type(make).__name__))
+
+
+def check_maker(make: Callable[..., Any]) -> None:
+    """Raise for a class or a function that cannot be given the rate by its name."""
+    rate = rate_argument(make)
+    try:
+        parameters = inspect.signature(make).parameters
+    except (TypeError, ValueError):
+        return
+    kinds = [parameter.kind for parameter in parameters.values()]
+    if rate in parameters or inspect.Parameter.VAR_KEYWORD in kinds:
+        return
+    expected = "a class or a function that takes learning_rate= or lr="
+    got = name_of(make)
+    remedy = "pass a function of the rate that makes the stack"
+    raise NotAnOptimizerError(sentence(f"{OWNER}: optimizer", expected, got, remedy))
+
+
+def no_name(optimizer: str, host: str) -> UnknownNameError:
+    """An optimizer that the original has no name for."""
+    expected = f"one of {', '.join(sorted(CLASS_NAMES))}"
+    remedy = f"pass the class lockstep.{host}.{optimizer}"
+    subject = f"{OWNER}: optimizer"
+    return UnknownNameError(sentence(subject, expected, repr(optimizer), remedy))
+
+
+def unknown_argument(
+    optimizer: str, name: str, known: Sequence[str]
+) -> UnknownArgumentError:
+    """An argument that an optimizer does not have; the rate has a place of its own."""
+    close = nearest(name, known)
+    remedy = f"did you mean {close!r}" if close else "choose one of them"
+    if name in RATES:
+        remedy = "let learning_rate_decay_fn return it"
+    expected = f"one of {', '.join(known)}" if known else "no rate"
+    subject = f"{OWNER}: optimizer_params of {optimizer}"
+    return UnknownArgumentError(sentence(subject, expected, repr(name), remedy))
+
+
+def missing_argument(optimizer: str, name: str) -> MissingArgumentError:
+    """An argument without a default."""
+    subject, remedy = f"{OWNER}: optimizer_params of {optimizer}", f"add {name!r}"
+    return MissingArgumentError(sentence(subject, repr(name), "none", remedy))
+
+
+def missing_decay() -> MissingDecayError:
+    """AdamW without what it is there for."""
+    subject, remedy = f"{OWNER}: optimizer_params of AdamW", "add it, or take 'Adam'"
+    return MissingDecayError(sentence(subject, "'weight_decay'", "none", remedy))
+
+
+def instance(optimizer: object, arguments: Mapping[str, Any]) -> NotAnOptimizerError:
+    """An optimizer that is made already: strict, or with arguments for another one.
+
+    # Quirk: docs/differences.md#optimize-loss-instance
+    """
+    expected = "the name of an optimizer, a class, or a function that makes one"
+    remedy = "pass its class, and its arguments as optimizer_params"
+    beside = f" beside {', '.join(arguments)}" if arguments else ""
+    got = f"an instance of {type(optimizer).__name__}{beside}"
+    return NotAnOptimizerError(sentence(f"{OWNER}: optimizer", expected, got, remedy))
+
+
+def several_rates(rates: Sequence[float]) -> UnsupportedError:
+    """An optimizer whose groups have rates of their own."""
+    expected, got = "an optimizer with one rate", ", ".join(f"{r:g}" for r in rates)
+    remedy = "give its groups the same one, for each step sets it"
+    return UnsupportedError(sentence(f"{OWNER}: optimizer", expected, got, remedy))
+
+
+def not_an_optimizer(optimizer: object, expected: str) -> NotAnOptimizerError:
+    """What is no optimizer, nor anything that makes one."""
+    got = f"a {type(optimizer).__name__}"
+    remedy = "pass a name of OPTIMIZER_CLS_NAMES, or a class"
+    return NotAnOptimizerError(
+        sentence(f"{OWNER}: optimizer", f"a {expected}", got, remedy)
+    )

@@ -1,0 +1,85 @@
+"""The words of the total of regularization losses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from lockstep.messages.errors import (
+    MalformedPairsError,
+    OutOfRangeError,
+    UnsupportedError,
+    sentence,
+)
+
+__all__ = ["NAME", "chosen_losses", "in_groups", "no_collection", "not_scalar"]
+
+FUNCTION = "get_regularization_loss"
+NAME = "total_regularization_loss"
+"""What the total is called."""
+
+
+def in_groups(losses: Sequence[Any]) -> list[Sequence[Any]]:
+    """Split losses as TensorFlow adds them up: two to nine first, then eight by eight.
+
+    Each group is added up by itself, and then to the total.
+    """
+    first = (len(losses) - 2) % 8 + 2
+    starts = range(first, len(losses), 8)
+    return [losses[:first], *(losses[start : start + 8] for start in starts)]
+
+
+def chosen_losses(losses: Any, scope: str | None) -> list[Any]:
+    """Return the losses that count: all of them, or those that ``scope`` matches.
+
+    Args:
+        losses: a mapping name -> loss, or an iterable of losses without names. None as
+            a loss, which a deferred regularizer returns, is left out.
+        scope: a regular expression; it has to match at the start of a loss's name.
+
+    Raises:
+        MalformedPairsError: a TypeError; ``losses`` is no collection.
+        OutOfRangeError: a ValueError; ``scope`` is no regular expression.
+        UnsupportedError: a ValueError; there is a scope and there are no names.
+    """
+    pattern = None if scope is None else _pattern(scope)
+    if isinstance(losses, Mapping):
+        named = losses.items()
+        kept = [v for n, v in named if pattern is None or pattern.match(str(n))]
+        return [value for value in kept if value is not None]
+    one = isinstance(losses, str) or hasattr(losses, "dtype")
+    if one or not isinstance(losses, Iterable):
+        remedy = "pass {name: loss}, or a list such as [loss]"
+        expected, got = "a mapping or an iterable of losses", type(losses).__name__
+        subject = f"{FUNCTION}: losses"
+        raise MalformedPairsError(sentence(subject, expected, got, remedy))
+    if pattern is not None:
+        remedy = "pass {name: loss}, or leave scope out"
+        expected, got = "losses with names", "losses without names"
+        raise UnsupportedError(sentence(f"{FUNCTION}: scope", expected, got, remedy))
+    return [value for value in losses if value is not None]
+
+
+def _pattern(scope: str) -> re.Pattern[str]:
+    try:
+        return re.compile(scope)
+    except (re.error, TypeError) as error:
+        remedy = "escape special characters with re.escape"
+        text = sentence(
+            f"{FUNCTION}: scope", "a regular expression", repr(scope), remedy
+        )
+        raise OutOfRangeError(text) from error
+
+
+def no_collection() -> UnsupportedError:
+    """Build the error where no collection keeps the losses and none were given."""
+    expected = "losses=, for only a TensorFlow graph collects them"
+    remedy = "pass losses={name: regularizer(weight)}"
+    return UnsupportedError(sentence(FUNCTION, expected, "None", remedy))
+
+
+def not_scalar(got: str) -> OutOfRangeError:
+    """Build the error for a loss that is not one number."""
+    remedy = "sum it first"
+    return OutOfRangeError(sentence(f"{FUNCTION}: losses", "0-d tensors", got, remedy))

@@ -1,0 +1,153 @@
+"""The words of summaries: their names, their tags, and who is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from numbers import Integral
+from typing import Any, NamedTuple, Protocol
+
+from lockstep.messages.errors import DtypeError, sentence, unknown_name
+from lockstep.messages.ranges import require
+
+__all__ = [
+    "DEFAULT_SUMMARIES",
+    "OPTIMIZER_SUMMARIES",
+    "Recorder",
+    "Summaries",
+    "SummaryRecord",
+    "check_recorder",
+    "check_summaries",
+    "check_writer",
+    "tag",
+]
+
+OPTIMIZER_SUMMARIES = [
+    "learning_rate",
+    "gradients",
+    "gradient_norm",
+    "global_gradient_norm",
+    "variables",
+    "variable_norm",
+    "larc_summaries",
+    "loss_scale",
+]
+"""What can be asked for."""
+
+DEFAULT_SUMMARIES = ["learning_rate", "global_gradient_norm", "loss_scale"]
+"""What None stands for."""
+
+CLIPPED_NORM = "global_clipped_gradient_norm"
+LARC_CLIP_ON, LARC_UPDATE = "larc_clip_on", "larc_grad_update"
+LARC_RATE = "larc_final_lr"
+"""Tags, beside the names themselves."""
+
+
+class Recorder(Protocol):
+    """Where quantities go; ``values`` and ``value`` are the host's tensors."""
+
+    def scalar(self, tag: str, value: Any) -> None:
+        """Take a 0-d quantity."""
+        ...
+
+    def histogram(self, tag: str, values: Any) -> None:
+        """Take a quantity of any shape, finite throughout."""
+        ...
+
+
+class SummaryRecord:
+    """A recorder that keeps what it is told, the last value of each tag.
+
+    Attributes:
+        scalars: tag -> value, as the host's tensor.
+        histograms: tag -> values.
+    """
+
+    def __init__(self) -> None:
+        self.scalars: dict[str, Any] = {}
+        self.histograms: dict[str, Any] = {}
+
+    def scalar(self, tag: str, value: Any) -> None:
+        """Keep a 0-d quantity."""
+        self.scalars[tag] = value
+
+    def histogram(self, tag: str, values: Any) -> None:
+        """Keep a quantity of any shape."""
+        self.histograms[tag] = values
+
+
+class Summaries(NamedTuple):
+    """What was asked for, and who is told; without a recorder nothing is computed."""
+
+    names: frozenset[str]
+    recorder: Recorder | None
+
+    def wants(self, *names: str) -> bool:
+        """Say whether any of these summaries is to be recorded."""
+        return self.recorder is not None and not self.names.isdisjoint(names)
+
+    def scalar(self, name: str, kind: str, value: Any, variable: str = "") -> None:
+        """Record ``value`` under the tag of ``kind`` if ``name`` was asked for."""
+        if self.recorder is not None and name in self.names:
+            self.recorder.scalar(tag(kind, variable), value)
+
+    def histogram(self, name: str, values: Any, variable: str) -> None:
+        """Record the finite ``values`` if ``name`` was asked for."""
+        if self.recorder is not None and name in self.names:
+            self.recorder.histogram(tag(name, variable), values)
+
+
+def tag(kind: str, variable: str = "") -> str:
+    """Return the tag of a quantity: KIND, or KIND/VAR with ":" in VAR as "_"."""
+    return f"{kind}/{variable.replace(':', '_')}" if variable else kind
+
+
+def check_summaries(summaries: Iterable[str] | None, owner: str) -> frozenset[str]:
+    """Return the names that were asked for; None stands for the default ones.
+
+    Raises:
+        UnknownNameError: a ValueError; a name that is not known, with the nearest.
+        DtypeError: a TypeError; not a collection of names.
+    """
+    if summaries is None:
+        return frozenset(DEFAULT_SUMMARIES)
+    if isinstance(summaries, str) or not isinstance(summaries, Iterable):
+        expected, remedy = "a list of names or None", "write ['global_gradient_norm']"
+        subject = f"{owner}: summaries"
+        raise DtypeError(sentence(subject, expected, repr(summaries), remedy))
+    names = list(summaries)
+    for name in names:
+        if name not in OPTIMIZER_SUMMARIES:
+            raise unknown_name(f"{owner}: summaries", name, OPTIMIZER_SUMMARIES)
+    return frozenset(names)
+
+
+def check_writer(writer: Any, global_step: Any, owner: str) -> None:
+    """Raise unless ``writer`` can be told scalars under this step.
+
+    Raises:
+        DtypeError: a TypeError; the writer is none, or is a class.
+        OutOfRangeError: a ValueError; the step is none.
+    """
+    is_class = isinstance(writer, type)
+    if is_class or not callable(getattr(writer, "add_scalar", None)):
+        got = f"the class {writer.__name__}" if is_class else repr(writer)
+        remedy = "pass torch.utils.tensorboard.SummaryWriter(folder)"
+        expected = "what has add_scalar and add_histogram"
+        raise DtypeError(sentence(f"{owner}: writer", expected, got, remedy))
+    counts = isinstance(global_step, Integral) and not isinstance(global_step, bool)
+    fine = global_step is None or (counts and global_step >= 0)
+    expected = "an int >= 0 or None"
+    require(owner, "global_step", global_step, fine, expected)
+
+
+def check_recorder(recorder: Any, owner: str) -> None:
+    """Raise DtypeError, a TypeError, unless summaries can be told to ``recorder``."""
+    methods = ("scalar", "histogram")
+    if recorder is None or all(callable(getattr(recorder, m, None)) for m in methods):
+        return
+    remedy = "leave it out, or give an object with these two"
+    if hasattr(recorder, "add_scalar"):
+        remedy = "wrap it: TensorBoardRecorder(writer, step)"
+    expected = "scalar(tag, value) and histogram(tag, values), or None"
+    got = f"a {type(recorder).__name__}"
+    raise DtypeError(sentence(f"{owner}: recorder", expected, got, remedy))

@@ -1,0 +1,1 @@
+"""Parameters, checks and error sentences of accumulated gradient normalization."""

@@ -1,0 +1,229 @@
+"""The words of accumulated gradient normalization: names, checks and sentences."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lockstep.interface import StepReport
+from lockstep.messages.base.pipeline import has_layer, stages_of
+from lockstep.messages.errors import (
+    GetterError,
+    NoGradientsError,
+    NotAnOptimizerError,
+    NotFromGetterError,
+    OutOfRangeError,
+    UnsupportedError,
+    sentence,
+    unknown_name,
+)
+
+__all__ = [
+    "COMMITS",
+    "DELTA",
+    "GLOBAL_VARIABLE_NAME",
+    "GRADIENT",
+    "GRAD_VARIABLE_NAME",
+    "WRAPPER",
+    "accumulates",
+    "check_arguments",
+    "check_counts",
+    "check_optimizer",
+    "not_a_getter",
+    "not_from_getter",
+    "nothing_done",
+    "nothing_to_start",
+    "other_commit",
+    "refuse_iterator",
+    "refuse_masters_around",
+    "refuse_row_clipping_around",
+    "report",
+]
+
+WRAPPER, GETTER = "AGNOptimizer", "AGNCustomGetter"
+MASTERS, ROW_CLIPPING = "MixedPrecisionOptimizerWrapper", "VariableClippingOptimizer"
+WITHOUT_MASTERS = (
+    f"{WRAPPER} shares what it trains: let that be float32, with "
+    f"MixedPrecisionLossScaleOptimizer around {WRAPPER} if the loss is to be scaled"
+)
+
+GLOBAL_VARIABLE_NAME = "global_center_variable"
+"""What comes before a variable's name in the name of the shared one."""
+
+GRAD_VARIABLE_NAME = "grad_variable"
+"""What comes before a variable's name in the name of its accumulator."""
+
+GRADIENT, DELTA = "gradient", "delta"
+COMMITS = (GRADIENT, DELTA)
+"""What a worker pushes: its mean gradient, or its mean change of weights."""
+
+
+def check_optimizer(opt: object, kind: type, expected: str) -> None:
+    """Raise unless ``opt`` is of the host's ``kind`` and may be stepped twice.
+
+    Raises:
+        NotAnOptimizerError: no optimizer of the host, which ``expected`` names.
+        UnsupportedError: it scales losses, so that its gradients are not to be added;
+            it trains masters, or shares weights itself.
+    """
+    if not isinstance(opt, kind):
+        got, remedy = type(opt).__name__, "pass the optimizer of this worker"
+        if isinstance(opt, type):
+            got, remedy = f"the class {opt.__name__}", "pass an instance"
+        raise NotAnOptimizerError(sentence(WRAPPER, f"a {expected}", got, remedy))
+    if has_layer(opt, MASTERS):
+        expected = "an optimizer of the worker's own variables"
+        raise UnsupportedError(sentence(WRAPPER, expected, MASTERS, WITHOUT_MASTERS))
+    if "unscale" in stages_of(opt) or getattr(opt, "loss_scale", None) is not None:
+        remedy = f"wrap the other way round: the loss scale around {WRAPPER}"
+        expected, got = "an optimizer of unscaled gradients", type(opt).__name__
+        raise UnsupportedError(sentence(WRAPPER, expected, got, remedy))
+    if has_layer(opt, WRAPPER):
+        remedy = "its weights are shared already; make one for each worker"
+        expected = "the optimizer that a worker trains with"
+        raise UnsupportedError(sentence(WRAPPER, expected, WRAPPER, remedy))
+
+
+def refuse_masters_around(opt: object) -> None:
+    """Raise for an optimizer that is to train masters but shares the variables."""
+    if has_layer(opt, WRAPPER):
+        expected = "an optimizer that can be given masters"
+        raise UnsupportedError(sentence(MASTERS, expected, WRAPPER, WITHOUT_MASTERS))
+
+
+def refuse_row_clipping_around(opt: object) -> None:
+    """Raise for an optimizer whose shared weights the clipping would not see."""
+    if has_layer(opt, WRAPPER):
+        expected = "an optimizer of the listed variables alone"
+        remedy = (
+            f"put the row clipping inside of {WRAPPER}: it cuts the shared rows too"
+        )
+        raise UnsupportedError(sentence(ROW_CLIPPING, expected, WRAPPER, remedy))
+
+
+def accumulates(opt: str) -> UnsupportedError:
+    """Build the error for an optimizer that adds gradients up by itself."""
+    expected = "an optimizer without gradient_accumulation_steps"
+    remedy = "leave it out there; communication_period says how often to push"
+    return UnsupportedError(sentence(WRAPPER, expected, f"{opt} with it", remedy))
+
+
+def check_arguments(
+    num_worker: Any, communication_period: Any, commit: str, strict: bool
+) -> None:
+    """Raise for arguments that cannot be meant; strict checks ``commit`` only.
+
+    Raises:
+        OutOfRangeError: a count or period that is no integer >= 1.
+        UnknownNameError: ``commit`` is none of :data:`COMMITS`.
+        UnsupportedError: strict, and not the commit of the original.
+    """
+    if commit not in COMMITS:
+        raise unknown_name(f"{WRAPPER}: commit", commit, COMMITS)
+    if strict:
+        if commit != GRADIENT:
+            remedy = "the original has no other; leave strict off"
+            subject = f"{WRAPPER}: commit"
+            raise UnsupportedError(
+                sentence(subject, repr(GRADIENT), repr(commit), remedy)
+            )
+        return
+    remedy = "give the number of workers; it changes no result"
+    _require_count("num_worker", num_worker, remedy)
+    remedy = "give the number of local steps between two pushes"
+    _require_count("communication_period", communication_period, remedy)
+
+
+def _require_count(name: str, value: Any, remedy: str, least: int = 1) -> None:
+    try:
+        fine = operator.index(value) >= least and not isinstance(value, bool)
+    except TypeError:
+        fine = False
+    if not fine:
+        subject, expected = f"{WRAPPER}: {name}", f"an integer >= {least}"
+        raise OutOfRangeError(sentence(subject, expected, repr(value), remedy))
+
+
+def check_counts(local_step: Any, communication_period: Any, strict: bool) -> None:
+    """Raise for saved numbers that nobody has counted; strict knows any period.
+
+    Raises:
+        OutOfRangeError: no integer >= 0, or a period below 1.
+    """
+    remedy = "load what state_dict() of this optimizer returned"
+    _require_count("local_step", local_step, remedy, least=0)
+    if not strict:
+        _require_count("communication_period", communication_period, remedy)
+
+
+def not_a_getter(got: object) -> GetterError:
+    """Build the error for a ``custom_getter`` that is none of ours."""
+    remedy = f"pass the {GETTER} that made the worker's variables"
+    subject = f"{WRAPPER}: custom_getter"
+    return GetterError(sentence(subject, f"an {GETTER}", type(got).__name__, remedy))
+
+
+def other_commit(expected: str, got: str) -> UnsupportedError:
+    """Build the error for a saved state whose accumulators hold something else."""
+    remedy = f"make the optimizer with commit={got!r}, or start without the state"
+    wanted, found = f"a state of commit={expected!r}", f"one of {got!r}"
+    return UnsupportedError(sentence(WRAPPER, wanted, found, remedy))
+
+
+def not_from_getter(name: str) -> NotFromGetterError:
+    """Build the error for a variable without a shared one."""
+    remedy = "hand it to the getter first, and again if it was frozen then"
+    expected = f"variables made through the {GETTER}"
+    return NotFromGetterError(sentence(WRAPPER, expected, repr(name), remedy))
+
+
+def nothing_to_start() -> NoGradientsError:
+    """Build the error for an init op without a variable."""
+    remedy = f"make the variables through the {GETTER} first"
+    subject, expected = f"{WRAPPER}.get_init_op", "at least one trainable variable"
+    return NoGradientsError(sentence(subject, expected, "none", remedy))
+
+
+def refuse_iterator(grads_and_vars: object, strict: bool) -> None:
+    """Strict: raise for pairs that can be read only once, as the original does.
+
+    # Quirk: docs/differences.md#agn-iterator
+    """
+    if strict and isinstance(grads_and_vars, Iterator):
+        remedy = "make it a list, or leave strict off"
+        got = f"a one-shot {type(grads_and_vars).__name__}"
+        raise UnsupportedError(sentence(WRAPPER, "a list of pairs", got, remedy))
+
+
+def nothing_done(names: Sequence[str]) -> StepReport:
+    """Say that no variable had a gradient: no local step was counted."""
+    reason = f"of {len(names)} gradients {len(names)} absent; no local step"
+    return StepReport(False, reason, tuple(names))
+
+
+def report(
+    inner: StepReport | None,
+    names: Sequence[str],
+    absent: Sequence[bool],
+    local_step: int,
+    period: int,
+) -> StepReport:
+    """Say what a local step updated and whether it ended the round.
+
+    ``inner`` is the ``last_step`` of the wrapped optimizer after its local step, which
+    knows better what was updated; None if it keeps none.
+    """
+    left = -local_step % period
+    ending = f"local step {local_step}, " + (
+        f"{left} more before the push" if left else "pushed and pulled"
+    )
+    if inner is not None:
+        return inner._replace(reason=f"{inner.reason}; {ending}")
+    pairs = zip(names, absent, strict=True)
+    skipped = tuple(name for name, is_absent in pairs if is_absent)
+    updated = f"of {len(names)} gradients {len(skipped)} absent"
+    if not skipped:
+        updated = "every gradient was present"
+    applied = len(skipped) < len(names)
+    return StepReport(applied, f"{updated}; {ending}", skipped)

@@ -1,0 +1,103 @@
+"""The words of AGN's center: the weights that all workers share, and their lock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from lockstep.messages.errors import UnsupportedError, sentence
+from lockstep.messages.workers.agn import GETTER, WRAPPER
+
+__all__ = [
+    "Center",
+    "CenterLock",
+    "Update",
+    "other_center",
+    "other_device",
+    "other_groups",
+    "unused_name",
+]
+
+
+class Update(NamedTuple):
+    """What one worker pushes at the end of a round of ``communication_period`` steps.
+
+    Attributes:
+        changes: name of a variable -> what is committed, an array of its shape and
+            dtype: the mean gradient, or what is added to the shared weights.
+        optimizer: whose rule takes the mean gradients: what the host needs to know of
+            the worker's optimizer. None where ``changes`` are added as they are.
+    """
+
+    changes: Mapping[str, Any]
+    optimizer: Any
+
+
+class Center(Protocol):
+    """The weights that all workers share, and the state of the rule that moves them.
+
+    These two calls are all that a worker asks of them between its rounds. Within one
+    process they are an object that several workers hold. What stands between two
+    processes would put the number of the worker and of its round beside an update, so
+    that one that arrives twice is dropped; the workers do not see it.
+    """
+
+    def pull(self, names: Iterable[str]) -> Mapping[str, Any]:
+        """Return the shared weights of these names as they are now."""
+        ...
+
+    def push(self, update: Update) -> None:
+        """Move the shared weights; variables that are not named stay as they are."""
+        ...
+
+
+class CenterLock:
+    """Lets one thread at a time push to a center, or pull from it.
+
+    A copy of a center has a lock of its own; nothing of it is pickled or saved.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+    def __reduce__(self) -> tuple[type[CenterLock], tuple[()]]:
+        return CenterLock, ()
+
+
+def other_device(name: str, worker_device: str, got: str) -> UnsupportedError:
+    """Build the error for a variable that is not on the device of the worker."""
+    expected, remedy = f"{name!r} on {worker_device}", "move it there first"
+    return UnsupportedError(sentence(GETTER, expected, got, remedy))
+
+
+def other_groups(expected: Sequence[str], got: Sequence[str]) -> UnsupportedError:
+    """Build the error for an optimizer whose groups are not those of the others."""
+    remedy = "give every worker's optimizer the same variables in the same groups"
+    told = [", ".join(names) or "none" for names in (expected, got)]
+    expected_ones = f"a group of the variables {told[0]}, as the other workers'"
+    return UnsupportedError(sentence(WRAPPER, expected_ones, told[1], remedy))
+
+
+def other_center(name: str, shared: str, own: str) -> UnsupportedError:
+    """Build the error for a variable that is not like the shared one of its name."""
+    expected, remedy = f"{name!r} to be {shared}, as the shared one", "use another name"
+    return UnsupportedError(sentence(GETTER, expected, own, remedy))
+
+
+def unused_name(name: str, taken: Container[str]) -> str:
+    """Return the name of a variable at the center, with a number if it is taken.
+
+    Names may repeat within a worker. Workers whose variables come in one order agree.
+    """
+    found, count = name, 0
+    while found in taken:
+        count += 1
+        found = f"{name}#{count}"
+    return found

@@ -1,0 +1,1 @@
+"""What every wrapper has in common."""

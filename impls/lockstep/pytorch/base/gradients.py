@@ -1,0 +1,152 @@
+"""The parameters of an optimizer, and what is in their ``.grad`` for one step."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager
+from numbers import Real
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lockstep.messages import pytorch as words
+from lockstep.messages.base.differentiation import not_listed
+from lockstep.messages.base.pairs import as_pairs, require_gradients, require_like
+
+__all__ = [
+    "Pairs",
+    "check_grad_loss",
+    "check_group",
+    "check_pairs",
+    "dtype_name",
+    "gradients_set_to",
+    "listed",
+    "named_parameters",
+    "refuse_sharded",
+    "refuse_sharded_group",
+    "require_tensor",
+]
+
+Pairs = list[tuple[Tensor | None, Tensor]]
+
+
+def named_parameters(optimizer: Optimizer) -> dict[Tensor, str]:
+    """Return every parameter of every group with its name, each parameter once.
+
+    The names are those of ``named_parameters`` where the optimizer was given them, else
+    the place: ``param_groups[0]['params'][3]``.
+    """
+    return {
+        parameter: group["param_names"][position]
+        if "param_names" in group
+        else f"param_groups[{number}]['params'][{position}]"
+        for number, group in enumerate(optimizer.param_groups)
+        for position, parameter in enumerate(group["params"])
+    }
+
+
+def check_group(owner: str, param_group: Any) -> None:
+    """Raise for what is no group of parameters; an iterator is not read."""
+    if not isinstance(param_group, Mapping):
+        raise words.not_a_group(owner, type(param_group).__name__)
+    listed = param_group.get("params")
+    kind = type(listed).__name__
+    if not isinstance(listed, Iterable) or isinstance(listed, str | Mapping | Set):
+        raise words.not_a_group(owner, f"{kind} as 'params'")
+    for entry in listed if isinstance(listed, list | tuple) else ():
+        last = entry[-1] if isinstance(entry, tuple) and entry else entry
+        if not isinstance(last, Tensor):
+            raise words.not_a_group(owner, f"{type(last).__name__} among 'params'")
+
+
+def refuse_sharded_group(owner: str, params: Any) -> None:
+    """Raise for a DTensor among the 'params' of a group: tensors, or named ones."""
+    listed = [params] if isinstance(params, Tensor) else params
+    plain = (entry[-1] if isinstance(entry, tuple) else entry for entry in listed)
+    refuse_sharded(owner, plain)
+
+
+def refuse_sharded(owner: str, parameters: Iterable[Tensor]) -> None:
+    """Raise for parameters of which each rank has but a part."""
+    # There are none before torch's module of them is imported, which takes long.
+    module = sys.modules.get("torch.distributed.tensor")
+    if module is not None and any(isinstance(p, module.DTensor) for p in parameters):
+        raise words.sharded(owner)
+
+
+@contextmanager
+def gradients_set_to(
+    parameters: Iterable[Tensor], gradients: Iterable[Tensor | None]
+) -> Iterator[None]:
+    """Replace ``.grad`` for the time of the block, then put back what was there."""
+    before = [(parameter, parameter.grad) for parameter in parameters]
+    try:
+        for (parameter, _), gradient in zip(before, gradients, strict=True):
+            parameter.grad = gradient
+        yield
+    finally:
+        for parameter, gradient in before:
+            parameter.grad = gradient
+
+
+def check_pairs(
+    grads_and_vars: Iterable[Any], names: dict[Tensor, str], owner: str
+) -> Pairs:
+    """Return the checked pairs; nothing has changed when this raises."""
+    pairs = as_pairs(grads_and_vars, owner)
+    seen: set[Tensor] = set()
+    for gradient, parameter in pairs:
+        is_swapped = isinstance(gradient, Tensor) and gradient in names
+        if not isinstance(parameter, Tensor) or (is_swapped and parameter not in names):
+            raise words.not_a_parameter(owner, type(parameter).__name__)
+        if parameter not in names:
+            raise words.unknown_parameter(owner, tuple(parameter.shape))
+        if parameter in seen:
+            raise words.repeated(owner, names[parameter])
+        seen.add(parameter)
+        check_gradient(gradient, parameter, names[parameter], owner)
+    require_gradients(pairs, owner, [names[parameter] for _, parameter in pairs])
+    return pairs
+
+
+def check_gradient(gradient: Any, parameter: Tensor, name: str, owner: str) -> None:
+    """Raise unless ``gradient`` is None or a tensor that fits ``parameter``."""
+    require_tensor(gradient, owner, name)
+    if gradient is None:
+        return
+    if (gradient.shape, gradient.dtype) == (parameter.shape, parameter.dtype) and (
+        gradient.device == parameter.device
+    ):
+        return
+    found = tuple(gradient.shape), dtype_name(gradient)
+    require_like(owner, name, found, (tuple(parameter.shape), dtype_name(parameter)))
+    if gradient.device != parameter.device:
+        got, expected = str(gradient.device), str(parameter.device)
+        raise words.other_device(owner, name, got, expected)
+
+
+def check_grad_loss(grad_loss: Any, owner: str) -> None:
+    """Raise unless ``grad_loss`` is None, a number or a tensor."""
+    number = isinstance(grad_loss, Real) and not isinstance(grad_loss, bool)
+    if not (grad_loss is None or number or isinstance(grad_loss, Tensor)):
+        raise words.bad_grad_loss(owner, repr(grad_loss))
+
+
+def listed(var_list: Any, owner: str) -> list[Any]:
+    """Return what is listed; raise for a single parameter, or for none."""
+    if isinstance(var_list, str | Tensor) or not isinstance(var_list, Iterable):
+        raise not_listed(owner, var_list)
+    return list(var_list)
+
+
+def require_tensor(gradient: Any, owner: str, name: str) -> None:
+    """Raise unless ``gradient`` is None or a tensor."""
+    if gradient is not None and not isinstance(gradient, Tensor):
+        raise words.not_a_gradient(owner, type(gradient).__name__, name)
+
+
+def dtype_name(tensor: Tensor) -> str:
+    """Return the name of a tensor's dtype, such as ``float32``."""
+    return str(tensor.dtype).removeprefix("torch.")

@@ -1,0 +1,107 @@
+"""Summaries of gradients, and TensorBoard as the one who is told them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lockstep.messages.clipping.larc import LarcPolicy
+from lockstep.messages.step import summaries as words
+from lockstep.messages.step.summaries import Summaries
+from lockstep.pytorch.base.gradients import Pairs
+from lockstep.pytorch.clipping.clip_by_global_norm import norm_in_float32
+from lockstep.pytorch.clipping.larc import tensor_norms
+from lockstep.pytorch.tensors.rows import sum_duplicates
+
+__all__ = ["TensorBoardRecorder", "record_norm", "record_pairs", "record_ratios"]
+
+GLOBAL_NORM, LARC = "global_gradient_norm", "larc_summaries"
+
+
+class TensorBoardRecorder:
+    """Write summaries with a ``torch.utils.tensorboard.SummaryWriter``.
+
+    Args:
+        writer: has ``add_scalar`` and ``add_histogram``.
+        global_step: the step to write them under, >= 0; None leaves it to the writer.
+
+    Raises:
+        TypeError: ``writer`` is no object that can write scalars.
+        ValueError: ``global_step`` is no step.
+
+    Example:
+        >>> class Printer:
+        ...     def add_scalar(self, tag, value, global_step):
+        ...         print(tag, value.item(), global_step)
+        >>> recorder = TensorBoardRecorder(Printer(), global_step=7)
+        >>> recorder.scalar("global_gradient_norm", torch.tensor(2.5))
+        global_gradient_norm 2.5 7
+    """
+
+    def __init__(self, writer: Any, global_step: int | None = None) -> None:
+        words.check_writer(writer, global_step, "TensorBoardRecorder")
+        self.writer = writer
+        self.global_step = global_step
+
+    def scalar(self, tag: str, value: Tensor) -> None:
+        """Write a 0-d tensor; the writer waits for its value."""
+        self.writer.add_scalar(tag, value, self.global_step)
+
+    def histogram(self, tag: str, values: Tensor) -> None:
+        """Write a tensor of any shape."""
+        self.writer.add_histogram(tag, values, self.global_step)
+
+
+def record_norm(asked: Summaries, kind: str, pairs: Pairs, strict: bool) -> None:
+    """Tell the global norm."""
+    if asked.wants(GLOBAL_NORM):
+        norm = norm_in_float32([gradient for gradient, _ in pairs], strict)
+        asked.scalar(GLOBAL_NORM, kind, norm)
+
+
+def record_pairs(asked: Summaries, pairs: Pairs, names: list[str]) -> None:
+    """Tell what was asked of each gradient that is present, and of its parameter."""
+    if not asked.wants("gradients", "gradient_norm", "variables", "variable_norm"):
+        return
+    for (gradient, parameter), name in zip(pairs, names, strict=True):
+        if gradient is None:
+            continue
+        dense = sum_duplicates(gradient).values if gradient.is_sparse else gradient
+        record_values(asked, "gradient", dense, name)
+        record_values(asked, "variable", parameter.detach(), name)
+
+
+def record_values(asked: Summaries, what: str, values: Tensor, name: str) -> None:
+    """Tell the finite values of a tensor, and its norm in float32."""
+    if asked.wants(f"{what}s"):
+        finite = torch.where(values.isfinite(), values, 0)
+        asked.histogram(f"{what}s", finite, name)
+    if asked.wants(f"{what}_norm"):
+        asked.scalar(f"{what}_norm", f"{what}_norm", tensor_norms([values])[0], name)
+
+
+def record_ratios(
+    asked: Summaries,
+    policy: LarcPolicy,
+    names: list[str],
+    numbers: tuple[Tensor, Tensor, Tensor],
+) -> None:
+    """Tell where LARC lowers the rate, the ratios, and the rate times each.
+
+    Args:
+        asked: what was asked for.
+        policy: the parameters.
+        names: of the n parameters.
+        numbers: raw ratios [n], ratios [n], and the rate, 0-d or [n].
+    """
+    if not asked.wants(LARC):
+        return
+    raw, ratio, rate = numbers
+    kinds = {words.LARC_UPDATE: ratio, words.LARC_RATE: rate * ratio}
+    if policy.mode == "clip":
+        kinds = {words.LARC_CLIP_ON: (raw < 1).int(), **kinds}
+    for kind, values in kinds.items():
+        for name, value in zip(names, values.unbind(), strict=True):
+            asked.scalar(LARC, kind, value, name)

@@ -1,0 +1,204 @@
+"""The methods of ``tf.compat.v1.train.Optimizer``, over torch's ``step()``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
+from lockstep.messages import pytorch as words
+from lockstep.messages.base.differentiation import check_options, not_listed
+from lockstep.pytorch.base.gradients import (
+    Pairs,
+    check_grad_loss,
+    check_pairs,
+    gradients_set_to,
+    listed,
+    named_parameters,
+)
+
+__all__ = ["TrainV1"]
+
+# torch's name of a state tensor -> TF's; other names are the same on both.
+SLOT_NAMES = {
+    "momentum_buffer": "momentum",
+    "exp_avg": "m",
+    "exp_avg_sq": "v",
+    "sum": "accumulator",
+    "square_avg": "rms",
+    "grad_avg": "mg",
+}
+# State that torch keeps for a parameter, but that is no tensor like it.
+COUNTERS = {"step", "eta", "mu", "mu_product"}
+
+
+class TrainV1:
+    """What every optimizer and wrapper offers beside :class:`torch.optim.Optimizer`."""
+
+    GATE_NONE, GATE_OP, GATE_GRAPH = GATE_NONE, GATE_OP, GATE_GRAPH
+
+    def compute_gradients(
+        self,
+        loss: Tensor | Callable[[], Tensor],
+        var_list: Iterable[Tensor] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: Tensor | float | None = None,
+    ) -> Pairs:
+        """Differentiate ``loss``; no ``.grad`` is read or written.
+
+        Args:
+            loss: a callable without arguments that returns the loss, or the loss
+                itself: a 0-d tensor, or any shape if ``grad_loss`` is given.
+            var_list: the parameters; None means every parameter of every group.
+            gate_gradients: checked; without effect here.
+            aggregation_method: checked; without effect here.
+            colocate_gradients_with_ops: without effect here.
+            grad_loss: what the gradient of ``loss`` itself is; 1 if left out.
+
+        Returns:
+            A list of (gradient, parameter), None where ``loss`` does not depend on the
+            parameter or the parameter is frozen.
+
+        Raises:
+            TypeError: the loss is not a tensor.
+            ValueError: ``var_list`` holds something else than tensors (a TypeError,
+                too), or the loss is
+                not 0-d and ``grad_loss`` is missing.
+        """
+        owner = self.get_name()
+        check_options(owner, gate_gradients, aggregation_method)
+        every = named_parameters(self)
+        variables = list(every) if var_list is None else listed(var_list, owner)
+        for variable in variables:
+            if not isinstance(variable, Tensor):
+                raise not_listed(owner, variable)
+        value = evaluate(loss) if callable(loss) else loss
+        if not isinstance(value, Tensor):
+            raise words.not_differentiable(owner, type(value).__name__)
+        check_grad_loss(grad_loss, owner)
+        if grad_loss is None and value.numel() != 1:
+            raise words.not_scalar(owner, tuple(value.shape))
+        gradients = differentiate(value, variables, grad_loss)
+        return list(zip(gradients, variables, strict=True))
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
+        global_step: Tensor | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Take one ``step()`` with these gradients, and with no others.
+
+        Hooks and schedulers see it as a step. Every ``.grad`` is afterwards what it was
+        before.
+
+        Args:
+            grads_and_vars: pairs of (gradient or None, parameter).
+            global_step: 0-d integer tensor, advanced by one.
+            name: without effect here.
+
+        Raises:
+            TypeError: malformed pairs, or a gradient of another dtype.
+            ValueError: no pairs, every gradient absent, a parameter that is in no
+                group or named twice, a gradient of another shape.
+        """
+        owner, names = self.get_name(), named_parameters(self)
+        pairs = check_pairs(grads_and_vars, names, owner)
+        check_counter(global_step, owner)
+        given = {parameter: gradient for gradient, parameter in pairs}
+        with gradients_set_to(names, map(given.get, names)):
+            self.step()
+        took_step = self.took_step()
+        if global_step is not None:
+            global_step += took_step
+
+    def minimize(
+        self,
+        loss: Tensor | Callable[[], Tensor],
+        global_step: Tensor | None = None,
+        var_list: Iterable[Tensor] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        name: str | None = None,
+        grad_loss: Tensor | float | None = None,
+    ) -> None:
+        """Call ``compute_gradients`` and hand the result to ``apply_gradients``."""
+        check_counter(global_step, self.get_name())
+        pairs = self.compute_gradients(
+            loss,
+            var_list,
+            gate_gradients,
+            aggregation_method,
+            colocate_gradients_with_ops,
+            grad_loss,
+        )
+        self.apply_gradients(pairs, global_step, name)
+
+    def took_step(self) -> bool | Tensor:
+        """Say whether the step just taken counts; asked once a step.
+
+        A 0-d bool tensor where that is known only on the device.
+        """
+        return True
+
+    def get_name(self) -> str:
+        """Return the optimizer's name."""
+        raise NotImplementedError
+
+    def get_slot(self, var: Tensor, name: str) -> Tensor | None:
+        """Return the state tensor of ``var`` with this TF or torch name, or None."""
+        for key, value in self.state.get(var, {}).items():
+            if name in (key, SLOT_NAMES.get(key)):
+                return value
+        return None
+
+    def get_slot_names(self) -> list[str]:
+        """Return the TF names of the state tensors that exist."""
+        keys = dict.fromkeys(key for slots in self.state.values() for key in slots)
+        return [SLOT_NAMES.get(key, key) for key in keys if key not in COUNTERS]
+
+    def variables(self) -> list[Tensor]:
+        """Return the tensors of state."""
+        values = (value for slots in self.state.values() for value in slots.values())
+        return [value for value in values if isinstance(value, Tensor)]
+
+
+def evaluate(closure: Callable[[], Any] | None) -> Any:
+    """Call a closure with gradients enabled; without one, return None."""
+    if closure is None:
+        return None
+    if not callable(closure):
+        raise words.not_a_closure(repr(closure))
+    with torch.enable_grad():
+        return closure()
+
+
+def differentiate(
+    loss: Tensor, variables: list[Tensor], grad_loss: Tensor | float | None
+) -> list[Tensor | None]:
+    """Return d loss / d variable, None where there is no dependence."""
+    wanted = [variable for variable in variables if variable.requires_grad]
+    if not wanted or not loss.requires_grad:
+        return [None] * len(variables)
+    if grad_loss is not None:
+        grad_loss = torch.as_tensor(grad_loss, dtype=loss.dtype, device=loss.device)
+        grad_loss = grad_loss.expand_as(loss)
+    found = iter(torch.autograd.grad(loss, wanted, grad_loss, allow_unused=True))
+    return [next(found) if variable.requires_grad else None for variable in variables]
+
+
+def check_counter(global_step: Any, owner: str) -> None:
+    """Raise unless ``global_step`` is None or a 0-d integer tensor."""
+    if global_step is None:
+        return
+    if not isinstance(global_step, Tensor):
+        raise words.not_a_counter(owner, type(global_step).__name__)
+    if global_step.dim() or global_step.is_floating_point() or global_step.is_complex():
+        shape, dtype = list(global_step.shape), global_step.dtype
+        raise words.not_a_counter(owner, f"a {dtype} tensor of shape {shape}")

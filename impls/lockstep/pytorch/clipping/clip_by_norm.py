@@ -1,0 +1,197 @@
+"""OpenSeq2Seq's two clipping functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from lockstep.messages import pytorch as torch_host
+from lockstep.messages.base.pairs import as_pairs, require_shape
+from lockstep.messages.clipping import clip_by_global_norm as words
+from lockstep.messages.clipping.larc import absent_gradient
+from lockstep.pytorch.base.gradients import Pairs, require_tensor
+from lockstep.pytorch.clipping.clip_by_global_norm import (
+    clip_scale,
+    norm_in_float32,
+    scale_in_float32,
+    scale_in_place,
+)
+
+__all__ = [
+    "as_parameter_pairs",
+    "clip_by_global_norm",
+    "clip_gradients_by_norm",
+    "clip_pairs",
+    "require_present",
+    "require_shapes",
+]
+
+
+@torch.no_grad()
+def clip_by_global_norm(
+    t_list: Iterable[Tensor | None],
+    clip_norm: float,
+    use_norm: Tensor | float | None = None,
+    name: str | None = None,
+    strict: bool = False,
+) -> tuple[list[Tensor | None], Tensor]:
+    """Scale a list of tensors so that their global norm is at most ``clip_norm``.
+
+    s = clip_norm min(1 / norm, 1 / clip_norm); each t becomes float32(t) s. An infinite
+    norm makes finite elements 0 and the others NaN; a norm of NaN makes all NaN.
+
+    Args:
+        t_list: tensors of any shape and dtype, sparse ones too, or None.
+        clip_norm: the largest norm that is left as it is, > 0 and finite.
+        use_norm: the norm, 0-d; None takes that of ``t_list``, duplicate rows summed.
+        name: as in TensorFlow; without effect.
+        strict: as the original: ``use_norm`` is required, a scalar comes out with
+            shape [1], iterators are refused, ``clip_norm`` is not checked.
+
+    Returns:
+        The clipped tensors, all in float32 (complex ones in complex64), and the norm:
+        float32, 0-d. What was float64 is rounded, as in the original.
+
+    Raises:
+        NotASequenceError: a TypeError; ``t_list`` is a tensor, a string or the like.
+        MalformedPairsError: a TypeError; an entry is no tensor.
+        OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0, or
+            ``use_norm`` a number < 0.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``_clip_by_global_norm``.
+
+    Example:
+        >>> clipped, norm = clip_by_global_norm([torch.tensor([3.0, 4.0]), None], 2.5)
+        >>> clipped[0].tolist(), clipped[1], norm.item()
+        ([1.5, 2.0], None, 5.0)
+    """
+    tensors = words.as_list(t_list, strict)
+    for position, tensor in enumerate(tensors):
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise words.not_a_tensor(position, type(tensor).__name__)
+    if not strict:
+        words.check_limit(words.CLIP, "clip_norm", clip_norm)
+        words.check_norm(use_norm)
+    norm = norm_in_float32(tensors) if use_norm is None else as_norm(use_norm, tensors)
+    clipped = scale_in_float32(tensors, clip_scale(norm, clip_norm))
+    return shaped_as_original(clipped) if strict else clipped, norm
+
+
+@torch.no_grad()
+def clip_gradients_by_norm(
+    grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
+    clip_gradients: float,
+    strict: bool = False,
+) -> Pairs:
+    """Clip gradients by their global norm, each in its parameter's dtype afterwards.
+
+    As :func:`clip_by_global_norm`; norm and products are taken in float32, so that
+    float64 gradients come out rounded to it, as in the original.
+
+    Args:
+        grads_and_vars: iterable of (gradient or None, parameter).
+        clip_gradients: the largest global norm that is left as it is, > 0 and finite.
+        strict: as the original: duplicate rows are not summed in the norm, a scalar
+            comes out with shape [1], an absent gradient is an error.
+
+    Returns:
+        The pairs, with clipped gradients; those given are left as they are.
+
+    Raises:
+        OutOfRangeError: a ValueError; ``clip_gradients`` is not a finite number > 0.
+        MalformedPairsError: a TypeError; not pairs of a gradient and a parameter.
+        NoGradientsError: a ValueError; the list is empty.
+        ShapeError: a ValueError; a gradient has another shape than its parameter.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``_clip_gradients_by_norm``. For gradients in
+    ``.grad``, ``torch.nn.utils.clip_grad_norm_`` does nearly the same in place.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.zeros(2))
+        >>> pairs = clip_gradients_by_norm([(torch.tensor([3.0, 4.0]), weight)], 2.5)
+        >>> pairs[0][0].tolist()
+        [1.5, 2.0]
+    """
+    pairs = as_parameter_pairs(grads_and_vars, words.BY_NORM)
+    if not strict:
+        require_shapes(pairs, words.BY_NORM)
+    return clip_pairs(pairs, clip_gradients, strict)
+
+
+def clip_pairs(
+    pairs: Pairs, limit: float, strict: bool, in_place: bool = False
+) -> Pairs:
+    """Clip pairs that are checked; ``in_place`` overwrites float32 gradients."""
+    if strict:
+        require_present(words.BY_NORM, pairs)
+    else:
+        words.check_limit(words.BY_NORM, "clip_gradients", limit)
+    gradients = [gradient for gradient, _ in pairs]
+    norm = norm_in_float32(gradients, strict)
+    scale = scale_in_place if in_place else scale_in_float32
+    clipped = scale(gradients, clip_scale(norm, limit))
+    if strict:
+        clipped = shaped_as_original(clipped)
+    return [
+        (None if gradient is None else gradient.to(parameter.dtype), parameter)
+        for gradient, (_, parameter) in zip(clipped, pairs, strict=True)
+    ]
+
+
+def as_parameter_pairs(grads_and_vars: Iterable[Any], owner: str) -> Pairs:
+    """Return a list of (tensor or None, tensor) pairs, or raise."""
+    pairs = as_pairs(grads_and_vars, owner)
+    for position, (gradient, parameter) in enumerate(pairs):
+        if not isinstance(gradient, Tensor):
+            require_tensor(gradient, owner, f"pair {position}")
+        if not isinstance(parameter, Tensor):
+            raise torch_host.not_a_parameter(owner, type(parameter).__name__)
+        # The cheap question first: Parameter's own isinstance takes ten times as long.
+        is_leaf = parameter.requires_grad or isinstance(parameter, Parameter)
+        if not is_leaf and isinstance(gradient, Parameter):
+            raise torch_host.swapped(owner)
+    return pairs
+
+
+def require_shapes(pairs: Pairs, owner: str) -> None:
+    """Raise unless each gradient that is present has its parameter's shape."""
+    for position, (gradient, parameter) in enumerate(pairs):
+        if gradient is not None and gradient.shape != parameter.shape:
+            shapes = tuple(gradient.shape), tuple(parameter.shape)
+            require_shape(owner, f"pair {position}", *shapes)
+
+
+def require_present(owner: str, pairs: Pairs) -> None:
+    """Strict: raise for an absent gradient.
+
+    # Quirk: docs/differences.md#clip-absent
+    """
+    for position, (gradient, _) in enumerate(pairs):
+        if gradient is None:
+            raise absent_gradient(owner, f"pair {position}")
+
+
+def as_norm(use_norm: Any, tensors: list[Tensor | None]) -> Tensor:
+    """Return a norm that was given as float32, 0-d."""
+    if isinstance(use_norm, Tensor) and not use_norm.dim():
+        return use_norm.detach().float()
+    if not isinstance(use_norm, Real) or isinstance(use_norm, bool):
+        is_tensor = isinstance(use_norm, Tensor)
+        shape = f"shape {list(use_norm.shape)}" if is_tensor else repr(use_norm)
+        raise words.bad_norm(shape)
+    device = next((t.device for t in tensors if t is not None), None)
+    return torch.full((), float(use_norm), dtype=torch.float32, device=device)
+
+
+def shaped_as_original(tensors: list[Tensor | None]) -> list[Tensor | None]:
+    """Strict: return scalars with shape [1], and no imaginary parts: a cast drops them.
+
+    # Quirk: docs/differences.md#clip-scalar
+    """
+    tensors = [t.real if t is not None and t.is_complex() else t for t in tensors]
+    return [t.reshape(1) if t is not None and not t.dim() else t for t in tensors]

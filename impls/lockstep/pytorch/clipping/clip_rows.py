@@ -1,0 +1,119 @@
+"""Clipping of rows: the 2-norm over some axes of a variable is held to a limit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+from lockstep.messages.clipping.variable_clipping import MARGINS
+from lockstep.pytorch.clipping.clip_gradients import LEAF, folded
+from lockstep.pytorch.tensors.precision import rounded
+from lockstep.pytorch.tensors.square_roots import sqrt
+from lockstep.pytorch.tensors.zero_test import flush_subnormals
+
+__all__ = ["clip_rows", "excess", "normalize_rows", "row_norms"]
+
+
+def clip_rows(
+    values: Tensor, axes: Sequence[int], max_norm: float
+) -> tuple[Tensor, Tensor]:
+    """Return ``values`` with each norm over ``axes`` at most ``max_norm``.
+
+    In this order, with ``wide`` the dtype of w, but float32 for half precision:
+    n = sqrt(sum over axes of w^2), in float64; limit = max_norm rounded to ``wide``.
+    Where n <= limit, w stays to the bit. Elsewhere f = limit / n, taken in float64 and
+    rounded to ``wide``, and w' = w f, taken in ``wide`` and rounded to the dtype of w.
+    Where rounding has left the norm of that above the limit, f = limit / n (1 - margin)
+    instead, by :data:`lockstep.messages.clipping.variable_clipping.MARGINS`. So n' <=
+    limit: clipped again, w' stays.
+
+    A norm that is NaN makes its row NaN; an infinite one makes finite elements 0.
+
+    # Quirk: docs/differences.md#row-clip-written
+
+    Args:
+        values: a variable, or [k, ...] rows of it; any shape.
+        axes: distinct axes; none takes the norm of each element.
+        max_norm: the largest norm that is left as it is, > 0 and finite.
+
+    Returns:
+        The clipped values, and which norms were too large: bool, ``axes`` of length 1.
+    """
+    real = values.dtype.to_real() if values.is_complex() else values.dtype
+    wide = torch.promote_types(real, torch.float32)
+    limit = rounded(max_norm, wide)
+    norms = norms_in_float64(values, axes)
+    too_large = (norms <= limit).logical_not_()
+    factors = torch.where(too_large, limit / norms, 1.0)
+    clipped = (values * factors.to(wide)).to(values.dtype)
+    above = norms_in_float64(clipped, axes) > limit
+    margin = MARGINS[str(real).removeprefix("torch.")]
+    factors = torch.where(above & too_large, factors * (1 - margin), factors)
+    return (values * factors.to(wide)).to(values.dtype), too_large
+
+
+def norms_in_float64(values: Tensor, axes: Sequence[int]) -> Tensor:
+    """Return sqrt(sum over axes of abs(w)^2); summed ``axes`` keep length 1."""
+    # An empty list of axes would mean all of them.
+    if not axes:
+        return values.abs().double()
+    wide = torch.promote_types(values.dtype, torch.float64)
+    return torch.linalg.vector_norm(values, dim=tuple(axes), keepdim=True, dtype=wide)
+
+
+def excess(values: Tensor, axes: Sequence[int], max_norm: float) -> Tensor:
+    """Return w - c, what the original subtracted, also below the norm.
+
+    c is :func:`normalize_rows` in the variable's own dtype. As in the original's
+    kernels a subnormal float32 is 0, what they read and what they return.
+
+    # Quirk: docs/differences.md#row-clip-below, docs/differences.md#row-clip-subnormals
+    """
+    values = flush_subnormals(values)
+    return flush_subnormals(values - normalize_rows(values, axes, max_norm))
+
+
+def normalize_rows(values: Tensor, axes: Sequence[int], max_norm: float) -> Tensor:
+    """Return c = w max_norm / max(n, max_norm), n the norm over ``axes``."""
+    return divided(values, row_norms(values, axes), max_norm)
+
+
+def row_norms(values: Tensor, axes: Sequence[int]) -> Tensor:
+    """Return n = sqrt(sum over axes of w^2); summed ``axes`` keep length 1."""
+    squares = values.abs().square() if values.is_complex() else values.square()
+    return sqrt(sum_over(flush_subnormals(squares), axes))
+
+
+def sum_over(values: Tensor, axes: Sequence[int]) -> Tensor:
+    """Return the sum over ``axes``, which keep length 1, in the original's order.
+
+    Its kernel reads one element after the other, except where ``axes`` are the last
+    ones, so that all of a sum lies side by side: then in eight lanes, see
+    :func:`folded`. Longer sums than :data:`LEAF` are taken in torch's order: in the
+    original's that would be so many steps of Python.
+    """
+    if not axes:
+        return values
+    rank = values.dim()
+    summed = sorted(axis % rank for axis in axes)
+    kept = [axis for axis in range(rank) if axis not in summed]
+    shape = [1 if k in summed else size for k, size in enumerate(values.shape)]
+    rows = values.permute(*kept, *summed).flatten(len(kept))
+    rows = rows.reshape(math.prod(shape), rows.shape[-1])
+    if rows.shape[1] > LEAF:
+        return rows.sum(1).view(shape)
+    if kept == list(range(len(kept))):
+        return folded(rows).view(shape)
+    start = rows.new_zeros(len(rows))
+    return reduce(torch.add, rows.unbind(1), start).view(shape)
+
+
+def divided(values: Tensor, norms: Tensor, max_norm: float) -> Tensor:
+    """Return w max_norm / max(n, max_norm); NaN where n is."""
+    limit = flush_subnormals(torch.full_like(norms, rounded(max_norm, norms.dtype)))
+    product = flush_subnormals(values * limit)
+    return flush_subnormals(product / torch.maximum(norms, limit))

@@ -1,0 +1,101 @@
+"""LARC: each gradient times a ratio of its variable's norm and its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from lockstep.messages.clipping.larc import LarcPolicy
+from lockstep.messages.masters.mixed_precision import LARGEST
+from lockstep.pytorch.clipping.clip_gradients import lane_sum, with_values
+from lockstep.pytorch.masters.buffers import saturating_cast
+from lockstep.pytorch.tensors import foreach
+from lockstep.pytorch.tensors.norms import norm_of_each, together
+from lockstep.pytorch.tensors.rows import as_rows
+from lockstep.pytorch.tensors.square_roots import sqrt
+
+__all__ = [
+    "larc_ratio",
+    "norms_as_original",
+    "raw_ratio",
+    "scale_by_ratios",
+    "scale_in_place",
+    "tensor_norms",
+]
+
+
+def tensor_norms(tensors: Sequence[Tensor]) -> Tensor:
+    """Return sqrt(sum of squares) of each tensor in float32: [n].
+
+    Rows of a sparse one that share an index are summed first.
+    """
+    return norm_of_each(tensors)
+
+
+def norms_as_original(tensors: Sequence[Tensor]) -> Tensor:
+    """Strict: return the norms of dense tensors, added up in the original's order."""
+    sums = lane_sum(tensor.float().square() for tensor in tensors)
+    return sqrt(together(sums, tensors[0].device))
+
+
+def raw_ratio(
+    policy: LarcPolicy, rate: Tensor, weight: Tensor, gradient: Tensor
+) -> Tensor:
+    """Return the ratios before they are held below 1, in float32: [n].
+
+    clip:  max(eta |w| / (lr (|g| + epsilon)), min_update)
+    scale: max(eta |w| / (|g| + epsilon), min_update)
+
+    A guarded policy gives 1 where a norm is 0, in mode "clip" also where lr is 0, as
+    long as both norms are finite.
+
+    # Quirk: docs/differences.md#larc-zero-norm
+
+    Args:
+        policy: the parameters.
+        rate: the learning rate, float32, 0-d or [n].
+        weight: |w|, float32, [n].
+        gradient: |g|, float32, [n].
+    """
+    divisor, still = gradient + policy.epsilon, (weight == 0) | (gradient == 0)
+    if policy.mode == "clip":
+        divisor, still = rate * divisor, still | (rate == 0)
+    ratio = (policy.eta * weight / divisor).clamp_min(policy.min_update)
+    if not policy.guarded:
+        return ratio
+    known = (weight + gradient).isfinite()
+    return torch.where(still & known, 1.0, ratio)
+
+
+def larc_ratio(policy: LarcPolicy, raw: Tensor) -> Tensor:
+    """Return the ratios: in mode "clip" the smaller of the raw one and 1."""
+    return raw.clamp_max(1) if policy.mode == "clip" else raw
+
+
+def scale_by_ratios(gradients: Sequence[Tensor], ratios: Tensor) -> list[Tensor]:
+    """Return each gradient times its ratio, which is rounded to its dtype: [n] ratios.
+
+    In half precision a ratio is clamped to the largest magnitude first.
+    """
+    values = stored_values(gradients)
+    scaled = foreach.scale_each(values, partial(cast_ratio, ratios))
+    return [with_values(g, v) for g, v in zip(gradients, scaled, strict=True)]
+
+
+def scale_in_place(gradients: Sequence[Tensor], ratios: Tensor) -> None:
+    """Do as :func:`scale_by_ratios`, and overwrite the gradients."""
+    foreach.scale_each_in_place(stored_values(gradients), partial(cast_ratio, ratios))
+
+
+def stored_values(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Return the elements of each gradient, of a sparse one those of its rows."""
+    return [as_rows(g).values if g.is_sparse else g for g in gradients]
+
+
+def cast_ratio(ratio: Tensor, dtype: torch.dtype) -> Tensor:
+    """Round ratios to ``dtype``, clamped where that is half precision."""
+    halves = str(dtype).removeprefix("torch.") in LARGEST
+    return saturating_cast(ratio, dtype) if halves else ratio.to(dtype)

@@ -1,0 +1,220 @@
+"""OpenSeq2Seq's post-processing of gradients: clip, then LARC, and summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lockstep.messages.clipping import larc as words
+from lockstep.messages.clipping.larc import LarcPolicy
+from lockstep.messages.step import summaries as telling
+from lockstep.messages.step.summaries import Recorder, Summaries
+from lockstep.pytorch.base.gradients import Pairs, check_gradient, dtype_name
+from lockstep.pytorch.base.summaries import record_norm, record_pairs, record_ratios
+from lockstep.pytorch.clipping import larc
+from lockstep.pytorch.clipping.clip_by_norm import (
+    as_parameter_pairs,
+    clip_pairs,
+    require_present,
+    require_shapes,
+)
+from lockstep.pytorch.tensors.devices import moved
+from lockstep.pytorch.tensors.overlap import share_elements
+
+__all__ = ["apply_larc", "post_process_gradients"]
+
+OWNER = "post_process_gradients"
+GLOBAL_NORM = "global_gradient_norm"
+
+Rate = Tensor | float | Sequence[float]
+
+
+@torch.no_grad()
+def post_process_gradients(
+    grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
+    summaries: Iterable[str] | None,
+    lr: Rate,
+    clip_gradients: float | None,
+    larc_params: Mapping[str, Any] | None,
+    recorder: Recorder | None = None,
+    names: Iterable[str] | None = None,
+    in_place: bool = False,
+    strict: bool = False,
+) -> Pairs:
+    """Clip gradients by their global norm if asked to, then scale them by LARC.
+
+    LARC multiplies each gradient g of a parameter w by a ratio r, norms in float32:
+
+    clip:  r = min(max(eta |w| / (lr (|g| + epsilon)), min_update), 1)
+    scale: r = max(eta |w| / (|g| + epsilon), min_update)
+
+    r is 1 where a norm is 0, or lr in mode "clip", as long as both norms are finite.
+    Scaled gradients have to be unscaled first: the weights have no such scale.
+
+    Args:
+        grads_and_vars: iterable of (gradient or None, parameter); for LARC a gradient
+            has its parameter's shape and dtype.
+        summaries: names out of ``OPTIMIZER_SUMMARIES``; None for the default ones.
+        lr: the learning rate of this step: a number or a 0-d tensor, or one for each
+            pair, where they are of groups with rates of their own. Numbers are >= 0
+            and finite; a tensor is not checked.
+        clip_gradients: as in :func:`clip_gradients_by_norm`; None does not clip.
+        larc_params: ``larc_eta`` (required), ``larc_mode`` ("clip" or "scale"),
+            ``min_update`` and ``epsilon`` (1e-7), all float; None for no LARC.
+        recorder: is told the summaries, such as :class:`TensorBoardRecorder`; without
+            one none is computed.
+        names: of the parameters, for the tags; their positions if left out.
+        in_place: overwrite the gradients, where their dtype lets us, in place of
+            making new ones: less memory, and faster. Gradients that share elements,
+            as ``torch.autograd.grad`` makes them, are copied all the same.
+        strict: as the original: a zero weight gets ``min_update``, lr = 0 with it NaN,
+            sparse gradients become dense, an absent one is an error, and so is a rate
+            in a tensor that is not float32.
+
+    Returns:
+        The pairs, with processed gradients. Nothing waits for a GPU unless a gradient
+        is sparse.
+
+    Raises:
+        OutOfRangeError, UnknownNameError: ValueErrors; a parameter or a summary that
+            is missing, unknown, of another type or out of range.
+        ShapeError: a ValueError; a gradient has another shape than its parameter.
+        DtypeError: a TypeError; LARC with a gradient of another dtype, or a recorder
+            that is none.
+        MalformedPairsError: a TypeError; not pairs of a gradient and a parameter.
+        NoGradientsError: a ValueError; the list is empty.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``post_process_gradients``; You, Gitman,
+    Ginsburg: Large Batch Training of Convolutional Networks, 2017.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
+        >>> pairs = [(torch.tensor([12.0, 16.0]), weight)]
+        >>> larc = {"larc_eta": 0.015625}
+        >>> processed = post_process_gradients(pairs, [], 0.125, None, larc)
+        >>> processed[0][0].tolist()  # r = 0.015625 * 5 / (0.125 * 20) = 0.03125
+        [0.375, 0.5]
+    """
+    asked = Summaries(telling.check_summaries(summaries, OWNER), recorder)
+    telling.check_recorder(recorder, OWNER)
+    policy = None if larc_params is None else words.larc_policy(larc_params, strict)
+    pairs = as_parameter_pairs(grads_and_vars, OWNER)
+    if not strict:
+        require_shapes(pairs, OWNER)
+    rate = None if policy is None else as_rate(lr, policy, pairs)
+    # Nobody is told a name without a recorder; those given are counted all the same.
+    unheard = names is None and recorder is None
+    named = [] if unheard else names_of(pairs, names)
+    if strict and (policy or GLOBAL_NORM in asked.names):
+        require_present(OWNER, pairs)
+    record_norm(asked, GLOBAL_NORM, pairs, strict)
+    pairs = owned(pairs) if in_place else pairs
+    if clip_gradients is not None:
+        pairs = clip_pairs(pairs, clip_gradients, strict, in_place)
+    record_pairs(asked, pairs, named)
+    if clip_gradients is not None:
+        record_norm(asked, telling.CLIPPED_NORM, pairs, strict)
+    if policy is None or rate is None:
+        return pairs
+    told = (asked, named) if recorder is not None else None
+    return apply_larc(policy, pairs, rate, in_place, told)
+
+
+def owned(pairs: Pairs) -> Pairs:
+    """Return gradients that may be written into: copies, if they share elements."""
+    if not share_elements([g for g, _ in pairs if g is not None]):
+        return pairs
+    return [(None if g is None else g.clone(), p) for g, p in pairs]
+
+
+def apply_larc(
+    policy: LarcPolicy,
+    pairs: Pairs,
+    rate: Tensor,
+    in_place: bool = False,
+    told: tuple[Summaries, list[str]] | None = None,
+) -> Pairs:
+    """Multiply each gradient that is present by its ratio.
+
+    ``told``: who is told the ratios, under which names.
+    """
+    positions = [k for k, (gradient, _) in enumerate(pairs) if gradient is not None]
+    gradients: list[Any] = [pairs[k][0] for k in positions]
+    parameters = [pairs[k][1] for k in positions]
+    if not positions:
+        return pairs
+    require_fitting(gradients, parameters, positions)
+    if not policy.guarded:
+        # Quirk: docs/differences.md#larc-sparse
+        gradients = [g.to_dense() if g.is_sparse else g for g in gradients]
+    norms_of = larc.tensor_norms if policy.guarded else larc.norms_as_original
+    weight, gradient = norms_of([*parameters, *gradients]).tensor_split(2)
+    raw = larc.raw_ratio(policy, rate, weight, gradient)
+    ratio = larc.larc_ratio(policy, raw)
+    if told is not None:
+        names = [told[1][k] for k in positions]
+        record_ratios(told[0], policy, names, (raw, ratio, rate))
+    if in_place:
+        larc.scale_in_place(gradients, ratio)
+    scaled = iter(gradients if in_place else larc.scale_by_ratios(gradients, ratio))
+    return [(None if g is None else next(scaled), p) for g, p in pairs]
+
+
+def require_fitting(
+    gradients: Sequence[Tensor], parameters: Sequence[Tensor], positions: Sequence[int]
+) -> None:
+    """Raise unless each gradient has the shape, dtype and device of its parameter.
+
+    ``positions``: of the pairs. All are compared before words are looked for.
+    """
+    fit = [
+        g.shape == p.shape and g.dtype == p.dtype and g.device == p.device
+        for g, p in zip(gradients, parameters, strict=True)
+    ]
+    if not all(fit):
+        k = fit.index(False)
+        check_gradient(gradients[k], parameters[k], f"pair {positions[k]}", words.LARC)
+
+
+def as_rate(lr: Any, policy: LarcPolicy, pairs: Pairs) -> Tensor:
+    """Return the learning rate in float32, 0-d or one for each gradient: [n]."""
+    if policy.guarded:
+        for rate in lr if isinstance(lr, list | tuple) else [lr]:
+            words.check_rate(rate)
+    if isinstance(lr, Tensor):
+        if not policy.guarded:
+            words.check_rate_dtype(dtype_name(lr))
+        rates = lr.detach().float()
+    elif isinstance(lr, Real) and not isinstance(lr, bool):
+        device = pairs[0][1].device
+        return torch.full((), float(lr), dtype=torch.float32, device=device)
+    elif isinstance(lr, list | tuple) and all(isinstance(r, Real) for r in lr):
+        rates = torch.tensor(lr, dtype=torch.float32)
+    else:
+        raise words.bad_rate(repr(lr), expected_rate(len(pairs)))
+    if rates.shape not in ((), (len(pairs),)):
+        got = f"shape {list(rates.shape)}"
+        raise words.bad_rate(got, expected_rate(len(pairs)))
+    positions = [k for k, (gradient, _) in enumerate(pairs) if gradient is not None]
+    if rates.dim() and len(positions) < len(pairs):
+        rates = torch.stack([rates[k] for k in positions]) if positions else rates[:0]
+    return moved(rates, pairs[0][1].device)
+
+
+def expected_rate(count: int) -> str:
+    """Say what a rate may be."""
+    return f"a number or a 0-d tensor, or {count} of them, one for each pair"
+
+
+def names_of(pairs: Pairs, names: Iterable[str] | None) -> list[str]:
+    """Return the names of the parameters for tags."""
+    if names is None:
+        return [f"parameter_{k}" for k in range(len(pairs))]
+    named = [str(name) for name in names]
+    if len(named) != len(pairs):
+        raise words.bad_names(len(pairs), len(named))
+    return named

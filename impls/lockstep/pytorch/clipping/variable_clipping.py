@@ -1,0 +1,316 @@
+"""The row-clipping wrapper, for PyTorch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
+from lockstep.messages.clipping import variable_clipping as words
+from lockstep.messages.masters.mixed_precision import clips_outside
+from lockstep.messages.step import numbers as tags
+from lockstep.messages.workers.agn import refuse_row_clipping_around
+from lockstep.pytorch.base.gradients import named_parameters
+from lockstep.pytorch.base.wrapper import OptimizerWrapper
+from lockstep.pytorch.clipping.clip_rows import clip_rows, excess
+from lockstep.pytorch.tensors.zero_test import flush_subnormals
+
+__all__ = ["VariableClippingOptimizer", "list_nothing"]
+
+
+class Clipped(NamedTuple):
+    """What was clipped of one parameter: kept until ``last_step`` is asked for."""
+
+    indices: Tensor | None
+    too_large: Tensor
+
+
+class VariableClippingOptimizer(OptimizerWrapper):
+    """After each step, hold the norm of a parameter's rows to a limit.
+
+    For each parameter w that is listed and has a gradient: after ``opt`` has taken its
+    step, n = sqrt(sum over its axes of w^2), and where n > max_norm,
+    w = w max_norm / n. Rows below the norm keep their bits.
+
+    After a sparse gradient only the rows that it names are looked at, also if ``opt``
+    moves others: the work grows with the batch, not with the table. It is done outside
+    of autograd and after the step, so that a table may be used several times in one
+    forward pass. A gradient of zeros still clips; one that is None does not. What a
+    step did is in ``last_step``.
+
+    Args:
+        opt: any optimizer of torch, a wrapper included.
+        vars_to_clip_dims: parameter -> list or tuple of axes over which the norm is
+            taken; [1] are the rows of a matrix, [] the elements. If ``opt`` was given
+            ``named_parameters``, names can stand for parameters. A parameter that is
+            not listed is never clipped.
+        max_norm: the largest norm that is left as it is, > 0 and finite; or a mapping
+            from the keys of ``vars_to_clip_dims`` to such norms.
+        use_locking: without effect.
+        colocate_clip_ops_with_vars: without effect.
+        name: the name that ``get_name`` returns.
+        strict: reproduce ``tf.contrib.opt.VariableClippingOptimizer`` (1.15) with its
+            quirks: rows below the norm change by rounding, a row named k times is
+            corrected k times, a negative axis that means 0 is taken over the named
+            rows, float16 squares overflow, pairs from a one-shot iterator are not
+            clipped, ``max_norm`` is not checked, ``variables()`` is empty.
+
+    Raises:
+        TypeError: ``opt`` is no optimizer, or the axes of a parameter are no list.
+        ValueError: ``max_norm`` out of range, an axis that a parameter does not have
+            (under strict: at the step), a parameter that is in no group, an empty name,
+            ``opt`` trains a listed parameter through a master, or needs its closure
+            several times a step (LBFGS).
+
+    Cost: a read and a write of the named rows. Over axis 0 a norm runs through all
+    rows, so the whole parameter is read; with a sparse gradient that is warned about.
+
+    Origin: TensorFlow 1.15, ``tf.contrib.opt.VariableClippingOptimizer``. Unlike
+    ``torch.nn.Embedding(max_norm=...)`` it changes nothing in the forward pass.
+
+    Example:
+        >>> table = torch.nn.Embedding(3, 2, sparse=True)
+        >>> _ = torch.nn.init.constant_(table.weight, 4.0)
+        >>> sgd = torch.optim.SGD(table.named_parameters(), lr=1.0)
+        >>> optimizer = VariableClippingOptimizer(sgd, {"weight": [1]}, max_norm=2.5)
+        >>> (table(torch.tensor([1, 1])) * torch.tensor([0.5, 0.0])).sum().backward()
+        >>> optimizer.step()
+        >>> table.weight.tolist()
+        [[4.0, 4.0], [1.5, 2.0], [4.0, 4.0]]
+        >>> optimizer.last_step.reason
+        'every gradient was present; 1 of 1 rows clipped'
+    """
+
+    _seen: tuple[list[Tensor], list[bool], list[Clipped]] | None = None
+    _had_gradients = False
+    _used_up = False
+
+    def __init__(
+        self,
+        opt: Optimizer,
+        vars_to_clip_dims: Mapping[Tensor | str, Iterable[int]],
+        max_norm: float | Mapping[Tensor | str, float],
+        use_locking: bool = False,
+        colocate_clip_ops_with_vars: bool = False,
+        name: str = "VariableClipping",
+        strict: bool = False,
+    ) -> None:
+        if not isinstance(opt, Optimizer):
+            raise words.not_an_optimizer(opt, "torch.optim.Optimizer")
+        words.check_name(name)
+        words.require_mapping(vars_to_clip_dims)
+        names = named_parameters(opt)
+        keys = {key: names.get(key, f"{key!s:.40}") for key in vars_to_clip_dims}
+        limits = words.limits_of(max_norm, keys, strict)
+        listed: dict[Tensor, words.Axes] = {}
+        for key, dims in vars_to_clip_dims.items():
+            refuse_master(opt, key, names)
+            parameter = parameter_of(key, names, strict)
+            if parameter in listed:
+                raise words.listed_twice(names[parameter])
+            axes = words.listed_axes(names.get(parameter, "a parameter"), dims)
+            if not strict:
+                axes = words.resolved_axes(names[parameter], axes, parameter.dim())
+            listed[parameter] = words.Axes.of(axes, limits[key])
+        if not strict:
+            refuse_row_clipping_around(opt)
+        super().__init__(opt)
+        self.vars_to_clip_dims = listed
+        self.max_norm = max_norm
+        self.name = name
+        self.strict = strict
+
+    def _refuse_masters(self, inner_optimizer: Optimizer) -> None:
+        """Raise for nothing more: what is listed was looked at, the rest is free."""
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
+        global_step: Tensor | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Take one ``step()`` with these gradients: see the base class.
+
+        # Quirk: docs/differences.md#row-clip-iterator
+        """
+        self._used_up = self.strict and isinstance(grads_and_vars, Iterator)
+        try:
+            super().apply_gradients(grads_and_vars, global_step, name)
+        finally:
+            del self._used_up
+
+    @torch.no_grad()
+    def clip(self, touched: Mapping[Tensor, Tensor | None]) -> list[Clipped]:
+        """Clip parameters, or the rows that are named for them, in place."""
+        return [self._clip_one(w, indices) for w, indices in touched.items()]
+
+    def _clip_one(self, parameter: Tensor, indices: Tensor | None) -> Clipped:
+        """Clip a parameter, or rows [k] of it.
+
+        A row that is named several times is computed several times and written with
+        one value. Under strict the test for dimension 0 is literal.
+
+        # Quirk: docs/differences.md#row-clip-axes
+        """
+        axes = self.vars_to_clip_dims[parameter]
+        max_norm = axes.max_norm
+        if indices is not None and 0 in axes:
+            name = named_parameters(self)[parameter]
+            warnings.warn(words.whole_variable(name, axes), stacklevel=2)
+            indices = None
+        rows = parameter if indices is None else parameter.index_select(0, indices)
+        clipped, too_large = clip_rows(rows, axes, max_norm)
+        if self.strict:
+            difference = excess(rows, axes, max_norm)
+            subtract_rows(parameter, indices, difference)
+        elif indices is None:
+            parameter.copy_(clipped)
+        else:
+            parameter.index_copy_(0, indices, clipped)
+        return Clipped(indices, too_large)
+
+    def step_inner(self) -> None:
+        """Let the wrapped optimizer take its step, then clip."""
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        present = [p for p in parameters if p.grad is not None]
+        listed = [] if self._used_up else present
+        touched = {p: named_rows(p.grad) for p in listed if p in self.vars_to_clip_dims}
+        if self.strict:
+            self._check_axes(touched)
+        if self._only_wants_state(present):
+            touched = {}
+        absent = [p.requires_grad and p.grad is None for p in parameters]
+        self.inner_optimizer.step()
+        self._seen = parameters, absent, self.clip(touched)
+        self._had_gradients = bool(present)
+
+    def note_no_gradients(self) -> None:
+        """Remember a step without gradients: see the base class."""
+        self._had_gradients, self._seen = False, ([], [], [])
+        super().note_no_gradients()
+
+    def _check_axes(self, parameters: Iterable[Tensor]) -> None:
+        """Raise for an axis that a parameter does not have: strict checks so late."""
+        names = named_parameters(self)
+        for parameter in parameters:
+            axes = self.vars_to_clip_dims[parameter]
+            words.resolved_axes(names[parameter], axes, parameter.dim())
+
+    @property
+    def last_step(self) -> StepReport:
+        """What the last step did, if there was one. Costs a host sync."""
+        if self._seen is None:
+            return NO_STEP
+        if not self._had_gradients:
+            return NO_GRADIENTS
+        parameters, absent, _ = self._seen
+        names = named_parameters(self)
+        return words.report(
+            getattr(self.inner_optimizer, "last_step", None),
+            [names[parameter] for parameter in parameters],
+            absent,
+            *self._counts(),
+        )
+
+    def _counts(self) -> tuple[int, int]:
+        """Return how many rows the last step looked at, and how many it clipped."""
+        counts = [counted(*entry) for entry in self._seen[2]] if self._seen else []
+        return sum(rows for rows, _ in counts), sum(clipped for _, clipped in counts)
+
+    def step_numbers(self) -> dict[str, float]:
+        """Return what the last step did, and its rows: see the base class."""
+        rows, clipped = self._counts()
+        counts = {tags.ROWS: rows, tags.CLIPPED_ROWS: clipped}
+        return {**super().step_numbers(), **counts}
+
+    def get_name(self) -> str:
+        """Return the name given at construction."""
+        return self.name
+
+    def variables(self) -> list[Tensor]:
+        """Return the state of the wrapped optimizer; the wrapper has none.
+
+        # Quirk: docs/differences.md#row-clip-variables. Strict: nothing.
+        """
+        return [] if self.strict else super().variables()
+
+
+def refuse_master(opt: Optimizer, key: Any, names: Mapping[Tensor, str]) -> None:
+    """Raise for a parameter, or a name, that ``opt`` trains through a master."""
+    if not getattr(opt, "trains_masters", False):
+        return
+    by_name = {name: parameter for parameter, name in names.items()}
+    parameter = by_name.get(key) if isinstance(key, str) else key
+    if isinstance(parameter, Tensor) and opt.trains_master(parameter):
+        raise clips_outside(names[opt.master(parameter)])
+
+
+def parameter_of(key: Any, names: Mapping[Tensor, str], strict: bool) -> Tensor:
+    """Return the parameter that a key of ``vars_to_clip_dims`` stands for.
+
+    Strict: a parameter in no group is taken too. It has no effect.
+    """
+    if isinstance(key, Tensor):
+        if key not in names and not strict:
+            shown = f"a tensor of shape {list(key.shape)}"
+            raise words.unknown_variable(shown, names.values())
+        return key
+    if not isinstance(key, str):
+        raise words.not_a_key(key, "parameters or their names")
+    named = [parameter for parameter, name in names.items() if name == key]
+    if len(named) > 1:
+        raise words.several_variables(key, "use the parameters themselves as keys")
+    if not named:
+        remedy = "make the optimizer of model.named_parameters(), which has names"
+        raise words.unknown_variable(key, names.values(), remedy)
+    return named[0]
+
+
+def list_nothing(optimizer: Any) -> None:
+    """Let no row clipping in a stack limit anything from now on."""
+    while optimizer is not None:
+        if isinstance(optimizer, VariableClippingOptimizer):
+            optimizer.vars_to_clip_dims.clear()
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+
+
+def named_rows(gradient: Tensor) -> Tensor | None:
+    """Return the [k] indices of a sparse gradient, as they come; None for a dense one.
+
+    An index of several dimensions names the row that its first one says.
+    """
+    is_sparse = gradient.is_sparse and gradient.sparse_dim() > 0
+    return gradient._indices()[0] if is_sparse else None
+
+
+def subtract_rows(
+    parameter: Tensor, indices: Tensor | None, difference: Tensor
+) -> None:
+    """Subtract a difference, or [k, ...] rows of one, in place and in their order.
+
+    # Quirk: docs/differences.md#row-clip-duplicates. The difference was taken of what a
+    # row was before: a row named k times loses it k times.
+    # Quirk: docs/differences.md#row-clip-subnormals. A subnormal result is 0.
+    """
+    if indices is None:
+        left = flush_subnormals(parameter) - difference
+        parameter.copy_(flush_subnormals(left))
+        return
+    for index, row in zip(indices.tolist(), difference, strict=True):
+        left = flush_subnormals(parameter[index]) - row
+        parameter[index] = flush_subnormals(left)
+
+
+def counted(indices: Tensor | None, too_large: Tensor) -> tuple[int, int]:
+    """Return how many norms were taken and how many were too large, each row once."""
+    if indices is None:
+        return too_large.numel(), int(too_large.sum())
+    rows, place = indices.unique(return_inverse=True)
+    once = too_large.new_zeros(len(rows), *too_large.shape[1:])
+    once[place] = too_large
+    return once.numel(), int(once.sum())

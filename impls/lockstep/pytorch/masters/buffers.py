@@ -1,0 +1,138 @@
+"""Float32 masters of half-precision weights, side by side in flat buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import compress
+
+import torch
+from torch import Tensor
+
+from lockstep.messages.masters.mixed_precision import LARGEST
+from lockstep.pytorch.tensors import foreach
+
+__all__ = ["FlatMasters", "add_penalty", "saturating_cast"]
+
+ROW = 1 << 12
+ALIGNMENT = 16
+CHUNK = 1 << 20
+"""About so many elements are given back at once."""
+
+
+def saturating_cast(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Round float32 to ``dtype``, clamped to its largest magnitude; NaN stays NaN."""
+    largest = largest_of(dtype)
+    return values.clamp(-largest, largest).to(dtype)
+
+
+def largest_of(dtype: torch.dtype) -> float:
+    """Return the largest magnitude that a half-precision dtype can hold."""
+    return LARGEST[str(dtype).removeprefix("torch.")]
+
+
+def add_penalty(gradient: Tensor | None, penalty: Tensor) -> Tensor:
+    """Add the gradient of a penalty [d0, ...]; rows become dense, absent is zero."""
+    if gradient is None:
+        return penalty
+    return (gradient.to_dense() if gradient.is_sparse else gradient) + penalty
+
+
+class FlatMasters:
+    """The masters of weights that share a device and a dtype.
+
+    Weights and gradients have one float32 buffer each. The master and the gradient of
+    a weight are views into them, so a whole buffer is measured and divided at once, and
+    yet an optimizer sees a tensor a weight.
+
+    Args:
+        weights: the model's, in half precision.
+        masters: float32 parameters of the same shapes; they become views and keep
+            their values.
+    """
+
+    def __init__(self, weights: Sequence[Tensor], masters: Sequence[Tensor]) -> None:
+        self.weights = list(weights)
+        self.masters = list(masters)
+        self.dtype = weights[0].dtype
+        self.largest = largest_of(self.dtype)
+        sizes = [weight.numel() for weight in weights]
+        starts, size = lay_out(sizes)
+        self.chunks = in_chunks(starts, size)
+        places = zip(starts, weights, strict=True)
+        self.places = [(start, weight.shape) for start, weight in places]
+        self.values = torch.zeros(size, device=weights[0].device)
+        self.value_views = self.views_of(self.values)
+        self.gradients = torch.zeros_like(self.values)
+        self.gradient_views = self.views_of(self.gradients)
+        foreach.copy(self.value_views, [master.detach() for master in masters])
+        for master, view in zip(masters, self.value_views, strict=True):
+            master.data = view
+
+    def views_of(self, buffer: Tensor) -> list[Tensor]:
+        """Return the part of ``buffer`` that belongs to each weight, in its shape."""
+        return [
+            buffer[start : start + shape.numel()].view(shape)
+            for start, shape in self.places
+        ]
+
+    def take(self, gradients: Sequence[Tensor | None]) -> list[Tensor]:
+        """Copy dense gradients to float32 and return a view for each weight.
+
+        Of a weight that has none here, the place holds zeros.
+        """
+        views = self.gradient_views
+        dense = [g is not None and not g.is_sparse for g in gradients]
+        if not all(dense):
+            for view, is_there in zip(views, dense, strict=True):
+                if not is_there:
+                    view.zero_()
+            views = list(compress(views, dense))
+            gradients = list(compress(gradients, dense))
+        foreach.copy(views, gradients)
+        return self.gradient_views
+
+    @torch.no_grad()
+    def give_back(self) -> None:
+        """Round the masters into the weights, clamped to what their dtype can hold.
+
+        A chunk at a time, so that it is still in the cache when it is copied.
+        """
+        for whose, part in self.chunks:
+            views = self.value_views[whose]
+            if not self.fits(self.values[part]):
+                views = foreach.clamp(views, self.largest)
+            foreach.copy(self.weights[whose], views)
+
+    def fits_weights(self) -> bool:
+        """Say whether the weights still have the device and dtype of these buffers."""
+        dtypes = {weight.dtype for weight in self.weights}
+        devices = {weight.device for weight in self.weights}
+        return dtypes == {self.dtype} and devices == {self.values.device}
+
+    def fits(self, values: Tensor) -> bool:
+        """Say whether none must be clamped; not asked where it means waiting."""
+        if not (values.is_cpu and values.numel()):
+            return False
+        low, high = values.aminmax()
+        return bool(-self.largest <= low and high <= self.largest)
+
+
+def lay_out(sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Return where each tensor starts, and the size of the buffer: whole rows."""
+    starts, at = [], 0
+    for size in sizes:
+        starts.append(at)
+        at += -(-size // ALIGNMENT) * ALIGNMENT
+    return starts, max(-(-at // ROW), 1) * ROW
+
+
+def in_chunks(starts: Sequence[int], size: int) -> list[tuple[slice, slice]]:
+    """Cut tensors into runs of about CHUNK elements: their positions and places."""
+    runs, first = [], 0
+    for position in range(len(starts)):
+        last = position + 1 == len(starts)
+        end = size if last else starts[position + 1]
+        if last or end - starts[first] >= CHUNK:
+            runs.append((slice(first, position + 1), slice(starts[first], end)))
+            first = position + 1
+    return runs

@@ -1,0 +1,272 @@
+"""Masters of weights: made, kept side by side, and trained in place of them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator
+from itertools import compress
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+from lockstep.messages.masters import mixed_precision as words
+from lockstep.pytorch.base.gradients import dtype_name, named_parameters
+from lockstep.pytorch.base.stack import base_of
+from lockstep.pytorch.clipping.variable_clipping import VariableClippingOptimizer
+from lockstep.pytorch.masters.buffers import FlatMasters, saturating_cast
+from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
+
+__all__ = ["MasterCopies", "make_masters", "require_masters", "take_over"]
+
+Masters = dict[Tensor, Tensor]
+WIDE = {torch.float32, torch.float64}
+"""Dtypes of parameters that are their own masters."""
+EVERY = 100
+"""So often, in steps, all weights are compared with their masters."""
+
+
+class MasterCopies:
+    """The masters of the weights of one optimizer.
+
+    Attributes:
+        masters: weight -> master, for weights that have another than themselves.
+    """
+
+    _flats: list[FlatMasters] | None = None
+    _steps = 0
+    _finds_hidden = False
+
+    def __init__(self, masters: Masters) -> None:
+        self.masters = masters
+        self.remember()
+
+    def add(self, fresh: Masters) -> None:
+        """Take further masters in."""
+        self.masters.update(fresh)
+        self._flats = None
+        self.remember()
+
+    def of(self, parameter: Tensor) -> Tensor:
+        """Return the master of a parameter: itself where it has no other."""
+        return self.masters.get(parameter, parameter)
+
+    def has(self, parameter: Any) -> bool:
+        """Say whether this is a weight that has a master."""
+        return isinstance(parameter, Tensor) and parameter in self.masters
+
+    def weights(self, parameters: Iterable[Any]) -> list[Any]:
+        """Return parameters with the weights in place of their masters."""
+        of = {id(master): weight for weight, master in self.masters.items()}
+        return [of.get(id(parameter), parameter) for parameter in parameters]
+
+    def are_half(self) -> bool:
+        """Whether every weight is in half precision still."""
+        return all(words.has_master(dtype_name(weight)) for weight in self.masters)
+
+    def require_half(self) -> None:
+        """Raise for a weight that is not in half precision any more."""
+        for weight in self.masters:
+            if not words.has_master(dtype_name(weight)):
+                raise words.widened_since(str(weight.dtype), weight.shape)
+
+    def buffers(self) -> list[FlatMasters]:
+        """Return the flat buffers; made anew after a copy or a move to a device."""
+        if self._flats is None or not all(flat.fits_weights() for flat in self._flats):
+            self.require_half()
+            self._flats = flat_masters(self.masters)
+        return self._flats
+
+    def give_back(self, flats: Iterable[FlatMasters]) -> None:
+        """Round the masters in buffers into their weights."""
+        for flat in flats:
+            flat.give_back()
+        self.remember()
+
+    def clear_gradients(self, set_to_none: bool) -> None:
+        """Clear the gradients of the weights, which no optimizer holds."""
+        for weight in self.masters:
+            if weight.grad is not None:
+                weight.grad = None if set_to_none else weight.grad.detach().zero_()
+
+    def marks(self) -> list[tuple[int, int]]:
+        """Return what changes with the weights: their versions and places.
+
+        ``weight.data = values`` changes the place, other writes the version, and those
+        through ``.data`` neither.
+        """
+        return [(weight._version, weight.data_ptr()) for weight in self.masters]
+
+    def remember(self) -> None:
+        """Note what weights and masters are."""
+        self._marks = self.marks()
+        self._master_versions = [m._version for m in self.masters.values()]
+
+    @torch.no_grad()
+    def adopt_changes(self) -> None:
+        """Take over what others wrote into weights, as ``model.load_state_dict`` does.
+
+        Where a weight still is its rounded master, the master stays: it knows more.
+        """
+        before, marks = self._marks, self.marks()
+        if marks == before:
+            return
+        self.buffers()
+        self._marks = marks
+        rows = zip(self.masters.items(), before, marks, strict=True)
+        for place, ((weight, master), then, now) in enumerate(rows):
+            if now != then:
+                master.copy_(newest(weight, master))
+                self._master_versions[place] = master._version
+
+    @torch.no_grad()
+    def adopt_hidden_changes(self) -> None:
+        """Take over what was written through ``.data``, which leaves no mark.
+
+        Every weight is read for it. The first find is warned of. A master that was
+        written into itself stays.
+        """
+        hidden = 0
+        rows = zip(self.masters.items(), self._master_versions, strict=True)
+        pairs = [pair for pair, version in rows if pair[1]._version == version]
+        for weight, master in differing(pairs):
+            value = newest(weight, master)
+            if (value.ne(master) & ~value.isnan()).any():
+                master.copy_(value)
+                hidden += 1
+        if hidden:
+            self.remember()
+        if hidden and not self._finds_hidden:
+            self._finds_hidden = True
+            warnings.warn(words.written_through_data(hidden), stacklevel=2)
+
+    def is_due(self) -> bool:
+        """Whether this step looks for hidden changes.
+
+        The first one does, and every hundredth; once there was a find, each of them,
+        because the next step would undo what is written.
+        """
+        self._steps += 1
+        return self._finds_hidden or self._steps % EVERY == 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what travels: buffers and versions are made anew."""
+        return {"masters": self.masters}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.remember()
+
+
+def newest(weight: Tensor, master: Tensor) -> Tensor:
+    """Return the master, but the weight where that is not the rounded master."""
+    same = saturating_cast(master, weight.dtype).eq(weight) | weight.isnan()
+    return torch.where(same, master, weight.float())
+
+
+def differing(
+    masters: Iterable[tuple[Tensor, Tensor]],
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield weights, with their masters, that do not have the bits of rounded ones.
+
+    One host sync a GPU. On the CPU ``equal`` of integers is the quickest.
+    """
+    elsewhere: dict[torch.device, list[tuple[Any, Tensor]]] = {}
+    for weight, master in masters:
+        bits = saturating_cast(master, weight.dtype).view(torch.int16)
+        if not weight.is_cpu:
+            flag = bits.ne(weight.view(torch.int16)).any()
+            elsewhere.setdefault(weight.device, []).append(((weight, master), flag))
+        elif not torch.equal(bits, weight.view(torch.int16)):
+            yield weight, master
+    for pairs, flags in (zip(*rows, strict=True) for rows in elsewhere.values()):
+        yield from compress(pairs, torch.stack(flags).tolist())
+
+
+def require_masters(optimizer: Optimizer, trained: Iterable[Tensor]) -> None:
+    """Raise for a parameter that was turned into half precision since.
+
+    ``trained``: those in the groups of ``optimizer``, the wrapper of masters.
+    """
+    found = {parameter.dtype for parameter in trained}
+    for dtype in found - WIDE:
+        everything = named_parameters(optimizer).items()
+        halves = [(p, name) for p, name in everything if p.dtype == dtype]
+        if words.has_master(dtype_name(halves[0][0]), optimizer.strict):
+            raise words.halved_since(str(dtype), [name for _, name in halves])
+
+
+def make_masters(weights: Iterable[Tensor], strict: bool) -> Masters:
+    """Return a float32 parameter for each weight that is in half precision."""
+    return {
+        weight: Parameter(weight.detach().float(), weight.requires_grad)
+        for weight in weights
+        if words.has_master(dtype_name(weight), strict)
+    }
+
+
+def flat_masters(masters: Masters) -> list[FlatMasters]:
+    """Lay masters side by side, those of one device and dtype together."""
+    alike: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    for weight in masters:
+        alike.setdefault((weight.device, weight.dtype), []).append(weight)
+    return [
+        FlatMasters(weights, [masters[weight] for weight in weights])
+        for weights in alike.values()
+    ]
+
+
+def take_over(optimizer: Optimizer, masters: Masters, strict: bool) -> None:
+    """Let an optimizer train masters in place of weights, its state in float32.
+
+    # Quirk: docs/differences.md#masters-row-clipping. Strict: masters have no limit.
+    """
+    base = base_of(optimizer)
+    for group in base.param_groups:
+        for weight in group["params"]:
+            if weight in masters and weight in base.state:
+                slots = base.state.pop(weight)
+                base.state[masters[weight]] = widened(
+                    base, group, weight, masters[weight], slots
+                )
+        group["params"] = [masters.get(p, p) for p in group["params"]]
+    while optimizer is not base:
+        if isinstance(optimizer, VariableClippingOptimizer) and not strict:
+            listed = optimizer.vars_to_clip_dims.items()
+            clipped = {masters.get(p, p): axes for p, axes in listed}
+            optimizer.vars_to_clip_dims = clipped
+        optimizer = optimizer.inner_optimizer
+
+
+def widened(
+    base: Optimizer,
+    group: dict[str, Any],
+    weight: Tensor,
+    master: Tensor,
+    slots: dict[str, Any],
+) -> dict[str, Any]:
+    """Return the state of a weight in float32; one that is new is made anew.
+
+    So an initial value such as 0.1 is that of float32, not the rounded one.
+    """
+    if isinstance(base, RuleOptimizer):
+        fresh = base.initial_slots(group, weight)
+        if all(torch.equal(slots[name], value) for name, value in fresh.items()):
+            return dict(base.initial_slots(group, master))
+    if isinstance(base, torch.optim.Adagrad) and not slots["step"]:
+        start = group["initial_accumulator_value"]
+        return {**slots, "sum": torch.full_like(master, start, requires_grad=False)}
+    return {
+        name: value.float() if is_like(value, weight) else value
+        for name, value in slots.items()
+    }
+
+
+def is_like(value: Any, weight: Tensor) -> bool:
+    """Say whether a piece of state has the shape and dtype of its weight."""
+    return isinstance(value, Tensor) and (value.shape, value.dtype) == (
+        weight.shape,
+        weight.dtype,
+    )

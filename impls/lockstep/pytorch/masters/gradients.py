@@ -1,0 +1,101 @@
+"""The gradients of one step, brought to the masters: in flat buffers, and loose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from lockstep.pytorch.clipping.clip_gradients import with_values
+from lockstep.pytorch.masters.buffers import FlatMasters, add_penalty
+from lockstep.pytorch.masters.regularizer import Regularizer, penalty_gradient
+
+__all__ = ["MasterGradients", "stored", "widened"]
+
+
+class MasterGradients:
+    """What the masters have in ``.grad`` for one step.
+
+    Args:
+        parameters: masters, and parameters that are their own.
+        flats: of the masters whose gradients come from the model; empty if all
+            gradients were given.
+    """
+
+    @torch.no_grad()
+    def __init__(
+        self, parameters: Iterable[Tensor], flats: Sequence[FlatMasters]
+    ) -> None:
+        self.flats = flats
+        own = [p for p in parameters if p.grad is not None]
+        dense: list[Tensor] = []
+        sparse: list[Tensor] = []
+        for flat in flats:
+            gradients = [weight.grad for weight in flat.weights]
+            views = flat.take(gradients)
+            for master, view, gradient in zip(
+                flat.masters, views, gradients, strict=True
+            ):
+                if gradient is None:
+                    continue
+                is_sparse = gradient.is_sparse
+                master.grad = widened(gradient) if is_sparse else view
+                (sparse if is_sparse else dense).append(master)
+        self.borrowed = [*dense, *sparse]
+        taken = set(map(id, self.borrowed)) if own else set()
+        self.loose = [*sparse, *(p for p in own if id(p) not in taken)]
+        self.present = [*dense, *self.loose]
+
+    @property
+    def pieces(self) -> list[Tensor]:
+        """The same gradients in few tensors: whole buffers, and those outside."""
+        buffers = [flat.gradients for flat in self.flats]
+        return [*buffers, *(p.grad for p in self.loose)]
+
+    @torch.no_grad()
+    def penalize(
+        self,
+        regularizers: Mapping[Tensor, Regularizer],
+        masters: Mapping[Tensor, Tensor],
+        scale: float | Tensor,
+    ) -> None:
+        """Add scale x the gradient of its penalty to each regularized master's."""
+        for flat in self.flats if regularizers else []:
+            for weight, view in zip(flat.weights, flat.gradient_views, strict=True):
+                if weight in regularizers:
+                    master = masters[weight]
+                    penalty = penalty_gradient(regularizers[weight], master) * scale
+                    self._put(master, view, add_penalty(master.grad, penalty))
+
+    def _put(self, master: Tensor, view: Tensor, gradient: Tensor) -> None:
+        """Let the gradient of a master be this one, in its place in the buffer."""
+        if master.grad is None:
+            self.present.append(master)
+            self.borrowed.append(master)
+        self.loose = [p for p in self.loose if p is not master]
+        view.copy_(gradient)
+        master.grad = view
+
+    def largest(self, least: float) -> float:
+        """Return the largest magnitude, at least ``least``. One host sync a device."""
+        values = [stored(gradient) for gradient in self.pieces]
+        ranges = [torch.stack(v.aminmax()) for v in values if v.numel()]
+        return max([least, *(r.abs().amax().item() for r in ranges)])
+
+    def release(self) -> None:
+        """Take back the gradients that came from the model."""
+        for master in self.borrowed:
+            master.grad = None
+
+
+def stored(gradient: Tensor) -> Tensor:
+    """Return the stored elements of a gradient, duplicate rows as they are."""
+    return gradient._values() if gradient.is_sparse else gradient
+
+
+def widened(gradient: Tensor | None) -> Tensor | None:
+    """Return a gradient in float32; None stays None."""
+    if gradient is None or gradient.dtype == torch.float32:
+        return gradient
+    return with_values(gradient, stored(gradient).float())

@@ -1,0 +1,399 @@
+"""Float32 master weights for PyTorch: the wrapper of OpenSeq2Seq."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from lockstep.interface import GATE_OP
+from lockstep.messages import pytorch as torch_host
+from lockstep.messages.base.pairs import as_pairs
+from lockstep.messages.masters import mixed_precision as words
+from lockstep.messages.workers.agn import refuse_masters_around
+from lockstep.pytorch.base.gradients import (
+    Pairs,
+    check_group,
+    dtype_name,
+    listed,
+    named_parameters,
+    refuse_sharded_group,
+)
+from lockstep.pytorch.base.not_traced import untraced
+from lockstep.pytorch.masters.buffers import add_penalty
+from lockstep.pytorch.masters.checkpoint import (
+    KEY,
+    MastersInState,
+    as_module,
+    refuse_model_of_weights,
+    saved_masters,
+    with_masters,
+    without_masters,
+)
+from lockstep.pytorch.masters.copies import (
+    MasterCopies,
+    base_of,
+    make_masters,
+    require_masters,
+    take_over,
+)
+from lockstep.pytorch.masters.gradients import MasterGradients, widened
+from lockstep.pytorch.masters.regularizer import Regularizer, penalty_gradient
+from lockstep.pytorch.masters.scale import AutomaticScale, scale_of
+from lockstep.pytorch.masters.step import find_largest, step_on_masters
+from lockstep.pytorch.masters.unscaling import MasterUnscaling
+from lockstep.pytorch.scaling.fused import require_capturable
+
+__all__ = ["MixedPrecisionOptimizerWrapper"]
+
+
+class MixedPrecisionOptimizerWrapper(MasterUnscaling):
+    """Train half-precision parameters through float32 masters, with a scaled loss.
+
+    Each float16 or bfloat16 parameter w gets a float32 master m; other parameters are
+    their own. A step: g = (float32(w.grad) + scale d reg(m)/dm) / scale is for m;
+    if all g are finite, ``optimizer`` updates m and w = m, rounded and clamped to what
+    the dtype of w can hold; otherwise nothing changes. Then the scale moves, once.
+
+    ``scale_loss(loss)`` before ``backward`` multiplies by the scale; the next ``step``
+    divides. ``.grad`` of half-precision parameters stays as ``backward`` made it:
+    to clip by hand, call ``unscale_()`` and clip what ``master_params()`` yields.
+    ``compute_gradients`` and ``apply_gradients`` do the same in the manner of
+    TensorFlow: the pairs between them are unscaled float32 gradients and masters.
+
+    ``param_groups`` are those of ``optimizer``: they hold the masters from now on, so
+    its rates and schedulers work as ever. What others write into the model between
+    steps, such as ``model.load_state_dict``, is taken over by the masters. What is
+    written through ``.data`` leaves no trace: it is looked for every 100 steps and by
+    ``state_dict``, taken over and warned of. A ``GradScaler`` around it is refused.
+
+    Args:
+        optimizer: any optimizer of torch over the model's parameters, a wrapper
+            included; not LBFGS.
+        loss_scale: None (1), a number > 0, "dynamic", an ``AutomaticLossScaler`` or a
+            loss scale.
+        clip_norm: the largest global norm of the unscaled gradients, > 0; None: any.
+            The factor is applied together with 1 / scale. A norm that float32 cannot
+            hold is an overflow.
+        at_floor: "warn", "raise" or "ignore" when the scale is at its floor and
+            ``floor_patience`` steps in a row were skipped.
+        floor_patience: optimizer steps.
+        capturable: never wait for a GPU. The numbers of the scale become tensors beside
+            the parameters. ``optimizer`` must be fused, the scale no automatic scaler.
+            What happened is found out when ``last_step`` is read, which waits; only
+            then is a stall at the floor warned of.
+        strict: as in OpenSeq2Seq, quirks included: only floats and automatic scalers
+            can be used, a static scale takes the loss's dtype and applies gradients
+            that are not finite, absent float16 gradients and, with an automatic scale,
+            float16 losses are refused by ``compute_gradients``; bfloat16 has no
+            masters; ``get_slot`` and ``variables()`` see nothing.
+
+    Raises:
+        ValueError: ``optimizer`` is no optimizer, an argument out of range; with
+            ``capturable``, ``optimizer`` is not fused or its momentum is dampened,
+            ``strict``, an automatic scaler, or "raise" at the floor; ``optimizer``
+            scales its loss already; another optimizer has the same moving scale.
+
+    State: masters in ``state`` under "master", the scale's numbers in
+    ``param_groups[0]``. ``load_state_dict`` rounds the masters into the weights. For
+    ``torch.distributed.checkpoint`` pass ``as_module(model)`` in place of the model.
+
+    Cost: twice float32 for each half-precision parameter. One host sync a step, a
+    second one where a gradient is not finite, while the scale is below 1, or for
+    LogMax. A fused optimizer unscales by itself.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``MixedPrecisionOptimizerWrapper``.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.ones(2).half())
+        >>> sgd = torch.optim.SGD([("weight", weight)], lr=0.0001)
+        >>> optimizer = MixedPrecisionOptimizerWrapper(sgd, 128)
+        >>> for _ in range(4):
+        ...     optimizer.zero_grad()
+        ...     optimizer.scale_loss(weight.sum()).backward()
+        ...     optimizer.step()
+        >>> weight.tolist(), optimizer.master(weight)[0].item()
+        ([0.99951171875, 0.99951171875], 0.9995999336242676)
+        >>> optimizer.last_step.reason
+        'finite; loss scale 128'
+    """
+
+    owner = words.WRAPPER
+    keeps_masters = True
+    # So that a GradScaler comes to the assignment that is refused below.
+    _step_supports_amp_scaling = True
+
+    _beside: MastersInState | None = None
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        loss_scale: Any = None,
+        *,
+        clip_norm: float | None = None,
+        at_floor: str = "warn",
+        floor_patience: int = words.PATIENCE,
+        capturable: bool = False,
+        strict: bool = False,
+    ) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise words.not_an_optimizer(optimizer, "torch.optim.Optimizer")
+        if not strict:
+            refuse_masters_around(optimizer)
+        words.check_clip_norm(clip_norm)
+        words.check_at_floor(at_floor, floor_patience)
+        scale = scale_of(loss_scale, strict)
+        if capturable:
+            options = {"strict": strict, "at_floor='raise'": at_floor == "raise"}
+            require_capturable(words.WRAPPER, optimizer, options)
+            if isinstance(scale, AutomaticScale):
+                raise words.automatic_on_device()
+        super().__init__(
+            optimizer,
+            scale,
+            clip_norm=clip_norm,
+            at_floor=at_floor,
+            floor_patience=floor_patience,
+            capturable=capturable,
+            strict=strict,
+        )
+        self.copies = MasterCopies(make_masters(named_parameters(self), strict))
+        self.regularizers: dict[Tensor, Regularizer] = {}
+        take_over(optimizer, self.copies.masters, strict)
+        self._in_state.free()
+        self._in_state.add(self.state)
+
+    def _refuse_grad_scaler(self, value: Any) -> None:
+        """Raise where a ``GradScaler`` hands its scale over."""
+        raise words.scales_itself()
+
+    grad_scale = property(fset=_refuse_grad_scaler)
+
+    @property
+    def state(self) -> Any:
+        """``state`` of the wrapped optimizer, live: that of the masters."""
+        refuse_model_of_weights(self.copies.masters if "copies" in vars(self) else ())
+        return self.inner_optimizer.state
+
+    @state.setter
+    def state(self, value: Any) -> None:
+        self.inner_optimizer.state = value
+
+    @property
+    def trains_masters(self) -> bool:
+        """Whether any parameter has a master: wrappers outside ask for it."""
+        return bool(self.copies.masters)
+
+    def trains_master(self, parameter: Tensor) -> bool:
+        """Say whether a parameter has a master, or is one."""
+        masters = self.copies.masters
+        return parameter in masters or any(parameter is m for m in masters.values())
+
+    def master(self, parameter: Tensor) -> Tensor:
+        """Return the master of a parameter: itself where it has no other."""
+        return self.copies.of(parameter)
+
+    def as_module(self, model: nn.Module) -> nn.Module:
+        """Return a module with the model's parameter names and the masters.
+
+        ``get_optimizer_state_dict`` and ``set_optimizer_state_dict`` of
+        ``torch.distributed.checkpoint`` find an optimizer's parameters in it.
+        """
+        if not isinstance(model, nn.Module):
+            raise torch_host.not_a_module(words.WRAPPER, type(model).__name__)
+        return as_module(model, self.copies.masters)
+
+    @untraced
+    def scale_loss(self, loss: Tensor) -> Tensor:
+        """Return loss x scale: see the base class."""
+        return super().scale_loss(loss)
+
+    def _scaled(self, loss: Tensor) -> tuple[Tensor, Any]:
+        """Return loss x scale, and the scale. Strict: in the dtype of the loss."""
+        if loss.itemsize >= 4 or not self.strict:
+            return super()._scaled(loss)
+        if isinstance(self.scale_object, AutomaticScale):
+            raise words.half_loss(dtype_name(loss))
+        scale = self.scale_object.value()
+        return loss * scale, scale
+
+    def compute_gradients(
+        self,
+        loss: Tensor | Callable[[], Tensor],
+        var_list: Iterable[Tensor] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: Tensor | float | None = None,
+    ) -> Pairs:
+        """Return unscaled float32 gradients with the masters: see the base class.
+
+        ``var_list`` holds the model's parameters.
+        """
+        if self.strict:
+            self.scale_object.value()
+        weights = self.copies.weights(
+            named_parameters(self)
+            if var_list is None
+            else listed(var_list, self.get_name())
+        )
+        options = gate_gradients, aggregation_method, colocate_gradients_with_ops
+        return super().compute_gradients(loss, weights, *options, grad_loss)
+
+    @torch.no_grad()
+    def _unscaled(self, pairs: Pairs) -> Pairs:
+        """Return float32 gradients, penalties added, times 1 / scale; and masters."""
+        names, masters = named_parameters(self), self.copies.masters
+        penalties, wide = self._regularizers(), []
+        for gradient, weight in pairs:
+            # Quirk: docs/differences.md#masters-absent
+            if gradient is None and self.strict and weight in masters:
+                raise words.absent_half(names[masters[weight]])
+            found = widened(gradient) if weight in masters else gradient
+            if weight in penalties:
+                penalty = penalty_gradient(penalties[weight], masters[weight])
+                found = add_penalty(found, penalty * self._pending)
+            wide.append((found, self.master(weight)))
+        return super()._unscaled(wide)
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
+        global_step: Tensor | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Take one ``step()`` with these gradients: see the base class.
+
+        The pairs hold masters, or half-precision parameters with gradients like them.
+        """
+        pairs = [
+            (widened(g), self.master(v)) if self.copies.has(v) else (g, v)
+            for g, v in as_pairs(grads_and_vars, self.get_name())
+        ]
+        super().apply_gradients(pairs, global_step, name)
+
+    def step_inner(self) -> None:
+        """Copy the gradients, judge them, take the step or skip it, copy back.
+
+        Its parts turn autograd off, each by itself: the wrapped optimizer sees whether
+        it was on, by which it knows a step of ``torch.distributed.checkpoint``.
+        """
+        trained = [p for group in self.param_groups for p in group["params"]]
+        require_masters(self, trained)
+        flats = self.copies.buffers()
+        self._require_own_unchanged()
+        if not self._borrowed:
+            self._refuse_later(p for p in trained if p.grad is not None)
+        self.copies.adopt_changes()
+        if not (self.strict or self.capturable) and self.copies.is_due():
+            self.copies.adopt_hidden_changes()
+        pending, self._pending = self._pending, None
+        # Unscaled by hand, the masters have theirs already.
+        given = self._borrowed or self._unscaled_by_hand is not None
+        gradients = MasterGradients(trained, [] if given else flats)
+        try:
+            if not gradients.present or self._only_wants_state(gradients.present):
+                self.inner_optimizer.step()
+                self._in_state.add(gradients.present, alone=True)
+                if not gradients.present:
+                    self.note_no_gradients()
+                return
+            self._in_state.free()
+            held = 1.0 if pending is None else pending
+            if self._unscaled_by_hand is None:
+                gradients.penalize(self._regularizers(), self.copies.masters, held)
+                find_largest(self, gradients, held)
+            step = step_on_masters(self, gradients, pending, self._borrowed)
+            if step.applied is not False:
+                self._in_state.add(gradients.present)
+                self.copies.give_back(flats)
+        finally:
+            gradients.release()
+            self._forget_unscaled()
+        self._note(step)
+
+    @property
+    def _in_state(self) -> MastersInState:
+        """The masters that are in the state; found anew in a copy."""
+        if self._beside is None:
+            self._beside = MastersInState(base_of(self), self.copies.masters)
+        return self._beside
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients of the model's parameters and of the masters."""
+        super().zero_grad(set_to_none)
+        self.copies.clear_gradients(set_to_none)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group to the wrapped optimizer, masters in place of its weights."""
+        check_group(words.WRAPPER, param_group)
+        listed = param_group["params"]
+        listed = [listed] if isinstance(listed, Tensor) else list(listed)
+        refuse_sharded_group(words.WRAPPER, listed)
+        plain = [entry[1] if isinstance(entry, tuple) else entry for entry in listed]
+        for parameter in filter(self.copies.has, plain):
+            raise words.twice(tuple(parameter.shape))
+        fresh = make_masters(plain, self.strict)
+        masters = [fresh.get(parameter, parameter) for parameter in plain]
+        if isinstance(listed[0] if listed else None, tuple):
+            masters = [(entry[0], p) for entry, p in zip(listed, masters, strict=True)]
+        super().add_param_group({**param_group, "params": masters})
+        self.copies.add(fresh)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the wrapped optimizer's state, with masters and the scale in it."""
+        if self.copies.are_half():
+            self.copies.adopt_changes()
+            if not self.strict:
+                self.copies.adopt_hidden_changes()
+        saved = super().state_dict()
+        return with_masters(saved, named_parameters(self), self.copies.masters)
+
+    def _check_saved(self, state_dict: dict[str, Any]) -> None:
+        """Raise for another stack's state, one without our masters too."""
+        self.copies.require_half()
+        super()._check_saved(state_dict)
+        self._saved_masters(state_dict)
+
+    def _saved_masters(self, state_dict: dict[str, Any]) -> dict[Tensor, Tensor]:
+        """Return master -> its saved value; raise where one is missing."""
+        return saved_masters(
+            state_dict, named_parameters(self), set(self.copies.masters.values())
+        )
+
+    def _of_inner(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """Return a saved state as the wrapped optimizer would have saved it."""
+        return without_masters(state_dict)
+
+    def _load_inner(self, state_dict: dict[str, Any]) -> None:
+        """Load masters and scale, and let the wrapped optimizer load the rest.
+
+        The weights become the rounded masters.
+        """
+        names, saved = named_parameters(self), self._saved_masters(state_dict)
+        super()._load_inner(self._of_inner(state_dict))
+        with torch.no_grad():
+            for master, value in saved.items():
+                master.copy_(value)
+        self._in_state.add(p for p in names if self.state.get(p))
+        self.copies.give_back(self.copies.buffers())
+
+    def get_name(self) -> str:
+        """Return the wrapped optimizer's name and "-MP"."""
+        return super().get_name() + words.SUFFIX
+
+    def get_slot(self, var: Tensor, name: str) -> Tensor | None:
+        """Return the state tensor of the master of ``var`` with this name, or None.
+
+        # Quirk: docs/differences.md#masters-slots. Strict: None.
+        """
+        return None if self.strict else super().get_slot(self.master(var), name)
+
+    def get_slot_names(self) -> list[str]:
+        """Return the TF names of the state tensors that exist; strict: none."""
+        if self.strict:
+            return []
+        return [name for name in super().get_slot_names() if name != KEY]

@@ -1,0 +1,73 @@
+"""Regularizers of half-precision weights, kept for the wrapper of the optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from lockstep.messages.masters import mixed_precision as words
+from lockstep.pytorch.base.gradients import dtype_name
+
+__all__ = ["Regularizer", "mp_regularizer_wrapper", "penalty_gradient", "registered"]
+
+Regularizer = Callable[[Tensor], Tensor]
+
+REGISTERED = WeakTensorKeyDictionary()
+"""Weight -> its regularizer, for as long as the weight lives."""
+
+
+def mp_regularizer_wrapper(regularizer: Regularizer) -> Callable[[Tensor], object]:
+    """Keep a regularizer of half-precision weights for the wrapper of the optimizer.
+
+    In float16 the gradient of a penalty underflows where a weight is small. So it is
+    taken at the float32 master, by :class:`MixedPrecisionOptimizerWrapper`: for weights
+    that were registered before a step, whether before or after it was made. A copy of a
+    model is registered through the copy of its wrapper, or anew.
+
+    Args:
+        regularizer: returns the penalty of a weight, a 0-d tensor.
+
+    Returns:
+        A function of a weight. In half precision it registers the weight, weakly, and
+        returns None: there is nothing to add to the loss. Otherwise it returns what
+        ``regularizer`` returns.
+
+    Raises:
+        TypeError: ``regularizer`` cannot be called.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``mp_regularizer_wrapper``.
+
+    Example:
+        >>> l2 = mp_regularizer_wrapper(lambda weight: 0.5 * weight.square().sum())
+        >>> l2(torch.ones(2)).item()
+        1.0
+        >>> l2(torch.nn.Parameter(torch.ones(2).half())) is None
+        True
+    """
+    words.check_regularizer(regularizer)
+
+    def register(weight: Tensor) -> object:
+        if not words.has_master(dtype_name(weight)):
+            return regularizer(weight)
+        REGISTERED[weight] = regularizer
+        return None
+
+    return register
+
+
+def registered(weights: Iterable[Tensor]) -> dict[Tensor, Regularizer]:
+    """Return the regularizers of those weights that have one."""
+    if not REGISTERED:
+        return {}
+    return {w: REGISTERED[w] for w in weights if w in REGISTERED}
+
+
+def penalty_gradient(regularizer: Regularizer, master: Tensor) -> Tensor:
+    """Return d penalty / d master."""
+    with torch.enable_grad():
+        weight = master.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(regularizer(weight), weight)
+    return gradient

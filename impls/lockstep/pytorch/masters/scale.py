@@ -1,0 +1,154 @@
+"""Every kind of scale that the masters' wrapper takes, as a loss scale."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lockstep.messages.base import checkpoints as saved_states
+from lockstep.messages.masters import mixed_precision as words
+from lockstep.pytorch.base.trial_step import number_in
+from lockstep.pytorch.scaling.automatic_scaler import AutomaticLossScaler
+from lockstep.pytorch.scaling.loss_scale import DynamicLossScale, LossScale
+
+__all__ = ["AutomaticScale", "StaticScale", "UnusableScale", "scale_of"]
+
+PREFIX = "loss_scaler_"
+"""Of the keys of an automatic scaler's numbers in ``param_groups[0]``."""
+
+
+class StaticScale(LossScale):
+    """Any number, one below 1 included; strict: not even checked."""
+
+    def __init__(self, number: float) -> None:
+        super().__init__()
+        self.number = number
+
+    def value(self) -> float:
+        """Return the number in float32."""
+        with np.errstate(over="ignore"):
+            return float(np.float32(self.number))
+
+    def may_be_below_one(self) -> bool:
+        """Say whether gradients may grow when they are divided by the scale."""
+        return self.number < 1
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the argument of the constructor."""
+        return {"number": self.number}
+
+
+class AutomaticScale(LossScale):
+    """An automatic scaler; what it counts is in the group too.
+
+    ``amax``: the largest magnitude of the unscaled gradients of the step to come.
+    """
+
+    amax = 0.0
+
+    def __init__(self, scaler: AutomaticLossScaler) -> None:
+        super().__init__()
+        self.scaler = scaler
+        self.keys = tuple(PREFIX + name for name in scaler.state)
+        self._publish()
+
+    @property
+    def state(self) -> dict[str, float | int]:
+        """Everything that changes, as plain numbers by name."""
+        return self.scaler.state
+
+    @property
+    def wants_amax(self) -> bool:
+        """Say whether the largest gradient moves the scale, not only overflows."""
+        return self.scaler.algorithm == "logmax"
+
+    def value(self) -> float:
+        """Return the current scale as a number that float32 can hold."""
+        return float(self.state["loss_scale"])
+
+    def may_be_below_one(self) -> bool:
+        """Say whether gradients may grow when they are divided by the scale."""
+        return self.scaler.policy.scale_min < 1
+
+    def move(self, finite: Any) -> None:
+        """Take note of one step."""
+        self.scaler.update_op(not finite, self.amax if finite else math.inf)
+        self._publish()
+
+    def counts_for_another(self, group: dict[str, Any]) -> bool:
+        """Say whether another optimizer moves the scaler already."""
+        return self.scaler.is_taken
+
+    def check_saved(self, owner: str, group: Mapping[str, Any]) -> None:
+        """Raise for numbers of another algorithm, and for what are none."""
+        saved = {k: group[PREFIX + k] for k in self.state if PREFIX + k in group}
+        for key, now in self.state.items() if saved else ():
+            value = saved.get(key)
+            saved_states.check_number(owner, PREFIX + key, value)
+            whole, strict = isinstance(now, int), self.scaler.strict
+            if not math.isfinite(value) and (whole or not strict):
+                raise saved_states.not_a_number(owner, PREFIX + key, value)
+        if saved:
+            self.scaler.check_state(saved)
+
+    def live_in(self, group: dict[str, Any]) -> None:
+        """Go on from the numbers in a group, if they are of this algorithm."""
+        if all(key in group for key in self.keys):
+            saved = {
+                key.removeprefix(PREFIX): number_in(group[key]) for key in self.keys
+            }
+            self.scaler.load_state_dict(saved)
+        self.numbers, self.scaler.is_taken = group, True
+        self._publish()
+
+    def _publish(self) -> None:
+        self.numbers.update(zip(self.keys, self.state.values(), strict=True))
+
+    def at_floor(self) -> bool:
+        """Say whether no overflow can make the scale smaller."""
+        return self.value() <= float(np.float32(self.scaler.policy.scale_min))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the argument of the constructor."""
+        return {"scaler": self.scaler}
+
+
+class UnusableScale(LossScale):
+    """Strict: what the original accepts, and then cannot use."""
+
+    def __init__(self, given: Any) -> None:
+        super().__init__()
+        self.given = given
+
+    def value(self) -> float:
+        """Raise."""
+        raise words.unusable(self.given)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the argument of the constructor."""
+        return {"given": self.given}
+
+
+def scale_of(loss_scale: Any, strict: bool) -> LossScale:
+    """Return the loss scale that ``loss_scale`` stands for.
+
+    Strict: anything at all; what cannot be used fails when it is.
+
+    Raises:
+        ValueError: another string or type, a number out of range.
+    """
+    if isinstance(loss_scale, AutomaticLossScaler):
+        return AutomaticScale(loss_scale)
+    number = words.scale_number(loss_scale, strict)
+    if number is not None:
+        return StaticScale(number)
+    if strict:
+        return UnusableScale(loss_scale)
+    if isinstance(loss_scale, str) and loss_scale == "dynamic":
+        return DynamicLossScale()
+    if isinstance(loss_scale, LossScale):
+        return loss_scale
+    raise words.bad_loss_scale(loss_scale)

@@ -1,0 +1,40 @@
+"""What constructors of optimizers here take as torch does, and TensorFlow does not."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import numbers
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from lockstep.messages import pytorch as words
+from lockstep.messages.ranges import with_full_name
+
+__all__ = ["torch_arguments"]
+
+Init = TypeVar("Init", bound=Callable[..., None])
+
+
+def torch_arguments(init: Init) -> Init:
+    """Let a constructor take ``lr=`` for ``learning_rate=``, and parameters first.
+
+    Raises:
+        UnknownArgumentError: both names of the rate are given.
+        NotASequenceError: a number stands where the parameters should.
+    """
+    names = list(inspect.signature(init).parameters)
+
+    @functools.wraps(init)
+    def wrapper(self: Any, *args: Any, **arguments: Any) -> None:
+        owner = self.spec.class_name
+        first = args[0] if args else arguments.get("params")
+        if isinstance(first, numbers.Number):
+            raise words.number_first(owner, first)
+        if "lr" in arguments:
+            positional = dict(zip(names[1:], args, strict=False))
+            with_full_name(owner, {**positional, "lr": arguments["lr"]})
+            arguments = with_full_name(owner, arguments)
+        init(self, *args, **arguments)
+
+    return cast(Init, wrapper)

@@ -1,0 +1,299 @@
+"""The base of the TF1 optimizers: a :class:`torch.optim.Optimizer` around one rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.optimizer import ParamsT
+
+from lockstep.messages import pytorch as words
+from lockstep.messages.optimizers.parameters import OptimizerSpec, Slot
+from lockstep.pytorch.base.foreign_state import check_mapping
+from lockstep.pytorch.base.gradients import check_group, named_parameters
+from lockstep.pytorch.base.not_traced import untraced
+from lockstep.pytorch.base.train_v1 import TrainV1, evaluate
+from lockstep.pytorch.base.trial_step import check_bare
+from lockstep.pytorch.optimizers.rules.state import Slots
+from lockstep.pytorch.tensors.precision import plain, rounded
+from lockstep.pytorch.tensors.zero_test import is_all_zero
+
+__all__ = ["Policies", "RuleOptimizer"]
+
+Group = dict[str, Any]
+
+
+class RuleOptimizer(TrainV1, Optimizer):
+    """An optimizer that owns slots and applies one rule of ``core``.
+
+    The rate is ``lr`` in the groups, as torch's schedulers expect; the other
+    hyper-parameters keep their TF names, and each group may have its own. As in TF1,
+    slots are made before the first step (those of a frozen parameter when it is first
+    updated), and the powers of beta, numbers in the groups, advance together, once a
+    step that had gradients.
+
+    Hyper-parameters and gradients are cast to ``working_dtype`` before any arithmetic,
+    and slots have it. A parameter in half precision is rounded once, at the end.
+    """
+
+    spec: ClassVar[OptimizerSpec]
+    rule: ClassVar[ModuleType]
+    sums_duplicates: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        params: ParamsT,
+        arguments: dict[str, Any],
+        name: str | None = None,
+        strict: bool = False,
+    ) -> None:
+        if name == "":
+            raise words.empty_name(self.spec.class_name)
+        self.name = name or self.spec.name
+        self.strict = strict
+        self.ignores_zeros = False
+        super().__init__(params, with_torch_names(arguments))
+
+    def __getstate__(self) -> dict[str, Any]:
+        own = {key: getattr(self, key) for key in ("name", "strict", "ignores_zeros")}
+        return {**super().__getstate__(), **own}
+
+    def add_param_group(self, param_group: Group) -> None:
+        """Add a group; its hyper-parameters are checked and its slots made.
+
+        Raises:
+            TypeError: no group of parameters.
+            ValueError: a hyper-parameter is out of range.
+        """
+        check_group(self.spec.class_name, param_group)
+        group = with_torch_names(param_group)
+        bound = self.arguments({**self.defaults, **group})
+        self.spec.bind((), {name: as_number(value) for name, value in bound.items()})
+        super().add_param_group(group)
+        for power, beta in (self.spec.shared or {}).items():
+            group.setdefault(power, rounded(bound[beta], torch.float32))
+        for parameter in group["params"]:
+            if parameter.requires_grad:
+                self.state[parameter] = self.initial_slots(group, parameter)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what ``state_dict`` returned.
+
+        Raises:
+            ValueError: no state, or that of another optimizer; nothing has changed
+                then.
+        """
+        owner, seen = self.spec.class_name, {}
+        check_mapping(owner, state_dict)
+
+        def check(_: Optimizer, saved: dict[str, Any]) -> None:
+            check_bare(owner, saved, self)
+            seen.update(saved)
+
+        # The last of the hooks: it sees what others have made of the state.
+        last = self.register_load_state_dict_pre_hook(check)
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            last.remove()
+        self.after_loading(seen)
+
+    def after_loading(self, state_dict: dict[str, Any]) -> None:
+        """Take slots as they were saved, where torch has cast them to half precision.
+
+        Those of a state that was saved in half precision are widened.
+        """
+        saved = state_dict["state"]
+        numbers = [k for group in state_dict["param_groups"] for k in group["params"]]
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        for parameter, number in zip(parameters, numbers, strict=True):
+            for slot in self.spec.slots if number in saved else ():
+                dtype = self.slot_dtype(slot, parameter.dtype)
+                casts = slot.scalar or dtype != parameter.dtype
+                if casts and slot.name in saved[number]:
+                    value = saved[number][slot.name].detach()
+                    value = value.to(parameter.device, dtype, copy=True)
+                    self.state[parameter][slot.name] = value
+
+    @untraced
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update every parameter whose ``.grad`` is present, then the shared powers.
+
+        Args:
+            closure: computes the loss and its gradients anew, before anything else.
+
+        Returns:
+            What ``closure``, if there is one, returned.
+        """
+        loss = evaluate(closure)
+        ready = [
+            (group, parameter)
+            for group in self.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None
+        ]
+        for group, parameter in ready:
+            self.check(group, parameter)
+        self.update_all(
+            (group, parameter)
+            for group, parameter in ready
+            if not (self.ignores_zeros and self._sees_zero(parameter.grad))
+        )
+        if ready:
+            self.advance_shared()
+        return loss
+
+    def _sees_zero(self, gradient: Tensor) -> bool:
+        """Say what the original's zero test said of a gradient.
+
+        It received summed rows, so where duplicates are not summed (gradient descent)
+        a sparse gradient was never tested.
+        """
+        tested = self.sums_duplicates or not gradient.is_sparse
+        return tested and is_all_zero(gradient, flush=True)
+
+    def check(self, group: Group, parameter: Tensor) -> None:
+        """Raise if the rule cannot be applied; nothing has changed then."""
+        gradient = parameter.grad
+        if not parameter.is_floating_point():
+            raise words.unsupported_dtype(self.spec.class_name, str(parameter.dtype))
+        if gradient.is_sparse and gradient.sparse_dim() != 1:
+            name = named_parameters(self)[parameter]
+            raise words.rows_only(self.spec.class_name, name, gradient.sparse_dim())
+
+    def update_all(self, ready: Iterable[tuple[Group, Tensor]]) -> None:
+        """Apply the rule to parameters, each with its group, in place."""
+        policies = Policies(self)
+        for group, parameter in ready:
+            self.update(group, parameter, policies.of(group, parameter.dtype))
+
+    def update(self, group: Group, parameter: Tensor, policy: Any) -> None:
+        """Apply the rule to one parameter, in place."""
+        gradient = parameter.grad.to(self.working_dtype(parameter.dtype))
+        slots = self.slots(group, parameter)
+        rule = self.rule.update_rows if gradient.is_sparse else self.rule.update_dense
+        rule(policy, self.shared(group), parameter, slots, gradient)
+
+    def slots(self, group: Group, parameter: Tensor) -> Slots:
+        """Return the slots of a parameter; a frozen one has none until now."""
+        if parameter not in self.state:
+            self.state[parameter] = self.initial_slots(group, parameter)
+        return self.state[parameter]
+
+    def working_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """Return what the rule computes in for a parameter of ``dtype``.
+
+        Strict: ``dtype`` itself, so that in bfloat16 the usual beta2 is 1.
+
+        # Quirk: docs/differences.md#half-precision-scalars
+        """
+        return dtype if self.strict else torch.promote_types(dtype, torch.float32)
+
+    def policy(self, group: Group, dtype: torch.dtype) -> Any:
+        """Return the rule's hyper-parameters for parameters of ``dtype``: 0-d each."""
+        arguments, dtype = self.arguments(group), self.working_dtype(dtype)
+        for name, value in arguments.items():
+            if isinstance(value, Tensor):
+                arguments[name] = value.to(dtype)
+            elif not isinstance(value, bool):
+                arguments[name] = torch.tensor(rounded(value, dtype), dtype=dtype)
+        return self.rule.Policy(**arguments)
+
+    def arguments(self, group: Group) -> dict[str, Any]:
+        """Return the hyper-parameters of a group under their TF names."""
+        return {
+            parameter.name: group[TORCH_NAMES.get(parameter.name, parameter.name)]
+            for parameter in self.spec.parameters
+        }
+
+    def initial_slots(self, group: Group, parameter: Tensor) -> Slots:
+        """Return new slots for a parameter, filled with their initial values."""
+        arguments = self.arguments(group)
+        return {
+            slot.name: filled_like(
+                parameter,
+                self.spec.initial_value(slot, arguments),
+                slot.scalar,
+                self.slot_dtype(slot, parameter.dtype),
+            )
+            for slot in self.spec.active_slots(arguments)
+        }
+
+    def slot_dtype(self, slot: Slot, dtype: torch.dtype) -> torch.dtype:
+        """Return the dtype of a slot beside a parameter of ``dtype``."""
+        if slot.scalar:
+            return torch.promote_types(dtype, torch.float32)
+        return self.working_dtype(dtype)
+
+    def shared(self, group: Group) -> dict[str, float]:
+        """Return the powers of beta of a group."""
+        return {name: group[name] for name in self.spec.shared or {}}
+
+    def advance_shared(self) -> None:
+        """Multiply each shared power by its beta, in float32."""
+        for group in self.param_groups:
+            for name, beta in (self.spec.shared or {}).items():
+                factor = rounded(group[beta], torch.float32)
+                group[name] = rounded(group[name] * factor, torch.float32)
+
+    def get_name(self) -> str:
+        """Return the name given at construction, or the rule's."""
+        return self.name
+
+    def variables(self) -> list[Tensor]:
+        """Return the slots, then the shared powers as 0-d float32 tensors."""
+        shared = self.shared(self.param_groups[0]).values()
+        return [*super().variables(), *map(torch.tensor, shared)]
+
+
+class Policies:
+    """The policies of one step, made once for each group and dtype."""
+
+    def __init__(self, optimizer: RuleOptimizer) -> None:
+        self.optimizer = optimizer
+        self.made: dict[tuple[int, torch.dtype], Any] = {}
+
+    def of(self, group: Group, dtype: torch.dtype) -> Any:
+        """Return the hyper-parameters of a group for a parameter of ``dtype``."""
+        key = id(group), dtype
+        if key not in self.made:
+            self.made[key] = self.optimizer.policy(group, dtype)
+        return self.made[key]
+
+
+TORCH_NAMES = {"learning_rate": "lr"}
+
+
+def filled_like(
+    parameter: Tensor, value: float, scalar: bool, dtype: torch.dtype
+) -> Tensor:
+    """Return a slot of the shape of a parameter, or a number beside it."""
+    if scalar:
+        return torch.full((), value, dtype=dtype, device=parameter.device)
+    return torch.full_like(
+        parameter,
+        rounded(value, dtype),
+        dtype=dtype,
+        memory_format=torch.preserve_format,
+        requires_grad=False,
+    )
+
+
+def with_torch_names(arguments: dict[str, Any]) -> Group:
+    """Return a copy in which the rate is called ``lr``; numbers are Python's.
+
+    ``torch.load`` refuses those of NumPy in what was saved.
+    """
+    return {
+        TORCH_NAMES.get(name, name): plain(value) for name, value in arguments.items()
+    }
+
+
+def as_number(value: Any) -> Any:
+    """Return the number in a 0-d tensor, and anything else as it is."""
+    return value.item() if isinstance(value, Tensor) and value.dim() == 0 else value

@@ -1,0 +1,1 @@
+"""The update rules as functions of tensors."""

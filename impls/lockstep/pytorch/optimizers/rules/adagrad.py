@@ -1,0 +1,39 @@
+"""Adagrad, as ``tf.train.AdagradOptimizer`` computes it (no epsilon)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from lockstep.pytorch.optimizers.rules.state import Shared, Slots
+from lockstep.pytorch.tensors.rows import sum_duplicates
+from lockstep.pytorch.tensors.square_roots import rsqrt
+
+__all__ = ["Policy", "update_dense", "update_rows"]
+
+
+class Policy(NamedTuple):
+    """Hyper-parameters, in the dtype of gradients and slots."""
+
+    learning_rate: Tensor
+    initial_accumulator_value: Tensor
+
+
+def update_dense(
+    policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
+) -> None:
+    """acc += g^2; w -= g lr rsqrt(acc)."""
+    accumulator = slots["accumulator"]
+    accumulator += gradient * gradient
+    variable -= gradient * policy.learning_rate * rsqrt(accumulator)
+
+
+def update_rows(
+    policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
+) -> None:
+    """Apply the rule to the named rows only."""
+    indices, rows = sum_duplicates(gradient)
+    accumulator = slots["accumulator"]
+    accumulator[indices] += rows * rows
+    variable[indices] -= rows * policy.learning_rate * rsqrt(accumulator[indices])

@@ -1,0 +1,49 @@
+"""AdamW as ``tf.contrib.opt.AdamWOptimizer``: a decay not multiplied by the rate."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from lockstep.pytorch.optimizers.rules import adam
+from lockstep.pytorch.optimizers.rules.state import Shared, Slots
+from lockstep.pytorch.tensors.rows import sum_duplicates
+
+__all__ = ["Policy", "update_dense", "update_rows"]
+
+
+class Policy(NamedTuple):
+    """Hyper-parameters, in the dtype of gradients and slots."""
+
+    weight_decay: Tensor
+    learning_rate: Tensor
+    beta1: Tensor
+    beta2: Tensor
+    epsilon: Tensor
+
+    @property
+    def adam(self) -> adam.Policy:
+        """The hyper-parameters of the Adam step that follows the decay."""
+        return adam.Policy(*self[1:])
+
+
+def update_dense(
+    policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
+) -> None:
+    """w -= weight_decay w, then Adam."""
+    wide = variable.to(policy.weight_decay.dtype)
+    wide -= policy.weight_decay * wide
+    adam.update_dense(policy.adam, shared, wide, slots, gradient)
+    variable.copy_(wide)
+
+
+def update_rows(
+    policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
+) -> None:
+    """w[i] -= weight_decay w[i] for the named rows, once each; then sparse Adam."""
+    indices = sum_duplicates(gradient).indices
+    wide = variable.to(policy.weight_decay.dtype)
+    wide[indices] -= policy.weight_decay * wide[indices]
+    adam.update_rows(policy.adam, shared, wide, slots, gradient)
+    variable.copy_(wide)

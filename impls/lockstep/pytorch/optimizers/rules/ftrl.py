@@ -1,0 +1,81 @@
+"""FTRL-proximal, as ``tf.train.FtrlOptimizer`` computes it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from lockstep.pytorch.optimizers.rules.state import Shared, Slots
+from lockstep.pytorch.tensors.rows import sum_duplicates
+from lockstep.pytorch.tensors.square_roots import sqrt
+
+__all__ = ["Policy", "update_dense", "update_rows"]
+
+SLOTS = ("accum", "linear")
+
+
+class Policy(NamedTuple):
+    """Hyper-parameters, in the dtype of gradients and slots.
+
+    ``hides_nan``: whether a linear of NaN gives the weight 0, in dense updates.
+    """
+
+    learning_rate: Tensor
+    learning_rate_power: Tensor
+    initial_accumulator_value: Tensor
+    l1_regularization_strength: Tensor
+    l2_regularization_strength: Tensor
+    l2_shrinkage_regularization_strength: Tensor
+    hides_nan: bool = False
+
+
+def update_dense(
+    policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
+) -> None:
+    """G = g + 2 s w; n = accum + g^2; linear += G - (n^-p - accum^-p)/lr w; accum = n;
+
+    w = (sign(linear) l1 - linear) / (n^-p/lr + 2 l2) where abs(linear) > l1, else 0.
+
+    # Quirk: docs/differences.md#ftrl-nan. Strict: 0 also where linear is NaN.
+    """
+    rate, l1 = policy.learning_rate, policy.l1_regularization_strength
+    accum, linear = slots["accum"], slots["linear"]
+    old_root = root(policy, accum)
+    accum += gradient * gradient
+    new_root = root(policy, accum)
+    shrinkage = 2 * policy.l2_shrinkage_regularization_strength
+    # Not 0 w: that is NaN where w is infinite.
+    shrunk = gradient + torch.where(shrinkage == 0, 0, shrinkage * variable)
+    linear += shrunk - (new_root - old_root) / rate * variable
+    pull = new_root / rate + 2 * policy.l2_regularization_strength
+    moved = (linear.sign() * l1 - linear) / pull
+    size = linear.abs()
+    stays = ~(size > l1) if policy.hides_nan else size <= l1
+    variable.copy_(torch.where(stays, 0, moved))
+
+
+def update_rows(
+    policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
+) -> None:
+    """Apply the rule to the named rows only.
+
+    ``slots`` may hold more than the rule's own, such as a master, which is left alone.
+    The original shows a NaN here.
+    """
+    policy = policy._replace(hides_nan=False)
+    indices, rows = sum_duplicates(gradient)
+    moved = variable[indices]
+    changed = {name: slots[name][indices] for name in SLOTS}
+    update_dense(policy, shared, moved, changed, rows)
+    variable[indices] = moved
+    for name, values in changed.items():
+        slots[name][indices] = values
+
+
+def root(policy: Policy, accum: Tensor) -> Tensor:
+    """Return accum^-p; the power is taken in float64 and rounded once."""
+    if policy.learning_rate_power == -0.5:
+        return sqrt(accum)
+    return accum.double().pow(-policy.learning_rate_power.double()).to(accum.dtype)

@@ -1,0 +1,41 @@
+"""Gradient descent, as ``tf.train.GradientDescentOptimizer`` computes it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from lockstep.pytorch.optimizers.rules.state import Shared, Slots
+from lockstep.pytorch.tensors.rows import as_rows, sum_duplicates
+
+__all__ = ["Policy", "update_dense", "update_rows"]
+
+
+class Policy(NamedTuple):
+    """Hyper-parameters, in the dtype of gradients and slots."""
+
+    learning_rate: Tensor
+
+
+def update_dense(
+    policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
+) -> None:
+    """w -= lr g."""
+    variable -= policy.learning_rate * gradient
+
+
+def update_rows(
+    policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
+) -> None:
+    """w[i] -= lr g[k] for each occurrence k in turn: duplicates are not summed.
+
+    Where the gradient is wider than the variable they are, so that a row is rounded
+    once.
+    """
+    if gradient.dtype != variable.dtype:
+        indices, rows = sum_duplicates(gradient)
+        variable[indices] -= policy.learning_rate * rows
+        return
+    indices, rows = as_rows(gradient)
+    variable.index_add_(0, indices, policy.learning_rate * rows, alpha=-1)

@@ -1,0 +1,175 @@
+"""NovoGrad: momentum of gradients that are divided by a norm, one a tensor.
+
+The rule is applied to lists, whose variables share a device and a dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from lockstep.pytorch.clipping.clip_gradients import lane_sum
+from lockstep.pytorch.optimizers.rules.state import Shared, Slots
+from lockstep.pytorch.tensors import foreach
+from lockstep.pytorch.tensors.norms import together
+from lockstep.pytorch.tensors.precision import rounded
+from lockstep.pytorch.tensors.square_roots import rsqrt
+
+__all__ = [
+    "Policy",
+    "next_moment",
+    "normalized",
+    "policy_of",
+    "square_norm",
+    "square_norm_as_original",
+    "update_dense",
+    "update_rows",
+]
+
+Number = float | Tensor
+
+
+class Policy(NamedTuple):
+    """Hyper-parameters, each a number or a 0-d tensor.
+
+    They, the slots and all that is computed are wide: in the variables' dtype, but
+    float32 at least.
+
+    Attributes:
+        learning_rate, beta1, epsilon, weight_decay: as they are called.
+        beta2, rest2: b2 and 1 - b2.
+        share: 1 - b1 if gradients are averaged, else None.
+        remembers: whether the second moment is written back.
+    """
+
+    learning_rate: Number
+    beta1: Number
+    beta2: Number
+    rest2: Number
+    epsilon: Number
+    weight_decay: Number
+    share: Number | None
+    remembers: bool
+
+
+def policy_of(
+    arguments: Mapping[str, Any], dtype: torch.dtype, remembers: bool
+) -> Policy:
+    """Cast the arguments of the constructor; 1 - beta is taken before, in float64."""
+    wide = widened(dtype)
+    averages = arguments["grad_averaging"]
+    return Policy(
+        number(arguments["learning_rate"], wide),
+        number(arguments["beta1"], wide),
+        number(arguments["beta2"], wide),
+        number(1 - arguments["beta2"], wide),
+        number(arguments["epsilon"], wide),
+        number(arguments["weight_decay"], wide),
+        number(1 - arguments["beta1"], wide) if averages else None,
+        remembers,
+    )
+
+
+def number(value: Number, dtype: torch.dtype) -> Number:
+    """Round a number, or cast a 0-d tensor, to ``dtype``."""
+    return value.to(dtype) if isinstance(value, Tensor) else rounded(value, dtype)
+
+
+def widened(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype that norms and normalized gradients are taken in."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def square_norm(gradient: Sequence[Tensor]) -> Tensor:
+    """Return each |g|^2, the sum of the squares of all elements: [n], wide."""
+    sums = [square.sum() for square in squares(gradient)]
+    return together(sums, gradient[0].device)
+
+
+def square_norm_as_original(gradient: Sequence[Tensor]) -> Tensor:
+    """Strict: return each |g|^2, added up in the original's order: [n], wide."""
+    return together(lane_sum(squares(gradient)), gradient[0].device)
+
+
+def squares(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Return the squares of all elements, wide."""
+    wide = cast(gradients, widened(gradients[0].dtype))
+    return foreach.multiply(wide, wide)
+
+
+def cast(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """Return tensors in ``dtype``; to ask first is cheaper than to cast for nothing."""
+    return [t if t.dtype == dtype else t.to(dtype) for t in tensors]
+
+
+def next_moment(policy: Policy, moment: Tensor, square: Tensor) -> Tensor:
+    """v = |g|^2 at first, b2 v + (1 - b2) |g|^2 once v is a finite number above 0: [n].
+
+    A square that overflows would stay infinite for ever, so it is forgotten.
+
+    # Quirk: docs/differences.md#novograd-second-moment. Without memory v is |g|^2.
+    """
+    if not policy.remembers:
+        return square
+    begun = (moment > 0) & (moment < torch.inf)
+    mixed = moment * policy.beta2 + square * policy.rest2
+    return torch.where(begun, mixed, square)
+
+
+def normalized(
+    policy: Policy,
+    moment: Tensor,
+    variable: Sequence[Tensor],
+    gradient: Sequence[Tensor],
+) -> list[Tensor]:
+    """g' = (g (1 / sqrt(v + eps)) + wd w) share, wide.
+
+    ``moment`` holds the v of each: [n].
+    """
+    factors = rsqrt(moment + policy.epsilon)
+    wide = cast(gradient, factors.dtype)
+    directions = foreach.multiply(wide, factors.unbind())
+    decay = policy.weight_decay
+    # A tensor is not looked at: that would wait for a GPU.
+    if isinstance(decay, Tensor) or decay:
+        foreach.add(directions, foreach.scale(cast(variable, factors.dtype), decay))
+    if policy.share is not None:
+        foreach.scale_in_place(directions, policy.share)
+    return directions
+
+
+def update_dense(
+    policy: Policy,
+    shared: Shared,
+    variable: Sequence[Tensor],
+    slots: Sequence[Slots],
+    gradient: Sequence[Tensor],
+) -> None:
+    """Take v from g, then a = b1 a + g'; w -= lr a."""
+    stored = [slot["second_moment"] for slot in slots]
+    norm_of = square_norm if policy.remembers else square_norm_as_original
+    before = together(stored, variable[0].device)
+    moment = next_moment(policy, before, norm_of(gradient))
+    directions = normalized(policy, moment, variable, gradient)
+    momenta = [slot["momentum"] for slot in slots]
+    foreach.scale_in_place(momenta, policy.beta1)
+    foreach.add(momenta, directions)
+    foreach.subtract_in_place(variable, foreach.scale(momenta, policy.learning_rate))
+    if policy.remembers:
+        foreach.copy(stored, moment.unbind())
+
+
+def update_rows(
+    policy: Policy,
+    shared: Shared,
+    variable: Sequence[Tensor],
+    slots: Sequence[Slots],
+    gradient: Sequence[Tensor],
+) -> None:
+    """Make gradients dense, duplicates summed: momentum decays on every row."""
+    wide = cast(gradient, widened(gradient[0].dtype))
+    dense = [g.to_dense() if g.is_sparse else g for g in wide]
+    update_dense(policy, shared, variable, slots, dense)

@@ -1,0 +1,160 @@
+"""The automatic loss scaler of OpenSeq2Seq, for PyTorch: Backoff or LogMax."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from lockstep.messages.base.pairs import listed_pairs
+from lockstep.messages.scaling import automatic_scaler as words
+from lockstep.pytorch.base.gradients import dtype_name, require_tensor
+from lockstep.pytorch.scaling.backoff import start_backoff, step_backoff
+from lockstep.pytorch.scaling.logmax import start_logmax, step_logmax
+
+__all__ = ["AutomaticLossScaler"]
+
+
+class AutomaticLossScaler:
+    """A loss scale that follows what ``check_grads`` says of each step's gradients.
+
+    Backoff halves the scale on overflow and doubles it every so many steps after the
+    last one. LogMax keeps running means of log2 of the largest gradient and chooses the
+    scale so that the next one lies some standard deviations below overflow. The state
+    is plain numbers: see ``state_dict``.
+
+    Args:
+        algorithm: "Backoff" or "LogMax"; case and outer spaces do not matter.
+        params: the algorithm's parameters by name, floats as float, the window as int.
+            Backoff: scale_min=1., scale_max=2.**14, step_factor=2., step_window=2000
+            (steps); LogMax: scale_min=1., scale_max=2.**14, log_max=16., beta1=0.99,
+            beta2=0.999, overflow_std_dev=3.09.
+        strict: as in OpenSeq2Seq, quirks included: bounds are not checked, a NaN amax
+            is no overflow; LogMax counts an overflow as 2^log_max, aims at 2^16
+            whatever ``log_max`` is, and after one amax of 0 its scale is NaN for ever.
+
+    Raises:
+        ValueError: an unknown algorithm or parameter, a parameter of another type or
+            out of range.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``AutomaticLossScaler``.
+
+    Example:
+        >>> scaler = AutomaticLossScaler("Backoff", {"scale_max": 1024.0})
+        >>> weight = torch.nn.Parameter(torch.ones(2))
+        >>> pairs = [(torch.tensor([float("inf"), 1.0]), weight)]
+        >>> scaler.update_op(*scaler.check_grads(pairs))
+        1
+        >>> scaler.loss_scale.item()
+        512.0
+    """
+
+    SUPPORTED_ALGOS: ClassVar[list[str]] = words.ALGORITHMS
+
+    is_taken = False
+    """Whether an optimizer moves it: a second one would count its steps as well."""
+
+    def __init__(
+        self,
+        algorithm: str = "Backoff",
+        params: Mapping[str, Any] | None = None,
+        strict: bool = False,
+    ) -> None:
+        self.algorithm = words.algorithm_name(algorithm)
+        self.policy = words.automatic_policy(self.algorithm, params, strict)
+        self.strict = strict
+        start = start_backoff if self.algorithm == "backoff" else start_logmax
+        self._state = start(self.policy)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what travels: a copy is free until an optimizer takes it."""
+        return {k: v for k, v in vars(self).items() if k != "is_taken"}
+
+    @property
+    def loss_scale(self) -> Tensor:
+        """The current scale: a 0-d float32 tensor."""
+        return torch.tensor(float(self._state.loss_scale))
+
+    @property
+    def state(self) -> dict[str, float | int]:
+        """Everything that changes, as plain numbers by name."""
+        return {name: plain(value) for name, value in self._state._asdict().items()}
+
+    def state_dict(self) -> dict[str, float | int]:
+        """Return what ``load_state_dict`` takes: plain numbers."""
+        return self.state
+
+    def load_state_dict(self, state_dict: Mapping[str, float | int]) -> None:
+        """Go on from what ``state_dict`` returned.
+
+        Raises:
+            ValueError: the state of another algorithm.
+        """
+        self.check_state(state_dict)
+        cast = {
+            name: type(value)(state_dict[name])
+            for name, value in self._state._asdict().items()
+        }
+        self._state = self._state._replace(**cast)
+
+    def check_state(self, state_dict: Mapping[str, float | int]) -> None:
+        """Raise for what ``state_dict`` of this algorithm did not return."""
+        fields = self._state._fields
+        words.check_state(self.algorithm, state_dict, fields, self.strict)
+
+    def update_op(self, has_nan: Tensor | bool, amax: Tensor | float) -> int:
+        """Move the scale after a step; return the number of steps so far.
+
+        Costs one host sync if both are tensors of a GPU.
+        """
+        words.check_update(has_nan, amax, self.strict)
+        dtype = dtype_name(amax) if isinstance(amax, Tensor) else "float32"
+        if self.strict and self.algorithm == "logmax":
+            words.check_amax_dtype(dtype)
+        if isinstance(amax, Tensor):
+            flag = torch.as_tensor(has_nan, device=amax.device).to(amax.dtype)
+            has_nan, amax = torch.stack([flag.reshape(()), amax.reshape(())]).tolist()
+            words.check_update(bool(has_nan), amax, self.strict)
+        step = step_backoff if self.algorithm == "backoff" else step_logmax
+        self._state = step(self.policy, self._state, bool(has_nan), float(amax))
+        return self._state.iteration
+
+    @staticmethod
+    @torch.no_grad()
+    def check_grads(
+        grads_and_vars: Iterable[tuple[Tensor | None, Any]],
+    ) -> tuple[Tensor, Tensor]:
+        """Return whether any element is NaN, and the largest magnitude of the others.
+
+        Both are 0-d tensors. Without any element the magnitude is -inf. Rows that share
+        an index are not summed. No host sync.
+
+        Raises:
+            TypeError: no pairs of a gradient and a parameter, or gradients of several
+                dtypes, of integers or complex ones.
+        """
+        pairs = listed_pairs(grads_and_vars, words.CHECK_GRADS)
+        for position, (gradient, _) in enumerate(pairs):
+            require_tensor(gradient, words.CHECK_GRADS, f"pair {position}")
+        present = [g._values() if g.is_sparse else g for g, _ in pairs if g is not None]
+        words.check_check_grads_dtypes([dtype_name(values) for values in present])
+        if not present:
+            return torch.tensor(False), torch.tensor(-torch.inf)
+        start = present[0].new_full((1,), -torch.inf)
+        found = [largest(values, start) for values in present]
+        has_nan = torch.stack([v.isnan().any().to(start.device) for v in present])
+        return has_nan.any(), torch.stack([v.to(start.device) for v in found]).amax()
+
+
+def largest(values: Tensor, start: Tensor) -> Tensor:
+    """Return the largest magnitude, NaN left out, and at least ``start`` [1]."""
+    magnitudes = values.abs().reshape(-1)
+    numbers = torch.where(magnitudes.isnan(), -torch.inf, magnitudes)
+    return torch.cat([start.to(values.device), numbers]).amax()
+
+
+def plain(value: Any) -> float | int:
+    """Return a NumPy number as a Python number."""
+    return value if isinstance(value, int) else float(value)

@@ -1,0 +1,104 @@
+"""The dynamic loss scale: it grows after finite steps and shrinks after others."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lockstep.messages.scaling.loss_scale import DynamicPolicy
+
+__all__ = [
+    "DynamicState",
+    "start_dynamic",
+    "step_dynamic",
+    "step_dynamic_on_device",
+]
+
+
+class DynamicState(NamedTuple):
+    """What one step hands on to the next: numbers, or 0-d tensors of one device.
+
+    Attributes:
+        loss_scale: a number that float32 can hold.
+        good_steps: finite steps in a row since the scale last moved.
+        overflows: steps that were not finite since the scale last grew; a lowering
+            sets them to hysteresis - 1, so that the next one lowers it again.
+        steps: all steps since the scale last moved.
+    """
+
+    loss_scale: float | Tensor
+    good_steps: int | Tensor
+    overflows: int | Tensor = 0
+    steps: int | Tensor = 0
+
+
+def start_dynamic(policy: DynamicPolicy) -> DynamicState:
+    """Return the state before the first step."""
+    with np.errstate(over="ignore"):
+        return DynamicState(float(np.float32(policy.initial_loss_scale)), 0)
+
+
+def step_dynamic(
+    policy: DynamicPolicy, state: DynamicState, finite: bool
+) -> DynamicState:
+    """Return the state after a step whose gradients were ``finite``, or were not.
+
+    Finite: good += 1; at good = period, scale = min(scale growth, ceiling) unless that
+    is not finite, and good = overflows = steps = 0. Not finite: good = 0,
+    overflows += 1, and if overflows >= hysteresis and overflows / steps >= tolerance,
+    this step counted, then scale = max(scale / multiplier, floor), or
+    max(scale backoff, floor) if a factor is given, overflows = hysteresis - 1 and
+    steps = 0. Scales are float32.
+    """
+    scale, good, overflows, steps = state
+    if finite and good + 1 < policy.increment_period:
+        return DynamicState(scale, good + 1, overflows, steps + 1)
+    if finite:
+        with np.errstate(all="ignore"):
+            grown = np.float32(scale) * np.float32(policy.growth)
+            grown = np.minimum(grown, np.float32(policy.ceiling))
+        return DynamicState(float(grown) if np.isfinite(grown) else scale, 0)
+    overflows, steps = overflows + 1, steps + 1
+    if overflows < policy.hysteresis or overflows / steps < policy.tolerance:
+        return DynamicState(scale, 0, overflows, steps)
+    with np.errstate(all="ignore"):
+        if policy.backoff_factor is None:
+            smaller = np.float32(scale) / np.float32(policy.multiplier)
+        else:
+            smaller = np.float32(scale) * np.float32(policy.backoff_factor)
+        smaller = np.maximum(smaller, np.float32(policy.floor))
+    return DynamicState(float(smaller), 0, policy.hysteresis - 1)
+
+
+def step_dynamic_on_device(
+    policy: DynamicPolicy, state: DynamicState, finite: Tensor
+) -> DynamicState:
+    """Return what :func:`step_dynamic` does, to the bit, without asking the device.
+
+    Everything is a 0-d tensor: the scale float32, the counters int64, ``finite`` bool.
+    """
+    scale, good, overflows, steps = state
+    good, steps = good + 1, steps + 1
+    overflows = overflows + ~finite
+    grows = finite & (good >= policy.increment_period)
+    grown = (scale * policy.growth).clamp(max=policy.ceiling)
+    grown = torch.where(grown.isfinite(), grown, scale)
+    enough = overflows.double() / steps >= policy.tolerance
+    shrinks = ~finite & (overflows >= policy.hysteresis) & enough
+    if policy.backoff_factor is None:
+        # By a tensor: a GPU multiplies by the rounded reciprocal of a number.
+        smaller = scale / scale.new_full((), policy.multiplier)
+    else:
+        smaller = scale * policy.backoff_factor
+    smaller = torch.where(shrinks, smaller.clamp(min=policy.floor), scale)
+    stays = ~(grows | shrinks)
+    # A product with a flag, since a number for torch.where is first copied there.
+    return DynamicState(
+        torch.where(grows, grown, smaller),
+        good * (finite & stays),
+        overflows * stays + shrinks * (policy.hysteresis - 1),
+        steps * stays,
+    )

@@ -1,0 +1,335 @@
+"""The two loss scales of TensorFlow, for PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lockstep.messages.base import checkpoints as saved_states
+from lockstep.messages.scaling import loss_scale as words
+from lockstep.pytorch.base.gradients import dtype_name
+from lockstep.pytorch.scaling.dynamic_scale import (
+    DynamicState,
+    start_dynamic,
+    step_dynamic,
+    step_dynamic_on_device,
+)
+from lockstep.pytorch.tensors.finite import finite_flags
+
+__all__ = [
+    "NUMBERS",
+    "DynamicLossScale",
+    "FixedLossScale",
+    "LossScale",
+    "get",
+]
+
+SCALE, GOOD_STEPS = "loss_scale", "loss_scale_good_steps"
+NUMBERS = SCALE, GOOD_STEPS, "loss_scale_overflows", "loss_scale_steps"
+"""The keys of what changes, in a checkpoint too: the fields of ``DynamicState``."""
+
+
+class LossScale:
+    """Base of the two: call it for the current scale, ``update`` it once a step.
+
+    What changes is in ``numbers``: plain numbers, or 0-d tensors on a device, which are
+    moved without asking it.
+    """
+
+    good_steps = 0
+    keys: tuple[str, ...] = ()
+    """The keys of ``numbers``."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what travels: the numbers alone, not what they live beside."""
+        numbers = {key: self.numbers[key] for key in self.keys}
+        return {**vars(self), "numbers": numbers}
+
+    def counts_for_another(self, group: dict[str, Any]) -> bool:
+        """Say whether this scale moves with an optimizer of another first group."""
+        # One that counts for an optimizer lives in its group, beside its parameters.
+        elsewhere = "params" in self.numbers and self.numbers is not group
+        return bool(self.keys) and elsewhere
+
+    def live_in(self, group: dict[str, Any]) -> None:
+        """Go on from the numbers in a group; those it lacks are put there."""
+        for key in self.keys:
+            group.setdefault(key, self.numbers[key])
+        self.numbers = group
+
+    def check_saved(self, owner: str, group: Mapping[str, Any]) -> None:
+        """Raise for saved numbers that this scale, of ``owner``, cannot go on from."""
+
+    def __call__(self) -> Tensor:
+        """Return the current scale: a 0-d float32 tensor."""
+        return self.on_device(torch.device("cpu"))
+
+    def value(self) -> float:
+        """Return the current scale as a number that float32 can hold."""
+        raise NotImplementedError
+
+    def update(self, grads: Any) -> tuple[None, bool]:
+        """Look at the unscaled gradients of a step.
+
+        Returns:
+            None, and whether the gradients should be applied.
+        """
+        raise NotImplementedError
+
+    def move(self, finite: bool | Tensor) -> None:
+        """Take note of one step; where the numbers are tensors, of a 0-d flag."""
+
+    def on_device(self, device: torch.device) -> Tensor:
+        """Return the current scale on ``device``, 0-d, float32; tensors stay there."""
+        return torch.full((), self.value(), device=device)
+
+    def may_be_below_one(self) -> bool:
+        """Say whether gradients may grow when they are divided by the scale."""
+        return False
+
+    def at_floor(self) -> bool:
+        """Say whether no overflow can make the scale smaller."""
+        return True
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Any:
+        """Return a new one from what ``get_config`` returned."""
+        return cls(**words.checked_config(cls, config))
+
+    def __repr__(self) -> str:
+        return words.shown(type(self).__name__, self.get_config())
+
+
+class FixedLossScale(LossScale):
+    """A loss scale that stays what it is.
+
+    Args:
+        loss_scale_value: a number >= 1 that float32 can hold.
+        strict: NaN, infinity and bools pass, too, but no NumPy number.
+
+    Raises:
+        ValueError: another type, or below 1.
+
+    Origin: TensorFlow 1.15, ``tf.train.experimental.FixedLossScale``.
+
+    Example:
+        >>> FixedLossScale(128)().item()
+        128.0
+    """
+
+    def __init__(self, loss_scale_value: float, strict: bool = False) -> None:
+        super().__init__()
+        self.loss_scale_value = words.fixed_value(loss_scale_value, strict)
+
+    def value(self) -> float:
+        """Return the value in float32."""
+        with np.errstate(over="ignore"):
+            return float(np.float32(self.loss_scale_value))
+
+    def update(self, grads: Any) -> tuple[None, bool]:
+        """Return (None, True) whatever the gradients are."""
+        return None, True
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the argument of the constructor."""
+        return {"loss_scale_value": self.loss_scale_value}
+
+    def __repr__(self) -> str:
+        return f"FixedLossScale({self.loss_scale_value})"
+
+
+class DynamicLossScale(words.OldNames, LossScale):
+    """A loss scale that grows after finite steps and shrinks after another one.
+
+    ``increment_period`` finite steps in a row: scale = min(scale multiplier, ceiling).
+    A step that is not finite: scale = max(scale / multiplier, floor).
+
+    Args:
+        initial_loss_scale: the scale to begin with, > 0.
+        increment_period: optimizer steps, >= 1.
+        multiplier: > 1.
+        floor: > 0, at most the initial scale; None: 1, or the initial scale if smaller.
+        ceiling: at least the initial scale; None: the largest that float32 can hold.
+        growth_factor: the scale grows by this instead, > 1.
+        backoff_factor: the scale shrinks by this instead, in (0, 1).
+        hysteresis: only from this overflow on, counted since the scale last grew, does
+            one shrink the scale, >= 1.
+        tolerance: an overflow shrinks the scale only if at least this share of the
+            steps since the scale last moved overflowed, in [0, 1).
+        strict: as in TensorFlow 1.15: nothing is checked, an overflow raises a scale
+            below 1 to 1; no floor, no ceiling.
+
+    Raises:
+        ValueError: an argument out of range.
+
+    Origin: TensorFlow 1.15, ``tf.train.experimental.DynamicLossScale``.
+
+    Example:
+        >>> scale = DynamicLossScale(8.0, increment_period=2)
+        >>> scale.update([torch.tensor([float("inf")])])
+        (None, False)
+        >>> scale().item()
+        4.0
+    """
+
+    def __init__(
+        self,
+        initial_loss_scale: float = 2.0**15,
+        increment_period: int = 2000,
+        multiplier: float = 2.0,
+        *,
+        floor: float | None = None,
+        ceiling: float | None = None,
+        strict: bool = False,
+        growth_factor: float | None = None,
+        backoff_factor: float | None = None,
+        hysteresis: int = 1,
+        tolerance: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.policy = words.dynamic_policy(
+            initial_loss_scale,
+            increment_period,
+            multiplier,
+            floor,
+            ceiling,
+            strict,
+            growth_factor=growth_factor,
+            backoff_factor=backoff_factor,
+            hysteresis=hysteresis,
+            tolerance=tolerance,
+        )
+        self.strict = strict
+        self.keys = NUMBERS if self.policy.is_patient else NUMBERS[:2]
+        self.keep(start_dynamic(self.policy))
+
+    initial_loss_scale = property(lambda self: self.policy.initial_loss_scale)
+    increment_period = property(lambda self: self.policy.increment_period)
+    multiplier = property(lambda self: self.policy.multiplier)
+    floor = property(lambda self: self.policy.floor)
+    ceiling = property(lambda self: self.policy.ceiling)
+    growth_factor = property(lambda self: self.policy.growth)
+    backoff_factor = property(lambda self: self.policy.backoff)
+    hysteresis = property(lambda self: self.policy.hysteresis)
+    tolerance = property(lambda self: self.policy.tolerance)
+
+    @property
+    def good_steps(self) -> int:
+        """Finite steps in a row since the scale last moved."""
+        return int(self.numbers[GOOD_STEPS])
+
+    def check_saved(self, owner: str, group: Mapping[str, Any]) -> None:
+        """Raise for saved counts that are none."""
+        for key in NUMBERS[1:]:
+            saved_states.check_count(owner, key, group.get(key, 0))
+
+    def value(self) -> float:
+        """Return the current scale as a number that float32 can hold."""
+        return float(self.numbers[SCALE])
+
+    def on_device(self, device: torch.device) -> Tensor:
+        """Return the current scale on ``device``, 0-d, float32; tensors stay there."""
+        scale = self.numbers[SCALE]
+        # A copy: the next step moves the scale in place.
+        return scale.clone() if is_tensor(scale) else super().on_device(device)
+
+    def may_be_below_one(self) -> bool:
+        """Say whether gradients may grow when they are divided by the scale."""
+        return self.policy.floor < 1
+
+    def update(self, grads: Any) -> tuple[None, bool]:
+        """Move the scale; the gradients should be applied if all are finite.
+
+        Costs one host sync.
+        """
+        gradients = list(flat(grads))
+        for gradient in gradients:
+            words.check_gradient_dtype(dtype_name(gradient))
+        finite = all(finite_flags(gradients))
+        self.move(finite)
+        return None, finite
+
+    def move(self, finite: bool | Tensor) -> None:
+        """Take note of one step; where the numbers are tensors, of a 0-d flag."""
+        numbers = self.numbers
+        state = DynamicState(*[numbers[key] for key in self.keys])
+        if not is_tensor(state.loss_scale):
+            self.keep(step_dynamic(self.policy, state, bool(finite)))
+            return
+        flag = torch.as_tensor(finite, device=state.loss_scale.device)
+        after = step_dynamic_on_device(self.policy, state, flag)
+        # In place, so that a captured graph finds them again.
+        for key, value in zip(self.keys, after, strict=False):
+            numbers[key].copy_(value)
+
+    def keep(self, state: DynamicState) -> None:
+        """Store a state; overflows and steps only where they are looked at."""
+        self.numbers.update(zip(self.keys, state, strict=False))
+
+    def at_floor(self) -> bool:
+        """Say whether no overflow can make the scale smaller."""
+        return self.value() <= float(np.float32(self.policy.floor))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return words.dynamic_config(self.policy, self.strict)
+
+    @property
+    def _current_loss_scale(self) -> float:
+        return self.value()
+
+    @property
+    def _num_good_steps(self) -> int:
+        return self.good_steps
+
+    def __repr__(self) -> str:
+        """Return the scale and the good steps, then the arguments."""
+        name, config = type(self).__name__, self.get_config()
+        state = {"current_loss_scale": self.value(), "num_good_steps": self.good_steps}
+        return words.shown(name, config, **state)
+
+
+def get(identifier: Any, strict: bool = False) -> LossScale | None:
+    """Return the loss scale that a number, "dynamic" or a loss scale stands for.
+
+    Strict: NumPy's numbers are none but float64; bools, NaN and infinity are some.
+
+    Raises:
+        ValueError: anything else, but None, which stays None; a number below 1 or not
+            finite.
+    """
+    if isinstance(identifier, (int | float) if strict else Real):
+        return FixedLossScale(identifier, strict)
+    if isinstance(identifier, str) and identifier == "dynamic":
+        return DynamicLossScale(strict=strict)
+    if identifier is None or isinstance(identifier, LossScale):
+        return identifier
+    raise words.bad_identifier(identifier)
+
+
+def is_tensor(number: Any) -> bool:
+    """Say whether a number is kept on a device."""
+    return isinstance(number, Tensor)
+
+
+def flat(nest: Any) -> Iterator[Tensor]:
+    """Yield the gradients of a nest of lists, tuples and mappings, None left out."""
+    if isinstance(nest, Mapping):
+        nest = list(nest.values())
+    if isinstance(nest, list | tuple):
+        for entry in nest:
+            yield from flat(entry)
+    elif nest is not None:
+        yield nest

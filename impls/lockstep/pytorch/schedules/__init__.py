@@ -1,0 +1,1 @@
+"""Learning-rate policies and schedules."""

@@ -1,0 +1,332 @@
+"""Learning-rate policies: a plain step gives a number, a tensor step a tensor.
+
+From an integer they compute a Python float, whose value is a float32 one; from a 0-d
+integer tensor a 0-d tensor on the same device, without waiting for it. ``lr=`` is taken
+for ``learning_rate=``. The scheduler
+that writes them into an optimizer is :class:`lockstep.pytorch.PolicyLR`. The origin of
+all of them is OpenSeq2Seq (NVIDIA), ``open_seq2seq/optimizers/lr_policies.py``. Steps
+are optimizer steps, counted from 0.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from lockstep.messages.errors import OutOfRangeError
+from lockstep.messages.schedules import lr_policies as words
+from lockstep.pytorch.tensors.scalars import (
+    Number,
+    choose,
+    cosine,
+    floor,
+    larger,
+    power_of,
+    rounded,
+    smaller,
+)
+
+__all__ = [
+    "cosine_decay",
+    "exp_decay",
+    "fixed_lr",
+    "inv_poly_decay",
+    "piecewise_constant",
+    "poly_decay",
+    "transformer_policy",
+]
+
+PI = rounded(math.pi)
+checked = functools.partial(words.checked, arrays=False, short=True)
+
+Step = int | Tensor
+
+
+@checked
+def fixed_lr(global_step: Step, learning_rate: float, *, strict: bool = False) -> float:
+    """Return ``learning_rate`` itself, whatever the step.
+
+    Args:
+        global_step: optimizer steps done so far.
+        learning_rate: the rate.
+        strict: no difference.
+    """
+    return learning_rate
+
+
+@checked
+def piecewise_constant(
+    global_step: Step,
+    learning_rate: float,
+    boundaries: Sequence[int],
+    decay_rates: Sequence[float],
+    steps_per_epoch: int | None = None,
+    *,
+    strict: bool = False,
+) -> Number:
+    """Return rate c_k with b_(k-1) < s <= b_k, c_0 = 1: the boundary has the old rate.
+
+    Args:
+        global_step: optimizer steps s done so far.
+        learning_rate: the rate until the first boundary.
+        boundaries: steps b_k, or epochs if ``steps_per_epoch`` is given.
+        decay_rates: factors c_k of ``learning_rate`` after each boundary.
+        steps_per_epoch: optimizer steps in an epoch.
+        strict: check nothing but the boundaries.
+
+    Raises:
+        NoBoundariesError: ``boundaries`` is empty.
+        OutOfRangeError: other than one rate a boundary, boundaries that are no
+            integers, or a step at which two ranges of unsorted boundaries hold.
+    """
+    ends = words.step_boundaries(boundaries, decay_rates, steps_per_epoch)
+    step = global_step
+    # Quirk: docs/differences.md#policies-poly (a step on a boundary has the old rate)
+    holds = [step <= ends[0]]
+    holds += [(step > low) & (step <= high) for low, high in itertools.pairwise(ends)]
+    holds += [step > ends[-1]]
+    if not words.rises(ends):
+        check_one_holds(sum(holds), words.overlapping_ranges(ends))
+    rate: Number = 0.0
+    for inside, factor in zip(holds, [1.0, *decay_rates], strict=True):
+        rate = choose(inside, rounded(learning_rate * factor), rate)
+    return result(rate)
+
+
+@checked
+def exp_decay(
+    global_step: Step,
+    learning_rate: float,
+    decay_steps: float,
+    decay_rate: float,
+    use_staircase_decay: bool,
+    begin_decay_at: int = 0,
+    min_lr: float = 0.0,
+    *,
+    strict: bool = False,
+) -> Number:
+    """Return max(min_lr, rate decay_rate^p), p = (s - begin) / decay_steps, 0 before.
+
+    Args:
+        global_step: optimizer steps s done so far.
+        learning_rate: the rate at the beginning.
+        decay_steps: steps in which the rate decays once by ``decay_rate``.
+        decay_rate: the factor.
+        use_staircase_decay: round p down, so that the rate falls in stairs.
+        begin_decay_at: the first step of the decay.
+        min_lr: the floor, in force before the decay too.
+        strict: refuse an integer rate, check nothing else.
+    """
+    step, rate = global_step, rounded(learning_rate)
+    progress = rounded(rounded(step - begin_decay_at) / rounded(decay_steps))
+    if use_staircase_decay:
+        progress = floor(progress)
+    decayed = rounded(rate * rounded(power_of(rounded(decay_rate), progress)))
+    chosen = choose(step < begin_decay_at, rate, decayed)
+    return result(larger(rounded(min_lr), chosen))
+
+
+@checked
+def poly_decay(
+    global_step: Step,
+    learning_rate: float,
+    decay_steps: float,
+    power: float = 1.0,
+    begin_decay_at: int = 0,
+    min_lr: float = 0.0,
+    warmup_steps: float = 0,
+    *,
+    strict: bool = False,
+) -> Number:
+    """Return (base - min_lr) (1 - p)^power + min_lr.
+
+    The progress is p = min(s - begin, decay_steps) / decay_steps.
+
+    Args:
+        global_step: optimizer steps s done so far.
+        learning_rate: the rate at the beginning.
+        decay_steps: steps from the rate down to ``min_lr``.
+        power: the exponent; 1 is a straight line.
+        begin_decay_at: the first step of the decay; before it the rate is base.
+        min_lr: the rate at the end.
+        warmup_steps: base = rate s / warmup_steps before this step, then the rate.
+        strict: refuse an integer rate, check nothing else.
+
+    Kept from the original: the decay runs during the warm-up where it begins before
+    the warm-up ends, and pulls a base below ``min_lr`` up.
+    """
+    step = global_step
+    base, least = warmed_up(step, learning_rate, warmup_steps), rounded(min_lr)
+    progress = decay_progress(step, decay_steps, begin_decay_at)
+    remaining = rounded(power_of(rounded(1.0 - progress), rounded(power)))
+    # Quirk: docs/differences.md#policies-poly
+    decayed = rounded(rounded(rounded(base - least) * remaining) + least)
+    return result(choose(step < begin_decay_at, base, decayed))
+
+
+@checked
+def cosine_decay(
+    global_step: Step,
+    learning_rate: float,
+    decay_steps: float,
+    power: float = 1.0,
+    begin_decay_at: int = 0,
+    min_lr: float = 0.0,
+    warmup_steps: float = 0,
+    *,
+    strict: bool = False,
+) -> Number:
+    """Return (base - min_lr) c + min_lr, c = (1 + cos(pi p)) / 2, p as in poly_decay.
+
+    Args:
+        global_step: optimizer steps s done so far.
+        learning_rate: the rate at the beginning.
+        decay_steps: steps from the rate down to ``min_lr``.
+        power: 1 (strict: anything, ignored).
+        begin_decay_at: the first step of the decay; before it the rate is base.
+        min_lr: the rate at the end (strict: as a fraction of the rate).
+        warmup_steps: as in ``poly_decay``.
+        strict: base ((1 - min_lr) c + min_lr), the original's rule.
+
+    Paper: Loshchilov and Hutter, SGDR, 2016.
+    """
+    step = global_step
+    base, least = warmed_up(step, learning_rate, warmup_steps), rounded(min_lr)
+    progress = decay_progress(step, decay_steps, begin_decay_at)
+    wave = rounded(cosine(rounded(PI * progress)))
+    share = 0.5 * rounded(1.0 + wave)
+    if strict:
+        # Quirk: docs/differences.md#policies-cosine
+        scaled = rounded(rounded(1 - min_lr) * share)
+        decayed = rounded(base * rounded(scaled + least))
+    else:
+        decayed = rounded(rounded(rounded(base - least) * share) + least)
+    return result(choose(step < begin_decay_at, base, decayed))
+
+
+@checked
+def inv_poly_decay(
+    global_step: Step,
+    learning_rate: float,
+    decay_steps: float,
+    min_lr: float,
+    power: float = 1.0,
+    begin_decay_at: int = 0,
+    warmup_steps: float = 0,
+    name: str = "learning_rate",
+    *,
+    strict: bool = False,
+) -> Number:
+    """Return max(m, base / (1 + k (s - begin))^power).
+
+    The growth is k = ((rate / m)^(1 / power) - 1) / decay_steps, so that m is reached
+    ``decay_steps`` after the beginning.
+
+    Args:
+        global_step: optimizer steps s done so far.
+        learning_rate: the rate at the beginning.
+        decay_steps: steps from the rate down to m.
+        min_lr: the floor; m is ``min_lr``, but at least 1e-8 and at most the rate.
+        power: the exponent.
+        begin_decay_at: the first step of the decay; before it the rate is base.
+        warmup_steps: base = rate s / warmup_steps before this step, then the rate.
+        name: of the operation in a graph; without effect here.
+        strict: ignore ``begin_decay_at``, ``warmup_steps`` and the floor after
+            ``decay_steps``, as the original does.
+
+    Raises:
+        OutOfRangeError: ``power`` is not positive, or the step is None.
+    """
+    step, rate, exponent = global_step, rounded(learning_rate), rounded(power)
+    least = min(max(min_lr, 1e-8), learning_rate)
+    # In float64 and rounded once: the original takes the growth in Python's numbers.
+    largest = power_of(learning_rate / least if least else math.nan, 1.0 / power)
+    growth = rounded((largest - 1.0) / decay_steps)
+    if strict:
+        # Quirk: docs/differences.md#policies-inverse
+        divisor = rounded(1.0 + rounded(growth * rounded(step)))
+        return result(rounded(rate / rounded(power_of(divisor, exponent))))
+    base = warmed_up(step, learning_rate, warmup_steps)
+    elapsed = larger(rounded(step - begin_decay_at), 0.0)
+    divisor = rounded(1.0 + rounded(growth * elapsed))
+    decayed = rounded(base / rounded(power_of(divisor, exponent)))
+    floored = larger(decayed, rounded(least))
+    return result(choose(step < begin_decay_at, base, floored))
+
+
+@checked
+def transformer_policy(
+    global_step: Step,
+    learning_rate: float,
+    d_model: float,
+    warmup_steps: float,
+    max_lr: float | None = None,
+    coefficient: float = 1.0,
+    dtype: torch.dtype | str = torch.float32,
+    *,
+    strict: bool = False,
+) -> Number:
+    """Return rate a d_model^-0.5 min((s + 1) w^-1.5, (s + 1)^-0.5).
+
+    Here a is ``coefficient`` and w is ``warmup_steps``.
+
+    Args:
+        global_step: optimizer steps s done so far.
+        learning_rate: a factor.
+        d_model: the width of the model.
+        warmup_steps: steps until the peak.
+        max_lr: the ceiling, if any.
+        coefficient: another factor.
+        dtype: what everything is computed in. float16 is coarse, and its steps end:
+            from s = 65519 on the rate is 0.
+        strict: refuse ``max_lr`` where ``dtype`` is not float32, as the original does.
+
+    Paper: Vaswani and others, Attention is all you need, 2017, section 5.3.
+    """
+    if strict:
+        words.refuse_limit_of_another_dtype(max_lr, dtype)
+    kind = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+
+    def near(number: Number) -> Number:
+        return rounded(number, kind)
+
+    step = near(near(global_step) + 1.0)
+    rising = near(step * near(power_of(near(warmup_steps), -1.5)))
+    shape = smaller(rising, near(power_of(step, -0.5)))
+    scaled = near(near(coefficient * d_model**-0.5) * shape)
+    rate = near(scaled * near(learning_rate))
+    limited = rate if max_lr is None else smaller(near(max_lr), rate)
+    return result(limited, kind)
+
+
+def warmed_up(step: Step, learning_rate: float, warmup_steps: float) -> Number:
+    """Return rate s / warmup_steps before ``warmup_steps``, then the rate."""
+    rate = rounded(learning_rate)
+    if warmup_steps <= 0:
+        return rate
+    rising = rounded(rounded(rate * rounded(step)) / rounded(warmup_steps))
+    return choose(step < warmup_steps, rising, rate)
+
+
+def decay_progress(step: Step, decay_steps: float, begin_decay_at: int) -> Number:
+    """Return min(s - begin, decay_steps) / decay_steps."""
+    length = rounded(decay_steps)
+    return rounded(smaller(rounded(step - begin_decay_at), length) / length)
+
+
+def check_one_holds(count: int | Tensor, otherwise: str) -> None:
+    """Raise unless one range holds; on a GPU the error comes when the queue does."""
+    if isinstance(count, Tensor):
+        torch._assert_async((count == 1).all(), otherwise)
+    elif count != 1:
+        raise OutOfRangeError(otherwise)
+
+
+def result(rate: Number, dtype: torch.dtype = torch.float32) -> Number:
+    """Return a tensor in ``dtype``; a number is one of its values already."""
+    return rate.to(dtype) if isinstance(rate, Tensor) else rate

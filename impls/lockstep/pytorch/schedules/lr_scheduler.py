@@ -1,0 +1,225 @@
+"""A policy as a learning-rate scheduler of PyTorch."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from lockstep.messages.ranges import with_full_name
+from lockstep.messages.schedules import lr_policies as specs
+from lockstep.messages.schedules import lr_schedules as words
+from lockstep.messages.step.arguments import check_rate_function
+from lockstep.pytorch.schedules import lr_policies
+
+__all__ = ["PolicyLR"]
+
+BLOCK = 1024
+"""The rates that are computed at a time."""
+KEPT = ("last_epoch", "base_lrs", "_step_count")
+"""What the next rates depend on."""
+
+
+class PolicyLR(LRScheduler):
+    """Write the rate of a policy into every parameter group after each step.
+
+    For group k with initial rate i_k: lr_k = policy(s) i_k / i_0, with s the number of
+    calls of ``step`` so far, and the policy's ``learning_rate`` is i_0. If
+    ``learning_rate`` is given, it takes the place of the rate that the optimizer was
+    made with, ``optimizer.defaults["lr"]``: lr_k = policy(s) i_k / that rate.
+
+    Args:
+        optimizer: a torch optimizer or a wrapper of ours.
+        policy: the name of a policy, or a callable from the step to a rate, such as
+            ``functools.partial(lr_policies.poly_decay, learning_rate=0.1, ...)``.
+        last_epoch: steps done already, -1 at the beginning of training, as in every
+            scheduler of torch.
+        strict: with a name: the original's rule.
+        arguments: with a name: the policy's arguments; ``lr`` is ``learning_rate``.
+
+    Raises:
+        UnknownNameError: no policy or parameter has this name (the nearest is given).
+        OutOfRangeError: an argument is missing or outside of its range, or a callable
+            returns what is no rate, now or at a later step; ``learning_rate`` is given
+            for groups of several rates, of an optimizer without a default rate.
+        TypeError: no optimizer, or a callable that does not take the step.
+
+    The rate depends on the step alone, so a run resumed through ``state_dict`` goes on
+    to the bit. As with torch's ``LambdaLR``, a callable is not saved: make the
+    scheduler with the same policy again. A rate held in a tensor is written in place.
+
+    Example:
+        >>> import torch
+        >>> from lockstep.pytorch import PolicyLR
+        >>> optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.5)
+        >>> scheduler = PolicyLR(optimizer, "poly_decay", decay_steps=10)
+        >>> for _ in range(5):
+        ...     optimizer.step()
+        ...     scheduler.step()
+        >>> optimizer.param_groups[0]["lr"]
+        0.25
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        policy: str | Callable[[int], float],
+        last_epoch: int = -1,
+        *,
+        strict: bool = False,
+        **arguments: Any,
+    ) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise words.not_schedulable(optimizer)
+        self._unit: float | None = None
+        if isinstance(policy, str):
+            spec = specs.find(policy)
+            arguments = with_full_name("PolicyLR", arguments)
+            rates = initial_rates(optimizer)
+            if "learning_rate" in arguments:
+                self._unit = words.default_rate(optimizer.defaults.get("lr"), rates)
+            bound = spec.bind({"learning_rate": rates[0], **arguments})
+            function = getattr(lr_policies, policy)
+            policy = functools.partial(function, strict=strict, **bound)
+        elif not callable(policy):
+            raise words.not_a_policy(policy)
+        elif arguments:
+            raise words.arguments_without_name(arguments)
+        else:
+            check_rate_function("policy", policy, "PolicyLR")
+        self._policy, self._strict = policy, strict
+        self._rate(0)
+        self._ahead: dict[int, float] = {}
+        self._equal = 0
+        super().__init__(optimizer, last_epoch)
+
+    def step(self, epoch: int | None = None) -> None:
+        """Count one step, or go to step ``epoch``, and write the rate of every group.
+
+        Any step may be asked for in any order: no rate depends on another. The rates
+        of our own policies are computed a block ahead.
+        """
+        count = self._step_count
+        if count == 1 and not getattr(self.optimizer, "_opt_called", False):
+            warnings.warn(words.RATE_SKIPPED, UserWarning, stacklevel=2)
+        self._step_count = count + 1
+        self.last_epoch = step = self.last_epoch + 1 if epoch is None else epoch
+        try:
+            rate = self._ahead[step]
+        except KeyError:
+            rate = self._look_ahead(step)
+        groups = self.optimizer.param_groups
+        if len(groups) == self._equal:
+            for group in groups:
+                if type(group["lr"]) is float:
+                    group["lr"] = rate
+                else:
+                    write(group, rate)
+        else:
+            self._write_each(groups, rate)
+
+    @functools.cached_property
+    def ratios(self) -> list[float]:
+        """The initial rate of each group over the rate that the policy stands for."""
+        rates = [float(rate) for rate in self.base_lrs]
+        unit = rates[0] if self._unit is None else self._unit
+        if not unit and any(rates):
+            raise words.no_ratio(rates)
+        return [rate / unit if rate != unit else 1.0 for rate in rates]
+
+    def __repr__(self) -> str:
+        """Show the policy, its arguments, the step and the rate of every group."""
+        policy, given = self._policy, ""
+        while isinstance(policy, functools.partial):
+            named = {k: v for k, v in policy.keywords.items() if k != "strict"}
+            given = "".join(f", {k}={v!r}" for k, v in named.items()) + given
+            policy = policy.func
+        name = getattr(policy, "__name__", type(policy).__name__)
+        rates = ", ".join(f"{rate:.6g}" for rate in self.get_lr())
+        return f"PolicyLR({name}{given}; step {self.last_epoch}, rates {rates})"
+
+    def get_lr(self) -> list[float]:
+        """Return the rate of every group at the step that ``last_epoch`` counts."""
+        rate = self._rate(self.last_epoch)
+        return [rate * ratio for ratio in self.ratios]
+
+    def get_last_lr(self) -> list[float]:
+        """Return the rate of every group at the step that ``last_epoch`` counts."""
+        return self.get_lr()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the next rates depend on; the policy itself is not saved."""
+        return {name: getattr(self, name) for name in KEPT}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on where ``state_dict`` was taken; the optimizer keeps its own rates.
+
+        Raises:
+            ValueError: the state of something else; nothing has changed then.
+        """
+        words.check_schedule(state_dict, KEPT, len(self.base_lrs))
+        self.__dict__.pop("ratios", None)
+        self._equal = 0
+        self.__dict__.update(state_dict)
+
+    def _write_each(self, groups: Sequence[dict[str, Any]], rate: float) -> None:
+        """Write into groups of several rates; learn whether they are of one."""
+        ratios = self.ratios
+        if len(groups) != len(ratios):
+            raise words.groups_changed(len(groups), len(ratios))
+        self._equal = len(ratios) if set(ratios) == {1.0} else 0
+        for group, ratio in zip(groups, ratios, strict=True):
+            write(group, rate * ratio)
+
+    def _rate(self, step: int) -> float:
+        """Return the policy's rate, which strict does not check."""
+        rate = self._policy(step)
+        if not self._strict:
+            words.check_policy_rate(rate)
+        return rate
+
+    def _look_ahead(self, step: int) -> float:
+        """Compute the block of rates that ``step`` is in, and return its own."""
+        unchecked = vectorised(self._policy)
+        if unchecked is None:
+            return self._rate(step)
+        start = step - step % BLOCK
+        steps = torch.arange(start, start + BLOCK, device="cpu")
+        rates = unchecked(steps)
+        known = rates.tolist() if isinstance(rates, Tensor) else [rates] * BLOCK
+        self._ahead = dict(zip(steps.tolist(), known, strict=True))
+        return self._ahead[step]
+
+
+def initial_rates(optimizer: Optimizer) -> list[float]:
+    """Return the rate of each group, or that before any scheduler changed it."""
+    groups = optimizer.param_groups
+    return [float(group.get("initial_lr", group["lr"])) for group in groups]
+
+
+def write(group: dict[str, Any], rate: float) -> None:
+    """Write a rate into a group, into its tensor where it has one."""
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(rate)
+    else:
+        group["lr"] = rate
+
+
+def vectorised(policy: Callable[[int], float]) -> Callable[[Tensor], Any] | None:
+    """Return a policy of ours without its checks; None for any other callable."""
+    keywords: dict[str, Any] = {}
+    while isinstance(policy, functools.partial) and not policy.args:
+        keywords = {**policy.keywords, **keywords}
+        policy = policy.func
+    if "lr" in keywords:
+        keywords = with_full_name("PolicyLR", keywords)
+    ours = getattr(lr_policies, getattr(policy, "__name__", ""), None)
+    if policy is not ours or not specs.rises(keywords.get("boundaries", ())):
+        return None
+    return functools.partial(ours.__wrapped__, **keywords)

@@ -1,0 +1,271 @@
+"""``optimize_loss`` of OpenSeq2Seq for PyTorch: the whole step in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lockstep.messages import pytorch as torch_host
+from lockstep.messages.step import arguments as border
+from lockstep.messages.step import optimize_loss as words
+from lockstep.messages.step.reduction import Reduction
+from lockstep.messages.step.summaries import check_summaries
+from lockstep.pytorch.base.gradients import named_parameters
+from lockstep.pytorch.base.train_v1 import TrainV1
+from lockstep.pytorch.base.wrapper import OptimizerWrapper, needs_closure
+from lockstep.pytorch.masters.mixed_precision import MixedPrecisionOptimizerWrapper
+from lockstep.pytorch.optimizers import (
+    AdagradOptimizer,
+    AdamOptimizer,
+    AdamWOptimizer,
+    FtrlOptimizer,
+    GradientDescentOptimizer,
+    MomentumOptimizer,
+    RMSPropOptimizer,
+)
+from lockstep.pytorch.scaling.automatic_scaler import AutomaticLossScaler
+from lockstep.pytorch.step.trained_parameters import (
+    Named,
+    require_known,
+    require_same,
+    trained,
+)
+from lockstep.pytorch.step.training_step import TrainingStep
+
+__all__ = ["OPTIMIZER_CLS_NAMES", "optimize_loss"]
+
+OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
+    "Adagrad": AdagradOptimizer,
+    "Adam": AdamOptimizer,
+    "Ftrl": FtrlOptimizer,
+    "Momentum": MomentumOptimizer,
+    "RMSProp": RMSPropOptimizer,
+    "SGD": GradientDescentOptimizer,
+    "AdamW": AdamWOptimizer,
+}
+"""The names that ``optimize_loss`` takes, and their classes: the rules of TF1."""
+
+
+def optimize_loss(
+    loss: Callable[..., Tensor | tuple[Any, ...]],
+    optimizer: str | Callable[..., Optimizer] | Optimizer,
+    optimizer_params: Mapping[str, Any] | None,
+    learning_rate_decay_fn: Callable[[Tensor], Any] | float,
+    var_list: Iterable[Tensor | tuple[str, Tensor]] | None = None,
+    dtype: Any = torch.float32,
+    clip_gradients: float | None = None,
+    summaries: Sequence[str] | None = None,
+    larc_params: Mapping[str, Any] | None = None,
+    loss_scaling: Any = 1.0,
+    loss_scaling_params: Mapping[str, Any] | None = None,
+    on_horovod: bool = False,
+    iter_size: int = 1,
+    skip_update_ph: Any = None,
+    model: Any = None,
+    *,
+    reduction: Reduction | None = None,
+    strict: bool = False,
+) -> TrainingStep:
+    """Return an object that takes one step of training each time it is called.
+
+    rate = learning_rate_decay_fn(steps applied so far); g = gradients of the loss,
+    times 1 / scale; with ``iter_size`` > 1, g = sum of g / iter_size over the
+    micro-batches; averaged over ranks; not finite: the step is left out ("mixed");
+    clipped or scaled by LARC; then the optimizer's update, and the step counts.
+
+    Args:
+        loss: a function that computes the loss, a 0-d tensor; it is given the arguments
+            of each call. If it returns a tuple that begins with the loss, so does the
+            step; the tensors besides are detached.
+        optimizer: a name of ``OPTIMIZER_CLS_NAMES``; or a class, or a function that
+            makes an optimizer: called with a list of the parameters, tensors,
+            ``learning_rate=`` (``lr=`` if that is what it takes) and
+            ``optimizer_params``; or, without these, an optimizer, whose groups share
+            one rate and have the trainable parameters of ``model``, if that is given
+            without ``var_list``.
+        optimizer_params: the optimizer's arguments by name. "AdamW" by name decays by
+            rate x ``weight_decay``.
+        learning_rate_decay_fn: steps applied so far (0-d int64 tensor) -> rate; see
+            ``lr_policies``. It is called at each step; ``lr`` in the groups is set. A
+            number is a rate that never changes.
+        var_list: the parameters to train, with their names or without. None: those of
+            ``model`` that require a gradient now, or of an optimizer that is made
+            already. What is frozen now and trained later has to be among them.
+        dtype: float32, float16 or "mixed": half-precision parameters with float32
+            masters, and the loss scaled.
+        clip_gradients: the largest global norm, > 0. Not together with LARC.
+        summaries: names of ``OPTIMIZER_SUMMARIES``; None: ``learning_rate``,
+            ``global_gradient_norm`` and ``loss_scale``. They are computed once
+            ``summaries_to`` has named a writer.
+        larc_params: ``larc_eta``, ``larc_mode``, ``min_update``, ``epsilon``.
+        loss_scaling: with "mixed": a number, "Backoff" or "LogMax", or a scale object.
+        loss_scaling_params: of the named scaler; refused where none is named.
+        on_horovod: average over the ranks of ``torch.distributed``, if there are any.
+        iter_size: micro-batches in a step.
+        skip_update_ph: whether to add only: a bool, a 0-d tensor, or a function that is
+            asked at each call. None: each ``iter_size``-th call updates.
+        model: a module whose parameters are trained if ``var_list`` is None; not one
+            in ``DistributedDataParallel``.
+        reduction: what averages; None: ``torch.distributed``.
+        strict: as in OpenSeq2Seq, quirks included: ``optimizer_params`` of "AdamW" are
+            changed in place; ``iter_size`` is ignored without ``on_horovod`` and needs
+            ``skip_update_ph`` with it, then absent and sparse gradients are refused;
+            clipping comes before the look for infinities; an absent gradient is refused
+            with the default summaries; a named scaler is made also without "mixed".
+
+    Raises:
+        ValueError: an unknown name (the nearest is given), a value out of its range,
+            nothing to train.
+        TypeError: an argument that the optimizer needs or does not have; a
+            ``learning_rate_decay_fn`` that cannot be called with the steps.
+        KeyError: "AdamW" without ``weight_decay``.
+        RuntimeError: ``loss`` is no function.
+        AttributeError and ValueError in one: clipping and LARC together.
+
+    State: ``state_dict`` of the step has that of the optimizer, the counters and the
+    sums of micro-batches.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``optimizers/optimizers.py``.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
+        >>> step = optimize_loss(
+        ...     lambda: weight.square().sum() / 2,
+        ...     "Momentum",
+        ...     {"momentum": 0.5},
+        ...     lambda global_step: 0.5,
+        ...     var_list=[weight],
+        ...     clip_gradients=2.5,
+        ... )
+        >>> step().item(), weight.tolist()
+        (12.5, [2.25, 3.0])
+        >>> step.global_step.item(), step.pipeline
+        (1, ('norm', 'clip', 'update'))
+    """
+    settings = words.Settings(
+        dtype=dtype,
+        clip_gradients=clip_gradients,
+        larc_params=larc_params,
+        loss_scaling=loss_scaling,
+        loss_scaling_params=loss_scaling_params,
+        on_horovod=on_horovod,
+        iter_size=iter_size,
+        has_flag=skip_update_ph is not None,
+        strict=strict,
+    )
+    border.check_given(
+        strict,
+        learning_rate_decay_fn=learning_rate_decay_fn,
+        optimizer_params=optimizer_params,
+        loss_scaling_params=loss_scaling_params,
+        skip_update_ph=skip_update_ph,
+        model=None if var_list is None else model,
+        reduction=reduction,
+    )
+    names = check_summaries(summaries, words.OWNER)
+    if not callable(loss):
+        raise words.loss_not_callable(loss)
+    rate = border.rate_function(learning_rate_decay_fn, strict)
+    step = TrainingStep(settings, loss, rate)
+    step.summaries, step.skip_update_ph = names, skip_update_ph
+    step.model, step.reduction = model, reduction
+    if settings.makes_scaler:
+        step.scaler = AutomaticLossScaler(loss_scaling, loss_scaling_params, strict)
+    named = trained(var_list, model, optimizer)
+    base = make_optimizer(step, named, optimizer, optimizer_params)
+    known = named_parameters(base)
+    if var_list is None:
+        require_same(model, known)
+    require_known(named, known)
+    step.parameters = [parameter for _, parameter in named]
+    step.names = [name or known[parameter] for name, parameter in named]
+    step.optimizer = with_masters(step, base, loss_scaling)
+    step.clear()
+    return step
+
+
+def make_optimizer(
+    step: TrainingStep,
+    named: Named,
+    optimizer: Any,
+    optimizer_params: Mapping[str, Any] | None,
+) -> Optimizer:
+    """Make the optimizer from its name or class; by default take one that is made."""
+    strict = step.settings.strict
+    arguments = words.arguments_for(optimizer, optimizer_params, strict, "pytorch")
+    if isinstance(optimizer, Optimizer):
+        return as_it_is(optimizer, arguments, strict)
+    if optimizer == words.DECAYING:
+        step.weight_decay = arguments["weight_decay"]
+        arguments["weight_decay"] = float(step.decay())
+        if strict:
+            # Quirk: docs/differences.md#optimize-loss-dict
+            optimizer_params["weight_decay"] = words.DecayNow(step.decay)
+    make = make_of(optimizer, strict)
+    if not callable(make):
+        raise words.not_an_optimizer(optimizer, "torch.optim.Optimizer")
+    words.check_maker(make)
+    rate = {words.rate_argument(make): float(step.learning_rate)}
+    made = make([parameter for _, parameter in named], **rate, **arguments)
+    if not isinstance(made, Optimizer):
+        raise words.not_an_optimizer(made, "torch.optim.Optimizer")
+    write_names(made, {p: name for name, p in named if name is not None})
+    return wrapped(made)
+
+
+def wrapped(optimizer: Optimizer) -> Optimizer:
+    """Return an optimizer that has our methods: itself, or a wrapper around it."""
+    if isinstance(optimizer, TrainV1):
+        return optimizer
+    if needs_closure(optimizer):
+        raise torch_host.needs_closure(words.OWNER, type(optimizer).__name__)
+    return OptimizerWrapper(optimizer)
+
+
+def write_names(made: Optimizer, names: Mapping[Tensor, str]) -> None:
+    """Let an optimizer speak of its parameters by name, if all of them have one.
+
+    It was made of bare tensors, so that a function can choose groups among them.
+    """
+    groups = made.param_groups
+    if all(parameter in names for group in groups for parameter in group["params"]):
+        for group in groups:
+            group["param_names"] = [names[parameter] for parameter in group["params"]]
+
+
+def make_of(optimizer: Any, strict: bool) -> Any:
+    """Return what makes an optimizer: the class of a name, or what was given."""
+    if not isinstance(optimizer, str):
+        return optimizer
+    make = OPTIMIZER_CLS_NAMES[optimizer]
+    return partial(make, strict=True) if strict else make
+
+
+def as_it_is(
+    optimizer: Optimizer, arguments: Mapping[str, Any], strict: bool
+) -> Optimizer:
+    """Return an optimizer that is made already, if its groups can have one rate.
+
+    # Quirk: docs/differences.md#optimize-loss-instance
+    """
+    if strict or arguments:
+        raise words.instance(optimizer, arguments)
+    rates = {float(group["lr"]) for group in optimizer.param_groups}
+    if len(rates) > 1:
+        raise words.several_rates(sorted(rates))
+    return wrapped(optimizer)
+
+
+def with_masters(step: TrainingStep, base: Optimizer, loss_scaling: Any) -> Optimizer:
+    """Wrap the optimizer for half-precision parameters, if they are to have masters."""
+    settings = step.settings
+    words.check_stack(settings, base)
+    if not settings.mixed:
+        return base
+    scale = loss_scaling if step.scaler is None else step.scaler
+    return MixedPrecisionOptimizerWrapper(base, scale, strict=settings.strict)

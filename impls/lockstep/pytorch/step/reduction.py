@@ -1,0 +1,131 @@
+"""Averaging gradients over ranks: the seam, and ``torch.distributed`` behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from lockstep.messages.step import reduction as words
+from lockstep.messages.step.reduction import Reduction
+from lockstep.pytorch.base.gradients import Pairs
+from lockstep.pytorch.clipping.clip_by_norm import as_parameter_pairs
+from lockstep.pytorch.tensors import foreach
+
+__all__ = ["GroupReduction", "reduce_gradients"]
+
+
+class GroupReduction:
+    """Means over the ranks of a process group, one collective a dtype and device.
+
+    Args:
+        group: a process group; None is that of all ranks.
+        device: where flags are exchanged; None takes what the group's back end needs.
+    """
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        self.group = group
+        nccl = device is None and dist.get_backend(group) == "nccl"
+        self.device = torch.device("cuda" if nccl else device or "cpu")
+
+    @property
+    def size(self) -> int:
+        """Return how many ranks there are."""
+        return int(dist.get_world_size(self.group))
+
+    def any(self, flags: Sequence[bool]) -> list[bool]:
+        """Return, for each flag, whether it is set on any rank; this waits."""
+        raised = torch.tensor(flags, dtype=torch.int32, device=self.device)
+        dist.all_reduce(raised, dist.ReduceOp.MAX, group=self.group)
+        return [bool(flag) for flag in raised.tolist()]
+
+    def all_reduce(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return each tensor's mean; they are divided first, so sums do not overflow.
+
+        Tensors that share a dtype and a device travel end to end.
+        """
+        means: dict[int, Tensor] = {}
+        for positions in foreach.alike(tensors):
+            part = [tensors[k] for k in positions]
+            flat = torch.cat([tensor.reshape(-1) for tensor in part]).div_(self.size)
+            dist.all_reduce(flat, group=self.group)
+            pieces = flat.split([tensor.numel() for tensor in part])
+            pairs = zip(pieces, part, strict=True)
+            shaped = [piece.view(tensor.shape) for piece, tensor in pairs]
+            means.update(zip(positions, shaped, strict=True))
+        return [means[k] for k in range(len(tensors))]
+
+
+@torch.no_grad()
+def reduce_gradients(
+    grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
+    on_horovod: bool,
+    model: object = None,
+    reduction: Reduction | None = None,
+) -> Pairs:
+    """Return each gradient's mean over the ranks.
+
+    g = sum over ranks of (g / ranks). A gradient that is absent on one rank is zeros
+    there; one that is absent on all stays absent, so the ranks agree first, in one
+    small collective. A sparse gradient becomes dense.
+
+    Args:
+        grads_and_vars: iterable of (gradient or None, parameter), the same parameters
+            in the same order on every rank.
+        on_horovod: has to be True; the original reduces nothing otherwise, it raises.
+        model: as in OpenSeq2Seq; without effect.
+        reduction: what averages: ``size``, ``any`` and ``all_reduce``, as in
+            :class:`GroupReduction`. None takes ``torch.distributed``'s group of all
+            ranks, and where there is none this rank is the only one.
+
+    Returns:
+        The pairs, with averaged gradients; of a single rank as they are.
+
+    Raises:
+        NotReducedError: a NotImplementedError; ``on_horovod`` is False.
+        OutOfRangeError: a ValueError; it is no bool, or ``reduction`` no engine.
+        MalformedPairsError, NoGradientsError: not pairs, or none.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``reduce_gradients``, on Horovod. A model in
+    ``DistributedDataParallel`` has its gradients averaged already.
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.zeros(2))
+        >>> pairs = [(torch.ones(2), weight)]
+        >>> reduce_gradients(pairs, on_horovod=True)[0][0].tolist()
+        [1.0, 1.0]
+    """
+    words.check_arguments(on_horovod, reduction)
+    pairs = as_parameter_pairs(grads_and_vars, words.REDUCE)
+    reduction = default_reduction() if reduction is None else reduction
+    if reduction is None or reduction.size == 1:
+        return pairs
+    present = list(reduction.any([gradient is not None for gradient, _ in pairs]))
+    held = [pair for pair, wanted in zip(pairs, present, strict=True) if wanted]
+    means = list(reduction.all_reduce([dense(*pair) for pair in held]))
+    if len(means) != len(held):
+        raise words.wrong_answer(len(held), len(means))
+    left = iter(means)
+    return [
+        (next(left) if wanted else None, parameter)
+        for (_, parameter), wanted in zip(pairs, present, strict=True)
+    ]
+
+
+def default_reduction() -> Reduction | None:
+    """Return that of all ranks; None where there is one rank only."""
+    ready = dist.is_available() and dist.is_initialized()
+    return GroupReduction() if ready else None
+
+
+def dense(gradient: Tensor | None, parameter: Tensor) -> Tensor:
+    """Return a gradient as a dense tensor, zeros if it is absent here."""
+    if gradient is None:
+        return torch.zeros_like(parameter)
+    return gradient.to_dense() if gradient.is_sparse else gradient

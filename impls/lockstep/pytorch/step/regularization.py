@@ -1,0 +1,61 @@
+"""The total of regularization losses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from lockstep.messages.step import regularization as words
+
+__all__ = ["get_regularization_loss"]
+
+
+def get_regularization_loss(
+    scope: str | None = None,
+    name: str = words.NAME,
+    losses: Mapping[str, Tensor | None] | Iterable[Tensor | None] | None = None,
+) -> Tensor:
+    """Return the sum of the losses in float32, each cast first: 0-d.
+
+    The original finds them in a collection of its graph. torch has none, so they are
+    handed over; for a model say, the penalties of its weights by name.
+
+    Args:
+        scope: a regular expression that has to match at the start of a loss's name.
+        name: as in TensorFlow; without effect.
+        losses: a mapping name -> loss, 0-d, or an iterable of losses. None among them,
+            which :func:`mp_regularizer_wrapper` leaves for a weight in half precision,
+            is left out. Nothing adds up to 0.
+
+    Raises:
+        UnsupportedError: a ValueError; no ``losses``, or a scope and no names.
+        MalformedPairsError: a TypeError; ``losses`` is no collection of losses.
+        OutOfRangeError: a ValueError; ``scope`` is no regular expression, or a loss is
+            not 0-d.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``get_regularization_loss``.
+
+    Example:
+        >>> penalties = {"encoder/w": torch.tensor(1.5), "decoder/w": torch.tensor(2.0)}
+        >>> get_regularization_loss("encoder", losses=penalties).item()
+        1.5
+    """
+    if losses is None:
+        raise words.no_collection()
+    chosen = words.chosen_losses(losses, scope)
+    for loss in chosen:
+        if not isinstance(loss, Tensor) or loss.dim():
+            is_tensor = isinstance(loss, Tensor)
+            shape = f"shape {list(loss.shape)}" if is_tensor else type(loss).__name__
+            raise words.not_scalar(shape)
+    return _in_turn([_in_turn(group) for group in words.in_groups(chosen)])
+
+
+def _in_turn(losses: Sequence[Tensor]) -> Tensor:
+    """Add 0-d losses one after the other in float32, on the device of the last."""
+    total = torch.zeros((), dtype=torch.float32)
+    for loss in losses:
+        total = total.to(loss.device) + loss.float()
+    return total

@@ -1,0 +1,72 @@
+"""The parameters that ``optimize_loss`` is to train, and those of its optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+
+from lockstep.messages import pytorch as torch_host
+from lockstep.messages.step import arguments as border
+from lockstep.messages.step import optimize_loss as words
+from lockstep.pytorch.base.gradients import named_parameters
+
+__all__ = ["Named", "require_known", "require_same", "trained"]
+
+Named = list[tuple[str | None, Tensor]]
+
+
+def trained(var_list: Any, model: Any, optimizer: Any) -> Named:
+    """Return the parameters to train, with their names where they have any."""
+    if isinstance(model, DistributedDataParallel):
+        raise border.wrapped_for_ranks(type(model).__name__)
+    of_model = dict(model.named_parameters()) if isinstance(model, nn.Module) else {}
+    if var_list is not None:
+        listed = [as_named(entry) for entry in border.listed(var_list, Tensor)]
+        border.check_once(
+            [p for _, p in listed], lambda p: f"one of shape {list(p.shape)}"
+        )
+        if not listed:
+            raise words.no_variables("parameters", "an empty list")
+    elif isinstance(optimizer, Optimizer):
+        listed = [(None, parameter) for parameter in named_parameters(optimizer)]
+    else:
+        listed = [(n, p) for n, p in of_model.items() if p.requires_grad]
+        if model is not None and not listed:
+            expected = "a model with parameters that require a gradient"
+            raise border.untrainable(model, expected, "named_parameters")
+    if not listed:
+        raise words.no_variables("parameters, or a model that has some")
+    names = {parameter: name for name, parameter in of_model.items()}
+    return [(name or names.get(parameter), parameter) for name, parameter in listed]
+
+
+def as_named(entry: Any) -> tuple[str | None, Tensor]:
+    """Return a listed parameter with its name, or None if it was given without."""
+    if isinstance(entry, Tensor):
+        return None, entry
+    if isinstance(entry, tuple) and len(entry) == 2:
+        if isinstance(entry[0], str) and isinstance(entry[1], Tensor):
+            return entry
+    raise border.not_a_variable("parameters, or pairs (name, parameter)", entry)
+
+
+def require_same(model: Any, known: Mapping[Tensor, str]) -> None:
+    """Raise for an optimizer of a part of a model, or of other parameters."""
+    if not isinstance(model, nn.Module):
+        return
+    of_model = {p: name for name, p in model.named_parameters()}
+    left_out = [n for p, n in of_model.items() if p.requires_grad and p not in known]
+    added = set(known) - set(of_model)
+    if left_out or added:
+        raise border.other_parameters(left_out, len(added))
+
+
+def require_known(named: Named, known: Mapping[Tensor, str]) -> None:
+    """Raise for a parameter that is in no group of the optimizer."""
+    for _, parameter in named:
+        if parameter not in known:
+            raise torch_host.unknown_parameter(words.OWNER, tuple(parameter.shape))

@@ -1,0 +1,300 @@
+"""The object that ``optimize_loss`` returns: a call is a step of training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lockstep.interface import NO_STEP, StepReport
+from lockstep.messages.step import arguments as border
+from lockstep.messages.step import optimize_loss as words
+from lockstep.messages.step.reduction import Reduction
+from lockstep.messages.step.summaries import Recorder, Summaries
+from lockstep.pytorch.base.gradients import Pairs
+from lockstep.pytorch.base.stack import base_of
+from lockstep.pytorch.base.summaries import TensorBoardRecorder
+from lockstep.pytorch.clipping.post_process import post_process_gradients
+from lockstep.pytorch.scaling.automatic_scaler import AutomaticLossScaler
+from lockstep.pytorch.schedules.lr_scheduler import write
+from lockstep.pytorch.step.micro_batches import add_share
+from lockstep.pytorch.step.reduction import reduce_gradients
+from lockstep.pytorch.step.saved_state import check_saved
+from lockstep.pytorch.tensors.finite import finite_flags
+
+__all__ = ["TrainingStep"]
+
+
+class TrainingStep:
+    """What ``optimize_loss`` returns: a call computes the gradients and takes a step.
+
+    ``step(*inputs)`` hands its arguments to the loss and returns its value, or the
+    tuple that it returned, the loss first. With ``iter_size`` > 1 a call adds its
+    share, and each ``iter_size``-th one updates; ``skip_update``, in the call or at
+    construction, decides instead. No ``.grad`` is read or written, so there is nothing
+    to clear.
+
+    In a ``copy.deepcopy`` a loss that is a function still computes with the original's
+    parameters: set ``loss`` of the copy. That of a method of the model is copied.
+
+    Attributes:
+        optimizer: what updates, the masters' wrapper with "mixed".
+        parameters: those that are trained, with ``names``.
+        global_step: the applied steps, a 0-d int64 tensor on the CPU.
+        learning_rate: the rate of the last call.
+        scaler: the automatic loss scaler, or None.
+        accumulators: the sum so far for each parameter; None where nothing was added.
+        micro_step: the micro-batches in it.
+        recorder: who is told the summaries of each applied step, or None.
+    """
+
+    def __init__(
+        self,
+        settings: words.Settings,
+        loss: Callable[..., Tensor],
+        learning_rate_decay_fn: Callable[[Tensor], Any],
+    ) -> None:
+        self.settings = settings
+        self.loss = loss
+        self.learning_rate_decay_fn = learning_rate_decay_fn
+        self.global_step = torch.zeros((), dtype=torch.int64)
+        self.learning_rate: Any = self.next_rate()
+        self.optimizer: Any = None
+        self.parameters: list[Tensor] = []
+        self.names: list[str] = []
+        self.weight_decay: Any = None
+        self.scaler: AutomaticLossScaler | None = None
+        self.summaries: frozenset[str] = frozenset()
+        self.recorder: Recorder | None = None
+        self.skip_update_ph: Any = None
+        self.model: Any = None
+        self.reduction: Reduction | None = None
+        self.accumulators: list[Tensor | None] = []
+        self.micro_step = 0
+        self._absent: list[str] | None = None
+
+    def __repr__(self) -> str:
+        """Show the optimizer, the steps so far, the rate and the stages."""
+        return words.shown(
+            base_of(self.optimizer),
+            len(self.parameters),
+            int(self.global_step),
+            self.learning_rate,
+            self.pipeline,
+        )
+
+    @cached_property
+    def pipeline(self) -> tuple[str, ...]:
+        """The stages that a gradient goes through here, in their order."""
+        return self.settings.pipeline(self.optimizer)
+
+    def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
+        """Compute the loss and take a step, or add a micro-batch.
+
+        Args:
+            inputs: for the loss.
+            skip_update: whether to add only; None: as was said at construction. Without
+                ``iter_size`` > 1 it has no effect.
+
+        Returns:
+            The loss before the update, detached; in a tuple with what the loss function
+            returned besides.
+        """
+        self.learning_rate = self.next_rate()
+        value, pairs = self.differentiate(inputs)
+        if self.settings.accumulates:
+            waits = self.waits(skip_update)
+            pairs = self.accumulate(pairs)
+            if waits:
+                self.keep(pairs)
+                return value
+        self.apply(pairs)
+        self.clear()
+        return value
+
+    def next_rate(self) -> Any:
+        """Return the rate at the steps applied so far."""
+        rate = self.learning_rate_decay_fn(self.global_step.clone())
+        if not self.settings.strict:
+            words.check_rate(rate)
+        return rate
+
+    def differentiate(self, inputs: Sequence[Any]) -> tuple[Any, Pairs]:
+        """Return the answer, and unscaled gradients with what is updated by them."""
+        answers: list[Any] = []
+
+        def loss() -> Any:
+            answer = self.loss(*inputs)
+            if self.settings.strict:
+                answers[:] = answer, None
+            else:
+                answers[:] = words.loss_and_extras(answer)
+            return answers[0]
+
+        pairs = self.optimizer.compute_gradients(loss, self.parameters)
+        value, extras = answers
+        if extras is not None:
+            extras = tuple(e.detach() if isinstance(e, Tensor) else e for e in extras)
+        return words.joined(value.detach(), extras), pairs
+
+    def accumulate(self, pairs: Pairs) -> Pairs:
+        """Return the sums with a micro-batch, paired as its gradients were.
+
+        They are new, also where there was no gradient, and not kept yet: a step that
+        fails leaves everything as it was, though clipping writes into them.
+        """
+        if self.settings.strict:
+            self.check_accumulated(pairs)
+        everything = zip(self.accumulators, pairs, strict=True)
+        return [
+            (add_share(total, gradient, self.settings.iter_size), variable)
+            for total, (gradient, variable) in everything
+        ]
+
+    def keep(self, pairs: Pairs) -> None:
+        """Keep the sums, which hold one micro-batch more."""
+        self.accumulators = [total for total, _ in pairs]
+        self.micro_step += 1
+
+    def check_accumulated(self, pairs: Pairs) -> None:
+        """Strict: raise for what the original cannot add up."""
+        for name, (gradient, _) in zip(self.names, pairs, strict=True):
+            if gradient is None:
+                raise words.absent_accumulated(name)
+            if gradient.is_sparse:
+                raise words.sparse_accumulated(name)
+
+    def waits(self, skip_update: Any) -> bool:
+        """Say whether the sum, this micro-batch included, has to wait for more."""
+        flag = self.skip_update_ph if skip_update is None else skip_update
+        flag = flag() if callable(flag) else flag
+        if not self.settings.strict:
+            border.check_flag("skip_update", flag, answered=True)
+        if flag is None:
+            return self.micro_step + 1 < self.settings.iter_size
+        return bool(flag)
+
+    def apply(self, pairs: Pairs) -> None:
+        """Bring the gradients into their final form and hand them to the optimizer."""
+        settings = self.settings
+        if settings.on_horovod:
+            pairs = reduce_gradients(pairs, True, self.model, self.reduction)
+        if settings.strict or self.fits(pairs):
+            pairs = self.post_process(pairs)
+        if all(gradient is None for gradient, _ in pairs):
+            raise words.loss_of_others(self.names)
+        self.set_hyper_parameters()
+        self.optimizer.apply_gradients(pairs, self.global_step)
+        everything = zip(self.names, pairs, strict=True)
+        self._absent = [name for name, (gradient, _) in everything if gradient is None]
+
+    def fits(self, pairs: Pairs) -> bool:
+        """Say whether gradients are finite, where a step that is not is skipped.
+
+        They are looked at before they are clipped: the optimizer names those that are
+        not finite, and clipping would spoil the others.
+        """
+        settings = self.settings
+        changes = (
+            settings.clip_gradients is not None or settings.larc_params is not None
+        )
+        if not (changes or self.recorder) or "finite check" not in self.pipeline:
+            return True
+        return all(finite_flags([g for g, _ in pairs if g is not None]))
+
+    def post_process(self, pairs: Pairs) -> Pairs:
+        """Clip or scale by LARC; tell the recorder what was asked for."""
+        settings = self.settings
+        if isinstance(self.recorder, TensorBoardRecorder):
+            self.recorder.global_step = int(self.global_step) + 1
+        told = Summaries(self.summaries, self.recorder)
+        told.scalar("learning_rate", "learning_rate", self.learning_rate)
+        scaled = settings.told_scale(self.optimizer, self.scaler)
+        if scaled is not None:
+            told.scalar("loss_scale", "loss_scale", scaled.loss_scale)
+        return post_process_gradients(
+            pairs,
+            sorted(self.summaries),
+            self.learning_rate,
+            settings.clip_gradients,
+            settings.larc_params,
+            recorder=self.recorder,
+            names=self.names,
+            in_place=self.owns_gradients,
+            strict=settings.strict,
+        )
+
+    @property
+    def owns_gradients(self) -> bool:
+        """Whether gradients may be written into; autograd hands out shared ones."""
+        return self.settings.accumulates or "unscale" in self.pipeline
+
+    def set_hyper_parameters(self) -> None:
+        """Write the rate of this step into the groups, and AdamW's decay."""
+        rate = float(self.learning_rate)
+        for group in self.optimizer.param_groups:
+            write(group, rate)
+            if self.weight_decay is not None:
+                group["weight_decay"] = float(self.decay())
+
+    def decay(self) -> Any:
+        """Return AdamW's decay at this step: the rate times what was given."""
+        given = self.weight_decay
+        return self.learning_rate * (given() if callable(given) else given)
+
+    def clear(self) -> None:
+        """Empty the sums."""
+        self.micro_step = 0
+        self.accumulators = [None] * len(self.parameters)
+
+    @property
+    def last_step(self) -> StepReport:
+        """What the last call did; before the first one, that there was none."""
+        if self.micro_step:
+            size = self.settings.iter_size
+            return words.report_accumulated(self.micro_step, size)
+        if self._absent is None:
+            return NO_STEP
+        inner = getattr(self.optimizer, "last_step", None)
+        return words.report_applied(inner, self.names, self._absent)
+
+    def summaries_to(self, writer: Any) -> None:
+        """Write the summaries of each applied step, numbered by ``global_step``.
+
+        Args:
+            writer: a ``torch.utils.tensorboard.SummaryWriter``, or whatever has its
+                ``add_scalar`` and ``add_histogram``; None stops it.
+        """
+        self.recorder = None if writer is None else TensorBoardRecorder(writer)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that the next steps depend on, but for the parameters."""
+        sums = [
+            total if total is None else total.clone() for total in self.accumulators
+        ]
+        numbers = {
+            "global_step": int(self.global_step),
+            "micro_step": self.micro_step,
+            "iter_size": self.settings.iter_size,
+        }
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            **numbers,
+            "accumulators": sums,
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from what ``state_dict`` returned, to the bit.
+
+        Raises:
+            ValueError: the state of something else; nothing has changed then.
+        """
+        sums = check_saved(self, state_dict)
+        self.optimizer.load_state_dict(state_dict["optimizer"])
+        self.global_step.fill_(state_dict["global_step"])
+        self.micro_step = state_dict["micro_step"]
+        self.accumulators = sums
+        self._absent = None

@@ -1,0 +1,58 @@
+"""Are gradients finite, and their product with a factor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from lockstep.pytorch.clipping.clip_gradients import with_values
+from lockstep.pytorch.tensors import foreach
+from lockstep.pytorch.tensors.norms import magnitudes, stored_values
+from lockstep.pytorch.tensors.zero_test import device_of, flush_subnormals, in_groups
+
+__all__ = ["finite_flags", "times"]
+
+
+def finite_flags(gradients: Sequence[Tensor]) -> list[bool]:
+    """Say of each gradient whether it is finite, duplicate rows summed.
+
+    One host sync a device.
+    """
+    return in_groups(gradients, device_of, all_finite)
+
+
+def all_finite(gradients: Sequence[Tensor]) -> list[bool]:
+    """Look at the gradients of one device.
+
+    On the CPU at their sums, and only where one is not finite at the elements: finite
+    ones may add up to infinity, but no others to a number.
+    """
+    if not gradients[0].is_cpu:
+        return magnitudes(gradients).isfinite().tolist()
+    values = stored_values(gradients)
+    sums = [v.sum(dtype=torch.float32 if v.itemsize < 4 else None) for v in values]
+    flags = torch.stack(sums).isfinite().tolist()
+    return [
+        flag or bool(v.isfinite().all()) for flag, v in zip(flags, values, strict=True)
+    ]
+
+
+def times(
+    gradients: Sequence[Tensor], factor: float | Tensor, flush: bool = False
+) -> list[Tensor]:
+    """Return gradients times a float32 factor, each rounded once to its own dtype.
+
+    Half precision is widened for it. ``flush``: subnormals count as zero before and
+    after, as in the original's kernels.
+    """
+    values = [g._values() if g.is_sparse else g for g in gradients]
+    wide = [v.float() if v.itemsize < 4 else v for v in values]
+    if flush:
+        wide = [flush_subnormals(v) for v in wide]
+    products = foreach.scale(wide, factor)
+    if flush:
+        products = [flush_subnormals(v) for v in products]
+    narrow = [p.to(v.dtype) for p, v in zip(products, values, strict=True)]
+    return list(map(with_values, gradients, narrow))

@@ -1,0 +1,211 @@
+"""Lists of tensors in few launches: all that Lockstep uses of ``torch._foreach_*``.
+
+These names begin with an underscore (torch 2.13 has no public ones), so they stay here.
+A list may mix devices and dtypes: it is cut into parts that one launch can take.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from lockstep.pytorch.tensors.devices import moved
+
+__all__ = [
+    "add",
+    "clamp",
+    "copy",
+    "divide",
+    "end_to_end",
+    "multiply",
+    "norms",
+    "norms_alike",
+    "part_by_part",
+    "runs",
+    "scale",
+    "scale_each",
+    "scale_each_in_place",
+    "scale_in_place",
+    "subtract",
+    "subtract_in_place",
+    "zero",
+]
+
+CPU_RUN, RUN = 1 << 18, 1 << 25
+"""About so many elements are worked on at once: on the CPU, and elsewhere."""
+
+
+def add(targets: Sequence[Tensor], terms: Sequence[Tensor]) -> None:
+    """Add a tensor to each of others of their shapes and dtypes, in place."""
+    if targets:
+        torch._foreach_add_(targets, terms)
+
+
+def clamp(tensors: Sequence[Tensor], largest: float) -> list[Tensor]:
+    """Return tensors with magnitudes of at most ``largest``; NaN stays NaN."""
+    clamped = torch._foreach_clamp_max(tensors, largest)
+    torch._foreach_clamp_min_(clamped, -largest)
+    return list(clamped)
+
+
+def copy(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+    """Copy tensors into others of their shapes, cast to their dtypes."""
+    if targets:
+        torch._foreach_copy_(targets, sources)
+
+
+def divide(tensors: Sequence[Tensor], divisor: float) -> list[Tensor]:
+    """Return each tensor divided by a number, which is cast to its dtype first.
+
+    The number is a tensor: by a plain one a GPU would multiply with its reciprocal.
+    """
+    return [tensor / number_like(divisor, tensor) for tensor in tensors]
+
+
+def multiply(tensors: Sequence[Tensor], factors: Sequence[Tensor]) -> list[Tensor]:
+    """Return tensors times others of their dtypes, of their shapes or 0-d."""
+    return list(torch._foreach_mul(tensors, factors)) if tensors else []
+
+
+def subtract(tensors: Sequence[Tensor], terms: Sequence[Tensor]) -> list[Tensor]:
+    """Return tensors less others of their shapes and dtypes."""
+    return list(torch._foreach_sub(tensors, terms)) if tensors else []
+
+
+def subtract_in_place(targets: Sequence[Tensor], terms: Sequence[Tensor]) -> None:
+    """Subtract tensors from others of their shapes and dtypes."""
+    if targets:
+        torch._foreach_sub_(targets, terms)
+
+
+def zero(tensors: Sequence[Tensor]) -> None:
+    """Fill tensors with zeros."""
+    if tensors:
+        torch._foreach_zero_(tensors)
+
+
+def scale(tensors: Sequence[Tensor], factor: Tensor | float) -> list[Tensor]:
+    """Return each tensor times a number, which is cast to its dtype first."""
+
+    def scaled(part: Sequence[Tensor]) -> Sequence[Tensor]:
+        return torch._foreach_mul(part, number_like(factor, part[0]))
+
+    return part_by_part(tensors, scaled)
+
+
+def scale_in_place(tensors: Sequence[Tensor], factor: Tensor | float) -> None:
+    """Multiply each tensor by a number, which is cast to its dtype first."""
+    for positions in alike(tensors):
+        part = [tensors[k] for k in positions]
+        torch._foreach_mul_(part, number_like(factor, part[0]))
+
+
+def scale_each(
+    tensors: Sequence[Tensor], factors: Callable[[torch.dtype], Tensor]
+) -> list[Tensor]:
+    """Return the k-th tensor times the k-th factor; ``factors`` has [n] a dtype."""
+    scaled: dict[int, Tensor] = {}
+    for positions in alike(tensors):
+        part = [tensors[k] for k in positions]
+        products = torch._foreach_mul(part, chosen(factors, part[0], positions))
+        scaled.update(zip(positions, products, strict=True))
+    return [scaled[k] for k in range(len(tensors))]
+
+
+def scale_each_in_place(
+    tensors: Sequence[Tensor], factors: Callable[[torch.dtype], Tensor]
+) -> None:
+    """Do as :func:`scale_each`, and overwrite the tensors."""
+    for positions in alike(tensors):
+        part = [tensors[k] for k in positions]
+        torch._foreach_mul_(part, chosen(factors, part[0], positions))
+
+
+def chosen(
+    factors: Callable[[torch.dtype], Tensor], like: Tensor, positions: Sequence[int]
+) -> list[Tensor]:
+    """Return the factors of some positions, where and as ``like`` is: 0-d each."""
+    there = moved(factors(like.dtype), like.device).unbind()
+    return [there[k] for k in positions]
+
+
+def number_like(number: Tensor | float, tensor: Tensor) -> Tensor:
+    """Return a 0-d tensor with the dtype and device of ``tensor``.
+
+    A number is written where it is needed: to copy it there would wait for a GPU.
+    """
+    if isinstance(number, Tensor):
+        return moved(number.to(tensor.dtype), tensor.device)
+    return torch.full((), number, dtype=tensor.dtype, device=tensor.device)
+
+
+def norms(
+    tensors: Sequence[Tensor], order: float = 2, dtype: torch.dtype = torch.float64
+) -> list[Tensor]:
+    """Return each tensor's norm, taken in ``dtype``; of order inf none may be empty."""
+    return part_by_part(tensors, lambda part: norms_alike(part, order, dtype))
+
+
+def norms_alike(
+    tensors: Sequence[Tensor], order: float, dtype: torch.dtype
+) -> list[Tensor]:
+    """Do as :func:`norms`, with tensors that share a device and a dtype."""
+    return list(torch._foreach_norm(tensors, order, dtype=dtype)) if tensors else []
+
+
+def end_to_end(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return the elements of all tensors: a copy [n] for each dtype and device."""
+    parts = ([tensors[k] for k in positions] for positions in alike(tensors))
+    return [
+        torch.cat(part)
+        if all(tensor.dim() == 1 for tensor in part)
+        else torch._utils._flatten_dense_tensors(part)
+        for part in parts
+    ]
+
+
+def part_by_part(
+    tensors: Sequence[Tensor], operation: Callable[[Sequence[Tensor]], Sequence[Tensor]]
+) -> list[Tensor]:
+    """Return what becomes of each tensor; those of a device and a dtype go together."""
+    parts = alike(tensors)
+    if len(parts) == 1:
+        return list(operation(tensors))
+    found: dict[int, Tensor] = {}
+    for positions in parts:
+        results = operation([tensors[k] for k in positions])
+        found.update(zip(positions, results, strict=True))
+    return [found[k] for k in range(len(tensors))]
+
+
+def alike(tensors: Sequence[Tensor]) -> list[list[int]]:
+    """Group the positions of tensors by device and dtype."""
+    groups: dict[tuple[torch.device, torch.dtype], list[int]] = defaultdict(list)
+    for position, tensor in enumerate(tensors):
+        groups[tensor.device, tensor.dtype].append(position)
+    return list(groups.values())
+
+
+def runs(tensors: Sequence[Tensor]) -> list[list[int]]:
+    """Group positions as :func:`alike`, in runs for which there is room besides.
+
+    On the CPU a launch costs little, but what the next one reads should be in its cache
+    still. A run has about so many elements, or is one larger tensor.
+    """
+    found = []
+    for positions in alike(tensors):
+        longest = CPU_RUN if tensors[positions[0]].is_cpu else RUN
+        run: list[int] = []
+        size = 0
+        for position in positions:
+            elements = tensors[position].numel()
+            if run and size + elements > longest:
+                found.append(run)
+                run, size = [], 0
+            run.append(position)
+            size += elements
+        found.append(run)
+    return found

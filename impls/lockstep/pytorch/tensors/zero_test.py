@@ -1,0 +1,121 @@
+"""The zero test of the multitask wrapper: does a gradient have a nonzero element?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from itertools import compress
+
+import torch
+from torch import Tensor
+
+from lockstep.pytorch.tensors.rows import sum_duplicates
+
+__all__ = ["all_zero_flags", "flush_subnormals", "is_all_zero"]
+
+# On the CPU, gradients of up to SMALL elements are read whole, those of one shape
+# together; larger ones in growing chunks, until something is found.
+SMALL, GROWTH = 1 << 12, 1 << 4
+
+
+def all_zero_flags(gradients: Sequence[Tensor], flush: bool = False) -> list[bool]:
+    """Say of each gradient whether it :func:`is_all_zero`, with few host syncs.
+
+    First one element of each gradient is looked at, in one transfer a device: where it
+    is not zero, the question is settled. Only the others are read, on a GPU with a
+    second transfer for all of them together.
+    """
+    if flush:
+        return [is_all_zero(gradient, flush) for gradient in gradients]
+    suspected = in_groups(gradients, device_of, begin_with_zero)
+    suspects = list(compress(gradients, suspected))
+    verdicts = iter(in_groups(suspects, batch_of, read_batch))
+    return [suspect and next(verdicts) for suspect in suspected]
+
+
+def is_all_zero(gradient: Tensor, flush: bool = False) -> bool:
+    """Say whether ``gradient`` has no nonzero element.
+
+    -0.0 is zero; NaN and infinity are not. The duplicate rows of a sparse gradient are
+    summed first, so rows that cancel, rows of zeros and no rows at all are all zero.
+    With ``flush`` float32 subnormals count as zero, as they did in the original.
+    """
+    values = flat_values(gradient)
+    if flush:
+        values = flush_subnormals(values)
+    start, size = 0, SMALL
+    while start < values.numel():
+        low, high = values[start : start + size].aminmax()
+        if low or high:
+            return False
+        start, size = start + size, size * GROWTH
+    return True
+
+
+def flush_subnormals(values: Tensor) -> Tensor:
+    """Replace subnormals by zero, except in float16.
+
+    # Quirk: docs/differences.md#multitask-subnormals. The original's kernels ran with
+    # the processor's flush-to-zero mode on, which knows nothing of float16.
+    """
+    if values.dtype == torch.float16:
+        return values
+    smallest = torch.finfo(values.dtype).smallest_normal
+    return torch.where(values.abs() < smallest, 0, values)
+
+
+def begin_with_zero(gradients: Sequence[Tensor]) -> list[bool]:
+    """Look at one element of each gradient; True also where there is none to see."""
+    dense = [not g.is_sparse and g.numel() > 0 for g in gradients]
+    heads = [gradient.as_strided((1,), (1,)) for gradient in compress(gradients, dense)]
+    zero = iter((torch.cat(heads) == 0).tolist() if heads else [])
+    return [next(zero) if is_dense else True for is_dense in dense]
+
+
+def read_batch(gradients: Sequence[Tensor]) -> list[bool]:
+    """Read all of one :func:`batch_of`: on a GPU with one transfer."""
+    if not gradients[0].is_cpu:
+        found = [flat_values(gradient).any() for gradient in gradients]
+        return torch.stack(found).logical_not().tolist()
+    if len(gradients) == 1 or batch_of(gradients[0]) is None:
+        return [is_all_zero(gradient) for gradient in gradients]
+    rows = torch.stack(list(gradients)).view(len(gradients), -1)
+    return ((rows.amin(1) == 0) & (rows.amax(1) == 0)).tolist()
+
+
+def device_of(gradient: Tensor) -> torch.device:
+    """Return what gradients must share for :func:`begin_with_zero`."""
+    return gradient.device
+
+
+def batch_of(gradient: Tensor) -> Hashable:
+    """Return what gradients must share for :func:`read_batch`; None: one by one."""
+    if not gradient.is_cpu:
+        return gradient.device
+    alone = gradient.is_sparse or gradient.is_complex()
+    if alone or not 0 < gradient.numel() <= SMALL:
+        return None
+    return gradient.shape, gradient.dtype
+
+
+def in_groups(
+    gradients: Sequence[Tensor],
+    key: Callable[[Tensor], Hashable],
+    ask: Callable[[Sequence[Tensor]], list[bool]],
+) -> list[bool]:
+    """Ask about each gradient, about those with the same key together."""
+    groups: dict[Hashable, list[int]] = {}
+    for k, gradient in enumerate(gradients):
+        groups.setdefault(key(gradient), []).append(k)
+    flags = [False] * len(gradients)
+    for positions in groups.values():
+        answers = ask([gradients[k] for k in positions])
+        for k, answer in zip(positions, answers, strict=True):
+            flags[k] = answer
+    return flags
+
+
+def flat_values(gradient: Tensor) -> Tensor:
+    """Return the stored elements [n]: duplicates summed, complex as pairs of reals."""
+    values = sum_duplicates(gradient).values if gradient.is_sparse else gradient
+    values = torch.view_as_real(values) if values.is_complex() else values
+    return values.reshape(-1)

@@ -1,0 +1,177 @@
+"""Wrappers of wrappers, and what is shared by mistake: refused, or right."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+import torch
+from torch.nn import Parameter
+
+from lockstep.pytorch import (
+    DynamicLossScale,
+    FixedLossScale,
+    MixedPrecisionLossScaleOptimizer,
+    MixedPrecisionOptimizerWrapper,
+    MultitaskOptimizerWrapper,
+    VariableClippingOptimizer,
+)
+from lockstep.pytorch.tests.masters.models import wrapped_weight
+
+
+def half() -> Parameter:
+    return Parameter(torch.full((2, 2), 3.0).half())
+
+
+def single() -> Parameter:
+    return Parameter(torch.full((2, 2), 3.0))
+
+
+def sgd(*weights: Parameter) -> torch.optim.SGD:
+    named = [(f"w{k}", weight) for k, weight in enumerate(weights)]
+    return torch.optim.SGD(named, lr=1.0)
+
+
+@pytest.mark.parametrize("between", [False, True], ids=["at once", "at any depth"])
+def test_a_wrapper_around_masters_is_refused(between) -> None:
+    weight, other = half(), single()
+    inner = MixedPrecisionOptimizerWrapper(sgd(weight, other))
+    if between:
+        inner = VariableClippingOptimizer(inner, {other: [1]}, 1.0)
+    with pytest.raises(ValueError, match="put the wrapper inside"):
+        MultitaskOptimizerWrapper(inner)
+    weight.grad = torch.ones_like(weight)
+    inner.step()
+    assert (weight == 2).all()
+
+
+def test_a_wrapper_around_no_masters_works() -> None:
+    weight = single()
+    inner = MixedPrecisionOptimizerWrapper(sgd(weight), 4)
+    optimizer = MultitaskOptimizerWrapper(inner)
+    optimizer.scale_loss(weight.sum()).backward()
+    optimizer.step()
+    assert (weight == 2).all()
+
+
+def test_masters_that_come_later_are_refused_at_the_step() -> None:
+    weight, later = single(), half()
+    inner = MixedPrecisionOptimizerWrapper(sgd(weight), 4)
+    optimizer = MultitaskOptimizerWrapper(inner)
+    optimizer.add_param_group({"params": [("later", later)]})
+    for each in (weight, later):
+        each.grad = torch.ones_like(each)
+    with pytest.raises(ValueError, match="put the wrapper inside"):
+        optimizer.step()
+    assert (weight == 3).all()
+
+
+@pytest.mark.parametrize("key", ["weight", "name", "master"])
+@pytest.mark.parametrize("strict", [False, True], ids=["default", "strict"])
+def test_row_clipping_outside_of_a_master_is_refused(key, strict) -> None:
+    weight = half()
+    inner = MixedPrecisionOptimizerWrapper(sgd(weight))
+    found = {"weight": weight, "name": "w0", "master": inner.master(weight)}[key]
+    with pytest.raises(ValueError, match=r"'w0' itself.*put the row clipping inside"):
+        VariableClippingOptimizer(inner, {found: [1]}, 1.0, strict=strict)
+
+
+def test_row_clipping_outside_clips_what_has_no_master() -> None:
+    weight, other = half(), single()
+    inner = MixedPrecisionOptimizerWrapper(sgd(weight, other))
+    optimizer = VariableClippingOptimizer(inner, {"w1": [1]}, 1.0)
+    for each in (weight, other):
+        each.grad = torch.zeros_like(each)
+    optimizer.step()
+    assert (weight == 3).all()
+    assert other.norm(dim=1).tolist() == pytest.approx([1.0, 1.0])
+
+
+SCALED = {
+    "scaled": lambda opt: MixedPrecisionLossScaleOptimizer(opt, "dynamic"),
+    "masters": lambda opt: MixedPrecisionOptimizerWrapper(opt, "dynamic"),
+}
+
+
+@pytest.mark.parametrize("between", [False, True], ids=["at once", "at any depth"])
+@pytest.mark.parametrize("outer", SCALED)
+@pytest.mark.parametrize("inner", SCALED)
+def test_a_loss_is_not_scaled_twice(inner, outer, between) -> None:
+    made = SCALED[inner](sgd(single()))
+    before = dict(made.param_groups[0])
+    if between:
+        made = MultitaskOptimizerWrapper(made)
+    with pytest.raises(ValueError, match="whose loss is not scaled yet, got Mixed"):
+        SCALED[outer](made)
+    assert made.param_groups[0] == before
+
+
+@pytest.mark.parametrize("kind", SCALED)
+def test_a_moving_scale_belongs_to_one_optimizer(kind) -> None:
+    wrap = {
+        "scaled": MixedPrecisionLossScaleOptimizer,
+        "masters": MixedPrecisionOptimizerWrapper,
+    }[kind]
+    scale, base = DynamicLossScale(8.0), sgd(half())
+    first = wrap(sgd(half()), scale)
+    with pytest.raises(
+        ValueError, match="loss_scale: expected a loss scale of its own"
+    ):
+        wrap(base, scale)
+    assert "loss_scale" not in base.param_groups[0]
+    other = wrap(base, deepcopy(scale))
+    first.scale_object.move(False)
+    assert (first.loss_scale, other.loss_scale) == (4.0, 8.0)
+    assert wrap(sgd(half()), FixedLossScale(8)).loss_scale == 8
+
+
+def test_a_copied_scale_is_not_a_copied_optimizer() -> None:
+    scale = DynamicLossScale(8.0)
+    optimizer = MixedPrecisionLossScaleOptimizer(sgd(single()), scale)
+    optimizer.scale_object.move(False)
+    assert deepcopy(scale).numbers.keys() == set(scale.keys)
+    assert deepcopy(scale).value() == 4.0
+    twin = deepcopy(optimizer)
+    twin.scale_object.move(False)
+    assert (optimizer.loss_scale, twin.loss_scale) == (4.0, 2.0)
+
+
+def adam(weights) -> torch.optim.Adam:
+    return torch.optim.Adam([(f"w{k}", w) for k, w in enumerate(weights)], lr=0.25)
+
+
+@pytest.mark.parametrize("pattern", ["0+", "+0+", "000+", "b0+"])
+def test_masters_and_multitask_go_on_after_gradients_of_zeros(pattern) -> None:
+    """+ all gradients, a or b only one of the two, 0 none: all zero otherwise."""
+    found = []
+    for dtype in (torch.float16, torch.float32):
+        weights = [Parameter(torch.ones(2).to(dtype)) for _ in range(2)]
+        optimizer = MultitaskOptimizerWrapper(adam(weights))
+        if dtype == torch.float16:
+            optimizer = MixedPrecisionOptimizerWrapper(optimizer)
+        for letter in pattern:
+            for name, weight in zip("ab", weights, strict=True):
+                is_there = letter in ("+", name)
+                weight.grad = torch.full_like(weight, float(is_there))
+            optimizer.step()
+        found.append([weight.float() for weight in weights])
+        assert len(optimizer.state_dict()["state"]) == 2
+    assert all(map(torch.equal, *found))
+
+
+def test_a_first_step_at_rate_0_counts() -> None:
+    weight = Parameter(torch.ones(2).half())
+    optimizer = wrapped_weight(weight, lr=0.0, loss_scale=DynamicLossScale(4.0, 1))
+    weight.grad = torch.zeros_like(weight)
+    optimizer.step()
+    assert optimizer.last_step.applied
+    assert optimizer.loss_scale == 8.0
+
+
+def test_a_multitask_wrapper_inside_makes_no_state_at_rate_0() -> None:
+    weight = Parameter(torch.ones(2).half())
+    base = torch.optim.Adam([weight], lr=0.0)
+    optimizer = MixedPrecisionOptimizerWrapper(MultitaskOptimizerWrapper(base))
+    weight.grad = torch.zeros_like(weight)
+    optimizer.step()
+    assert not any(base.state.values())

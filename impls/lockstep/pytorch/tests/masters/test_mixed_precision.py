@@ -1,0 +1,216 @@
+"""Masters on PyTorch: how they are trained."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import Parameter
+
+from lockstep import pytorch
+from lockstep.pytorch import (
+    DynamicLossScale,
+    MixedPrecisionOptimizerWrapper,
+    strict,
+)
+from lockstep.pytorch.tests.masters.models import (
+    assert_same,
+    everyone,
+    everything,
+    halves,
+    loss_of,
+    mixed,
+    some,
+    step_on,
+    train,
+    wrapped,
+    wrapped_weight,
+)
+from lockstep.pytorch.tests.subjects import ALL, TwoHeads, batches
+
+
+@halves
+@everyone
+def test_masters_are_trained_as_float32_parameters_would_be(name, dtype):
+    model = mixed(dtype)
+    optimizer = wrapped(model, name, None)
+    twin = {n: Parameter(p.detach().float()) for n, p in model.named_parameters()}
+    plain = ALL[name](twin.items())
+    for inputs in batches(4):
+        optimizer.zero_grad()
+        loss_of(model, inputs).backward()
+        for key, parameter in model.named_parameters():
+            twin[key].grad = parameter.grad.float()
+        optimizer.step()
+        plain.step()
+    for key, parameter in model.named_parameters():
+        torch.testing.assert_close(
+            optimizer.master(parameter), twin[key], rtol=0, atol=0
+        )
+        assert torch.equal(parameter, twin[key].to(parameter.dtype))
+
+
+def test_updates_too_small_for_float16_add_up():
+    weight = Parameter(torch.ones(2).half())
+    optimizer = wrapped_weight(weight, lr=1e-4)
+    for _ in range(10):
+        step_on(weight, optimizer, torch.ones(2))
+    assert optimizer.master(weight).tolist() == pytest.approx([0.999] * 2, abs=1e-6)
+    assert weight.tolist() == pytest.approx([0.999] * 2, abs=5e-4)
+
+
+@halves
+def test_a_weight_is_clamped_and_its_master_goes_on(dtype):
+    weight = Parameter(torch.zeros(3, dtype=dtype))
+    optimizer = wrapped_weight(weight)
+    largest = torch.finfo(dtype).max
+    with torch.no_grad():
+        optimizer.master(weight).copy_(torch.tensor([3.4e38, -3.4e38, 1.0]))
+    step_on(weight, optimizer, torch.zeros(3))
+    assert weight.tolist() == [largest, -largest, 1.0]
+    assert optimizer.master(weight)[0] > largest
+
+
+def test_parameters_without_gradients_are_left_alone():
+    model = mixed()
+    optimizer = wrapped(model, "Adam")
+    train(model, optimizer, "++")
+    before = everything(model, optimizer)
+    train(model, optimizer, "b")
+    after = everything(model, optimizer)
+    changed = {k for k in after if not torch.equal(after[k], before[k])}
+    assert changed
+    assert all(name.startswith(("b.", "body.")) for name in changed)
+
+
+def test_a_step_without_gradients_does_nothing():
+    model = mixed()
+    optimizer = wrapped(model, loss_scale=DynamicLossScale(4.0, 1))
+    before = everything(model, optimizer)
+    optimizer.step()
+    assert_same(everything(model, optimizer), before)
+    assert optimizer.loss_scale.item() == 4.0
+
+
+def test_sparse_gradients_stay_sparse():
+    table = torch.nn.Embedding(5, 2, sparse=True).half()
+    sgd = torch.optim.SGD(table.named_parameters(), lr=1.0)
+    optimizer = MixedPrecisionOptimizerWrapper(sgd, 4)
+    start = table.weight.detach().clone()
+    optimizer.scale_loss(table(torch.tensor([1, 1, 3])).sum()).backward()
+    optimizer.step()
+    expected = start - torch.tensor([[0], [2], [0], [1], [0]]).half()
+    assert torch.equal(table.weight, expected)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, TwoHeads(), torch.optim.SGD, "SGD"])
+def test_what_is_no_optimizer_is_refused(wrong):
+    with pytest.raises(ValueError, match=r"expected a torch\.optim\.Optimizer, got"):
+        MixedPrecisionOptimizerWrapper(wrong)
+
+
+@some
+def test_minimize_and_step_give_the_same_bits(name):
+    one, other = mixed(), mixed()
+    first, second = wrapped(one, name), wrapped(other, name)
+    counter = torch.zeros((), dtype=torch.int64)
+    for inputs in batches(3):
+        first.zero_grad()
+        first.scale_loss(loss_of(one, inputs)).backward()
+        first.step()
+        second.minimize(lambda x=inputs: loss_of(other, x), counter)
+    assert_same(everything(one, first), everything(other, second))
+    assert counter.item() == 3
+
+
+def test_compute_gradients_pairs_unscaled_float32_gradients_with_masters():
+    weight = Parameter(torch.ones(2).half())
+    optimizer = wrapped_weight(weight, loss_scale=8)
+    ((gradient, master),) = optimizer.compute_gradients(lambda: (3 * weight).sum())
+    assert gradient.tolist() == [3.0, 3.0]
+    assert gradient.dtype == torch.float32
+    assert master is optimizer.master(weight)
+    weight.grad = torch.full_like(weight, 7.0)
+    optimizer.apply_gradients([(gradient, master)])
+    assert weight.tolist() == [-2.0, -2.0]
+    assert weight.grad.tolist() == [7.0, 7.0]
+    assert master.grad is None
+    optimizer.apply_gradients([(torch.ones(2).half(), weight)])
+    assert weight.tolist() == [-3.0, -3.0]
+
+
+class TestStrict:
+    def test_a_static_scale_applies_what_is_not_finite(self):
+        weight = Parameter(torch.ones(2).half())
+        sgd = strict.GradientDescentOptimizer([("weight", weight)], 1.0)
+        optimizer = strict.MixedPrecisionOptimizerWrapper(sgd, 8.0)
+        optimizer.apply_gradients([(torch.tensor([torch.inf, 1.0]).half(), weight)])
+        assert weight.tolist() == [-65504.0, 0.0]
+        assert optimizer.last_step.nonfinite == ("weight",)
+
+    @pytest.mark.parametrize("given", [8, np.float32(8), "Backoff", "dynamic"])
+    def test_an_unusable_scale_fails_when_it_is_used(self, given):
+        weight = Parameter(torch.ones(2).half())
+        sgd = strict.GradientDescentOptimizer([weight], 1.0)
+        optimizer = strict.MixedPrecisionOptimizerWrapper(sgd, given)
+        with pytest.raises(AttributeError, match="a float or an AutomaticLossScaler"):
+            optimizer.compute_gradients(lambda: weight.sum().float())
+
+    def test_an_absent_gradient_is_refused(self):
+        one, other = Parameter(torch.ones(2).half()), Parameter(torch.ones(2).half())
+        sgd = strict.GradientDescentOptimizer([("one", one), ("other", other)], 1.0)
+        optimizer = strict.MixedPrecisionOptimizerWrapper(sgd, 8.0)
+        with pytest.raises(ValueError, match="a gradient for the float16 variable"):
+            optimizer.compute_gradients(lambda: one.sum().float())
+
+    def test_bfloat16_has_no_masters_and_slots_are_not_seen(self):
+        weight = Parameter(torch.ones(2).bfloat16())
+        adam = pytorch.AdamOptimizer([weight], 1.0)
+        optimizer = strict.MixedPrecisionOptimizerWrapper(adam, 8.0)
+        assert optimizer.master(weight) is weight
+        assert optimizer.get_slot(weight, "m") is None
+        assert optimizer.get_slot_names() == optimizer.variables() == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_a_model_that_is_halved_after_wrapping_is_refused(dtype) -> None:
+    model = TwoHeads()
+    optimizer = wrapped(model)
+    train(model, optimizer, "+")
+    model.to(dtype)
+    before = everything(model, optimizer)
+    told = rf"a float32 master for each {dtype} parameter, got none for body\.weight"
+    with pytest.raises(TypeError, match=told):
+        train(model, optimizer, "+")
+    after = everything(model, optimizer)
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_model_that_is_widened_after_wrapping_is_refused(dtype) -> None:
+    model = TwoHeads().half()
+    optimizer = wrapped(model)
+    train(model, optimizer, "+")
+    saved = optimizer.state_dict()
+    model.to(dtype)
+    before = everything(model, optimizer)
+    for act in (
+        lambda: train(model, optimizer, "+"),
+        lambda: optimizer.load_state_dict(saved),
+    ):
+        with pytest.raises(TypeError, match=f"in half precision .* got {dtype}"):
+            act()
+    after = everything(model, optimizer)
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    model.half()
+    train(model, optimizer, "+")
+
+
+def test_a_model_may_go_from_one_half_precision_to_the_other() -> None:
+    model = TwoHeads().half()
+    optimizer = wrapped(model)
+    train(model, optimizer, "+")
+    model.bfloat16()
+    before = model.body.weight.clone()
+    train(model, optimizer, "+")
+    assert not torch.equal(model.body.weight, before)

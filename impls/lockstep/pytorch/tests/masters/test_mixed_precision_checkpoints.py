@@ -1,0 +1,215 @@
+"""Masters on PyTorch: copies, saved states, and what is loaded."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch.distributed.checkpoint import state_dict as checkpoint
+from torch.nn import Parameter
+
+from lockstep import pytorch
+from lockstep.pytorch import (
+    MixedPrecisionOptimizerWrapper,
+    MultitaskOptimizerWrapper,
+    VariableClippingOptimizer,
+)
+from lockstep.pytorch.tests.masters.models import (
+    SCALES,
+    assert_same,
+    everyone,
+    everything,
+    mixed,
+    step_on,
+    train,
+    wrapped,
+    wrapped_weight,
+)
+from lockstep.pytorch.tests.subjects import OWN, TORCH, TwoHeads
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))]
+)
+@everyone
+def test_a_copy_goes_on_as_the_original_does(name, copied, scale):
+    model = mixed()
+    optimizer = wrapped(model, name, SCALES[scale]())
+    train(model, optimizer, "+a")
+    other, twin = copied((model, optimizer))
+    train(model, optimizer, "ab0+")
+    train(other, twin, "ab0+")
+    assert_same(everything(other, twin), everything(model, optimizer))
+    assert twin.loss_scale == optimizer.loss_scale
+
+
+@pytest.mark.parametrize("first", ["model", "optimizer"])
+@pytest.mark.parametrize("scale", SCALES)
+@everyone
+def test_a_loaded_state_goes_on_to_the_bit(name, scale, first):
+    model = mixed()
+    optimizer = wrapped(model, name, SCALES[scale]())
+    train(model, optimizer, "+ab")
+    saved = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+    fresh = mixed()
+    with torch.no_grad():
+        for weight in fresh.parameters():
+            weight.zero_()
+    loaded = wrapped(fresh, name, SCALES[scale]())
+    loads = [(fresh, saved[0]), (loaded, saved[1])]
+    for target, state in loads if first == "model" else reversed(loads):
+        target.load_state_dict(state)
+    train(model, optimizer, "ba+")
+    train(fresh, loaded, "ba+")
+    assert_same(everything(fresh, loaded), everything(model, optimizer))
+    assert loaded.loss_scale == optimizer.loss_scale
+
+
+@pytest.mark.parametrize("flat", [False, True], ids=["nested", "flat"])
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize(
+    "name", [*OWN, "SGD", "SGD momentum", "Adam", "Adam fused", "RMSprop", "Adagrad"]
+)
+def test_distributed_checkpoints_resume_to_the_bit(name, scale, flat):
+    options = checkpoint.StateDictOptions(flatten_optimizer_state_dict=flat)
+    model = mixed()
+    optimizer = wrapped(model, name, SCALES[scale]())
+    train(model, optimizer, "+ab")
+    whole = optimizer.as_module(model)
+    saved = checkpoint.get_optimizer_state_dict(whole, optimizer, options=options)
+    saved = copy.deepcopy(saved)
+    fresh = mixed()
+    loaded = wrapped(fresh, name, SCALES[scale]())
+    fresh.load_state_dict(model.state_dict())
+    whole = loaded.as_module(fresh)
+    checkpoint.set_optimizer_state_dict(whole, loaded, saved, options=options)
+    train(model, optimizer, "ba+")
+    train(fresh, loaded, "ba+")
+    assert_same(everything(fresh, loaded), everything(model, optimizer))
+    assert loaded.loss_scale == optimizer.loss_scale
+
+
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("steps", ["", "+"])
+def test_distributed_checkpoints_of_the_model_itself_are_refused(steps, outside):
+    model = mixed()
+    optimizer = wrapped(model)
+    train(model, optimizer, steps)
+    saved = copy.deepcopy(optimizer.state_dict())
+    if outside:
+        optimizer = VariableClippingOptimizer(optimizer, {}, 1.0)
+    before = everything(model, optimizer)
+    for call in (
+        lambda: checkpoint.get_optimizer_state_dict(model, optimizer),
+        lambda: checkpoint.set_optimizer_state_dict(model, optimizer, saved),
+        lambda: checkpoint.get_state_dict(model, optimizer),
+    ):
+        with pytest.raises(ValueError, match=r"pass optimizer.as_module\(model\) with"):
+            call()
+    assert_same(everything(model, optimizer), before)
+
+
+def test_distributed_checkpoints_need_no_module_where_nothing_has_a_master():
+    model = TwoHeads()
+    optimizer = wrapped(model)
+    assert checkpoint.get_optimizer_state_dict(model, optimizer)["state"]
+
+
+def test_a_state_of_another_shape_is_refused_before_anything_changes():
+    model = mixed()
+    optimizer = wrapped(model)
+    train(model, optimizer, "++")
+    before = everything(model, optimizer)
+    saved = copy.deepcopy(optimizer.state_dict())
+    saved["state"][5]["exp_avg"] = torch.zeros(7)
+    with pytest.raises(ValueError, match=r"shape \[2\] for 'b.bias', got \[7\]"):
+        optimizer.load_state_dict(saved)
+    saved = copy.deepcopy(optimizer.state_dict())
+    saved["state"][0]["master"] = torch.zeros(4)
+    with pytest.raises(ValueError, match=r"shape \[4, 3\] for 'body.weight', got"):
+        optimizer.load_state_dict(saved)
+    bare = TORCH["Adam"](TwoHeads().parameters()).state_dict()
+    with pytest.raises(ValueError, match="with the masters of every half-precision"):
+        optimizer.load_state_dict(bare)
+    assert_same(everything(model, optimizer), before)
+
+
+def test_masters_follow_what_is_loaded_into_the_model():
+    model = mixed()
+    optimizer = wrapped(model, "SGD")
+    train(model, optimizer, "+")
+    with torch.no_grad():
+        model.a.weight.fill_(3.0)
+    optimizer.zero_grad()
+    model.a.weight.grad = torch.zeros_like(model.a.weight)
+    optimizer.step()
+    assert (model.a.weight == 3).all()
+    assert (optimizer.master(model.a.weight) == 3).all()
+
+
+def test_a_loaded_state_is_seen_in_the_weights_at_once():
+    weight, fresh = (Parameter(torch.full((2,), v).half()) for v in (1.0, 5.0))
+    optimizer = wrapped_weight(weight, lr=1e-4)
+    for _ in range(9):
+        step_on(weight, optimizer, torch.ones(2))
+    other = wrapped_weight(fresh, lr=1e-4)
+    other.load_state_dict(optimizer.state_dict())
+    assert torch.equal(fresh, weight)
+    assert torch.equal(other.master(fresh), optimizer.master(weight))
+
+
+def test_what_was_written_into_the_model_is_saved():
+    weight, fresh = (Parameter(torch.full((2,), v).half()) for v in (1.0, 5.0))
+    optimizer, other = wrapped_weight(weight), wrapped_weight(fresh)
+    with torch.no_grad():
+        weight.fill_(3.0)
+    other.load_state_dict(optimizer.state_dict())
+    assert fresh.tolist() == [3.0, 3.0]
+
+
+def test_distributed_checkpoints_resume_where_one_task_had_no_gradient_yet():
+    def started():
+        model = TwoHeads().half()
+        adam = torch.optim.Adam(model.named_parameters(), lr=0.01)
+        inner = MultitaskOptimizerWrapper(adam)
+        return model, MixedPrecisionOptimizerWrapper(inner, 8)
+
+    model, optimizer = started()
+    for parameter in model.parameters():
+        is_head = parameter is model.a.weight
+        parameter.grad = torch.full_like(parameter, 0.0 if is_head else 1.0)
+    optimizer.step()
+    assert "exp_avg" not in optimizer.state_dict()["state"][2]
+    whole = optimizer.as_module(model)
+    saved = copy.deepcopy(checkpoint.get_optimizer_state_dict(whole, optimizer))
+    fresh, loaded = started()
+    checkpoint.set_optimizer_state_dict(loaded.as_module(fresh), loaded, saved)
+    for each, wrapper in ((model, optimizer), (fresh, loaded)):
+        for parameter in each.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        wrapper.step()
+    assert_same(everything(fresh, loaded), everything(model, optimizer))
+
+
+def test_slots_are_those_of_the_master():
+    weight = Parameter(torch.ones(2).half())
+    optimizer = MixedPrecisionOptimizerWrapper(pytorch.AdamOptimizer([weight], 1.0))
+    assert optimizer.get_slot(weight, "m").dtype == torch.float32
+    assert optimizer.get_slot_names() == ["m", "v"]
+    assert optimizer.get_name() == "Adam-MP"
+
+
+def test_state_that_was_made_before_is_taken_over_in_float32():
+    weight = Parameter(torch.ones(2).half())
+    adam = torch.optim.Adam([weight], lr=0.1)
+    step_on(weight, adam, torch.ones(2))
+    first = adam.state[weight]["exp_avg"].float()
+    optimizer = MixedPrecisionOptimizerWrapper(adam)
+    kept = optimizer.get_slot(weight, "m")
+    assert torch.equal(kept, first)
+    assert kept.dtype == torch.float32
+    step_on(weight, optimizer, torch.ones(2))
+    assert optimizer.state[optimizer.master(weight)]["step"] == 2

@@ -1,0 +1,159 @@
+"""Masters on PyTorch: groups, hooks, schedulers and other wrappers."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch.optim import lr_scheduler
+
+from lockstep.pytorch import (
+    MixedPrecisionOptimizerWrapper,
+    MultitaskOptimizerWrapper,
+    VariableClippingOptimizer,
+)
+from lockstep.pytorch.tests.masters.models import (
+    assert_same,
+    everything,
+    loss_of,
+    mixed,
+    some,
+    train,
+    wrapped,
+)
+from lockstep.pytorch.tests.subjects import TORCH, TwoHeads, batches
+
+
+def test_the_groups_are_the_wrapped_optimizers_over_float32_masters():
+    model = mixed()
+    groups = [
+        {"params": list(model.body.parameters()), "lr": 0.5},
+        {"params": [*model.a.parameters(), *model.b.parameters()]},
+    ]
+    sgd = torch.optim.SGD(groups, lr=0.25)
+    optimizer = MixedPrecisionOptimizerWrapper(sgd, 4)
+    assert optimizer.param_groups is sgd.param_groups
+    held = [p for group in sgd.param_groups for p in group["params"]]
+    assert all(p.dtype == torch.float32 for p in held)
+    assert held[-1] is model.b.bias
+    before = everything(model, optimizer)
+    train(model, optimizer, "+")
+    after = everything(model, optimizer)
+    for name, rate in ("body.weight", 0.5), ("a.weight", 0.25):
+        moved = before[f"{name} master"] - after[f"{name} master"]
+        gradient = model.get_parameter(name).grad.float() / 4
+        torch.testing.assert_close(moved, rate * gradient)
+
+
+def test_masters_and_gradients_lie_side_by_side():
+    model = TwoHeads().half()
+    optimizer = wrapped(model, "SGD")
+    train(model, optimizer, "+")
+    masters = [optimizer.master(p) for p in model.parameters()]
+    assert len({m.untyped_storage().data_ptr() for m in masters}) == 1
+
+
+def test_a_group_that_is_added_has_masters():
+    model = mixed()
+    optimizer = MixedPrecisionOptimizerWrapper(TORCH["SGD"](model.body.parameters()), 2)
+    optimizer.add_param_group({"params": list(model.a.parameters()), "lr": 0.5})
+    train(model, optimizer, "++")
+    assert optimizer.master(model.a.weight).dtype == torch.float32
+    assert not torch.equal(model.a.weight, TwoHeads().half().a.weight)
+    with pytest.raises(ValueError, match="each parameter in one group"):
+        optimizer.add_param_group({"params": [model.a.weight]})
+    assert len(optimizer.param_groups) == 2
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_zero_grad_clears_the_models_gradients_and_the_masters(set_to_none):
+    model = mixed()
+    optimizer = wrapped(model)
+    loss_of(model, torch.ones(2, 3)).backward()
+    master = optimizer.master(model.a.weight)
+    master.grad = torch.ones_like(master)
+    optimizer.zero_grad(set_to_none)
+    grads = [*(p.grad for p in model.parameters()), master.grad]
+    assert all(g is None if set_to_none else not g.any() for g in grads)
+
+
+def test_a_closure_is_called_once_and_its_loss_returned():
+    model, calls = mixed(), []
+    optimizer = wrapped(model, "SGD")
+
+    def closure():
+        calls.append(1)
+        optimizer.zero_grad()
+        loss = loss_of(model, torch.ones(2, 3))
+        optimizer.scale_loss(loss).backward()
+        return loss
+
+    before = everything(model, optimizer)
+    loss = optimizer.step(closure)
+    assert calls == [1]
+    assert loss.item() > 0
+    assert not torch.equal(model.a.weight, before["a.weight"])
+
+
+@some
+def test_a_scheduler_drives_the_rate(name):
+    model = mixed()
+    optimizer = wrapped(model, name)
+    scheduler = lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train(model, optimizer, "+")
+        scheduler.step()
+    assert optimizer.inner_optimizer.param_groups[0]["lr"] == 0.05
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam fused"])
+def test_a_grad_scaler_is_refused(name):
+    model = mixed()
+    optimizer = wrapped(model, name)
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(loss_of(model, torch.ones(2, 3))).backward()
+    before = everything(model, optimizer)
+    with pytest.raises(ValueError, match="got a GradScaler"):
+        scaler.step(optimizer)
+    assert_same(everything(model, optimizer), before)
+
+
+def test_hooks_fire_once_with_the_wrapper():
+    model, seen = mixed(), []
+    optimizer = wrapped(model, "SGD")
+    optimizer.register_step_pre_hook(lambda opt, *_: seen.append(opt))
+    optimizer.register_step_post_hook(lambda opt, *_: seen.append(opt))
+    train(model, optimizer, "+")
+    assert seen == [optimizer, optimizer]
+
+
+def test_other_wrappers_work_inside():
+    model = mixed()
+    sgd = TORCH["SGD momentum"](model.named_parameters())
+    rows = VariableClippingOptimizer(sgd, {"a.weight": [1]}, 0.125)
+    optimizer = MixedPrecisionOptimizerWrapper(MultitaskOptimizerWrapper(rows), 8)
+    train(model, optimizer, "++")
+    assert (model.a.weight.float().norm(dim=1) <= 0.1251).all()
+    assert optimizer.get_name() == "VariableClipping-MP"
+
+
+# Dynamo's own: it looks at the .grad of what it hands on from graph to graph.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:The .grad attribute")
+@pytest.mark.parametrize("name", ["Adam", "SGD momentum", "TF1 Adam"])
+def test_a_compiled_training_step_gives_the_same_bits(name):
+    plain, compiled = mixed(), mixed()
+    optimizer, other = wrapped(plain, name), wrapped(compiled, name)
+
+    @torch.compile(backend="eager")
+    def step(inputs):
+        other.zero_grad()
+        other.scale_loss(loss_of(compiled, inputs)).backward()
+        other.step()
+
+    for inputs in batches(3):
+        step(inputs)
+    train(plain, optimizer, "+++")
+    torch.compiler.reset()
+    assert_same(everything(compiled, other), everything(plain, optimizer))

@@ -1,0 +1,248 @@
+"""Masters on PyTorch: what scales and clips their gradients, and what is skipped."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import Parameter
+
+from lockstep.pytorch import (
+    AutomaticLossScaler,
+    DynamicLossScale,
+    FixedLossScale,
+    MixedPrecisionOptimizerWrapper,
+    strict,
+)
+from lockstep.pytorch.tests.masters.models import (
+    SCALES,
+    assert_same,
+    everything,
+    loss_of,
+    mixed,
+    some,
+    step_on,
+    train,
+    wrapped,
+    wrapped_weight,
+)
+from lockstep.pytorch.tests.subjects import ALL, TORCH, batches
+
+
+@pytest.mark.parametrize("bad", [float("inf"), float("nan")])
+@pytest.mark.parametrize("scale", SCALES)
+@some
+def test_a_step_that_is_not_finite_changes_nothing_and_says_whose_fault(
+    name, scale, bad
+):
+    model = mixed()
+    optimizer = wrapped(model, name, SCALES[scale]())
+    train(model, optimizer, "++")
+    before = everything(model, optimizer)
+    optimizer.zero_grad()
+    optimizer.scale_loss(loss_of(model, torch.ones(2, 3))).backward()
+    with torch.no_grad():
+        model.a.weight.grad[0, 0] = bad
+        model.b.bias.grad[0] = bad
+    optimizer.step()
+    assert_same(everything(model, optimizer), before)
+    assert not optimizer.last_step.applied
+    assert optimizer.last_step.nonfinite == ("a.weight", "b.bias")
+    assert "skipped, not finite: a.weight, b.bias" in optimizer.last_step.reason
+
+
+def test_large_finite_gradients_are_finite_though_their_squares_overflow():
+    weight = Parameter(torch.zeros(2, dtype=torch.bfloat16))
+    optimizer = wrapped_weight(weight, clip_norm=1.0)
+    step_on(weight, optimizer, torch.tensor([3e30, 4e30]))
+    assert optimizer.last_step.applied
+    assert optimizer.master(weight).tolist() == pytest.approx([-0.6, -0.8], rel=1e-2)
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam fused", "Adam", "TF1 Adam"])
+def test_the_clip_is_folded_into_the_unscaling(name):
+    model, twin = mixed(), mixed()
+    optimizer = wrapped(model, name, 64.0, clip_norm=0.5)
+    plain = ALL[name](
+        [
+            (n, Parameter(p.detach().float(), p.requires_grad))
+            for n, p in twin.named_parameters()
+        ]
+    )
+    for inputs in batches(3):
+        optimizer.zero_grad()
+        optimizer.scale_loss(loss_of(model, inputs)).backward()
+        optimizer_grads = [p.grad.clone() for p in model.parameters()]
+        optimizer.step()
+        params = plain.param_groups[0]["params"]
+        for parameter, gradient in zip(params, optimizer_grads, strict=True):
+            parameter.grad = gradient.float() / 64
+        norm = torch.nn.utils.clip_grad_norm_(params, 0.5)
+        plain.step()
+        assert optimizer.last_step.norm == pytest.approx(norm.item(), rel=1e-5)
+        for one, other in zip(optimizer.param_groups[0]["params"], params, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_gradients_under_the_limit_are_not_touched():
+    weight = Parameter(torch.zeros(2).half())
+    optimizer = wrapped_weight(weight, loss_scale=8, clip_norm=100.0)
+    step_on(weight, optimizer, torch.tensor([3.0, 4.0]))
+    assert optimizer.master(weight).tolist() == [-3.0, -4.0]
+    assert optimizer.last_step.norm == 5.0
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [(None, 1.0), (8, 8.0), (0.5, 0.5), (np.float32(4), 4.0), (np.int64(2), 2.0)],
+)
+def test_numbers_of_all_kinds_are_scales(given, value):
+    assert wrapped(mixed(), loss_scale=given).loss_scale.item() == value
+
+
+def test_objects_and_dynamic_are_scales():
+    assert wrapped(mixed(), loss_scale="dynamic").loss_scale.item() == 2.0**15
+    assert wrapped(mixed(), loss_scale=FixedLossScale(3)).loss_scale.item() == 3.0
+    scaler = AutomaticLossScaler("Backoff", {"scale_max": 8.0})
+    assert wrapped(mixed(), loss_scale=scaler).loss_scale.item() == 8.0
+
+
+@pytest.mark.parametrize("wrong", ["Backoff", "8", 0, -1.0, float("nan"), True, [8]])
+def test_what_is_no_scale_is_refused_and_the_optimizer_left_alone(wrong):
+    model = mixed()
+    adam = TORCH["Adam"](model.parameters())
+    with pytest.raises(ValueError, match="MixedPrecisionOptimizerWrapper: loss_scale"):
+        MixedPrecisionOptimizerWrapper(adam, wrong)
+    assert adam.param_groups[0]["params"][0] is model.body.weight
+
+
+@pytest.mark.parametrize("wrong", [0, -1.0, float("inf"), "1", True])
+def test_what_is_no_norm_is_refused(wrong):
+    with pytest.raises(ValueError, match="clip_norm: expected a finite number > 0"):
+        wrapped(mixed(), clip_norm=wrong)
+
+
+def test_a_float16_loss_is_scaled_in_float32():
+    weight = Parameter(torch.ones(1).half())
+    optimizer = wrapped_weight(weight, loss_scale="dynamic")
+    loss = optimizer.scale_loss(weight.sum() + 3)
+    assert loss.item() == 4 * 2.0**15
+    loss.backward()
+    optimizer.step()
+    assert optimizer.master(weight).item() == 0.0
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam fused"])
+def test_gradients_that_were_given_keep_their_values(name):
+    model = mixed()
+    optimizer = wrapped(model, name, clip_norm=0.5)
+    given = [(torch.ones_like(optimizer.master(p)), p) for p in model.parameters()]
+    given = [(g, optimizer.master(p)) for g, p in given]
+    optimizer.apply_gradients(given)
+    assert optimizer.last_step.clip_factor < 1
+    assert all((gradient == 1).all() for gradient, _ in given)
+
+
+def test_gradients_that_overflow_when_they_are_unscaled_are_not_applied():
+    weight = Parameter(torch.ones(1, dtype=torch.bfloat16))
+    optimizer = wrapped_weight(weight, loss_scale=2.0**-10)
+    optimizer.scale_loss(weight.sum() * 1e38).backward()
+    weight.grad.fill_(1e38)
+    optimizer.step()
+    assert optimizer.last_step.nonfinite == ("weight",)
+    assert weight.item() == 1.0
+
+
+def test_an_overflow_lowers_the_scale_only_with_patience():
+    model = mixed()
+    scale = DynamicLossScale(64.0, 10, backoff_factor=0.25, hysteresis=2)
+    optimizer = wrapped(model, "SGD", scale)
+    seen = []
+    for letter in "!+!":
+        train(model, optimizer, letter)
+        seen.append(optimizer.loss_scale.item())
+    assert seen == [64.0, 64.0, 16.0]
+    group = optimizer.state_dict()["param_groups"][0]
+    assert group["loss_scale_overflows"] == 1
+
+
+@pytest.mark.parametrize(
+    "scale",
+    [
+        lambda: 8.0,
+        lambda: DynamicLossScale(2.0),
+        lambda: AutomaticLossScaler("Backoff", {"scale_max": 2.0}),
+    ],
+    ids=["number", "dynamic", "backoff"],
+)
+def test_a_run_that_skips_every_step_at_the_floor_is_told(scale):
+    for at_floor in ("warn", "raise", "ignore"):
+        model = mixed()
+        options = {"at_floor": at_floor, "floor_patience": 3}
+        optimizer = wrapped(model, "SGD", scale(), **options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            train(model, optimizer, "!!")
+        if at_floor == "ignore":
+            train(model, optimizer, "!")
+        elif at_floor == "raise":
+            with pytest.raises(RuntimeError, match=r"Wrapper: .* 3 skipped in a"):
+                train(model, optimizer, "!")
+        else:
+            with pytest.warns(UserWarning, match=r"3 skipped in a row .* a\.bias"):
+                train(model, optimizer, "!")
+
+
+@pytest.mark.parametrize("capturable", [False, True])
+@pytest.mark.parametrize("then", ["absent", "sparse", "given"])
+def test_the_norm_is_of_the_gradients_of_this_step_alone(then, capturable):
+    half, other = Parameter(torch.zeros(2, 1).half()), Parameter(torch.zeros(1).half())
+    sgd = torch.optim.SGD([half, other], lr=1.0, momentum=0.5, fused=capturable)
+    if then == "sparse" and capturable:
+        pytest.skip("fused SGD takes no sparse gradients")
+    options = {"clip_norm": 1e4, "capturable": capturable}
+    optimizer = MixedPrecisionOptimizerWrapper(sgd, 8, **options)
+    half.grad, other.grad = torch.full_like(half, 300.0), torch.ones_like(other)
+    optimizer.step()
+    # Not the optimizer's zero_grad: masters must have given their gradients back.
+    half.grad = other.grad = None
+    assert all(p.grad is None for p in optimizer.master_params())
+    gradient = torch.full_like(other, 4.0)
+    if then == "given":
+        optimizer.apply_gradients([(gradient, other)])
+    else:
+        other.grad = gradient
+        if then == "sparse":
+            half.grad = torch.tensor([[3.0], [0.0]]).half().to_sparse(1)
+        optimizer.step()
+    assert optimizer.last_step.norm == (5.0 if then == "sparse" else 4.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"), [("at_floor", "stop"), ("floor_patience", 0)]
+)
+def test_a_wrong_word_for_the_floor_is_refused(name, wrong):
+    with pytest.raises(ValueError, match=f"OptimizerWrapper: {name}"):
+        wrapped(mixed(), **{name: wrong})
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (0, 2)], ids=["no rows named", "no rows"])
+@pytest.mark.parametrize("loss_scale", ["automatic", "number"])
+def test_strict_an_automatic_scale_skips_a_step_without_any_element(shape, loss_scale):
+    weight, step = (
+        Parameter(torch.ones(shape).half()),
+        torch.zeros((), dtype=torch.int64),
+    )
+    scale = strict.AutomaticLossScaler("Backoff") if loss_scale == "automatic" else 8.0
+    inner = strict.AdamOptimizer([weight], learning_rate=0.1)
+    optimizer = strict.MixedPrecisionOptimizerWrapper(inner, scale)
+    before = optimizer.loss_scale
+    rows = torch.zeros(shape).half().to_sparse(1).coalesce()
+    assert not rows.values().numel()
+    optimizer.apply_gradients([(rows, weight)], step)
+    skips = loss_scale == "automatic"
+    assert optimizer.last_step.applied is not skips
+    assert step == (0 if skips else 1)
+    assert float(optimizer.loss_scale) == float(before) / (2 if skips else 1)

@@ -1,0 +1,141 @@
+"""The rule of the dynamic scale: its options, and its twin on a device."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+import torch
+
+from lockstep.pytorch import DynamicLossScale
+from lockstep.pytorch.scaling.dynamic_scale import (
+    DynamicState,
+    start_dynamic,
+    step_dynamic,
+    step_dynamic_on_device,
+)
+from lockstep.pytorch.tests.devices import no_syncs, on_devices
+
+OPTIONS = {
+    "plain": {},
+    "every step": {"increment_period": 1},
+    "odd factors": {"multiplier": 1.7, "growth_factor": 1.1, "backoff_factor": 0.3},
+    "thirds": {"multiplier": 3.0},
+    "bounded": {"floor": 0.001, "ceiling": 1e6, "increment_period": 1},
+    "hysteresis": {"hysteresis": 3},
+    "tolerance": {"tolerance": 0.3},
+}
+
+
+def on_device(state: DynamicState, device: str) -> DynamicState:
+    """Return the state as 0-d tensors."""
+    dtypes = torch.float32, torch.int64, torch.int64, torch.int64
+    return DynamicState(
+        *(
+            torch.tensor(number, dtype=dtype, device=device)
+            for number, dtype in zip(state, dtypes, strict=True)
+        )
+    )
+
+
+@on_devices
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.9])
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_on_a_device_the_rule_gives_the_same_bits(options, share, device) -> None:
+    policy = DynamicLossScale(64.0, **{"increment_period": 3, **options}).policy
+    draw = random.Random(7)
+    flags = [draw.random() >= share for _ in range(400)]
+    state = start_dynamic(policy)
+    twin, states = on_device(state, device), []
+    answers = torch.tensor(flags, device=device).unbind()
+    for finite, flag in zip(flags, answers, strict=True):
+        state = step_dynamic(policy, state, finite)
+        with no_syncs(device):
+            twin = step_dynamic_on_device(policy, twin, flag)
+        states.append((state, twin))
+    for step, (expected, found) in enumerate(states):
+        assert [tensor.item() for tensor in found] == list(expected), step
+    assert twin.loss_scale.dtype == torch.float32
+    assert {tensor.dtype for tensor in twin[1:]} == {torch.int64}
+
+
+def test_a_division_is_by_a_tensor_since_a_gpu_would_multiply_by_a_reciprocal() -> None:
+    """1 / 3 rounded, times 5, is another float32 than 5 / 3."""
+    policy = DynamicLossScale(5.0, multiplier=3.0).policy
+    seen = []
+
+    class Watch(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            if function in (torch.Tensor.div, torch.Tensor.__truediv__):
+                seen.append(args)
+            return function(*args, **(kwargs or {}))
+
+    state = on_device(start_dynamic(policy), "cpu")
+    with Watch():
+        after = step_dynamic_on_device(policy, state, torch.tensor(False))
+    assert after.loss_scale == step_dynamic(policy, start_dynamic(policy), False)[0]
+    assert seen
+    assert all(isinstance(value, torch.Tensor) for args in seen for value in args)
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_what_follows_the_multiplier_has_a_name(place) -> None:
+    with pytest.raises(TypeError, match="positional"):
+        DynamicLossScale(64.0, 2000, 2.0, *[1.0] * (place + 1))
+
+
+def scales(pattern: str, **options) -> list[float]:
+    """Return the scale after each step: ``+`` finite, ``-`` not."""
+    scale = DynamicLossScale(64.0, **options)
+    found = []
+    for letter in pattern:
+        scale.update([torch.tensor(1.0 if letter == "+" else math.inf)])
+        found.append(scale().item())
+    return found
+
+
+def test_growth_and_backoff_have_factors_of_their_own() -> None:
+    options = {"increment_period": 2, "growth_factor": 4.0, "backoff_factor": 0.125}
+    assert scales("++-", **options) == [64, 256, 32]
+
+
+def test_hysteresis_ignores_overflows_until_one_is_too_many() -> None:
+    options = {"increment_period": 4, "hysteresis": 3}
+    assert scales("-+-+--", **options) == [64, 64, 64, 64, 32, 16]
+    assert scales("--++++--", **options) == [64, 64, 64, 64, 64, 128, 128, 128]
+
+
+def test_tolerance_ignores_overflows_that_are_rare() -> None:
+    assert scales("+++-+-", tolerance=0.3) == [64, 64, 64, 64, 64, 32]
+
+
+def test_what_patience_counts_is_saved_and_nothing_more() -> None:
+    plain, patient = DynamicLossScale(64.0), DynamicLossScale(64.0, hysteresis=2)
+    assert plain.numbers.keys() < patient.numbers.keys()
+    patient.move(False)
+    assert patient() == 64
+    patient.move(False)
+    assert patient() == 32
+    again = DynamicLossScale.from_config(patient.get_config())
+    assert again.policy == patient.policy
+
+
+BAD = [
+    {"growth_factor": 1.0},
+    {"growth_factor": math.inf},
+    {"backoff_factor": 1.0},
+    {"backoff_factor": 0.0},
+    {"hysteresis": 0},
+    {"hysteresis": 1.5},
+    {"tolerance": 1.0},
+    {"tolerance": -0.1},
+    {"hysteresis": 2, "tolerance": 0.1},
+    {"strict": True, "hysteresis": 2},
+]
+
+
+@pytest.mark.parametrize("options", BAD, ids=str)
+def test_an_option_out_of_range_is_refused_in_a_sentence(options) -> None:
+    with pytest.raises(ValueError, match=r"expected .*, got .*[;,].*\.$"):
+        DynamicLossScale(64.0, **options)

@@ -1,0 +1,50 @@
+"""Which gradients are finite, found without a look at each element."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lockstep.pytorch.tensors.finite import finite_flags
+
+INF, NAN = torch.inf, torch.nan
+LARGEST = {d: torch.finfo(d).max for d in (torch.float16, torch.float32, torch.float64)}
+
+
+@pytest.mark.parametrize("value", [INF, -INF, NAN])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_one_element_that_is_not_finite_is_found(dtype, value) -> None:
+    gradients = [torch.ones(3, 100, dtype=dtype) for _ in range(3)]
+    gradients[1][2, 77] = value
+    assert finite_flags(gradients) == [True, False, True]
+
+
+def test_infinities_that_cancel_are_found() -> None:
+    assert finite_flags([torch.tensor([INF, -INF])]) == [False]
+
+
+@pytest.mark.parametrize("dtype", LARGEST)
+def test_finite_elements_may_add_up_to_infinity(dtype) -> None:
+    large = torch.full((10,), LARGEST[dtype], dtype=dtype)
+    assert finite_flags([large, -large]) == [True, True]
+
+
+def test_dtypes_empty_complex_and_sparse_gradients_go_together() -> None:
+    rows = torch.sparse_coo_tensor(
+        [[1, 1]], [[1.0, 2.0], [INF, 0.0]], (4, 2), check_invariants=True
+    )
+    gradients = [
+        torch.zeros(0),
+        torch.ones(2, dtype=torch.float64),
+        torch.tensor([complex(1, NAN)]),
+        torch.tensor([complex(1, 2)]),
+        rows,
+        torch.tensor(2.0).half(),
+    ]
+    assert finite_flags(gradients) == [True, True, False, True, False, True]
+
+
+def test_rows_that_overflow_when_they_are_summed_are_found() -> None:
+    values = [[LARGEST[torch.float32]], [LARGEST[torch.float32]]]
+    rows = torch.sparse_coo_tensor([[1, 1]], values, (4, 1), check_invariants=True)
+    assert finite_flags([rows]) == [False]

@@ -1,0 +1,349 @@
+"""``unscale_`` between ``backward`` and ``step``: what is clipped is applied."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import pytest
+import torch
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_
+
+from lockstep.messages.errors import UnsupportedError
+from lockstep.pytorch import (
+    AutomaticLossScaler,
+    DynamicLossScale,
+    MixedPrecisionLossScaleOptimizer,
+    MixedPrecisionOptimizerWrapper,
+    MultitaskOptimizerWrapper,
+    VariableClippingOptimizer,
+    mp_regularizer_wrapper,
+    strict,
+)
+from lockstep.pytorch.tests.masters.models import loss_of, mixed
+from lockstep.pytorch.tests.subjects import ALL, TwoHeads, batches
+
+INPUTS = next(batches(1))
+KINDS = {
+    "scaled": (TwoHeads, MixedPrecisionLossScaleOptimizer),
+    "masters": (mixed, MixedPrecisionOptimizerWrapper),
+    "masters bfloat16": (lambda: mixed(torch.bfloat16), MixedPrecisionOptimizerWrapper),
+}
+MODES = {"host": {}, "capturable": {"capturable": True}}
+kinds = pytest.mark.parametrize("kind", KINDS)
+modes = pytest.mark.parametrize("mode", MODES)
+
+
+def started(kind, name="Adam fused", scale=1024, **options):
+    make, wrapper = KINDS[kind]
+    model = make()
+    return model, wrapper(ALL[name](model.named_parameters()), scale, **options)
+
+
+def backward(model, optimizer, factor=1.0):
+    optimizer.scale_loss(factor * loss_of(model, INPUTS)).backward()
+
+
+def weights(model):
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def assert_equal(got, expected):
+    assert all(map(torch.equal, got, expected)) and len(got) == len(expected)
+
+
+def step_by_pairs(model, optimizer, clip_norm):
+    """Take the same step in TensorFlow's manner."""
+    pairs = optimizer.compute_gradients(lambda: loss_of(model, INPUTS))
+    lent = [torch.nn.Parameter(p.detach()) for _, p in pairs]
+    for parameter, (gradient, _) in zip(lent, pairs, strict=True):
+        parameter.grad = gradient.clone()
+    clip_grad_norm_(lent, clip_norm)
+    clipped = [p.grad for p in lent]
+    optimizer.apply_gradients(zip(clipped, [p for _, p in pairs], strict=True))
+
+
+@kinds
+@pytest.mark.parametrize("name", ["SGD momentum", "Adam", "Adam fused", "TF1 Adam"])
+def test_clipping_by_hand_is_clipping_what_compute_gradients_returns(kind, name):
+    found = []
+    for by_hand in (True, False):
+        model, optimizer = started(kind, name)
+        for _ in range(3):
+            optimizer.zero_grad()
+            if by_hand:
+                backward(model, optimizer)
+                optimizer.unscale_()
+                clip_grad_norm_(optimizer.master_params(), 0.5)
+                optimizer.step()
+            else:
+                step_by_pairs(model, optimizer, 0.5)
+            assert optimizer.last_step.applied
+        found.append(weights(model))
+    assert_equal(*found)
+
+
+@kinds
+@modes
+def test_without_a_change_between_the_step_is_the_same_step(kind, mode):
+    found = []
+    for by_hand in (True, False):
+        model, optimizer = started(kind, clip_norm=0.5, **MODES[mode])
+        for _ in range(3):
+            optimizer.zero_grad()
+            backward(model, optimizer)
+            if by_hand:
+                optimizer.unscale_()
+            optimizer.step()
+            # The norm is taken of unscaled gradients once more.
+            assert optimizer.last_step.norm > 0.5 > optimizer.last_step.clip_factor
+        found.append(weights(model))
+    for ours, theirs in zip(*found, strict=True):
+        # Divided and clipped in two roundings instead of one; a weight in half
+        # precision may then round to its neighbour.
+        tolerance = 2**-6 if ours.dtype == torch.bfloat16 else 2**-10
+        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=1e-5)
+
+
+@kinds
+@modes
+def test_the_gradients_are_unscaled_in_place_and_once(kind, mode):
+    plain = started(kind, scale=1)[0]
+    loss_of(plain, INPUTS).backward()
+    model, optimizer = started(kind, **MODES[mode])
+    backward(model, optimizer)
+    own = [p.grad for p in model.parameters()]
+    optimizer.unscale_()
+    for parameter, bare in zip(
+        optimizer.master_params(), plain.parameters(), strict=True
+    ):
+        # A half-precision gradient is rounded at another magnitude.
+        torch.testing.assert_close(
+            parameter.grad, bare.grad.float(), rtol=2**-7, atol=1e-3
+        )
+    assert all(p.grad is g for p, g in zip(model.parameters(), own, strict=True))
+    with pytest.raises(
+        RuntimeError, match=r"unscale_: expected one unscaling .* a sec"
+    ):
+        optimizer.unscale_()
+    optimizer.step()
+    assert all(optimizer.master(p).grad is None for p in halves(model, optimizer))
+    optimizer.zero_grad()
+    backward(model, optimizer)
+    optimizer.unscale_()
+
+
+def halves(model, optimizer):
+    if isinstance(optimizer, MixedPrecisionLossScaleOptimizer):
+        return []
+    return [p for p in model.parameters() if p.dtype != torch.float32]
+
+
+def halves_of(optimizer):
+    return optimizer.copies.masters.values()
+
+
+@kinds
+@modes
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+@pytest.mark.parametrize("hide", [clip_grad_norm_, clip_grad_value_, None])
+def test_an_overflow_is_not_hidden_by_clipping(kind, mode, value, hide):
+    scale = DynamicLossScale(1024.0)
+    model, optimizer = started(kind, scale=scale, **MODES[mode])
+    backward(model, optimizer)
+    model.a.bias.grad[0] = value
+    before = weights(model)
+    optimizer.unscale_()
+    if hide is not None:
+        hide(optimizer.master_params(), 1.0)
+    optimizer.step()
+    assert_equal(weights(model), before)
+    assert not optimizer.last_step.applied
+    assert optimizer.last_step.nonfinite == ("a.bias",)
+    assert optimizer.loss_scale == 512 and optimizer.skipped_steps == 1
+
+
+@kinds
+def test_what_is_made_infinite_after_it_is_an_overflow_too(kind):
+    model, optimizer = started(kind)
+    backward(model, optimizer)
+    optimizer.unscale_()
+    next(optimizer.master_params()).grad[0, 0] = math.inf
+    optimizer.step()
+    assert optimizer.last_step.nonfinite == ("body.weight",)
+
+
+@kinds
+def test_another_scaled_loss_before_the_step_is_refused(kind):
+    model, optimizer = started(kind)
+    backward(model, optimizer)
+    optimizer.unscale_()
+    with pytest.raises(
+        RuntimeError, match=r"call unscale_\(\) after the last backward"
+    ):
+        optimizer.scale_loss(loss_of(model, INPUTS))
+    with torch.no_grad():
+        assert optimizer.scale_loss(loss_of(model, INPUTS)) > 0
+    before = weights(model)
+    optimizer.step()
+    assert optimizer.last_step.applied
+    assert not all(map(torch.equal, weights(model), before))
+
+
+@kinds
+@pytest.mark.parametrize("clear", ["the optimizer", "to zeros", "the model"])
+def test_clearing_the_gradients_begins_again(kind, clear):
+    found = []
+    for abandons in (True, False):
+        model, optimizer = started(kind)
+        if abandons:
+            backward(model, optimizer, 3.0)
+            optimizer.unscale_()
+            if clear == "the model":
+                model.zero_grad()
+            else:
+                optimizer.zero_grad(set_to_none=clear == "the optimizer")
+        backward(model, optimizer)
+        optimizer.unscale_()
+        optimizer.step()
+        found.append(weights(model))
+    assert_equal(*found)
+
+
+@pytest.mark.parametrize("change", ["in place", "clipped", "replaced", "cleared"])
+def test_masters_do_not_overlook_a_change_of_the_models_own_gradients(change):
+    model, optimizer = started("masters")
+    backward(model, optimizer)
+    optimizer.unscale_()
+    before, weight = weights(model), model.body.weight
+    if change == "in place":
+        weight.grad.mul_(0.5)
+    elif change == "clipped":
+        clip_grad_norm_(model.parameters(), 0.5)
+    else:
+        weight.grad = weight.grad.clone() if change == "replaced" else None
+    with pytest.raises(ValueError, match=r"for 'body.weight'.* master_params\(\)"):
+        optimizer.step()
+    assert_equal(weights(model), before)
+    optimizer.zero_grad()
+    backward(model, optimizer)
+    optimizer.step()
+    assert optimizer.last_step.applied
+
+
+def test_masters_in_float32_may_be_clipped_as_the_models_own():
+    model, optimizer = started("masters")
+    backward(model, optimizer)
+    optimizer.unscale_()
+    clip_grad_norm_(model.b.parameters(), 0.5)
+    optimizer.step()
+    assert optimizer.last_step.applied
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_apply_gradients_after_it_has_nothing_to_do_with_it(outside):
+    model, optimizer = started("masters")
+    if outside:
+        optimizer = VariableClippingOptimizer(optimizer, {}, 1.0)
+    weight = model.body.weight
+    backward(model, optimizer)
+    optimizer.unscale_()
+    master = optimizer.master(weight)
+    optimizer.apply_gradients([(torch.ones_like(master), master)])
+    assert all(p.grad is None for p in halves_of(optimizer))
+    optimizer.zero_grad()
+    backward(model, optimizer)
+    optimizer.unscale_()
+
+
+@kinds
+def test_a_wrapper_inside_sees_what_was_clipped(kind):
+    make, wrapper = KINDS[kind]
+    model = make()
+    inner = MultitaskOptimizerWrapper(torch.optim.SGD(model.named_parameters(), 0.1))
+    optimizer = wrapper(inner, 8)
+    backward(model, optimizer)
+    optimizer.unscale_()
+    for parameter in optimizer.master_params():
+        parameter.grad.zero_()
+    before = weights(model)
+    optimizer.step()
+    assert_equal(weights(model), before)
+    assert not optimizer.last_step.applied and "6 all zero" in inner.last_step.reason
+
+
+def test_logmax_sees_the_gradients_before_they_are_clipped():
+    found = []
+    for by_hand in (True, False):
+        scaler = AutomaticLossScaler("LogMax", {"scale_max": 64.0})
+        model, optimizer = started("masters", scale=scaler)
+        backward(model, optimizer, 100.0)
+        if by_hand:
+            optimizer.unscale_()
+            clip_grad_norm_(optimizer.master_params(), 1e-3)
+        optimizer.step()
+        found.append(scaler.state)
+    assert found[0] == found[1]
+
+
+def test_a_penalty_is_in_what_is_clipped():
+    model, optimizer = started("masters", scale=8)
+    penalty = mp_regularizer_wrapper(lambda weight: weight.square().sum())
+    penalty(model.body.weight)
+    backward(model, optimizer, 0.0)
+    optimizer.unscale_()
+    master = optimizer.master(model.body.weight)
+    torch.testing.assert_close(master.grad, 2 * master.detach())
+    optimizer.step()
+    assert optimizer.last_step.applied
+
+
+def test_strict_applies_what_has_been_made_finite_as_the_original_did():
+    weight = torch.nn.Parameter(torch.zeros(2))
+    sgd = torch.optim.SGD([weight], lr=1.0)
+    optimizer = strict.MixedPrecisionLossScaleOptimizer(sgd, "dynamic")
+    optimizer.scale_loss((weight * torch.tensor([torch.inf, 1.0])).sum()).backward()
+    optimizer.unscale_()
+    assert weight.grad[1] == 1
+    clip_grad_value_([weight], 2.0)
+    optimizer.step()
+    assert weight.tolist() == [-2.0, -1.0] and optimizer.last_step.applied
+
+
+@kinds
+def test_without_gradients_it_does_nothing(kind):
+    _, optimizer = started(kind)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optimizer.unscale_()
+        optimizer.step()
+    assert optimizer.last_step.reason == "no parameter had a gradient"
+    assert optimizer.skipped_steps == 0
+
+
+@kinds
+@modes
+def test_a_backward_after_it_is_refused_before_anything_changes(kind, mode):
+    model, optimizer = started(kind, **MODES[mode])
+    before = weights(model)
+    scaled = optimizer.scale_loss(loss_of(model, INPUTS))
+    optimizer.unscale_()
+    scaled.backward()
+    for _ in range(2):
+        with pytest.raises(UnsupportedError, match="at unscale_"):
+            optimizer.step()
+    assert_equal(weights(model), before)
+    optimizer.zero_grad()
+    backward(model, optimizer)
+    optimizer.unscale_()
+    optimizer.step()
+    assert optimizer.last_step.applied
+
+
+@kinds
+def test_pairs_may_have_more_gradients_than_it_saw(kind):
+    model, optimizer = started(kind)
+    pairs = optimizer.compute_gradients(lambda: loss_of(model, INPUTS))
+    optimizer.unscale_()
+    optimizer.apply_gradients(pairs)
+    assert optimizer.last_step.applied

@@ -1,0 +1,1 @@
+"""Accumulated gradient normalization for asynchronous workers."""

@@ -1,0 +1,286 @@
+"""Accumulated gradient normalization for asynchronous workers, for PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
+from lockstep.messages.base.pairs import as_pairs
+from lockstep.messages.step import numbers as tags
+from lockstep.messages.workers import agn as words
+from lockstep.messages.workers.agn import DELTA, GRADIENT
+from lockstep.messages.workers.center import Update
+from lockstep.pytorch.base.gradients import named_parameters
+from lockstep.pytorch.base.stack import base_of
+from lockstep.pytorch.clipping.variable_clipping import list_nothing
+from lockstep.pytorch.tensors.foreach import subtract
+from lockstep.pytorch.tensors.precision import plain
+from lockstep.pytorch.workers.accumulate import add_changes, is_due, mean_changes
+from lockstep.pytorch.workers.center import AGNCustomGetter, powers
+from lockstep.pytorch.workers.checkpoint import (
+    ADDS_CHANGES,
+    LOCAL_STEP,
+    OWN,
+    PERIOD,
+    add_numbers,
+    check_own,
+    join_state,
+    load_center,
+    shown,
+    split_state,
+)
+from lockstep.pytorch.workers.sharing import SharingWrapper
+
+__all__ = ["AGNOptimizer"]
+
+
+class AGNOptimizer(SharingWrapper):
+    """Train a worker's own weights; every P steps push a mean gradient to shared ones.
+
+    With P = ``communication_period``, g a gradient at the worker's weights w, a the
+    accumulator of w and c the shared weights, for each parameter with a gradient:
+
+    1. ``optimizer`` applies g to w;
+    2. a = a + g;
+    3. local_step = local_step + 1, once a step, whatever the number of groups;
+    4. if local_step is a multiple of P: a = a / P; an optimizer like ``optimizer``,
+       with state that belongs to c and this worker's hyper-parameters, applies a to c;
+       then w = c, a = 0. The state of w stays.
+
+    With ``commit="delta"``, as the paper has it, step 2 adds to a what step 1 added to
+    w, and step 4 has c = c + a / P. A parameter whose gradient is absent in the step
+    that ends a round is neither pushed nor pulled.
+
+    Args:
+        optimizer: any optimizer of torch that takes dense gradients, a wrapper
+            included; its groups hold the parameters that the getter was given.
+        num_worker: the number of workers, >= 1; without effect on numbers.
+        custom_getter: the :class:`AGNCustomGetter` that made the shared parameters.
+        communication_period: P: local steps between two pushes, >= 1.
+        use_locking: without effect.
+        name: the name that ``get_name`` returns.
+        commit: ``"gradient"`` or ``"delta"``.
+        strict: reproduce ``tf.contrib.opt.AGNOptimizer`` (1.15) with its quirks: local
+            and shared updates of a TF1 optimizer advance one pair of powers of beta
+            (torch's own count steps for each parameter, and go on doing so), pairs from
+            a one-shot iterator are refused, arguments are not checked, ``get_slot`` and
+            ``variables()`` see nothing, row clipping inside leaves shared rows alone.
+
+    Raises:
+        TypeError: ``optimizer`` is no optimizer, ``custom_getter`` none of ours.
+        ValueError: a period or count below 1, an unknown ``commit``, an optimizer that
+            scales losses or trains masters, or needs its closure several times a step
+            (LBFGS), groups unlike those of the other workers.
+
+    ``state_dict`` holds the worker's part and the shared one: accumulators, local step,
+    shared weights and their state. The worker's own weights are the model's.
+
+    Origin: TensorFlow 1.15, ``tf.contrib.opt.AGNOptimizer``; J. Hermans, G. Spanakis,
+    R. Moeckel, "Accumulated Gradient Normalization", 2017 (arXiv:1710.02368).
+
+    Example:
+        >>> weight = torch.nn.Parameter(torch.tensor([1.0]))
+        >>> getter = AGNCustomGetter("cpu")
+        >>> sgd = torch.optim.SGD(getter([weight]), lr=0.5)
+        >>> worker = AGNOptimizer(sgd, 1, getter, communication_period=2)
+        >>> with worker.make_session_run_hook(is_chief=True, task_index=0):
+        ...     for gradient in (1.0, 0.5):
+        ...         worker.apply_gradients([(torch.tensor([gradient]), weight)])
+        ...         print(weight.item(), worker.last_step.reason)
+        0.5 every gradient was present; local step 1, 1 more before the push
+        0.625 every gradient was present; local step 2, pushed and pulled
+    """
+
+    _ended_round = False
+    _followed = 0
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        num_worker: int,
+        custom_getter: AGNCustomGetter,
+        communication_period: int = 10,
+        use_locking: bool = True,
+        name: str = "AGNOptimizer",
+        commit: str = GRADIENT,
+        strict: bool = False,
+    ) -> None:
+        words.check_optimizer(optimizer, Optimizer, "torch.optim.Optimizer")
+        if not isinstance(custom_getter, AGNCustomGetter):
+            raise words.not_a_getter(custom_getter)
+        words.check_arguments(num_worker, communication_period, commit, strict)
+        super().__init__(optimizer)
+        self.custom_getter = custom_getter
+        self.num_worker = num_worker
+        self.name = name
+        self.commit = commit
+        self.strict = strict
+        self.stepped = False
+        self.last_step: StepReport = NO_STEP
+        self._follow(0, plain(communication_period))
+
+    def _follow(self, local_step: int, period: int) -> None:
+        """Let the center have an optimizer like ours, and our groups their numbers."""
+        center, known = self.custom_getter.center, self.custom_getter._global_map
+        center.follow(self.inner_optimizer, known)
+        if self.strict:
+            # Quirk: docs/differences.md#agn-row-clipping
+            list_nothing(center.optimizer)
+        self._followed = len(known)
+        numbers = self.numbers(local_step, period)
+        add_numbers(self.param_groups, center.optimizer, numbers)
+
+    def numbers(self, local_step: int, period: int) -> dict[str, Any]:
+        """Return what the groups hold of a worker, each of them the same."""
+        adds = self.commit == DELTA
+        return {LOCAL_STEP: local_step, PERIOD: period, ADDS_CHANGES: adds}
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group, here and at the center; the getter knows its parameters."""
+        super().add_param_group(param_group)
+        self._follow(self.local_step, self.communication_period)
+
+    @property
+    def local_step(self) -> int:
+        """The worker's steps; the number lives in the groups, for checkpoints."""
+        return int(self.param_groups[0][LOCAL_STEP])
+
+    @property
+    def communication_period(self) -> int:
+        """Local steps between two pushes; as torch's own, loaded with the groups."""
+        return self.param_groups[0][PERIOD]
+
+    @property
+    def state(self) -> Any:
+        """The wrapped optimizer's state, with ours and the center's beside it.
+
+        Ours comes with the first of the other, which checkpoints know a fresh optimizer
+        by. Entries are found here, but not made.
+        """
+        state = self.inner_optimizer.state
+        return shown(state, self.custom_getter) if state or self.stepped else state
+
+    @state.setter
+    def state(self, value: Any) -> None:
+        self.inner_optimizer.state = value
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
+        global_step: Tensor | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Take one local step with these gradients; at the end of a round push.
+
+        ``global_step`` counts rounds, those of all workers that are given it.
+
+        Raises:
+            KeyError: a parameter that the getter was not given.
+        """
+        words.refuse_iterator(grads_and_vars, self.strict)
+        pairs = as_pairs(grads_and_vars, words.WRAPPER)
+        self._require_known(p for _, p in pairs if isinstance(p, Tensor))
+        super().apply_gradients(pairs, global_step, name)
+
+    def step_inner(self) -> None:
+        """Take the local step, gather, and end the round if it is due."""
+        everything = named_parameters(self)
+        present = [p for p in everything if p.grad is not None]
+        if not present or self._only_wants_state(present):
+            self.inner_optimizer.step()
+            self.stepped |= bool(present)
+            if not present:
+                self.note_no_gradients()
+            return
+        self._require_known(present)
+        before = [p.detach().clone() for p in present] if self.commit == DELTA else []
+        self.inner_optimizer.step()
+        inner = getattr(self.inner_optimizer, "last_step", None)
+        with torch.no_grad():
+            self._gather(present, before)
+        self.stepped = True
+        # Once a step: every group holds the same number.
+        counted = self.local_step + 1
+        for group in self.param_groups:
+            group[LOCAL_STEP] = counted
+        self._ended_round = is_due(self.local_step, self.communication_period)
+        if self._ended_round:
+            self.communicate(present)
+        absent = [p.grad is None for p in everything]
+        names, period = list(everything.values()), self.communication_period
+        self.last_step = words.report(inner, names, absent, self.local_step, period)
+
+    def note_no_gradients(self) -> None:
+        """Remember a step without gradients: see the base class."""
+        self._ended_round, self.last_step = False, NO_GRADIENTS
+        super().note_no_gradients()
+
+    def _gather(self, present: Sequence[Tensor], before: Sequence[Tensor]) -> None:
+        """Add gradients to the accumulators, or the differences since ``before``."""
+        changes = [parameter.grad for parameter in present]
+        if self.commit == DELTA:
+            changes = subtract([p.detach() for p in present], before)
+        add_changes(self._accumulators(present), changes)
+
+    @torch.no_grad()
+    def communicate(self, parameters: Sequence[Tensor]) -> None:
+        """End a round for these parameters: push what was gathered, then pull."""
+        getter, period = self.custom_getter, self.communication_period
+        if self._followed != len(getter._global_map):
+            # What was frozen at first has been handed to the getter since.
+            self._follow(self.local_step, period)
+        means = mean_changes(self._accumulators(parameters), period)
+        names = [getter.names[parameter] for parameter in parameters]
+        options = None if self.commit == DELTA else self._options()
+        getter.center.push(Update(dict(zip(names, means, strict=True)), options))
+        if self.strict and self.commit == GRADIENT and powers(self):
+            # Quirk: docs/differences.md#agn-powers
+            base_of(self).advance_shared()
+        self.begin_round(parameters)
+
+    def _options(self) -> list[dict[str, Any]]:
+        """Return the hyper-parameters of each group; strict: the powers of beta too."""
+        left_out = {"params", "param_names"}
+        left_out |= set() if self.strict else powers(self).keys()
+        return [
+            {
+                key: value
+                for key, value in group.items()
+                if key not in left_out and not key.startswith(OWN)
+            }
+            for group in self.param_groups
+        ]
+
+    def took_step(self) -> bool:
+        """Say whether the last step ended a round: ``global_step`` counts rounds."""
+        return self._ended_round
+
+    def step_numbers(self) -> dict[str, float]:
+        """Return what the last step did, and the local step: see the base class."""
+        round_ended = int(self._ended_round)
+        own = {tags.LOCAL_STEP: self.local_step, tags.ENDED_ROUND: round_ended}
+        return {**super().step_numbers(), **own}
+
+    def _save_inner(self) -> dict[str, Any]:
+        """Return the wrapped optimizer's state, the worker's and the shared one."""
+        return join_state(super()._save_inner(), self)
+
+    def _check_saved(self, state_dict: dict[str, Any]) -> None:
+        """Raise for another stack's state, another commit's too."""
+        super()._check_saved(state_dict)
+        check_own(*split_state(state_dict), self)
+
+    def _load_inner(self, state_dict: dict[str, Any]) -> None:
+        """Load what was saved; the state of a bare optimizer leaves the rest alone."""
+        bare, own = split_state(state_dict)
+        counts = {LOCAL_STEP: self.local_step, PERIOD: self.communication_period}
+        super()._load_inner(bare)
+        load_center(own, self)
+        counts |= {k: self.param_groups[0].get(k, counts[k]) for k in counts}
+        self._follow(counts[LOCAL_STEP], counts[PERIOD])
+        self.stepped |= bool(own["state"])

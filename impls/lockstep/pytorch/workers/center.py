@@ -1,0 +1,284 @@
+"""The weights that the workers of one process share, and the getter that makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import Parameter
+from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
+
+from lockstep.messages.workers import center as words
+from lockstep.messages.workers import getter as agn_getter
+from lockstep.messages.workers.center import Update
+from lockstep.pytorch.base.gradients import gradients_set_to
+from lockstep.pytorch.base.stack import base_of
+from lockstep.pytorch.base.train_v1 import TrainV1
+from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
+from lockstep.pytorch.tensors.foreach import add
+from lockstep.pytorch.tensors.precision import rounded
+
+__all__ = ["AGNCustomGetter", "Center", "powers"]
+
+TAKEN = "a module, parameters or pairs (name, parameter)"
+
+
+class Center:
+    """Shared weights with an optimizer of their own, which is made like the workers'.
+
+    The first worker's optimizer is copied, with the shared weights in the place of the
+    worker's own and without state. Before a push is applied its groups take over the
+    hyper-parameters of the worker that pushes, so that schedules are followed.
+
+    Args:
+        device: where the shared weights live; None means where the first worker's do.
+
+    Attributes:
+        parameters: name -> shared weight.
+        optimizer: what moves them; None before the first ``AGNOptimizer``.
+        lock: pushes and pulls of several threads wait for one another.
+    """
+
+    def __init__(self, device: torch.device | str | None = None) -> None:
+        self.device = device
+        self.parameters: dict[str, Parameter] = {}
+        self.optimizer: Optimizer | None = None
+        self.lock = words.CenterLock()
+
+    def check(self, parameters: Mapping[str, Tensor], may_add: bool) -> None:
+        """Raise unless these may join: name -> a worker's parameter.
+
+        Raises:
+            UnsupportedError: a ValueError; one is not like the shared weight of its
+                name, or there is none and the worker may not add it.
+        """
+        if not may_add:
+            agn_getter.check_names(self.parameters, parameters)
+        for name, parameter in parameters.items():
+            shared = self.parameters.get(name, parameter)
+            if (shared.shape, shared.dtype) != (parameter.shape, parameter.dtype):
+                told = [f"{p.dtype} {list(p.shape)}" for p in (shared, parameter)]
+                raise words.other_center(name, *told)
+
+    def join(self, name: str, parameter: Tensor) -> Parameter:
+        """Return the shared weight of this name; the first worker's is copied."""
+        if name not in self.parameters:
+            copied = parameter.detach().clone()
+            self.parameters[name] = Parameter(copied.to(self.device or copied.device))
+        return self.parameters[name]
+
+    def follow(self, optimizer: Optimizer, shared: Mapping[Tensor, Parameter]) -> None:
+        """Have an optimizer like a worker's; raise if its groups are other ones.
+
+        ``shared``: the worker's parameter -> the shared weight.
+        """
+        theirs = optimizer.param_groups
+        if self.optimizer is None:
+            known = (p for group in theirs for p in group["params"])
+            stand_in = {id(own): shared.get(own, own) for own in known}
+            self.optimizer = without_state(deepcopy(optimizer, stand_in))
+        ours = self.optimizer.param_groups
+        for group in theirs[len(ours) :]:
+            params = [shared.get(own, own) for own in group["params"]]
+            self.optimizer.add_param_group({**group, "params": params})
+        for own, group in zip(theirs, ours, strict=False):
+            self._share_late(own["params"], group["params"], shared)
+        names = {parameter: name for name, parameter in self.parameters.items()}
+        for own, group in zip(theirs, ours, strict=False):
+            found = [names[shared[p]] for p in own["params"] if p in shared]
+            known = [names[p] for p in group["params"] if p in names]
+            if found != known:
+                raise words.other_groups(known, found)
+
+    def _share_late(
+        self,
+        theirs: Sequence[Tensor],
+        ours: list[Tensor],
+        shared: Mapping[Tensor, Parameter],
+    ) -> None:
+        """Put shared weights where parameters stood that the getter was given later.
+
+        They were frozen at first, and the first worker's own stood in their places.
+        """
+        with self.lock:
+            known = set(self.parameters.values())
+            for place, (own, kept) in enumerate(zip(theirs, ours, strict=False)):
+                if own in shared and kept not in known:
+                    ours[place] = shared[own]
+
+    def pull(self, names: Iterable[str]) -> dict[str, Tensor]:
+        """Return copies of the shared weights of these names: all of one moment."""
+        with self.lock:
+            return {name: self.parameters[name].detach().clone() for name in names}
+
+    @torch.no_grad()
+    def push(self, update: Update) -> None:
+        """Take a step on mean gradients, or add differences.
+
+        The optimizer of an update is one mapping of hyper-parameters for each group.
+        """
+        with self.lock:
+            self._apply(update)
+
+    def _apply(self, update: Update) -> None:
+        changes = {
+            self.parameters[name]: change.to(self.parameters[name].device)
+            for name, change in update.changes.items()
+        }
+        if update.optimizer is None:
+            add([p.detach() for p in changes], list(changes.values()))
+            return
+        groups = self.optimizer.param_groups
+        for group, options in zip(groups, update.optimizer, strict=False):
+            group.update(options)
+        everything = self.parameters.values()
+        with gradients_set_to(everything, map(changes.get, everything)):
+            self.optimizer.step()
+
+    def slot(self, parameter: Tensor, name: str) -> Tensor | None:
+        """Return a slot of a shared weight by its TF or torch name, or None."""
+        if self.optimizer is None:
+            return None
+        return TrainV1.get_slot(self.optimizer, parameter, name)
+
+
+class AGNCustomGetter:
+    """Make the shared weight and the accumulator of each of a worker's parameters.
+
+    torch has no variable scopes whose getter this could be: it is called with a model
+    or its parameters instead. Workers of one process share one center.
+
+    Args:
+        worker_device: where the worker's parameters are, and its accumulators.
+        center: the :class:`Center` of the other workers, their getter's ``center``;
+            None makes one.
+        strict: as ``tf.contrib.opt.AGNCustomGetter`` (1.15): until the init op has run
+            an accumulator holds the parameter's value.
+
+    Attributes:
+        center: what the workers share.
+        names: parameter -> its name at the center.
+
+    Raises:
+        GetterError: a TypeError; ``center`` is none, or torch knows no such device.
+
+    Example:
+        >>> model = torch.nn.Linear(2, 1)
+        >>> first = AGNCustomGetter("cpu")
+        >>> sgd = torch.optim.SGD(first(model), lr=0.1)
+        >>> second = AGNCustomGetter("cpu", center=first.center)
+        >>> _ = second(torch.nn.Linear(2, 1))
+        >>> list(second.center.parameters)
+        ['weight', 'bias']
+    """
+
+    def __init__(
+        self,
+        worker_device: torch.device | str,
+        center: Center | None = None,
+        strict: bool = False,
+    ) -> None:
+        agn_getter.check_center(center, Center)
+        self.worker_device = as_device(worker_device)
+        self.center = Center() if center is None else center
+        self.strict = strict
+        self.may_add = False
+        self.names: dict[Tensor, str] = {}
+        self._global_map: dict[Tensor, Parameter] = {}
+        self._grad_map: dict[Tensor, Tensor] = {}
+
+    def __call__(
+        self, parameters: nn.Module | Iterable[Tensor] | Iterable[tuple[str, Tensor]]
+    ) -> list[Tensor]:
+        """Enter parameters and return them, for the worker's optimizer.
+
+        What does not require gradients passes through; what is known stays as it is.
+        The worker that fills the center may add to it later; others find what is there.
+
+        Args:
+            parameters: a module, its ``named_parameters()`` or its ``parameters()``,
+                whose names are then their places: workers must give them in one order.
+
+        Raises:
+            GetterError: a TypeError; anything else.
+            UnsupportedError: a ValueError; a parameter is on another device; its name
+                is another parameter's; the center has no weight of its name, or one
+                of another shape or dtype. Nothing has been entered then.
+        """
+        if isinstance(parameters, nn.Module):
+            parameters = parameters.named_parameters()
+        entries = agn_getter.read_entries(parameters, is_tensor, TAKEN)
+        new = self._named(entries)
+        self.may_add = self.may_add or not self.center.parameters
+        self.center.check(new, self.may_add)
+        for name, parameter in new.items():
+            self._global_map[parameter] = self.center.join(name, parameter)
+            self.names[parameter] = name
+            # Quirk: docs/differences.md#agn-accumulator-start
+            own = parameter.detach()
+            start = own.clone() if self.strict else torch.zeros_like(own)
+            self._grad_map[parameter] = start
+        return [parameter for _, parameter in entries]
+
+    def _named(self, entries: Iterable[tuple[str | None, Tensor]]) -> dict[str, Tensor]:
+        """Return what is new and trained, by its name at the center."""
+        new: dict[str, Tensor] = {}
+        known, taken = set(self._global_map), set(self.names.values())
+        for place, (given, parameter) in enumerate(entries, start=len(taken)):
+            name = given or unused_place(place, taken)
+            self._require_here(name, parameter)
+            if not parameter.requires_grad or parameter in known:
+                continue
+            if name in taken:
+                raise agn_getter.taken_name(name)
+            new[name] = parameter
+            known.add(parameter)
+            taken.add(name)
+        return new
+
+    def _require_here(self, name: str, parameter: Tensor) -> None:
+        """Raise for a parameter that is not on the worker's device."""
+        if is_lazy(parameter):
+            raise agn_getter.not_built(f"{name!r} without a shape")
+        found, wanted = parameter.device, self.worker_device
+        if found.type != wanted.type or wanted.index not in (None, found.index):
+            raise words.other_device(name, str(wanted), str(found))
+
+
+def is_tensor(found: Any) -> bool:
+    """Tell whether this is a tensor."""
+    return isinstance(found, Tensor)
+
+
+def unused_place(place: int, taken: Collection[str]) -> str:
+    """Return the name of a parameter without one: its place, or the next one free."""
+    while str(place) in taken:
+        place += 1
+    return str(place)
+
+
+def as_device(device: Any) -> torch.device:
+    """Return the device, or raise a GetterError if torch knows none such."""
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise agn_getter.not_a_device(device, "'cpu' or 'cuda:0'") from error
+
+
+def powers(optimizer: Optimizer) -> Mapping[str, str]:
+    """Return the powers in the groups of a TF1 optimizer: name -> name of the beta."""
+    base = base_of(optimizer)
+    return (isinstance(base, RuleOptimizer) and base.spec.shared) or {}
+
+
+def without_state(optimizer: Optimizer) -> Optimizer:
+    """Return an optimizer with its state forgotten, as if it were new."""
+    optimizer.state.clear()
+    for group in optimizer.param_groups:
+        for name, beta in powers(optimizer).items():
+            group[name] = rounded(group[beta], torch.float32)
+    return optimizer

@@ -1,0 +1,184 @@
+"""What a worker and the center have of their own, in the state of an optimizer.
+
+``torch.distributed.checkpoint`` keeps ``state`` and ``param_groups`` only, and loads
+what it finds there by name, so it stands there, under names that begin with ``agn/``:
+tensors in the state of their parameter, numbers in the groups. A shared weight has the
+state of its parameter's kind from the beginning, in checkpoints; ``agn/pushed`` says
+whether it is more than a place for it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lockstep.messages.workers import agn as words
+from lockstep.pytorch.base.foreign_state import SHARED, require_dense, require_shape
+from lockstep.pytorch.base.gradients import named_parameters
+from lockstep.pytorch.base.trial_step import check_bare
+from lockstep.pytorch.base.wrapper import restore_numbers
+from lockstep.pytorch.workers.center import AGNCustomGetter, powers
+
+__all__ = [
+    "ADDS_CHANGES",
+    "LOCAL_STEP",
+    "OWN",
+    "PERIOD",
+    "add_numbers",
+    "check_own",
+    "join_state",
+    "load_center",
+    "shown",
+    "split_state",
+]
+
+OWN = SHARED
+ACCUMULATOR, WEIGHT, SLOT = f"{OWN}accumulator", f"{OWN}center", f"{OWN}center/"
+PUSHED = f"{OWN}pushed"
+LOCAL_STEP, PERIOD = f"{OWN}local_step", f"{OWN}communication_period"
+ADDS_CHANGES = f"{OWN}delta"
+"""Whether it commits what its steps added: flat checkpoints keep bools, no names."""
+
+StateDict = dict[str, Any]
+
+
+def shown(state: Mapping[Tensor, StateDict], getter: AGNCustomGetter) -> Any:
+    """Return the state of an optimizer with the rest put beside it."""
+    found = defaultdict(dict, {p: dict(slots) for p, slots in state.items()})
+    for parameter in getter._global_map:
+        found[parameter] |= own_state(parameter, getter, state.get(parameter, {}))
+    return found
+
+
+def own_state(parameter: Tensor, getter: AGNCustomGetter, like: StateDict) -> StateDict:
+    """Return what there is of a parameter beside its optimizer's state."""
+    shared = getter._global_map[parameter]
+    slots = getter.center.optimizer.state.get(shared, {})
+    places = {key: place_for(value) for key, value in like.items()}
+    return {
+        ACCUMULATOR: getter._grad_map[parameter],
+        WEIGHT: shared.detach(),
+        PUSHED: torch.tensor(bool(slots)),
+        **{f"{SLOT}{key}": value for key, value in {**places, **slots}.items()},
+    }
+
+
+def place_for(value: Any) -> Any:
+    """Return zeros like a tensor; anything else as it is."""
+    return torch.zeros_like(value) if isinstance(value, Tensor) else value
+
+
+def add_numbers(
+    groups: Sequence[StateDict], center: Optimizer, numbers: Mapping[str, Any]
+) -> None:
+    """Put a worker's numbers and the powers of beta at the center into groups."""
+    for group, shared in zip(groups, center.param_groups, strict=False):
+        group |= {f"{SLOT}{name}": shared[name] for name in powers(center)}
+        group |= numbers
+
+
+def join_state(bare: StateDict, optimizer: Optimizer) -> StateDict:
+    """Return the state dict of a worker's optimizer with the rest put beside it."""
+    getter = optimizer.custom_getter
+    numbers = [k for group in bare["param_groups"] for k in group["params"]]
+    state = {k: dict(slots) for k, slots in bare["state"].items()}
+    for number, parameter in zip(numbers, named_parameters(optimizer), strict=True):
+        if parameter in getter._global_map:
+            own = own_state(parameter, getter, state.get(number, {}))
+            state[number] = state.get(number, {}) | own
+    groups = [dict(group) for group in bare["param_groups"]]
+    counts = optimizer.local_step, optimizer.communication_period
+    add_numbers(groups, getter.center.optimizer, optimizer.numbers(*counts))
+    return {**bare, "state": state, "param_groups": groups}
+
+
+def split_state(saved: StateDict) -> tuple[StateDict, StateDict]:
+    """Return the state dict of the wrapped optimizer, and ours in the same form."""
+    parts = {k: parted(entry) for k, entry in saved["state"].items()}
+    bare = {k: b for k, (b, own) in parts.items() if b or not own}
+    own = {k: own for k, (_, own) in parts.items() if own}
+    return {**saved, "state": bare}, {**saved, "state": own}
+
+
+def parted(entry: Mapping[str, Any]) -> tuple[StateDict, StateDict]:
+    """Return the items of others, and ours."""
+    ours = {key: value for key, value in entry.items() if str(key).startswith(OWN)}
+    return {key: value for key, value in entry.items() if key not in ours}, ours
+
+
+def check_own(bare: StateDict, own: StateDict, optimizer: Any) -> None:
+    """Raise for numbers, shared weights or accumulators that cannot be loaded.
+
+    Args:
+        bare: the state of the wrapped optimizer.
+        own: ours, as :func:`split_state` parts them.
+        optimizer: the :class:`AGNOptimizer`, whose groups are those of ``bare``.
+    """
+    first = bare["param_groups"][0]
+    counts = [first.get(LOCAL_STEP, 0), first.get(PERIOD, 1)]
+    words.check_counts(*counts, optimizer.strict)
+    if not own["state"]:
+        return
+    # Mean gradients are what a state holds that does not say it.
+    adds = first.get(ADDS_CHANGES, False)
+    if not isinstance(adds, bool):
+        raise words.other_commit(optimizer.commit, f"{adds!r:.40}")
+    saved = words.DELTA if adds else words.GRADIENT
+    if saved != optimizer.commit:
+        raise words.other_commit(optimizer.commit, saved)
+    numbers = [k for group in own["param_groups"] for k in group["params"]]
+    names = named_parameters(optimizer)
+    for number, (parameter, name) in zip(numbers, names.items(), strict=True):
+        if number in own["state"]:
+            entry, shape = own["state"][number], parameter.shape
+            for key, expected in ((ACCUMULATOR, shape), (WEIGHT, shape), (PUSHED, ())):
+                value = entry.get(key)
+                require_shape(words.WRAPPER, key, name, expected, value)
+                if key != PUSHED:
+                    require_dense(words.WRAPPER, key, name, value)
+    center = optimizer.custom_getter.center.optimizer
+    check_bare(words.WRAPPER, state_of(center, own), center)
+
+
+def state_of(center: Optimizer, own: StateDict) -> StateDict:
+    """Return the state that the optimizer of the center had."""
+    pushed = {k: entry for k, entry in own["state"].items() if entry[PUSHED]}
+    groups = [
+        {k: v for k, v in group.items() if k != "params"}
+        | {**slots_in(saved), "params": saved["params"]}
+        for group, saved in zip(center.param_groups, own["param_groups"], strict=True)
+    ]
+    state = {number: slots_in(entry) for number, entry in pushed.items()}
+    return {"state": state, "param_groups": groups}
+
+
+@torch.no_grad()
+def load_center(own: StateDict, optimizer: Optimizer) -> None:
+    """Load accumulators, shared weights and their state, if they were saved."""
+    if not own["state"]:
+        return
+    getter = optimizer.custom_getter
+    numbers = [k for group in own["param_groups"] for k in group["params"]]
+    for number, parameter in zip(numbers, named_parameters(optimizer), strict=True):
+        if parameter in getter._global_map and number in own["state"]:
+            entry = own["state"][number]
+            getter._grad_map[parameter].copy_(entry[ACCUMULATOR])
+            getter._global_map[parameter].copy_(entry[WEIGHT])
+    center = getter.center.optimizer
+    loaded = state_of(center, own)
+    center.load_state_dict(loaded)
+    restore_numbers(center, loaded)
+
+
+def slots_in(entry: Mapping[str, Any]) -> StateDict:
+    """Return the state of a shared weight, or the numbers of a group at the center."""
+    return {
+        key.removeprefix(SLOT): value
+        for key, value in entry.items()
+        if str(key).startswith(SLOT)
+    }

@@ -1,0 +1,129 @@
+"""What a worker has of its own and shares: found, started, and shown as slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import torch
+from torch import Tensor
+
+from lockstep.messages.workers import agn as words
+from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
+from lockstep.pytorch.base.gradients import named_parameters
+from lockstep.pytorch.base.train_v1 import TrainV1
+from lockstep.pytorch.base.wrapper import OptimizerWrapper
+from lockstep.pytorch.tensors.foreach import copy, zero
+from lockstep.pytorch.workers.center import AGNCustomGetter
+
+__all__ = ["SharingWrapper"]
+
+
+class SharingWrapper(OptimizerWrapper):
+    """A wrapper whose parameters have shared ones, and accumulators between rounds.
+
+    Attributes:
+        custom_getter: what made both.
+        name: the name that ``get_name`` returns.
+        strict: no slot is seen.
+    """
+
+    GLOBAL_VARIABLE_NAME = GLOBAL_VARIABLE_NAME
+    GRAD_VARIABLE_NAME = GRAD_VARIABLE_NAME
+
+    custom_getter: AGNCustomGetter
+    name: str
+    strict: bool
+
+    def _require_known(self, parameters: Iterable[Tensor]) -> None:
+        """Raise for a parameter that has no shared one."""
+        for parameter in parameters:
+            if parameter not in self.custom_getter._global_map:
+                shown = f"another of shape {list(parameter.shape)}"
+                name = named_parameters(self).get(parameter, shown)
+                raise words.not_from_getter(name)
+
+    def _accumulators(self, parameters: Iterable[Tensor]) -> list[Tensor]:
+        return [self.custom_getter._grad_map[parameter] for parameter in parameters]
+
+    @torch.no_grad()
+    def begin_round(self, parameters: Iterable[Tensor]) -> None:
+        """Set these parameters to the shared ones and forget what was gathered."""
+        parameters, names = list(parameters), self.custom_getter.names
+        pulled = self.custom_getter.center.pull([names[p] for p in parameters])
+        copy([p.detach() for p in parameters], [pulled[names[p]] for p in parameters])
+        zero(self._accumulators(parameters))
+
+    def get_init_op(self, task_index: int) -> None:
+        """Set every parameter to the shared one, and its accumulator to 0.
+
+        In a graph this is an operation; here it has happened when the call returns.
+
+        Args:
+            task_index: the worker's number; without effect, as in the original.
+
+        Raises:
+            ValueError: the getter was given no parameters.
+        """
+        if not self.custom_getter._global_map:
+            raise words.nothing_to_start()
+        self.begin_round(self.custom_getter._global_map)
+
+    @contextmanager
+    def _started(self, task_index: int) -> Iterator[None]:
+        self.get_init_op(task_index)
+        yield
+
+    def make_session_run_hook(
+        self, is_chief: bool, task_index: int
+    ) -> AbstractContextManager[None]:
+        """Return a context that runs the init op where it is entered.
+
+        Sessions have hooks; here the training loop stands inside of this context.
+        Arguments are without effect.
+        """
+        return self._started(task_index)
+
+    def get_name(self) -> str:
+        """Return the name given at construction."""
+        return self.name
+
+    def get_slot(self, var: Tensor, name: str) -> Tensor | None:
+        """Return a slot of a worker's parameter or of a shared one.
+
+        A worker's has two beside those of the wrapped optimizer, which are called as
+        the constants of this class.
+
+        # Quirk: docs/differences.md#agn-slots. Strict: None.
+        """
+        if self.strict:
+            return None
+        getter = self.custom_getter
+        if name == GLOBAL_VARIABLE_NAME:
+            return getter._global_map.get(var)
+        if name == GRAD_VARIABLE_NAME:
+            return getter._grad_map.get(var)
+        shared = getter.center.slot(var, name)
+        if shared is not None:
+            return shared
+        return TrainV1.get_slot(self.inner_optimizer, var, name)
+
+    def get_slot_names(self) -> list[str]:
+        """Return the slot names of the wrapped optimizer and the two of this one."""
+        if self.strict:
+            return []
+        inner = TrainV1.get_slot_names(self.inner_optimizer)
+        return [*inner, GRAD_VARIABLE_NAME, GLOBAL_VARIABLE_NAME]
+
+    def variables(self) -> list[Tensor]:
+        """Return all state: the wrapped optimizer's, the worker's, what is shared.
+
+        # Quirk: docs/differences.md#agn-slots. Strict: nothing.
+        """
+        if self.strict:
+            return []
+        getter = self.custom_getter
+        center = getter.center
+        shared = [*center.parameters.values(), *TrainV1.variables(center.optimizer)]
+        inner = TrainV1.variables(self.inner_optimizer)
+        return [*inner, *getter._grad_map.values(), *shared]

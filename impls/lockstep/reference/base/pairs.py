@@ -1,0 +1,127 @@
+"""What the reference takes: lists of variables, pairs with gradients, counters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from lockstep.interface import Gradient, Rows
+from lockstep.messages.base.differentiation import no_var_list, not_listed
+from lockstep.messages.base.pairs import (
+    as_pairs,
+    not_a_counter,
+    require_gradients,
+    require_like,
+)
+from lockstep.messages.errors import MalformedPairsError, sentence
+from lockstep.reference.tensors.variable import Variable
+
+__all__ = [
+    "Pairs",
+    "advance",
+    "check_counter",
+    "check_gradient",
+    "check_pairs",
+    "listed",
+    "require_variable",
+    "upstream",
+]
+
+Pairs = list[tuple[Gradient, Variable]]
+
+
+def listed(var_list: Any, owner: str) -> list[Variable]:
+    """Return the variables of a list; raise for anything else."""
+    if var_list is None:
+        raise no_var_list(owner)
+    if isinstance(var_list, str | Variable) or not isinstance(var_list, Iterable):
+        raise not_listed(owner, var_list)
+    variables = list(var_list)
+    for variable in variables:
+        if not isinstance(variable, Variable):
+            raise not_listed(owner, variable)
+    return variables
+
+
+def upstream(gradient: Any, factor: Any) -> Gradient:
+    """Return a gradient times that of the loss, if there is one, in its own dtype."""
+    if callable(gradient):
+        made: Gradient = gradient(np.float32(1 if factor is None else factor))
+        return made
+    if gradient is None or factor is None:
+        return gradient  # type: ignore[no-any-return]
+    if isinstance(gradient, Rows):
+        values = gradient.values
+        return gradient._replace(values=values * np.asarray(factor, values.dtype))
+    return np.asarray(gradient * np.asarray(factor, gradient.dtype))
+
+
+def check_pairs(
+    grads_and_vars: Iterable[Any], owner: str, takes_wide: bool = False
+) -> Pairs:
+    """Return the checked pairs; nothing has changed when this raises.
+
+    ``takes_wide``: whether a float32 gradient fits a float16 variable.
+    """
+    pairs = as_pairs(grads_and_vars, owner)
+    for gradient, variable in pairs:
+        require_variable(variable, owner)
+        check_gradient(gradient, variable, owner, takes_wide)
+    require_gradients(pairs, owner, [variable.name for _, variable in pairs])
+    return pairs
+
+
+def require_variable(variable: Any, owner: str) -> None:
+    """Raise unless the second of a pair is a variable."""
+    if not isinstance(variable, Variable):
+        remedy = "put the gradient first and the variable second"
+        got = type(variable).__name__
+        text = sentence(owner, "pairs (gradient, Variable)", got, remedy)
+        raise MalformedPairsError(text)
+
+
+def check_gradient(
+    gradient: Any, variable: Variable, owner: str, takes_wide: bool = False
+) -> None:
+    """Raise unless ``gradient`` is None, an array or rows that fit ``variable``."""
+    if gradient is None:
+        return
+    dtype = str(variable.dtype)
+    if isinstance(gradient, Rows):
+        values, shape = gradient.values, variable.shape[1:]
+        dtype = wide_dtype(dtype, str(values.dtype), takes_wide)
+        found = tuple(values.shape[1:]), str(values.dtype)
+        require_like(owner, variable.name, found, (shape, dtype))
+        return
+    if not isinstance(gradient, np.ndarray | np.generic):
+        got = f"{type(gradient).__name__} for {variable.name!r}"
+        text = sentence(owner, "an array, Rows or None", got, "convert it to NumPy")
+        raise MalformedPairsError(text)
+    dtype = wide_dtype(dtype, str(gradient.dtype), takes_wide)
+    found = tuple(gradient.shape), str(gradient.dtype)
+    require_like(owner, variable.name, found, (variable.shape, dtype))
+
+
+def wide_dtype(dtype: str, found: str, takes_wide: bool) -> str:
+    """Return the dtype that a gradient should have: float32 where it may be wider."""
+    is_wide = (dtype, found) == ("float16", "float32")
+    return found if takes_wide and is_wide else dtype
+
+
+def check_counter(global_step: Any, owner: str) -> None:
+    """Raise unless ``global_step`` is None or a 0-d variable of integers."""
+    if global_step is None:
+        return
+    if not isinstance(global_step, Variable):
+        raise not_a_counter(owner, type(global_step).__name__)
+    if global_step.shape or not np.issubdtype(global_step.dtype, np.integer):
+        shape, dtype = list(global_step.shape), global_step.dtype
+        raise not_a_counter(owner, f"a {dtype} variable of shape {shape}")
+
+
+def advance(global_step: Variable | None) -> None:
+    """Add one to the step counter, if there is one."""
+    if global_step is not None:
+        global_step.value = global_step.value + global_step.dtype.type(1)

@@ -1,0 +1,148 @@
+"""OpenSeq2Seq's two clipping functions, over NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lockstep.interface import Array, Gradient, Rows
+from lockstep.messages.base.pairs import as_pairs, refuse_complex, require_shape
+from lockstep.messages.clipping import clip_by_global_norm as words
+from lockstep.messages.clipping.larc import absent_gradient
+from lockstep.reference.base.pairs import Pairs, require_variable
+from lockstep.reference.clipping.clip_by_global_norm import (
+    clip_scale,
+    norm_in_float32,
+    scale_in_float32,
+)
+from lockstep.reference.tensors.variable import Variable
+
+__all__ = [
+    "as_variable_pairs",
+    "clip_by_global_norm",
+    "clip_gradients_by_norm",
+    "require_present",
+]
+
+
+def clip_by_global_norm(
+    t_list: Iterable[Any],
+    clip_norm: float,
+    use_norm: npt.ArrayLike | None = None,
+    name: str | None = None,
+    strict: bool = False,
+) -> tuple[list[Gradient], Array]:
+    """Scale a list of arrays so that their global norm is at most ``clip_norm``.
+
+    s = clip_norm min(1 / norm, 1 / clip_norm); each t becomes float32(t) s.
+
+    Args:
+        t_list: arrays of any shape, :class:`~lockstep.interface.Rows` or None.
+        clip_norm: the largest norm that is left as it is, > 0 and finite.
+        use_norm: the norm; None takes that of ``t_list``, duplicate rows summed.
+        name: as in TensorFlow; without effect.
+        strict: as the original: ``use_norm`` is required, a scalar comes out with
+            shape [1], iterators are refused, ``clip_norm`` is not checked.
+
+    Returns:
+        The clipped arrays, all in float32, and the norm.
+    """
+    entries = words.as_list(t_list, strict)
+    gradients = [as_array(entry, position) for position, entry in enumerate(entries)]
+    if not strict:
+        words.check_limit(words.CLIP, "clip_norm", clip_norm)
+        words.check_norm(use_norm)
+        refuse_complex(words.CLIP, dtype_names(gradients))
+    norm = norm_in_float32(gradients) if use_norm is None else as_norm(use_norm)
+    scale = clip_scale(norm, clip_norm)
+    # Quirk: docs/differences.md#clip-scalar
+    return scale_in_float32(gradients, scale.reshape(1) if strict else scale), norm
+
+
+def clip_gradients_by_norm(
+    grads_and_vars: Iterable[tuple[Gradient, Variable]],
+    clip_gradients: float,
+    strict: bool = False,
+) -> Pairs:
+    """Clip gradients by their global norm, each in its variable's dtype afterwards.
+
+    Args:
+        grads_and_vars: iterable of (gradient or None, variable).
+        clip_gradients: the largest global norm that is left as it is, > 0 and finite.
+        strict: as the original: duplicate rows are not summed in the norm, a scalar
+            comes out with shape [1], an absent gradient is an error.
+
+    Returns:
+        The pairs, with clipped gradients.
+    """
+    pairs = as_variable_pairs(grads_and_vars, words.BY_NORM, strict)
+    gradients = [gradient for gradient, _ in pairs]
+    if strict:
+        require_present(words.BY_NORM, pairs)
+    else:
+        words.check_limit(words.BY_NORM, "clip_gradients", clip_gradients)
+        refuse_complex(words.BY_NORM, dtype_names(gradients))
+    norm = norm_in_float32(gradients, strict)
+    clipped, _ = clip_by_global_norm(gradients, clip_gradients, norm, strict=strict)
+    variables = [variable for _, variable in pairs]
+    return [(cast(g, v), v) for g, v in zip(clipped, variables, strict=True)]
+
+
+def dtype_names(gradients: Iterable[Any]) -> list[str]:
+    """Return the names of the dtypes of gradients that are present."""
+    present = [g.values if isinstance(g, Rows) else g for g in gradients]
+    return [str(np.asarray(g).dtype) for g in present if g is not None]
+
+
+def as_variable_pairs(grads_and_vars: Iterable[Any], owner: str, strict: bool) -> Pairs:
+    """Return pairs (gradient or None, variable); strict: of any shapes."""
+    pairs = as_pairs(grads_and_vars, owner)
+    for gradient, variable in pairs:
+        require_variable(variable, owner)
+        if gradient is not None and not strict:
+            is_sparse = isinstance(gradient, Rows)
+            found = gradient.values.shape[1:] if is_sparse else np.shape(gradient)
+            wanted = variable.shape[1:] if is_sparse else variable.shape
+            require_shape(owner, variable.name, found, wanted)
+    return pairs
+
+
+def require_present(owner: str, pairs: Pairs) -> None:
+    """Strict: raise for an absent gradient.
+
+    # Quirk: docs/differences.md#clip-absent
+    """
+    for gradient, variable in pairs:
+        if gradient is None:
+            raise absent_gradient(owner, variable.name)
+
+
+def as_array(entry: Any, position: int) -> Gradient:
+    """Return None and rows as they are, anything else as an array of numbers."""
+    if entry is None or isinstance(entry, Rows):
+        return entry
+    array = np.asarray(entry)
+    if not np.issubdtype(array.dtype, np.number):
+        raise words.not_a_tensor(position, type(entry).__name__)
+    return array
+
+
+def as_norm(use_norm: Any) -> Array:
+    """Return a norm that was given as float32, 0-d."""
+    norm = np.asarray(use_norm)
+    if norm.shape or not np.issubdtype(norm.dtype, np.number):
+        raise words.bad_norm(repr(use_norm))
+    return norm.astype(np.float32)
+
+
+def cast(gradient: Gradient, variable: Variable) -> Gradient:
+    """Return a gradient in the dtype of its variable."""
+    if gradient is None:
+        return None
+    with np.errstate(over="ignore"):
+        if isinstance(gradient, Rows):
+            return gradient._replace(values=gradient.values.astype(variable.dtype))
+        return gradient.astype(variable.dtype)

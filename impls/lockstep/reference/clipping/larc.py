@@ -1,0 +1,105 @@
+"""LARC: each gradient times a ratio of its variable's norm and its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lockstep.interface import Array, Rows
+from lockstep.messages.clipping.larc import LarcPolicy
+from lockstep.messages.masters.mixed_precision import LARGEST
+from lockstep.reference.clipping.clip_gradients import lane_sum
+from lockstep.reference.masters.casts import saturating_cast
+from lockstep.reference.tensors.rows import densify, sum_duplicates
+
+__all__ = ["larc_ratio", "raw_ratio", "scale_by_ratios", "tensor_norms"]
+
+
+def tensor_norms(tensors: Sequence[Array | Rows]) -> list[Array]:
+    """Return sqrt(sum of squares) of each tensor in float32, 0-d each.
+
+    Rows of a sparse one that share an index are summed first.
+    """
+    return [tensor_norm(values_of(tensor)) for tensor in tensors]
+
+
+def tensor_norm(values: Array) -> Array:
+    """Return sqrt(sum of squares) in float32: 0-d."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        norm: Array = np.sqrt(lane_sum(np.square(values.astype(np.float32))))
+        return norm
+
+
+def values_of(gradient: Array | Rows) -> Array:
+    """Return the elements of a gradient, rows that share an index summed."""
+    if isinstance(gradient, Rows):
+        return sum_duplicates(gradient).values
+    return gradient
+
+
+def raw_ratio(policy: LarcPolicy, rate: Array, weight: Array, gradient: Array) -> Array:
+    """Return the ratio before it is held below 1, in float32: 0-d.
+
+    clip:  max(eta |w| / (lr (|g| + epsilon)), min_update)
+    scale: max(eta |w| / (|g| + epsilon), min_update)
+
+    A guarded policy gives 1 where a norm is 0, in mode "clip" also where lr is 0, as
+    long as both norms are finite.
+
+    # Quirk: docs/differences.md#larc-zero-norm
+
+    Args:
+        policy: the parameters.
+        rate: the learning rate, float32, 0-d.
+        weight: |w|, float32, 0-d.
+        gradient: |g|, float32, 0-d.
+    """
+    one, least = np.float32(1), np.float32(policy.min_update)
+    eta, epsilon = np.float32(policy.eta), np.float32(policy.epsilon)
+    with np.errstate(all="ignore"):
+        divisor, still = gradient + epsilon, weight == 0 or gradient == 0
+        if policy.mode == "clip":
+            divisor, still = rate * divisor, still or rate == 0
+        if policy.guarded and still and np.isfinite(weight + gradient):
+            return np.asarray(one)
+        return np.asarray(np.maximum(eta * weight / divisor, least))
+
+
+def larc_ratio(policy: LarcPolicy, raw: Array) -> Array:
+    """Return the ratio: in mode "clip" the smaller of the raw one and 1."""
+    return np.asarray(np.minimum(raw, np.float32(1))) if policy.mode == "clip" else raw
+
+
+def scale_by_ratios(
+    gradients: Sequence[Array | Rows], ratios: Sequence[Array]
+) -> list[Array | Rows]:
+    """Return each gradient times its ratio, which is rounded to its dtype first."""
+    return [scale_by_ratio(*pair) for pair in zip(gradients, ratios, strict=True)]
+
+
+def scale_by_ratio(gradient: Array | Rows, ratio: Array) -> Array | Rows:
+    """Return a gradient times the ratio, which is rounded to the gradient's dtype.
+
+    In half precision the ratio is clamped to the largest magnitude first.
+    """
+    dtype = (gradient.values if isinstance(gradient, Rows) else gradient).dtype
+    factor = cast_ratio(ratio, dtype)
+    with np.errstate(all="ignore"):
+        if isinstance(gradient, Rows):
+            return gradient._replace(values=gradient.values * factor)
+        return np.asarray(gradient * factor)
+
+
+def cast_ratio(ratio: Array, dtype: np.dtype[np.generic]) -> Array:
+    """Round a ratio to ``dtype``, clamped where that is half precision."""
+    halves = str(dtype) in LARGEST
+    return saturating_cast(ratio, dtype) if halves else ratio.astype(dtype)
+
+
+def as_original(gradient: Array | Rows, shape: tuple[int, ...]) -> Array:
+    """Strict: return a sparse gradient as a dense one.
+
+    # Quirk: docs/differences.md#larc-sparse
+    """
+    return densify(gradient, shape) if isinstance(gradient, Rows) else gradient

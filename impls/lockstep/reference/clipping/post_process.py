@@ -1,0 +1,165 @@
+"""OpenSeq2Seq's post-processing of gradients: clip, then LARC, and summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lockstep.interface import Array, Gradient, Rows
+from lockstep.messages.base.pairs import require_like
+from lockstep.messages.clipping import larc as words
+from lockstep.messages.clipping.larc import LarcPolicy
+from lockstep.messages.step import summaries as telling
+from lockstep.messages.step.summaries import Recorder, Summaries
+from lockstep.reference.base.pairs import Pairs
+from lockstep.reference.clipping import larc
+from lockstep.reference.clipping.clip_by_global_norm import norm_in_float32
+from lockstep.reference.clipping.clip_by_norm import (
+    as_variable_pairs,
+    clip_gradients_by_norm,
+    require_present,
+)
+from lockstep.reference.tensors.variable import Variable
+
+__all__ = ["apply_larc", "post_process_gradients"]
+
+OWNER = "post_process_gradients"
+GLOBAL_NORM = "global_gradient_norm"
+
+
+def post_process_gradients(
+    grads_and_vars: Iterable[tuple[Gradient, Variable]],
+    summaries: Iterable[str] | None,
+    lr: npt.ArrayLike,
+    clip_gradients: float | None,
+    larc_params: Mapping[str, Any] | None,
+    recorder: Recorder | None = None,
+    strict: bool = False,
+) -> Pairs:
+    """Clip gradients by their global norm if asked to, then scale them by LARC.
+
+    LARC multiplies each gradient g of a variable w by a ratio r, norms in float32:
+
+    clip:  r = min(max(eta |w| / (lr (|g| + epsilon)), min_update), 1)
+    scale: r = max(eta |w| / (|g| + epsilon), min_update)
+
+    r is 1 where a norm is 0, or lr in mode "clip".
+
+    Args:
+        grads_and_vars: iterable of (gradient or None, variable).
+        summaries: names out of ``OPTIMIZER_SUMMARIES``; None for the default ones.
+        lr: the learning rate of this step.
+        clip_gradients: as in :func:`clip_gradients_by_norm`; None does not clip.
+        larc_params: ``larc_eta`` (required), ``larc_mode`` ("clip" or "scale"),
+            ``min_update`` and ``epsilon`` (1e-7); None for no LARC.
+        recorder: is told the summaries; without one none is computed.
+        strict: as the original: a zero weight gets ``min_update``, sparse gradients
+            become dense, an absent one is an error.
+
+    Returns:
+        The pairs, with processed gradients.
+    """
+    asked = Summaries(telling.check_summaries(summaries, OWNER), recorder)
+    telling.check_recorder(recorder, OWNER)
+    policy = None if larc_params is None else words.larc_policy(larc_params, strict)
+    pairs = as_variable_pairs(grads_and_vars, OWNER, strict)
+    rate = None if policy is None else as_rate(lr, policy)
+    if strict and (policy or GLOBAL_NORM in asked.names):
+        require_present(OWNER, pairs)
+    record_norm(asked, GLOBAL_NORM, pairs, strict)
+    if clip_gradients is not None:
+        pairs = clip_gradients_by_norm(pairs, clip_gradients, strict)
+    record_pairs(asked, pairs)
+    if clip_gradients is not None:
+        record_norm(asked, telling.CLIPPED_NORM, pairs, strict)
+    if policy is None or rate is None:
+        return pairs
+    return apply_larc(policy, pairs, rate, asked)
+
+
+def apply_larc(
+    policy: LarcPolicy, pairs: Pairs, rate: Array, asked: Summaries
+) -> Pairs:
+    """Multiply each gradient that is present by its ratio."""
+    present = [pair for pair in pairs if pair[0] is not None]
+    gradients = [check_like(gradient, variable) for gradient, variable in present]
+    if not policy.guarded:
+        shapes = [variable.shape for _, variable in present]
+        gradients = [*map(larc.as_original, gradients, shapes)]
+    weights = larc.tensor_norms([variable.value for _, variable in present])
+    norms = zip(weights, larc.tensor_norms(gradients), strict=True)
+    raws = [larc.raw_ratio(policy, rate, *pair) for pair in norms]
+    ratios = [larc.larc_ratio(policy, raw) for raw in raws]
+    for (_, variable), raw, ratio in zip(present, raws, ratios, strict=True):
+        record_ratio(asked, policy, variable.name, (raw, ratio, rate))
+    scaled = iter(larc.scale_by_ratios(gradients, ratios))
+    return [(None if g is None else next(scaled), v) for g, v in pairs]
+
+
+def check_like(gradient: Gradient, variable: Variable) -> Array | Rows:
+    """Return a gradient that is present; raise unless it is like its variable."""
+    assert gradient is not None
+    if isinstance(gradient, Rows):
+        found = (gradient.values.shape[1:], str(gradient.values.dtype))
+        wanted = (variable.shape[1:], str(variable.dtype))
+    else:
+        found = (gradient.shape, str(gradient.dtype))
+        wanted = (variable.shape, str(variable.dtype))
+    require_like(words.LARC, variable.name, found, wanted)
+    return gradient
+
+
+def as_rate(lr: Any, policy: LarcPolicy) -> Array:
+    """Return the learning rate in float32: 0-d."""
+    if policy.guarded:
+        words.check_rate(lr)
+    rate = np.asarray(lr)
+    if rate.shape or not np.issubdtype(rate.dtype, np.number):
+        raise words.bad_rate(repr(lr))
+    if not policy.guarded and isinstance(lr, np.ndarray | np.generic):
+        words.check_rate_dtype(str(rate.dtype))
+    return rate.astype(np.float32)
+
+
+def record_norm(asked: Summaries, kind: str, pairs: Pairs, strict: bool) -> None:
+    """Tell the global norm."""
+    if asked.wants(GLOBAL_NORM):
+        norm = norm_in_float32([gradient for gradient, _ in pairs], strict)
+        asked.scalar(GLOBAL_NORM, kind, norm)
+
+
+def record_pairs(asked: Summaries, pairs: Pairs) -> None:
+    """Tell what was asked of each gradient that is present, and of its variable."""
+    for gradient, variable in pairs:
+        if gradient is None:
+            continue
+        for name, values in (
+            ("gradient", larc.values_of(gradient)),
+            ("variable", variable.value),
+        ):
+            if asked.wants(f"{name}s"):
+                finite = np.where(np.isfinite(values), values, 0)
+                asked.histogram(f"{name}s", finite, variable.name)
+            kind = f"{name}_norm"
+            if asked.wants(kind):
+                (norm,) = larc.tensor_norms([values])
+                asked.scalar(kind, kind, norm, variable.name)
+
+
+def record_ratio(
+    asked: Summaries,
+    policy: LarcPolicy,
+    name: str,
+    numbers: tuple[Array, Array, Array],
+) -> None:
+    """Tell whether LARC lowers the rate, the ratio, and the rate times the ratio."""
+    raw, ratio, rate = numbers
+    if not asked.wants("larc_summaries"):
+        return
+    if policy.mode == "clip":
+        asked.scalar("larc_summaries", telling.LARC_CLIP_ON, np.int32(raw < 1), name)
+    asked.scalar("larc_summaries", telling.LARC_UPDATE, ratio, name)
+    asked.scalar("larc_summaries", telling.LARC_RATE, rate * ratio, name)

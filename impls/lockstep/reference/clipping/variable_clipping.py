@@ -1,0 +1,209 @@
+"""The row-clipping wrapper, over NumPy variables."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
+from lockstep.messages.clipping import variable_clipping as words
+from lockstep.messages.masters.mixed_precision import clips_outside
+from lockstep.messages.workers.agn import refuse_row_clipping_around
+from lockstep.reference.base.pairs import check_pairs
+from lockstep.reference.clipping.clip_rows import clip_rows, excess
+from lockstep.reference.optimizers.classes import Optimizer
+from lockstep.reference.tensors.variable import Variable
+from lockstep.reference.tensors.zero_test import flush_subnormals
+
+__all__ = ["VariableClippingOptimizer", "share_row_limits"]
+
+Axes = tuple[int, ...]
+
+
+class VariableClippingOptimizer(Optimizer):
+    """After each update, hold the norm of a variable's rows to a limit.
+
+    For each variable w that is listed and whose gradient was present: after ``opt`` has
+    updated it, n = sqrt(sum over its axes of w^2), and where n > max_norm,
+    w = w max_norm / n. After a sparse gradient only the rows that it names are looked
+    at, also if ``opt`` moves others.
+
+    Args:
+        opt: any optimizer or wrapper of the reference.
+        vars_to_clip_dims: Variable -> list or tuple of axes over which the norm is
+            taken; [1] are the rows of a matrix. A variable that is not listed is never
+            clipped.
+        max_norm: the largest norm that is left as it is, > 0 and finite; or a mapping
+            from the keys of ``vars_to_clip_dims`` to such norms.
+        use_locking: without effect.
+        colocate_clip_ops_with_vars: without effect.
+        name: the name that ``get_name`` returns.
+        strict: reproduce ``tf.contrib.opt.VariableClippingOptimizer`` (1.15) with its
+            quirks: rows below the norm change by rounding, a row named k times is
+            corrected k times, a negative axis that means 0 is taken over the named
+            rows, float16 squares overflow, pairs from a one-shot iterator are not
+            clipped, ``max_norm`` is not checked, ``variables()`` is empty.
+
+    Raises:
+        TypeError: ``opt`` is no optimizer, or the axes of a variable are no list.
+        ValueError: ``max_norm`` out of range, an axis that a variable does not have
+            (under strict: at ``apply_gradients``), an empty name.
+    """
+
+    def __init__(
+        self,
+        opt: Optimizer,
+        vars_to_clip_dims: Mapping[Variable, Iterable[int]],
+        max_norm: float | Mapping[Variable, float],
+        use_locking: bool = False,
+        colocate_clip_ops_with_vars: bool = False,
+        name: str = "VariableClipping",
+        strict: bool = False,
+    ) -> None:
+        if not isinstance(opt, Optimizer):
+            raise words.not_an_optimizer(opt, "lockstep.reference optimizer")
+        words.check_name(name)
+        words.require_mapping(vars_to_clip_dims)
+        for variable in vars_to_clip_dims:
+            if not isinstance(variable, Variable):
+                raise words.not_a_key(variable, "reference Variables")
+        axes = {v: words.listed_axes(v.name, d) for v, d in vars_to_clip_dims.items()}
+        limits = words.limits_of(max_norm, {v: v.name for v in axes}, strict)
+        if not strict:
+            refuse_row_clipping_around(opt)
+            axes = {variable: resolved(variable, a) for variable, a in axes.items()}
+        listed = {v: words.Axes.of(a, limits[v]) for v, a in axes.items()}
+        if not strict:
+            refuse_masters(opt, listed)
+        self.inner_optimizer = opt
+        self.vars_to_clip_dims = listed
+        self.max_norm = max_norm
+        self.name = name
+        self.strict = strict
+        self.last_step: StepReport = NO_STEP
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Let the wrapped optimizer update the variables, then clip."""
+        if self.strict and isinstance(grads_and_vars, Iterator):
+            # Quirk: docs/differences.md#row-clip-iterator
+            self.inner_optimizer.apply_gradients(grads_and_vars, global_step, name)
+            return
+        pairs = check_pairs(grads_and_vars, words.WRAPPER)
+        touched = [
+            (variable, named_rows(gradient))
+            for gradient, variable in pairs
+            if gradient is not None and variable in self.vars_to_clip_dims
+        ]
+        for variable, _ in touched:
+            resolved(variable, self.vars_to_clip_dims[variable])
+        self.inner_optimizer.apply_gradients(pairs, global_step, name)
+        too_large = [self.clip(variable, indices) for variable, indices in touched]
+        self.last_step = words.report(
+            getattr(self.inner_optimizer, "last_step", None),
+            [variable.name for _, variable in pairs],
+            [gradient is None for gradient, _ in pairs],
+            sum(flags.size for flags in too_large),
+            sum(int(flags.sum()) for flags in too_large),
+        )
+
+    def clip(self, variable: Variable, indices: Array | None) -> Array:
+        """Clip a variable, or rows [k] of it; return which norms were too large, once.
+
+        Under strict the test for dimension 0 is literal.
+
+        # Quirk: docs/differences.md#row-clip-axes
+        """
+        axes = self.vars_to_clip_dims[variable]
+        max_norm = axes.max_norm
+        if indices is not None and 0 in axes:
+            warnings.warn(words.whole_variable(variable.name, axes), stacklevel=3)
+            indices = None
+        rows = ... if indices is None else indices
+        before = np.asarray(variable.value)[rows]
+        with np.errstate(all="ignore"):
+            clipped, too_large = clip_rows(before, axes, max_norm)
+            if self.strict:
+                difference = excess(before, axes, max_norm)
+                variable.value = subtract_rows(variable.value, indices, difference)
+            else:
+                variable.value = np.array(variable.value)
+                variable.value[rows] = clipped
+        # Over a negative axis that means dimension 0, strict has one norm of all rows.
+        if indices is None or len(too_large) < len(indices):
+            return too_large
+        return too_large[np.unique(indices, return_index=True)[1]]
+
+    def get_name(self) -> str:
+        """Return the name given at construction."""
+        return self.name
+
+    def get_slot(self, var: Variable, name: str) -> Array | None:
+        """Return a slot of the wrapped optimizer."""
+        return self.inner_optimizer.get_slot(var, name)
+
+    def get_slot_names(self) -> list[str]:
+        """Return the slot names of the wrapped optimizer."""
+        return self.inner_optimizer.get_slot_names()
+
+    def variables(self) -> list[Array]:
+        """Return the state of the wrapped optimizer; the wrapper has none.
+
+        # Quirk: docs/differences.md#row-clip-variables. Strict: nothing.
+        """
+        return [] if self.strict else self.inner_optimizer.variables()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "inner_optimizer":
+            raise AttributeError(name)
+        return getattr(self.inner_optimizer, name)
+
+
+def share_row_limits(variable: Variable, other: Variable, inner: Any) -> None:
+    """Let row clipping inside limit what stands for a variable as it would that."""
+    while inner is not None:
+        if isinstance(inner, VariableClippingOptimizer):
+            listed = inner.vars_to_clip_dims
+            if variable in listed:
+                listed[other] = listed[variable]
+        inner = vars(inner).get("inner_optimizer")
+
+
+def refuse_masters(opt: Optimizer, listed: Iterable[Variable]) -> None:
+    """Raise for variables that ``opt`` trains through masters of its own."""
+    trains_master = getattr(opt, "trains_master", None)
+    for variable in listed:
+        if trains_master is not None and trains_master(variable):
+            raise clips_outside(variable.name)
+
+
+def resolved(variable: Variable, axes: Sequence[int]) -> Axes:
+    """Return the axes of a variable, counted from 0 on."""
+    return words.resolved_axes(variable.name, axes, variable.value.ndim)
+
+
+def named_rows(gradient: Array | Rows) -> Array | None:
+    """Return the [k] indices of a sparse gradient; None for a dense one."""
+    return gradient.indices if isinstance(gradient, Rows) else None
+
+
+def subtract_rows(values: Array, indices: Array | None, difference: Array) -> Array:
+    """Return ``values`` less a difference, or less [k, ...] rows of one, in order.
+
+    # Quirk: docs/differences.md#row-clip-duplicates. The difference was taken of what a
+    # row was before: a row named k times loses it k times.
+    # Quirk: docs/differences.md#row-clip-subnormals. A subnormal result is 0.
+    """
+    if indices is None:
+        return flush_subnormals(flush_subnormals(values) - difference)
+    values = values.copy()
+    for index, row in zip(indices.tolist(), difference, strict=True):
+        values[index] = flush_subnormals(flush_subnormals(values[index]) - row)
+    return values

@@ -1,0 +1,291 @@
+"""Float32 master weights over NumPy variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from lockstep.interface import GATE_OP, Array, Gradient
+from lockstep.messages.masters import mixed_precision as words
+from lockstep.messages.workers.agn import refuse_masters_around
+from lockstep.reference.base.pairs import Pairs, check_counter, check_pairs, listed
+from lockstep.reference.clipping.variable_clipping import share_row_limits
+from lockstep.reference.masters.casts import add_penalty, saturating_cast
+from lockstep.reference.masters.regularizer import REGISTERED
+from lockstep.reference.optimizers.classes import Optimizer
+from lockstep.reference.scaling.automatic_scaler import AutomaticLossScaler
+from lockstep.reference.scaling.loss_scale import (
+    DynamicLossScale,
+    FixedLossScale,
+    LossScale,
+)
+from lockstep.reference.scaling.skipping import SkippingWrapper, Verdict
+from lockstep.reference.tensors.half import follow, scale_in_dtype, times, widen
+from lockstep.reference.tensors.variable import Variable
+
+__all__ = ["MixedPrecisionOptimizerWrapper"]
+
+
+class MixedPrecisionOptimizerWrapper(SkippingWrapper):
+    """Train half-precision variables through float32 masters, with a scaled loss.
+
+    ``compute_gradients``: g = (gradient of loss x scale, in the variable's dtype) cast
+    to float32, plus scale x the gradient of its regularizer at the master, all times
+    1 / scale; paired with the master. ``apply_gradients``: ``optimizer`` updates the
+    masters, then variable = master rounded to its dtype, clamped to its largest
+    magnitude. Variables of other dtypes are their own masters. Elements of a variable
+    that others have written since go into its master before either.
+
+    Args:
+        optimizer: any optimizer or wrapper of the reference.
+        loss_scale: None (1), a number, "dynamic", an ``AutomaticLossScaler`` or a loss
+            scale.
+        clip_norm, at_floor, floor_patience: as in
+            ``MixedPrecisionLossScaleOptimizer``; a number is at its floor.
+        strict: as in OpenSeq2Seq, quirks included: only floats and automatic scalers
+            can be used, absent float16 gradients are refused, a static scale applies
+            gradients that are not finite, ``get_slot`` and ``variables()`` see nothing.
+
+    Raises:
+        ValueError: ``optimizer`` is no optimizer, an argument out of range.
+    """
+
+    owner = words.WRAPPER
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        loss_scale: Any = None,
+        *,
+        clip_norm: float | None = None,
+        at_floor: str = "warn",
+        floor_patience: int = words.PATIENCE,
+        strict: bool = False,
+    ) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise words.not_an_optimizer(optimizer, "lockstep.reference optimizer")
+        if not strict:
+            refuse_masters_around(optimizer)
+        words.check_clip_norm(clip_norm)
+        words.check_at_floor(at_floor, floor_patience)
+        super().__init__(optimizer, at_floor, floor_patience, clip_norm, strict)
+        self.scale_object = loss_scale if strict else get_scale(loss_scale)
+        self.masters: dict[Variable, Variable] = {}
+        self.models: dict[Variable, Variable] = {}
+
+    @property
+    def loss_scale(self) -> np.float32:
+        """The current loss scale, float32."""
+        return self.current_scale()
+
+    def current_scale(self) -> np.float32:
+        """Return the current loss scale; strict: raise if it cannot be used."""
+        scale = self.scale_object
+        if isinstance(scale, LossScale):
+            return scale()
+        if isinstance(scale, AutomaticLossScaler):
+            return scale.loss_scale
+        number = words.scale_number(scale, self.strict)
+        if number is None:
+            raise words.unusable(scale)
+        with np.errstate(over="ignore"):
+            return np.float32(number)
+
+    def master(self, variable: Variable) -> Variable:
+        """Return the master of a variable: itself where it has no other."""
+        return self.masters.get(variable, variable)
+
+    def compute_gradients(
+        self,
+        loss: Callable[[], Iterable[Gradient]],
+        var_list: Iterable[Variable] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: float | None = None,
+    ) -> Pairs:
+        """Pair the unscaled float32 gradients of ``loss()`` with the masters."""
+        scale = self.current_scale()
+        variables = listed(var_list, self.owner)
+        self.adopt_changes()
+        self.is_unscaled = None
+        pairs = self.inner_optimizer.compute_gradients(
+            self.scaled(loss),
+            variables,
+            gate_gradients,
+            aggregation_method,
+            colocate_gradients_with_ops,
+            grad_loss,
+        )
+        reciprocal = self.reciprocal()
+        return [
+            (times(gradient, reciprocal), master)
+            for gradient, master in [self.to_master(g, v, scale) for g, v in pairs]
+        ]
+
+    def scale_gradient(self, gradient: Gradient) -> Gradient:
+        """Return a gradient times the scale, as that of a scaled loss."""
+        return scale_in_dtype(gradient, self.current_scale())
+
+    def to_master(
+        self, gradient: Gradient, variable: Variable, scale: np.float32
+    ) -> tuple[Gradient, Variable]:
+        """Return the still scaled gradient of a variable's master, and the master."""
+        # Quirk: docs/differences.md#masters-absent
+        if gradient is None and self.strict and self.trains_master(variable):
+            raise words.absent_half(variable.name)
+        wide, master = self.for_master(gradient, variable)
+        regularizer = REGISTERED.get(variable)
+        if regularizer is not None and master is not variable:
+            wide = add_penalty(wide, regularizer(master) * scale)
+        return wide, master
+
+    def for_master(
+        self, gradient: Gradient, variable: Variable
+    ) -> tuple[Gradient, Variable]:
+        """Return a gradient as its master takes it, and the master; made if missing."""
+        if not self.trains_master(variable):
+            return gradient, variable
+        if variable not in self.masters:
+            master = self.masters[variable] = make_master(variable)
+            self.models[master] = variable
+            # Quirk: docs/differences.md#masters-row-clipping
+            if not self.strict:
+                share_row_limits(variable, master, self.inner_optimizer)
+        return widen(gradient), self.masters[variable]
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Update the masters if all gradients are finite, then copy them back.
+
+        The scale moves once. A skipped step does not advance ``global_step``.
+        """
+        pairs = check_pairs(grads_and_vars, words.WRAPPER, not self.strict)
+        check_counter(global_step, words.WRAPPER)
+        pairs = self.unscaled_once(pairs)
+        self.adopt_changes()
+        if not self.strict:
+            pairs = [self.for_master(gradient, v) for gradient, v in pairs]
+
+        def update(pairs: Pairs) -> None:
+            self.inner_optimizer.apply_gradients(pairs, global_step, name)
+            self.copy_back()
+
+        self.apply_or_skip(pairs, update)
+
+    @property
+    def skips(self) -> bool:
+        """Whether steps that are not finite are left out.
+
+        # Quirk: docs/differences.md#masters-static-scale. Strict: only by a scaler.
+        """
+        return not self.strict or isinstance(self.scale_object, AutomaticLossScaler)
+
+    def judge(self, pairs: Pairs, strict_sums: bool = False) -> Verdict:
+        """Look at the gradients of a step, and for what the scale wants to know.
+
+        By default any overflow is one for an automatic scaler too, also where duplicate
+        rows overflow when they are summed, or the norm does; a step without any element
+        has none. Strict: it decides by the largest element as it is stored.
+        """
+        verdict, scale = super().judge(pairs, strict_sums), self.scale_object
+        if not isinstance(scale, AutomaticLossScaler):
+            return verdict
+        if self.strict:
+            has_nan, amax = scale.check_grads(pairs)
+            overflow = bool(has_nan) or bool(np.isinf(amax))
+            return verdict._replace(finite=not overflow, shown=(has_nan, amax))
+        has_nan, amax = scale.check_grads([(widen(g), v) for g, v in pairs])
+        largest = np.finfo(np.float32).max if verdict.finite else np.float32(np.inf)
+        least = np.float32(0) if verdict.finite else largest
+        return verdict._replace(shown=(has_nan, np.clip(amax, least, largest)))
+
+    def move_scale(self, verdict: Verdict) -> None:
+        """Let the scale take note of a step."""
+        scale = self.scale_object
+        if isinstance(scale, AutomaticLossScaler):
+            assert verdict.shown is not None
+            scale.update_op(*verdict.shown)
+        elif isinstance(scale, LossScale):
+            scale.move(verdict.finite)
+
+    def scale_is_at_floor(self) -> bool:
+        """Say whether no overflow can make the scale smaller; a number cannot sink."""
+        scale = self.scale_object
+        return isinstance(scale, float) or bool(scale.at_floor())
+
+    def known_as(self, variable: Variable) -> Variable:
+        """Return the variable whose master this is, or itself."""
+        return self.models.get(variable, variable)
+
+    def trains_master(self, variable: Variable) -> bool:
+        """Say whether a variable is trained through a master of its own."""
+        return words.has_master(str(variable.dtype), self.strict)
+
+    def adopt_changes(self) -> None:
+        """Take over into the masters what others have written into variables.
+
+        Strict: nothing is taken over, and the next step overwrites it.
+        """
+        for variable, master in self.masters.items() if not self.strict else ():
+            master.value = follow(master.value, variable.value)
+
+    def copy_back(self) -> None:
+        """Give each variable the value of its master."""
+        for variable, master in self.masters.items():
+            variable.value = saturating_cast(master.value, variable.dtype)
+
+    def get_name(self) -> str:
+        """Return the wrapped optimizer's name and "-MP"."""
+        return self.inner_optimizer.get_name() + words.SUFFIX
+
+    def get_slot(self, var: Variable, name: str) -> Array | None:
+        """Return a slot of the variable's master.
+
+        # Quirk: docs/differences.md#masters-slots. Strict: None.
+        """
+        if self.strict:
+            return None
+        return super().get_slot(self.master(var), name)
+
+    def variables(self) -> list[Array]:
+        """Return the state: masters, wrapped optimizer, scale, skips; strict: none."""
+        if self.strict:
+            return []
+        masters = [master.value for master in self.masters.values()]
+        own = [*counts_of(self.scale_object), *self.counts()]
+        return [*masters, *self.inner_optimizer.variables(), *own]
+
+
+def get_scale(loss_scale: Any) -> float | AutomaticLossScaler | LossScale:
+    """Return the number or object that ``loss_scale`` stands for.
+
+    Raises:
+        ValueError: another string or type, a number out of range.
+    """
+    if isinstance(loss_scale, str) and loss_scale == "dynamic":
+        return DynamicLossScale()
+    if isinstance(loss_scale, AutomaticLossScaler | DynamicLossScale | FixedLossScale):
+        return loss_scale
+    number = words.scale_number(loss_scale)
+    if number is None:
+        raise words.bad_loss_scale(loss_scale)
+    return number
+
+
+def counts_of(scale: Any) -> list[Array]:
+    """Return the numbers that a scale moves; a number moves none."""
+    if isinstance(scale, AutomaticLossScaler):
+        return [np.asarray(number) for number in scale.state.values()]
+    return scale.variables() if isinstance(scale, LossScale) else []
+
+
+def make_master(variable: Variable) -> Variable:
+    """Return the float32 master of a variable; it begins with the variable's value."""
+    return Variable(words.master_name(variable.name), variable.value, np.float32)

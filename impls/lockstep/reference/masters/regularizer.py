@@ -1,0 +1,44 @@
+"""Regularizers whose gradient is taken at the float32 master of a weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from lockstep.interface import Array
+from lockstep.messages.masters import mixed_precision as words
+from lockstep.reference.tensors.variable import Variable
+
+__all__ = ["REGISTERED", "mp_regularizer_wrapper"]
+
+Regularizer = Callable[..., Array]
+
+REGISTERED: WeakKeyDictionary[Variable, Regularizer] = WeakKeyDictionary()
+"""Half-precision weight -> its regularizer, for as long as the weight lives."""
+
+
+def mp_regularizer_wrapper(regularizer: Regularizer) -> Callable[[Variable], Any]:
+    """Keep a regularizer of half-precision weights for the wrapper of the optimizer.
+
+    A loss here is its gradients, so ``regularizer(weight)`` returns the gradient of the
+    penalty at ``weight``.
+
+    Returns:
+        A function of a weight. In half precision it registers the weight and returns
+        None: nothing to add to the loss, for the wrapper adds the gradient at the
+        float32 master. Otherwise it returns what ``regularizer(weight)`` returns; more
+        arguments, such as d loss, are handed on.
+
+    Raises:
+        TypeError: ``regularizer`` cannot be called.
+    """
+    words.check_regularizer(regularizer)
+
+    def register(weight: Variable, *upstream: Any) -> Array | None:
+        if not words.has_master(str(weight.dtype)):
+            return regularizer(weight, *upstream)
+        REGISTERED[weight] = regularizer
+        return None
+
+    return register

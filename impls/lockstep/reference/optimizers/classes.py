@@ -1,0 +1,354 @@
+"""The TF1 optimizers over NumPy variables: one class a rule, one loop for all."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
+from typing import Any, ClassVar
+
+import numpy as np
+
+from lockstep.interface import (
+    GATE_GRAPH,
+    GATE_NONE,
+    GATE_OP,
+    NO_GRADIENTS,
+    Array,
+    Gradient,
+    Rows,
+)
+from lockstep.messages.base.differentiation import (
+    check_count,
+    check_options,
+    loss_not_callable,
+    refuse_text,
+)
+from lockstep.messages.errors import sentence
+from lockstep.messages.optimizers.parameters import OPTIMIZERS, OptimizerSpec
+from lockstep.reference.base.pairs import (
+    Pairs,
+    advance,
+    check_counter,
+    check_pairs,
+    listed,
+    upstream,
+)
+from lockstep.reference.optimizers.rules import (
+    adagrad,
+    adam,
+    adamw,
+    ftrl,
+    gradient_descent,
+    momentum,
+    rmsprop,
+)
+from lockstep.reference.optimizers.rules.state import Shared
+from lockstep.reference.tensors.variable import Variable
+
+__all__ = [
+    "AdagradOptimizer",
+    "AdamOptimizer",
+    "AdamWOptimizer",
+    "FtrlOptimizer",
+    "GradientDescentOptimizer",
+    "MomentumOptimizer",
+    "Optimizer",
+    "RMSPropOptimizer",
+]
+
+
+class Optimizer:
+    """Base of every optimizer and wrapper of the reference."""
+
+    GATE_NONE, GATE_OP, GATE_GRAPH = GATE_NONE, GATE_OP, GATE_GRAPH
+
+    def compute_gradients(
+        self,
+        loss: Callable[[], Iterable[Gradient]],
+        var_list: Iterable[Variable] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: float | None = None,
+    ) -> Pairs:
+        """Pair the gradients that ``loss()`` returns with ``var_list``.
+
+        NumPy has no automatic differentiation, so ``loss`` is a callable that returns
+        the gradients themselves, one for each variable of ``var_list``; they are
+        multiplied by ``grad_loss`` if it is given. Where a scale must not be multiplied
+        after a sum, as in the gradient of a penalty, an entry may be a function from
+        d loss, which is 1, ``grad_loss`` or the loss scale, to the gradient. The other
+        options are checked, and have no effect.
+
+        Raises:
+            LossNotCallableError: a RuntimeError; ``loss`` is no function.
+            VarListError: a TypeError and ValueError; no list of variables.
+            ValueError: another option is out of its range, or ``loss`` returns another
+                number of gradients.
+        """
+        owner = self.get_name()
+        check_options(owner, gate_gradients, aggregation_method)
+        variables = listed(var_list, owner)
+        refuse_text(grad_loss, owner)
+        if not callable(loss):
+            raise loss_not_callable(owner, type(loss).__name__)
+        gradients = list(loss())
+        check_count(owner, len(variables), len(gradients))
+        gradients = [upstream(g, grad_loss) for g in gradients]
+        return list(zip(gradients, variables, strict=True))
+
+    def minimize(
+        self,
+        loss: Callable[[], Iterable[Gradient]],
+        global_step: Variable | None = None,
+        var_list: Iterable[Variable] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        name: str | None = None,
+        grad_loss: float | None = None,
+    ) -> None:
+        """Call ``compute_gradients`` and hand the result to ``apply_gradients``."""
+        pairs = self.compute_gradients(
+            loss,
+            var_list,
+            gate_gradients,
+            aggregation_method,
+            colocate_gradients_with_ops,
+            grad_loss,
+        )
+        self.apply_gradients(pairs, global_step, name)
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Update every variable whose gradient is present, then the global step."""
+        pairs = check_pairs(grads_and_vars, self.get_name())
+        check_counter(global_step, self.get_name())
+        for gradient, variable in pairs:
+            if gradient is not None:
+                self.update(gradient, variable)
+        self.advance_shared()
+        advance(global_step)
+
+    def update(self, gradient: Array | Rows, variable: Variable) -> None:
+        """Apply the rule to one variable."""
+        raise NotImplementedError
+
+    def advance_shared(self) -> None:
+        """Advance the scalars that all variables share, after all of them."""
+
+    def note_no_gradients(self) -> None:
+        """Report a step that no gradient reached; wrappers inside do so, too."""
+        if "inner_optimizer" in vars(self):
+            vars(self)["last_step"] = NO_GRADIENTS
+            vars(self)["inner_optimizer"].note_no_gradients()
+
+    def get_name(self) -> str:
+        """Return the optimizer's name."""
+        return type(self).__name__
+
+    def get_slot(self, var: Variable, name: str) -> Array | None:
+        """Return the state array ``name`` of ``var``; None before its first update."""
+        raise NotImplementedError
+
+    def get_slot_names(self) -> list[str]:
+        """Return the names of the slots that exist."""
+        raise NotImplementedError
+
+    def variables(self) -> list[Array]:
+        """Return every array of state: slots, then shared scalars."""
+        raise NotImplementedError
+
+
+class RuleOptimizer(Optimizer):
+    """An optimizer that owns slots and applies one rule of this folder.
+
+    Hyper-parameters are checked against
+    :data:`lockstep.messages.optimizers.parameters.RULES`. They, the gradient and the
+    variable are cast to ``working_dtype`` before any arithmetic, and slots have it; the
+    new value is rounded to the variable's dtype. ``sums_duplicates`` says whether the
+    rule adds up the rows of a sparse gradient that share an index.
+    """
+
+    spec: OptimizerSpec
+    rule: ModuleType
+    sums_duplicates = True
+
+    __signature__: ClassVar[inspect.Signature | None]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # A strict class shows its own constructor.
+        spec = vars(cls).get("spec")
+        cls.__signature__ = None if spec is None else shown(spec)
+
+    def __init__(self, *args: Any, strict: bool = False, **kwargs: Any) -> None:
+        names = self.spec.signature.parameters
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        self.name = given.get("name") or self.spec.name
+        self.strict = strict
+        self.arguments: Mapping[str, Any] = self.spec.bind(args, kwargs)
+        self.slots: dict[Variable, dict[str, Array]] = {}
+        self.shared: Shared = {
+            name: np.asarray(self.arguments[start], np.float32)
+            for name, start in (self.spec.shared or {}).items()
+        }
+
+    def update(self, gradient: Array | Rows, variable: Variable) -> None:
+        """Apply the rule; the slots of a variable are made at its first update."""
+        slots = self.slots.setdefault(variable, self.initial_slots(variable))
+        is_rows = isinstance(gradient, Rows)
+        rule = self.rule.update_rows if is_rows else self.rule.update_dense
+        policy, working = (
+            self.policy(variable.dtype),
+            self.working_dtype(variable.dtype),
+        )
+        with np.errstate(all="ignore"):
+            value, self.slots[variable] = rule(
+                policy,
+                self.shared,
+                variable.value.astype(working),
+                slots,
+                cast_gradient(gradient, working),
+            )
+            variable.value = value.astype(variable.dtype)
+
+    def working_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return what the rule computes in for a variable of ``dtype``.
+
+        Strict: ``dtype`` itself, so that in bfloat16 the usual beta2 is 1.
+
+        # Quirk: docs/differences.md#half-precision-scalars
+        """
+        return dtype if self.strict else np.promote_types(dtype, np.float32)
+
+    def policy(self, dtype: np.dtype[Any]) -> Any:
+        """Return the rule's hyper-parameters for variables of ``dtype``."""
+        dtype = self.working_dtype(dtype)
+        cast = {
+            name: value if isinstance(value, bool) else dtype.type(value)
+            for name, value in self.arguments.items()
+        }
+        return self.rule.Policy(**cast)
+
+    def initial_slots(self, variable: Variable) -> dict[str, Array]:
+        """Return new slots for a variable, filled with their initial values."""
+        wide = np.promote_types(variable.dtype, np.float32)
+        working = self.working_dtype(variable.dtype)
+        return {
+            slot.name: np.full(
+                () if slot.scalar else variable.shape,
+                self.spec.initial_value(slot, self.arguments),
+                wide if slot.scalar else working,
+            )
+            for slot in self.spec.active_slots(self.arguments)
+        }
+
+    def advance_shared(self) -> None:
+        """Multiply each shared power by its parameter, in float32."""
+        for name, factor in (self.spec.shared or {}).items():
+            self.shared[name] = self.shared[name] * np.float32(self.arguments[factor])
+
+    def get_name(self) -> str:
+        """Return the name given at construction, or the rule's."""
+        return self.name
+
+    def get_slot(self, var: Variable, name: str) -> Array | None:
+        """Return the state array ``name`` of ``var``; None before its first update."""
+        return self.slots.get(var, {}).get(name)
+
+    def get_slot_names(self) -> list[str]:
+        """Return the names of the slots that the arguments call for."""
+        return [slot.name for slot in self.spec.active_slots(self.arguments)]
+
+    def variables(self) -> list[Array]:
+        """Return every array of state: slots, then shared scalars."""
+        slots = [array for named in self.slots.values() for array in named.values()]
+        return [*slots, *self.shared.values()]
+
+
+def shown(spec: OptimizerSpec) -> inspect.Signature:
+    """Return the arguments of a constructor: TF1's, and ``strict``."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    strict = inspect.Parameter("strict", kind, default=False)
+    return inspect.Signature([*spec.signature.parameters.values(), strict])
+
+
+class GradientDescentOptimizer(RuleOptimizer):
+    """w -= lr g."""
+
+    spec, rule = OPTIMIZERS["GradientDescent"], gradient_descent
+    sums_duplicates = False
+
+
+class MomentumOptimizer(RuleOptimizer):
+    """a = mu a + g; w -= lr a (Nesterov: w -= lr g + lr mu a)."""
+
+    spec, rule = OPTIMIZERS["Momentum"], momentum
+
+
+class AdamOptimizer(RuleOptimizer):
+    """Adam in its "epsilon hat" form; all variables share the powers of beta."""
+
+    spec, rule = OPTIMIZERS["Adam"], adam
+
+
+class AdamWOptimizer(RuleOptimizer):
+    """w -= weight_decay w, then Adam; the decay is not multiplied by the rate."""
+
+    spec, rule = OPTIMIZERS["AdamW"], adamw
+
+
+class AdagradOptimizer(RuleOptimizer):
+    """acc += g^2; w -= lr g / sqrt(acc), without an epsilon."""
+
+    spec, rule = OPTIMIZERS["Adagrad"], adagrad
+
+
+class RMSPropOptimizer(RuleOptimizer):
+    """RMSProp whose mean square starts at one; the rate is inside the momentum."""
+
+    spec, rule = OPTIMIZERS["RMSProp"], rmsprop
+
+
+class FtrlOptimizer(RuleOptimizer):
+    """FTRL-proximal with l1, l2 and l2 shrinkage.
+
+    # Quirk: docs/differences.md#ftrl-zero-rate. The original fails at rate 0 (the first
+    # step of a warm-up, say); by default the variable and its slots stay as they are.
+    """
+
+    spec, rule = OPTIMIZERS["Ftrl"], ftrl
+
+    def policy(self, dtype: np.dtype[Any]) -> Any:
+        """Return the rule's hyper-parameters for variables of ``dtype``."""
+        return super().policy(dtype)._replace(hides_nan=self.strict)
+
+    def update(self, gradient: Array | Rows, variable: Variable) -> None:
+        """Apply the rule; at rate 0 nothing changes (strict: ValueError)."""
+        if self.arguments["learning_rate"] == 0:
+            if self.strict:
+                remedy = "the original fails at rate 0; leave strict off to skip it"
+                text = sentence("FtrlOptimizer", "learning_rate > 0", "0", remedy)
+                raise ValueError(text)
+            return
+        super().update(gradient, variable)
+
+
+def cast_gradient(gradient: Array | Rows, dtype: np.dtype[Any]) -> Array | Rows:
+    """Return a gradient, or its rows, in ``dtype``."""
+    if isinstance(gradient, Rows):
+        return gradient._replace(values=gradient.values.astype(dtype))
+    return np.asarray(gradient.astype(dtype))
+
+
+def base_of(optimizer: Any) -> RuleOptimizer:
+    """Return the innermost optimizer: the one that owns the slots."""
+    while not isinstance(optimizer, RuleOptimizer):
+        optimizer = optimizer.inner_optimizer
+    return optimizer

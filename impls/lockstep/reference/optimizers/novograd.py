@@ -1,0 +1,78 @@
+"""NovoGrad over NumPy variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from lockstep.interface import Array, Gradient, Rows
+from lockstep.messages.optimizers import novograd as words
+from lockstep.messages.optimizers.parameters import NOVOGRAD
+from lockstep.reference.base.pairs import check_pairs
+from lockstep.reference.optimizers.classes import RuleOptimizer
+from lockstep.reference.optimizers.rules import novograd
+from lockstep.reference.tensors.rows import densify
+from lockstep.reference.tensors.variable import Variable
+
+__all__ = ["NovoGrad"]
+
+
+class NovoGrad(RuleOptimizer):
+    """v = b2 v + (1 - b2) |g|^2, at first |g|^2; g' = g / sqrt(v + eps) + wd w;
+    a = b1 a + g', or b1 a + (1 - b1) g' averaged; w -= lr a.
+
+    One v for a whole tensor. Sparse gradients are made dense. ``strict`` is as in
+    OpenSeq2Seq: v is |g|^2 of the step, whatever b2; the pairs must be a list, which is
+    written into; absent gradients and other dtypes than float32 are refused.
+
+    Raises:
+        ValueError: an argument is out of range.
+
+    Origin: OpenSeq2Seq, ``open_seq2seq.optimizers.novograd.NovoGrad``; Ginsburg et al.,
+    2019 (arXiv 1905.11286).
+    """
+
+    spec, rule = NOVOGRAD, novograd
+
+    def policy(self, dtype: np.dtype[Any]) -> novograd.Policy:
+        """Return the hyper-parameters for a variable of ``dtype``."""
+        return novograd.policy_of(self.arguments, dtype, not self.strict)
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Update every variable whose gradient is present, then the global step.
+
+        # Quirk: docs/differences.md#novograd-limits. Strict: the pairs are a list, in
+        which normalized gradients are found afterwards.
+        """
+        if not self.strict:
+            return super().apply_gradients(grads_and_vars, global_step, name)
+        words.require_list(grads_and_vars)
+        pairs = check_strictly(grads_and_vars)
+        directions = [(self.direction(g, v), v) for g, v in pairs]
+        super().apply_gradients(pairs, global_step, name)
+        grads_and_vars[:] = directions  # type: ignore[index]
+
+    def direction(self, gradient: Array | Rows, variable: Variable) -> Array:
+        """Return the normalized gradient of the original, dense: v is |g|^2."""
+        if isinstance(gradient, Rows):
+            gradient = densify(gradient, variable.shape)
+        policy = self.policy(variable.dtype)
+        with np.errstate(all="ignore"):
+            square = novograd.square_norm(gradient)
+            return novograd.normalized(policy, square, variable.value, gradient)
+
+
+def check_strictly(grads_and_vars: Iterable[Any]) -> list[tuple[Any, Variable]]:
+    """Return checked pairs; raise for what the original cannot work with."""
+    pairs = check_pairs(grads_and_vars, words.NAME)
+    words.require_all_present([v.name for g, v in pairs if g is None])
+    for _, variable in pairs:
+        words.require_float32(variable.name, str(variable.dtype))
+    return [(gradient, variable) for gradient, variable in pairs]

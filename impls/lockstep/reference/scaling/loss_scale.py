@@ -1,0 +1,244 @@
+"""Loss scales of the reference: a fixed factor, and one that follows overflows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from lockstep.interface import Array, Gradient, Rows
+from lockstep.messages.scaling import loss_scale as words
+from lockstep.reference.scaling.dynamic_scale import start_dynamic, step_dynamic
+from lockstep.reference.tensors.rows import sum_duplicates
+
+__all__ = ["DynamicLossScale", "FixedLossScale", "LossScale", "get", "is_finite"]
+
+
+class LossScale:
+    """Base of the two: call it for the current scale, ``update`` it once a step."""
+
+    good_steps = 0
+
+    def __call__(self) -> np.float32:
+        """Return the current scale."""
+        raise NotImplementedError
+
+    def update(self, grads: Any) -> tuple[None, bool]:
+        """Look at the unscaled gradients of a step.
+
+        Returns:
+            None, and whether the gradients should be applied.
+        """
+        raise NotImplementedError
+
+    def move(self, finite: bool) -> None:
+        """Take note of one step."""
+
+    def variables(self) -> list[Array]:
+        """Return the state; by default there is none."""
+        return []
+
+    def at_floor(self) -> bool:
+        """Say whether no overflow can make the scale smaller."""
+        return True
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        raise NotImplementedError
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Any:
+        """Return a new one from what ``get_config`` returned."""
+        return cls(**words.checked_config(cls, config))
+
+    def __repr__(self) -> str:
+        return words.shown(type(self).__name__, self.get_config())
+
+
+class FixedLossScale(LossScale):
+    """A loss scale that stays what it is.
+
+    Args:
+        loss_scale_value: a number >= 1 that float32 can hold.
+        strict: NaN, infinity and bools pass, too, but no NumPy number.
+
+    Raises:
+        ValueError: another type, or below 1.
+    """
+
+    def __init__(self, loss_scale_value: float, strict: bool = False) -> None:
+        self.loss_scale_value = words.fixed_value(loss_scale_value, strict)
+
+    def __call__(self) -> np.float32:
+        """Return the value in float32."""
+        return np.float32(self.loss_scale_value)
+
+    def update(self, grads: Any) -> tuple[None, bool]:
+        """Return (None, True) whatever the gradients are."""
+        return None, True
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the argument of the constructor."""
+        return {"loss_scale_value": self.loss_scale_value}
+
+    def __repr__(self) -> str:
+        return f"FixedLossScale({self.loss_scale_value})"
+
+
+class DynamicLossScale(words.OldNames, LossScale):
+    """A loss scale that grows after finite steps and shrinks after another one.
+
+    ``increment_period`` finite steps in a row: scale = min(scale growth, ceiling). A
+    step that is not finite: scale = max(scale / multiplier, floor), at once by default;
+    with patience only if overflows >= hysteresis and overflows / steps >= tolerance,
+    see :func:`~lockstep.reference.scaling.dynamic_scale.step_dynamic`.
+
+    Args:
+        initial_loss_scale: the scale to begin with, > 0.
+        increment_period: optimizer steps, >= 1.
+        multiplier: > 1.
+        floor: > 0, at most the initial scale; None: 1, or the initial scale if smaller.
+        ceiling: at least the initial scale; None: the largest that float32 can hold.
+        growth_factor: what growth multiplies by, > 1; None: ``multiplier``.
+        backoff_factor: what an overflow multiplies by, in (0, 1); None: it divides by
+            ``multiplier``.
+        hysteresis: overflows since the scale last grew before it is lowered, >= 1.
+        tolerance: share of the steps since the scale last moved that may overflow, in
+            [0, 1); not together with ``hysteresis``.
+        strict: as in TensorFlow 1.15: nothing is checked, an overflow raises a scale
+            below 1 to 1, sparse gradients need a dense shape; what is after
+            ``multiplier`` is refused.
+
+    Raises:
+        ValueError: an argument out of range.
+
+    Origin: TensorFlow 1.15; hysteresis as in Megatron-LM, tolerance as in fairseq.
+    """
+
+    def __init__(
+        self,
+        initial_loss_scale: float = 2.0**15,
+        increment_period: int = 2000,
+        multiplier: float = 2.0,
+        *,
+        floor: float | None = None,
+        ceiling: float | None = None,
+        growth_factor: float | None = None,
+        backoff_factor: float | None = None,
+        hysteresis: int = 1,
+        tolerance: float = 0.0,
+        strict: bool = False,
+    ) -> None:
+        self.policy = words.dynamic_policy(
+            initial_loss_scale,
+            increment_period,
+            multiplier,
+            floor,
+            ceiling,
+            strict,
+            growth_factor=growth_factor,
+            backoff_factor=backoff_factor,
+            hysteresis=hysteresis,
+            tolerance=tolerance,
+        )
+        self.state = start_dynamic(self.policy)
+        self.strict = strict
+
+    initial_loss_scale = property(lambda self: self.policy.initial_loss_scale)
+    increment_period = property(lambda self: self.policy.increment_period)
+    multiplier = property(lambda self: self.policy.multiplier)
+    floor = property(lambda self: self.policy.floor)
+    ceiling = property(lambda self: self.policy.ceiling)
+    growth_factor = property(lambda self: self.policy.growth)
+    backoff_factor = property(lambda self: self.policy.backoff)
+    hysteresis = property(lambda self: self.policy.hysteresis)
+    tolerance = property(lambda self: self.policy.tolerance)
+
+    @property
+    def good_steps(self) -> int:  # type: ignore[override]
+        """Finite steps since the scale last moved."""
+        return self.state.good_steps
+
+    def variables(self) -> list[Array]:
+        """Return the state: scale, good steps, and with patience its two counts."""
+        kept = self.state if self.policy.is_patient else self.state[:2]
+        return [np.asarray(number) for number in kept]
+
+    def __call__(self) -> np.float32:
+        """Return the current scale."""
+        return self.state.loss_scale
+
+    def update(self, grads: Any) -> tuple[None, bool]:
+        """Move the scale; the gradients should be applied if all are finite."""
+        finite = all([is_finite(g, self.strict) for g in flat(grads)])
+        self.move(finite)
+        return None, finite
+
+    def move(self, finite: bool) -> None:
+        """Take note of one step."""
+        self.state = step_dynamic(self.policy, self.state, finite)
+
+    def at_floor(self) -> bool:
+        """Say whether no overflow can make the scale smaller."""
+        return bool(self() <= np.float32(self.policy.floor))
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return words.dynamic_config(self.policy, self.strict)
+
+    @property
+    def _current_loss_scale(self) -> np.float32:
+        return self()
+
+    @property
+    def _num_good_steps(self) -> int:
+        return self.good_steps
+
+    def __repr__(self) -> str:
+        """Return the scale and the good steps, then the arguments."""
+        name, config = type(self).__name__, self.get_config()
+        state = {"current_loss_scale": self(), "num_good_steps": self.good_steps}
+        return words.shown(name, config, **state)
+
+
+def get(identifier: Any, strict: bool = False) -> LossScale | None:
+    """Return the loss scale that a number, "dynamic" or a loss scale stands for.
+
+    Raises:
+        ValueError: anything else, but None, which stays None.
+    """
+    if isinstance(identifier, int | float):
+        return FixedLossScale(identifier, strict)
+    if isinstance(identifier, str) and identifier == "dynamic":
+        return DynamicLossScale(strict=strict)
+    if identifier is None or isinstance(identifier, LossScale):
+        return identifier
+    raise words.bad_identifier(identifier)
+
+
+def is_finite(gradient: Gradient, strict: bool = False) -> bool:
+    """Say whether every element is finite, duplicate rows summed; absent is finite.
+
+    Strict: rows without a dense shape are refused.
+    """
+    if gradient is None:
+        return True
+    if isinstance(gradient, Rows):
+        if strict and gradient.dense_shape is None:
+            raise words.without_dense_shape("a sparse gradient")
+        with np.errstate(all="ignore"):
+            gradient = sum_duplicates(gradient).values
+    words.check_gradient_dtype(str(gradient.dtype))
+    return bool(np.all(np.isfinite(gradient)))
+
+
+def flat(nest: Any) -> Iterator[Gradient]:
+    """Yield the gradients of a nest of lists, tuples and mappings."""
+    if isinstance(nest, Mapping):
+        nest = list(nest.values())
+    if isinstance(nest, list | tuple) and not isinstance(nest, Rows):
+        for entry in nest:
+            yield from flat(entry)
+    else:
+        yield nest

@@ -1,0 +1,157 @@
+"""The loss-scaling wrapper, over NumPy variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from lockstep.interface import GATE_OP, Array, Gradient
+from lockstep.messages.scaling import loss_scaling as words
+from lockstep.reference.base.pairs import Pairs, check_counter, check_pairs, listed
+from lockstep.reference.multitask import MultitaskOptimizerWrapper
+from lockstep.reference.optimizers.classes import Optimizer
+from lockstep.reference.scaling.loss_scale import DynamicLossScale, FixedLossScale, get
+from lockstep.reference.scaling.skipping import SkippingWrapper, Verdict
+from lockstep.reference.tensors.half import narrowed, times
+from lockstep.reference.tensors.variable import Variable
+
+__all__ = ["MixedPrecisionLossScaleOptimizer"]
+
+
+class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
+    """Scale the loss, unscale the gradients, skip a step that is not finite.
+
+    ``compute_gradients``: the gradients of loss x scale, each times 1 / scale, which is
+    rounded to float32. ``apply_gradients``: if all gradients are finite, they are
+    clipped as ``clip_norm`` says and ``opt`` applies them; otherwise nothing at all
+    changes. Then the scale moves, once.
+
+    Args:
+        opt: any optimizer or wrapper of the reference.
+        loss_scale: a number, "dynamic" or a loss scale.
+        at_floor: "warn", "raise" or "ignore" when the scale is at its floor and
+            ``floor_patience`` steps in a row were skipped.
+        floor_patience: optimizer steps.
+        clip_norm: > 0; n the float32 global norm of the unscaled gradients, each g
+            becomes g clip_norm / n if n > clip_norm; n that is not finite is an
+            overflow, and skipped. None: no clipping, no norm.
+        strict: as in TensorFlow 1.15: under a fixed scale gradients that are not
+            finite are applied, float16 is refused, ``get_slot`` and ``variables()``
+            see nothing, subnormals are flushed, ``clip_norm`` is refused.
+
+    Raises:
+        ValueError: ``opt`` is no optimizer, an argument out of range.
+        TypeError: ``loss_scale`` is None.
+    """
+
+    owner = words.WRAPPER
+
+    def __init__(
+        self,
+        opt: Optimizer,
+        loss_scale: Any,
+        at_floor: str = "warn",
+        floor_patience: int = words.PATIENCE,
+        strict: bool = False,
+        *,
+        clip_norm: float | None = None,
+    ) -> None:
+        refused = strict and isinstance(opt, MultitaskOptimizerWrapper)
+        if refused or not isinstance(opt, Optimizer):
+            raise words.not_an_optimizer(opt, "lockstep.reference optimizer")
+        scale = get(loss_scale, strict)
+        if scale is None:
+            raise words.missing_loss_scale()
+        words.check_at_floor(at_floor, floor_patience)
+        words.check_clip_norm(clip_norm, strict)
+        super().__init__(opt, at_floor, floor_patience, clip_norm, strict)
+        self.scale_object = scale
+
+    @property
+    def loss_scale(self) -> np.float32:
+        """The current loss scale, float32."""
+        return self.scale_object()
+
+    def compute_gradients(
+        self,
+        loss: Callable[[], Iterable[Gradient]],
+        var_list: Iterable[Variable] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: float | None = None,
+    ) -> Pairs:
+        """Pair the gradients that ``loss()`` returns with ``var_list``.
+
+        They are multiplied by the scale and then by its reciprocal: the arithmetic
+        of a scaled loss.
+        """
+        variables = listed(var_list, self.owner)
+        for variable in variables if self.strict else []:
+            if variable.dtype == np.float16:
+                raise words.half_precision(f"the variable {variable.name!r}")
+        self.is_unscaled = None
+        pairs = self.inner_optimizer.compute_gradients(
+            self.scaled(loss),
+            variables,
+            gate_gradients,
+            aggregation_method,
+            colocate_gradients_with_ops,
+            grad_loss,
+        )
+        reciprocal = self.reciprocal()
+        return [(times(g, reciprocal, self.strict), v) for g, v in pairs]
+
+    def scale_gradient(self, gradient: Gradient) -> Gradient:
+        """Return a gradient times the scale, as that of a scaled loss."""
+        return times(gradient, self.loss_scale, self.strict)
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Apply unscaled gradients if they are finite; move the scale.
+
+        A skipped step does not advance ``global_step``.
+        """
+        pairs = check_pairs(grads_and_vars, words.WRAPPER, not self.strict)
+        check_counter(global_step, words.WRAPPER)
+        pairs = self.unscaled_once(pairs)
+
+        def update(pairs: Pairs) -> None:
+            pairs = [(narrowed(gradient, v.dtype), v) for gradient, v in pairs]
+            self.inner_optimizer.apply_gradients(pairs, global_step, name)
+
+        self.apply_or_skip(pairs, update)
+
+    @property
+    def skips(self) -> bool:
+        """Whether steps that are not finite are left out.
+
+        # Quirk: docs/differences.md#loss-scale-fixed. Strict: at a dynamic scale only.
+        """
+        return not (self.strict and isinstance(self.scale_object, FixedLossScale))
+
+    def judge(self, pairs: Pairs, strict_sums: bool = False) -> Verdict:
+        """Look at the gradients of a step."""
+        dynamic = isinstance(self.scale_object, DynamicLossScale)
+        return super().judge(pairs, strict_sums or (self.strict and dynamic))
+
+    def move_scale(self, verdict: Verdict) -> None:
+        """Let the scale take note of a step."""
+        self.scale_object.move(verdict.finite)
+
+    def scale_is_at_floor(self) -> bool:
+        """Say whether no overflow can make the scale smaller."""
+        return bool(self.scale_object.at_floor())
+
+    def variables(self) -> list[Array]:
+        """Return the state: the wrapped optimizer's, the scale's, the skip count."""
+        if self.strict:
+            return []
+        own = [*self.scale_object.variables(), *self.counts()]
+        return [*self.inner_optimizer.variables(), *own]

@@ -1,0 +1,259 @@
+"""What both wrappers with a loss scale do: skip a step, move the scale, tell of it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lockstep.interface import (
+    NO_GRADIENTS,
+    NO_STEP,
+    Array,
+    Gradient,
+    Rows,
+    StepReport,
+)
+from lockstep.messages.base.pipeline import refuse_second_scale
+from lockstep.messages.scaling import loss_scaling as words
+from lockstep.messages.scaling.loss_scaling import ScaledStepReport
+from lockstep.reference.base.pairs import Pairs
+from lockstep.reference.clipping.clip_gradients import (
+    clip_factor,
+    global_norm,
+    scale_gradients,
+)
+from lockstep.reference.optimizers.classes import Optimizer
+from lockstep.reference.scaling.loss_scale import is_finite
+from lockstep.reference.tensors.half import times, widen
+from lockstep.reference.tensors.variable import Variable
+
+__all__ = ["SkippingWrapper", "Verdict"]
+
+
+class Verdict(NamedTuple):
+    """What was found in the gradients of a step.
+
+    Attributes:
+        nonfinite: names of the variables whose gradients are not finite.
+        finite: whether all are, and their norm if it was taken.
+        norm: the global norm, float32; None if nothing is to be clipped, or something
+            is not finite.
+        shown: what an automatic scaler is to see: has_nan and the largest magnitude.
+    """
+
+    nonfinite: list[str]
+    finite: bool
+    norm: Array | None = None
+    shown: tuple[Any, Any] | None = None
+
+
+class SkippingWrapper(Optimizer):
+    """A wrapper that leaves a step out if what it finds in the gradients is not finite.
+
+    The scale moves after the update: a step that fails leaves it where it was.
+    """
+
+    owner: str
+    inner_optimizer: Optimizer
+    skipped_steps = 0
+    is_unscaled: bool | None = None
+    """Whether gradients were unscaled by hand; None: nothing was scaled by hand."""
+
+    def __init__(
+        self,
+        inner_optimizer: Optimizer,
+        at_floor: str,
+        floor_patience: int,
+        clip_norm: float | None,
+        strict: bool,
+    ) -> None:
+        if not strict:
+            refuse_second_scale(self.owner, inner_optimizer)
+        self.inner_optimizer = inner_optimizer
+        self.at_floor = at_floor
+        self.floor_patience = floor_patience
+        self.clip_norm = clip_norm
+        self.strict = strict
+        self.skipped_steps = self.skipped_in_a_row = 0
+        self.last_step: StepReport = ScaledStepReport(*NO_STEP)
+
+    @property
+    def loss_scale(self) -> np.float32:
+        """The current loss scale, float32."""
+        raise NotImplementedError
+
+    @property
+    def skips(self) -> bool:
+        """Whether steps that are not finite are left out."""
+        raise NotImplementedError
+
+    def move_scale(self, verdict: Verdict) -> None:
+        """Let the scale take note of a step."""
+        raise NotImplementedError
+
+    def scale_is_at_floor(self) -> bool:
+        """Say whether no overflow can make the scale smaller."""
+        raise NotImplementedError
+
+    def scale_gradient(self, gradient: Gradient) -> Gradient:
+        """Return a gradient times the scale, as that of a scaled loss."""
+        raise NotImplementedError
+
+    def scaled(self, loss: Any) -> Any:
+        """Return a loss times the scale; what cannot be called stays as it is."""
+        if not callable(loss):
+            return loss
+        return lambda: [
+            g(self.loss_scale) if callable(g) else self.scale_gradient(g)
+            for g in loss()
+        ]
+
+    def reciprocal(self) -> np.float32:
+        """Return 1 / scale, rounded to float32."""
+        with np.errstate(all="ignore"):
+            return np.float32(1) / self.loss_scale
+
+    def scale_loss(self, loss: Any) -> Any:
+        """Return a loss times the scale, here a function that returns its gradients.
+
+        They are divided by the scale once: by :meth:`unscale_gradients`, or by
+        ``apply_gradients`` if that comes first. A number is multiplied.
+
+        Args:
+            loss: a function that returns gradients, or a number.
+        """
+        product = self.scaled(loss) if callable(loss) else loss * self.loss_scale
+        self.is_unscaled = False
+        return product
+
+    def unscale_gradients(self, gradients: Iterable[Gradient]) -> list[Gradient]:
+        """Return the gradients of a scaled loss divided by the scale: g x fl32(1 / s).
+
+        ``apply_gradients`` takes them as they are. Half precision comes back as
+        float32; None stays None, and rows stay rows.
+
+        Args:
+            gradients: those of a list of variables.
+
+        Raises:
+            UnscaledTwiceError: a RuntimeError; a second time before the step.
+            MalformedPairsError, DtypeError: TypeErrors; no list of floating-point ones.
+        """
+        is_array = isinstance(gradients, np.ndarray | Rows)
+        listed = words.listed_gradients(gradients, self.owner, is_array)
+        if self.is_unscaled:
+            owner = f"{self.owner}.unscale_gradients"
+            raise words.unscaled_twice(owner, words.SCALE_AGAIN)
+        for _, gradient in listed:
+            if gradient is not None:
+                values = gradient.values if isinstance(gradient, Rows) else gradient
+                words.check_gradient_dtype(str(np.asarray(values).dtype))
+        unscaled = [self.unscale(gradient) for _, gradient in listed]
+        self.is_unscaled = True
+        return unscaled
+
+    def unscale(self, gradient: Gradient) -> Gradient:
+        """Return a gradient times 1 / scale, half precision as float32."""
+        if gradient is None:
+            return None
+        values = gradient.values if isinstance(gradient, Rows) else gradient
+        wide = widen(gradient) if values.dtype == np.float16 else gradient
+        return times(wide, self.reciprocal(), self.strict)
+
+    def unscaled_once(self, pairs: Pairs) -> Pairs:
+        """Return the gradients as the step takes them: ``scale_loss`` alone scales."""
+        divides, self.is_unscaled = self.is_unscaled is False, None
+        return [(self.unscale(g), v) for g, v in pairs] if divides else pairs
+
+    def known_as(self, variable: Variable) -> Variable:
+        """Return the variable that the user knows in place of ``variable``."""
+        return variable
+
+    def judge(self, pairs: Pairs, strict_sums: bool = False) -> Verdict:
+        """Look at the gradients of a step; the norm is taken only to be clipped."""
+        bad = [variable for g, variable in pairs if not is_finite(g, strict_sums)]
+        names = [self.known_as(variable).name for variable in bad]
+        if names or self.clip_norm is None:
+            return Verdict(names, not names)
+        present = [gradient for gradient, _ in pairs if gradient is not None]
+        with np.errstate(over="ignore"):
+            norm = global_norm(present, np.dtype(np.float32))
+        return Verdict(names, bool(np.isfinite(norm)), norm)
+
+    def clipped(self, pairs: Pairs, norm: Array | None) -> tuple[Pairs, float | None]:
+        """Return pairs whose norm is at most ``clip_norm``, and the factor of it."""
+        if self.clip_norm is None or norm is None:
+            return pairs, None
+        # Below the limit nothing is multiplied: c (1/c) is not 1 for every c.
+        over = bool(norm > self.clip_norm)
+        factor = clip_factor(norm, self.clip_norm) if over else np.ones_like(norm)
+        gradients = scale_gradients([gradient for gradient, _ in pairs], factor)
+        variables = [variable for _, variable in pairs]
+        return list(zip(gradients, variables, strict=True)), float(factor)
+
+    def apply_or_skip(self, pairs: Pairs, update: Callable[[Pairs], None]) -> None:
+        """Let ``update`` run with the clipped pairs unless the step is skipped."""
+        before, verdict = float(self.loss_scale), self.judge(pairs)
+        applied = verdict.finite or not self.skips
+        factor = None
+        if applied:
+            pairs, factor = self.clipped(pairs, verdict.norm)
+            update(pairs)
+        else:
+            self.inner_optimizer.note_no_gradients()
+        self.move_scale(verdict)
+        self.last_step = words.report(
+            getattr(self.inner_optimizer, "last_step", None) if applied else None,
+            [self.known_as(variable).name for _, variable in pairs],
+            verdict.nonfinite,
+            (before, float(self.loss_scale)),
+            applied,
+            None if verdict.norm is None else float(verdict.norm),
+            factor,
+        )
+        self.count_skips(applied, verdict.nonfinite)
+
+    def count_skips(self, applied: bool, nonfinite: list[str]) -> None:
+        """Warn, or raise, if the scale is at its floor and nothing has helped."""
+        skips = self.skipped_in_a_row = 0 if applied else self.skipped_in_a_row + 1
+        self.skipped_steps += not applied
+        quiet = self.at_floor == "ignore" or skips < self.floor_patience
+        if quiet or not self.scale_is_at_floor():
+            return
+        error = words.stalled(skips, float(self.loss_scale), nonfinite, self.owner)
+        if self.at_floor == "raise":
+            raise error
+        if skips == self.floor_patience:
+            warnings.warn(str(error), stacklevel=4)
+
+    def counts(self) -> list[Array]:
+        """Return how many steps were skipped in a row, and in all."""
+        return [np.asarray(self.skipped_in_a_row), np.asarray(self.skipped_steps)]
+
+    def note_no_gradients(self) -> None:
+        """Report a step that no gradient reached, on every level."""
+        self.last_step = ScaledStepReport(*NO_GRADIENTS)
+        self.inner_optimizer.note_no_gradients()
+
+    def get_name(self) -> str:
+        """Return the wrapped optimizer's name."""
+        return self.inner_optimizer.get_name()
+
+    def get_slot(self, var: Variable, name: str) -> Array | None:
+        """Return a slot of the wrapped optimizer.
+
+        # Quirk: docs/differences.md#loss-scale-slots. Strict: None.
+        """
+        return None if self.strict else self.inner_optimizer.get_slot(var, name)
+
+    def get_slot_names(self) -> list[str]:
+        """Return the slot names of the wrapped optimizer; strict: none."""
+        return [] if self.strict else self.inner_optimizer.get_slot_names()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "inner_optimizer":
+            raise AttributeError(name)
+        return getattr(self.inner_optimizer, name)

@@ -1,0 +1,1 @@
+"""``optimize_loss`` and the parts of its training step."""

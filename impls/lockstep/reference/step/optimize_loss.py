@@ -1,0 +1,206 @@
+"""``optimize_loss`` over NumPy variables: one object that takes the whole step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lockstep.interface import Gradient
+from lockstep.messages.step import arguments as border
+from lockstep.messages.step import optimize_loss as words
+from lockstep.messages.step.reduction import Reduction
+from lockstep.messages.step.summaries import check_summaries
+from lockstep.reference.masters.mixed_precision import MixedPrecisionOptimizerWrapper
+from lockstep.reference.optimizers.classes import (
+    AdagradOptimizer,
+    AdamOptimizer,
+    AdamWOptimizer,
+    FtrlOptimizer,
+    GradientDescentOptimizer,
+    MomentumOptimizer,
+    Optimizer,
+    RMSPropOptimizer,
+)
+from lockstep.reference.scaling.automatic_scaler import AutomaticLossScaler
+from lockstep.reference.step.training_step import TrainingStep
+from lockstep.reference.tensors.variable import Variable
+
+__all__ = ["OPTIMIZER_CLS_NAMES", "optimize_loss"]
+
+OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
+    "Adagrad": AdagradOptimizer,
+    "Adam": AdamOptimizer,
+    "Ftrl": FtrlOptimizer,
+    "Momentum": MomentumOptimizer,
+    "RMSProp": RMSPropOptimizer,
+    "SGD": GradientDescentOptimizer,
+    "AdamW": AdamWOptimizer,
+}
+"""The names that ``optimize_loss`` takes, and their classes."""
+
+
+def optimize_loss(
+    loss: Callable[..., Iterable[Gradient]],
+    optimizer: str | Callable[..., Optimizer] | Optimizer,
+    optimizer_params: Mapping[str, Any] | None,
+    learning_rate_decay_fn: Callable[[Any], Any],
+    var_list: Iterable[Variable] | None = None,
+    dtype: Any = np.float32,
+    clip_gradients: float | None = None,
+    summaries: Sequence[str] | None = None,
+    larc_params: Mapping[str, Any] | None = None,
+    loss_scaling: Any = 1.0,
+    loss_scaling_params: Mapping[str, Any] | None = None,
+    on_horovod: bool = False,
+    iter_size: int = 1,
+    skip_update_ph: Any = None,
+    model: Any = None,
+    *,
+    reduction: Reduction | None = None,
+    strict: bool = False,
+) -> TrainingStep:
+    """Return an object that takes one step of training each time it is called.
+
+    rate = learning_rate_decay_fn(steps applied so far); g = gradients of the loss,
+    times 1 / scale; with ``iter_size`` > 1, g = sum of g / iter_size over the
+    micro-batches; averaged over ranks; not finite: the step is left out ("mixed");
+    clipped or scaled by LARC; then the optimizer's update, and the step counts.
+
+    Args:
+        loss: a function that returns the gradients, one for each variable.
+        optimizer: a name of ``OPTIMIZER_CLS_NAMES``; or a class, or a function that
+            makes an optimizer, called with ``learning_rate=`` and
+            ``optimizer_params``; or, without these, an optimizer.
+        optimizer_params: the optimizer's arguments by name. "AdamW" by name decays by
+            rate x ``weight_decay``.
+        learning_rate_decay_fn: steps applied so far (int64 array) -> rate.
+        var_list: the variables to train.
+        dtype: float32, float16 or "mixed": half-precision variables with float32
+            masters, and the loss scaled.
+        clip_gradients: the largest global norm, > 0. Not together with LARC.
+        summaries: names of ``OPTIMIZER_SUMMARIES``; None: ``learning_rate``,
+            ``global_gradient_norm`` and ``loss_scale``. Told to ``recorder``.
+        larc_params: ``larc_eta``, ``larc_mode``, ``min_update``, ``epsilon``.
+        loss_scaling: with "mixed": a number, "Backoff" or "LogMax", or a scale object.
+        loss_scaling_params: of the named scaler; refused where none is named.
+        on_horovod: average over the ranks of ``reduction``.
+        iter_size: micro-batches in a step.
+        skip_update_ph: whether to add only: a bool, or a function that is asked at each
+            call. None: each ``iter_size``-th call updates.
+        model: as in OpenSeq2Seq; without effect.
+        reduction: what averages; None is a rank of its own.
+        strict: as in OpenSeq2Seq, quirks included: ``optimizer_params`` of "AdamW" are
+            changed in place, ``iter_size`` is ignored without ``on_horovod`` and needs
+            ``skip_update_ph`` with it, then absent and sparse gradients are refused;
+            clipping comes before the look for infinities; a named scaler is made also
+            without "mixed".
+
+    Raises:
+        ValueError: an unknown name (the nearest is given), a value out of its range, no
+            ``var_list``.
+        TypeError: an argument that the optimizer needs or does not have; a
+            ``learning_rate_decay_fn`` that cannot be called with the steps.
+        KeyError: "AdamW" without ``weight_decay``.
+        RuntimeError: ``loss`` is no function.
+        AttributeError and ValueError in one: clipping and LARC together.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``optimizers/optimizers.py``.
+    """
+    settings = words.Settings(
+        dtype=dtype,
+        clip_gradients=clip_gradients,
+        larc_params=larc_params,
+        loss_scaling=loss_scaling,
+        loss_scaling_params=loss_scaling_params,
+        on_horovod=on_horovod,
+        iter_size=iter_size,
+        has_flag=skip_update_ph is not None,
+        strict=strict,
+    )
+    border.check_given(
+        strict,
+        learning_rate_decay_fn=learning_rate_decay_fn,
+        optimizer_params=optimizer_params,
+        loss_scaling_params=loss_scaling_params,
+        skip_update_ph=skip_update_ph,
+        model=None if var_list is None else model,
+        reduction=reduction,
+    )
+    names = check_summaries(summaries, words.OWNER)
+    if not callable(loss):
+        raise words.loss_not_callable(loss)
+    rate = border.rate_function(learning_rate_decay_fn, strict)
+    step = TrainingStep(settings, loss, trained(var_list), rate)
+    step.summaries, step.skip_update_ph = names, skip_update_ph
+    step.model, step.reduction = model, reduction
+    if settings.makes_scaler:
+        step.scaler = AutomaticLossScaler(loss_scaling, loss_scaling_params, strict)
+    base = make_optimizer(step, optimizer, optimizer_params)
+    step.optimizer = with_masters(step, base, loss_scaling)
+    return step
+
+
+def trained(var_list: Any) -> list[Variable]:
+    """Return the variables to train."""
+    expected = "variables, since NumPy cannot find them"
+    if var_list is None:
+        raise words.no_variables(expected, "None")
+    variables = border.listed(var_list, Variable)
+    for variable in variables:
+        if not isinstance(variable, Variable):
+            raise border.not_a_variable("lockstep.reference.Variable", variable)
+    border.check_once(variables, lambda variable: variable.name)
+    if not variables:
+        raise words.no_variables(expected, "an empty list")
+    return variables
+
+
+def make_optimizer(
+    step: TrainingStep, optimizer: Any, optimizer_params: Mapping[str, Any] | None
+) -> Optimizer:
+    """Make the optimizer from its name or class; by default take one that is made."""
+    strict = step.settings.strict
+    arguments = words.arguments_for(optimizer, optimizer_params, strict, "reference")
+    if isinstance(optimizer, Optimizer):
+        if strict or arguments:
+            raise words.instance(optimizer, arguments)
+        return optimizer
+    if optimizer == words.DECAYING:
+        step.weight_decay = arguments["weight_decay"]
+        arguments["weight_decay"] = float(step.decay())
+        if strict:
+            # Quirk: docs/differences.md#optimize-loss-dict
+            optimizer_params["weight_decay"] = words.DecayNow(  # type: ignore[index]
+                step.decay
+            )
+    make = make_of(optimizer, strict)
+    if not callable(make):
+        raise words.not_an_optimizer(optimizer, "lockstep.reference optimizer")
+    words.check_maker(make)
+    arguments.pop("use_locking", None)
+    rate = {words.rate_argument(make): float(step.learning_rate)}
+    made = make(**rate, **arguments)
+    if not isinstance(made, Optimizer):
+        raise words.not_an_optimizer(made, "lockstep.reference optimizer")
+    return made
+
+
+def make_of(optimizer: Any, strict: bool) -> Callable[..., Optimizer]:
+    """Return what makes an optimizer: the class of a name, or what was given."""
+    if not isinstance(optimizer, str):
+        return optimizer  # type: ignore[no-any-return]
+    make = OPTIMIZER_CLS_NAMES[optimizer]
+    return partial(make, strict=True) if strict else make
+
+
+def with_masters(step: TrainingStep, base: Optimizer, loss_scaling: Any) -> Optimizer:
+    """Wrap the optimizer for half-precision variables, if they are to have masters."""
+    settings = step.settings
+    words.check_stack(settings, base)
+    if not settings.mixed:
+        return base
+    scale = loss_scaling if step.scaler is None else step.scaler
+    return MixedPrecisionOptimizerWrapper(base, scale, strict=settings.strict)

@@ -1,0 +1,64 @@
+"""Averaging gradients over ranks; in NumPy there is one, unless an engine is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from lockstep.interface import Array, Gradient, Rows
+from lockstep.messages.base.pairs import as_pairs
+from lockstep.messages.step import reduction as words
+from lockstep.messages.step.reduction import Reduction
+from lockstep.reference.base.pairs import Pairs
+from lockstep.reference.tensors.rows import densify
+from lockstep.reference.tensors.variable import Variable
+
+__all__ = ["reduce_gradients"]
+
+
+def reduce_gradients(
+    grads_and_vars: Iterable[tuple[Gradient, Variable]],
+    on_horovod: bool,
+    model: object = None,
+    reduction: Reduction | None = None,
+) -> Pairs:
+    """Return each gradient's mean over the ranks.
+
+    A gradient that is absent on one rank is zeros there; one that is absent on all
+    stays absent. A sparse one becomes dense.
+
+    Args:
+        grads_and_vars: iterable of (gradient or None, variable), the same variables in
+            the same order on every rank.
+        on_horovod: has to be True; the original reduces nothing otherwise, it raises.
+        model: as in OpenSeq2Seq; without effect.
+        reduction: what averages; None is a rank of its own.
+
+    Raises:
+        NotReducedError: a NotImplementedError; ``on_horovod`` is False.
+        OutOfRangeError: a ValueError; it is no bool, or ``reduction`` no engine.
+    """
+    words.check_arguments(on_horovod, reduction)
+    pairs = as_pairs(grads_and_vars, words.REDUCE)
+    if reduction is None or reduction.size == 1:
+        return pairs
+    present = list(reduction.any([gradient is not None for gradient, _ in pairs]))
+    held = [pair for pair, wanted in zip(pairs, present, strict=True) if wanted]
+    means = list(reduction.all_reduce([dense(*pair) for pair in held]))
+    if len(means) != len(held):
+        raise words.wrong_answer(len(held), len(means))
+    left = iter(means)
+    return [
+        (next(left) if wanted else None, variable)
+        for (_, variable), wanted in zip(pairs, present, strict=True)
+    ]
+
+
+def dense(gradient: Gradient, variable: Variable) -> Array:
+    """Return a gradient as a dense array, zeros if it is absent here."""
+    if gradient is None:
+        return np.zeros(variable.shape, variable.dtype)
+    if isinstance(gradient, Rows):
+        return densify(gradient, variable.shape)
+    return gradient

@@ -1,0 +1,41 @@
+"""The total of regularization losses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from lockstep.interface import Array
+from lockstep.messages.step import regularization as words
+
+__all__ = ["get_regularization_loss", "sum_losses"]
+
+
+def get_regularization_loss(
+    scope: str | None = None,
+    name: str = words.NAME,
+    losses: Mapping[str, Any] | Iterable[Any] | None = None,
+) -> Array:
+    """Return the sum of the losses in float32, each cast first: 0-d.
+
+    Args:
+        scope: a regular expression that has to match at the start of a loss's name.
+        name: as in TensorFlow; without effect.
+        losses: a mapping name -> loss, or an iterable of losses; None among them is
+            left out. Nothing adds up to 0.
+    """
+    if losses is None:
+        raise words.no_collection()
+    return sum_losses(words.chosen_losses(losses, scope))
+
+
+def sum_losses(losses: list[Any]) -> Array:
+    """Return the sum of 0-d losses in float32, added up as the original does."""
+    for loss in losses:
+        if np.shape(loss):
+            raise words.not_scalar(f"shape {list(np.shape(loss))}")
+    zero = np.zeros((), np.float32)
+    groups = words.in_groups([np.float32(loss) for loss in losses])
+    return np.asarray(sum((sum(group, zero) for group in groups), zero))

@@ -1,0 +1,250 @@
+"""The object that ``optimize_loss`` returns: a call is a step of training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lockstep.interface import NO_STEP, Gradient, Rows, StepReport
+from lockstep.messages.step import arguments as border
+from lockstep.messages.step import optimize_loss as words
+from lockstep.messages.step.reduction import Reduction
+from lockstep.messages.step.summaries import Recorder, Summaries
+from lockstep.reference.base.pairs import Pairs, check_gradient
+from lockstep.reference.clipping.post_process import post_process_gradients
+from lockstep.reference.optimizers.classes import base_of
+from lockstep.reference.scaling.automatic_scaler import AutomaticLossScaler
+from lockstep.reference.scaling.loss_scale import is_finite
+from lockstep.reference.step.micro_batches import add_share
+from lockstep.reference.step.reduction import reduce_gradients
+from lockstep.reference.tensors.variable import Variable
+
+__all__ = ["TrainingStep"]
+
+
+class TrainingStep:
+    """What ``optimize_loss`` returns: a call computes the gradients and takes a step.
+
+    ``step(*inputs)`` hands its arguments to the loss. With ``iter_size`` > 1 a call
+    adds its share, and each ``iter_size``-th one updates; ``skip_update``, in the call
+    or at construction, decides instead.
+
+    Attributes:
+        optimizer: what updates, the masters' wrapper with "mixed".
+        global_step: the applied steps, an int64 variable.
+        learning_rate: the rate of the last call.
+        last_step: what the last call did.
+        scaler: the automatic loss scaler, or None.
+        accumulators: the sum so far for each variable; None where nothing was added.
+        micro_step: the micro-batches in it.
+        recorder: who is told the summaries of each applied step, or None.
+    """
+
+    recorder: Recorder | None = None
+    last_step: StepReport = NO_STEP
+
+    def __init__(
+        self,
+        settings: words.Settings,
+        loss: Callable[..., Iterable[Gradient]],
+        variables: Sequence[Variable],
+        learning_rate_decay_fn: Callable[[Any], Any],
+    ) -> None:
+        self.settings = settings
+        self.loss = loss
+        self.variables = variables
+        self.learning_rate_decay_fn = learning_rate_decay_fn
+        self.global_step = Variable("global_step", 0, np.int64)
+        self.learning_rate: Any = self.next_rate()
+        self.optimizer: Any = None
+        self.weight_decay: Any = None
+        self.scaler: AutomaticLossScaler | None = None
+        self.summaries: frozenset[str] = frozenset()
+        self.skip_update_ph: Any = None
+        self.model: Any = None
+        self.reduction: Reduction | None = None
+        self.accumulators: list[Gradient] = [None] * len(variables)
+        self.micro_step = 0
+        self._extras: tuple[Any, ...] | None = None
+
+    def __repr__(self) -> str:
+        """Show the optimizer, the steps so far, the rate and the stages."""
+        return words.shown(
+            base_of(self.optimizer),
+            len(self.variables),
+            int(self.global_step.value),
+            self.learning_rate,
+            self.pipeline,
+        )
+
+    @property
+    def pipeline(self) -> tuple[str, ...]:
+        """The stages that a gradient goes through here, in their order."""
+        return self.settings.pipeline(self.optimizer)
+
+    def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
+        """Differentiate the loss and take a step, or add a micro-batch.
+
+        Args:
+            inputs: for the loss.
+            skip_update: whether to add only; None: as was said at construction.
+
+        Returns:
+            None: a loss of the reference is its gradients, so it has no value. If the
+            loss function returned a tuple of a list of gradients and more: a tuple of
+            None and that.
+        """
+        self._extras = None
+        self.learning_rate = self.next_rate()
+        loss = partial(self.gradients_of, inputs)
+        pairs = self.optimizer.compute_gradients(loss, self.variables)
+        if self.settings.accumulates:
+            waits = self.waits(skip_update)
+            pairs = self.accumulate(pairs)
+            if waits:
+                self.keep(pairs)
+                size = self.settings.iter_size
+                self.last_step = words.report_accumulated(self.micro_step, size)
+                return words.joined(None, self._extras)
+        self.apply(pairs)
+        self.clear()
+        return words.joined(None, self._extras)
+
+    def gradients_of(self, inputs: Sequence[Any]) -> list[Gradient]:
+        """Return what the loss answers, if it is a gradient for each variable."""
+        found = self.loss(*inputs)
+        if isinstance(found, tuple) and found and isinstance(found[0], list):
+            found, self._extras = words.loss_and_extras(found)
+        count = len(self.variables)
+        # The rows of an array would pass for gradients, and the keys of a dict.
+        other = isinstance(found, str | Mapping | np.ndarray | Rows)
+        if other or not isinstance(found, Iterable):
+            raise border.wrong_answer(found, count)
+        gradients = list(found)
+        if len(gradients) != count:
+            raise border.wrong_answer(gradients, count)
+        for gradient, variable in zip(gradients, self.variables, strict=True):
+            require_shape(gradient, variable)
+        return gradients
+
+    def next_rate(self) -> Any:
+        """Return the rate at the steps applied so far."""
+        rate = self.learning_rate_decay_fn(self.global_step.value.copy())
+        if not self.settings.strict:
+            words.check_rate(rate)
+        return rate
+
+    def accumulate(self, pairs: Pairs) -> Pairs:
+        """Return the sums with a micro-batch, paired as its gradients were.
+
+        They are not kept yet, so that a step that fails leaves everything as it was.
+        """
+        if self.settings.strict:
+            check_accumulated(pairs)
+        for gradient, variable in pairs:
+            check_gradient(gradient, variable, words.OWNER)
+        everything = zip(self.accumulators, pairs, strict=True)
+        return [
+            (add_share(total, gradient, self.settings.iter_size), variable)
+            for total, (gradient, variable) in everything
+        ]
+
+    def keep(self, pairs: Pairs) -> None:
+        """Keep the sums, which hold one micro-batch more."""
+        self.accumulators = [total for total, _ in pairs]
+        self.micro_step += 1
+
+    def waits(self, skip_update: Any) -> bool:
+        """Say whether the sum, this micro-batch included, has to wait for more."""
+        flag = self.skip_update_ph if skip_update is None else skip_update
+        flag = flag() if callable(flag) else flag
+        if not self.settings.strict:
+            border.check_flag("skip_update", flag, answered=True)
+        if flag is None:
+            return self.micro_step + 1 < self.settings.iter_size
+        return bool(flag)
+
+    def apply(self, pairs: Pairs) -> None:
+        """Bring the gradients into their final form and hand them to the optimizer."""
+        settings = self.settings
+        if settings.on_horovod:
+            pairs = reduce_gradients(pairs, True, self.model, self.reduction)
+        if settings.strict or self.fits(pairs):
+            pairs = self.post_process(pairs)
+        self.set_hyper_parameters()
+        self.optimizer.apply_gradients(pairs, self.global_step)
+        names = [variable.name for variable in self.variables]
+        absent = [n for n, (g, _) in zip(names, pairs, strict=True) if g is None]
+        inner = getattr(self.optimizer, "last_step", None)
+        self.last_step = words.report_applied(inner, names, absent)
+
+    def fits(self, pairs: Pairs) -> bool:
+        """Say whether gradients are finite, where a step that is not is skipped.
+
+        They are looked at before they are clipped: the optimizer names those that are
+        not finite, and clipping would spoil the others.
+        """
+        if "finite check" not in self.pipeline:
+            return True
+        return all(is_finite(gradient) for gradient, _ in pairs)
+
+    def post_process(self, pairs: Pairs) -> Pairs:
+        """Clip or scale by LARC; tell the recorder what was asked for."""
+        settings = self.settings
+        told = Summaries(self.summaries, self.recorder)
+        told.scalar("learning_rate", "learning_rate", self.learning_rate)
+        scaled = settings.told_scale(self.optimizer, self.scaler)
+        if scaled is not None:
+            told.scalar("loss_scale", "loss_scale", scaled.loss_scale)
+        return post_process_gradients(
+            pairs,
+            sorted(self.summaries),
+            self.learning_rate,
+            settings.clip_gradients,
+            settings.larc_params,
+            recorder=self.recorder,
+            strict=settings.strict,
+        )
+
+    def set_hyper_parameters(self) -> None:
+        """Give the base optimizer the rate of this step, and AdamW its decay."""
+        base = base_of(self.optimizer)
+        name = "lr" if "lr" in base.arguments else "learning_rate"
+        now = {name: self.learning_rate}
+        if self.weight_decay is not None:
+            now["weight_decay"] = self.decay()
+        base.arguments = {**base.arguments, **now}
+
+    def decay(self) -> Any:
+        """Return AdamW's decay at this step: the rate times what was given."""
+        given = self.weight_decay
+        return self.learning_rate * (given() if callable(given) else given)
+
+    def clear(self) -> None:
+        """Empty the sums."""
+        self.micro_step = 0
+        self.accumulators = [None] * len(self.variables)
+
+
+def require_shape(gradient: Gradient, variable: Variable) -> None:
+    """Raise for a gradient whose shape is not that of its variable."""
+    if gradient is None:
+        return
+    if isinstance(gradient, Rows):
+        found, wanted = gradient.values.shape[1:], variable.shape[1:]
+    else:
+        found, wanted = np.shape(gradient), variable.shape
+    if tuple(found) != tuple(wanted):
+        raise border.wrong_shape(variable.name, tuple(wanted), tuple(found))
+
+
+def check_accumulated(pairs: Pairs) -> None:
+    """Strict: raise for what the original cannot add up."""
+    for gradient, variable in pairs:
+        if gradient is None:
+            raise words.absent_accumulated(variable.name)
+        if isinstance(gradient, Rows):
+            raise words.sparse_accumulated(variable.name)

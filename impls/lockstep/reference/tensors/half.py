@@ -1,0 +1,83 @@
+"""What half precision and float32 make of each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lockstep.interface import Array, Gradient, Rows
+from lockstep.reference.masters.casts import saturating_cast
+from lockstep.reference.tensors.zero_test import flush_subnormals
+
+__all__ = ["follow", "narrowed", "scale_in_dtype", "times", "widen"]
+
+
+def follow(master: Array, model: Array) -> Array:
+    """Return the master of ``model`` as it is now: float32, shaped like both.
+
+    Where ``master`` rounds to ``model``, or both are NaN, it stays: it knows more.
+    Elsewhere somebody has written the model, and it is float32(model).
+    """
+    rounded = saturating_cast(master, model.dtype)
+    same = (rounded == model) | (np.isnan(rounded) & np.isnan(model))
+    return np.where(same, master, model.astype(np.float32))
+
+
+def scale_in_dtype(gradient: Gradient, factor: np.float32) -> Gradient:
+    """Return a gradient times a factor that was rounded to the gradient's dtype.
+
+    So the gradients of a scaled loss come out of a model in float16, where a factor
+    above 65504 is infinite.
+    """
+    if gradient is None:
+        return None
+    if isinstance(gradient, Rows):
+        return gradient._replace(values=product(gradient.values, factor))
+    return product(gradient, factor)
+
+
+def product(values: Array, factor: np.float32) -> Array:
+    """Return values times a factor that is rounded to their dtype first."""
+    with np.errstate(all="ignore"):
+        return np.asarray(values * values.dtype.type(factor))
+
+
+def widen(gradient: Gradient) -> Gradient:
+    """Return a gradient in float32; None stays None."""
+    if gradient is None:
+        return None
+    if isinstance(gradient, Rows):
+        return gradient._replace(values=gradient.values.astype(np.float32))
+    return gradient.astype(np.float32)
+
+
+def narrowed(gradient: Gradient, dtype: np.dtype[Any]) -> Gradient:
+    """Return a gradient in ``dtype``."""
+    if gradient is None:
+        return None
+    with np.errstate(over="ignore"):
+        if isinstance(gradient, Rows):
+            return gradient._replace(values=gradient.values.astype(dtype))
+        return np.asarray(gradient, dtype)
+
+
+def times(gradient: Gradient, factor: np.float32, flush: bool = False) -> Gradient:
+    """Return a gradient times a float32 factor, rounded once to its own dtype.
+
+    ``flush``: subnormals count as zero before and after, as in the original's kernels.
+    """
+    if gradient is None:
+        return None
+    if isinstance(gradient, Rows):
+        return gradient._replace(values=wide_product(gradient.values, factor, flush))
+    return wide_product(gradient, factor, flush)
+
+
+def wide_product(values: Array, factor: np.float32, flush: bool) -> Array:
+    """Return values times a factor: see :func:`times`."""
+    with np.errstate(all="ignore"):
+        values = flush_subnormals(values) if flush else values
+        wide = values.astype(np.promote_types(values.dtype, np.float32))
+        result = np.asarray(wide * factor).astype(values.dtype)
+    return flush_subnormals(result) if flush else result

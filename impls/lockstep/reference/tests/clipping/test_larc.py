@@ -1,0 +1,152 @@
+"""What parity does not check of LARC, clipping, summaries and averages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lockstep.messages.clipping.larc import clip_and_larc
+from lockstep.messages.step.summaries import SummaryRecord
+from lockstep.reference import (
+    Rows,
+    Variable,
+    clip_gradients_by_norm,
+    get_regularization_loss,
+    post_process_gradients,
+    reduce_gradients,
+    strict,
+)
+from lockstep.reference.clipping import clip_by_global_norm
+
+LARC = {"larc_eta": 0.01}
+
+
+def pair(gradient: Any = (60, 80), weight: Any = (3, 4)) -> Any:
+    return np.float32(gradient), Variable("kernel:0", np.float32(weight))
+
+
+def test_a_norm_of_nan_is_not_hidden_by_a_norm_of_zero() -> None:
+    [(got, _)] = post_process_gradients(
+        [pair((0, 0), (np.nan, 1))], [], 0.1, None, LARC
+    )
+    assert np.isnan(got).all()
+
+
+def test_mode_scale_does_not_look_at_the_rate_even_if_it_is_zero() -> None:
+    params = {**LARC, "larc_mode": "scale"}
+    results = [
+        post_process_gradients([pair()], [], rate, None, params)[0][0].tolist()
+        for rate in (0.0, 0.1)
+    ]
+    assert results[0] == results[1]
+
+
+def test_summaries_are_told_under_their_tags() -> None:
+    record = SummaryRecord()
+    names = ["variables", "gradient_norm", "global_gradient_norm", "larc_summaries"]
+    post_process_gradients([pair((3, np.inf))], names, 0.1, 1.0, LARC, record)
+    assert {*record.scalars, *record.histograms} == {
+        "global_gradient_norm",
+        "global_clipped_gradient_norm",
+        "gradient_norm/kernel_0",
+        "variables/kernel_0",
+        "larc_clip_on/kernel_0",
+        "larc_grad_update/kernel_0",
+        "larc_final_lr/kernel_0",
+    }
+
+
+@pytest.mark.parametrize("rate", [np.float16(0.1), np.float64(0.1)])
+def test_strict_refuses_a_rate_in_another_dtype(rate: Any) -> None:
+    with pytest.raises(TypeError, match="lr to be a number or a float32 tensor"):
+        strict.post_process_gradients([pair()], [], np.asarray(rate), None, LARC)
+    post_process_gradients([pair()], [], np.asarray(rate), None, LARC)
+
+
+def test_strict_refuses_an_absent_gradient_only_where_the_original_touched_it() -> None:
+    absent = [(None, pair()[1])]
+    assert strict.post_process_gradients(absent, [], 0.1, None, None) == absent
+    with pytest.raises(ValueError, match="a gradient for 'kernel:0', got None"):
+        strict.post_process_gradients(absent, None, 0.1, None, None)
+
+
+def test_an_empty_list_has_nothing_to_clip() -> None:
+    clipped, norm = clip_by_global_norm([], 1.0)
+    assert (clipped, norm.item()) == ([], 0.0)
+
+
+@pytest.mark.parametrize("norm", [-2.0, -1])
+def test_a_norm_that_is_a_negative_number_is_refused_unless_strict(norm: Any) -> None:
+    with pytest.raises(ValueError, match="use_norm: expected a number >= 0, got -"):
+        clip_by_global_norm([np.ones(2, np.float32)], 1.0, norm)
+    strict.clip_by_global_norm([np.ones(2, np.float32)], 1.0, norm)
+    assert np.isnan(clip_by_global_norm([np.ones(2, np.float32)], 1.0, float("nan"))[1])
+
+
+def test_a_gradient_of_another_shape_is_not_clipped_unless_strict() -> None:
+    odd = [(np.ones(3, np.float32), pair()[1])]
+    for clip in (
+        lambda: clip_gradients_by_norm(odd, 1.0),
+        lambda: post_process_gradients(odd, [], 0.1, 1.0, None),
+    ):
+        with pytest.raises(ValueError, match=r"shape \[2\] for .*, got \[3\]"):
+            clip()
+    assert len(strict.clip_gradients_by_norm(odd, 1.0)) == 1
+
+
+def test_what_is_no_recorder_is_refused_before_it_is_told_anything() -> None:
+    writer = type("SummaryWriter", (), {"add_scalar": None})()
+    for recorder, sentence in ((3, "got a int"), (writer, "wrap it: TensorBoardRec")):
+        with pytest.raises(TypeError, match=sentence):
+            post_process_gradients([pair()], [], 0.1, None, None, recorder)
+
+
+@pytest.mark.parametrize("rate", [-0.1, float("nan"), float("inf")])
+def test_a_number_that_is_no_rate_is_refused_unless_strict(rate: float) -> None:
+    with pytest.raises(ValueError, match="LARC: lr: expected a finite number >= 0"):
+        post_process_gradients([pair()], [], rate, None, LARC)
+    strict.post_process_gradients([pair()], [], rate, None, LARC)
+
+
+def test_pairs_the_other_way_round_are_refused() -> None:
+    with pytest.raises(TypeError, match="put the gradient first"):
+        post_process_gradients([pair()[::-1]], [], 0.1, None, LARC)
+
+
+def test_clip_and_larc_together_are_both_errors_that_old_code_may_expect() -> None:
+    assert isinstance(clip_and_larc(), AttributeError)
+    assert isinstance(clip_and_larc(), ValueError)
+
+
+class Recorded:
+    """Two ranks, of which the other's tensors are known."""
+
+    size = 2
+
+    def __init__(self, flags: list[bool], tensors: list[Any]) -> None:
+        self.flags, self.tensors = flags, tensors
+
+    def any(self, flags: Any) -> list[bool]:
+        return [a or b for a, b in zip(flags, self.flags, strict=True)]
+
+    def all_reduce(self, tensors: Any) -> list[Any]:
+        return [(a + b) / 2 for a, b in zip(tensors, self.tensors, strict=True)]
+
+
+def test_a_mean_counts_an_absent_gradient_as_zeros_unless_it_is_absent_on_all() -> None:
+    a, b, c = (Variable(name, np.zeros((2, 1), np.float32)) for name in "abc")
+    rows = Rows(np.array([1, 1]), np.ones((2, 1), np.float32), (2, 1))
+    other = Recorded([True, True, False], [np.ones((2, 1)), np.ones((2, 1))])
+    pairs = [(rows, a), (None, b), (None, c)]
+    (first, _), (second, _), (third, _) = reduce_gradients(pairs, True, None, other)
+    assert first.tolist() == [[0.5], [1.5]]
+    assert second.tolist() == [[0.5], [0.5]]
+    assert third is None
+
+
+def test_losses_without_names_have_no_scope() -> None:
+    assert get_regularization_loss(losses=[np.float16(1.5), None]).item() == 1.5
+    with pytest.raises(ValueError, match="losses with names, got losses without"):
+        get_regularization_loss("a", losses=[np.float16(1.5)])

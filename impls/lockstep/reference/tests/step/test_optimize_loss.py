@@ -1,0 +1,379 @@
+"""Laws of ``optimize_loss`` in NumPy, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lockstep import reference as ls
+from lockstep.interface import Array, Rows
+from lockstep.messages.step.summaries import SummaryRecord
+from lockstep.reference import strict
+
+PER_EXAMPLE = np.random.default_rng(7).integers(-4, 5, (32, 2, 3)).astype(np.float32)
+"""Whole numbers: their sums and means over powers of two are exact."""
+
+LIMITS = {
+    "plain": {},
+    "clipped": {"clip_gradients": 0.5},
+    "larc, clip": {"larc_params": {"larc_eta": 0.02}},
+    "larc, scale": {"larc_params": {"larc_eta": 0.02, "larc_mode": "scale"}},
+}
+SCALES: dict[str, dict[str, Any]] = {
+    "not scaled": {},
+    "scaled": {"dtype": "mixed", "loss_scaling": 256.0},
+    "backoff": {"dtype": "mixed", "loss_scaling": "Backoff"},
+}
+
+
+def rate(global_step: Any) -> Any:
+    return ls.lr_policies.poly_decay(global_step, 0.1, 100)
+
+
+def weight(dtype: Any = np.float32) -> ls.Variable:
+    return ls.Variable("weight", [[0.5, -1.0, 2.0], [1.5, 0.25, -0.5]], dtype)
+
+
+def trained(batches: Sequence[Array], variable: ls.Variable, **options: Any) -> Any:
+    """Train on the mean gradient of each batch; return the step."""
+    step = ls.optimize_loss(
+        lambda batch: [batch.mean(0).astype(variable.dtype)],
+        options.pop("optimizer", "Momentum"),
+        options.pop("optimizer_params", {"momentum": 0.5}),
+        rate,
+        [variable],
+        **options,
+    )
+    for batch in batches:
+        step(batch)
+    return step
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16], ids=["float32", "float16"])
+@pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
+@pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
+def test_four_micro_batches_of_8_are_one_batch_of_32(limit, scale, dtype) -> None:
+    parts, whole = weight(dtype), weight(dtype)
+    several = trained(np.split(PER_EXAMPLE, 4), parts, iter_size=4, **limit, **scale)
+    single = trained([PER_EXAMPLE], whole, **limit, **scale)
+    assert several.global_step.value == single.global_step.value == 1
+    np.testing.assert_array_equal(parts.value, whole.value)
+    for got, expected in zip(
+        several.optimizer.variables(), single.optimizer.variables(), strict=True
+    ):
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
+def test_the_loss_scale_changes_no_bit_of_an_update(limit) -> None:
+    parts = np.split(PER_EXAMPLE, 4)
+    values = []
+    for scale in (1.0, 65536.0):
+        variable = weight()
+        trained(parts, variable, dtype="mixed", loss_scaling=scale, **limit)
+        values.append(variable.value)
+    np.testing.assert_array_equal(*values)
+
+
+def test_sparse_gradients_stay_sparse_when_they_are_added_up() -> None:
+    table = ls.Variable("table", np.ones((4, 2), np.float32))
+    named = iter([np.array([1, 3]), np.array([3, 3])])
+    ones = np.ones((2, 2), np.float32)
+    step = ls.optimize_loss(
+        lambda: [Rows(next(named), ones, (4, 2))],
+        "Momentum",
+        {"momentum": 0.5},
+        lambda step: 0.5,
+        [table],
+        iter_size=2,
+    )
+    step()
+    assert isinstance(step.accumulators[0], Rows)
+    step()
+    np.testing.assert_array_equal(table.value[:, 0], [1.0, 0.75, 1.0, 0.25])
+
+
+def test_the_sum_is_judged_for_zero_not_each_micro_batch() -> None:
+    signs = iter([1, -1, 0, 1])
+    variable = weight()
+    step = ls.optimize_loss(
+        lambda: [np.full((2, 3), next(signs), np.float32)],
+        lambda learning_rate: ls.MultitaskOptimizerWrapper(
+            ls.AdamOptimizer(learning_rate)
+        ),
+        None,
+        rate,
+        [variable],
+        iter_size=2,
+    )
+    before = variable.value
+    step(), step()
+    assert variable.value is before
+    assert not step.last_step.applied
+    step(), step()
+    assert (variable.value != before).all()
+
+
+def test_the_sum_is_judged_for_infinities_and_the_scaler_moves_once() -> None:
+    values = iter([np.inf, 1, 1, 1])
+    variable = weight(np.float16)
+    step = ls.optimize_loss(
+        lambda: [np.full((2, 3), next(values), np.float16)],
+        "SGD",
+        {},
+        rate,
+        [variable],
+        dtype="mixed",
+        loss_scaling="Backoff",
+        clip_gradients=1.0,
+        iter_size=2,
+    )
+    before = variable.value
+    step(), step()
+    assert (variable.value == before).all()
+    assert step.last_step.nonfinite == ("weight",)
+    assert (step.scaler.state["iteration"], step.global_step.value) == (1, 0)
+    step(), step()
+    assert (variable.value != before).all()
+    assert (step.scaler.state["iteration"], step.global_step.value) == (2, 1)
+
+
+class OtherRank:
+    """A reduction with a second rank, whose gradients are known."""
+
+    size = 2
+
+    def __init__(self, gradients: Sequence[Array | None]) -> None:
+        self.gradients = gradients
+
+    def any(self, flags: Sequence[bool]) -> list[bool]:
+        theirs = [gradient is not None for gradient in self.gradients]
+        self.held = [a or b for a, b in zip(flags, theirs, strict=True)]
+        return self.held
+
+    def all_reduce(self, tensors: Sequence[Array]) -> list[Array]:
+        pairs = zip(self.gradients, self.held, strict=True)
+        theirs = [gradient for gradient, held in pairs if held]
+        return [
+            (mine + (0 if other is None else other)) / np.float32(2)
+            for mine, other in zip(tensors, theirs, strict=True)
+        ]
+
+
+def of_two_ranks(mine: Sequence[Any], theirs: Sequence[Any], **options: Any) -> Any:
+    """Take one step; the optimizer leaves tasks out whose gradients are all zero."""
+    variables = [ls.Variable(name, np.ones(2, np.float32)) for name in ("a", "b")]
+    step = ls.optimize_loss(
+        lambda: mine,
+        lambda learning_rate: ls.MultitaskOptimizerWrapper(
+            ls.GradientDescentOptimizer(learning_rate)
+        ),
+        None,
+        lambda step: 0.5,
+        variables,
+        on_horovod=True,
+        reduction=OtherRank(theirs),
+        **options,
+    )
+    step()
+    return step
+
+
+ONES = np.ones(2, np.float32)
+
+
+def test_a_task_that_is_absent_on_one_rank_only_is_present() -> None:
+    step = of_two_ranks([ONES, None], [ONES, ONES])
+    assert [v.value.tolist() for v in step.variables] == [[0.5, 0.5], [0.75, 0.75]]
+
+
+@pytest.mark.parametrize("absent", [None, np.zeros(2, np.float32)], ids=["None", "0"])
+def test_a_task_that_is_absent_on_all_ranks_is_left_out(absent) -> None:
+    step = of_two_ranks([ONES, absent], [ONES, absent])
+    assert [v.value.tolist() for v in step.variables] == [[0.5, 0.5], [1.0, 1.0]]
+    assert step.last_step.skipped == ("b",)
+
+
+def test_an_overflow_on_another_rank_skips_the_step_here_too() -> None:
+    step = of_two_ranks(
+        [ONES, ONES], [ONES * np.float32(np.inf), ONES], dtype="mixed", loss_scaling=8.0
+    )
+    assert not step.last_step.applied
+    assert step.global_step.value == 0
+
+
+def test_the_rate_waits_with_the_steps() -> None:
+    variable, flags = weight(), iter([True, False, True, True, False])
+    step = ls.optimize_loss(
+        lambda: [np.ones((2, 3), np.float32)],
+        "SGD",
+        {},
+        lambda step: step + 0.5,
+        [variable],
+        iter_size=2,
+        skip_update_ph=lambda: next(flags),
+    )
+    rates = [step() or step.learning_rate for _ in range(5)]
+    assert rates == [0.5, 0.5, 1.5, 1.5, 1.5]
+    assert step.global_step.value == 2
+
+
+def test_the_flag_of_a_call_goes_before_that_of_the_step() -> None:
+    step = ls.optimize_loss(
+        lambda: [np.ones((2, 3), np.float32)],
+        "SGD",
+        {},
+        rate,
+        [weight()],
+        iter_size=2,
+        skip_update_ph=True,
+    )
+    step(), step()
+    assert step.last_step.reason == "accumulated micro-batch 2 of 2"
+    step(skip_update=False)
+    assert step.global_step.value == 1
+
+
+def test_a_step_tells_the_summaries_that_were_asked_for() -> None:
+    record = SummaryRecord()
+    step = trained([], weight(), summaries=["learning_rate", "gradient_norm"])
+    step.recorder = record
+    step(PER_EXAMPLE)
+    assert sorted(record.scalars) == ["gradient_norm/weight", "learning_rate"]
+
+
+def test_the_callers_arguments_stay_as_they_were() -> None:
+    given = {"weight_decay": 0.25}
+    trained([PER_EXAMPLE], weight(), optimizer="AdamW", optimizer_params=given)
+    assert given == {"weight_decay": 0.25}
+
+
+def test_strict_scales_the_decay_of_a_dict_that_is_used_twice_twice() -> None:
+    given, decays = {"weight_decay": 0.5}, []
+    for _ in range(2):
+        step = strict.optimize_loss(
+            lambda: [np.zeros((2, 3), np.float32)],
+            "AdamW",
+            given,
+            lambda step: 0.5,
+            [weight()],
+        )
+        step()
+        decays.append(step.optimizer.arguments["weight_decay"])
+    assert decays == [0.25, 0.125]
+    now = given["weight_decay"]
+    assert (float(now), now * 2, np.float32(2) * now) == (0.125, 0.25, 0.25)
+
+
+def test_a_class_of_adamw_decays_as_it_says() -> None:
+    variable = weight()
+    before = variable.value
+    step = ls.optimize_loss(
+        lambda: [np.zeros((2, 3), np.float32)],
+        ls.AdamWOptimizer,
+        {"weight_decay": 0.25},
+        lambda step: 0.5,
+        [variable],
+    )
+    step()
+    np.testing.assert_array_equal(variable.value, before * np.float32(0.75))
+
+
+def test_an_optimizer_that_is_made_already_gets_the_rate_of_each_step() -> None:
+    variable = weight()
+    adam = ls.AdamOptimizer(0.5)
+    step = trained([PER_EXAMPLE], variable, optimizer=adam, optimizer_params=None)
+    assert step.optimizer is adam
+    assert adam.arguments["learning_rate"] == np.float32(0.1)
+
+
+def made(**options: Any) -> Callable[[], Any]:
+    given = {
+        "loss": lambda: [None],
+        "optimizer": "SGD",
+        "optimizer_params": {},
+        "learning_rate_decay_fn": lambda step: 0.1,
+        "var_list": [weight()],
+    }
+    return partial(ls.optimize_loss, **{**given, **options})
+
+
+REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"optimizer": "Momentun"}, ValueError, "did you mean 'Momentum'"),
+    ({"optimizer": "Momentum"}, TypeError, "'momentum'"),
+    ({"optimizer": "AdamW"}, KeyError, "'weight_decay'"),
+    ({"optimizer_params": {"beta": 0.5}}, TypeError, "'beta'"),
+    (
+        {"optimizer": "Adam", "optimizer_params": {"bta1": 0.5}},
+        ValueError,
+        "did you mean 'beta1'",
+    ),
+    (
+        {"optimizer": "Adam", "optimizer_params": {"beta1": 2.0}},
+        ValueError,
+        r"in \[0, 1\)",
+    ),
+    ({"optimizer_params": {"learning_rate": 0.1}}, TypeError, "decay_fn"),
+    ({"optimizer": 3}, TypeError, "a int"),
+    (
+        {"optimizer": ls.AdamOptimizer(), "optimizer_params": {"beta1": 0.5}},
+        TypeError,
+        "beside beta1",
+    ),
+    ({"summaries": ["learning_rat"]}, ValueError, "did you mean 'learning_rate'"),
+    ({"dtype": "float61"}, ValueError, "did you mean 'float16'"),
+    ({"dtype": "mixed", "loss_scaling": "Bakoff"}, ValueError, "'Backoff'"),
+    ({"loss_scaling_params": {"scale_max": 8.0}}, ValueError, "'scale_max' beside 1.0"),
+    ({"dtype": "mixed", "loss_scaling": -1.0}, ValueError, "loss_scale"),
+    ({"clip_gradients": 0.0}, ValueError, "clip_gradients"),
+    ({"larc_params": {}}, ValueError, "larc_eta"),
+    ({"iter_size": 2.0}, ValueError, "iter_size"),
+    ({"iter_size": 0}, ValueError, "iter_size"),
+    ({"learning_rate_decay_fn": lambda step: -0.1}, ValueError, "finite rate"),
+    ({"learning_rate_decay_fn": lambda step: np.nan}, ValueError, "finite rate"),
+    ({"var_list": None}, ValueError, "var_list"),
+    ({"loss": 1.0}, RuntimeError, "function that computes the loss"),
+    (
+        {"clip_gradients": 1.0, "larc_params": {"larc_eta": 0.1}},
+        ValueError,
+        "leave one of them out",
+    ),
+    (
+        {"clip_gradients": 1.0, "larc_params": {"larc_eta": 0.1}},
+        AttributeError,
+        "leave one of them out",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"), REFUSED, ids=[str(row[0])[:40] for row in REFUSED]
+)
+def test_what_cannot_work_is_refused_in_one_sentence(options, error, words) -> None:
+    with pytest.raises(error, match=words) as caught:
+        made(**options)()
+    assert str(caught.value).endswith((".", "?"))
+
+
+def test_a_loss_is_not_scaled_twice() -> None:
+    def scaled(learning_rate: float) -> Any:
+        sgd = ls.GradientDescentOptimizer(learning_rate)
+        return ls.MixedPrecisionLossScaleOptimizer(sgd, 8.0)
+
+    with pytest.raises(ValueError, match="not scaled yet"):
+        made(optimizer=scaled, dtype="mixed")()
+    assert made(optimizer=scaled)().pipeline == ("unscale", "finite check", "update")
+
+
+def test_a_stack_that_clips_is_refused_beside_larc() -> None:
+    def clipping(learning_rate: float) -> Any:
+        sgd = ls.GradientDescentOptimizer(learning_rate)
+        return ls.MixedPrecisionLossScaleOptimizer(sgd, 8.0, clip_norm=1.0)
+
+    with pytest.raises(ValueError, match="leave one of them out"):
+        made(optimizer=clipping, larc_params={"larc_eta": 0.1})()
+    assert made(optimizer=clipping)().pipeline[-3:] == ("norm", "clip", "update")

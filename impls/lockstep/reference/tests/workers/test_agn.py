@@ -1,0 +1,250 @@
+"""Workers and center in the reference where no recorded case speaks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lockstep import reference
+from lockstep.interface import Rows
+from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
+from lockstep.reference import AGNCustomGetter, AGNOptimizer, Variable, strict
+
+ONES = np.ones(2, np.float32)
+
+
+def worker_of(
+    *variables: Variable, names: Any = reference, center: Any = None, **options: Any
+) -> Any:
+    """Return a worker of these variables that pushes at every second step."""
+    getter = names.AGNCustomGetter("/cpu:0", center)
+    getter(variables)
+    base = options.pop("base", None) or reference.GradientDescentOptimizer(0.5)
+    period = options.pop("communication_period", 2)
+    return names.AGNOptimizer(base, 1, getter, period, **options)
+
+
+def weight(name: str = "w", *values: float) -> Variable:
+    return Variable(name, values or (1.0, 2.0), np.float32)
+
+
+def shared(worker: Any, variable: Variable) -> list[float]:
+    found = worker.custom_getter._global_map[variable].value
+    return [float(number) for number in found]
+
+
+def test_an_absent_gradient_at_the_end_of_a_round_is_neither_pushed_nor_pulled() -> (
+    None
+):
+    a, b = weight("a"), weight("b")
+    worker = worker_of(a, b)
+    worker.apply_gradients([(ONES, a), (ONES, b)])
+    worker.apply_gradients([(ONES, a), (None, b)])
+    assert a.value.tolist() == [0.5, 1.5] == shared(worker, a)
+    assert b.value.tolist() == [0.5, 1.5]
+    assert shared(worker, b) == [1.0, 2.0]
+    assert worker.get_slot(b, GRAD_VARIABLE_NAME).tolist() == [1.0, 1.0]
+    worker.apply_gradients([(ONES, a), (ONES, b)])
+    worker.apply_gradients([(ONES, a), (ONES, b)])
+    # Three gradients of b, divided by two.
+    assert shared(worker, b) == [0.25, 1.25]
+
+
+def test_the_mean_of_differences_is_added_without_the_rule() -> None:
+    w = weight()
+    momentum = reference.MomentumOptimizer(0.5, 0.5)
+    worker = worker_of(w, base=momentum, commit="delta")
+    worker.apply_gradients([(ONES, w)])
+    assert worker.get_slot(w, GRAD_VARIABLE_NAME).tolist() == [-0.5, -0.5]
+    worker.apply_gradients([(ONES, w)])
+    # Steps of 0.5 and 0.75, their mean.
+    assert shared(worker, w) == [1.0 - 0.625, 2.0 - 0.625]
+    assert not worker.custom_getter.center.slots
+
+
+def test_differences_and_gradients_agree_under_gradient_descent() -> None:
+    found = []
+    for commit in ("gradient", "delta"):
+        w = weight()
+        worker = worker_of(w, commit=commit, communication_period=4)
+        for number in (1.0, -0.5, 0.25, 2.0):
+            worker.apply_gradients([(number * ONES, w)])
+        found.append(w.value)
+    np.testing.assert_allclose(*found, rtol=1e-6)
+
+
+def test_the_init_op_pulls_and_forgets() -> None:
+    one, other = weight(), weight("w", 7.0, 7.0)
+    first = worker_of(one)
+    late = worker_of(other, center=first.custom_getter.center)
+    late.apply_gradients([(ONES, other)])
+    with late.make_session_run_hook(is_chief=False, task_index=1):
+        assert other.value.tolist() == [1.0, 2.0]
+        assert late.get_slot(other, GRAD_VARIABLE_NAME).tolist() == [0.0, 0.0]
+
+
+def test_strict_gathers_on_top_of_the_value_before_the_init_op() -> None:
+    for names, expected in ((reference, [0.5, 1.5]), (strict, [0.0, 0.5])):
+        w = weight()
+        worker = worker_of(w, names=names, communication_period=1)
+        worker.apply_gradients([(ONES, w)])
+        assert w.value.tolist() == expected
+
+
+def test_strict_divides_by_any_period() -> None:
+    w = weight()
+    worker = worker_of(w, names=strict, communication_period=0)
+    with pytest.raises(ZeroDivisionError):
+        worker.apply_gradients([(ONES, w)])
+
+
+def test_an_iterator_of_pairs_is_kept_by_default_and_refused_under_strict() -> None:
+    w = weight()
+    worker_of(w).apply_gradients(iter([(ONES, w)]))
+    assert w.value.tolist() == [0.5, 1.5]
+    with pytest.raises(ValueError, match="got a one-shot list_iterator; make it"):
+        worker_of(w, names=strict).apply_gradients(iter([(ONES, w)]))
+    assert w.value.tolist() == [0.5, 1.5]
+
+
+def test_what_a_step_did_says_when_the_next_push_is_due() -> None:
+    w, v = weight(), weight("v")
+    worker = worker_of(w, v, communication_period=3)
+    told = []
+    for _ in range(3):
+        worker.apply_gradients([(ONES, w), (None, v)])
+        told.append(worker.last_step.reason)
+    assert told == [
+        "of 2 gradients 1 absent; local step 1, 2 more before the push",
+        "of 2 gradients 1 absent; local step 2, 1 more before the push",
+        "of 2 gradients 1 absent; local step 3, pushed and pulled",
+    ]
+    assert worker.last_step.skipped == ("v",)
+
+
+def test_the_report_is_that_of_the_local_step_inside() -> None:
+    w, v = weight(), weight("v")
+    base = reference.MultitaskOptimizerWrapper(reference.GradientDescentOptimizer(0.5))
+    worker = worker_of(w, v, base=base, communication_period=1)
+    worker.apply_gradients([(ONES, w), (0 * ONES, v)])
+    assert worker.last_step.skipped == ("v",)
+    assert worker.last_step.reason.startswith("of 2 gradients 1 all zero; local step 1")
+
+
+def test_slots_of_worker_and_center_are_found_by_default_only() -> None:
+    w = weight()
+    worker = worker_of(w, base=reference.MomentumOptimizer(0.5, 0.5))
+    worker.apply_gradients([(ONES, w)])
+    worker.apply_gradients([(ONES, w)])
+    center = worker.custom_getter._global_map[w]
+    assert worker.get_slot(w, "momentum").tolist() == [1.5, 1.5]
+    assert worker.get_slot(center, "momentum").tolist() == [1.0, 1.0]
+    assert worker.get_slot(w, GLOBAL_VARIABLE_NAME).tolist() == shared(worker, w)
+    assert worker.get_slot(center, GRAD_VARIABLE_NAME) is None
+    names = ["momentum", GRAD_VARIABLE_NAME, GLOBAL_VARIABLE_NAME]
+    assert worker.get_slot_names() == names
+    # Two slots, accumulator, local step, shared weights.
+    assert len(worker.variables()) == 5
+    hidden = worker_of(w, names=strict)
+    assert hidden.get_slot(w, "momentum") is None
+    assert (hidden.get_slot_names(), hidden.variables()) == ([], [])
+
+
+def test_a_sparse_gradient_is_gathered_as_its_sum() -> None:
+    table = Variable("t", np.zeros((3, 1)), np.float32)
+    worker = worker_of(table)
+    rows = Rows(np.array([2, 0, 2]), np.float32([[1], [2], [3]]), (3, 1))
+    worker.apply_gradients([(rows, table)])
+    assert worker.get_slot(table, GRAD_VARIABLE_NAME).tolist() == [[2], [0], [4]]
+
+
+def test_what_the_getter_knows_stays_as_it_is() -> None:
+    getter, w = AGNCustomGetter("/cpu:0"), weight()
+    getter([w])
+    gathered, center = getter._grad_map[w], getter._global_map[w]
+    assert getter([w]) == [w]
+    assert (getter._grad_map, getter._global_map) == ({w: gathered}, {w: center})
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "told"),
+    [
+        ({"base": 3}, TypeError, r"a lockstep\.reference optimizer, got int"),
+        ({"communication_period": 0}, ValueError, "communication_period: expected an"),
+        ({"commit": "sum"}, ValueError, "commit: expected one of delta, gradient"),
+        ({"commit": "delta", "strict": True}, ValueError, "the original has no other"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(options: Any, error: Any, told: str) -> None:
+    with pytest.raises(error, match=told):
+        worker_of(weight(), **options)
+
+
+def test_other_arguments_that_cannot_be_meant_are_refused() -> None:
+    base = reference.GradientDescentOptimizer(0.5)
+    with pytest.raises(TypeError, match="expected an AGNCustomGetter, got NoneType"):
+        AGNOptimizer(base, 1, None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="num_worker: expected an integer >= 1, got 0"):
+        AGNOptimizer(base, 0, AGNCustomGetter("/cpu:0"))
+    scaled = reference.MixedPrecisionLossScaleOptimizer(base, 8.0)
+    with pytest.raises(ValueError, match="the loss scale around AGNOptimizer"):
+        AGNOptimizer(scaled, 1, AGNCustomGetter("/cpu:0"))
+
+
+def test_masters_are_refused_inside_and_around() -> None:
+    variable = weight()
+    worker = worker_of(variable)
+    masters = reference.MixedPrecisionOptimizerWrapper(worker.inner_optimizer, 8.0)
+    with pytest.raises(ValueError, match="got MixedPrecisionOptimizerWrapper;"):
+        worker_of(weight(), base=reference.MultitaskOptimizerWrapper(masters))
+    around = "got AGNOptimizer; AGNOptimizer shares"
+    with pytest.raises(ValueError, match=around):
+        reference.MixedPrecisionOptimizerWrapper(worker, 8.0)
+    with pytest.raises(ValueError, match=around):
+        reference.optimize_loss(
+            lambda: [ONES], worker, None, lambda step: 0.5, [variable], dtype="mixed"
+        )
+
+
+def test_a_variable_that_the_getter_was_not_given_is_refused_before_the_step() -> None:
+    w, stranger = weight(), weight("stranger")
+    worker = worker_of(w)
+    with pytest.raises(KeyError, match="got 'stranger'; hand it to the getter"):
+        worker.apply_gradients([(ONES, w), (ONES, stranger)])
+    assert w.value.tolist() == [1.0, 2.0]
+    assert int(worker.local_step.value) == 0
+
+
+def test_variables_of_one_name_are_alike() -> None:
+    first = worker_of(weight())
+    with pytest.raises(ValueError, match=r"'w' to be float32 \[2\], as the shared one"):
+        worker_of(weight("w", 1.0), center=first.custom_getter.center)
+
+
+def test_variables_of_one_name_have_shared_weights_of_their_own() -> None:
+    center = None
+    for _ in range(2):
+        own = [weight("w", 1.0, 1.0), weight("w", 2.0, 2.0)]
+        worker = worker_of(*own, center=center, communication_period=1)
+        center = worker.custom_getter.center
+        assert list(center.variables) == ["w", "w#1"]
+        worker.apply_gradients([(ONES, own[0]), (2 * ONES, own[1])])
+    assert shared(worker, own[0]) == [0.0, 0.0] == own[0].value.tolist()
+    assert shared(worker, own[1]) == [0.0, 0.0] == own[1].value.tolist()
+    worker.apply_gradients([(ONES, own[0]), (0 * ONES, own[1])])
+    assert shared(worker, own[0]) == [-0.5, -0.5]
+    assert shared(worker, own[1]) == [0.0, 0.0]
+
+
+def test_row_clipping_inside_cuts_the_shared_rows_too_but_not_under_strict() -> None:
+    for names, expected in ((reference, [1.5, 2.0]), (strict, [3.0, 4.0])):
+        w = weight("w", 3.0, 4.0)
+        base = reference.GradientDescentOptimizer(0.5)
+        rows = names.VariableClippingOptimizer(base, {w: [0]}, 2.5)
+        worker = worker_of(w, names=names, base=rows, communication_period=1)
+        worker.get_init_op(0)
+        worker.apply_gradients([(0 * ONES, w)])
+        np.testing.assert_allclose(shared(worker, w), expected, rtol=1e-6)
+        assert w.value.tolist() == shared(worker, w)

@@ -1,0 +1,256 @@
+"""Accumulated gradient normalization for asynchronous workers, over NumPy variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import numpy as np
+
+from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
+from lockstep.messages.workers import agn as words
+from lockstep.messages.workers.agn import (
+    DELTA,
+    GLOBAL_VARIABLE_NAME,
+    GRAD_VARIABLE_NAME,
+    GRADIENT,
+)
+from lockstep.messages.workers.center import Update
+from lockstep.reference.base.pairs import advance, check_counter, check_pairs
+from lockstep.reference.clipping.variable_clipping import share_row_limits
+from lockstep.reference.optimizers.classes import Optimizer
+from lockstep.reference.tensors.variable import Variable
+from lockstep.reference.workers.accumulate import add_changes, is_due, mean_changes
+from lockstep.reference.workers.center import AGNCustomGetter
+
+__all__ = ["AGNOptimizer"]
+
+
+class AGNOptimizer(Optimizer):
+    """Train a worker's own weights; every P steps push a mean gradient to shared ones.
+
+    With P = ``communication_period``, g a gradient at the worker's weights w, a the
+    accumulator of w and c the shared weights, for each variable with a gradient:
+
+    1. ``optimizer`` applies g to w;
+    2. a = a + g;
+    3. local_step = local_step + 1, once a call;
+    4. if local_step is a multiple of P: a = a / P; the same optimizer applies a to c,
+       with slots that belong to c and powers of beta that belong to the worker; then
+       global_step = global_step + 1, w = c, a = 0. The slots of w stay.
+
+    With ``commit="delta"``, as the paper has it, step 2 adds to a what step 1 added to
+    w, and step 4 has c = c + a / P. A variable whose gradient is absent in the call
+    that ends a round is neither pushed nor pulled.
+
+    Args:
+        optimizer: any optimizer of the reference that this worker uses.
+        num_worker: the number of workers, >= 1; without effect on numbers.
+        custom_getter: the :class:`AGNCustomGetter` that made the variables.
+        communication_period: P: local steps between two pushes, >= 1.
+        use_locking: without effect.
+        name: the name that ``get_name`` returns.
+        commit: ``"gradient"`` or ``"delta"``.
+        strict: reproduce ``tf.contrib.opt.AGNOptimizer`` (1.15) with its quirks: pairs
+            from a one-shot iterator are refused, arguments are not checked,
+            ``get_slot`` and ``variables()`` see nothing, row clipping inside leaves
+            shared rows alone.
+
+    Raises:
+        TypeError: ``optimizer`` is no optimizer, ``custom_getter`` none of ours.
+        ValueError: a period or count below 1, an unknown ``commit``, an optimizer that
+            scales losses.
+    """
+
+    GLOBAL_VARIABLE_NAME = GLOBAL_VARIABLE_NAME
+    GRAD_VARIABLE_NAME = GRAD_VARIABLE_NAME
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        num_worker: int,
+        custom_getter: AGNCustomGetter,
+        communication_period: int = 10,
+        use_locking: bool = True,
+        name: str = "AGNOptimizer",
+        commit: str = GRADIENT,
+        strict: bool = False,
+    ) -> None:
+        words.check_optimizer(optimizer, Optimizer, "lockstep.reference optimizer")
+        if not isinstance(custom_getter, AGNCustomGetter):
+            raise words.not_a_getter(custom_getter)
+        words.check_arguments(num_worker, communication_period, commit, strict)
+        self.inner_optimizer = optimizer
+        self.num_worker = num_worker
+        self.custom_getter = custom_getter
+        self.communication_period = communication_period
+        self.name = name
+        self.commit = commit
+        self.strict = strict
+        self.local_step = Variable("local_step", 0, np.int32)
+        self.last_step: StepReport = NO_STEP
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Variable]],
+        global_step: Variable | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Take one local step; at the end of a round push and pull.
+
+        ``global_step`` counts rounds, those of all workers that are given it.
+
+        Raises:
+            KeyError: a variable that was not made through the getter.
+            ValueError: no pairs, or every gradient absent.
+        """
+        words.refuse_iterator(grads_and_vars, self.strict)
+        pairs = check_pairs(grads_and_vars, words.WRAPPER)
+        check_counter(global_step, words.WRAPPER)
+        for _, variable in pairs:
+            if variable not in self.custom_getter._global_map:
+                raise words.not_from_getter(variable.name)
+        present = [(g, variable) for g, variable in pairs if g is not None]
+        before = [variable.value for _, variable in present]
+        self.inner_optimizer.apply_gradients(pairs, None, name)
+        inner = getattr(self.inner_optimizer, "last_step", None)
+        variables = [variable for _, variable in present]
+        changes = [gradient for gradient, _ in present]
+        if self.commit == DELTA:
+            changes = differences(variables, before)
+        self.gather(variables, changes)
+        advance(self.local_step)
+        if is_due(int(self.local_step.value), self.communication_period):
+            self.communicate(variables)
+            advance(global_step)
+        self.last_step = words.report(
+            inner,
+            [variable.name for _, variable in pairs],
+            [gradient is None for gradient, _ in pairs],
+            int(self.local_step.value),
+            self.communication_period,
+        )
+
+    def gather(self, variables: list[Variable], changes: list[Array | Rows]) -> None:
+        """Add changes to the accumulators of these variables."""
+        accumulators = self.accumulators(variables)
+        added = add_changes([a.value for a in accumulators], changes)
+        for accumulator, value in zip(accumulators, added, strict=True):
+            accumulator.value = value
+
+    def communicate(self, variables: list[Variable]) -> None:
+        """End a round for these variables: push what was gathered, then pull."""
+        gathered = [a.value for a in self.accumulators(variables)]
+        means = mean_changes(gathered, self.communication_period)
+        names = [self.custom_getter.names[variable] for variable in variables]
+        optimizer = None if self.commit == DELTA else self.inner_optimizer
+        changes = dict(zip(names, means, strict=True))
+        # Quirk: docs/differences.md#agn-row-clipping. Strict: shared ones have none.
+        if not self.strict:
+            for variable in variables:
+                shared = self.custom_getter._global_map[variable]
+                share_row_limits(variable, shared, self.inner_optimizer)
+        self.custom_getter.center.push(Update(changes, optimizer))
+        self.begin_round(variables)
+
+    def accumulators(self, variables: Iterable[Variable]) -> list[Variable]:
+        """Return the accumulators of these variables."""
+        return [self.custom_getter._grad_map[variable] for variable in variables]
+
+    def begin_round(self, variables: Iterable[Variable]) -> None:
+        """Set these variables to the shared ones and forget what was gathered."""
+        variables, getter = list(variables), self.custom_getter
+        pulled = getter.center.pull([getter.names[variable] for variable in variables])
+        accumulators = self.accumulators(variables)
+        for variable, accumulator in zip(variables, accumulators, strict=True):
+            variable.value = pulled[getter.names[variable]]
+            accumulator.value = np.zeros_like(accumulator.value)
+
+    def get_init_op(self, task_index: int) -> None:
+        """Set every variable to the shared one, and its accumulator to 0.
+
+        In a graph this is an operation; here it has happened when the call returns.
+
+        Args:
+            task_index: the worker's number; without effect, as in the original.
+
+        Raises:
+            ValueError: there are no variables.
+        """
+        if not self.custom_getter._global_map:
+            raise words.nothing_to_start()
+        self.begin_round(self.custom_getter._global_map)
+
+    @contextmanager
+    def _started(self, task_index: int) -> Iterator[None]:
+        self.get_init_op(task_index)
+        yield
+
+    def make_session_run_hook(
+        self, is_chief: bool, task_index: int
+    ) -> AbstractContextManager[None]:
+        """Return a context that runs the init op where it is entered.
+
+        Sessions have hooks; here the training loop stands inside of this context.
+        Arguments are without effect.
+        """
+        return self._started(task_index)
+
+    def get_name(self) -> str:
+        """Return the name given at construction."""
+        return self.name
+
+    def get_slot(self, var: Variable, name: str) -> Array | None:
+        """Return a slot of a worker's variable or of a shared one.
+
+        A worker's has two beside those of the wrapped optimizer, which are called as
+        the constants of this class.
+
+        # Quirk: docs/differences.md#agn-slots. Strict: None.
+        """
+        getter = self.custom_getter
+        if self.strict:
+            return None
+        own = {
+            GLOBAL_VARIABLE_NAME: getter._global_map,
+            GRAD_VARIABLE_NAME: getter._grad_map,
+        }
+        if name in own:
+            found = own[name].get(var)
+            return None if found is None else found.value
+        slot = getter.center.slot(var, name)
+        return self.inner_optimizer.get_slot(var, name) if slot is None else slot
+
+    def get_slot_names(self) -> list[str]:
+        """Return the slot names of the wrapped optimizer and the two of this one."""
+        if self.strict:
+            return []
+        own = [GRAD_VARIABLE_NAME, GLOBAL_VARIABLE_NAME]
+        return [*self.inner_optimizer.get_slot_names(), *own]
+
+    def variables(self) -> list[Array]:
+        """Return all state: the wrapped optimizer's, the worker's, what is shared.
+
+        # Quirk: docs/differences.md#agn-slots. Strict: nothing.
+        """
+        if self.strict:
+            return []
+        getter = self.custom_getter
+        gathered = [accumulator.value for accumulator in getter._grad_map.values()]
+        shared = [variable.value for variable in getter.center.variables.values()]
+        slots = [s for named in getter.center.slots.values() for s in named.values()]
+        inner = self.inner_optimizer.variables()
+        return [*inner, *gathered, self.local_step.value, *shared, *slots]
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "inner_optimizer":
+            raise AttributeError(name)
+        return getattr(self.inner_optimizer, name)
+
+
+def differences(variables: list[Variable], before: list[Array]) -> list[Array | Rows]:
+    """Return what was added to variables since they had the values ``before``."""
+    with np.errstate(all="ignore"):
+        pairs = zip(variables, before, strict=True)
+        return [np.asarray(variable.value - value) for variable, value in pairs]

@@ -1,0 +1,161 @@
+"""The weights that the workers of one process share, and the getter that makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from lockstep.interface import Array
+from lockstep.messages.workers import center as words
+from lockstep.messages.workers import getter as agn_getter
+from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
+from lockstep.messages.workers.center import Update
+from lockstep.reference.optimizers.classes import base_of
+from lockstep.reference.optimizers.rules.state import Slots
+from lockstep.reference.tensors.variable import Variable
+
+__all__ = ["AGNCustomGetter", "Center"]
+
+
+class Center:
+    """Shared variables with the slots that the wrapped rule keeps for them.
+
+    An update is applied by the optimizer of the worker that pushes, so with its rate
+    and its powers of beta; the slots of the shared variables are lent to it meanwhile.
+
+    Attributes:
+        variables: name of a worker's variable -> the shared one.
+        lock: pushes and pulls of several threads wait for one another.
+    """
+
+    def __init__(self) -> None:
+        self.variables: dict[str, Variable] = {}
+        self.slots: dict[Variable, Slots] = {}
+        self.lock = words.CenterLock()
+
+    def join(self, name: str, variable: Variable) -> Variable:
+        """Return the shared variable of this name; the first worker's is copied."""
+        if name not in self.variables:
+            full = f"{GLOBAL_VARIABLE_NAME}/{name}"
+            self.variables[name] = Variable(full, variable.value)
+        shared = self.variables[name]
+        found = shared.shape, shared.dtype
+        if found != (variable.shape, variable.dtype):
+            told = [f"{v.dtype} {list(v.shape)}" for v in (shared, variable)]
+            raise words.other_center(name, *told)
+        return shared
+
+    def pull(self, names: Iterable[str]) -> dict[str, Array]:
+        """Return the shared weights of these names."""
+        with self.lock:
+            return {name: self.variables[name].value for name in names}
+
+    def push(self, update: Update) -> None:
+        """Apply mean gradients through the worker's optimizer, or add differences."""
+        with self.lock:
+            self._apply(update)
+
+    def _apply(self, update: Update) -> None:
+        pairs = [
+            (change, self.variables[name]) for name, change in update.changes.items()
+        ]
+        if update.optimizer is None:
+            for change, variable in pairs:
+                variable.value = np.asarray(variable.value + change)
+            return
+        base = base_of(update.optimizer)
+        base.slots.update(self.slots)
+        update.optimizer.apply_gradients(pairs)
+        for variable in self.variables.values():
+            if variable in base.slots:
+                self.slots[variable] = base.slots.pop(variable)
+
+    def slot(self, variable: Variable, name: str) -> Array | None:
+        """Return a slot of a shared variable; None before its first push."""
+        return self.slots.get(variable, {}).get(name)
+
+
+class AGNCustomGetter:
+    """Make the shared variable and the accumulator of each of a worker's variables.
+
+    NumPy has no variable scopes whose getter this could be: it is called with the
+    worker's trainable variables instead. Workers share one center::
+
+        first = AGNCustomGetter("/cpu:0")
+        first([w])
+        second = AGNCustomGetter("/cpu:0", center=first.center)
+        second([own_w])  # of the same name as w
+
+    Args:
+        worker_device: accepted, no effect.
+        center: the :class:`Center` of the other workers, their getter's ``center``;
+            None makes one.
+        strict: as ``tf.contrib.opt.AGNCustomGetter`` (1.15): until the init op has run
+            an accumulator holds the variable's value.
+
+    Attributes:
+        center: what the workers share.
+        names: variable -> its name there.
+
+    Raises:
+        GetterError: a TypeError; ``center`` is none.
+    """
+
+    def __init__(
+        self, worker_device: Any, center: Center | None = None, strict: bool = False
+    ) -> None:
+        agn_getter.check_center(center, Center)
+        self.worker_device = worker_device
+        self.center = Center() if center is None else center
+        self.strict = strict
+        self.names: dict[Variable, str] = {}
+        self.may_add = False
+        self._global_map: dict[Variable, Variable] = {}
+        self._grad_map: dict[Variable, Variable] = {}
+
+    def __call__(self, variables: Iterable[Variable]) -> list[Variable]:
+        """Enter trainable variables and return them; those known stay as they are.
+
+        A name that is there already gets a number, so that workers whose variables come
+        in one order agree. The worker that fills the center may add to it later; others
+        find what is there.
+
+        Raises:
+            GetterError: a TypeError; no variables.
+            UnsupportedError: a ValueError; the center has no variable of a name, or
+                one of another shape or dtype.
+        """
+        entered = list(agn_getter.require_several(variables, is_variable, "variables"))
+        for found in entered:
+            if not is_variable(found):
+                got = f"{type(found).__name__} among them"
+                raise agn_getter.not_variables("variables", got)
+        new = self._named(entered)
+        self.may_add = self.may_add or not self.center.variables
+        if not self.may_add:
+            agn_getter.check_names(self.center.variables, list(new))
+        for name, variable in new.items():
+            self._global_map[variable] = self.center.join(name, variable)
+            self.names[variable] = name
+            # Quirk: docs/differences.md#agn-accumulator-start
+            start = variable.value
+            start = start if self.strict else np.zeros_like(start)
+            full = f"{GRAD_VARIABLE_NAME}/{name}"
+            self._grad_map[variable] = Variable(full, start)
+        return entered
+
+    def _named(self, variables: Iterable[Variable]) -> dict[str, Variable]:
+        """Return what is new, by its name at the center."""
+        new: dict[str, Variable] = {}
+        for variable in variables:
+            if variable not in self._global_map and variable not in new.values():
+                taken = {*self.names.values(), *new}
+                new[words.unused_name(variable.name, taken)] = variable
+        return new
+
+
+def is_variable(found: Any) -> bool:
+    """Tell whether this is a variable of the reference."""
+    return isinstance(found, Variable)

@@ -1,0 +1,130 @@
+"""(gradient, variable) pairs as TensorFlow has them: checked once, then trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.messages import tf as words
+from lockstep.messages.base.pairs import (
+    as_pairs,
+    require_gradients,
+    require_like,
+    require_shape,
+)
+from lockstep.tf.shared.tensors.rows import check_rows
+
+__all__ = [
+    "MODEL_NAME",
+    "Gradient",
+    "Pairs",
+    "as_counter",
+    "as_gradient",
+    "as_variable",
+    "check_pairs",
+    "check_shape",
+    "name_of",
+]
+
+Gradient = tf.Tensor | tf.IndexedSlices | None
+Pairs = list[tuple[Gradient, tf.Variable]]
+HALF = (tf.float16, tf.bfloat16)
+MODEL_NAME = "_lockstep_model_name"
+"""The attribute by which a master has the name that the user gave."""
+
+
+def check_pairs(
+    grads_and_vars: Iterable[Any], owner: str, takes_wide: bool = False
+) -> Pairs:
+    """Return the checked pairs; nothing has changed when this raises.
+
+    ``takes_wide``: whether a float32 gradient fits a variable in half precision.
+    """
+    pairs: Pairs = []
+    for gradient, variable in as_pairs(grads_and_vars, owner):
+        variable = as_variable(variable)
+        if not isinstance(variable, tf.Variable):
+            raise words.not_a_variable(owner, type(variable).__name__)
+        gradient = as_gradient(gradient, name_of(variable), owner)
+        if gradient is not None:
+            check_like(gradient, variable, owner, takes_wide)
+        pairs.append((gradient, variable))
+    require_gradients(pairs, owner, [name_of(variable) for _, variable in pairs])
+    return pairs
+
+
+def as_variable(variable: Any) -> Any:
+    """Return the ``tf.Variable`` of a ``keras.Variable`` or of a ``variable.ref()``."""
+    if hasattr(variable, "deref"):
+        variable = variable.deref()
+    value = getattr(variable, "value", None)
+    return value if isinstance(value, tf.Variable) else variable
+
+
+def as_counter(
+    global_step: Any, owner: str, strict: bool = False
+) -> tf.Variable | None:
+    """Return the variable that counts steps, or None; raise if it cannot count.
+
+    Strict: as the original, a variable of any dtype does.
+    """
+    if global_step is None:
+        return None
+    variable = as_variable(global_step)
+    if not isinstance(variable, tf.Variable):
+        raise words.not_a_counter(owner, f"a {type(global_step).__name__}")
+    dtype = variable.dtype.base_dtype
+    fine = strict or dtype.is_integer
+    if not (fine and variable.shape.is_compatible_with([])):
+        got = f"a {dtype.name} variable of shape {list(variable.shape)}"
+        raise words.not_a_counter(owner, got)
+    return variable
+
+
+def as_gradient(gradient: Any, name: str, owner: str) -> Gradient:
+    """Return None, tensors and slices as they are; convert arrays and numbers."""
+    if isinstance(gradient, tf.IndexedSlices) and not tf.is_tensor(gradient.indices):
+        indices = tf.convert_to_tensor(gradient.indices)
+        return tf.IndexedSlices(gradient.values, indices, gradient.dense_shape)
+    if gradient is None or isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    try:
+        return tf.convert_to_tensor(gradient)
+    except (TypeError, ValueError) as error:
+        raise words.not_a_gradient(owner, name, type(gradient).__name__) from error
+
+
+def name_of(variable: Any) -> str:
+    """Return the name of a variable as its maker gave it, of a master its model's."""
+    name = vars(variable).get(MODEL_NAME) if hasattr(variable, "__dict__") else None
+    return name or str(getattr(variable, "name", variable)).removesuffix(":0")
+
+
+def check_like(
+    gradient: tf.Tensor | tf.IndexedSlices,
+    variable: tf.Variable,
+    owner: str,
+    takes_wide: bool,
+) -> None:
+    """Raise unless a gradient has its variable's dtype and, where known, its shape."""
+    check_shape(gradient, variable, owner)
+    dtype = variable.dtype.base_dtype
+    if takes_wide and gradient.dtype == tf.float32 and dtype in HALF:
+        return
+    found, wanted = ((), gradient.dtype.name), ((), dtype.name)
+    require_like(owner, name_of(variable), found, wanted)
+
+
+def check_shape(
+    gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable, owner: str
+) -> None:
+    """Raise unless a gradient has, where known, its variable's shape and rows of it."""
+    is_sparse = isinstance(gradient, tf.IndexedSlices)
+    found = gradient.values.shape[1:] if is_sparse else gradient.shape
+    wanted = variable.shape[1:] if is_sparse else variable.shape
+    known = tuple(wanted if found.is_compatible_with(wanted) else found)
+    require_shape(owner, name_of(variable), known, tuple(wanted))
+    if is_sparse:
+        check_rows(gradient, variable, name_of(variable), owner)

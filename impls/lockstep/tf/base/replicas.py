@@ -1,0 +1,89 @@
+"""A training step among replicas of one process, which are ranks of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.messages import tf as tf_host
+from lockstep.messages.step import optimize_loss as words
+
+__all__ = ["ReplicatedStep", "copies_of", "is_mirrored", "replica_count"]
+
+
+class ReplicatedStep(tf.Module):
+    """One step for each replica of a strategy; ``strategy.run(step, args)`` takes it.
+
+    As with Horovod each rank has an optimizer and a scaler of its own and updates its
+    own copy of the variables. They begin alike and see the same averaged gradients, so
+    they stay alike, and skip the same steps. With ``iter_size`` > 1 each micro-batch is
+    averaged: replicas cannot meet in a condition. Every other attribute is that of the
+    first replica's :class:`~lockstep.tf.step.training_step.TrainingStep`.
+
+    Attributes:
+        steps: those of the replicas.
+    """
+
+    def __init__(self, steps: Sequence[Any]) -> None:
+        super().__init__()
+        self.steps = tuple(steps)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.steps[0]!r}, replicas={len(self.steps)})"
+
+    @tf.autograph.experimental.do_not_convert
+    def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
+        """Let the replica that calls take its step; see ``TrainingStep``.
+
+        Raises:
+            CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
+        """
+        context = tf.distribute.get_replica_context()
+        if context is None or context.num_replicas_in_sync != len(self.steps):
+            raise tf_host.cross_replica_call(words.OWNER)
+        position = int(tf.get_static_value(context.replica_id_in_sync_group))
+        return self.steps[position](*inputs, skip_update=skip_update)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "steps" or name.startswith(("__", "_")):
+            raise AttributeError(name)
+        return getattr(self.steps[0], name)
+
+    @property
+    def pipeline(self) -> tuple[str, ...]:
+        """The stages that a gradient goes through here, in their order."""
+        return tuple(self.steps[0].pipeline)
+
+
+def copies_of(
+    variables: Sequence[tf.Variable], on_horovod: bool
+) -> list[list[tf.Variable]]:
+    """Return the variables as each replica has them; one list if there are none.
+
+    Raises:
+        CrossReplicaError: a RuntimeError; inside of a strategy's scope, where the state
+            of the optimizer would be made for all replicas at once.
+        UnsupportedError: a ValueError; replicas whose gradients are not averaged.
+    """
+    if tf.distribute.has_strategy() and replica_count() > 1:
+        raise tf_host.inside_scope(words.OWNER)
+    if not is_mirrored(variables):
+        return [list(variables)]
+    strategy = variables[0].distribute_strategy
+    found = [strategy.experimental_local_results(variable) for variable in variables]
+    copies = [list(copy) for copy in zip(*found, strict=True)]
+    if len(copies) > 1 and not on_horovod:
+        raise tf_host.not_averaged(words.OWNER, len(copies))
+    return copies
+
+
+def is_mirrored(variables: Sequence[tf.Variable]) -> bool:
+    """Whether a strategy keeps a copy of the variables for each of its replicas."""
+    return isinstance(variables[0], tf.distribute.DistributedValues)
+
+
+def replica_count() -> int:
+    """Return how many replicas the strategy at work has; 1 without one."""
+    return int(tf.distribute.get_strategy().num_replicas_in_sync)

@@ -1,0 +1,306 @@
+"""What every wrapper of this package has in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.messages import tf as words
+from lockstep.messages.base.differentiation import (
+    check_no_arguments,
+    check_options,
+    no_loss,
+    not_listed,
+    refuse_text,
+)
+from lockstep.tf.base.hooks import base_of
+from lockstep.tf.base.pairs import Pairs, as_gradient, as_variable
+from lockstep.tf.base.replica_sums import (
+    apply_summed,
+    awaits_sums,
+    make_together,
+    refuse_cross_replica,
+    require_mirrored,
+    summed_gradients,
+    sums_known,
+    sums_over_replicas,
+    whole_step,
+)
+from lockstep.tf.shared.tensors.replica_copies import own_copy
+
+__all__ = [
+    "Wrapper",
+    "advance",
+    "apply_with",
+    "as_train_op",
+    "checked_loss",
+    "is_keras",
+    "listed",
+    "old_name",
+]
+
+Optimizer = tf.compat.v1.train.Optimizer
+Apply = Callable[[Pairs, tf.Variable | None, str | None], tf.Operation | None]
+"""What a wrapper does with checked pairs, a step counter and a name."""
+
+
+class Wrapper(Optimizer):
+    """A v1 optimizer around another one, which owns the slots and does the updates.
+
+    What a wrapper does not define itself is the wrapped optimizer's: gradients, slots,
+    names, and any attribute that is unknown here. ``tf.train.Checkpoint`` finds the
+    state of the wrapped optimizer under the name ``tracked_as``.
+
+    Args:
+        inner_optimizer: the optimizer to wrap; it may be a wrapper itself.
+        name: name of the wrapper, by default that of the wrapped optimizer.
+        use_locking: handed to ``tf.compat.v1.train.Optimizer``.
+
+    Attributes:
+        owner: the name in sentences.
+        tracked_as: the name of the wrapped optimizer in checkpoints of objects.
+    """
+
+    owner: str
+    tracked_as = "inner_optimizer"
+
+    def __init__(
+        self,
+        inner_optimizer: Optimizer,
+        name: str | None = None,
+        use_locking: bool = False,
+    ) -> None:
+        super().__init__(use_locking, name or inner_optimizer.get_name())
+        self.inner_optimizer = inner_optimizer
+        # v1 optimizers do not track what is assigned to them: without this line a
+        # checkpoint would silently leave the slots out.
+        if isinstance(inner_optimizer, Optimizer):
+            self._track_trackable(inner_optimizer, self.tracked_as)
+
+    @property
+    def takes_wide(self) -> bool:
+        """Whether float32 gradients, unscaled by hand, fit half-precision variables."""
+        inner = self.inner_optimizer
+        return isinstance(inner, Wrapper) and inner.takes_wide
+
+    @property
+    def base_optimizer(self) -> Optimizer:
+        """The innermost optimizer: the one that owns the slots."""
+        return base_of(self)
+
+    @tf.autograph.experimental.do_not_convert
+    def compute_gradients(
+        self,
+        loss: Any,
+        var_list: Iterable[Any] | None = None,
+        gate_gradients: int = Optimizer.GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: tf.Tensor | None = None,
+    ) -> Pairs:
+        """Differentiate ``loss``: a list of (gradient or None, variable).
+
+        Args:
+            loss: a tensor in a graph; a callable without arguments anywhere.
+            var_list: the variables; None means the graph's trainable ones, and with a
+                callable loss those that it touched.
+            gate_gradients: how much of the graph's parallelism to allow; graphs only.
+            aggregation_method: how to add up gradient terms; graphs only.
+            colocate_gradients_with_ops: place gradients with their ops; graphs only.
+            grad_loss: the upstream gradient of ``loss``; honoured eagerly as well.
+
+        Raises:
+            EagerLossError: a RuntimeError; ``loss`` cannot be called in eager mode.
+        """
+        if tf.executing_eagerly() and not callable(loss):
+            raise words.eager_loss(type(self).__name__, type(loss).__name__)
+        check_options(type(self).__name__, gate_gradients, aggregation_method)
+        loss = checked_loss(loss, type(self).__name__)
+        if grad_loss is not None:
+            refuse_text(grad_loss, type(self).__name__)
+            grad_loss = as_gradient(grad_loss, "the loss", type(self).__name__)
+        if var_list is not None:
+            var_list = listed(var_list, type(self).__name__)
+        return self.inner_optimizer.compute_gradients(
+            loss,
+            var_list=var_list,
+            gate_gradients=gate_gradients,
+            aggregation_method=aggregation_method,
+            colocate_gradients_with_ops=colocate_gradients_with_ops,
+            grad_loss=grad_loss,
+        )
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation | None:
+        """Hand the pairs to the wrapped optimizer; wrappers do their work here."""
+        return self.apply_inside(grads_and_vars, global_step, name)
+
+    def apply_inside(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation | None:
+        """Apply pairs with the wrapped optimizer, which never sums gradients twice."""
+        return apply_with(self.inner_optimizer, grads_and_vars, global_step, name)
+
+    def apply_together(
+        self,
+        apply: Apply,
+        pairs: Pairs,
+        global_step: tf.Variable | None,
+        name: str | None,
+    ) -> tf.Operation | None:
+        """Call ``apply``; among replicas with the gradients summed over all of them.
+
+        Every replica then takes the same step on its own copy of the variables.
+
+        Raises:
+            CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
+            UnsupportedError: a variable of which each replica has no copy of its own.
+        """
+        refuse_cross_replica(self.owner)
+        if not awaits_sums():
+            return apply(pairs, global_step, name)
+        counters = [] if global_step is None else [global_step]
+        variables = [variable for _, variable in pairs]
+        require_mirrored(self.owner, [*variables, *counters, *self.variables()])
+        pairs = sums_over_replicas(pairs)
+        touched = [variable for gradient, variable in pairs if gradient is not None]
+        make_together(lambda: self.create_slots(touched))
+        with summed_gradients():
+            done = apply(pairs, global_step, name)
+        return whole_step(done)
+
+    def __repr__(self) -> str:
+        parts = [shown(self.inner_optimizer), *map(repr, self.policies())]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def policies(self) -> list[Any]:
+        """Return what a repr shows beside the wrapped optimizer."""
+        return []
+
+    def create_slots(self, var_list: Iterable[Any]) -> None:
+        """Make the slots of ``var_list`` now instead of at the first update.
+
+        In eager mode a ``tf.compat.v1.train.Saver`` restores only what exists: call
+        this before it reads ``variables()``.
+        """
+        variables = listed(var_list, type(self).__name__)
+        if isinstance(self.inner_optimizer, Wrapper):
+            self.inner_optimizer.create_slots(variables)
+            return
+        with tf.init_scope():
+            self.base_optimizer._create_slots(variables)
+
+    def get_slot(self, var: Any, name: str) -> tf.Variable | None:
+        """Return the slot ``name`` of ``var``, or None if there is none yet."""
+        return self.inner_optimizer.get_slot(as_variable(var), name)
+
+    def get_slot_names(self) -> list[str]:
+        """Return the names of the slots that exist."""
+        return self.inner_optimizer.get_slot_names()
+
+    def variables(self) -> list[tf.Variable]:
+        """Return the state of the wrapped optimizer."""
+        return self.inner_optimizer.variables()
+
+    def __getattr__(self, name: str) -> Any:
+        # TensorFlow keeps what a trackable object tracks in attributes that begin with
+        # _self_; those of the wrapped optimizer are not the wrapper's.
+        if name == "inner_optimizer" or name.startswith(("__", "_self_")):
+            raise AttributeError(name)
+        try:
+            return getattr(self.inner_optimizer, name)
+        except AttributeError as error:
+            both = (
+                f"{type(self).__name__} has no {name!r}, nor has the optimizer inside"
+            )
+            raise AttributeError(f"{both}: {error}", name=name, obj=self) from error
+
+    def __dir__(self) -> list[str]:
+        # A checkpoint asks every tracked object for its slots whose dir() has this
+        # name. The wrapped optimizer answers; a second answer would be an error.
+        return [name for name in super().__dir__() if name != "get_slot_names"]
+
+
+def apply_with(
+    optimizer: Optimizer,
+    grads_and_vars: Iterable[tuple[Any, Any]],
+    global_step: tf.Variable | None = None,
+    name: str | None = None,
+) -> tf.Operation | None:
+    """Apply pairs; gradients that are summed over replicas are not summed again."""
+    if sums_known() and not isinstance(optimizer, Wrapper):
+        return apply_summed(optimizer, grads_and_vars, global_step, name)
+    return optimizer.apply_gradients(grads_and_vars, global_step, name)
+
+
+def as_train_op(build: Callable[[], tf.Operation | None]) -> tf.Operation | None:
+    """Let what ``build`` returns stand in the graph's collection of training ops.
+
+    It replaces those that ``build`` registered: parts of it, or operations of branches,
+    which a session cannot fetch.
+    """
+    if tf.executing_eagerly():
+        return build()
+    train_ops = tf.compat.v1.get_collection_ref(tf.compat.v1.GraphKeys.TRAIN_OP)
+    before = list(train_ops)
+    update = build()
+    train_ops[:] = [*before, update]
+    return update
+
+
+def advance(global_step: tf.Variable | None) -> tf.Operation | None:
+    """Add one to the step counter, if there is one."""
+    if global_step is None:
+        return tf.no_op()
+    return own_copy(global_step).assign_add(1, read_value=False)
+
+
+def checked_loss(loss: Any, owner: str) -> Any:
+    """Return a loss that, if it is a function, raises unless it computes something."""
+    if not callable(loss):
+        return loss
+    check_no_arguments(loss, owner)
+
+    def compute() -> Any:
+        value = loss()
+        if value is None or isinstance(value, str | tf.Operation):
+            raise no_loss(owner, value)
+        return value
+
+    return compute
+
+
+def listed(var_list: Any, owner: str) -> list[tf.Variable]:
+    """Return the variables of a list, or of one that is not in a list."""
+    found = [as_variable(variable) for variable in tf.nest.flatten(var_list)]
+    for variable in found:
+        if not isinstance(variable, tf.Variable):
+            raise not_listed(owner, variable)
+    return found
+
+
+def old_name(attribute: str) -> Any:
+    """Return a property: ``attribute`` as the original called it, to be read only."""
+    return property(lambda wrapper: getattr(wrapper, attribute))
+
+
+def shown(optimizer: Any) -> str:
+    """Return the repr of a wrapper, and the class of an optimizer that has none."""
+    return (
+        repr(optimizer) if isinstance(optimizer, Wrapper) else type(optimizer).__name__
+    )
+
+
+def is_keras(optimizer: Any) -> bool:
+    """Say whether ``optimizer`` is one of Keras, without importing Keras."""
+    packages = {cls.__module__.partition(".")[0] for cls in type(optimizer).__mro__}
+    return not packages.isdisjoint(("keras", "tf_keras"))

@@ -1,0 +1,1 @@
+"""Clipping of gradients and of rows, and LARC."""

@@ -1,0 +1,98 @@
+"""The arguments of row clipping: axes of variables, and the largest norms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.messages.clipping import variable_clipping as words
+from lockstep.messages.masters.mixed_precision import clips_outside
+from lockstep.tf.base.pairs import as_variable, name_of
+
+__all__ = [
+    "axes_by_variable",
+    "check_max_norm",
+    "limits_by_variable",
+    "refuse_masters",
+    "resolved",
+]
+
+Optimizer = tf.compat.v1.train.Optimizer
+
+
+def check_max_norm(max_norm: Any) -> None:
+    """Raise unless what is known of ``max_norm`` now is a finite number > 0.
+
+    The value of an eager tensor or variable is known, that of one in a graph is not.
+    """
+    known = max_norm
+    if tf.is_tensor(max_norm):
+        is_variable = isinstance(max_norm, tf.Variable) and tf.executing_eagerly()
+        known = max_norm.numpy() if is_variable else tf.get_static_value(max_norm)
+        if known is None:
+            return
+    words.check_max_norm(known)
+
+
+def refuse_masters(opt: Optimizer, keys: Iterable[Any]) -> None:
+    """Raise for variables that ``opt`` trains through masters of its own."""
+    trains_master = getattr(opt, "trains_master", None)
+    for variable in map(as_variable, keys):
+        if trains_master is not None and trains_master(variable):
+            raise clips_outside(name_of(variable))
+
+
+def axes_by_variable(
+    vars_to_clip_dims: Mapping[Any, Sequence[int]], resolve: bool
+) -> dict[Any, tuple[int, ...]]:
+    """Return ``variable.ref()`` -> axes, copied and checked.
+
+    Args:
+        vars_to_clip_dims: as the wrapper takes it.
+        resolve: count the axes from the front; otherwise they stay as written.
+    """
+    words.require_mapping(vars_to_clip_dims)
+    found: dict[Any, tuple[int, ...]] = {}
+    for key, dims in vars_to_clip_dims.items():
+        variable = as_variable(key)
+        if not isinstance(variable, tf.Variable):
+            raise words.not_a_key(key, "variables, or their ref(),")
+        axes = words.listed_axes(name_of(variable), dims)
+        if variable.ref() in found:
+            raise words.listed_twice(name_of(variable))
+        found[variable.ref()] = resolved(variable, axes) if resolve else axes
+    return found
+
+
+def limits_by_variable(
+    max_norm: Any, listed: Iterable[Any], strict: bool
+) -> dict[Any, Any]:
+    """Return ``variable.ref()`` -> the largest norm, for those that are listed."""
+    names = {reference: name_of(reference.deref()) for reference in listed}
+    if not isinstance(max_norm, Mapping):
+        if not strict:
+            check_max_norm(max_norm)
+        return dict.fromkeys(names, max_norm)
+    given = {key_among(names, key): norm for key, norm in max_norm.items()}
+    limits = words.limits_of(given, names, strict)
+    for norm in limits.values():
+        check_max_norm(norm)
+    return limits
+
+
+def key_among(listed: Mapping[Any, str], key: Any) -> Any:
+    """Return the ``ref()`` of a variable that is listed, the name of another one."""
+    variable = as_variable(key)
+    if not isinstance(variable, tf.Variable):
+        return key
+    return variable.ref() if variable.ref() in listed else name_of(variable)
+
+
+def resolved(variable: tf.Variable, axes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the axes of a variable, counted from 0 on."""
+    rank = variable.shape.rank
+    if rank is None:
+        return axes
+    return words.resolved_axes(name_of(variable), axes, rank)

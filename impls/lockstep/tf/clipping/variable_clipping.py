@@ -1,0 +1,310 @@
+"""The row-clipping wrapper, for v1-style optimizers."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lockstep.interface import NO_EAGER_STEP, StepReport
+from lockstep.messages import tf as tf_host
+from lockstep.messages.clipping import variable_clipping as words
+from lockstep.messages.workers.agn import refuse_row_clipping_around
+from lockstep.tf.base.hooks import is_reference, skips_of, unless
+from lockstep.tf.base.pairs import Gradient, Pairs, as_counter, check_pairs, name_of
+from lockstep.tf.base.replica_sums import refuse_cross_replica
+from lockstep.tf.base.wrapper import Optimizer, Wrapper, as_train_op, is_keras
+from lockstep.tf.clipping.row_arguments import (
+    axes_by_variable,
+    check_max_norm,
+    limits_by_variable,
+    refuse_masters,
+    resolved,
+)
+from lockstep.tf.shared.clipping.clip_rows import clip_rows, excess
+from lockstep.tf.shared.tensors.replica_copies import own_copy
+
+__all__ = ["VariableClippingOptimizer"]
+
+DELEGATED = ("compute_gradients", "apply_gradients", "get_slot", "get_slot_names")
+"""All that the original asked of the optimizer it wrapped."""
+
+Axes = words.Axes
+
+
+class VariableClippingOptimizer(Wrapper):
+    """After each update, hold the norm of a variable's rows to a limit.
+
+    For each variable w that is listed and whose gradient was present: after ``opt`` has
+    updated it, n = sqrt(sum over its axes of w^2), and where n > max_norm,
+    w = w max_norm / n. After a sparse gradient only the rows that it names are read and
+    written, also if ``opt`` moves others; axes that hold dimension 0 are the exception.
+
+    Args:
+        opt: a ``tf.compat.v1.train.Optimizer``, or a wrapper around one.
+        vars_to_clip_dims: variable -> list or tuple of axes over which the norm is
+            taken; [1] are the rows of a matrix. Keys are variables or, where these
+            cannot be keys (eager ones), their ``ref()``. A variable that is not listed
+            is never clipped.
+        max_norm: the largest norm that is left as it is, > 0 and finite; a number, or a
+            0-d tensor or variable, eagerly checked as well; or, but under strict, a
+            mapping from the keys of ``vars_to_clip_dims`` to a number each.
+        use_locking: lock the variable while it is clipped; reference variables only.
+        colocate_clip_ops_with_vars: compute norms on the device of the variable.
+        name: the name that ``get_name`` returns, and the scope of what a graph gets.
+        strict: reproduce the original to the bit, quirks included: rows below the norm
+            change by rounding, a row named k times is corrected k times, a negative
+            axis that means 0 is taken over the named rows, float16 squares overflow,
+            pairs from a one-shot iterator are not clipped, ``max_norm`` is not checked,
+            ``variables()`` is empty, ``opt`` is anything with the methods it calls.
+
+    Attributes:
+        inner_optimizer: ``opt``.
+        last_step: what the last eager step did, a
+            :class:`~lockstep.interface.StepReport`; before it, and after steps in
+            graphs, that there was none.
+
+    Raises:
+        NotAnOptimizerError: a TypeError; ``opt`` is no v1 optimizer, a Keras one say.
+        AxesError: a TypeError; the axes of a variable are no list of integers.
+        OutOfRangeError: a ValueError; ``max_norm``, an empty name, an axis that the
+            variable does not have (under strict: at ``apply_gradients``).
+
+    Origin: ``tf.contrib.opt.VariableClippingOptimizer``, TensorFlow 1.15. By default we
+    differ in what ``strict`` lists, and ``variables()`` reaches through.
+
+    Example:
+        >>> w = tf.Variable([[3.0, 4.0], [0.25, 0.5]])
+        >>> opt = GradientDescentOptimizer(1.0)
+        >>> opt = VariableClippingOptimizer(opt, {w.ref(): [1]}, max_norm=2.5)
+        >>> _ = opt.apply_gradients([(tf.zeros([2, 2]), w)])
+        >>> w.numpy().tolist()
+        [[1.5, 2.0], [0.25, 0.5]]
+    """
+
+    owner = words.WRAPPER
+
+    def __init__(
+        self,
+        opt: Optimizer,
+        vars_to_clip_dims: Mapping[Any, Sequence[int]],
+        max_norm: float | tf.Tensor | Mapping[Any, float],
+        use_locking: bool = False,
+        colocate_clip_ops_with_vars: bool = False,
+        name: str = "VariableClipping",
+        strict: bool = False,
+    ) -> None:
+        refuse_others(opt, strict)
+        words.check_name(name)
+        axes = axes_by_variable(vars_to_clip_dims, resolve=not strict)
+        limits = limits_by_variable(max_norm, axes, strict)
+        self.axes_by_variable = {v: Axes.of(a, limits[v]) for v, a in axes.items()}
+        if not strict:
+            refuse_row_clipping_around(opt)
+            refuse_masters(opt, vars_to_clip_dims)
+        super().__init__(opt, name, use_locking)
+        self.max_norm = max_norm
+        self.use_locking = use_locking
+        self.colocate = colocate_clip_ops_with_vars
+        self.strict = strict
+        self.last_step: StepReport = NO_EAGER_STEP
+
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Any]],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation | None:
+        """Let the wrapped optimizer update the variables, then clip.
+
+        Args:
+            grads_and_vars: iterable of (gradient, variable); the gradient is a tensor
+                or ``tf.IndexedSlices`` like its variable, or None.
+            global_step: integer variable, handed to the wrapped optimizer.
+            name: name of the operation in a graph.
+
+        Returns:
+            The operation of update and clipping in a graph, nothing of use eagerly.
+
+        Raises:
+            MalformedPairsError: a TypeError; an entry is no (gradient, variable).
+            NoGradientsError: a ValueError; an empty list, or every gradient is None.
+            ShapeError, DtypeError: a gradient does not fit its variable; DtypeError:
+                ``global_step`` cannot count.
+            OutOfRangeError: strict: an axis that a variable does not have.
+        """
+        # Quirk: docs/differences.md#row-clip-iterator. The update used the pairs up.
+        used_up = self.strict and isinstance(grads_and_vars, Iterator)
+        pairs = check_pairs(grads_and_vars, words.WRAPPER, self.takes_wide)
+        if isinstance(self.max_norm, tf.Variable) and not self.strict:
+            check_max_norm(self.max_norm)
+        global_step = as_counter(global_step, words.WRAPPER, self.strict)
+        if not self.strict:
+            return self.apply_together(self._apply, pairs, global_step, name)
+        refuse_cross_replica(words.WRAPPER)
+        return self._apply(pairs, global_step, name, used_up)
+
+    def _apply(
+        self,
+        pairs: Pairs,
+        global_step: tf.Variable | None,
+        name: str | None,
+        used_up: bool = False,
+    ) -> tf.Operation | None:
+        """Take a step with gradients that are summed over the replicas by default."""
+        listed = [] if used_up else self.listed(pairs)
+        given = iter(pairs) if used_up else pairs
+        too_large: list[tf.Tensor] = []
+
+        def update_and_clip() -> tf.Operation | None:
+            with tf.compat.v1.name_scope(name, self.get_name()) as scope:
+                update = self.apply_inside(given, global_step)
+                # A row may be read only after the update has written it.
+                with tf.control_dependencies([update]):
+                    clips = [self.clip(*pair, too_large) for pair in listed]
+                return tf.group(update, *clips, name=scope)
+
+        done = as_train_op(update_and_clip)
+        eager = tf.executing_eagerly()
+        self.last_step = self.report(pairs, too_large) if eager else NO_EAGER_STEP
+        return done
+
+    def listed(self, pairs: Pairs) -> Pairs:
+        """Return the pairs to clip after: a gradient that is present, axes listed."""
+        axes_of = self.axes_by_variable
+        listed = [(g, v) for g, v in pairs if g is not None and v.ref() in axes_of]
+        for _, variable in listed:
+            resolved(variable, axes_of[variable.ref()])
+            if self.strict:
+                kind = self.max_norm.dtype.name if tf.is_tensor(self.max_norm) else None
+                wanted = variable.dtype.base_dtype.name
+                words.check_norm_kind(self.max_norm, kind, wanted)
+        return listed
+
+    def clip(
+        self, gradient: Gradient, variable: tf.Variable, too_large: list[tf.Tensor]
+    ) -> tf.Operation | None:
+        """Clip ``variable``, unless a wrapper around this one leaves it alone."""
+        axes = self.axes_by_variable[variable.ref()]
+        indices = None
+        if isinstance(gradient, tf.IndexedSlices):
+            indices = gradient.indices
+        if indices is not None and 0 in axes:
+            # Quirk: docs/differences.md#row-clip-axes. Strict: the test is literal.
+            message = words.whole_variable(name_of(variable), axes)
+            warnings.warn(message, stacklevel=4)
+            indices = None
+        clip: Callable[[], tf.Operation | None]
+        clip = functools.partial(self.clip_now, variable, indices, axes, too_large)
+        for skip in skips_of(self.base_optimizer):
+            clip = functools.partial(unless, skip(gradient, variable), clip, variable)
+        return clip()
+
+    def clip_now(
+        self,
+        variable: tf.Variable,
+        indices: tf.Tensor | None,
+        axes: Axes,
+        too_large: list[tf.Tensor],
+    ) -> tf.Operation | None:
+        """Clip a variable, or rows [k] of it; eagerly, note which norms were too large.
+
+        # Quirk: docs/differences.md#row-clip-duplicates. Strict: a row that is named k
+        # times is corrected k times.
+        """
+        variable = own_copy(variable)
+        if indices is not None and not self.strict:
+            indices, _ = tf.unique(indices)
+        with tf.device(variable.device) if self.colocate else contextlib.nullcontext():
+            values = read_rows(variable, indices)
+            if tf.executing_eagerly() or not self.strict:
+                clipped, flags = clip_rows(values, axes, axes.max_norm)
+                too_large.append(flags)
+            if self.strict:
+                clipped = excess(values, axes, axes.max_norm)
+        write = subtract_rows if self.strict else write_rows
+        return write(variable, indices, clipped, self.use_locking)
+
+    def report(self, pairs: Pairs, too_large: Sequence[tf.Tensor]) -> StepReport:
+        """Say what an eager step did."""
+        flags = [np.asarray(tensor) for tensor in too_large]
+        return words.report(
+            getattr(self.inner_optimizer, "last_step", None),
+            [name_of(variable) for _, variable in pairs],
+            [gradient is None for gradient, _ in pairs],
+            sum(flag.size for flag in flags),
+            sum(int(flag.sum()) for flag in flags),
+        )
+
+    def create_slots(self, var_list: Iterable[Any]) -> None:
+        """Make the slots of ``var_list`` now, named as the first update names them."""
+        with tf.compat.v1.name_scope(self.get_name()):
+            super().create_slots(var_list)
+
+    def variables(self) -> list[tf.Variable]:
+        """Return the state of the wrapped optimizer; the wrapper has none.
+
+        # Quirk: docs/differences.md#row-clip-variables. Strict: nothing.
+        """
+        return [] if self.strict else super().variables()
+
+
+def refuse_others(opt: Any, strict: bool) -> None:
+    """Raise unless ``opt`` can be wrapped; the original asked for some methods only."""
+    if is_keras(opt):
+        raise tf_host.keras_optimizer(words.WRAPPER, type(opt).__name__)
+    fine = isinstance(opt, Optimizer)
+    if strict and not isinstance(opt, type):
+        fine = all(hasattr(opt, method) for method in DELEGATED)
+    if not fine:
+        raise words.not_an_optimizer(opt, "tf.compat.v1.train.Optimizer")
+
+
+def read_rows(variable: tf.Variable, indices: tf.Tensor | None) -> tf.Tensor:
+    """Return what ``variable`` holds now, or rows [k] of it; nothing else is copied."""
+    if indices is None:
+        return variable.read_value()
+    if is_reference(variable):
+        return tf.gather(variable.read_value(), indices)
+    return variable.sparse_read(indices)
+
+
+def write_rows(
+    variable: tf.Variable,
+    indices: tf.Tensor | None,
+    values: tf.Tensor,
+    use_locking: bool,
+) -> tf.Operation | None:
+    """Assign ``values``, to rows [k] if ``indices`` are given, each of them once."""
+    if indices is None:
+        return variable.assign(values, use_locking=use_locking, read_value=False)
+    if is_reference(variable):
+        rows = tf.IndexedSlices(values, indices)
+        return variable.scatter_update(rows, use_locking=use_locking).op
+    # The method of the variable would read all of it afterwards.
+    return tf.raw_ops.ResourceScatterUpdate(
+        resource=variable.handle, indices=indices, updates=values
+    )
+
+
+def subtract_rows(
+    variable: tf.Variable,
+    indices: tf.Tensor | None,
+    values: tf.Tensor,
+    use_locking: bool,
+) -> tf.Operation | None:
+    """Subtract ``values``, from rows [k] if ``indices`` are given, in their order."""
+    if indices is None:
+        return variable.assign_sub(values, use_locking=use_locking, read_value=False)
+    if is_reference(variable):
+        rows = tf.IndexedSlices(values, indices)
+        return variable.scatter_sub(rows, use_locking=use_locking).op
+    return tf.raw_ops.ResourceScatterSub(
+        resource=variable.handle, indices=indices, updates=values
+    )

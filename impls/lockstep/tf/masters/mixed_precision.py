@@ -1,0 +1,327 @@
+"""The wrapper that trains half-precision variables through float32 masters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.messages import tf as tf_host
+from lockstep.messages.masters import mixed_precision as words
+from lockstep.messages.workers.agn import refuse_masters_around
+from lockstep.tf.base.pairs import (
+    Gradient,
+    Pairs,
+    as_counter,
+    as_variable,
+    check_pairs,
+    name_of,
+)
+from lockstep.tf.base.replica_sums import make_together, refuse_cross_replica
+from lockstep.tf.base.wrapper import Optimizer, checked_loss, is_keras, listed
+from lockstep.tf.masters import scale as master_scale
+from lockstep.tf.masters.copies import MasterCopies, builds_graph, share_row_limits
+from lockstep.tf.masters.regularizer import regularized, regularizers
+from lockstep.tf.scaling.loss_scale import LossScale
+from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
+from lockstep.tf.scaling.scaled_loss import scaled, unscaled
+from lockstep.tf.scaling.skipping import SkippingWrapper
+from lockstep.tf.shared.masters.casts import widen
+from lockstep.tf.shared.scaling.verdict import Verdict
+
+__all__ = ["MixedPrecisionOptimizerWrapper"]
+
+
+class MixedPrecisionOptimizerWrapper(SkippingWrapper):
+    """Train half-precision variables through float32 masters, with a scaled loss.
+
+    ``compute_gradients``: g = (float32(d(s loss)/dw) + s d reg(m)/dm) (1/s), s the loss
+    scale, m the master of w, reg what ``mp_regularizer_wrapper`` registered for w.
+    ``apply_gradients``: the scale moves; if every gradient is finite, ``optimizer``
+    updates the masters and w = max(min(m, L), -L) rounded, L = 65504 for float16;
+    otherwise weights, masters, slots, shared powers and ``global_step`` stay as they
+    are. Variables of other dtypes are their own masters. What others write into w
+    between steps, a checkpoint of the model say, m takes over.
+
+    Args:
+        optimizer: a ``tf.compat.v1.train.Optimizer``, or a wrapper around one. Row
+            clipping goes inside, with the model's variables as keys.
+        loss_scale: a number > 0, None for 1, ``dynamic``, an ``AutomaticLossScaler`` or
+            a loss scale.
+        clip_norm, at_floor, floor_patience: as in
+            :class:`~lockstep.tf.MixedPrecisionLossScaleOptimizer`; a number is at its
+            floor.
+        strict: as the original: float16 only, each needs a gradient, a static scale is
+            a float and applies what is not finite, slots and variables are hidden, what
+            others write into the model is lost, no stall is noticed; in a graph each
+            ``compute_gradients`` makes masters of its own and adds the penalties to
+            REGULARIZATION_LOSSES.
+
+    Attributes:
+        inner_optimizer: ``optimizer``; its slots belong to the masters.
+        scale_object: the scale: a float, or an object.
+        last_step: what the last eager step did, a
+            :class:`~lockstep.messages.scaling.loss_scaling.ScaledStepReport`; before
+            it, and after steps in graphs, that there was none.
+        skipped_steps, skipped_in_a_row: all skipped steps, and those since the last
+            step that was not skipped: int64 tensors, saved; not under ``strict``.
+
+    Raises:
+        NotScalableError: a ValueError and TypeError; ``optimizer`` is no v1 optimizer.
+        UnknownNameError, OutOfRangeError: a ValueError; see the arguments.
+
+    Origin: OpenSeq2Seq, ``MixedPrecisionOptimizerWrapper``; P. Micikevicius et al.,
+    "Mixed Precision Training". By default we differ in what ``strict`` lists.
+
+    Example:
+        >>> w = tf.Variable([1.0, 2.0], dtype=tf.float16)
+        >>> opt = MixedPrecisionOptimizerWrapper(GradientDescentOptimizer(2**-12), 8.0)
+        >>> for _ in range(3):
+        ...     _ = opt.minimize(lambda: tf.reduce_sum(w), var_list=[w])
+        >>> w.numpy().tolist(), opt.master(w).numpy().tolist()
+        ([0.9990234375, 1.9990234375], [0.999267578125, 1.999267578125])
+    """
+
+    owner = words.WRAPPER
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        loss_scale: float | str | AutomaticLossScaler | LossScale | None = None,
+        *,
+        clip_norm: float | None = None,
+        at_floor: str = "warn",
+        floor_patience: int = words.PATIENCE,
+        strict: bool = False,
+    ) -> None:
+        if is_keras(optimizer) or not isinstance(optimizer, Optimizer):
+            raise words.not_an_optimizer(optimizer, "tf.compat.v1.train.Optimizer")
+        if not strict:
+            refuse_masters_around(optimizer)
+        words.check_clip_norm(clip_norm)
+        words.check_at_floor(at_floor, floor_patience)
+        self.scale_object = master_scale.scale_of(loss_scale, strict)
+        name = optimizer.get_name() + words.SUFFIX
+        super().__init__(optimizer, name, at_floor, floor_patience, clip_norm, strict)
+        self._copies = MasterCopies(strict, self._track_trackable)
+
+    @property
+    def loss_scale(self) -> tf.Tensor:
+        """The scale of the next step: float32, 0-d."""
+        return tf.convert_to_tensor(self.factor, tf.float32)
+
+    @property
+    def masters(self) -> list[tf.Variable]:
+        """The masters that exist, in the order in which they were made."""
+        return self._copies.variables
+
+    def master(self, variable: Any) -> tf.Variable:
+        """Return what is updated in place of ``variable``: its master, or itself.
+
+        A master that is missing is made; it starts at the value of ``variable``.
+        """
+        variable = as_variable(variable)
+        self._make_masters([variable])
+        return self._copies.of(variable)
+
+    def _make_masters(self, variables: Iterable[Any], anew: bool = False) -> None:
+        """Make masters that are missing, or all of them ``anew``."""
+        missing = self._copies.missing(variables, anew)
+        if missing:
+            make_together(lambda: self._make_these(missing))
+
+    def _make_these(self, variables: list[tf.Variable]) -> None:
+        """Make the masters of these variables."""
+        made = self._copies.make(variables)
+        # Quirk: docs/differences.md#masters-row-clipping
+        if not self.strict:
+            share_row_limits(made, self.inner_optimizer)
+
+    @tf.autograph.experimental.do_not_convert
+    def compute_gradients(
+        self,
+        loss: Any,
+        var_list: Iterable[Any] | None = None,
+        gate_gradients: int = Optimizer.GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: tf.Tensor | None = None,
+    ) -> Pairs:
+        """Differentiate the scaled ``loss``: (unscaled float32 gradient, master).
+
+        A sparse gradient stays sparse unless a regularizer adds a dense one; an absent
+        one is None; float64 stays float64.
+
+        Args:
+            loss: a tensor in a graph; a callable without arguments anywhere.
+            var_list: the model's variables, or None: see
+                :class:`~lockstep.tf.base.wrapper.Wrapper`.
+            gate_gradients: how much of the graph's parallelism to allow; graphs only.
+            aggregation_method: how to add up gradient terms; graphs only.
+            colocate_gradients_with_ops: place gradients with their ops; graphs only.
+            grad_loss: the upstream gradient of ``loss``, unscaled.
+
+        Raises:
+            EagerLossError: a RuntimeError; ``loss`` cannot be called in eager mode.
+            UnusableScaleError: an AttributeError; strict, no float and no scaler.
+            DtypeError: a TypeError; strict, a float16 loss at an automatic scale.
+            UnsupportedError: a ValueError; strict, a float16 variable without gradient.
+        """
+        if tf.executing_eagerly() and not callable(loss):
+            raise tf_host.eager_loss(words.WRAPPER, type(loss).__name__)
+        loss = checked_loss(loss, words.WRAPPER)
+        self._by_hand.clear()
+        # Read once: the loss and its gradients must see one scale.
+        factor = self.factor
+        found = super().compute_gradients(
+            scaled(loss, factor, self.check_loss),
+            var_list,
+            gate_gradients,
+            aggregation_method,
+            colocate_gradients_with_ops,
+            grad_loss,
+        )
+        anew = self.strict and builds_graph()
+        self._make_masters([variable for _, variable in found], anew)
+        known = regularizers()
+        pairs: Pairs = []
+        for gradient, variable in found:
+            master = self._copies.of(variable)
+            if self._copies.wanted(variable):
+                # Quirk: docs/differences.md#masters-absent
+                if gradient is None and self.strict:
+                    raise words.absent_half(name_of(variable))
+                with tf.control_dependencies(self._copies.follow(variable)):
+                    wide = None if gradient is None else widen(gradient)
+                    gradient = regularized(
+                        wide, master, known.get(variable.ref()), factor, self.strict
+                    )
+            pairs.append((gradient, master))
+        return unscaled(pairs, factor, self.strict)
+
+    @property
+    def factor(self) -> float | tf.Tensor:
+        """What a loss is multiplied by now: a float if it is a number."""
+        return master_scale.current(self.scale_object, self.strict)
+
+    def check_loss(self, dtype: tf.DType) -> None:
+        """Raise for a loss that the original could not scale.
+
+        # Quirk: docs/differences.md#masters-half-loss
+        """
+        if self.strict and tf.is_tensor(self.factor) and dtype != tf.float32:
+            raise words.half_loss(dtype.name)
+
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Any]],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation | None:
+        """Move the scale, update the masters, round them into the model.
+
+        Args:
+            grads_and_vars: iterable of (unscaled gradient, variable), the variables
+                masters, as ``compute_gradients`` returns them, or the model's.
+            global_step: integer variable, + 1 if the step is not skipped.
+            name: name of the operation in a graph.
+
+        Returns:
+            The operation of the whole step in a graph, nothing of use eagerly.
+
+        Raises:
+            MalformedPairsError: a TypeError; an entry is no (gradient, variable).
+            NoGradientsError: a ValueError; an empty list, or every gradient is None.
+            ShapeError, DtypeError: a gradient does not fit its variable; DtypeError:
+                ``global_step`` cannot count.
+            UnsupportedError: reference variables where control flow v2 is on.
+            ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
+        """
+        pairs = check_pairs(grads_and_vars, words.WRAPPER, self.takes_wide)
+        refuse_cross_replica(words.WRAPPER)
+        global_step = as_counter(global_step, words.WRAPPER, self.strict)
+        pairs = self.unscaled_once(pairs)
+        pairs = pairs if self.strict else self._of_masters(pairs)
+        if self.strict and not self.skips:
+            return self._apply(pairs, global_step, name)
+        # Strict too: the original's condition could not be built among replicas.
+        return self.apply_together(self._apply, pairs, global_step, name)
+
+    def _apply(
+        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
+    ) -> tf.Operation | None:
+        """Take a step with gradients of masters, summed over the replicas."""
+
+        def update(pairs: Pairs) -> tf.Operation:
+            done = self.apply_inside(pairs, global_step, name)
+            # The model may be written only after the update has written the masters.
+            with tf.control_dependencies([done]):
+                copies = [self._copies.copy_back(v) for g, v in pairs if g is not None]
+            return tf.group(done, *[copy for copy in copies if copy is not None])
+
+        return self.apply_or_skip(pairs, update, global_step, name)
+
+    @property
+    def skips(self) -> bool:
+        """Whether steps that are not finite are left out.
+
+        # Quirk: docs/differences.md#masters-static-scale. Strict: only by a scaler.
+        """
+        return not self.strict or isinstance(self.scale_object, AutomaticLossScaler)
+
+    def judge(self, pairs: Pairs) -> Verdict:
+        """Look at the gradients of a step; names are those of the model."""
+        known = [(gradient, self.known_as(master)) for gradient, master in pairs]
+        scale = self.scale_object
+        return master_scale.judge_for(scale, known, self.clip_norm, self.strict)
+
+    def move_scale(self, verdict: Verdict) -> Any:
+        """Let the scale take note of a step; return the operation."""
+        return master_scale.move(self.scale_object, verdict)
+
+    def scale_is_at_floor(self) -> tf.Tensor:
+        """Say whether no overflow can make the scale smaller: bool, 0-d."""
+        return master_scale.is_at_floor(self.scale_object)
+
+    def trains_master(self, variable: tf.Variable) -> bool:
+        """Say whether a variable is trained through a master of its own."""
+        return self._copies.wanted(variable)
+
+    def known_as(self, variable: tf.Variable) -> tf.Variable:
+        """Return the variable of the model whose master this is, or itself."""
+        return self._copies.model_of(variable)
+
+    def _of_masters(self, pairs: Pairs) -> Pairs:
+        """Put masters in the place of the model's variables."""
+        found: Pairs = []
+        for gradient, variable in pairs:
+            master = self.master(variable)
+            if gradient is not None and master is not variable:
+                with tf.control_dependencies(self._copies.follow(variable)):
+                    gradient = widen(gradient)
+            found.append((gradient, master))
+        return found
+
+    def create_slots(self, var_list: Iterable[Any]) -> None:
+        """Make the masters of ``var_list``, and their slots, now."""
+        variables = listed(var_list, words.WRAPPER)
+        super().create_slots([self.master(variable) for variable in variables])
+
+    def get_slot(self, var: Any, name: str) -> tf.Variable | None:
+        """Return a slot of the master of ``var``.
+
+        # Quirk: docs/differences.md#masters-slots. Strict: None.
+        """
+        return super().get_slot(self._copies.of(as_variable(var)), name)
+
+    def variables(self) -> list[tf.Variable]:
+        """Return the state: masters, wrapped optimizer, scale, skips; strict: none.
+
+        A ``tf.compat.v1.train.Saver`` of these and of the model saves everything.
+        """
+        if self.strict:
+            return []
+        own = [*getattr(self.scale_object, "variables", ()), self._skips.variable]
+        return [*self.masters, *super().variables(), *own]

@@ -1,0 +1,117 @@
+"""Regularizers whose gradient is taken at the float32 master of a weight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.messages.masters import mixed_precision as words
+from lockstep.tf.base.pairs import Gradient, as_variable
+from lockstep.tf.masters.copies import builds_graph
+from lockstep.tf.shared.masters.casts import times
+
+__all__ = ["mp_regularizer_wrapper", "regularized", "regularizers"]
+
+Regularizer = Callable[[Any], Any]
+
+
+def mp_regularizer_wrapper(
+    regularizer: Regularizer, strict: bool = False
+) -> Regularizer:
+    """Leave the regularization of half-precision weights to the optimizer.
+
+    float32 weight w: returns regularizer(w). float16 or bfloat16 variable: returns
+    None, so the loss has no such term; ``MixedPrecisionOptimizerWrapper`` adds
+    d regularizer(master)/d master to the gradient of the master. In half precision a
+    gradient such as 1e-4 w would underflow.
+
+    The pair (w, regularizer) is kept in the collection REGULARIZATION_FUNCTIONS of the
+    graph; eagerly in that of TensorFlow's default graph, which
+    ``tf.compat.v1.reset_default_graph`` empties.
+
+    Args:
+        regularizer: weight -> penalty, 0-d, or None.
+        strict: as the original: bfloat16 weights are regularized at once, float16
+            tensors that are no variables are registered too, every call adds a pair.
+
+    Raises:
+        DtypeError: a TypeError; ``regularizer`` cannot be called.
+
+    Origin: OpenSeq2Seq, ``mp_regularizer_wrapper``.
+
+    Example:
+        >>> half = tf.Variable([1.0, 2.0], dtype=tf.float16)
+        >>> regularizer = mp_regularizer_wrapper(tf.nn.l2_loss)
+        >>> regularizer(half) is None, float(regularizer(tf.constant([1.0, 2.0])))
+        (True, 2.5)
+    """
+    words.check_regularizer(regularizer)
+
+    @tf.autograph.experimental.do_not_convert
+    def regularize(weights: Any) -> Any:
+        variable = as_variable(weights)
+        is_variable = isinstance(variable, tf.Variable)
+        dtype = tf.as_dtype(variable.dtype).base_dtype.name
+        if words.has_master(dtype, strict) and (is_variable or strict):
+            register(variable, regularizer, strict)
+            return None
+        return regularizer(weights)
+
+    return regularize
+
+
+def register(variable: Any, regularizer: Regularizer, again: bool) -> None:
+    """Note the regularizer of a variable; a second time only if ``again``."""
+    with tf.init_scope():
+        found = tf.compat.v1.get_collection_ref(words.REGULARIZERS)
+        known = any(v is variable and r is regularizer for v, r in found)
+        if again or not known:
+            found.append((variable, regularizer))
+
+
+def regularizers() -> dict[Any, Regularizer]:
+    """Return ``variable.ref()`` -> the regularizer that was registered last."""
+    with tf.init_scope():
+        found = tf.compat.v1.get_collection(words.REGULARIZERS)
+    return {v.ref(): regularizer for v, regularizer in found}
+
+
+def regularized(
+    gradient: Gradient,
+    master: tf.Variable,
+    regularizer: Regularizer | None,
+    factor: float | tf.Tensor,
+    collect: bool,
+) -> Gradient:
+    """Return gradient + factor d regularizer(m)/dm, m the master; absent is zero.
+
+    Sparse gradients become dense, unless there is no penalty.
+    """
+    if regularizer is None:
+        return gradient
+    slope = penalty_gradient(regularizer, master.read_value(), collect)
+    if slope is None:
+        return gradient
+    slope = times(slope, factor)
+    return slope if gradient is None else tf.convert_to_tensor(gradient) + slope
+
+
+def penalty_gradient(
+    regularizer: Regularizer, weight: tf.Tensor, collect: bool
+) -> tf.Tensor | None:
+    """Return d regularizer(w)/dw, shaped like w; None if the regularizer returns None.
+
+    # Quirk: docs/differences.md#masters-regularizer. ``collect``: add the penalty to
+    # REGULARIZATION_LOSSES of the graph, as computing gradients did.
+    """
+    with tf.GradientTape() as tape:
+        tape.watch(weight)
+        penalty = regularizer(weight)
+    if penalty is None:
+        return None
+    if collect and builds_graph():
+        losses = tf.compat.v1.GraphKeys.REGULARIZATION_LOSSES
+        tf.compat.v1.add_to_collection(losses, penalty)
+    return tape.gradient(penalty, weight)

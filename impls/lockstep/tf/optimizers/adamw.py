@@ -1,0 +1,108 @@
+"""AdamW as ``tf.contrib.opt.AdamWOptimizer``: a decay not multiplied by the rate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.tf.base.arguments import check_arguments
+from lockstep.tf.optimizers.kernel_rules import AdamOptimizer
+
+__all__ = ["AdamWOptimizer"]
+
+
+class AdamWOptimizer(AdamOptimizer):
+    """w -= weight_decay w, then Adam.
+
+    A sparse gradient decays the rows that it names, once each, and then moves every row
+    as sparse Adam does.
+
+    Args:
+        weight_decay: fraction of a weight that each update takes away, >= 0: a number,
+            a 0-d tensor or a callable that returns one.
+        learning_rate, beta1, beta2, epsilon: as in TensorFlow's AdamOptimizer.
+        use_locking: lock a variable while it is updated.
+        name: name of the operations, and of the slots in checkpoints.
+        strict: check neither arguments nor dtypes, as the original.
+
+    Raises:
+        OutOfRangeError: a ValueError; an argument is outside of its range.
+
+    Origin: ``tf.contrib.opt.AdamWOptimizer``, TensorFlow 1.15; Loshchilov and Hutter,
+    "Decoupled weight decay regularization", ICLR 2019. Unlike theirs and those of Keras
+    and torch, this decay is not multiplied by the learning rate.
+
+    Example:
+        >>> w = tf.Variable([1.0])
+        >>> opt = AdamWOptimizer(weight_decay=0.25, learning_rate=0.5)
+        >>> _ = opt.apply_gradients([(tf.constant([2.0]), w)])
+        >>> w.numpy().round(4).tolist()
+        [0.25]
+    """
+
+    def __init__(
+        self,
+        weight_decay: float | tf.Tensor | Callable[[], Any],
+        learning_rate: float | tf.Tensor | Callable[[], Any] = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        use_locking: bool = False,
+        name: str = "AdamW",
+        strict: bool = False,
+    ) -> None:
+        if not strict:
+            check_arguments(
+                "AdamW",
+                weight_decay=weight_decay,
+                learning_rate=learning_rate,
+                beta1=beta1,
+                beta2=beta2,
+                epsilon=epsilon,
+            )
+        super().__init__(
+            learning_rate, beta1, beta2, epsilon, use_locking, name, strict=strict
+        )
+        self._weight_decay = weight_decay
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        decay = self._call_if_callable(self._weight_decay)
+        self._weight_decay_tensor = tf.convert_to_tensor(decay, name="weight_decay")
+
+    def _apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
+        with tf.control_dependencies([self._decay(var, grad)]):
+            return super()._apply_dense(grad, var)
+
+    def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> tf.Operation:
+        with tf.control_dependencies([self._decay(var, grad)]):
+            return super()._resource_apply_dense(grad, var)
+
+    def _apply_sparse_shared(
+        self,
+        grad: tf.Tensor,
+        var: tf.Variable,
+        indices: tf.Tensor,
+        scatter_add: Callable[[tf.Variable, tf.Tensor, tf.Tensor], tf.Tensor],
+    ) -> tf.Operation:
+        with tf.control_dependencies([grad]):
+            share = self._share(tf.gather(var, indices))
+        with tf.control_dependencies([scatter_add(var, indices, -share)]):
+            return super()._apply_sparse_shared(grad, var, indices, scatter_add)
+
+    def _decay(self, var: tf.Variable, grad: tf.Tensor) -> tf.Operation:
+        """Decay a variable once its gradient is there.
+
+        # Quirk: docs/differences.md#larc-adamw. Whatever the gradient was made of, such
+        # as the norm of the weight, is read before.
+        """
+        with tf.control_dependencies([grad]):
+            share = self._share(var)
+        return var.assign_sub(share, use_locking=self._use_locking, read_value=False)
+
+    def _share(self, weights: tf.Tensor | tf.Variable) -> tf.Tensor:
+        """Return the part of ``weights`` that decays, in their own dtype."""
+        weights = tf.convert_to_tensor(weights)
+        return tf.cast(self._weight_decay_tensor, weights.dtype) * weights

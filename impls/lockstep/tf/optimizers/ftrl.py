@@ -1,0 +1,135 @@
+"""FTRL-proximal whose rate may be 0, as at the first step of a warm-up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.messages.tf import ZERO_RATE
+from lockstep.tf.base.arguments import check_arguments
+from lockstep.tf.base.hooks import unless
+
+__all__ = ["FtrlOptimizer"]
+
+
+class FtrlOptimizer(tf.compat.v1.train.FtrlOptimizer):
+    """FTRL-proximal; at rate 0 a variable and its slots stay as they are.
+
+    G = g + 2 s w; n = accum + g^2; linear += G - (n^-p - accum^-p) / lr w; accum = n;
+    w = 0 if abs(linear) <= l1 else (sign(linear) l1 - linear) / (n^-p / lr + 2 l2). NaN
+    in ``linear``, after a gradient that is not finite, is NaN in w.
+
+    Args:
+        learning_rate: finite, >= 0; a number or a 0-d tensor.
+        learning_rate_power: p <= 0.
+        initial_accumulator_value: of ``accum``, >= 0.
+        l1_regularization_strength: l1 >= 0.
+        l2_regularization_strength: l2 >= 0.
+        use_locking, name: as in ``tf.compat.v1.train.FtrlOptimizer``.
+        accum_name, linear_name: suffixes of the slots' names, or None.
+        l2_shrinkage_regularization_strength: s >= 0.
+        beta: added to the root of ``accum``; None for 0.
+        strict: fail at a rate of 0 with ``tf.errors.InvalidArgumentError``, as the
+            original. (TensorFlow 2.21 does so for sparse gradients only; for dense
+            ones it turns the weights into NaN.) A NaN of a dense gradient makes its
+            weight 0.
+
+    Raises:
+        OutOfRangeError: a ValueError; the rate is outside of its range.
+
+    Origin: ``tf.train.FtrlOptimizer``, TensorFlow 1.15; McMahan et al., "Ad click
+    prediction: a view from the trenches", KDD 2013.
+
+    Example:
+        >>> w = tf.Variable([1.0])
+        >>> _ = FtrlOptimizer(0.0).apply_gradients([(tf.constant([2.0]), w)])
+        >>> w.numpy().tolist()
+        [1.0]
+    """
+
+    def __init__(
+        self,
+        learning_rate: float | tf.Tensor,
+        learning_rate_power: float = -0.5,
+        initial_accumulator_value: float = 0.1,
+        l1_regularization_strength: float = 0.0,
+        l2_regularization_strength: float = 0.0,
+        use_locking: bool = False,
+        name: str = "Ftrl",
+        accum_name: str | None = None,
+        linear_name: str | None = None,
+        l2_shrinkage_regularization_strength: float = 0.0,
+        beta: float | None = None,
+        strict: bool = False,
+    ) -> None:
+        if not strict:
+            check_arguments("Ftrl", learning_rate=learning_rate)
+        super().__init__(
+            learning_rate,
+            learning_rate_power,
+            initial_accumulator_value,
+            l1_regularization_strength,
+            l2_regularization_strength,
+            use_locking,
+            name,
+            accum_name,
+            linear_name,
+            l2_shrinkage_regularization_strength,
+            beta,
+        )
+        self.strict = strict
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        rate = self._learning_rate_tensor
+        if self.strict:
+            # Quirk: docs/differences.md#ftrl-zero-rate
+            positive = tf.debugging.assert_positive(rate, message=ZERO_RATE)
+            with tf.control_dependencies([positive]):
+                self._learning_rate_tensor = tf.identity(rate)
+
+    def _apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> Any:
+        hook = partial(self._keep_nan, super()._apply_dense)
+        return self._unless_idle(hook, grad, var)
+
+    def _resource_apply_dense(self, grad: tf.Tensor, var: tf.Variable) -> Any:
+        hook = partial(self._keep_nan, super()._resource_apply_dense)
+        return self._unless_idle(hook, grad, var)
+
+    def _apply_sparse(self, grad: tf.IndexedSlices, var: tf.Variable) -> Any:
+        return self._unless_idle(super()._apply_sparse, grad, var)
+
+    def _resource_apply_sparse(
+        self, grad: tf.Tensor, var: tf.Variable, indices: tf.Tensor
+    ) -> Any:
+        return self._unless_idle(super()._resource_apply_sparse, grad, var, indices)
+
+    def _keep_nan(
+        self, hook: Callable[..., Any], grad: tf.Tensor, var: tf.Variable
+    ) -> Any:
+        """Update, and let a weight whose ``linear`` is NaN be NaN: the kernel has 0.
+
+        # Quirk: docs/differences.md#ftrl-nan. Strict: the kernel's.
+        """
+        done = hook(grad, var)
+        if self.strict:
+            return done
+        with tf.control_dependencies([done]):
+            linear = self.get_slot(var, "linear").read_value()
+            weights = tf.where(tf.math.is_nan(linear), linear, var.read_value())
+            return var.assign(weights, use_locking=self._use_locking, read_value=False)
+
+    def _unless_idle(
+        self,
+        hook: Callable[..., Any],
+        grad: tf.Tensor | tf.IndexedSlices,
+        var: tf.Variable,
+        *indices: tf.Tensor,
+    ) -> Any:
+        if self.strict:
+            return hook(grad, var, *indices)
+        idle = tf.equal(self._learning_rate_tensor, 0)
+        return unless(idle, lambda: hook(grad, var, *indices), var)

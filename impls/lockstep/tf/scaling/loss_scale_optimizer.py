@@ -1,0 +1,296 @@
+"""The loss-scaling wrapper, for v1-style optimizers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.messages import tf as tf_host
+from lockstep.messages.scaling import loss_scaling as words
+from lockstep.tf.base.pairs import Gradient, Pairs, as_counter, check_pairs, name_of
+from lockstep.tf.base.replica_sums import awaits_sums, refuse_cross_replica
+from lockstep.tf.base.wrapper import Optimizer, checked_loss, is_keras
+from lockstep.tf.multitask import MultitaskOptimizerWrapper
+from lockstep.tf.scaling.loss_scale import DynamicLossScale, LossScale, get, present_in
+from lockstep.tf.scaling.scaled_loss import refuse_half, scaled, unscaled
+from lockstep.tf.scaling.skipping import SkippingWrapper, Update
+from lockstep.tf.shared.scaling.verdict import Verdict, judge
+from lockstep.tf.shared.tensors.finite import with_values
+
+__all__ = ["MixedPrecisionLossScaleOptimizer"]
+
+
+class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
+    """Differentiate a scaled loss, and leave steps out whose gradients are not finite.
+
+    ``compute_gradients``: g = d(s loss)/dw (1/s), s the loss scale and 1/s rounded to
+    float32. ``apply_gradients``: if every element of every gradient is finite, they are
+    clipped as ``clip_norm`` says and ``opt`` is called; otherwise weights, slots,
+    shared powers and ``global_step`` stay as they are. Then the scale is updated. It
+    neither scales nor unscales.
+
+    Args:
+        opt: a ``tf.compat.v1.train.Optimizer``, or a wrapper around one.
+        loss_scale: a number >= 1, ``dynamic``, or a loss scale.
+        at_floor: what to do once ``floor_patience`` steps in a row were skipped and the
+            scale cannot sink any more: ``warn`` (in a graph: print to stderr), once;
+            ``raise`` (in a graph an assertion, which raises
+            ``tf.errors.InvalidArgumentError`` when it runs); ``ignore``. What XLA
+            compiles only counts.
+        floor_patience: steps.
+        strict: as the original: non-finite gradients are applied at a fixed scale,
+            float16 is refused, slots and variables are hidden, no stall is noticed,
+            ``clip_norm`` is refused.
+        clip_norm: > 0; n the float32 global norm of the unscaled gradients, each g
+            becomes g clip_norm / n before ``opt`` has it, if n > clip_norm. n that is
+            not finite is an overflow, and skipped. None: no clipping, no norm.
+
+    Attributes:
+        inner_optimizer: ``opt``.
+        scale_object: the loss scale as an object.
+        last_step: what the last eager step did, a
+            :class:`~lockstep.messages.scaling.loss_scaling.ScaledStepReport`; before
+            it, and after steps in graphs, that there was none.
+        skipped_steps, skipped_in_a_row: all skipped steps, and those since the last
+            step that was not skipped: int64 tensors, saved; not under ``strict``.
+
+    Raises:
+        NotScalableError: a ValueError and TypeError; ``opt`` is no v1 optimizer.
+        MissingLossScaleError: a TypeError and ValueError; ``loss_scale`` is None.
+        UnknownNameError, OutOfRangeError: a ValueError; see the arguments.
+
+    Origin: ``tf.train.experimental.MixedPrecisionLossScaleOptimizer``, TensorFlow 1.15.
+    By default we differ in what ``strict`` lists.
+
+    Example:
+        >>> w = tf.Variable([1.0, 2.0])
+        >>> opt = MixedPrecisionLossScaleOptimizer(GradientDescentOptimizer(0.5), 8.0)
+        >>> _ = opt.minimize(lambda: tf.reduce_sum(w * w), var_list=[w])
+        >>> w.numpy().tolist(), opt.last_step.applied
+        ([0.0, 0.0], True)
+    """
+
+    owner = words.WRAPPER
+
+    def __init__(
+        self,
+        opt: Optimizer,
+        loss_scale: float | str | LossScale,
+        at_floor: str = "warn",
+        floor_patience: int = words.PATIENCE,
+        strict: bool = False,
+        *,
+        clip_norm: float | None = None,
+    ) -> None:
+        refuse_others(opt, strict)
+        if loss_scale is None:
+            raise words.missing_loss_scale()
+        words.check_at_floor(at_floor, floor_patience)
+        words.check_clip_norm(clip_norm, strict)
+        self.scale_object = get(loss_scale, strict)
+        if strict:
+            # The original's name, so that checkpoints of objects fit both ways.
+            self.tracked_as = "base_optimizer"
+        super().__init__(opt, None, at_floor, floor_patience, clip_norm, strict)
+
+    @property
+    def loss_scale(self) -> tf.Tensor:
+        """The scale of the next step: float32, 0-d."""
+        return self.scale_object()
+
+    @tf.autograph.experimental.do_not_convert
+    def compute_gradients(
+        self,
+        loss: Any,
+        var_list: Iterable[Any] | None = None,
+        gate_gradients: int = Optimizer.GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: tf.Tensor | None = None,
+    ) -> Pairs:
+        """Differentiate the scaled ``loss`` and unscale: (gradient or None, variable).
+
+        Args:
+            loss: a tensor in a graph; a callable without arguments anywhere.
+            var_list: the variables, or None: see
+                :class:`~lockstep.tf.base.wrapper.Wrapper`.
+            gate_gradients: how much of the graph's parallelism to allow; graphs only.
+            aggregation_method: how to add up gradient terms; graphs only.
+            colocate_gradients_with_ops: place gradients with their ops; graphs only.
+            grad_loss: the upstream gradient of ``loss``, unscaled.
+
+        Raises:
+            EagerLossError: a RuntimeError; ``loss`` cannot be called in eager mode.
+            DtypeError: a TypeError; strict, a loss or a variable in float16.
+        """
+        if tf.executing_eagerly() and not callable(loss):
+            raise tf_host.eager_loss(words.WRAPPER, type(loss).__name__)
+        loss = checked_loss(loss, words.WRAPPER)
+        self._by_hand.clear()
+        # Read once: the loss and its gradients must see one scale.
+        scale = self.loss_scale
+        pairs = super().compute_gradients(
+            scaled(loss, scale, self.check_loss),
+            var_list,
+            gate_gradients,
+            aggregation_method,
+            colocate_gradients_with_ops,
+            grad_loss,
+        )
+        for gradient, variable in pairs:
+            if gradient is not None:
+                refuse_half(repr(name_of(variable)), self.strict, gradient.dtype)
+        return unscaled(pairs, scale, self.strict)
+
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Any]],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation | None:
+        """Let the wrapped optimizer run if all is finite, then update the scale.
+
+        Args:
+            grads_and_vars: iterable of (gradient, variable), gradients unscaled.
+            global_step: integer variable, + 1 if the step is not skipped.
+            name: name of the operation in a graph.
+
+        Returns:
+            The operation of both updates in a graph, nothing of use eagerly.
+
+        Raises:
+            MalformedPairsError: a TypeError; an entry is no (gradient, variable).
+            NoGradientsError: a ValueError; an empty list, or every gradient is None.
+            ShapeError, DtypeError: a gradient does not fit its variable; DtypeError:
+                ``global_step`` cannot count.
+            UnsupportedError: reference variables where control flow v2 is on; strict, a
+                sparse gradient without dense_shape.
+            ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
+        """
+        pairs = check_pairs(grads_and_vars, words.WRAPPER, self.takes_wide)
+        global_step = as_counter(global_step, words.WRAPPER, self.strict)
+        pairs = narrowed(self.unscaled_once(pairs))
+        if self.strict:
+            return self._apply_as_original(pairs, global_step, name)
+
+        def apply(
+            pairs: Pairs, global_step: tf.Variable | None, name: str | None
+        ) -> tf.Operation | None:
+            def update(pairs: Pairs) -> tf.Operation | None:
+                return self.apply_inside(pairs, global_step, name)
+
+            return self.apply_or_skip(pairs, update, global_step, name)
+
+        return self.apply_together(apply, pairs, global_step, name)
+
+    def _apply_as_original(
+        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
+    ) -> tf.Operation | None:
+        """Strict: among replicas the gradients of each are looked at."""
+        refuse_cross_replica(words.WRAPPER)
+        # The original's name, which wrappers inside give to what they make.
+        inner_name = f"{name or self.get_name()}-wrapped" if self.skips else name
+
+        def update(pairs: Pairs) -> tf.Operation | None:
+            return self.apply_inside(pairs, global_step, inner_name)
+
+        if self.skips and awaits_sums():
+            return self._apply_among_replicas(pairs, update, name)
+        return self.apply_or_skip(pairs, update, global_step, name)
+
+    def _apply_among_replicas(
+        self, pairs: Pairs, update: Update, name: str | None
+    ) -> tf.Operation | None:
+        """Strict: let all replicas take a step or none."""
+
+        def flag(pairs: Pairs) -> tf.Tensor:
+            return tf.cast(self.judge(pairs).finite, tf.float32)
+
+        def step(strategy: Any, pairs: Pairs) -> tf.Operation | None:
+            replicas = strategy.extended
+            with self._old_scope():
+                flags = replicas.call_for_each_replica(flag, args=(pairs,))
+                count = strategy.reduce(tf.distribute.ReduceOp.SUM, flags, axis=None)
+                finite = tf.equal(count, float(strategy.num_replicas_in_sync))
+
+            def run() -> tf.Operation | None:
+                done = replicas.call_for_each_replica(update, args=(pairs,))
+                with tf.control_dependencies([strategy.group(done)]):
+                    return tf.no_op()
+
+            with self._old_scope() as holding:
+                done = tf.cond(finite, run, tf.no_op, name=holding)
+            with tf.control_dependencies([done]):
+                moved = self.scale_object.move(finite)
+            return tf.group(done, moved, name=name or self.get_name())
+
+        context = tf.distribute.get_replica_context()
+        return context.merge_call(step, args=(tuple(pairs),))
+
+    @property
+    def factor(self) -> tf.Tensor:
+        """What a loss is multiplied by now: float32, 0-d."""
+        return self.loss_scale
+
+    def check_loss(self, dtype: tf.DType) -> None:
+        """Strict: raise for a loss that the original could not scale."""
+        refuse_half("a loss", self.strict, dtype)
+
+    @property
+    def skips(self) -> bool:
+        """Whether steps that are not finite are left out.
+
+        # Quirk: docs/differences.md#loss-scale-fixed. Strict: at a dynamic scale only.
+        """
+        return not self.strict or isinstance(self.scale_object, DynamicLossScale)
+
+    def judge(self, pairs: Pairs) -> Verdict:
+        """Look at the gradients of a step."""
+        scale = self.scale_object
+        needs_shape = scale.strict and isinstance(scale, DynamicLossScale)
+        present = present_in([gradient for gradient, _ in pairs], needs_shape)
+        names = [name_of(variable) for g, variable in pairs if g is not None]
+        return judge(present, names, self.clip_norm)
+
+    def move_scale(self, verdict: Verdict) -> tf.Operation | None:
+        """Let the scale take note of a step; return the operation."""
+        return self.scale_object.move(verdict.finite)
+
+    def scale_is_at_floor(self) -> tf.Tensor:
+        """Say whether no overflow can make the scale smaller: bool, 0-d."""
+        return self.scale_object.at_floor()
+
+    def variables(self) -> list[tf.Variable]:
+        """Return the state: wrapped optimizer, scale and skip count; strict: none."""
+        if self.strict:
+            return []
+        own = [*self.scale_object.variables, self._skips.variable]
+        return [*super().variables(), *own]
+
+
+def narrowed(pairs: Pairs) -> Pairs:
+    """Return the pairs, each gradient in the dtype of its variable."""
+    return [(g if g is None else as_dtype(g, v.dtype.base_dtype), v) for g, v in pairs]
+
+
+def as_dtype(gradient: Any, dtype: tf.DType) -> Any:
+    """Return a gradient, or the rows of a sparse one, in ``dtype``."""
+    if gradient.dtype == dtype:
+        return gradient
+    values = getattr(gradient, "values", gradient)
+    return with_values(gradient, tf.cast(values, dtype))
+
+
+def refuse_others(opt: Any, strict: bool) -> None:
+    """Raise unless ``opt`` can be wrapped.
+
+    The original of the multitask wrapper was no optimizer.
+    """
+    fine = isinstance(opt, Optimizer)
+    if strict and isinstance(opt, MultitaskOptimizerWrapper):
+        fine = not opt.strict
+    if is_keras(opt) or not fine:
+        raise words.not_an_optimizer(opt, "tf.compat.v1.train.Optimizer")

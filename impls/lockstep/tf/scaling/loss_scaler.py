@@ -1,0 +1,132 @@
+"""Loss scales that follow the largest gradient: Backoff and LogMax."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import tensorflow as tf
+
+from lockstep.messages.base.pairs import listed_pairs
+from lockstep.messages.scaling import automatic_scaler as words
+from lockstep.tf.base.pairs import as_gradient, name_of
+from lockstep.tf.scaling.loss_scale import state_variable
+from lockstep.tf.shared.scaling.automatic_scale import (
+    as_amax,
+    dtype_of,
+    start_scale,
+    step_scale,
+)
+from lockstep.tf.shared.tensors.largest import find_largest
+
+__all__ = ["AutomaticLossScaler"]
+
+
+class AutomaticLossScaler(tf.Module):
+    """A loss scale that is updated with the largest gradient of every step.
+
+    Backoff starts at scale_max; an overflow divides by step_factor, and every
+    step_window steps after the last one the scale is multiplied by it. LogMax follows
+    the mean and the deviation of log2(amax) so that overflows stay rare.
+
+    Args:
+        algorithm: ``Backoff`` or ``LogMax``, in any case.
+        params: name -> value; Backoff: scale_min, scale_max, step_factor (floats),
+            step_window (steps, int). LogMax: scale_min, scale_max, log_max, beta1,
+            beta2, overflow_std_dev (floats).
+        strict: as the original: see docs/differences.md.
+
+    Raises:
+        UnknownNameError: a ValueError; an unknown algorithm or parameter.
+        OutOfRangeError: a ValueError; a parameter of another type or out of its range.
+
+    Origin: OpenSeq2Seq, ``AutomaticLossScaler``; B. Ginsburg et al.
+
+    Example:
+        >>> scaler = AutomaticLossScaler("Backoff", {"scale_max": 64.0})
+        >>> int(scaler.update_op(False, float("inf"))), float(scaler.loss_scale)
+        (1, 32.0)
+    """
+
+    SUPPORTED_ALGOS: ClassVar[list[str]] = words.ALGORITHMS
+
+    def __init__(
+        self,
+        algorithm: str = "Backoff",
+        params: Mapping[str, Any] | None = None,
+        strict: bool = False,
+    ) -> None:
+        self.algorithm = words.algorithm_name(algorithm)
+        self.policy = words.automatic_policy(self.algorithm, params, strict)
+        super().__init__()
+        self.strict = strict
+        first = start_scale(self.algorithm, self.policy)
+        self._kind = type(first)
+        with tf.init_scope():
+            self._state = {
+                name: state_variable(name, value, dtype_of(name))
+                for name, value in first._asdict().items()
+            }
+
+    @property
+    def loss_scale(self) -> tf.Tensor:
+        """The scale of the next step: float32, 0-d."""
+        return self._state["loss_scale"].read_value()
+
+    @property
+    def state(self) -> dict[str, tf.Variable]:
+        """The variables that an update moves, by name."""
+        return dict(self._state)
+
+    def at_floor(self) -> tf.Tensor:
+        """Say whether no overflow can make the scale smaller: bool, 0-d."""
+        return self.loss_scale <= self.policy.scale_min
+
+    @tf.autograph.experimental.do_not_convert
+    def update_op(self, has_nan: Any, amax: Any) -> tf.Tensor:
+        """Move the scale by one step.
+
+        Args:
+            has_nan: whether any gradient has a NaN: bool, 0-d.
+            amax: the largest absolute value: float32, 0-d.
+
+        Returns:
+            The number of updates made, this one included: int64, 0-d. In a graph,
+            running it makes the update.
+
+        Raises:
+            DtypeError: a TypeError; strict, an ``amax`` that is not float32.
+        """
+        words.check_update(has_nan, amax, self.strict)
+        has_nan = tf.cast(has_nan, tf.bool)
+        amax = as_amax(amax, self.strict and self.algorithm == "logmax")
+        before = self._kind(*(v.read_value() for v in self._state.values()))
+        after = step_scale(self.policy, before, has_nan, amax)
+        pairs = zip(self._state.values(), after, strict=True)
+        moved = [variable.assign(value, read_value=False) for variable, value in pairs]
+        done = [] if tf.executing_eagerly() else moved
+        with tf.control_dependencies(done):
+            return tf.identity(after.iteration)
+
+    @staticmethod
+    def check_grads(
+        grads_and_vars: Iterable[tuple[Any, Any]],
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return whether any gradient has a NaN, and the largest absolute value.
+
+        Sparse gradients count as they are stored; NaN is left out of the maximum, which
+        is -inf where there is nothing.
+
+        Raises:
+            DtypeError: a TypeError; the gradients have several dtypes.
+        """
+        pairs = listed_pairs(grads_and_vars, words.CHECK_GRADS)
+        gradients = [as_gradient(g, name_of(v), words.SCALER) for g, v in pairs]
+        values = [values_of(g) for g in gradients if g is not None]
+        words.check_check_grads_dtypes([value.dtype.name for value in values])
+        return find_largest(values)
+
+
+def values_of(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
+    """Return the stored elements of a gradient."""
+    return gradient.values if isinstance(gradient, tf.IndexedSlices) else gradient

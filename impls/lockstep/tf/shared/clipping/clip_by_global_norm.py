@@ -1,0 +1,159 @@
+"""OpenSeq2Seq's clipping by the global norm: everything in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.messages.base.pairs import refuse_complex
+from lockstep.messages.clipping import clip_by_global_norm as words
+from lockstep.tf.shared.clipping.clip_gradients import (
+    Gradient,
+    global_norm,
+    scale_gradients,
+)
+from lockstep.tf.shared.clipping.clip_rows import as_tensor
+from lockstep.tf.shared.masters.casts import widen
+
+__all__ = [
+    "as_norm",
+    "as_tensors",
+    "check_limit",
+    "clip_by_global_norm",
+    "clip_list",
+    "clip_scale",
+    "norm_in_float32",
+    "scale_in_float32",
+]
+
+
+@tf.autograph.experimental.do_not_convert
+def clip_by_global_norm(
+    t_list: Iterable[Any],
+    clip_norm: float | tf.Tensor,
+    use_norm: float | tf.Tensor | None = None,
+    name: str | None = None,
+    strict: bool = False,
+) -> tuple[list[Gradient], tf.Tensor]:
+    """Scale a list of tensors so that their global norm is at most ``clip_norm``.
+
+    s = clip_norm min(1 / norm, 1 / clip_norm); each t becomes float32(t) s. An infinite
+    norm makes finite elements 0 and the others NaN; a norm of NaN makes all NaN.
+
+    Args:
+        t_list: tensors of any shape, ``tf.IndexedSlices`` or None.
+        clip_norm: the largest norm that is left as it is, > 0 and finite; a tensor is
+            not checked.
+        use_norm: the norm, 0-d; None takes that of ``t_list``, duplicate rows summed.
+        name: of the scope of the operations.
+        strict: as the original: ``use_norm`` is required, a scalar comes out with
+            shape [1], iterators are refused, ``clip_norm`` is not checked.
+
+    Returns:
+        The clipped tensors, all in float32, and the norm: float32, 0-d.
+
+    Raises:
+        NotASequenceError: a TypeError; ``t_list`` is a tensor, a string or the like.
+        MalformedPairsError: a TypeError; an entry is no tensor.
+        OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0, or
+            ``use_norm`` a number < 0.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``_clip_by_global_norm``.
+
+    Example:
+        >>> clipped, norm = clip_by_global_norm([tf.constant([3.0, 4.0]), None], 2.5)
+        >>> clipped[0].numpy().tolist(), clipped[1], float(norm)
+        ([1.5, 2.0], None, 5.0)
+    """
+    tensors = as_tensors(t_list, strict)
+    if not strict:
+        check_limit(words.CLIP, "clip_norm", clip_norm)
+        words.check_norm(use_norm)
+        refuse_complex(words.CLIP, [t.dtype.name for t in tensors if t is not None])
+    with tf.name_scope(name or words.CLIP):
+        norm = norm_in_float32(tensors) if use_norm is None else as_norm(use_norm)
+        return clip_list(tensors, clip_norm, norm, strict), norm
+
+
+def norm_in_float32(gradients: Sequence[Gradient], strict: bool = False) -> tf.Tensor:
+    """Return sqrt(sum of squares) of what is present, in float32; nothing gives 0.
+
+    Rows of a sparse gradient that share an index are summed first. Strict: they are
+    not, as if each were a row of its own.
+
+    # Quirk: docs/differences.md#clip-duplicates
+    """
+    present = [gradient for gradient in gradients if gradient is not None]
+    if strict:
+        slices = tf.IndexedSlices
+        present = [g.values if isinstance(g, slices) else g for g in present]
+    else:
+        refuse_complex(words.CLIP, [gradient.dtype.name for gradient in present])
+    return global_norm(present, tf.float32)
+
+
+def clip_scale(norm: tf.Tensor, clip_norm: float | tf.Tensor) -> tf.Tensor:
+    """Return s = clip_norm min(1 / norm, 1 / clip_norm) in float32: 0-d.
+
+    A norm of 0 gives 1 or the float32 next to it, an infinite one 0, NaN gives NaN.
+    """
+    limit = as_tensor(clip_norm, tf.float32)
+    return limit * tf.minimum(1.0 / norm, 1.0 / limit)
+
+
+def scale_in_float32(gradients: Sequence[Gradient], scale: tf.Tensor) -> list[Gradient]:
+    """Return float32(g) scale for each g, of the rows of a sparse one; None stays."""
+    wide = [None if gradient is None else widen(gradient) for gradient in gradients]
+    return scale_gradients(wide, scale)
+
+
+def clip_list(
+    gradients: Sequence[Gradient],
+    clip_norm: float | tf.Tensor,
+    norm: tf.Tensor,
+    strict: bool,
+) -> list[Gradient]:
+    """Clip gradients by a norm that is known, to float32.
+
+    # Quirk: docs/differences.md#clip-scalar. Strict: scalars come out with shape [1].
+    """
+    scale = clip_scale(norm, clip_norm)
+    return scale_in_float32(gradients, tf.reshape(scale, [1]) if strict else scale)
+
+
+def check_limit(owner: str, name: str, limit: float | tf.Tensor) -> None:
+    """Raise unless a limit is a positive, finite number; a tensor passes."""
+    if not tf.is_tensor(limit):
+        words.check_limit(owner, name, limit)
+
+
+def as_tensors(t_list: Any, strict: bool) -> list[Gradient]:
+    """Return the tensors of a list, or raise unless it is one."""
+    entries = words.as_list(t_list, strict)
+    return [to_tensor(entry, position) for position, entry in enumerate(entries)]
+
+
+def to_tensor(entry: Any, position: int) -> Gradient:
+    """Return None, tensors and slices as they are; convert arrays and numbers."""
+    if entry is None or isinstance(entry, tf.IndexedSlices):
+        return entry
+    try:
+        tensor = tf.convert_to_tensor(entry)
+    except (TypeError, ValueError) as error:
+        raise words.not_a_tensor(position, type(entry).__name__) from error
+    if tensor.dtype == tf.string:
+        raise words.not_a_tensor(position, type(entry).__name__)
+    return tensor
+
+
+def as_norm(use_norm: Any) -> tf.Tensor:
+    """Return a norm that was given as float32, 0-d."""
+    try:
+        norm = tf.cast(use_norm, tf.float32)
+    except (TypeError, ValueError, tf.errors.UnimplementedError) as error:
+        raise words.bad_norm(repr(use_norm)) from error
+    if not norm.shape.is_compatible_with([]):
+        raise words.bad_norm(f"shape {norm.shape.as_list()}")
+    return norm

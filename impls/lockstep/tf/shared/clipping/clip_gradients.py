@@ -1,0 +1,142 @@
+"""Clipping by the global norm over the gradients that are present and not all zero."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Real
+
+import numpy as np
+import tensorflow as tf
+
+from lockstep.messages import multitask as words
+from lockstep.messages import tf as tf_host
+from lockstep.messages.base.pairs import refuse_complex, refuse_integers
+from lockstep.tf.shared.tensors.zero_test import summed_values
+
+__all__ = [
+    "clip",
+    "clip_factor",
+    "global_norm",
+    "half_square_sums",
+    "refuse_dtypes",
+    "scale_gradients",
+]
+
+Gradient = tf.Tensor | tf.IndexedSlices | None
+
+
+def global_norm(
+    gradients: Sequence[tf.Tensor | tf.IndexedSlices], dtype: tf.DType
+) -> tf.Tensor:
+    """Return sqrt(sum of squares) over all elements of all gradients, in ``dtype``.
+
+    Half the sum of squares of each tensor, duplicate rows summed first, then their sum,
+    doubled, as ``tf.linalg.global_norm`` does; no gradients give 0. A gradient that is
+    all zero adds nothing, so none has to be left out.
+    """
+    total = tf.reduce_sum(half_square_sums(gradients, dtype))
+    return tf.sqrt(total * tf.constant(2, dtype), name="global_norm")
+
+
+def clip(
+    gradients: Sequence[Gradient],
+    clip_norm: float,
+    error_if_nonfinite: bool,
+    strict: bool,
+) -> tuple[list[Gradient], tf.Tensor]:
+    """Return gradients whose global norm is at most ``clip_norm``, and the norm.
+
+    s = clip_norm min(1 / norm, 1 / clip_norm); each g becomes g s. Strict: in the
+    gradients' dtype, which must be one and dense.
+    """
+    present = [gradient for gradient in gradients if gradient is not None]
+    dtype = tf.float32
+    if strict:
+        words.refuse_sparse(any(isinstance(g, tf.IndexedSlices) for g in present))
+        words.refuse_mixed_dtypes([gradient.dtype.name for gradient in present])
+        words.check_clip_kind(clip_norm)
+        dtype = present[0].dtype if present else dtype
+    else:
+        words.check_clip_norm(clip_norm)
+        refuse_dtypes(present)
+    with tf.name_scope("global_norm"):
+        norm = global_norm(present, dtype)
+    if error_if_nonfinite:
+        norm = require_finite(norm)
+    with tf.name_scope(words.SCOPE) as scope:
+        clipped = scale_gradients(gradients, clip_factor(norm, clip_norm))
+        return (old_names(clipped, scope) if strict else clipped), norm
+
+
+def refuse_dtypes(gradients: Sequence[Gradient]) -> None:
+    """Raise for gradients of integers and of complex numbers."""
+    dtypes = [gradient.dtype.name for gradient in gradients if gradient is not None]
+    refuse_integers(words.CLIP, dtypes)
+    refuse_complex(words.CLIP, dtypes)
+
+
+def old_names(clipped: Sequence[Gradient], scope: str) -> list[Gradient]:
+    """Return gradients under the names that the original gave them in a graph."""
+    if tf.executing_eagerly():
+        return list(clipped)
+    return [
+        gradient
+        if gradient is None
+        else tf.identity(gradient, f"{scope[:-1]}/_{place}")
+        for place, gradient in enumerate(clipped)
+    ]
+
+
+def require_finite(norm: tf.Tensor) -> tf.Tensor:
+    """Return ``norm`` if it is finite; otherwise raise, now or when the graph runs."""
+    finite = tf.math.is_finite(norm)
+    if tf.executing_eagerly():
+        if not finite:
+            raise words.nonfinite_norm(float(norm))
+        return norm
+    with tf.control_dependencies([tf.Assert(finite, [tf_host.NONFINITE_NORM, norm])]):
+        return tf.identity(norm)
+
+
+def half_square_sums(
+    gradients: Sequence[tf.Tensor | tf.IndexedSlices], dtype: tf.DType
+) -> tf.Tensor:
+    """Return sum(g^2) / 2 of each of n gradients, duplicate rows summed first: [n]."""
+    if not gradients:
+        return tf.zeros([0], dtype)
+    values = [tf.cast(summed_values(gradient), dtype) for gradient in gradients]
+    return tf.stack([tf.nn.l2_loss(value) for value in values])
+
+
+def clip_factor(norm: tf.Tensor, clip_norm: float) -> tf.Tensor:
+    """Return s = clip_norm min(1 / norm, 1 / clip_norm), NaN for a non-finite norm."""
+    one, limit = tf.ones((), norm.dtype), limit_in(norm.dtype, clip_norm)
+    factor = limit * tf.minimum(one / norm, one / limit)
+    nan = tf.constant(float("nan"), norm.dtype)
+    return tf.where(tf.math.is_finite(norm), factor, nan)
+
+
+def limit_in(dtype: tf.DType, clip_norm: float | tf.Tensor) -> tf.Tensor:
+    """Return ``clip_norm`` in ``dtype``, rounded once; beyond its range infinite.
+
+    TensorFlow 2 refuses such a number where it runs eagerly, the original did not.
+    """
+    if isinstance(clip_norm, Real):
+        with np.errstate(over="ignore"):
+            clip_norm = np.asarray(clip_norm).astype(dtype.as_numpy_dtype)
+    return tf.cast(clip_norm, dtype)
+
+
+def scale_gradients(gradients: Sequence[Gradient], factor: tf.Tensor) -> list[Gradient]:
+    """Return each gradient times ``factor`` in its own dtype; None stays None."""
+    return [None if g is None else scale_gradient(g, factor) for g in gradients]
+
+
+def scale_gradient(
+    gradient: tf.Tensor | tf.IndexedSlices, factor: tf.Tensor
+) -> tf.Tensor | tf.IndexedSlices:
+    """Return one gradient, or the rows of a sparse one, times ``factor``."""
+    if isinstance(gradient, tf.IndexedSlices):
+        scaled = scale_gradient(gradient.values, factor)
+        return tf.IndexedSlices(scaled, gradient.indices, gradient.dense_shape)
+    return gradient * tf.cast(factor, gradient.dtype)

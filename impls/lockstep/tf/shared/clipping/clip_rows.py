@@ -1,0 +1,90 @@
+"""Clipping of rows: the 2-norm over some axes of a variable is held to a limit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from lockstep.messages.clipping.variable_clipping import MARGINS
+
+__all__ = ["clip_rows", "excess", "normalize_rows", "row_norms"]
+
+HALF = (tf.float16, tf.bfloat16)
+
+
+def clip_rows(
+    values: tf.Tensor, axes: Sequence[int], max_norm: float | tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return ``values`` with each norm over ``axes`` at most ``max_norm``.
+
+    In this order, with ``wide`` the dtype of w, but float32 for half precision:
+    n = sqrt(sum over axes of w^2), in float64; limit = max_norm rounded to ``wide``.
+    Where n <= limit, w stays to the bit. Elsewhere f = limit / n, taken in float64 and
+    rounded to ``wide``, and w' = w f, taken in ``wide`` and rounded to the dtype of w.
+    Where rounding has left the norm of that above the limit, f = limit / n (1 - margin)
+    instead, by :data:`lockstep.messages.clipping.variable_clipping.MARGINS`. So n' <=
+    limit: clipped again, w' stays.
+
+    A norm that is NaN makes its row NaN; an infinite one makes finite elements 0.
+
+    # Quirk: docs/differences.md#row-clip-written
+
+    Args:
+        values: a variable, or [k, ...] rows of it; any shape.
+        axes: distinct axes from 0 on; none takes the norm of each element.
+        max_norm: the largest norm that is left as it is, > 0 and finite.
+
+    Returns:
+        The clipped values, and which norms were too large: bool, ``axes`` of length 1.
+    """
+    wide = tf.float32 if values.dtype in HALF else values.dtype
+    limit = tf.cast(as_tensor(max_norm, wide), tf.float64)
+    norms = norms_in_float64(values, axes)
+    fits = norms <= limit
+    clipped = scaled(values, limit / norms, wide)
+    shorter = scaled(values, limit / norms * (1 - MARGINS[values.dtype.name]), wide)
+    clipped = tf.where(norms_in_float64(clipped, axes) > limit, shorter, clipped)
+    return tf.where(fits, values, clipped), tf.logical_not(fits)
+
+
+def norms_in_float64(values: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
+    """Return sqrt(sum over axes of w^2); summed ``axes`` keep length 1."""
+    return row_norms(tf.cast(values, tf.float64), axes)
+
+
+def scaled(values: tf.Tensor, factors: tf.Tensor, wide: tf.DType) -> tf.Tensor:
+    """Return w f, f rounded to ``wide`` first, in the dtype of w."""
+    return tf.cast(tf.cast(values, wide) * tf.cast(factors, wide), values.dtype)
+
+
+def excess(
+    values: tf.Tensor, axes: Sequence[int], max_norm: float | tf.Tensor
+) -> tf.Tensor:
+    """Return w - c, which the original subtracted from w.
+
+    c is :func:`normalize_rows` in the dtype of ``values``, also below the norm.
+
+    # Quirk: docs/differences.md#row-clip-below.
+    """
+    return values - normalize_rows(values, axes, max_norm)
+
+
+def normalize_rows(
+    values: tf.Tensor, axes: Sequence[int], max_norm: float | tf.Tensor
+) -> tf.Tensor:
+    """Return c = w max_norm / max(n, max_norm), n the norm over ``axes``."""
+    limit = as_tensor(max_norm, values.dtype)
+    return values * limit / tf.maximum(row_norms(values, axes), limit)
+
+
+def row_norms(values: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
+    """Return n = sqrt(sum over axes of w^2); summed ``axes`` keep length 1."""
+    return tf.sqrt(tf.reduce_sum(tf.square(values), list(axes), keepdims=True))
+
+
+def as_tensor(number: float | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Round a number to ``dtype`` once; cast a tensor."""
+    if tf.is_tensor(number):
+        return tf.cast(number, dtype)
+    return tf.constant(number, dtype)

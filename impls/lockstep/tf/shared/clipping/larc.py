@@ -1,0 +1,89 @@
+"""LARC: each gradient times a ratio of its variable's norm and its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from lockstep.messages.clipping.larc import LarcPolicy
+from lockstep.messages.masters.mixed_precision import LARGEST
+from lockstep.tf.shared.masters.casts import saturating_cast
+from lockstep.tf.shared.tensors.zero_test import summed_values
+
+__all__ = ["as_original", "larc_ratio", "raw_ratio", "scale_by_ratio", "tensor_norms"]
+
+Gradient = tf.Tensor | tf.IndexedSlices
+
+
+def tensor_norms(tensors: Sequence[Gradient]) -> tf.Tensor:
+    """Return sqrt(sum of squares) of each of n tensors in float32: [n].
+
+    Rows of a sparse one that share an index are summed first.
+    """
+    values = [tf.cast(summed_values(tensor), tf.float32) for tensor in tensors]
+    return tf.sqrt(tf.stack([tf.reduce_sum(tf.square(value)) for value in values]))
+
+
+def raw_ratio(
+    policy: LarcPolicy, rate: tf.Tensor, weight: tf.Tensor, gradient: tf.Tensor
+) -> tf.Tensor:
+    """Return the ratios before they are held below 1, in float32: [n].
+
+    clip:  max(eta |w| / (lr (|g| + epsilon)), min_update)
+    scale: max(eta |w| / (|g| + epsilon), min_update)
+
+    A guarded policy gives 1 where a norm is 0, in mode "clip" also where lr is 0, as
+    long as both norms are finite.
+
+    # Quirk: docs/differences.md#larc-zero-norm
+
+    Args:
+        policy: the parameters.
+        rate: the learning rate, float32, 0-d.
+        weight: |w|, float32, [n].
+        gradient: |g|, float32, [n].
+    """
+    divisor = gradient + policy.epsilon
+    still = tf.logical_or(tf.equal(weight, 0.0), tf.equal(gradient, 0.0))
+    if policy.mode == "clip":
+        divisor = rate * divisor
+        still = tf.logical_or(still, tf.equal(rate, 0.0))
+    ratio = tf.maximum(policy.eta * weight / divisor, policy.min_update)
+    if not policy.guarded:
+        return ratio
+    known = tf.math.is_finite(weight + gradient)
+    return tf.where(tf.logical_and(still, known), tf.ones_like(ratio), ratio)
+
+
+def larc_ratio(policy: LarcPolicy, raw: tf.Tensor) -> tf.Tensor:
+    """Return the ratios: in mode "clip" the smaller of the raw one and 1."""
+    return tf.minimum(raw, 1.0) if policy.mode == "clip" else raw
+
+
+def scale_by_ratio(gradient: Gradient, ratio: tf.Tensor) -> Gradient:
+    """Return a gradient times the ratio, which is rounded to the gradient's dtype.
+
+    In half precision the ratio is clamped to the largest magnitude first.
+    """
+    if isinstance(gradient, tf.IndexedSlices):
+        values = scale_by_ratio(gradient.values, ratio)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return gradient * cast_ratio(ratio, gradient.dtype)
+
+
+def cast_ratio(ratio: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Round a ratio to ``dtype``, clamped where that is half precision."""
+    halves = dtype.name in LARGEST
+    return saturating_cast(ratio, dtype) if halves else tf.cast(ratio, dtype)
+
+
+def as_original(gradient: Gradient, shape: tf.TensorShape) -> tf.Tensor:
+    """Strict: return a sparse gradient as a dense one.
+
+    # Quirk: docs/differences.md#larc-sparse
+    """
+    if isinstance(gradient, tf.IndexedSlices):
+        rows = shape[0]
+        return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, rows)
+    return gradient

@@ -1,0 +1,186 @@
+"""OpenSeq2Seq's post-processing of gradients: clip, then LARC, and summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from lockstep.messages.base.pairs import require_like, require_shape
+from lockstep.messages.clipping import clip_by_global_norm as clipping
+from lockstep.messages.clipping import larc as words
+from lockstep.messages.clipping.larc import LarcPolicy
+from lockstep.messages.step import summaries as telling
+from lockstep.messages.step.summaries import Recorder, Summaries
+from lockstep.tf.shared.clipping import larc
+from lockstep.tf.shared.clipping.clip_by_global_norm import (
+    check_limit,
+    clip_list,
+    norm_in_float32,
+)
+from lockstep.tf.shared.step.summaries import (
+    Entry,
+    host_recorder,
+    record_entries,
+    record_norm,
+    record_ratios,
+)
+
+__all__ = [
+    "OWNER",
+    "Processing",
+    "apply_larc",
+    "check_shapes",
+    "clip_entries",
+    "plan",
+    "process",
+]
+
+OWNER = "post_process_gradients"
+GLOBAL_NORM = "global_gradient_norm"
+
+Gradient = tf.Tensor | tf.IndexedSlices | None
+
+
+class Processing(NamedTuple):
+    """What is to be done, checked.
+
+    Attributes:
+        asked: which summaries, and who is told.
+        limit: the largest global norm; None does not clip.
+        policy: the parameters of LARC; None for no LARC.
+        strict: as the original.
+    """
+
+    asked: Summaries
+    limit: float | tf.Tensor | None
+    policy: LarcPolicy | None
+    strict: bool
+
+
+def plan(
+    summaries: Iterable[str] | None,
+    limit: float | tf.Tensor | None,
+    larc_params: Mapping[str, Any] | None,
+    recorder: Recorder | None,
+    strict: bool,
+) -> Processing:
+    """Check the arguments of ``post_process_gradients``."""
+    telling.check_recorder(recorder, OWNER)
+    recorder = host_recorder() if recorder is None else recorder
+    asked = Summaries(telling.check_summaries(summaries, OWNER), recorder)
+    policy = None if larc_params is None else words.larc_policy(larc_params, strict)
+    if limit is not None and not strict:
+        check_limit(clipping.BY_NORM, "clip_gradients", limit)
+    return Processing(asked, limit, policy, strict)
+
+
+def process(to_do: Processing, entries: Sequence[Entry], lr: Any) -> list[Gradient]:
+    """Clip, then scale by LARC; tell the summaries on the way."""
+    asked, limit, policy, strict = to_do
+    if not strict:
+        check_shapes(OWNER, entries)
+    rate = None if policy is None else as_rate(lr, policy)
+    if strict and (policy or GLOBAL_NORM in asked.names):
+        require_present(OWNER, entries)
+    record_norm(asked, GLOBAL_NORM, entries, strict)
+    if limit is not None:
+        clipped = clip_entries(entries, limit, strict)
+        pairs = zip(clipped, entries, strict=True)
+        entries = [entry._replace(gradient=gradient) for gradient, entry in pairs]
+    record_entries(asked, entries)
+    if limit is not None:
+        record_norm(asked, telling.CLIPPED_NORM, entries, strict)
+    if policy is None or rate is None:
+        return [entry.gradient for entry in entries]
+    return apply_larc(policy, entries, rate, asked)
+
+
+def clip_entries(
+    entries: Sequence[Entry], limit: float | tf.Tensor, strict: bool
+) -> list[Gradient]:
+    """Clip gradients by their global norm, each in its variable's dtype afterwards."""
+    if strict:
+        require_present(clipping.BY_NORM, entries)
+    gradients = [entry.gradient for entry in entries]
+    clipped = clip_list(gradients, limit, norm_in_float32(gradients, strict), strict)
+    dtypes = [entry.variable.dtype.base_dtype for entry in entries]
+    pairs = zip(clipped, dtypes, strict=True)
+    return [None if g is None else tf.cast(g, dtype) for g, dtype in pairs]
+
+
+def apply_larc(
+    policy: LarcPolicy, pairs: Sequence[Entry], rate: tf.Tensor, asked: Summaries
+) -> list[Gradient]:
+    """Multiply each gradient that is present by its ratio."""
+    present = [entry for entry in pairs if entry.gradient is not None]
+    for entry in present:
+        check_entry(entry)
+    if not present:
+        return [None for _ in pairs]
+    gradients = [entry.gradient for entry in present]
+    if not policy.guarded:
+        gradients = [larc.as_original(g, v.shape) for g, v, _ in present]
+    weights = [tf.convert_to_tensor(entry.variable) for entry in present]
+    norms = larc.tensor_norms(weights), larc.tensor_norms(gradients)
+    raw = larc.raw_ratio(policy, rate, *norms)
+    ratios = larc.larc_ratio(policy, raw)
+    names = [entry.name for entry in present]
+    record_ratios(asked, policy, names, (raw, ratios, rate))
+    rated = zip(gradients, tf.unstack(ratios), strict=True)
+    scaled = iter([larc.scale_by_ratio(*pair) for pair in rated])
+    return [None if entry.gradient is None else next(scaled) for entry in pairs]
+
+
+def require_present(owner: str, entries: Sequence[Entry]) -> None:
+    """Strict: raise for an absent gradient.
+
+    # Quirk: docs/differences.md#clip-absent
+    """
+    for entry in entries:
+        if entry.gradient is None:
+            raise words.absent_gradient(owner, entry.name)
+
+
+def check_entry(entry: Entry) -> None:
+    """Raise unless a gradient has its variable's dtype and, where known, its shape."""
+    gradient, variable, name = entry
+    found, wanted = shapes_of(entry)
+    like = (wanted, variable.dtype.base_dtype.name)
+    require_like(words.LARC, name, (found, gradient.dtype.name), like)
+
+
+def check_shapes(owner: str, entries: Sequence[Entry]) -> None:
+    """Raise unless gradients have their variables' shapes, where these are known."""
+    for entry in entries:
+        if entry.gradient is not None:
+            require_shape(owner, entry.name, *shapes_of(entry))
+
+
+def shapes_of(entry: Entry) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shapes of a gradient and its variable, of one row if it is sparse.
+
+    What is not known of a gradient is taken from its variable.
+    """
+    gradient, variable, _ = entry
+    is_sparse = isinstance(gradient, tf.IndexedSlices)
+    found = gradient.values.shape[1:] if is_sparse else gradient.shape
+    wanted = variable.shape[1:] if is_sparse else variable.shape
+    return tuple(wanted if found.is_compatible_with(wanted) else found), tuple(wanted)
+
+
+def as_rate(lr: Any, policy: LarcPolicy) -> tf.Tensor:
+    """Return the learning rate in float32: 0-d."""
+    if policy.guarded:
+        words.check_rate(lr)
+    try:
+        rate = tf.convert_to_tensor(lr)
+    except (TypeError, ValueError) as error:
+        raise words.bad_rate(repr(lr)) from error
+    number = rate.dtype.is_floating or rate.dtype.is_integer
+    if not number or not rate.shape.is_compatible_with([]):
+        raise words.bad_rate(repr(lr))
+    if not policy.guarded and not isinstance(lr, int | float):
+        words.check_rate_dtype(rate.dtype.name)
+    return tf.cast(rate, tf.float32)

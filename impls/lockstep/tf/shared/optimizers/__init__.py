@@ -1,0 +1,1 @@
+"""The optimizers of TensorFlow 1, and NovoGrad."""

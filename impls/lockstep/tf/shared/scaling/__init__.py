@@ -1,0 +1,1 @@
+"""Loss scales and the wrappers that apply them."""

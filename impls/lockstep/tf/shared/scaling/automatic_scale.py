@@ -1,0 +1,41 @@
+"""A loss scale that follows the largest gradient, by Backoff or by LogMax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.messages.scaling import automatic_scaler as words
+from lockstep.tf.shared.scaling.backoff import BackoffState, start_backoff, step_backoff
+from lockstep.tf.shared.scaling.logmax import LogMaxState, start_logmax, step_logmax
+
+__all__ = ["State", "as_amax", "dtype_of", "start_scale", "step_scale"]
+
+State = BackoffState | LogMaxState
+
+
+def start_scale(algorithm: str, policy: Any) -> State:
+    """Return the state before the first step."""
+    return (start_backoff if algorithm == "backoff" else start_logmax)(policy)
+
+
+def step_scale(policy: Any, state: State, has_nan: tf.Tensor, amax: tf.Tensor) -> State:
+    """Return the state after one step, by the algorithm that the state is of."""
+    if isinstance(state, BackoffState):
+        return step_backoff(policy, state, has_nan, amax)
+    return step_logmax(policy, state, has_nan, amax)
+
+
+def as_amax(amax: Any, must_be_float32: bool) -> tf.Tensor:
+    """Return the largest absolute value as float32."""
+    if not tf.is_tensor(amax):
+        return tf.constant(amax, tf.float32)
+    if must_be_float32:
+        words.check_amax_dtype(amax.dtype.name)
+    return tf.cast(amax, tf.float32)
+
+
+def dtype_of(name: str) -> str:
+    """Return the dtype of a part of the state."""
+    return "int64" if name in ("iteration", "last_overflow_iteration") else "float32"

@@ -1,0 +1,55 @@
+"""Backoff: the scale grows every ``step_window`` steps after the last overflow."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from lockstep.messages.scaling.automatic_scaler import BackoffPolicy, LogMaxPolicy
+
+__all__ = ["BackoffState", "clip", "start_backoff", "step_backoff"]
+
+
+class BackoffState(NamedTuple):
+    """``loss_scale``: float32; the two others count steps, int64."""
+
+    loss_scale: tf.Tensor
+    iteration: tf.Tensor
+    last_overflow_iteration: tf.Tensor
+
+
+def start_backoff(policy: BackoffPolicy) -> BackoffState:
+    """Return the state before the first step, as numbers."""
+    return BackoffState(policy.scale_max, 0, -1)
+
+
+def step_backoff(
+    policy: BackoffPolicy, state: BackoffState, has_nan: tf.Tensor, amax: tf.Tensor
+) -> BackoffState:
+    """Return the state after a step; i is the iteration before it.
+
+    Overflow (``has_nan``, or ``amax`` infinite or, by default, NaN):
+    scale = clip(scale / factor), last = i. Otherwise, where (i - last) mod window = 0,
+    scale = clip(scale factor). Then i + 1.
+
+    # Quirk: docs/differences.md#backoff-window. No counter is reset by growth.
+    """
+    scale, i, last = state
+    unlike = tf.math.is_inf(amax)
+    if policy.nan_overflows:
+        unlike = tf.logical_not(tf.math.is_finite(amax))
+    overflow = tf.logical_or(has_nan, unlike)
+    factor = tf.constant(policy.step_factor, tf.float32)
+    due = tf.equal(tf.math.floormod(i - last, int(policy.step_window)), 0)
+    kept = tf.where(due, clip(scale * factor, policy), scale)
+    return BackoffState(
+        tf.where(overflow, clip(scale / factor, policy), kept),
+        i + 1,
+        tf.where(overflow, i, last),
+    )
+
+
+def clip(scale: tf.Tensor, policy: BackoffPolicy | LogMaxPolicy) -> tf.Tensor:
+    """Return max(min(scale, scale_max), scale_min): of inverted bounds, the lower."""
+    return tf.maximum(tf.minimum(scale, policy.scale_max), policy.scale_min)

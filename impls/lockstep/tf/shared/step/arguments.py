@@ -1,0 +1,100 @@
+"""What ``optimize_loss`` makes of its arguments on TensorFlow and on Keras."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.messages.step import arguments as border
+from lockstep.messages.step import optimize_loss as words
+
+__all__ = ["Makers", "find_trained"]
+
+
+@dataclass(frozen=True)
+class Makers:
+    """What a host makes optimizers with.
+
+    Attributes:
+        classes: name -> class.
+        kind: the class of all optimizers.
+        called: how users know that class.
+    """
+
+    classes: Mapping[str, Callable[..., Any]]
+    kind: type[Any]
+    called: str
+
+    def make(
+        self, optimizer: Any, rate: Any, arguments: Mapping[str, Any], strict: bool
+    ) -> Any:
+        """Make an optimizer from its name, or from what makes one.
+
+        Raises:
+            NotAnOptimizerError: a TypeError; what was given makes none.
+        """
+        make = self.maker_of(optimizer, strict)
+        if not callable(make):
+            raise words.not_an_optimizer(optimizer, self.called)
+        words.check_maker(make)
+        made = make(**{words.rate_argument(make): rate}, **arguments)
+        if not isinstance(made, self.kind):
+            raise words.not_an_optimizer(made, self.called)
+        return made
+
+    def maker_of(self, optimizer: Any, strict: bool) -> Any:
+        """Return what makes an optimizer: the class of a name, or what was given."""
+        if not isinstance(optimizer, str):
+            return optimizer
+        make = self.classes[optimizer]
+        # TensorFlow's own classes are the originals: they have no such argument.
+        has_modes = "strict" in inspect.signature(make).parameters
+        return partial(make, strict=True) if strict and has_modes else make
+
+
+def find_trained(
+    var_list: Any,
+    model: Any,
+    default: Any,
+    kind: Any,
+    as_variable: Callable[[Any], Any],
+) -> list[Any]:
+    """Return the variables to train: those listed, of the model, or by default.
+
+    Args:
+        var_list: a nest of variables, or None.
+        model: what may have ``trainable_variables``.
+        default: a list of those that are trained where nothing else is said.
+        kind: the classes of variables.
+        as_variable: takes a variable out of what the host wraps around it.
+
+    Raises:
+        VarListError: no nest of variables.
+        UnsupportedError: nothing to train.
+        OutOfRangeError: a number or a text as the model beside listed variables.
+    """
+    if var_list is not None:
+        border.check_model("model", model)
+    chosen = var_list
+    if chosen is None:
+        chosen = getattr(model, "trainable_variables", None)
+    if chosen is None:
+        chosen = default
+    if not isinstance(as_variable(chosen), kind | Mapping):
+        chosen = border.listed(chosen, tf.Tensor)
+    found = [as_variable(entry) for entry in tf.nest.flatten(chosen)]
+    for entry in found:
+        if not isinstance(entry, kind):
+            raise border.not_a_variable("variables", entry)
+    if not found and var_list is None and model is not None:
+        expected = "a model with trainable variables"
+        raise border.untrainable(model, expected, "trainable_variables")
+    if not found:
+        got = "neither" if var_list is None else "an empty list"
+        raise words.no_variables("variables, or a model that has some", got)
+    return found

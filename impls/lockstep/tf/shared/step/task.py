@@ -1,0 +1,101 @@
+"""What a training step asks at each call: the rate, and whether a sum has to wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.messages.step import arguments as border
+from lockstep.messages.step import optimize_loss as words
+from lockstep.messages.step.reduction import Reduction
+from lockstep.messages.step.summaries import Summaries, SummaryRecord
+from lockstep.tf.shared.tensors.finite import finite_flags
+
+__all__ = ["Task"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """The arguments of ``optimize_loss`` that a step asks or hands on, checked.
+
+    Attributes:
+        settings: those that are plain values.
+        loss: a function; in a graph a tensor too.
+        optimizer, optimizer_params: what the optimizer is made of.
+        learning_rate_decay_fn: steps applied so far -> rate, or a rate.
+        summaries: what is to be told.
+        skip_update_ph, model, reduction: see ``optimize_loss``.
+
+    Raises:
+        RateFunctionError: ``learning_rate_decay_fn`` cannot be called with the steps.
+        OutOfRangeError: a flag, a mapping or an engine that is none.
+    """
+
+    settings: words.Settings
+    loss: Any
+    optimizer: Any
+    optimizer_params: Any
+    learning_rate_decay_fn: Callable[[tf.Tensor], Any]
+    summaries: frozenset[str]
+    skip_update_ph: Any = None
+    model: Any = None
+    reduction: Reduction | None = None
+
+    def __post_init__(self) -> None:
+        border.check_given(
+            self.settings.strict,
+            learning_rate_decay_fn=self.learning_rate_decay_fn,
+            optimizer_params=self.optimizer_params,
+            loss_scaling_params=self.settings.loss_scaling_params,
+            skip_update_ph=self.skip_update_ph,
+            reduction=self.reduction,
+        )
+
+    def rate(self, global_step: tf.Tensor) -> Any:
+        """Return the rate after ``global_step`` steps, checked if it is known now."""
+        given, strict = self.learning_rate_decay_fn, self.settings.strict
+        rate = border.rate_function(given, strict)(global_step)
+        known = tf.get_static_value(rate) if tf.is_tensor(rate) else rate
+        if (known is not None or rate is None) and not strict:
+            words.check_rate(known)
+        return rate
+
+    def waits(self, skip_update: Any, count: tf.Tensor) -> tf.Tensor:
+        """Say whether sums of ``count`` micro-batches have to wait for more: bool."""
+        flag = self.skip_update_ph if skip_update is None else skip_update
+        flag = flag() if callable(flag) else flag
+        if not self.settings.strict:
+            border.check_flag("skip_update", flag, answered=True)
+        if flag is None:
+            return count < self.settings.iter_size
+        return tf.convert_to_tensor(flag, tf.bool)
+
+    def fits(
+        self, pipeline: tuple[str, ...], is_told: bool, gradients: Sequence[Any]
+    ) -> bool | tf.Tensor:
+        """Say whether gradients are finite, where a step that is not is skipped.
+
+        Eagerly the optimizer names those that are not finite; clipping would spoil the
+        others. And what a skipped step finds is not told. Where nobody needs to know,
+        clipping leaves something that is not finite, so the step is skipped as well.
+        """
+        settings = self.settings
+        changes = not (settings.clip_gradients is None and settings.larc_params is None)
+        asked = is_told or (changes and tf.executing_eagerly())
+        if not asked or "finite check" not in pipeline:
+            return True
+        finite = tf.reduce_all(finite_flags(gradients))
+        return bool(finite) if tf.executing_eagerly() else finite
+
+    def tell(
+        self, record: SummaryRecord | None, rate: Any, optimizer: Any, scaler: Any
+    ) -> None:
+        """Record the rate and the loss scale of a step, as far as they were asked."""
+        told = Summaries(self.summaries, record)
+        told.scalar("learning_rate", "learning_rate", rate)
+        scaled = self.settings.told_scale(optimizer, scaler)
+        if scaled is not None and told.wants("loss_scale"):
+            told.scalar("loss_scale", "loss_scale", scaled.loss_scale)

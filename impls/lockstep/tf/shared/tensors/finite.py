@@ -1,0 +1,60 @@
+"""Whether gradients are finite, and what a scale does to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from lockstep.tf.shared.tensors.zero_test import summed_values
+
+__all__ = ["divided", "finite_flags", "times", "with_values"]
+
+INVERTIBLE = 2.0**126
+"""The reciprocal of a larger float32 is subnormal, and kernels flush it to zero."""
+
+
+def finite_flags(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> tf.Tensor:
+    """Say of n gradients whether every element is finite: bool, [n].
+
+    The duplicate rows of a sparse gradient are summed first.
+    """
+    if not gradients:
+        return tf.ones([0], tf.bool)
+    flags = [
+        tf.reduce_all(tf.math.is_finite(summed_values(gradient)))
+        for gradient in gradients
+    ]
+    return tf.stack(flags)
+
+
+def divided(values: Sequence[tf.Tensor], scale: float | tf.Tensor) -> list[tf.Tensor]:
+    """Return v (1/s) of each, rounded to its dtype once; above 2^126, v / s."""
+    reciprocal = 1.0 / scale
+
+    def over(value: tf.Tensor) -> tf.Tensor:
+        wide = tf.float64 if value.dtype == tf.float64 else tf.float32
+        return tf.cast(tf.cast(value, wide) / tf.cast(scale, wide), value.dtype)
+
+    found = tf.cond(
+        tf.convert_to_tensor(scale > INVERTIBLE),
+        lambda: [over(value) for value in values],
+        lambda: [times(value, reciprocal) for value in values],
+    )
+    return list(tf.nest.flatten(found))
+
+
+def times(values: tf.Tensor, reciprocal: tf.Tensor) -> tf.Tensor:
+    """Return values times the float32 reciprocal, rounded to their dtype once."""
+    wide = tf.float64 if values.dtype == tf.float64 else tf.float32
+    product = tf.cast(values, wide) * tf.cast(reciprocal, wide)
+    return tf.cast(product, values.dtype)
+
+
+def with_values(
+    gradient: tf.Tensor | tf.IndexedSlices, values: tf.Tensor
+) -> tf.Tensor | tf.IndexedSlices:
+    """Return a gradient of the same kind and rows with these values."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return values
+    return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)

@@ -1,0 +1,258 @@
+"""``optimize_loss`` of OpenSeq2Seq for TensorFlow: the whole step in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.messages import tf as tf_host
+from lockstep.messages.step import arguments as border
+from lockstep.messages.step import optimize_loss as words
+from lockstep.messages.step.reduction import Reduction
+from lockstep.messages.step.summaries import check_summaries
+from lockstep.tf.base.hooks import base_of
+from lockstep.tf.base.pairs import as_variable, name_of
+from lockstep.tf.base.replicas import ReplicatedStep, copies_of, is_mirrored
+from lockstep.tf.base.wrapper import Optimizer
+from lockstep.tf.masters.copies import builds_graph
+from lockstep.tf.masters.mixed_precision import MixedPrecisionOptimizerWrapper
+from lockstep.tf.optimizers.adamw import AdamWOptimizer
+from lockstep.tf.optimizers.ftrl import FtrlOptimizer
+from lockstep.tf.optimizers.kernel_rules import AdamOptimizer, RMSPropOptimizer
+from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
+from lockstep.tf.shared.step import step_summaries as telling
+from lockstep.tf.shared.step.arguments import Makers, find_trained
+from lockstep.tf.shared.step.task import Task
+from lockstep.tf.step.training_step import RATES, TrainingStep, make_slots
+
+__all__ = ["OPTIMIZER_CLS_NAMES", "optimize_loss"]
+
+v1 = tf.compat.v1
+
+OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
+    "Adagrad": v1.train.AdagradOptimizer,
+    "Adam": AdamOptimizer,
+    "Ftrl": FtrlOptimizer,
+    "Momentum": v1.train.MomentumOptimizer,
+    "RMSProp": RMSPropOptimizer,
+    "SGD": v1.train.GradientDescentOptimizer,
+    "AdamW": AdamWOptimizer,
+}
+"""The names that ``optimize_loss`` takes, and their classes."""
+
+SCOPE = "Loss_Optimization"
+"""The scope that the original makes its variables in, so in checkpoints of old code."""
+
+
+@tf.autograph.experimental.do_not_convert
+def optimize_loss(
+    loss: tf.Tensor | Callable[..., tf.Tensor],
+    optimizer: str | Callable[..., Optimizer] | Optimizer,
+    optimizer_params: Mapping[str, Any] | None,
+    learning_rate_decay_fn: Callable[[tf.Tensor], Any],
+    var_list: Iterable[Any] | None = None,
+    dtype: Any = tf.float32,
+    clip_gradients: float | None = None,
+    summaries: Sequence[str] | None = None,
+    larc_params: Mapping[str, Any] | None = None,
+    loss_scaling: Any = 1.0,
+    loss_scaling_params: Mapping[str, Any] | None = None,
+    on_horovod: bool = False,
+    iter_size: int = 1,
+    skip_update_ph: Any = None,
+    model: Any = None,
+    *,
+    reduction: Reduction | None = None,
+    strict: bool = False,
+) -> tf.Tensor | TrainingStep | ReplicatedStep:
+    """Build the training step of a graph, or return an object that takes one.
+
+    rate = learning_rate_decay_fn(steps applied so far); g = gradients of the loss,
+    times 1 / scale; with ``iter_size`` > 1, g = sum of g / iter_size over the
+    micro-batches; averaged over ranks; not finite: the step is left out ("mixed");
+    clipped or scaled by LARC; then the optimizer's update, and the step counts.
+
+    Args:
+        loss: in a graph a 0-d tensor; anywhere a function that computes it, which is
+            given the arguments of each call.
+        optimizer: a name of ``OPTIMIZER_CLS_NAMES``; or a class, or a function that
+            makes a v1 optimizer: called with ``learning_rate=`` and
+            ``optimizer_params``; or, without these, an optimizer.
+        optimizer_params: the optimizer's arguments by name. "AdamW" by name decays by
+            rate x ``weight_decay``.
+        learning_rate_decay_fn: steps applied so far (0-d int64 tensor) -> rate; see
+            ``lr_policies``. A graph counts them in its global step.
+        var_list: the variables to train. None: those of ``model``; in a graph its
+            trainable variables.
+        dtype: float32, float16 or "mixed": half-precision variables with float32
+            masters, and the loss scaled.
+        clip_gradients: the largest global norm, > 0. Not together with LARC.
+        summaries: names of ``OPTIMIZER_SUMMARIES``; None: ``learning_rate``,
+            ``global_gradient_norm`` and ``loss_scale``. In a graph they are in its
+            collection SUMMARIES; otherwise the default writer of ``tf.summary`` gets
+            them with each applied step.
+        larc_params: ``larc_eta``, ``larc_mode``, ``min_update``, ``epsilon``.
+        loss_scaling: with "mixed": a number, "Backoff" or "LogMax", or a scale object.
+        loss_scaling_params: of the named scaler; refused where none is named.
+        on_horovod: average over the ranks, if there are any; see ``reduce_gradients``.
+        iter_size: micro-batches in a step. A gradient is present in all of them or in
+            none, and either sparse or dense.
+        skip_update_ph: whether to add only: a bool or a 0-d tensor, such as a
+            placeholder; or a function that is asked at each call. None: each
+            ``iter_size``-th call updates.
+        model: an object with ``trainable_variables``, which are trained if ``var_list``
+            is None; without them, as in OpenSeq2Seq, without effect.
+        reduction: what averages; None: the replicas of ``tf.distribute``.
+        strict: as in OpenSeq2Seq, quirks included: ``optimizer_params`` of "AdamW" are
+            changed in place; ``iter_size`` is ignored without ``on_horovod`` and needs
+            ``skip_update_ph`` with it, then absent and sparse gradients are refused;
+            clipping comes before the look for infinities; an absent gradient is refused
+            with the default summaries; a named scaler is made also without "mixed".
+
+    Returns:
+        In a graph the loss before the update, told after it, whose attribute
+        ``training_step`` is the step; operations of the collection UPDATE_OPS run
+        before it. Otherwise the step: see
+        :class:`~lockstep.tf.step.training_step.TrainingStep`; for variables of a
+        strategy with several replicas
+        :class:`~lockstep.tf.base.replicas.ReplicatedStep`.
+
+    Raises:
+        ValueError: an unknown name (the nearest is given), a value out of its range,
+            nothing to train.
+        TypeError: an argument that the optimizer needs or does not have; a
+            ``learning_rate_decay_fn`` that cannot be called with the steps.
+        KeyError: "AdamW" without ``weight_decay``.
+        RuntimeError: eager, and ``loss`` is no function.
+        AttributeError and ValueError in one: clipping and LARC together.
+
+    Origin: OpenSeq2Seq (8681d381ed40), ``optimizers/optimizers.py``.
+
+    Example:
+        >>> weight = tf.Variable([3.0, 4.0])
+        >>> step = optimize_loss(
+        ...     lambda: tf.reduce_sum(tf.square(weight)) / 2,
+        ...     "Momentum",
+        ...     {"momentum": 0.5},
+        ...     lambda global_step: 0.5,
+        ...     var_list=[weight],
+        ...     clip_gradients=2.5,
+        ... )
+        >>> float(step()), weight.numpy().tolist()
+        (12.5, [2.25, 3.0])
+        >>> int(step.global_step), step.pipeline
+        (1, ('norm', 'clip', 'update'))
+    """
+    settings = words.Settings(
+        dtype=dtype,
+        clip_gradients=clip_gradients,
+        larc_params=larc_params,
+        loss_scaling=loss_scaling,
+        loss_scaling_params=loss_scaling_params,
+        on_horovod=on_horovod,
+        iter_size=iter_size,
+        has_flag=skip_update_ph is not None,
+        strict=strict,
+    )
+    task = Task(
+        settings=settings,
+        loss=loss,
+        optimizer=optimizer,
+        optimizer_params=optimizer_params,
+        learning_rate_decay_fn=learning_rate_decay_fn,
+        summaries=check_summaries(summaries, words.OWNER),
+        skip_update_ph=skip_update_ph,
+        model=model,
+        reduction=reduction,
+    )
+    if not callable(loss) and not builds_graph():
+        raise words.loss_not_callable(loss)
+    variables = trained(var_list, model)
+    if not strict:
+        border.check_once(variables, name_of)
+    copies = copies_of(variables, on_horovod)
+    if builds_graph():
+        return build(TrainingStep(task, variables))
+    # In the scope of a strategy of one replica, all state is mirrored as they are.
+    are_ranks = is_mirrored(variables) and not tf.distribute.has_strategy()
+    steps = [TrainingStep(task, c) for c in (copies if are_ranks else [variables])]
+    for step in steps:
+        assemble(step)
+    return replicated(steps) if are_ranks else steps[0]
+
+
+def replicated(steps: list[TrainingStep]) -> ReplicatedStep:
+    """Return the step of several replicas; what they update with exists from now on."""
+    for step in steps:
+        step.is_replica = True
+        make_slots(step.optimizer, step.trained)
+    return ReplicatedStep(steps)
+
+
+def build(step: TrainingStep) -> tf.Tensor:
+    """Build a step into the graph, and the operations that tell of it."""
+    step._rate = step.next_rate()
+    with v1.variable_scope(SCOPE):
+        loss = step.task.loss
+        with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
+            loss = loss() if callable(loss) else loss
+            if isinstance(loss, tuple):
+                raise tf_host.tuple_in_graph(words.OWNER)
+            loss = tf.identity(loss)
+        assemble(step)
+        done = step.build(loss)
+    telling.tell_graph(step.record)
+    done.training_step = step
+    return done
+
+
+def assemble(step: TrainingStep) -> None:
+    """Make the optimizer of a step, and its loss scaler."""
+    settings = step.settings
+    base = make_optimizer(step)
+    words.check_stack(settings, base)
+    scale, strict = settings.loss_scaling, settings.strict
+    if settings.makes_scaler:
+        params = settings.loss_scaling_params
+        scale = step.scaler = AutomaticLossScaler(scale, params, strict)
+    step.optimizer = base
+    if settings.mixed:
+        step.optimizer = MixedPrecisionOptimizerWrapper(base, scale, strict=strict)
+
+
+def trained(var_list: Any, model: Any) -> list[tf.Variable]:
+    """Return the variables to train."""
+    default = v1.trainable_variables() if builds_graph() else ()
+    return find_trained(var_list, model, default, tf.Variable, as_variable)
+
+
+def make_optimizer(step: TrainingStep) -> Optimizer:
+    """Make the optimizer from its name or class; by default take one that is made."""
+    optimizer, params = step.task.optimizer, step.task.optimizer_params
+    strict = step.settings.strict
+    arguments = words.arguments_for(optimizer, params, strict, "tf")
+    if isinstance(optimizer, Optimizer):
+        # Quirk: docs/differences.md#optimize-loss-instance
+        if strict or arguments:
+            raise words.instance(optimizer, arguments)
+        return with_free_rate(optimizer)
+    if optimizer == words.DECAYING:
+        step.weight_decay = arguments["weight_decay"]
+        decay = step.decay() if builds_graph() else step.decay
+        arguments["weight_decay"] = decay
+        if strict:
+            # Quirk: docs/differences.md#optimize-loss-dict
+            params["weight_decay"] = decay if builds_graph() else words.DecayNow(decay)
+    rate = step._rate if builds_graph() else float(step.next_rate())
+    makers = Makers(OPTIMIZER_CLS_NAMES, Optimizer, "tf.compat.v1.train.Optimizer")
+    made = makers.make(optimizer, rate, arguments, strict)
+    return made if builds_graph() else with_free_rate(made)
+
+
+def with_free_rate(optimizer: Optimizer) -> Optimizer:
+    """Return an optimizer whose rate each step can set, or raise."""
+    if not any(name in vars(base_of(optimizer)) for name in RATES):
+        raise tf_host.fixed_rate(words.OWNER, type(base_of(optimizer)).__name__)
+    return optimizer

@@ -1,0 +1,326 @@
+"""What ``optimize_loss`` makes: the step of training, called or built into a graph."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.interface import NO_EAGER_STEP, StepReport
+from lockstep.messages import tf as tf_host
+from lockstep.messages.base.differentiation import no_loss
+from lockstep.messages.step import optimize_loss as words
+from lockstep.messages.step.summaries import SummaryRecord
+from lockstep.messages.step.training_step import shown
+from lockstep.tf.base.hooks import base_of, require_resources
+from lockstep.tf.base.pairs import Gradient, Pairs, check_pairs, name_of
+from lockstep.tf.base.replica_sums import (
+    awaits_sums,
+    make_together,
+    summed_gradients,
+    sums_over_replicas,
+)
+from lockstep.tf.base.replicas import replica_count
+from lockstep.tf.base.wrapper import Wrapper, apply_with, as_train_op
+from lockstep.tf.clipping.post_process import post_process_gradients
+from lockstep.tf.masters.copies import builds_graph
+from lockstep.tf.scaling.loss_scale import state_variable
+from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
+from lockstep.tf.shared.step import step_summaries as telling
+from lockstep.tf.shared.step.task import Task
+from lockstep.tf.shared.tensors.replica_copies import apart
+from lockstep.tf.shared.workers.accumulators import Accumulators
+from lockstep.tf.step.reduction import reduce_gradients
+
+__all__ = ["TrainingStep"]
+
+RATES = ("_lr", "_learning_rate")
+"""What v1 optimizers call the rate that they were given."""
+
+
+class TrainingStep(tf.Module):
+    """What ``optimize_loss`` makes: a call computes the gradients and takes a step.
+
+    ``step(*inputs)`` hands its arguments to the loss and returns its value, eagerly or
+    inside of a ``tf.function``. With ``iter_size`` > 1 a call adds its share, and each
+    ``iter_size``-th one updates; ``skip_update``, in the call or at construction,
+    decides instead. In a graph the step is built in already: it is the attribute
+    ``training_step`` of the tensor, and here to be looked at.
+
+    ``tf.train.Checkpoint(step=step)`` keeps all that the next steps depend on. What is
+    told goes to the default writer of ``tf.summary``, numbered by ``global_step``.
+
+    Attributes:
+        optimizer: what updates, the masters' wrapper with "mixed".
+        trained: the variables that are trained.
+        global_step: the applied steps, an int64 variable.
+        scaler: the automatic loss scaler, or None.
+        last_step: what the last eager call did; before it, and after calls in graphs,
+            that there was none.
+        record: what a graph tells, by tag; None elsewhere.
+        is_replica: whether it is that of one replica among several.
+    """
+
+    optimizer: Any
+    last_step: StepReport = NO_EAGER_STEP
+    weight_decay: Any = None
+    record: SummaryRecord | None = None
+    is_replica = False
+
+    def __init__(self, task: Task, trained: Sequence[tf.Variable]) -> None:
+        super().__init__()
+        self.settings = settings = task.settings
+        self.task = task
+        self.trained = tuple(trained)
+        self.global_step = make_counter()
+        self.scaler: AutomaticLossScaler | None = None
+        self._sums: Accumulators | None = None
+        if settings.accumulates:
+            micro_step = state_variable("micro_step", 0, tf.int64)
+            self._sums = Accumulators(settings.iter_size, micro_step, name_of)
+        self._rate: Any = None
+
+    def __repr__(self) -> str:
+        """Show the optimizer, the steps so far, the rate and the stages."""
+        base, count = base_of(self.optimizer), len(self.trained)
+        if builds_graph():
+            stages = " -> ".join(self.pipeline)
+            return f"{words.OWNER}({type(base).__name__}, in a graph; {stages})"
+        step, rate = int(self.global_step.read_value()), self.next_rate()
+        return shown(base, count, step, rate, self.pipeline)
+
+    @property
+    def pipeline(self) -> tuple[str, ...]:
+        """The stages that a gradient goes through here, in their order."""
+        return self.settings.pipeline(self.optimizer)
+
+    @property
+    def accumulators(self) -> list[Gradient]:
+        """The sum so far for each variable; None where there is none."""
+        held = [] if self._sums is None else self._sums.values
+        return held or [None] * len(self.trained)
+
+    @property
+    def micro_step(self) -> tf.Variable | None:
+        """The micro-batches in the sums: int64, 0-d; None if steps have one each."""
+        return None if self._sums is None else self._sums.micro_step
+
+    @tf.autograph.experimental.do_not_convert
+    def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
+        """Compute the loss and take a step, or add a micro-batch.
+
+        Args:
+            inputs: for the loss.
+            skip_update: whether to add only; None: as was said at construction. Without
+                ``iter_size`` > 1 it has no effect.
+
+        Returns:
+            The loss before the update; of a loss that returns a tuple a tuple, with the
+            loss first and the rest as it is.
+        """
+        if replica_count() > 1 and not self.is_replica:
+            raise tf_host.outside_run(words.OWNER, replica_count())
+        values: list[Any] = []
+
+        def loss() -> tf.Tensor:
+            found, extras = words.loss_and_extras(self.task.loss(*inputs))
+            if found is None or isinstance(found, str):
+                raise no_loss(words.OWNER, found)
+            value = tf.convert_to_tensor(found)
+            values.append(words.joined(value, extras))
+            return value
+
+        self._rate = self.next_rate()
+        pairs = self.optimizer.compute_gradients(loss, self.trained)
+        pairs = self.reduced(pairs) if self.is_replica else pairs
+        self.advance(pairs, skip_update)
+        return values[-1]
+
+    def build(self, loss: tf.Tensor) -> tf.Tensor:
+        """Build the step into the graph: the loss before the update, told after it."""
+        pairs = self.optimizer.compute_gradients(
+            loss, self.trained, colocate_gradients_with_ops=True
+        )
+        # A loss that no gradient reads would be computed before the update or after it.
+        # Quirk: docs/differences.md#optimize-loss-value
+        with tf.control_dependencies([loss]):
+            updated = as_train_op(lambda: self.advance(pairs))
+        with tf.control_dependencies([updated]):
+            return tf.identity(loss, name="train_loss")
+
+    def next_rate(self) -> Any:
+        """Return the rate at the steps applied so far."""
+        return self.task.rate(self.global_step.read_value())
+
+    def advance(self, pairs: Pairs, skip_update: Any = None) -> tf.Operation | None:
+        """Take a step with these gradients, or add them; return the operation."""
+        if not awaits_sums() or self.is_replica:
+            return self._advance(pairs, skip_update)
+        # The only replica of a strategy: no condition may hold what makes state.
+        pairs = sums_over_replicas(pairs)
+        touched = [v for g, v in pairs if g is not None]
+        make_together(lambda: make_slots(self.optimizer, touched))
+        with summed_gradients():
+            return self._advance(pairs, skip_update)
+
+    def _advance(self, pairs: Pairs, skip_update: Any) -> tf.Operation | None:
+        if self._sums is None:
+            done, self.record = self.update(pairs)
+            return done
+        return self.add_up(self._sums, pairs, skip_update)
+
+    def add_up(
+        self, sums: Accumulators, pairs: Pairs, skip_update: Any
+    ) -> tf.Operation | None:
+        """Add a micro-batch, and take a step with the sums unless they have to wait."""
+        totals = sums.add(pairs, self.settings.strict)
+        count = sums.micro_step.read_value() + 1
+        kept: list[SummaryRecord | None] = []
+
+        def keep(told: Sequence[tf.Tensor] = ()) -> list[tf.Tensor]:
+            self.note_added(totals, count)
+            return after(sums.keep(totals, count), [tf.constant(False), *told])
+
+        def update() -> list[tf.Tensor]:
+            done, record = self.update(totals)
+            kept.append(record)
+            with tf.control_dependencies(as_list(done)):
+                cleared = sums.clear()
+            return after(cleared, [tf.constant(True), *telling.flat(record)])
+
+        waits = self.task.waits(skip_update, count)
+        known = tf.get_static_value(waits)
+        if known is not None:
+            results = keep() if known else update()
+        else:
+            self.require_resources(pairs)
+            told: list[tf.Tensor] = []
+            results = tf.cond(
+                tf.logical_not(waits),
+                lambda: told.extend((made := update())[1:]) or made,
+                lambda: keep(telling.blank(told)),
+            )
+        if kept:
+            self.record = kept[0]
+            telling.refilled(self.record, results[1:])
+        return tf.group(results)
+
+    def require_resources(self, pairs: Pairs) -> None:
+        """Raise for variables that an update under a condition cannot change."""
+        require_resources([v for g, v in pairs if g is not None])
+        require_resources([*self.trained, self.global_step])
+
+    def update(self, pairs: Pairs) -> tuple[tf.Operation | None, SummaryRecord | None]:
+        """Bring the gradients into their final form and hand them to the optimizer.
+
+        Returns:
+            The operation, and what a graph is to tell.
+        """
+        strict = self.settings.strict
+        if self.settings.on_horovod and not self.is_replica:
+            pairs = self.reduced(pairs)
+        record = telling.new_record()
+        fits = self.fits(pairs, record)
+        if not strict and fits is False:
+            processed, record = pairs, None
+        else:
+            processed = self.post_process(pairs, record)
+        processed = check_pairs(processed, words.OWNER)
+        if not builds_graph():
+            telling.tell_writer(record, self.global_step + 1, fits)
+            record = None
+        done = self.apply(processed, record)
+        return done, record
+
+    def reduced(self, pairs: Pairs) -> Pairs:
+        """Return the gradients averaged over the ranks."""
+        return reduce_gradients(pairs, True, self.task.model, self.task.reduction)
+
+    def apply(self, pairs: Pairs, record: SummaryRecord | None) -> tf.Operation | None:
+        """Let the optimizer update with the rate of this step."""
+        base = base_of(self.optimizer)
+        for name in RATES:
+            if name in vars(base):
+                setattr(base, name, self._rate)
+        # The scale that is told is that before the step, which moves it.
+        scale = [] if record is None else record.scalars.get("loss_scale", [])
+        # It updates the copies of its own replica, as if that were the only one.
+        own = apart() if self.is_replica else contextlib.nullcontext()
+        with tf.control_dependencies(as_list(scale)), own:
+            done = apply_with(self.optimizer, pairs, self.global_step)
+        self.last_step = NO_EAGER_STEP
+        if tf.executing_eagerly():
+            inner = getattr(self.optimizer, "last_step", None)
+            names = [name_of(variable) for variable in self.trained]
+            absent = [name_of(v) for g, v in pairs if g is None]
+            self.last_step = words.report_applied(inner, names, absent)
+        return done
+
+    def fits(self, pairs: Pairs, record: SummaryRecord | None) -> bool | tf.Tensor:
+        """Say whether gradients are finite, where a step that is not is skipped."""
+        if builds_graph():
+            return True
+        present = [g for g, _ in pairs if g is not None]
+        return self.task.fits(self.pipeline, record is not None, present)
+
+    def post_process(self, pairs: Pairs, record: SummaryRecord | None) -> Pairs:
+        """Clip or scale by LARC; record what was asked for."""
+        settings, task = self.settings, self.task
+        task.tell(record, self._rate, self.optimizer, self.scaler)
+        return post_process_gradients(
+            pairs,
+            sorted(task.summaries),
+            self._rate,
+            settings.clip_gradients,
+            settings.larc_params,
+            recorder=record,
+            strict=settings.strict,
+        )
+
+    def decay(self) -> Any:
+        """Return AdamW's decay at this step: the rate times what was given."""
+        given = self.weight_decay
+        rate = self.next_rate() if self._rate is None else self._rate
+        return rate * (given() if callable(given) else given)
+
+    def note_added(self, pairs: Pairs, count: tf.Tensor) -> None:
+        """Eagerly: say that a micro-batch was added and nothing else happened.
+
+        As in a graph, what a first update makes exists by then.
+        """
+        if not tf.executing_eagerly():
+            return
+        make_slots(self.optimizer, [v for g, v in pairs if g is not None])
+        size = self.settings.iter_size
+        self.last_step = words.report_accumulated(int(count), size)
+
+
+def make_counter() -> tf.Variable:
+    """Return the counter of a graph, as old code finds it; or make one."""
+    if builds_graph():
+        return tf.compat.v1.train.get_or_create_global_step()
+    return state_variable("global_step", 0, tf.int64)
+
+
+def make_slots(optimizer: Any, variables: list[tf.Variable]) -> None:
+    """Make the slots of variables unless they exist."""
+    if isinstance(optimizer, Wrapper):
+        optimizer.create_slots(variables)
+        return
+    with tf.init_scope():
+        optimizer._create_slots(variables)
+
+
+def as_list(operation: Any) -> list[Any]:
+    """Return an operation or tensor in a list, an empty one for None and for []."""
+    if operation is None or isinstance(operation, list):
+        return []
+    return [operation]
+
+
+def after(operation: Any, tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Return tensors that are there after an operation has run."""
+    with tf.control_dependencies(as_list(operation)):
+        return [tf.identity(tensor) for tensor in tensors]

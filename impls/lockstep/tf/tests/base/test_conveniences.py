@@ -1,0 +1,117 @@
+"""Losses with extras, rates that are numbers, norms for each table, and reprs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from lockstep import tf as ls
+from lockstep.messages.errors import LockstepError, OutOfRangeError, UnknownNameError
+from lockstep.tf import strict
+
+v1 = tf.compat.v1
+
+
+def test_a_loss_with_extras_makes_the_step_return_them() -> None:
+    w = tf.Variable([1.0, 2.0])
+
+    def loss(factor: Any) -> Any:
+        return factor * tf.reduce_sum(w), {"predicted": w * 1.0}, "text"
+
+    step = ls.optimize_loss(loss, "SGD", {}, 0.5, [w])
+    value, extras, text = step(2.0)
+    assert float(value) == 6.0 and text == "text"
+    assert extras["predicted"].numpy().tolist() == [1.0, 2.0]
+    assert w.numpy().tolist() == [0.0, 1.0]
+
+
+def test_extras_come_out_of_a_function() -> None:
+    w = tf.Variable([1.0, 2.0])
+    step = ls.optimize_loss(lambda: (tf.reduce_sum(w), w * 1.0), "SGD", {}, 0.5, [w])
+    value, extra = tf.function(lambda: step(), autograph=False)()
+    assert float(value) == 3.0 and extra.numpy().tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("answer", [(), ("text",), None, "text"], ids=repr)
+def test_what_is_no_loss_is_refused(answer: Any) -> None:
+    w = tf.Variable([1.0])
+    step = ls.optimize_loss(lambda: answer, "SGD", {}, 0.5, [w])
+    with pytest.raises(LockstepError, match="optimize_loss: loss: expected a"):
+        step()
+
+
+def test_extras_are_refused_in_a_graph() -> None:
+    with tf.Graph().as_default():
+        w = tf.Variable([1.0, 2.0])
+        with pytest.raises(OutOfRangeError, match="loss: expected a loss that is one"):
+            ls.optimize_loss(lambda: (tf.reduce_sum(w), w), "SGD", {}, 0.5, [w])
+
+
+def test_a_number_is_a_rate_in_a_graph_too() -> None:
+    with tf.Graph().as_default(), v1.Session() as session:
+        w = tf.Variable([1.0, 2.0])
+        done = ls.optimize_loss(tf.reduce_sum(w), "SGD", {}, 0.5, [w])
+        session.run(v1.global_variables_initializer())
+        session.run(done)
+        assert session.run(w).tolist() == [0.5, 1.5]
+
+
+def sgd() -> Any:
+    return ls.GradientDescentOptimizer(1.0)
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+def test_every_table_has_its_own_limit(sparse: bool) -> None:
+    a, b = (tf.Variable([[3.0, 4.0], [6.0, 8.0]], name=name) for name in "ab")
+    dims = {a.ref(): [1], b.ref(): [1]}
+    opt = ls.VariableClippingOptimizer(sgd(), dims, {a.ref(): 2.5, b.ref(): 7.5})
+    zero = tf.zeros([2, 2])
+    rows = tf.IndexedSlices(zero, tf.constant([0, 1]))
+    opt.apply_gradients([(rows if sparse else zero, w) for w in (a, b)])
+    assert tf.norm(a, axis=1).numpy().tolist() == pytest.approx([2.5, 2.5], rel=1e-6)
+    assert tf.norm(b, axis=1).numpy().tolist() == pytest.approx([5.0, 7.5], rel=1e-6)
+
+
+def test_masters_have_the_limits_of_their_weights() -> None:
+    w = tf.Variable(tf.constant([[3.0, 4.0]], tf.float16), name="w")
+    rows = ls.VariableClippingOptimizer(sgd(), {w.ref(): [1]}, {w.ref(): 2.5})
+    opt = ls.MixedPrecisionOptimizerWrapper(rows)
+    opt.apply_gradients([(tf.zeros([1, 2], tf.float16), w)])
+    assert w.numpy().tolist() == [[1.5, 2.0]]
+
+
+def test_limits_are_checked_before_anything_is_made() -> None:
+    a, b = (tf.Variable([[3.0, 4.0]], name=name) for name in "ab")
+    dims = {a.ref(): [1]}
+    with pytest.raises(UnknownNameError, match="one for 'b'"):
+        ls.VariableClippingOptimizer(sgd(), dims, {a.ref(): 1.0, b.ref(): 1.0})
+    with pytest.raises(UnknownNameError, match="none for 'a'"):
+        ls.VariableClippingOptimizer(sgd(), dims, {})
+    with pytest.raises(OutOfRangeError, match="max_norm"):
+        ls.VariableClippingOptimizer(sgd(), dims, {a.ref(): 0.0})
+
+
+def test_strict_takes_no_mapping_of_limits() -> None:
+    w = tf.Variable([[3.0, 4.0]], name="w")
+    with pytest.raises(TypeError, match="max_norm: expected one norm for all"):
+        strict.VariableClippingOptimizer(sgd(), {w.ref(): [1]}, {w.ref(): 1.0})
+
+
+def test_reprs_show_what_is_inside() -> None:
+    stack = ls.MixedPrecisionLossScaleOptimizer(ls.MultitaskOptimizerWrapper(sgd()), 8)
+    inner = "MultitaskOptimizerWrapper(GradientDescentOptimizer)"
+    shown = f"MixedPrecisionLossScaleOptimizer({inner}, FixedLossScale(8.0))"
+    assert repr(stack) == shown
+    w = tf.Variable([1.0])
+    step = ls.optimize_loss(lambda: tf.reduce_sum(w), "SGD", {}, 0.5, [w])
+    step()
+    assert repr(step) == (
+        "optimize_loss(GradientDescentOptimizer, 1 variable; step 1, rate 0.5; update)"
+    )
+    with tf.Graph().as_default():
+        w = tf.Variable([1.0])
+        done = ls.optimize_loss(tf.reduce_sum(w), "SGD", {}, 0.5, [w])
+        expected = "optimize_loss(GradientDescentOptimizer, in a graph; update)"
+        assert repr(done.training_step) == expected

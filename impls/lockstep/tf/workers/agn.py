@@ -1,0 +1,260 @@
+"""Accumulated gradient normalization for asynchronous workers, v1-style."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.interface import NO_EAGER_STEP, StepReport
+from lockstep.messages import tf as tf_host
+from lockstep.messages.workers import agn as words
+from lockstep.messages.workers.agn import DELTA, GRADIENT
+from lockstep.tf.base.hooks import require_resources, skips_of
+from lockstep.tf.base.pairs import (
+    Gradient,
+    Pairs,
+    as_counter,
+    as_variable,
+    check_pairs,
+    name_of,
+)
+from lockstep.tf.base.replica_sums import refuse_cross_replica
+from lockstep.tf.base.wrapper import Optimizer, advance, as_train_op, is_keras
+from lockstep.tf.masters.copies import share_row_limits
+from lockstep.tf.shared.workers.accumulate import densify, is_due, mean_changes
+from lockstep.tf.workers.center import AGNCustomGetter
+from lockstep.tf.workers.sharing import SharingWrapper, Variables
+from lockstep.tf.workers.worker import copy_of, local_collection, make_local_step
+
+__all__ = ["AGNOptimizer"]
+
+
+class AGNOptimizer(SharingWrapper):
+    """Train a worker's own weights; every P steps push a mean gradient to shared ones.
+
+    With P = ``communication_period``, g a gradient at the worker's weights w, a the
+    accumulator of w and c the shared weights, for each variable with a gradient:
+
+    1. ``optimizer`` applies g to w;
+    2. a = a + g;
+    3. local_step = local_step + 1, once a call;
+    4. if local_step is a multiple of P: a = a / P; the same optimizer applies a to c,
+       with slots that belong to c and powers of beta that belong to the worker; then
+       global_step = global_step + 1, w = c, a = 0. The slots of w stay.
+
+    With ``commit="delta"``, as the paper has it, step 2 adds to a what step 1 added to
+    w, and step 4 has c = c + a / P. A variable whose gradient is absent in the call
+    that ends a round is neither pushed nor pulled.
+
+    Args:
+        optimizer: a ``tf.compat.v1.train.Optimizer`` of this worker, or a wrapper.
+        num_worker: the number of workers, >= 1; without effect on numbers.
+        custom_getter: the :class:`AGNCustomGetter` that made the variables.
+        communication_period: P: local steps between two pushes, >= 1.
+        use_locking: whether ``commit="delta"`` locks what it adds to; otherwise the
+            wrapped optimizer's own argument counts.
+        name: the name that ``get_name`` returns.
+        commit: ``"gradient"`` or ``"delta"``.
+        strict: as the original: pairs from a one-shot iterator are refused, arguments
+            are not checked, ``local_step`` is on the device around, ``get_slot`` and
+            ``variables()`` see nothing, row clipping inside leaves shared rows alone.
+
+    Attributes:
+        inner_optimizer: ``optimizer``.
+        local_step: the worker's steps, an int32 variable on its CPU.
+        last_step: what the last eager step did, a
+            :class:`~lockstep.interface.StepReport`; before it, and after steps in
+            graphs, that there was none.
+
+    Raises:
+        NotAnOptimizerError, GetterError: a TypeError; see the arguments.
+        OutOfRangeError, UnknownNameError, UnsupportedError: a ValueError; a period or
+            count below 1, an unknown ``commit``, an optimizer that scales losses, a
+            second instance in a variable scope of a graph.
+
+    Origin: ``tf.contrib.opt.AGNOptimizer``, TensorFlow 1.15; J. Hermans, G. Spanakis,
+    R. Moeckel, "Accumulated Gradient Normalization", 2017 (arXiv:1710.02368). By
+    default we differ in what ``strict`` lists.
+
+    Example:
+        >>> w = tf.Variable([1.0], name="w")
+        >>> getter = AGNCustomGetter("/cpu:0")
+        >>> _ = getter([w])
+        >>> sgd = GradientDescentOptimizer(0.5)
+        >>> worker = AGNOptimizer(sgd, 1, getter, communication_period=2)
+        >>> for gradient in (1.0, 0.5):
+        ...     _ = worker.apply_gradients([(tf.constant([gradient]), w)])
+        ...     print(w.numpy()[0], worker.last_step.reason)
+        0.5 every gradient was present; local step 1, 1 more before the push
+        0.625 every gradient was present; local step 2, pushed and pulled
+    """
+
+    owner = words.WRAPPER
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        num_worker: int,
+        custom_getter: AGNCustomGetter,
+        communication_period: int = 10,
+        use_locking: bool = True,
+        name: str = "AGNOptimizer",
+        commit: str = GRADIENT,
+        strict: bool = False,
+    ) -> None:
+        if is_keras(optimizer):
+            raise tf_host.keras_optimizer(words.WRAPPER, type(optimizer).__name__)
+        words.check_optimizer(optimizer, Optimizer, "tf.compat.v1.train.Optimizer")
+        if not isinstance(custom_getter, AGNCustomGetter):
+            raise words.not_a_getter(custom_getter)
+        words.check_arguments(num_worker, communication_period, commit, strict)
+        super().__init__(optimizer, name, use_locking)
+        self.num_worker = num_worker
+        self.custom_getter = custom_getter
+        self.communication_period = communication_period
+        self.use_locking = use_locking
+        self.commit = commit
+        self.strict = strict
+        self.local_step = make_local_step(None if strict else custom_getter)
+        custom_getter.center.rule.make = self._create_shared_slots
+        self.last_step: StepReport = NO_EAGER_STEP
+        self._track_trackable(self.local_step, "local_step")
+        self._track_trackable(custom_getter, "custom_getter")
+
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Gradient, Any]],
+        global_step: tf.Variable | None = None,
+        name: str | None = None,
+    ) -> tf.Operation | None:
+        """Take one local step; at the end of a round push and pull.
+
+        Args:
+            grads_and_vars: iterable of (gradient, variable); the gradient is a tensor
+                or ``tf.IndexedSlices`` like its variable, or None.
+            global_step: integer variable, + 1 at the end of a round: it counts the
+                rounds of all workers that are given it.
+            name: name of the operation in a graph.
+
+        Returns:
+            The operation of the step in a graph, nothing of use in eager mode.
+
+        Raises:
+            NotFromGetterError: a KeyError; a variable not made through the getter.
+            NotAVariableError: a TypeError; ``global_step`` is a tensor or a number.
+            MalformedPairsError: a TypeError; an entry is no (gradient, variable).
+            NoGradientsError: a ValueError; an empty list, or every gradient is None.
+            ShapeError, DtypeError: a gradient does not fit its variable.
+            UnsupportedError: reference variables where control flow v2 is on; strict,
+                a one-shot iterator; in a graph, a wrapper around that skips variables.
+        """
+        words.refuse_iterator(grads_and_vars, self.strict)
+        pairs = check_pairs(grads_and_vars, words.WRAPPER, self.takes_wide)
+        # Quirk: docs/differences.md#agn-tensor-step. The original asked if it is true.
+        global_step = as_counter(global_step, words.WRAPPER, self.strict)
+        # A variable without a center is refused before anything is made.
+        self._centers([variable for _, variable in pairs])
+        if not self.strict:
+            return self.apply_together(self._apply, pairs, global_step, name)
+        refuse_cross_replica(words.WRAPPER)
+        return self._apply(pairs, global_step, name)
+
+    def _apply(
+        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
+    ) -> tf.Operation | None:
+        """Take a local step with gradients summed over the replicas by default."""
+        centers = self._centers([variable for _, variable in pairs])
+        if skips_of(self.base_optimizer):
+            raise tf_host.skipped_around(words.WRAPPER)
+        present = [variable for gradient, variable in pairs if gradient is not None]
+        if not tf.executing_eagerly():
+            counters = [] if global_step is None else [global_step]
+            require_resources([*present, *centers, *counters])
+        self.create_slots(present)
+        done = as_train_op(lambda: self._take_step(pairs, global_step, name))
+        eager = tf.executing_eagerly()
+        self.last_step = self._report(pairs) if eager else NO_EAGER_STEP
+        return done
+
+    def _report(self, pairs: Pairs) -> StepReport:
+        """Say what an eager step did."""
+        return words.report(
+            getattr(self.inner_optimizer, "last_step", None),
+            [name_of(variable) for _, variable in pairs],
+            [gradient is None for gradient, _ in pairs],
+            int(self.local_step.read_value()),
+            self.communication_period,
+        )
+
+    def _take_step(
+        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
+    ) -> tf.Operation | None:
+        """Update and gather; count; then push and pull if the round is over."""
+        present = [(g, v) for g, v in pairs if g is not None]
+        changes, variables = map(list, zip(*present, strict=True))
+        is_delta = self.commit == DELTA
+        before = [copy_of(variable) for variable in variables] if is_delta else []
+        with tf.control_dependencies(before):
+            updated = self.apply_inside(pairs)
+        if is_delta:
+            with tf.control_dependencies([updated]):
+                after = [variable.read_value() for variable in variables]
+            changes = [a - b for a, b in zip(after, before, strict=True)]
+        gathered = self._gather(variables, changes)
+        with tf.control_dependencies([updated, *gathered]):
+            count = tf.convert_to_tensor(self.local_step.assign_add(1))
+        communicate = functools.partial(self._communicate, variables, global_step)
+        # All of a branch runs after its condition, which waits for all of the above.
+        done = tf.cond(is_due(count, self.communication_period), communicate, tf.no_op)
+        return tf.group(done, name=name or self.get_name())
+
+    def _gather(self, variables: Variables, changes: Sequence[Any]) -> list[Any]:
+        """Add changes to the accumulators of these variables."""
+        pairs = zip(self._accumulators(variables), changes, strict=True)
+        return [a.assign_add(densify(g, a), read_value=False) for a, g in pairs]
+
+    def _communicate(
+        self, variables: Variables, global_step: tf.Variable | None
+    ) -> tf.Operation | None:
+        """End a round for these variables: push what was gathered, then pull."""
+        gathered = [a.read_value() for a in self._accumulators(variables)]
+        # What is pushed are these tensors: a variable written in between would race.
+        means = mean_changes(gathered, self.communication_period)
+        centers = self._centers(variables)
+        # Quirk: docs/differences.md#agn-row-clipping. Strict: shared ones have none.
+        if not self.strict:
+            share_row_limits(zip(variables, centers, strict=True), self.inner_optimizer)
+        pushed = self._push(means, centers)
+        with tf.control_dependencies([pushed, *means]):
+            done = tf.group(advance(global_step), self._begin_round(variables))
+        with tf.control_dependencies([done]):
+            return tf.no_op()
+
+    def _push(self, means: Sequence[tf.Tensor], centers: Variables) -> Any:
+        """Apply means through the wrapped optimizer, or add them as they are."""
+        pairs = list(zip(means, centers, strict=True))
+        if self.commit == DELTA:
+            options = {"use_locking": self.use_locking, "read_value": False}
+            return tf.group(*[c.assign_add(mean, **options) for mean, c in pairs])
+        with self.custom_getter.center.lending(self.base_optimizer):
+            return self.apply_inside(pairs)
+
+    def create_slots(self, var_list: Iterable[Any]) -> None:
+        """Make the slots of these variables and of the shared ones now.
+
+        In a graph a worker's are put into ``LOCAL_VARIABLES``.
+        """
+        variables = [as_variable(variable) for variable in var_list]
+        with local_collection():
+            super().create_slots(variables)
+        if self.commit == GRADIENT:
+            self._create_shared_slots(self._centers(variables))
+
+    def _create_shared_slots(self, centers: list[tf.Variable]) -> None:
+        """Make the slots of shared variables."""
+        with self.custom_getter.center.lending(self.base_optimizer):
+            super().create_slots(centers)

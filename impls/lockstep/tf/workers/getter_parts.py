@@ -1,0 +1,61 @@
+"""What AGN's getter is given, and the parts of what a getter of TensorFlow makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.messages import tf as tf_host
+from lockstep.messages.workers import getter as agn_getter
+from lockstep.tf.base.hooks import is_reference
+from lockstep.tf.base.pairs import as_variable, name_of
+
+__all__ = ["entries_of", "parts_of", "refuse_race", "zeros_like"]
+
+TAKEN = "a model, variables or pairs (name, variable)"
+
+
+def entries_of(given: Any) -> list[tuple[str | None, Any]]:
+    """Return pairs of a name, None if there is none, and a variable.
+
+    Raises:
+        GetterError: a TypeError; no variables, or a model that is not built.
+    """
+    if getattr(given, "built", True) is False:
+        raise agn_getter.not_built(type(given).__name__)
+    found = getattr(given, "trainable_variables", given)
+    return agn_getter.read_entries(found, is_variable, TAKEN)
+
+
+def is_variable(found: Any) -> bool:
+    """Tell whether this is a variable, of Keras too, or the ``ref()`` of one."""
+    return isinstance(as_variable(found), tf.Variable)
+
+
+def parts_of(variable: Any) -> list[Any]:
+    """Return the parts of a partitioned variable, or the variable alone."""
+    return [variable] if isinstance(variable, tf.Variable) else list(variable)
+
+
+def zeros_like(variable: Any) -> dict[str, Any]:
+    """Return the options with which ``get_variable`` makes zeros like a variable."""
+    return {
+        "initializer": tf.zeros_initializer(),
+        "shape": variable.get_shape(),
+        "dtype": variable.dtype.base_dtype,
+    }
+
+
+def refuse_race(own: tf.Variable, shared: tf.Variable) -> None:
+    """Raise for a reference variable whose shared one is in another process.
+
+    # Quirk: docs/differences.md#agn-reference-variables. An update there may read what
+    # another worker is writing.
+    """
+    if not is_reference(shared) or not shared.device:
+        return
+    places = [tf.DeviceSpec.from_string(v.device) for v in (own, shared)]
+    processes = [(place.job, place.task) for place in places]
+    if processes[1][0] is not None and processes[0] != processes[1]:
+        raise tf_host.racing_reference(name_of(own), shared.device)

@@ -1,0 +1,124 @@
+"""What a worker has of its own and shares: found, started, and shown as slots."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from lockstep.messages.workers import agn as words
+from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
+from lockstep.tf.base.pairs import name_of
+from lockstep.tf.base.wrapper import Wrapper
+from lockstep.tf.workers.center import AGNCustomGetter
+from lockstep.tf.workers.worker import BeginRound
+
+__all__ = ["SharingWrapper", "Variables"]
+
+Variables = Sequence[tf.Variable]
+
+
+class SharingWrapper(Wrapper):
+    """A wrapper whose variables have shared ones, and accumulators between rounds.
+
+    Attributes:
+        custom_getter: what made both.
+        local_step: the worker's steps.
+        strict: no slot is seen.
+    """
+
+    GLOBAL_VARIABLE_NAME = GLOBAL_VARIABLE_NAME
+    GRAD_VARIABLE_NAME = GRAD_VARIABLE_NAME
+
+    custom_getter: AGNCustomGetter
+    local_step: tf.Variable
+    strict: bool
+
+    def _centers(self, variables: Variables) -> list[tf.Variable]:
+        """Return the shared ones; raise for a variable that has none."""
+        for variable in variables:
+            if variable not in self.custom_getter._global_map:
+                raise words.not_from_getter(name_of(variable))
+        return [self.custom_getter._global_map[variable] for variable in variables]
+
+    def _accumulators(self, variables: Variables) -> list[tf.Variable]:
+        """Return the accumulators of these variables."""
+        return [self.custom_getter._grad_map[variable] for variable in variables]
+
+    def _begin_round(self, variables: Variables) -> tf.Operation | None:
+        """Set these variables to the shared ones and forget what was gathered."""
+        pairs = zip(variables, self._centers(variables), strict=True)
+        pulls = [v.assign(c.read_value(), read_value=False) for v, c in pairs]
+        accumulators = self._accumulators(variables)
+        resets = [a.assign(tf.zeros_like(a), read_value=False) for a in accumulators]
+        return tf.group(*pulls, *resets)
+
+    def get_init_op(self, task_index: int) -> tf.Operation | None:
+        """Set every variable to the shared one, and its accumulator to 0.
+
+        Run it before training, and in a worker that joins later. In eager mode it has
+        happened when the call returns.
+
+        Args:
+            task_index: the worker's number; without effect, as in the original.
+
+        Raises:
+            NoGradientsError: a ValueError; there are no variables.
+        """
+        variables = list(self.custom_getter._global_map)
+        if not variables:
+            raise words.nothing_to_start()
+        return self._begin_round(variables)
+
+    def make_session_run_hook(
+        self, is_chief: bool, task_index: int
+    ) -> tf.compat.v1.train.SessionRunHook:
+        """Return a hook that runs the init op in each session that is created.
+
+        A worker that was started again so begins with the shared weights as they are.
+
+        Args:
+            is_chief: without effect: every worker begins with the shared weights.
+            task_index: the worker's number; without effect.
+        """
+        return BeginRound(functools.partial(self.get_init_op, task_index))
+
+    def get_slot(self, var: Any, name: str) -> tf.Variable | None:
+        """Return a slot of a worker's variable or of a shared one, or None.
+
+        A worker's has two beside those of the wrapped optimizer, which are called as
+        the constants of this class.
+
+        # Quirk: docs/differences.md#agn-slots. Strict: None.
+        """
+        getter = self.custom_getter
+        if self.strict:
+            return None
+        if name == GLOBAL_VARIABLE_NAME:
+            return getter._global_map.get(var)
+        if name == GRAD_VARIABLE_NAME:
+            return getter._grad_map.get(var)
+        shared = getter.center.slot(var, name)
+        return super().get_slot(var, name) if shared is None else shared
+
+    def get_slot_names(self) -> list[str]:
+        """Return the slot names of the wrapped optimizer and the two of this one."""
+        own = [GRAD_VARIABLE_NAME, GLOBAL_VARIABLE_NAME]
+        return [] if self.strict else [*super().get_slot_names(), *own]
+
+    def variables(self) -> list[tf.Variable]:
+        """Return all state: the wrapped optimizer's, the worker's, what is shared.
+
+        A ``tf.compat.v1.train.Saver`` of these and of the model saves everything.
+
+        # Quirk: docs/differences.md#agn-slots. Strict: nothing.
+        """
+        if self.strict:
+            return []
+        getter = self.custom_getter
+        center = [*getter.center.shared.values(), *getter.center.rule.variables()]
+        own = [*getter._grad_map.values(), self.local_step]
+        found = [*super().variables(), *own, *center]
+        return list({variable.ref(): variable for variable in found}.values())
