@@ -37,7 +37,7 @@ class Quote:
     quantity: str = ""
     step: int = 1
     index: Sequence[int] | None = None
-    driver: str = "reference"
+    host: str = "reference"
     note: str = ""
 
 

@@ -39,7 +39,7 @@ class Quoted:
 
     anchor: str
     case: str
-    driver: str
+    host: str
     quantity: str
     place: str
     recorded: str
@@ -55,9 +55,9 @@ class RecordedError(Exception):
 def record_quotes(record: Path = RECORD) -> list[Quoted]:
     """Replay everything that is quoted and write it to ``record``, a line a quote."""
     hosts = dict.fromkeys(
-        quote.driver for entry in entries() for quote in entry.recorded
+        quote.host for entry in entries() for quote in entry.recorded
     )
-    found = [quoted for driver in hosts for quoted in quotes_of(driver)]
+    found = [quoted for host in hosts for quoted in quotes_of(host)]
     order = [entry.anchor for entry in entries()]
     found.sort(key=lambda quoted: order.index(quoted.anchor))
     lines = ",\n".join(json.dumps(asdict(q), ensure_ascii=False) for q in found)
@@ -65,18 +65,18 @@ def record_quotes(record: Path = RECORD) -> list[Quoted]:
     return found
 
 
-def quotes_of(driver: str) -> list[Quoted]:
+def quotes_of(host: str) -> list[Quoted]:
     """Replay what is quoted of one host, in a process of its own: faces differ."""
     lines: list[str] = []
-    status, errors = run_lines("harness.parity.quotes", [driver], "", lines.append)
+    status, errors = run_lines("harness.parity.quotes", [host], "", lines.append)
     if status != 0:
-        raise HarnessError(f"catalogue: {driver}: {errors.strip().splitlines()[-1]}")
+        raise HarnessError(f"catalogue: {host}: {errors.strip().splitlines()[-1]}")
     return [Quoted(**json.loads(line)) for line in lines]
 
 
 def quote(anchor: str, wanted: Quote, case: Case) -> Quoted:
     """Replay a case in both modes and quote them beside the recording."""
-    backend, _, face = wanted.driver.partition(":")
+    backend, _, face = wanted.host.partition(":")
     recorded = _recorded(case)
     with closing(drivers.load(backend, face or None)) as driver:
         strict = replay_states(case, driver)
@@ -92,7 +92,7 @@ def quote(anchor: str, wanted: Quote, case: Case) -> Quoted:
         # A subclass, or the host's counterpart, of what was recorded.
         told[1] = told[0]
     place = _place(case, wanted, len(recorded[0]), index)
-    fields = (wanted.case, wanted.driver, wanted.quantity, place, *told, wanted.note)
+    fields = (wanted.case, wanted.host, wanted.quantity, place, *told, wanted.note)
     return Quoted(anchor, *fields)
 
 
@@ -174,12 +174,12 @@ def _place(
     return ", ".join(parts)
 
 
-def main(driver: str, lines: Iterable[tuple[str, Quote]]) -> None:
+def main(host: str, lines: Iterable[tuple[str, Quote]]) -> None:
     """Print what is quoted of ``host``."""
     recorded = [*read_cases(GOLDEN), *read_cases(FOUND)]
     cases = {case.id: case for case in recorded}
     for anchor, wanted in lines:
-        if wanted.driver == driver:
+        if wanted.host == host:
             quoted = quote(anchor, wanted, cases[wanted.case])
             print(json.dumps(asdict(quoted)), flush=True)
 

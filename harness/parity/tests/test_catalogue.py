@@ -26,7 +26,7 @@ from lockstep import registry
 
 PAGE = ROOT / "docs" / "differences.md"
 SCRIPTS = ROOT / "docs" / "examples" / "differences"
-HOSTS = sorted({quoted.driver for entry in entries() for quoted in entry.recorded})
+HOSTS = sorted({quoted.host for entry in entries() for quoted in entry.recorded})
 
 
 @pytest.fixture(scope="module")
@@ -83,22 +83,22 @@ def test_every_listed_difference_has_an_entry_that_quotes_it() -> None:
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_the_published_quotes_are_what_a_replay_gives(
-    recorded: list[Quoted], driver: str
+    recorded: list[Quoted], host: str
 ) -> None:
-    if not registry.installed(driver.partition(":")[0]):
-        pytest.skip(f"{driver} needs a framework that is not installed")
-    published = [asdict(quoted) for quoted in recorded if quoted.driver == driver]
-    now = [asdict(quoted) for quoted in quotes_of(driver)]
+    if not registry.installed(host.partition(":")[0]):
+        pytest.skip(f"{host} needs a framework that is not installed")
+    published = [asdict(quoted) for quoted in recorded if quoted.host == host]
+    now = [asdict(quoted) for quoted in quotes_of(host)]
     assert now == published, "write them anew: nox -s catalogue"
 
 
 def test_every_quote_is_published(recorded: list[Quoted]) -> None:
     wanted = Counter(
-        (entry.anchor, given.case, given.quantity, given.driver)
+        (entry.anchor, given.case, given.quantity, given.host)
         for entry in entries()
         for given in entry.recorded
     )
-    found = Counter((q.anchor, q.case, q.quantity, q.driver) for q in recorded)
+    found = Counter((q.anchor, q.case, q.quantity, q.host) for q in recorded)
     assert found == wanted
 
 
@@ -116,7 +116,7 @@ def test_where_the_modes_part_the_difference_is_listed(
         if quoted.default != quoted.strict
         and not any(
             listed.anchor == quoted.anchor
-            and listed.concerns(cases[quoted.case], quoted.driver.partition(":")[0])
+            and listed.concerns(cases[quoted.case], quoted.host.partition(":")[0])
             for listed in differences()
         )
     ]
