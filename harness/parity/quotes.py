@@ -54,9 +54,7 @@ class RecordedError(Exception):
 
 def record_quotes(record: Path = RECORD) -> list[Quoted]:
     """Replay everything that is quoted and write it to ``record``, a line a quote."""
-    hosts = dict.fromkeys(
-        quote.host for entry in entries() for quote in entry.recorded
-    )
+    hosts = dict.fromkeys(quote.host for entry in entries() for quote in entry.recorded)
     found = [quoted for host in hosts for quoted in quotes_of(host)]
     order = [entry.anchor for entry in entries()]
     found.sort(key=lambda quoted: order.index(quoted.anchor))
