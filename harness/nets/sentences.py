@@ -36,6 +36,8 @@ RULES = (
     (r"(?<=, got ).*(?=; load (?:what|it) )", "VALUE"),
     (r"'[^']*'(?=.*; load what )", "NAME"),
     (r"(?<=the saved slots ).*(?= for NAME)", "NAMES"),
+    # Keras numbers the names that it makes, process by process.
+    (r"\b(variable|sequential|dense)_\d+\b", r"\1"),
     (r"\b0x[0-9a-fA-F]+", "ADDRESS"),
     (r"(?<![\w.])/(?:[\w.+~-]+/)+[\w.+~-]*", "PATH"),
     (r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?!\w)", "N"),

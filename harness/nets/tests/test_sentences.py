@@ -26,6 +26,8 @@ FROZEN = {
         ("got shape [2, 3]; use 1.5.", "got shape [4, 5, 6]; use 1e-3."),
         ("w, got tensor([[1., 2.],\n [3., 4.]]); give 1", "w, got None; give 2"),
         ("got <object at 0x7f00>", "got <object at 0x10ff>"),
+        ("for 'variable'; build it", "for 'variable_98'; build it"),
+        ("no 'sequential_3/dense_9/w'", "no 'sequential/dense_1/w'"),
         ("no file /tmp/a-1/b.json", "no file /home/x/c"),
         (
             "saved 'a' of shape [2] for 'b', got [7]; load what state_dict() returned",
@@ -50,6 +52,7 @@ def test_values_are_no_part_of_a_sentence(one: str, another: str) -> None:
     [
         ("expected float32, got float16", "expected float32, got float64"),
         ("beta1: expected a number", "beta2: expected a number"),
+        ("beta_1: expected a number", "beta_2: expected a number"),
         ("w, got None; give 1", "w, got nothing; give 1"),
         ("w, got 'x'; give a name", "w, got 'x'; pass a name"),
         ("did you mean 'tf'?", "did you mean 'torch'?"),
