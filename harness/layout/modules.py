@@ -96,8 +96,8 @@ class Module:
     def public(self) -> list[Definition]:
         """Classes, their methods and functions without a leading underscore.
 
-        What is defined in a function is not public, and a setter is not counted beside
-        its property.
+        A definition in a function is not public, nor is a test, whose name is a
+        sentence. A property and its setter count once.
         """
         return list(_public(self.tree))
 
@@ -121,7 +121,7 @@ def _body_length(function: Function) -> int:
 
 def _public(scope: ast.Module | ast.ClassDef) -> Iterator[Definition]:
     for node in scope.body:
-        if not isinstance(node, Definition) or node.name.startswith("_"):
+        if not isinstance(node, Definition) or node.name.startswith(("_", "test_")):
             continue
         if f"{node.name}.setter" not in map(ast.unparse, node.decorator_list):
             yield node

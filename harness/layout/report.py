@@ -18,6 +18,7 @@ from harness.layout.sizes import SIZES
 
 __all__ = [
     "FILE",
+    "PARTS",
     "ROOT",
     "Counts",
     "Layout",
@@ -35,6 +36,7 @@ FILE = "layout.json"
 """Name of the file in the folder of the results."""
 
 PARTS = ("impls", "harness")
+"""The packages that are counted."""
 
 EACH = {**SIZES, "assignments to a participle": participles}
 """What is counted in each part; what backends repeat is counted in impls alone."""

@@ -72,7 +72,7 @@ def part_of(path: Path, root: Path) -> str | None:
 
 
 class Recorder:
-    """What one process of pytest collected, and in the end the judgement.
+    """What one process of pytest collected, and how it compares with the snapshot.
 
     Attributes:
         sentences: part -> the sentences.
@@ -90,7 +90,7 @@ class Recorder:
         self.lines: list[str] = []
 
     def note(self, error: type[LockstepError], args: tuple[Any, ...]) -> None:
-        """Keep the sentence of an error that is being made."""
+        """Record the sentence of an error that is constructed during a test."""
         text = "; ".join(map(str, args))
         # Autograph makes the error once more, with where it came from.
         if self.part is not None and not text.startswith("in user code:"):
@@ -98,6 +98,7 @@ class Recorder:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Record the errors of one test under the part that the test belongs to."""
         self.part = part_of(item.path, self.root)
         if self.part is not None:
             self.files.add(item.path.relative_to(self.root).as_posix())
@@ -107,10 +108,12 @@ class Recorder:
             self.part = None
 
     def pytest_deselected(self) -> None:
+        """Mark the run as a part, because a test was left out."""
         self.whole = False
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
+        """Add what a finished process of pytest-xdist collected."""
         found = getattr(node, "workeroutput", {}).get(KEY)
         if found is None:  # It crashed.
             self.whole = False
@@ -122,6 +125,11 @@ class Recorder:
             self.sentences[part].update(texts)
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Send the sentences to the main process, or compare them with the snapshot.
+
+        Only the main process of a run that passed compares, or writes the snapshot
+        if the option is set. The run fails if a frozen sentence is missing.
+        """
         if hasattr(self.config, "workeroutput"):
             sentences = {part: sorted(texts) for part, texts in self.sentences.items()}
             self.config.workeroutput[KEY] = sentences, sorted(self.files), self.whole
@@ -133,6 +141,7 @@ class Recorder:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Print how the sentences differ from the snapshot."""
         if self.lines:
             terminalreporter.section("sentences of errors")
             terminalreporter.write("\n".join(self.lines) + "\n")
@@ -171,7 +180,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Listen to every error that is made."""
+    """Make every Lockstep error record its sentence when it is constructed."""
     recorder = Recorder(config)
     config.pluginmanager.register(recorder, NAME)
 

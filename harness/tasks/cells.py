@@ -1,4 +1,4 @@
-"""Records as cells: the runs that differ in nothing but their seed, on one host."""
+"""Records as cells: the runs that differ in nothing but their seed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ __all__ = ["SeedCell", "grouped", "host_of", "same_seeds", "twins"]
 
 
 class Measured(Protocol):
-    """Settings that say after which steps is measured."""
+    """Settings with the steps after which a run is measured."""
 
     @property
-    def measured_at(self) -> list[int]: ...
+    def measured_at(self) -> list[int]:
+        """The numbers of steps after which a run is measured, 0 among them."""
+        ...
 
 
 S = TypeVar("S", bound=Measured)
@@ -28,7 +30,7 @@ C = TypeVar("C", bound="SeedCell[Any]")
 
 @dataclass(frozen=True)
 class SeedCell(Generic[S]):
-    """The runs that differ in nothing but their seed, on one host.
+    """The runs that differ in nothing but their seed, on one backend and device.
 
     ``host`` is the backend, and its device where that is not the CPU.
     """
@@ -40,7 +42,7 @@ class SeedCell(Generic[S]):
     def series(self, name: str, diverged: float = np.inf) -> Floats:
         """Return a series of all runs as it was measured, [seeds, checkpoints].
 
-        What a run that diverged no longer measured is ``diverged``.
+        The value at checkpoints after a run diverged is ``diverged``.
         """
         length = len(self.settings.measured_at)
         rows = [np.asarray(record.series[name], float) for record in self.records]
@@ -76,7 +78,7 @@ def host_of(record: Record) -> str:
 
 
 def twins(of: Sequence[C]) -> Iterator[tuple[C, C]]:
-    """Pair the cells of the first host with the same cells elsewhere, by seed."""
+    """Pair the cells of the first ``host`` with the same cells elsewhere, by seed."""
     for a, b in product(of, of):
         if a.host == of[0].host != b.host and a.settings == b.settings:
             yield from same_seeds(a, b)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 from textwrap import dedent
@@ -14,6 +15,7 @@ from harness.layout.modules import Module, read_modules
 from harness.layout.repetition import REPETITION, participles
 from harness.layout.report import (
     FILE,
+    PARTS,
     ROOT,
     Counts,
     Layout,
@@ -22,7 +24,7 @@ from harness.layout.report import (
     write_layout,
 )
 from harness.layout.sizes import SIZES
-from harness.layout.steps import PARTS
+from harness.layout.steps import PARTS as STEP_PARTS
 from harness.pages.layout import layout_inserts
 from harness.pages.templating import number
 from harness.records.files import RESULTS
@@ -62,6 +64,9 @@ class Public:
 
 def function():
     """Only this."""
+
+
+def test_function(): ...
 '''
 
 
@@ -71,15 +76,34 @@ def module(text: str, path: str = "impls/lockstep/a.py") -> Module:
 
 def test_a_module_knows_its_lines_statements_and_functions() -> None:
     made_up = module(TEXT)
-    assert made_up.lines == 32
+    assert made_up.lines == 35
     # import, class, def, text over two lines, return, @, def, @, def, def, def, pass,
-    # return, def
-    assert made_up.code_lines == 15
-    assert made_up.statements == 17
-    assert sorted(made_up.body_lengths) == [0, 0, 1, 1, 3, 4]
+    # return, def, def
+    assert made_up.code_lines == 16
+    assert made_up.statements == 19
+    assert sorted(made_up.body_lengths) == [0, 0, 1, 1, 1, 3, 4]
     public = [node.name for node in made_up.public]
     assert public == ["Public", "method", "size", "function"]
     assert SIZES["public names with a docstring, %"]([made_up]) == 75
+
+
+def undocumented(module: Module) -> list[str]:
+    """The module and its public names that have no docstring, by path and line."""
+    nodes = [module.tree, *module.public] if module.text.strip() else []
+    lines = [getattr(n, "lineno", 1) for n in nodes if ast.get_docstring(n) is None]
+    return [f"{module.path}:{line}" for line in lines]
+
+
+def test_what_has_no_docstring_is_found() -> None:
+    assert undocumented(module(TEXT)) == ["impls/lockstep/a.py:12"]
+    assert undocumented(module("x = 1\n")) == ["impls/lockstep/a.py:1"]
+    assert undocumented(module("")) == []
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_module_and_public_name_has_a_docstring(part: str) -> None:
+    missing = [text for m in read_modules(ROOT, part) for text in undocumented(m)]
+    assert not missing, f"no docstring: {missing}"
 
 
 def test_sizes_of_modules_without_tests_and_old_programs(tmp_path: Path) -> None:
@@ -229,7 +253,7 @@ def test_the_published_file_has_the_counts_of_this_code(checkout: Counts) -> Non
 
 
 def test_every_backend_has_steps() -> None:
-    assert set(PARTS) == set(BACKENDS)
+    assert set(STEP_PARTS) == set(BACKENDS)
 
 
 @pytest.mark.parametrize("name", [*SIZES, *REPETITION])

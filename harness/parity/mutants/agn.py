@@ -1,4 +1,4 @@
-"""Mutants of accumulated gradient normalization."""
+"""Mutants of AGN: see :mod:`harness.parity.mutants.all`."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ __all__ = ["agn_mutants"]
 
 
 def latest_only(accumulators: Any, changes: Any) -> list[Array]:
+    """Return the changes alone, without what the accumulators hold."""
     from lockstep.reference.workers.accumulate import densify
 
     return [densify(c, a) for a, c in zip(accumulators, changes, strict=True)]
 
 
 def duplicates_overwrite(change: Any, accumulator: Array) -> Array:
+    """Return a change as a dense array in which the last duplicate row wins."""
     if not isinstance(change, Rows):
         return np.asarray(change)
     dense = np.zeros_like(accumulator)
@@ -36,10 +38,13 @@ def duplicates_overwrite(change: Any, accumulator: Array) -> Array:
 
 
 def each_one_percent_more(arrays: list[Array]) -> list[Array]:
+    """Return each array times 1.01, in its dtype."""
     return [one_percent_more(array) for array in arrays]
 
 
 def nothing_pulled(method: Any) -> Any:
+    """Make ``begin_round`` leave the variables of the worker as they are."""
+
     def begin_round(self: Any, variables: Any) -> None:
         kept = [(variable, variable.value) for variable in variables]
         method(self, [variable for variable, _ in kept])
@@ -50,6 +55,8 @@ def nothing_pulled(method: Any) -> Any:
 
 
 def still_gathered(method: Any) -> Any:
+    """Make ``begin_round`` leave the accumulators as they are."""
+
     def begin_round(self: Any, variables: Any) -> None:
         kept = [(a, a.value) for a in self.accumulators(variables)]
         method(self, variables)
@@ -60,6 +67,8 @@ def still_gathered(method: Any) -> Any:
 
 
 def slots_forgotten(method: Any) -> Any:
+    """Make ``begin_round`` delete the slots of the worker's variables."""
+
     def begin_round(self: Any, variables: Any) -> None:
         from lockstep.reference.optimizers.classes import base_of
 
@@ -71,6 +80,8 @@ def slots_forgotten(method: Any) -> Any:
 
 
 def before_the_local_step(method: Any) -> Any:
+    """Make the step that ends a round push and pull before its local update, too."""
+
     def apply(self: Any, pairs: Any, global_step: Any = None, name: Any = None) -> None:
         period = self.communication_period
         if self.local_step.value % period == period - 1:
@@ -82,6 +93,8 @@ def before_the_local_step(method: Any) -> Any:
 
 
 def powers_of_their_own(method: Any) -> Any:
+    """Make ``push`` restore the powers of beta, which the update advanced."""
+
     def push(self: Any, update: Any) -> None:
         from lockstep.reference.optimizers.classes import base_of
 
@@ -94,6 +107,8 @@ def powers_of_their_own(method: Any) -> Any:
 
 
 def slots_not_kept(method: Any) -> Any:
+    """Make ``push`` delete the slots of the shared variables."""
+
     def push(self: Any, update: Any) -> None:
         method(self, update)
         self.slots.clear()
@@ -102,6 +117,8 @@ def slots_not_kept(method: Any) -> Any:
 
 
 def signs_only(method: Any) -> Any:
+    """Make ``push`` apply the signs of the changes."""
+
     def push(self: Any, update: Any) -> None:
         signs = {name: np.sign(change) for name, change in update.changes.items()}
         method(self, update._replace(changes=signs))
@@ -110,6 +127,8 @@ def signs_only(method: Any) -> Any:
 
 
 def counted_each_step(method: Any) -> Any:
+    """Make every local step advance the global step."""
+
     def apply(self: Any, pairs: Any, global_step: Any = None, name: Any = None) -> None:
         from lockstep.reference.base.pairs import advance
 
@@ -120,11 +139,14 @@ def counted_each_step(method: Any) -> Any:
 
 
 def rounds_not_counted(counter: Any) -> None:
+    """Advance a counter only if it is the local step."""
     if counter is not None and counter.name == "local_step":
         counter.value = counter.value + counter.dtype.type(1)
 
 
 def local_steps_not_counted(advance: Any) -> Any:
+    """Make ``advance`` skip the local step."""
+
     def unless_local(counter: Any) -> None:
         if counter is None or counter.name != "local_step":
             advance(counter)
@@ -133,6 +155,8 @@ def local_steps_not_counted(advance: Any) -> Any:
 
 
 def not_shared(method: Any) -> Any:
+    """Make ``join`` create a new shared variable for each worker."""
+
     def join(self: Any, variable: Any) -> Any:
         self.variables.pop(variable.name, None)
         return method(self, variable)
@@ -141,6 +165,7 @@ def not_shared(method: Any) -> Any:
 
 
 def delta(optimizer: Any) -> Any:
+    """Return the AGN optimizer that pushes differences of weights."""
     from lockstep import reference
 
     return partial(reference.AGNOptimizer, commit="delta")
@@ -150,7 +175,7 @@ AGN = ("agn",)
 
 
 def agn_mutants() -> Sequence[Mutant]:
-    """Return the mistakes, the right objects being there to be replaced."""
+    """Return the mutants of accumulated gradient normalization."""
     from lockstep import reference
 
     default = instead(reference.AGNOptimizer)

@@ -1,8 +1,8 @@
 """Mutants of the reference: plausible mistakes that the recorded cases must catch.
 
-A mutant replaces one name of the reference by something slightly wrong. A mutant that
-no case fails says that the cases do not cover what it breaks; a case that no mutant
-fails asks for another mutant. ``harness/parity/tests/test_mutants.py`` checks both.
+A mutant replaces one name of the reference by something slightly wrong. If no case
+fails on a mutant, the cases do not cover what it breaks. If a case fails on no mutant,
+another mutant is needed. ``harness/parity/tests/test_mutants.py`` checks both.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from harness.parity.mutants.agn import agn_mutants
+from harness.parity.mutants.automatic_scaler import scaler_mutants
 from harness.parity.mutants.gradients import gradient_mutants
 from harness.parity.mutants.masters import masters_mutants
 from harness.parity.mutants.mutant import (
@@ -37,20 +38,25 @@ __all__ = ["MUTANTS", "Mutant", "planted"]
 
 
 def no_update(policy: Any, shared: Any, variable: Array, slots: Any, g: Any) -> Any:
+    """Return the variable and its slots as they were."""
     return variable, slots
 
 
 def rate_too_large(policy: Any, *rest: Any) -> tuple[Any, ...]:
+    """Return the arguments of a rule with a learning rate 1 % too large."""
     rate = policy.learning_rate
     return policy._replace(learning_rate=rate * rate.dtype.type(1.01)), *rest
 
 
 def decay_times_rate(policy: Any, *rest: Any) -> tuple[Any, ...]:
+    """Return the arguments of a rule with the decay times the learning rate."""
     decay = policy.weight_decay * policy.learning_rate
     return policy._replace(weight_decay=decay), *rest
 
 
 def all_rows_decay(rule: Any) -> Any:
+    """Make a sparse rule decay the rows that the gradient does not name, too."""
+
     def update(policy: Any, shared: Any, variable: Array, slots: Any, g: Any) -> Any:
         rest = np.setdiff1d(np.arange(len(variable)), g.indices)
         decayed = variable.copy()
@@ -61,11 +67,14 @@ def all_rows_decay(rule: Any) -> Any:
 
 
 def sign_flipped(*arguments: Any) -> tuple[Any, ...]:
+    """Return the arguments of a rule with the sign of the gradient flipped."""
     *rest, g = arguments
     return *rest, (g._replace(values=-g.values) if isinstance(g, Rows) else -g)
 
 
 def slots_forgotten(rule: Any) -> Any:
+    """Make a rule return the slots that it was called with."""
+
     def update(policy: Any, shared: Any, variable: Array, slots: Any, g: Any) -> Any:
         return rule(policy, shared, variable, slots, g)[0], slots
 
@@ -73,6 +82,7 @@ def slots_forgotten(rule: Any) -> Any:
 
 
 def last_duplicate_only(gradient: Rows) -> Rows:
+    """Return the last of the rows that share an index, instead of their sum."""
     last = {index: k for k, index in enumerate(gradient.indices.tolist())}
     indices = np.array(sorted(last), dtype=np.int64)
     chosen = [last[index] for index in indices.tolist()]
@@ -84,7 +94,7 @@ BASE = ("base_optimizers",)
 
 
 def _of_the_rules() -> Iterator[Mutant]:
-    """Plant each mistake that every rule could make into one rule at a time."""
+    """Yield the mutants of the rules: each mistake in one rule at a time."""
     for rule in RULES:
         for function in ("update_dense", "update_rows"):
             target = f"optimizers.rules.{rule}.{function}"
@@ -108,10 +118,13 @@ def _of_the_rules() -> Iterator[Mutant]:
 
 
 def unchecked(self: Any, opt: Any, strict: bool = False) -> None:
+    """Set the multitask wrapper up with any ``opt``, and never patch ``opt``."""
     self.inner_optimizer, self.strict, self.last_step = opt, strict, None
 
 
 def twice(method: Any) -> Any:
+    """Make a method run twice in one call."""
+
     def advance(self: Any) -> None:
         method(self)
         method(self)
@@ -120,37 +133,44 @@ def twice(method: Any) -> Any:
 
 
 def initial_zeros(method: Any) -> Any:
+    """Make ``initial_slots`` return zeros of the right shapes."""
     return lambda self, variable: {
         name: np.zeros_like(values) for name, values in method(self, variable).items()
     }
 
 
 def minus_zero_counts(gradient: Any, flush: bool = False) -> bool:
+    """Return whether all elements are +0.0, so that -0.0 counts as nonzero."""
     values = gradient.values if isinstance(gradient, Rows) else gradient
     return not np.any(np.signbit(values) | (values != 0))
 
 
 def nan_is_zero(gradient: Any, flush: bool = False) -> bool:
+    """Return whether all elements are zero or NaN."""
     values = gradient.values if isinstance(gradient, Rows) else gradient
     return not np.any(np.nan_to_num(values, nan=0.0))
 
 
 def infinity_is_zero(gradient: Any, flush: bool = False) -> bool:
+    """Return whether all elements are zero or infinite."""
     values = gradient.values if isinstance(gradient, Rows) else gradient
     return not np.any(np.where(np.isinf(values), 0, values))
 
 
 def duplicates_not_summed(gradient: Any, flush: bool = False) -> bool:
+    """Return whether all elements are zero, without a sum of duplicate rows."""
     values = gradient.values if isinstance(gradient, Rows) else gradient
     return not np.any(values)
 
 
 def flushed_even_in_half(values: Array) -> Array:
+    """Replace subnormals by zero in every dtype, float16 included."""
     small = np.abs(values) < np.finfo(values.dtype).smallest_normal
     return np.where(small, values.dtype.type(0), values)
 
 
 def keep_all(values: Array) -> Array:
+    """Return the values with their subnormals."""
     return values
 
 
@@ -196,19 +216,23 @@ def _of_the_wrapper() -> Sequence[Mutant]:
 
 
 def no_limit(norm: Array, clip_norm: float) -> Array:
+    """Return ``clip_norm / norm``, which also scales small gradients up."""
     return np.asarray(norm.dtype.type(clip_norm) / norm)
 
 
 def finite_anyway(norm: Array, clip_norm: float) -> Array:
+    """Return ``clip_norm / max(norm, clip_norm)``: 0 for an infinite norm."""
     limit = norm.dtype.type(clip_norm)
     return np.asarray(limit / np.maximum(norm, limit))
 
 
 def zeros_for_absent(gradients: Any, factor: Array) -> list[Any]:
+    """Scale the gradients, with a zero in place of each absent one."""
     return [np.zeros(1, np.float32) if g is None else g * factor for g in gradients]
 
 
 def one_more(value: Array) -> Array:
+    """Return the value plus 1."""
     return np.asarray(value + value.dtype.type(1))
 
 
@@ -244,6 +268,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *policy_mutants(),
     *row_mutants(),
     *scale_mutants(),
+    *scaler_mutants(),
     *masters_mutants(),
     *step_mutants(),
     *agn_mutants(),

@@ -18,6 +18,7 @@ from harness.parity.mutants.mutant import (
     constant,
     instead,
     one_percent_more,
+    replaced,
 )
 from lockstep.interface import Array, Rows
 from lockstep.messages.clipping.larc import LarcPolicy
@@ -29,7 +30,7 @@ TOTAL = ("regularization_loss",)
 
 
 def gradient_mutants() -> Sequence[Mutant]:
-    """Return the mistakes, the right objects being there to be replaced."""
+    """Return the mutants of clipping, LARC and the total of penalties."""
     return (*_of_the_clipping(), *_of_larc(), *_of_the_total())
 
 
@@ -37,17 +38,21 @@ def gradient_mutants() -> Sequence[Mutant]:
 
 
 def scaled_up_too(norm: Array, clip_norm: float) -> Array:
+    """Return ``clip_norm / norm``, which also scales small gradients up."""
     with np.errstate(all="ignore"):
         return np.asarray(np.float32(clip_norm) / norm)
 
 
 def exactly_one_below(norm: Array, clip_norm: float) -> Array:
+    """Return ``min(clip_norm / norm, 1)``, so exactly 1 below the limit."""
     limit = np.float32(clip_norm)
     with np.errstate(all="ignore"):
         return np.asarray(np.minimum(limit / norm, np.float32(1)))
 
 
 def nan_unless_finite(right: Any) -> Any:
+    """Make the scale NaN for a norm that is not finite."""
+
     def scale(norm: Array, clip_norm: float) -> Array:
         fine = np.isfinite(norm)
         return right(norm, clip_norm) if fine else np.full((), np.nan, np.float32)
@@ -56,10 +61,12 @@ def nan_unless_finite(right: Any) -> Any:
 
 
 def nan_is_ignored(right: Any) -> Any:
+    """Make the scale 1 where it is NaN."""
     return lambda norm, clip_norm: np.nan_to_num(right(norm, clip_norm), nan=1.0)
 
 
 def in_its_own_dtype(gradient: Any, scale: Array) -> Any:
+    """Return a gradient times the scale, in the dtype of the gradient."""
     if isinstance(gradient, Rows):
         values = in_its_own_dtype(gradient.values, scale)
         return gradient._replace(values=values)
@@ -67,11 +74,13 @@ def in_its_own_dtype(gradient: Any, scale: Array) -> Any:
 
 
 def zeros_for_absent(right: Any) -> Any:
+    """Make the scaling put a zero in place of each absent gradient."""
     zeros = np.zeros(1, np.float32)
     return lambda found, scale: right([zeros if g is None else g for g in found], scale)
 
 
 def rows_forgotten(right: Any) -> Any:
+    """Make the scaling return sparse gradients as they are."""
     return lambda g, scale: g if isinstance(g, Rows) else right(g, scale)
 
 
@@ -119,16 +128,14 @@ def _of_the_clipping() -> Iterator[Mutant]:
 # Mistakes in LARC.
 
 
-def replaced(**changes: Any) -> Any:
-    """Change entries of the policy, the first argument of a rule."""
-    return before(lambda policy, *rest: (policy._replace(**changes), *rest))
-
-
 def rate_forgotten(policy: Any, rate: Array, *norms: Any) -> tuple[Any, ...]:
+    """Return the arguments of ``raw_ratio`` with a learning rate of 1."""
     return policy, np.float32(1), *norms
 
 
 def rate_in_both_modes(right: Any) -> Any:
+    """Make ``raw_ratio`` divide by the learning rate in mode "scale", too."""
+
     def ratio(policy: Any, rate: Array, weight: Array, gradient: Array) -> Array:
         if policy.mode == "scale":
             with np.errstate(divide="ignore"):
@@ -139,15 +146,19 @@ def rate_in_both_modes(right: Any) -> Any:
 
 
 def other_mode(policy: Any, *rest: Any) -> tuple[Any, ...]:
+    """Return the arguments with mode "scale" in place of "clip", or the reverse."""
     mode = "scale" if policy.mode == "clip" else "clip"
     return policy._replace(mode=mode), *rest
 
 
 def eta_larger(policy: Any, *rest: Any) -> tuple[Any, ...]:
+    """Return the arguments with ``eta`` 1 % too large."""
     return policy._replace(eta=policy.eta * 1.01), *rest
 
 
 def zero_unless_finite(right: Any) -> Any:
+    """Make the ratio 0 unless both norms are finite."""
+
     def ratio(policy: Any, rate: Array, weight: Array, gradient: Array) -> Array:
         fine = np.isfinite(weight) and np.isfinite(gradient)
         found: Array = right(policy, rate, weight, gradient)
@@ -157,17 +168,19 @@ def zero_unless_finite(right: Any) -> Any:
 
 
 def one_for_nan(ratio: Array) -> Array:
+    """Return the ratio, or 1 where it is NaN."""
     return np.where(np.isnan(ratio), np.float32(1), ratio)
 
 
 def norm_in_its_own_dtype(values: Array) -> Array:
+    """Return the 2-norm, with the squares summed in the dtype of ``values``."""
     with np.errstate(all="ignore"):
         norm = np.sqrt(np.square(values).sum(dtype=values.dtype))
         return np.asarray(norm, np.float32)
 
 
 def direction_only(right: Any) -> Any:
-    """Divide by the norm what the ratio divides by it already."""
+    """Make the scaling divide the gradient by its norm, as the ratio does already."""
 
     def scale(gradient: Any, ratio: Array) -> Any:
         with np.errstate(all="ignore"):
@@ -177,11 +190,13 @@ def direction_only(right: Any) -> Any:
 
 
 def plain_cast(ratio: Array, dtype: Any) -> Array:
+    """Cast the ratio without clamping it to the largest magnitude."""
     with np.errstate(all="ignore"):
         return ratio.astype(dtype)
 
 
 def last_row_wins(gradient: Any, shape: tuple[int, ...]) -> Any:
+    """Return a dense gradient in which the last row of each index wins."""
     if not isinstance(gradient, Rows):
         return gradient
     dense = np.zeros(shape, gradient.values.dtype)
@@ -190,6 +205,7 @@ def last_row_wins(gradient: Any, shape: tuple[int, ...]) -> Any:
 
 
 def unchecked_policy(larc_params: Any, strict: bool) -> LarcPolicy:
+    """Return a policy in mode "clip" that takes only ``larc_eta``, unchecked."""
     eta = larc_params.get("larc_eta", 0.001)
     return LarcPolicy(float(eta), "clip", guarded=not strict)
 
@@ -241,19 +257,23 @@ def _of_larc() -> Iterator[Mutant]:
 
 
 def found_anywhere(losses: Any, scope: str | None) -> list[Any]:
+    """Return the losses whose names contain a match of ``scope`` anywhere."""
     matches = [v for n, v in losses.items() if re.search(scope or "", n)]
     return [v for v in matches if v is not None]
 
 
 def whole_name(losses: Any, scope: str | None) -> list[Any]:
+    """Return the losses whose whole name is ``scope``; all of them for None."""
     return [v for n, v in losses.items() if v is not None and scope in (None, n)]
 
 
 def scope_ignored(losses: Any, scope: str | None) -> list[Any]:
+    """Return all losses that are present."""
     return [value for value in losses.values() if value is not None]
 
 
 def in_the_dtype_of_the_first(losses: list[Any]) -> Array:
+    """Return the sum of the losses, taken in the dtype of the first."""
     with np.errstate(over="ignore"):
         total = np.sum(np.array(losses, losses[0].dtype if losses else np.float32))
     return np.asarray(total, np.float32)

@@ -16,19 +16,24 @@ MASTERS = ("mixed_precision_wrapper",)
 
 
 def plain_cast(values: Any, dtype: Any) -> Any:
+    """Cast the values without clamping them to the largest magnitude."""
     with np.errstate(all="ignore"):
         return values.astype(dtype)
 
 
 def nan_to_zero(values: Any, dtype: Any) -> Any:
+    """Cast the values clamped to 65504 in magnitude, with 0 in place of NaN."""
     return plain_cast(np.nan_to_num(np.clip(values, -65504, 65504)), dtype)
 
 
 def penalty_forgotten(gradient: Any, penalty: Any) -> Any:
+    """Return the gradient without the penalty."""
     return gradient
 
 
 def penalty_on_named_rows(right: Any) -> Any:
+    """Make ``add_penalty`` leave out the rows that a sparse gradient does not name."""
+
     def add(gradient: Any, penalty: Any) -> Any:
         if not isinstance(gradient, Rows):
             return right(gradient, penalty)
@@ -40,11 +45,12 @@ def penalty_on_named_rows(right: Any) -> Any:
 
 
 def rounded_to_half(master: Any) -> Any:
-    """Forget between steps what a float16 cannot hold."""
+    """Make ``make_master`` return the variable, so that its dtype rounds updates."""
     return lambda variable: variable
 
 
 def scaled_in_float32(gradient: Any, factor: Any) -> Any:
+    """Return the gradient in float32 times the factor; None stays None."""
     if gradient is None:
         return None
     if isinstance(gradient, Rows):
@@ -53,6 +59,8 @@ def scaled_in_float32(gradient: Any, factor: Any) -> Any:
 
 
 def one_more_step(right: Any) -> Any:
+    """Make ``move_scale`` move the loss scale twice."""
+
     def move(self: Any, verdict: Any) -> None:
         right(self, verdict)
         right(self, verdict)
@@ -61,6 +69,8 @@ def one_more_step(right: Any) -> Any:
 
 
 def only_nan(right: Any) -> Any:
+    """Make ``judge`` treat infinite gradients as finite."""
+
     def judge(self: Any, pairs: Any, *rest: Any) -> Any:
         values = [np.asarray(getattr(g, "values", g), float) for g, _ in pairs]
         has_nan = any(bool(np.isnan(v).any()) for v in values)
@@ -70,11 +80,12 @@ def only_nan(right: Any) -> Any:
 
 
 def never_skipped(verdict: Any) -> Any:
+    """Return the verdict with ``finite`` set, so that no step is skipped."""
     return verdict._replace(finite=True)
 
 
 def masters_mutants() -> Sequence[Mutant]:
-    """Return the mistakes, the right objects being there to be replaced."""
+    """Return the mutants of the masters."""
     from lockstep import reference
 
     default = instead(reference.MixedPrecisionOptimizerWrapper)

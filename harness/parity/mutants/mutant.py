@@ -22,6 +22,7 @@ __all__ = [
     "instead",
     "one_percent_more",
     "planted",
+    "replaced",
 ]
 
 Change = Callable[[Any], Any]
@@ -29,10 +30,10 @@ Change = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Mutant:
-    """One mistake: where it is planted, what it is, and the families that notice it.
+    """One mistake: where it is planted, what it is, and the families that catch it.
 
-    ``change`` turns the right object at ``target``, a path inside
-    ``lockstep.reference``, into the wrong one.
+    ``change`` gets the right object at ``target``, a path inside
+    ``lockstep.reference``, and returns the wrong one.
     """
 
     target: str
@@ -46,7 +47,7 @@ class Mutant:
 
 @contextmanager
 def planted(mutant: Mutant) -> Iterator[None]:
-    """Put the mistake into the reference for the time of the block."""
+    """Replace the right object by the wrong one inside the block."""
     path, _, attribute = mutant.target.rpartition(".")
     owner: Any = pkgutil.resolve_name(f"lockstep.reference.{path}")
     with mock.patch.object(owner, attribute, mutant.change(getattr(owner, attribute))):
@@ -71,9 +72,15 @@ def after(change: Callable[[Any], Any]) -> Change:
 
 
 def before(change: Callable[..., tuple[Any, ...]]) -> Change:
-    """Change what a function is given."""
+    """Change the arguments of a function."""
     return lambda right: lambda *arguments: right(*change(*arguments))
 
 
+def replaced(**changes: Any) -> Change:
+    """Change entries of the policy, the first argument of a rule."""
+    return before(lambda policy, *rest: (policy._replace(**changes), *rest))
+
+
 def one_percent_more(value: Array) -> Array:
+    """Return the value times 1.01, in its dtype."""
     return np.asarray(value * value.dtype.type(1.01))

@@ -1,4 +1,4 @@
-"""Mistakes in NovoGrad."""
+"""Mutants of NovoGrad: see :mod:`harness.parity.mutants.all`."""
 
 from __future__ import annotations
 
@@ -24,10 +24,13 @@ NOVOGRAD = ("novograd",)
 
 
 def no_update(policy: Any, shared: Any, variable: Array, slots: Any, g: Any) -> Any:
+    """Return the variable and its slots as they were."""
     return variable, slots
 
 
 def momentum_forgotten(rule: Any) -> Any:
+    """Make the rule return the momentum that it was called with."""
+
     def update(policy: Any, shared: Any, variable: Array, slots: Any, g: Any) -> Any:
         moved, found = rule(policy, shared, variable, slots, g)
         return moved, {**found, "momentum": slots["momentum"]}
@@ -36,11 +39,13 @@ def momentum_forgotten(rule: Any) -> Any:
 
 
 def one_percent_faster(policy: Any, *rest: Any) -> tuple[Any, ...]:
+    """Return the arguments of the rule with a learning rate 1 % too large."""
     rate = policy.learning_rate
     return policy._replace(learning_rate=rate * rate.dtype.type(1.01)), *rest
 
 
 def first_row_wins(gradient: Rows, shape: tuple[int, ...]) -> Array:
+    """Return a dense gradient in which the first row of each index wins."""
     dense = np.zeros(shape, gradient.values.dtype)
     dense[gradient.indices[::-1]] = gradient.values[::-1]
     return dense
@@ -50,14 +55,17 @@ def first_row_wins(gradient: Rows, shape: tuple[int, ...]) -> Array:
 
 
 def root_of_norm(square: Array) -> Array:
+    """Return the norm in place of its square."""
     return np.asarray(np.sqrt(square))
 
 
 def mean_of_squares(gradient: Array) -> Array:
+    """Return the mean of the squares in place of their sum."""
     return np.asarray(np.mean(gradient * gradient))
 
 
 def mixed_with_zero(policy: Any, moment: Array, square: Array) -> Array:
+    """Return b2 v + (1 - b2) |g|^2 in the first step, too, where v is 0."""
     return np.asarray(moment * policy.beta2 + square * policy.rest2)
 
 
@@ -65,24 +73,30 @@ def mixed_with_zero(policy: Any, moment: Array, square: Array) -> Array:
 
 
 def epsilon_outside(policy: Any, moment: Array, variable: Array, g: Array) -> Array:
+    """Divide by ``sqrt(moment) + epsilon`` instead of ``sqrt(moment + epsilon)``."""
     direction = g * (1 / (np.sqrt(moment) + policy.epsilon))
     return np.asarray((direction + policy.weight_decay * variable) * policy.share)
 
 
 def no_decay(policy: Any, *rest: Any) -> tuple[Any, ...]:
+    """Return the arguments with a weight decay of 0."""
     return policy._replace(weight_decay=policy.weight_decay * 0), *rest
 
 
 def decay_times_rate(policy: Any, *rest: Any) -> tuple[Any, ...]:
+    """Return the arguments with the weight decay times the learning rate."""
     decay = policy.weight_decay * policy.learning_rate
     return policy._replace(weight_decay=decay), *rest
 
 
 def no_averaging(policy: Any, *rest: Any) -> tuple[Any, ...]:
+    """Return the arguments with a share of 1 in place of 1 - beta1."""
     return policy._replace(share=policy.share.dtype.type(1)), *rest
 
 
 def decay_not_averaged(right: Any) -> Any:
+    """Make the weight decay join after the product with the share."""
+
     def normalized(policy: Any, moment: Array, variable: Array, g: Array) -> Array:
         bare = policy._replace(weight_decay=policy.weight_decay * 0)
         decay = policy.weight_decay * variable
@@ -92,11 +106,13 @@ def decay_not_averaged(right: Any) -> Any:
 
 
 def decay_before_norm(policy: Any, moment: Array, variable: Array, g: Array) -> Array:
+    """Add the weight decay before the division by the norm."""
     factor = 1 / np.sqrt(moment + policy.epsilon)
     return np.asarray((g + policy.weight_decay * variable) * factor * policy.share)
 
 
 def always_averaged(policy: Any) -> Any:
+    """Return the policy with the share 1 - beta1, whatever ``grad_averaging`` is."""
     return policy._replace(share=policy.rest2.dtype.type(1) - policy.beta1)
 
 
@@ -104,6 +120,7 @@ def always_averaged(policy: Any) -> Any:
 
 
 def zeros_for_absent(pairs: Any) -> Any:
+    """Return the pairs with zeros in place of absent gradients."""
     return [(np.zeros_like(v.value) if g is None else g, v) for g, v in pairs]
 
 
@@ -129,7 +146,7 @@ def _of_the_rule() -> Iterator[Mutant]:
 
 
 def novograd_mutants() -> Sequence[Mutant]:
-    """Return the mistakes, the right objects being there to be replaced."""
+    """Return the mutants of NovoGrad."""
     from lockstep import reference
 
     default = instead(reference.NovoGrad)

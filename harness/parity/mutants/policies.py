@@ -22,14 +22,17 @@ __all__ = ["policy_mutants"]
 
 
 def one_percent_higher(rate: Any) -> Any:
+    """Return a learning rate times 1.01."""
     return rate * 1.01 if isinstance(rate, float | int) else one_percent_more(rate)
 
 
 def one_step_late(policy: Any) -> Any:
+    """Make a policy return the rate of the step before."""
     return lambda step, **args: policy(max(step - 1, 0), **args)
 
 
 def one_step_early(policy: Any) -> Any:
+    """Make a policy return the rate of the step after."""
     return lambda step, **args: policy(step + 1, **args)
 
 
@@ -46,14 +49,17 @@ def forgotten(name: str) -> Change:
 
 
 def no_warm_up(step: Array, learning_rate: float, warmup_steps: float) -> Array:
+    """Return the full learning rate at every step."""
     return np.full(np.shape(step), np.float32(learning_rate))
 
 
 def goes_on(step: Array, decay_steps: float, begin_decay_at: int) -> Array:
+    """Return the progress of a decay without an upper bound of 1."""
     return np.asarray((step - begin_decay_at) / decay_steps, np.float32)
 
 
 def unchecked_boundaries(boundaries: Any, rates: Any, per_epoch: Any) -> list[Any]:
+    """Return the boundaries in steps without checking them; [0] for none."""
     return [b if per_epoch is None else per_epoch * b for b in boundaries] or [0]
 
 
@@ -69,7 +75,7 @@ OPTIONAL = {
 
 
 def policy_mutants() -> Iterator[Mutant]:
-    """Plant what every policy could do wrong into one of them at a time."""
+    """Yield the mutants of the policies: each mistake in one policy at a time."""
     from lockstep import reference
 
     for policy in POLICIES:

@@ -21,18 +21,23 @@ __all__ = ["row_mutants"]
 
 
 def over_all_axes(values: Array, axes: Any) -> Array:
+    """Return one norm over all axes."""
     return np.asarray(np.sqrt(np.sum(np.square(values), keepdims=True)))
 
 
 def without_first_axis(values: Array, axes: Any) -> tuple[Any, ...]:
+    """Return the arguments of ``row_norms`` without axis 0."""
     return values, [axis for axis in axes if axis != 0]
 
 
 def sum_of_absolutes(values: Array, axes: Any) -> Array:
+    """Return the sum of absolute values in place of the 2-norm."""
     return np.asarray(np.sum(np.abs(values), axis=tuple(axes), keepdims=True))
 
 
 def in_single_precision(norms: Any) -> Any:
+    """Make ``row_norms`` compute in float32."""
+
     def row_norms(values: Array, axes: Any) -> Array:
         return np.asarray(norms(values.astype(np.float32), axes).astype(values.dtype))
 
@@ -40,22 +45,27 @@ def in_single_precision(norms: Any) -> Any:
 
 
 def never_negative(values: Array, axes: Any, max_norm: float) -> tuple[Any, ...]:
+    """Return the arguments with the absolute value of ``max_norm``."""
     return values, axes, abs(max_norm)
 
 
 def never_zero(values: Array, axes: Any, max_norm: float) -> tuple[Any, ...]:
+    """Return the arguments with 1e-6 in place of a ``max_norm`` of 0."""
     return values, axes, max_norm or 1e-6
 
 
 def nan_to_limit(norms: Array) -> Array:
+    """Return the norms with 0 in place of NaN, which is below any limit."""
     return np.where(np.isnan(norms), norms.dtype.type(0), norms)
 
 
 def infinite_to_limit(norms: Array) -> Array:
+    """Return the norms with 0 in place of infinity, which is below any limit."""
     return np.where(np.isinf(norms), norms.dtype.type(0), norms)
 
 
 def ratio_first(values: Array, axes: Any, max_norm: float) -> Array:
+    """Return the clipped rows, with the ratio rounded before the product."""
     from lockstep.reference.clipping.clip_rows import row_norms
 
     limit = values.dtype.type(max_norm)
@@ -63,6 +73,7 @@ def ratio_first(values: Array, axes: Any, max_norm: float) -> Array:
 
 
 def each_row_once(values: Array, indices: Any, difference: Array) -> tuple[Any, ...]:
+    """Return the arguments of ``subtract_rows`` with each named row once."""
     if indices is None:
         return values, None, difference
     rows, first = np.unique(indices, return_index=True)
@@ -70,6 +81,7 @@ def each_row_once(values: Array, indices: Any, difference: Array) -> tuple[Any, 
 
 
 def named_rows_of_dense(gradient: Any) -> Any:
+    """Return the named rows; of a dense gradient, all rows but the last."""
     from lockstep.reference.clipping.variable_clipping import named_rows
 
     indices = named_rows(gradient)
@@ -77,6 +89,8 @@ def named_rows_of_dense(gradient: Any) -> Any:
 
 
 def clip_first(method: Any) -> Any:
+    """Make ``apply_gradients`` clip before the update instead of after it."""
+
     def apply(self: Any, pairs: Any, *rest: Any, **options: Any) -> None:
         pairs = list(pairs)
         for gradient, variable in pairs:
@@ -88,6 +102,8 @@ def clip_first(method: Any) -> Any:
 
 
 def zeros_excepted(method: Any) -> Any:
+    """Make ``apply_gradients`` not clip where the gradient is all zero."""
+
     def apply(self: Any, pairs: Any, *rest: Any, **options: Any) -> None:
         listed, self.vars_to_clip_dims = self.vars_to_clip_dims, {}
         for gradient, variable in pairs:
@@ -100,6 +116,7 @@ def zeros_excepted(method: Any) -> Any:
 
 
 def any_axes(name: str, dims: Any) -> tuple[int, ...]:
+    """Return the axes of a list unchecked, and no axes for anything else."""
     return tuple(dims) if isinstance(dims, list) else ()
 
 
@@ -107,7 +124,7 @@ ROWS, MULTITASK = ("variable_clipping",), ("multitask",)
 
 
 def row_mutants() -> Sequence[Mutant]:
-    """Return the mistakes, the right objects being there to be replaced."""
+    """Return the mutants of row clipping."""
     from lockstep import reference
 
     default = instead(reference.VariableClippingOptimizer)

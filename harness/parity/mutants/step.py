@@ -15,10 +15,13 @@ STEP = ("optimize_loss",)
 
 
 def rate_of_the_next_step(right: Any) -> Any:
+    """Make ``next_rate`` return the rate of the step after."""
     return lambda self: self.learning_rate_decay_fn(self.global_step.value + 1)
 
 
 def first_rate_for_ever(right: Any) -> Any:
+    """Make ``next_rate`` return the rate of the first step for ever."""
+
     def next_rate(self: Any) -> Any:
         return vars(self).setdefault("first", right(self))
 
@@ -26,10 +29,13 @@ def first_rate_for_ever(right: Any) -> Any:
 
 
 def decay_without_rate(right: Any) -> Any:
+    """Make ``decay`` return the weight decay without the learning rate."""
     return lambda self: self.weight_decay
 
 
 def warned_of(right: Any) -> Any:
+    """Make a function raise Warning in place of any other exception."""
+
     def arguments_for(*arguments: Any) -> Any:
         try:
             return right(*arguments)
@@ -40,6 +46,8 @@ def warned_of(right: Any) -> Any:
 
 
 def counted_though_skipped(right: Any) -> Any:
+    """Make ``apply`` advance the global step even if the step is skipped."""
+
     def apply(self: Any, pairs: Any) -> None:
         before = self.global_step.value
         right(self, pairs)
@@ -49,6 +57,8 @@ def counted_though_skipped(right: Any) -> Any:
 
 
 def counted_though_accumulated(right: Any) -> Any:
+    """Make ``accumulate`` advance the global step, except the first time in a sum."""
+
     def accumulate(self: Any, pairs: Any) -> Any:
         if self.micro_step:
             self.global_step.value = self.global_step.value + 1
@@ -58,10 +68,13 @@ def counted_though_accumulated(right: Any) -> Any:
 
 
 def whole_gradient(right: Any) -> Any:
+    """Make ``add_share`` add the whole gradient, not 1 / ``iter_size`` of it."""
     return lambda total, gradient, iter_size: right(total, gradient, 1)
 
 
 def last_one_only(right: Any) -> Any:
+    """Make ``add_share`` forget the sum so far."""
+
     def add(total: Any, gradient: Any, iter_size: int) -> Any:
         return right(None, gradient, iter_size)
 
@@ -69,6 +82,8 @@ def last_one_only(right: Any) -> Any:
 
 
 def mean_of_those_there(right: Any) -> Any:
+    """Make ``apply`` divide by the number of micro-batches in the sum."""
+
     def apply(self: Any, pairs: Any) -> None:
         if self.settings.accumulates:
             factor = self.settings.iter_size / self.micro_step
@@ -79,10 +94,13 @@ def mean_of_those_there(right: Any) -> Any:
 
 
 def unprocessed(pairs: Any, *rest: Any, **options: Any) -> Any:
+    """Return the pairs as they are."""
     return pairs
 
 
 def processed_twice(right: Any) -> Any:
+    """Make ``post_process_gradients`` run twice."""
+
     def process(pairs: Any, *rest: Any, **options: Any) -> Any:
         return right(right(pairs, *rest, **options), *rest, **options)
 
@@ -90,15 +108,17 @@ def processed_twice(right: Any) -> Any:
 
 
 def without_masters(step: Any, base: Any, loss_scaling: Any) -> Any:
+    """Return the base optimizer without masters."""
     return base
 
 
 def unchecked(optimizer: Any, optimizer_params: Any, strict: bool) -> Any:
+    """Return a copy of the parameters of the optimizer, unchecked."""
     return dict(optimizer_params)
 
 
 def step_mutants() -> Sequence[Mutant]:
-    """Return the mistakes, the right objects being there to be replaced."""
+    """Return the mutants of ``optimize_loss``."""
     from lockstep import reference
 
     default = instead(reference.optimize_loss)

@@ -19,7 +19,7 @@ MOMENTUM = 0.9
 
 
 class Trainer:
-    """One run; what is compiled is shared by all runs of a method."""
+    """One run; all runs with the same settings share what is compiled."""
 
     def __init__(self, settings: Settings, plan: Plan, device: str) -> None:
         self.plan = plan
@@ -32,7 +32,7 @@ class Trainer:
         )
 
     def advance(self, start: int, stop: int) -> list[Taken]:
-        """Take the steps from ``start`` on; say what each did."""
+        """Take the steps ``start`` to ``stop`` - 1; return what each did."""
         batches, factors = self.plan.batches[start:stop], self.plan.factors[start:stop]
         scales, counts = self.loop.run(*self.training, batches, factors)
         applied = np.diff(counts.numpy(), prepend=self.loop.applied) > 0
@@ -45,7 +45,7 @@ class Trainer:
         return float(self.loop.optimizer.loss_scale)
 
     def gradients(self, rows: Array, factor: float) -> dict[str, Array]:
-        """Return gradients of the scaled loss as the backward pass makes them."""
+        """Return the gradients of the scaled loss before they are unscaled, flat."""
         features, digit = (part[rows] for part in self.training)
         product = tf.constant(float(factor) * self.scale(), tf.float32)
         found = self.loop.probe(features, digit, product)
@@ -90,7 +90,7 @@ class Loop:
         return cls.cache[key]
 
     def restart(self, weights: tuple[Array, ...]) -> None:
-        """Begin anew at ``weights``: forget slots, scale and what was counted."""
+        """Begin again at ``weights``: reset the slots, the scale and the counts."""
         for variable, value in self.first:
             variable.assign(value)
         for variable, value in zip(self.weights, weights, strict=True):
@@ -100,6 +100,12 @@ class Loop:
         self.applied = 0
 
     def steps(self, features, digit, batches, factors):
+        """Take one step per batch, its loss times its factor.
+
+        Returns:
+            The loss scale after each step, [steps] float32, and the number of applied
+            steps so far, [steps] int64.
+        """
         total = batches.shape[0]
         scales, counts = (tf.TensorArray(t, total) for t in (tf.float32, tf.int64))
         for step in tf.range(total):
@@ -117,6 +123,11 @@ class Loop:
         return scales.stack(), counts.stack()
 
     def gradients(self, features, digit, factor):
+        """Return the gradients of the loss times ``factor``, flat and in float32.
+
+        Returns:
+            Those of the weights and those of the activations: [n] each.
+        """
         with tf.GradientTape() as tape:
             logits, hidden = self.forward(features)
             loss = loss_of(logits, digit) * factor
@@ -125,12 +136,14 @@ class Loop:
         return tf.concat(flat[:3], 0), tf.concat(flat[3:], 0)
 
     def quality(self, features, digit):
+        """Return the mean loss in nats, and the share of digits that are right."""
         logits, _ = self.forward(features)
         found = tf.argmax(logits, axis=1, output_type=tf.int32)
         right = tf.reduce_mean(tf.cast(tf.equal(found, digit), tf.float32))
         return loss_of(logits, digit), right
 
     def forward(self, features):
+        """Return the logits, and the activations of each layer."""
         first, layers, last = self.weights
         hidden = [tf.tanh(features @ first)]
         for layer in tf.unstack(layers):

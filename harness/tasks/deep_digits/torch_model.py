@@ -40,7 +40,7 @@ class Trainer:
         return cast, torch.tensor(digit, device=self.device).long()
 
     def advance(self, start: int, stop: int) -> list[Taken]:
-        """Take the steps from ``start`` on; say what each did."""
+        """Take the steps ``start`` to ``stop`` - 1; return what each did."""
         taken = []
         for step in range(start, stop):
             rows = self.batches[step]
@@ -59,7 +59,7 @@ class Trainer:
         return float(self.optimizer.loss_scale)
 
     def gradients(self, rows: Array, factor: float) -> dict[str, Array]:
-        """Return gradients of the scaled loss as the backward pass makes them."""
+        """Return the gradients of the scaled loss before they are unscaled, flat."""
         chosen = torch.tensor(rows, device=self.device).long()
         logits, hidden = self.forward(self.features[chosen])
         loss = loss_of(logits, self.digit[chosen]) * (float(factor) * self.scale())
@@ -77,6 +77,7 @@ class Trainer:
         return loss_of(logits, digit).item(), right.item()
 
     def forward(self, features: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Return the logits, and the activations of each layer."""
         first, layers, last = self.weights
         hidden = [torch.tanh(features @ first)]
         for layer in layers.unbind():

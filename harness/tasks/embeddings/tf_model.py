@@ -21,6 +21,10 @@ class EmbeddingTrainer:
         self.shapes = {}
 
     def reset(self, weights) -> None:
+        """Give the tables their first values and reset the optimizer.
+
+        New names or shapes make new variables and trace the loop again.
+        """
         shapes = {name: value.shape for name, value in weights.items()}
         if shapes != self.shapes:
             with tf.device(f"/{self.device}:0"):
@@ -49,15 +53,17 @@ class EmbeddingTrainer:
         self.first_state = [(variable, variable.numpy()) for variable in state]
 
     def advance(self, batches) -> None:
+        """Train on batches [steps, batch, ids] int32; return when that is done."""
         self.loop(batches).numpy()
 
     def steps(self, batches: tf.Tensor) -> tf.Tensor:
-        """Take the steps; the number that is returned is there when they are done."""
+        """Take one step per batch; return their number, known only after them."""
         for step in tf.range(tf.shape(batches)[0]):
             self.step(batches[step])
         return tf.shape(batches)[0]
 
     def step(self, batch: tf.Tensor) -> None:
+        """Take one step on a batch [batch, ids] int32."""
         weights = list(self.weights.values())
         with tf.GradientTape() as tape:
             rows = {
@@ -69,7 +75,7 @@ class EmbeddingTrainer:
         self.optimizer.apply_gradients(zip(gradients, weights, strict=True))
 
     def look_up(self, name: str, ids: tf.Tensor) -> tf.Tensor:
-        """Return rows [..., width]; where the lookup limits them, gradients know it."""
+        """Return rows [..., width]; a limit in the lookup is part of the gradient."""
         table = self.weights[name]
         limited = self.recipe.limit == "lookup" and name in self.recipe.limited
         if not limited:
@@ -77,9 +83,11 @@ class EmbeddingTrainer:
         return tf.nn.embedding_lookup(table, ids, max_norm=self.recipe.max_norm)
 
     def tables(self) -> dict:
+        """Return the values of every table by name."""
         return {name: weight.numpy() for name, weight in self.weights.items()}
 
     def serve(self, table: str, ids) -> None:
+        """Look up ids [lookups, ids] without training; return when that is done."""
         self.lookups(table, tf.constant(ids)).numpy()
 
     def look_up_often(self, table: str, ids: tf.Tensor) -> tf.Tensor:

@@ -19,6 +19,7 @@ class EmbeddingTrainer:
         self.device = device
 
     def reset(self, weights) -> None:
+        """Make the tables from their first values, and a new optimizer."""
         self.weights = {
             name: torch.nn.Parameter(torch.tensor(value, device=self.device))
             for name, value in weights.items()
@@ -32,6 +33,7 @@ class EmbeddingTrainer:
             self.optimizer = wrap(self.optimizer, axes, self.recipe.max_norm)
 
     def advance(self, batches) -> None:
+        """Train on batches [steps, batch, ids] int32; return when that is done."""
         ids = torch.tensor(batches, dtype=torch.int64, device=self.device)
         columns = {name: list(columns) for name, columns in self.recipe.columns}
         by_table = {name: ids[:, :, columns[name]].unbind() for name in columns}
@@ -40,6 +42,7 @@ class EmbeddingTrainer:
         self.wait()
 
     def step(self, ids: dict[str, Tensor]) -> None:
+        """Take one step on the ids of each table: [batch, ids] int64."""
         self.optimizer.zero_grad()
         self.loss(
             {name: self.look_up(name, rows) for name, rows in ids.items()}
@@ -47,7 +50,7 @@ class EmbeddingTrainer:
         self.optimizer.step()
 
     def look_up(self, name: str, ids: Tensor) -> Tensor:
-        """Return rows [..., width]; where the lookup limits them, gradients know it."""
+        """Return rows [..., width]; a limit in the lookup is part of the gradient."""
         rows = functional.embedding(ids, self.weights[name], sparse=True)
         if self.recipe.limit != "lookup" or name not in self.recipe.limited:
             return rows
@@ -55,15 +58,17 @@ class EmbeddingTrainer:
         return rows * (self.recipe.max_norm / norms.clamp(min=self.recipe.max_norm))
 
     def tables(self) -> dict:
+        """Return a copy of every table by name."""
         return {n: w.detach().cpu().numpy().copy() for n, w in self.weights.items()}
 
     @torch.inference_mode()
     def serve(self, table: str, ids) -> None:
+        """Look up ids [lookups, ids] without training; return when that is done."""
         for asked in torch.from_numpy(ids).to(self.device).unbind():
             self.look_up(table, asked)
         self.wait()
 
     def wait(self) -> None:
-        """Return when the device has done all that it was given."""
+        """Wait until the device has done its work."""
         if self.device != "cpu":
             torch.cuda.synchronize()

@@ -29,6 +29,7 @@ def makers(seed: int, device: str, model: str) -> Makers:
 
 
 def our_step(weights: list[Tensor]) -> Step:
+    """Return a step of ``post_process_gradients``, which changes gradients in place."""
     larc_params = {"larc_eta": ETA, "epsilon": EPSILON}
 
     def step() -> None:
@@ -39,7 +40,7 @@ def our_step(weights: list[Tensor]) -> Step:
 
 
 def loop_step(weights: list[Tensor], weight_decay: float = 0.0) -> Step:
-    """The loop of the known LARC wrapper, with its tests and its decay, here of 0."""
+    """Return the loop of the known LARC wrapper, with a weight decay of 0."""
 
     @torch.no_grad()
     def step() -> None:

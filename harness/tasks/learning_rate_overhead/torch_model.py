@@ -25,15 +25,18 @@ POLICIES = {
 
 
 def poly(step: int) -> float:
+    """Return the factor of ``poly_decay`` at a step, of power 2 after a warm-up."""
     return min(1.0, step / WARM_UP) * (1 - min(step, TOTAL) / TOTAL) ** 2
 
 
 def cosine(step: int) -> float:
+    """Return the factor of ``cosine_decay`` at a step, after a warm-up."""
     wave = math.cos(math.pi * min(step, TOTAL) / TOTAL)
     return min(1.0, step / WARM_UP) * (1 + wave) / 2
 
 
 def transformer(step: int) -> float:
+    """Return the factor of ``transformer_policy`` at a step, of width 512."""
     return 512**-0.5 * min((step + 1) * WARM_UP**-1.5, (step + 1) ** -0.5)
 
 

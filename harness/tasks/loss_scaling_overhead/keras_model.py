@@ -41,7 +41,10 @@ def makers(seed: int, device: str, part: str, model: str) -> Makers:
 def our_step(
     scale: Callable[[float], Any], gradients: list[Any], variables: list[Any]
 ) -> Step:
-    """Gradients that are made after ``scale_loss`` are unscaled by ``apply``."""
+    """Return a scaled and clipped step of our wrapper around Keras' Adam.
+
+    ``scale_loss`` comes first, because ``apply`` unscales what is made after it.
+    """
     adam = keras.optimizers.Adam(1e-4)
     optimizer = MixedPrecisionLossScaleOptimizer(adam, scale(SCALE), clip_norm=CLIP)
     optimizer.build(variables)
@@ -54,6 +57,7 @@ def our_step(
 
 
 def keras_step(gradients: list[Any], variables: list[Any]) -> Step:
+    """Return a scaled and clipped step of Keras' ``LossScaleOptimizer``."""
     adam = keras.optimizers.Adam(1e-4, global_clipnorm=CLIP)
     optimizer = keras.optimizers.LossScaleOptimizer(adam, initial_scale=SCALE)
     optimizer.build(variables)
@@ -61,6 +65,7 @@ def keras_step(gradients: list[Any], variables: list[Any]) -> Step:
 
 
 def bare_step(gradients: list[Any], variables: list[Any]) -> Step:
+    """Return a step of Keras' Adam that neither scales nor clips."""
     optimizer = keras.optimizers.Adam(1e-4)
     optimizer.build(variables)
     return lambda: optimizer.apply(gradients, variables)

@@ -40,6 +40,7 @@ def makers(seed: int, device: str, part: str, model: str) -> Makers:
 
 
 def our_step(scale: Callable, gradients: list, variables: list) -> Step:
+    """Return a scaled and clipped step of our wrapper around Adam."""
     optimizer = MixedPrecisionLossScaleOptimizer(AdamOptimizer(1e-4), scale(SCALE))
 
     @tf.custom_gradient
@@ -56,6 +57,7 @@ def our_step(scale: Callable, gradients: list, variables: list) -> Step:
 
 
 def keras_step(gradients: list, variables: list) -> Step:
+    """Return a scaled and clipped step of Keras' ``LossScaleOptimizer``."""
     adam = keras.optimizers.Adam(1e-4, global_clipnorm=CLIP)
     optimizer = keras.optimizers.LossScaleOptimizer(adam, initial_scale=SCALE)
     variables = [keras.Variable(variable) for variable in variables]
@@ -64,6 +66,7 @@ def keras_step(gradients: list, variables: list) -> Step:
 
 
 def bare_step(gradients: list, variables: list) -> Step:
+    """Return a step of Adam that neither scales nor clips."""
     optimizer = AdamOptimizer(1e-4)
     pairs = list(zip(gradients, variables, strict=True))
 

@@ -36,6 +36,7 @@ def makers(seed: int, device: str, part: str, **what: str) -> Makers:
 
 
 def step_makers(model: str, device: str) -> Makers:
+    """Return what builds each whole step on the parameters of a model."""
     gradients = Gradients(model, SCALE, device, torch.float32)
 
     def make(step: Callable[[list[Tensor]], tuple[Step, Step]]) -> Step:
@@ -61,7 +62,7 @@ def step_makers(model: str, device: str) -> Makers:
 def our_step(
     weights: list[Tensor], scale: FixedLossScale | None = None
 ) -> tuple[Step, Step]:
-    """Return what scales a loss before the step, and the step; dynamic by default."""
+    """Return a function that scales a loss, and the step; dynamic by default."""
     base = torch.optim.Adam(weights, lr=1e-4, fused=True)
     scale = scale or DynamicLossScale(SCALE)
     optimizer = MixedPrecisionLossScaleOptimizer(base, scale, clip_norm=CLIP)
@@ -70,6 +71,10 @@ def our_step(
 
 
 def gradscaler_step(weights: list[Tensor], fused: bool | None) -> tuple[Step, Step]:
+    """Return a function that scales a loss, and the step of ``GradScaler``.
+
+    ``fused`` is Adam's option; None leaves the choice to torch.
+    """
     optimizer = torch.optim.Adam(weights, lr=1e-4, fused=fused)
     scaler = torch.amp.GradScaler(weights[0].device.type, init_scale=SCALE)
     loss = weights[0].new_ones(())
@@ -84,26 +89,31 @@ def gradscaler_step(weights: list[Tensor], fused: bool | None) -> tuple[Step, St
 
 
 def bare_step(weights: list[Tensor]) -> tuple[Step, Step]:
+    """Return a function without effect, and a step that neither scales nor clips."""
     return lambda: None, torch.optim.Adam(weights, lr=1e-4, fused=True).step
 
 
 def update_makers(scaler: str, device: str) -> Makers:
+    """Return what builds the updates of a scaler: ``ours``, ``gradscaler``."""
     ours = dynamic_updates if scaler == "dynamic" else partial(automatic, scaler)
     peer = partial(gradscaler_updates, device)
     return {"ours": ours, "gradscaler": peer}
 
 
 def dynamic_updates() -> Step:
-    """What the wrapper does with its scale once it has looked at the gradients."""
+    """Return updates of our dynamic scale after finite gradients."""
     return repeated(partial(DynamicLossScale(SCALE).move, True))
 
 
 def automatic(algorithm: str) -> Step:
+    """Return updates of our automatic scaler after finite gradients."""
     scaler = AutomaticLossScaler(algorithm)
     return repeated(partial(scaler.update_op, False, 1.0))
 
 
 def repeated(update: Callable[[], object]) -> Step:
+    """Return a step that calls ``update`` as often as ``UPDATES``."""
+
     def updates() -> None:
         for _ in range(UPDATES):
             update()
@@ -112,7 +122,10 @@ def repeated(update: Callable[[], object]) -> Step:
 
 
 def gradscaler_updates(device: str) -> Step:
-    """Updates of many scalers, for each of them wants gradients to look at first."""
+    """Return one update of each of ``UPDATES`` scalers.
+
+    A scaler can update only once it has looked at gradients, so each has its own.
+    """
     weight = torch.nn.Parameter(torch.ones(1, device=device))
     weight.grad = torch.ones_like(weight)
     optimizer = torch.optim.SGD([weight], lr=0.1)

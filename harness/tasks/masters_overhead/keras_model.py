@@ -30,6 +30,7 @@ def makers(seed: int, device: str, model: str) -> Makers:
 
 
 def our_step(gradients: list[Any], variables: list[Any]) -> Step:
+    """Return a scaled and clipped step of our masters around Keras' Adam."""
     adam = keras.optimizers.Adam(1e-4)
     optimizer = MixedPrecisionOptimizerWrapper(adam, SCALE, clip_norm=CLIP)
     optimizer.build(variables)
@@ -42,7 +43,7 @@ def our_step(gradients: list[Any], variables: list[Any]) -> Step:
 
 
 def loop_step(gradients: list[Any], variables: list[Any]) -> Step:
-    """The loop that one writes first: a copy of each tensor there and back."""
+    """Return the loop that one writes first: each tensor is copied there and back."""
     masters = [keras.Variable(variable, dtype="float32") for variable in variables]
     optimizer = keras.optimizers.Adam(1e-4, global_clipnorm=CLIP)
     optimizer.build(masters)

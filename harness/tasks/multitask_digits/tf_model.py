@@ -13,8 +13,8 @@ from lockstep import tf as lockstep
 class DigitsTrainer:
     """Training inside ``tf.function``, traced once for all runs of this recipe.
 
-    Everything that a run changes is a variable: images, weights, slots and powers. A
-    new run gives each of them its first value again.
+    Everything that differs between runs is a variable: images, weights, slots and
+    powers of beta. A new run gives each of them its first value again.
     """
 
     def __init__(self, recipe: Recipe, device: str) -> None:
@@ -23,6 +23,7 @@ class DigitsTrainer:
         self.compiled = False
 
     def reset(self, plan: Plan) -> None:
+        """Take the images and first weights of a plan; reset all state."""
         if not self.compiled:
             with tf.device(f"/{self.device}:0"):
                 self.compile(plan)
@@ -60,9 +61,11 @@ class DigitsTrainer:
         self.compiled = True
 
     def advance(self, batches, presence) -> None:
+        """Take one step per batch: rows [steps, batch], presence [steps, tasks]."""
         self.loop(batches, presence)
 
     def steps(self, batches: tf.Tensor, presence: tf.Tensor) -> None:
+        """Take one step per batch, in a compiled loop."""
         for step in tf.range(tf.shape(batches)[0]):
             images = Images(*(tf.gather(part, batches[step]) for part in self.training))
             self.step(images, presence[step])
@@ -94,6 +97,7 @@ class DigitsTrainer:
         return tf.stack([tf.reduce_mean(loss) for loss in losses])
 
     def measure(self) -> dict[str, float]:
+        """Return what is recorded after the steps so far, by name."""
         losses = self.losses(self.held_out).numpy().tolist()
         probes = [float(probe.numpy()) for probe in self.probes]
         paths = self.paths.numpy().tolist()

@@ -23,6 +23,7 @@ class DigitsTrainer:
         self.device = device
 
     def reset(self, plan: Plan) -> None:
+        """Take the images and first weights of a plan; make a new optimizer."""
         self.training = self.on_device(plan.training)
         self.held_out = self.on_device(plan.held_out)
         self.weights = {
@@ -40,6 +41,7 @@ class DigitsTrainer:
             self.optimizer = wrap(self.optimizer, strict=strict)
 
     def advance(self, batches, presence) -> None:
+        """Take one step per batch: rows [steps, batch], presence [steps, tasks]."""
         rows = torch.tensor(batches, dtype=torch.int64, device=self.device)
         present = torch.tensor(presence, device=self.device)
         for start in range(0, len(rows), CHUNK):
@@ -76,6 +78,7 @@ class DigitsTrainer:
 
     @torch.no_grad()
     def measure(self) -> dict[str, float]:
+        """Return what is recorded after the steps so far, by name."""
         losses = self.losses(self.held_out).tolist()
         paths, probes = self.paths.tolist(), torch.stack(self.probes).tolist()
         measured = {}
@@ -91,5 +94,6 @@ class DigitsTrainer:
         return measured
 
     def on_device(self, images: Images) -> Images:
+        """Return the images as tensors on the device, the digits in int64."""
         parts = Images(*(torch.tensor(part, device=self.device) for part in images))
         return parts._replace(digit=parts.digit.long())

@@ -30,21 +30,24 @@ def makers(seed: int, device: str, model: str, zeros: str) -> Makers:
 
 
 def bare_step(gradients: list, variables: list) -> Step:
+    """Return a step of Adam."""
     optimizer = AdamOptimizer(1e-4)
     return lambda: apply(optimizer, gradients, variables)
 
 
 def wrapped_step(gradients: list, variables: list) -> Step:
+    """Return a step of our wrapper around Adam."""
     optimizer = MultitaskOptimizerWrapper(AdamOptimizer(1e-4))
     return lambda: apply(optimizer, gradients, variables)
 
 
 def apply(optimizer: tf.compat.v1.train.Optimizer, gradients: list, variables: list):
+    """Apply the gradients to the variables."""
     optimizer.apply_gradients(list(zip(gradients, variables, strict=True)))
 
 
 def loop_step(gradients: list, variables: list) -> Step:
-    """The way one writes it first: a condition a variable around Keras' update."""
+    """Return the loop that one writes first: a condition for each variable."""
     optimizer = keras.optimizers.Adam(1e-4)
     variables = [keras.Variable(v) for v in variables]
     optimizer.build(variables)
@@ -63,5 +66,6 @@ def loop_step(gradients: list, variables: list) -> Step:
 
 
 def update(optimizer, gradient, variable, rate) -> tf.Tensor:
+    """Update one variable by Keras' rule; return 0, which ``tf.cond`` needs."""
     optimizer.update_step(gradient, variable, rate)
     return tf.constant(0)

@@ -27,6 +27,7 @@ def makers(seed: int, device: str, model: str, zeros: str) -> Makers:
 
 
 def parameters(model: str, zeros: str, device: str) -> list[Tensor]:
+    """Return the parameters of a model with gradients, some of them all zero."""
     ready = []
     flags, gradients = zero_flags(model, zeros), arrays(model, seed=1)
     for value, gradient, is_zero in zip(
@@ -39,17 +40,19 @@ def parameters(model: str, zeros: str, device: str) -> list[Tensor]:
 
 
 def bare_step(weights: list[Tensor]) -> Step:
+    """Return a step of fused Adam."""
     return torch.optim.Adam(weights, lr=1e-4, fused=True).step
 
 
 def wrapped_step(weights: list[Tensor]) -> Step:
+    """Return a step of our wrapper around fused Adam."""
     return MultitaskOptimizerWrapper(
         torch.optim.Adam(weights, lr=1e-4, fused=True)
     ).step
 
 
 def loop_step(weights: list[Tensor]) -> Step:
-    """The loop that one writes first: a count and a host sync a tensor."""
+    """Return the loop that one writes first: a count and a sync for each tensor."""
     optimizer = torch.optim.Adam(weights, lr=1e-4, fused=True)
 
     def step() -> None:

@@ -31,7 +31,7 @@ def makers(seed: int, device: str, model: str) -> Makers:
 
 
 def problem(model: str, device: str) -> tuple[Loss, list[Tensor]]:
-    """Return a loss and what it trains: a perceptron, or tensors of given gradients."""
+    """Return a loss and its parameters: of a perceptron, or with fixed gradients."""
     if model == "MLP":
         return perceptron(device)
     weights = parameters(model, device, torch.float32)
@@ -54,21 +54,22 @@ def perceptron(device: str) -> tuple[Loss, list[Tensor]]:
 
 
 class Given(torch.autograd.Function):
-    """A loss of 0 with gradients that are there already: it costs next to nothing."""
+    """A loss of 0 with fixed gradients: it costs next to nothing."""
 
     @staticmethod
     def forward(ctx: Any, gradients: Sequence[Tensor], *weights: Tensor) -> Tensor:
-        """Keep the gradients; return 0."""
+        """Store the gradients; return 0."""
         ctx.gradients = gradients
         return weights[0].new_zeros(())
 
     @staticmethod
     def backward(ctx: Any, scale: Tensor) -> Any:
-        """Return the gradients times that of the loss."""
+        """Return the gradients times the gradient of the loss."""
         return None, *torch._foreach_mul(ctx.gradients, scale)
 
 
 def our_step(loss: Loss, weights: list[Tensor]) -> Step:
+    """Return the step of ``optimize_loss``, with a fixed scale and clipping."""
     return optimize_loss(
         loss,
         torch.optim.Adam,
@@ -82,7 +83,7 @@ def our_step(loss: Loss, weights: list[Tensor]) -> Step:
 
 
 def by_hand(loss: Loss, weights: list[Tensor]) -> Step:
-    """The loop that one writes in plain torch: a step that is not finite is skipped."""
+    """Return the loop in plain torch, which skips a step that is not finite."""
     optimizer = torch.optim.Adam(weights, lr=RATE, fused=True)
 
     def step() -> None:

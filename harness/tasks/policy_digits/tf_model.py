@@ -14,7 +14,7 @@ from lockstep.tf import GradientDescentOptimizer
 
 
 class Trainer:
-    """One run; what is compiled is shared by all of them."""
+    """One run; all runs share what is compiled."""
 
     def __init__(self, settings: Settings, plan: Plan, device: str) -> None:
         self.device = {"cuda": "gpu"}.get(device, device)
@@ -26,7 +26,7 @@ class Trainer:
         self.loop.weight.assign(tf.zeros([INPUTS, CLASSES]))
 
     def advance(self, start: int, stop: int) -> list[float]:
-        """Take the steps from ``start`` on; return the rate of each."""
+        """Take the steps ``start`` to ``stop`` - 1; return the rate of each."""
         steps = tf.range(start, stop, dtype=tf.int64)
         rates = self.policy(steps, **self.arguments)
         rates = tf.broadcast_to(tf.cast(rates, tf.float32), [stop - start])
@@ -60,6 +60,7 @@ class Loop:
         return Loop(device)
 
     def steps(self, features, digit, batches, rates) -> None:
+        """Take one step of gradient descent per batch, each with its learning rate."""
         for step in tf.range(tf.shape(batches)[0]):
             rows = batches[step]
             self.rate.assign(rates[step])
@@ -69,6 +70,7 @@ class Loop:
             self.optimizer.apply_gradients([(gradient, self.weight)])
 
     def loss_of(self, features, digit) -> tf.Tensor:
+        """Return the mean cross-entropy in nats."""
         return tf.reduce_mean(
             tf.nn.sparse_softmax_cross_entropy_with_logits(
                 digit, features @ self.weight

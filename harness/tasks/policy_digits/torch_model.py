@@ -31,7 +31,7 @@ class Trainer:
         )
 
     def advance(self, start: int, stop: int) -> list[float]:
-        """Take the steps from ``start`` on; return the rate of each."""
+        """Take the steps ``start`` to ``stop`` - 1; return the rate of each."""
         rates = []
         rows = self.batches[start:stop]
         chunk = (part[rows].unbind() for part in self.training)
@@ -53,4 +53,5 @@ class Trainer:
         return self.loss_of(*self.held_out).item()
 
     def loss_of(self, features, digit) -> torch.Tensor:
+        """Return the mean cross-entropy in nats."""
         return functional.cross_entropy(features @ self.weight, digit)

@@ -33,6 +33,7 @@ def makers(seed: int, device: str, part: str, vocabulary: str) -> Makers:
 
 
 def our_step(rows: int, seed: int) -> Step:
+    """Return a whole step of our wrapper around SGD."""
     variable, gradient = table(rows, seed)
     sgd = keras.optimizers.SGD(0.1)
     optimizer = VariableClippingOptimizer(sgd, {variable.path: [1]}, LIMIT)
@@ -41,6 +42,7 @@ def our_step(rows: int, seed: int) -> Step:
 
 
 def sgd_step(rows: int, seed: int, constrained: bool) -> Step:
+    """Return a whole step of SGD, with ``MaxNorm`` where it is constrained."""
     variable, gradient = table(rows, seed)
     if constrained:
         variable.constraint = keras.constraints.MaxNorm(LIMIT, axis=1)
@@ -50,7 +52,7 @@ def sgd_step(rows: int, seed: int, constrained: bool) -> Step:
 
 
 def table(rows: int, seed: int) -> tuple[keras.Variable, tf.IndexedSlices]:
-    """Return a table of short rows and a gradient that makes those it names long."""
+    """Return a table of short rows, and a gradient that makes its named rows long."""
     start = tf.fill([rows, WIDTH], SHORT)
     variable = keras.Variable(start, name="table")
     named = tf.constant(named_rows(rows, seed))

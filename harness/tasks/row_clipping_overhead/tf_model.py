@@ -41,16 +41,18 @@ class Table:
         self.long = tf.fill([len(self.named), WIDTH], LONG)
 
     def lengthen(self) -> None:
+        """Make the named rows longer than the limit."""
         tf.raw_ops.ResourceScatterUpdate(
             resource=self.weight.handle, indices=self.named, updates=self.long
         )
 
     def prepared(self, step: Step) -> Step:
+        """Return a compiled step; before each, the named rows become too long."""
         return Prepared(self.lengthen, traced(step))
 
 
 def our_clip(table: Table) -> Step:
-    """What the wrapper does after a sparse update of its optimizer."""
+    """Return the clipping that the wrapper does after a sparse update."""
     base = GradientDescentOptimizer(0.1)
     optimizer = VariableClippingOptimizer(base, {table.weight.ref(): [1]}, LIMIT)
     shape = table.weight.shape.as_list()
@@ -63,6 +65,8 @@ def our_clip(table: Table) -> Step:
 
 
 def dense_clip(table: Table) -> Step:
+    """Return a clipping of all rows by ``tf.clip_by_norm``."""
+
     def clip() -> None:
         clipped = tf.clip_by_norm(table.weight, LIMIT, axes=[1])
         table.weight.assign(clipped, read_value=False)

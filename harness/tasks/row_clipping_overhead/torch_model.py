@@ -47,13 +47,16 @@ class Table:
 
     @torch.no_grad()
     def lengthen(self) -> None:
+        """Make the named rows longer than the limit."""
         self.weight.index_copy_(0, self.named, self.long)
 
     def prepared(self, step: Step) -> Step:
+        """Return a step; before each, the named rows become too long."""
         return prepared(self.lengthen, step, self.device)
 
 
 def clip_makers(table: Table, seed: int) -> Makers:
+    """Return what builds each clipping: ``ours``, ``small``, ``forward``, ``dense``."""
     small = Table(SMALL, seed, table.device)
     return {
         "ours": partial(our_clip, table),
@@ -64,12 +67,13 @@ def clip_makers(table: Table, seed: int) -> Makers:
 
 
 def our_clip(table: Table) -> Step:
-    """What the wrapper does after a sparse step of its optimizer."""
+    """Return the clipping that the wrapper does after a sparse step."""
     optimizer = wrapped(table.weight)
     return table.prepared(lambda: optimizer.clip({table.weight: table.named}))
 
 
 def forward_clip(table: Table) -> Step:
+    """Return a lookup of the named rows in an ``Embedding`` with ``max_norm``."""
     embed = torch.nn.Embedding.from_pretrained(
         table.weight, freeze=False, max_norm=LIMIT
     )
@@ -77,11 +81,13 @@ def forward_clip(table: Table) -> Step:
 
 
 def dense_clip(table: Table) -> Step:
+    """Return a clipping of all rows by ``renorm_``."""
     weight = table.weight.detach()
     return table.prepared(lambda: weight.renorm_(2, 0, LIMIT))
 
 
 def step_makers(table: Table, seed: int) -> Makers:
+    """Return what builds each whole sparse step: ``ours``, ``bare``."""
     rows = torch.full_like(table.long, 0.01)
     size = table.weight.shape
     table.weight.grad = torch.sparse_coo_tensor(
@@ -94,5 +100,6 @@ def step_makers(table: Table, seed: int) -> Makers:
 
 
 def wrapped(weight: Tensor) -> VariableClippingOptimizer:
+    """Return our wrapper around SGD, which clips the rows of ``weight``."""
     base = torch.optim.SGD([weight], lr=0.1)
     return VariableClippingOptimizer(base, {weight: [1]}, LIMIT)

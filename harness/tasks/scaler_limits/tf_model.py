@@ -18,7 +18,7 @@ from lockstep.tf import (
 
 
 def make(settings: Settings, scaling: Scaling, device: str) -> Subject:
-    """Return the scaler that the settings name, at work on fresh weights."""
+    """Return the scaler that the settings name, with new weights."""
     kinds = {PEER: Keras, ON_DEVICE: InFunction}
     with tf.device(f"/{ {'cuda': 'gpu'}.get(device, device) }:0"):
         return kinds.get(settings.subject, Lockstep)(settings, scaling)
@@ -39,21 +39,26 @@ class Lockstep:
         )
 
     def step(self, batch: Batches) -> None:
+        """Take one eager step on a batch: [weights, width]."""
         rows = tf.constant(batch)
         self.scaled.minimize(lambda: self.loss(rows), var_list=self.variables)
 
     def loss(self, rows: tf.Tensor) -> tf.Tensor:
+        """Return the sum of all weights times their rows."""
         return tf.add_n(
             [tf.reduce_sum(w * rows[k]) for k, w in enumerate(self.variables)]
         )
 
     def scale(self) -> float:
+        """Return the scale of the next step."""
         return float(self.scaled.loss_scale)
 
     def weights(self) -> list[Any]:
+        """Return copies of the weights."""
         return [w.numpy().copy() for w in self.variables]
 
     def slots(self) -> list[Any]:
+        """Return copies of the momentums that exist."""
         found = (self.inner.get_slot(w, "momentum") for w in self.variables)
         return [slot.numpy().copy() for slot in found if slot is not None]
 
@@ -67,6 +72,7 @@ class InFunction(Lockstep):
         self.step = tf.function(self.traced, signature, autograph=False)
 
     def traced(self, rows: tf.Tensor) -> None:
+        """Take one step as a graph."""
         self.scaled.minimize(lambda: self.loss(rows), var_list=self.variables)
 
 
@@ -86,6 +92,7 @@ class Keras:
         self.scaled.build(self.variables)
 
     def step(self, batch: Batches) -> None:
+        """Take one step as Keras' documentation has it."""
         weights = [w.value for w in self.variables]
         with tf.GradientTape() as tape:
             parts = (
@@ -95,10 +102,13 @@ class Keras:
         self.scaled.apply(tape.gradient(loss, weights), self.variables)
 
     def scale(self) -> float:
+        """Return the scale of the next step."""
         return float(self.scaled.dynamic_scale)
 
     def weights(self) -> list[Any]:
+        """Return copies of the weights."""
         return [w.numpy().copy() for w in self.variables]
 
     def slots(self) -> list[Any]:
+        """Return copies of the momentums."""
         return [slot.numpy().copy() for slot in self.inner.momentums]

@@ -13,7 +13,7 @@ from lockstep.pytorch import DynamicLossScale, MixedPrecisionLossScaleOptimizer
 
 
 def make(settings: Settings, scaling: Scaling, device: str) -> Subject:
-    """Return the scaler that the settings name, at work on fresh weights."""
+    """Return the scaler that the settings name, with new weights."""
     kinds = {PEER: GradScaler, ON_DEVICE: OnDevice}
     return kinds.get(settings.subject, Lockstep)(settings, scaling, device)
 
@@ -38,15 +38,18 @@ class Model:
         self.settings, self.scaling, self.device = settings, scaling, device
 
     def loss(self, batch: Batches) -> torch.Tensor:
+        """Reset the gradients; return the sum of all weights times their rows."""
         self.sgd.zero_grad()
         rows = torch.tensor(batch, device=self.device)
         weights = self.parameters.values()
         return sum((w * row).sum() for w, row in zip(weights, rows, strict=True))
 
     def weights(self) -> list[Any]:
+        """Return copies of the weights."""
         return [w.detach().cpu().numpy().copy() for w in self.parameters.values()]
 
     def slots(self) -> list[Any]:
+        """Return copies of the momentums that exist."""
         found = (self.sgd.state[w] for w in self.parameters.values())
         buffers = (state.get("momentum_buffer") for state in found)
         return [b.cpu().numpy().copy() for b in buffers if b is not None]
@@ -68,15 +71,17 @@ class Lockstep(Model):
         )
 
     def step(self, batch: Batches) -> None:
+        """Take one step on a batch."""
         self.scaled.scale_loss(self.loss(batch)).backward()
         self.scaled.step()
 
     def scale(self) -> float:
+        """Return the scale of the next step."""
         return float(self.scaled.loss_scale)
 
 
 class OnDevice(Lockstep):
-    """Our wrapper where nothing waits for the device until it is asked."""
+    """Our wrapper without a wait for the device, except to read its report."""
 
     fused = capturable = True
 
@@ -85,6 +90,7 @@ class OnDevice(Lockstep):
         self.steps = 0
 
     def step(self, batch: Batches) -> None:
+        """Take one step; read the report every ``asked_every`` steps."""
         super().step(batch)
         self.steps += 1
         if self.steps % self.settings.asked_every == 0:
@@ -101,6 +107,7 @@ class GradScaler(Model):
         )
 
     def step(self, batch: Batches) -> None:
+        """Take one step as torch's documentation has it; unscale only to clip."""
         self.scaler.scale(self.loss(batch)).backward()
         if self.scaling.clip_norm is not None:
             self.scaler.unscale_(self.sgd)
@@ -110,4 +117,5 @@ class GradScaler(Model):
         self.scaler.update()
 
     def scale(self) -> float:
+        """Return the scale of the next step."""
         return self.scaler.get_scale()

@@ -35,33 +35,38 @@ def makers(seed: int, device: str, model: str, wrapper: str) -> Makers:
 
 
 def fused(weights: list[Tensor]) -> torch.optim.Optimizer:
+    """Return torch's fused Adam."""
     return torch.optim.Adam(weights, lr=RATE, fused=True)
 
 
 def multitask(weights: list[Tensor]) -> Any:
+    """Return the multitask wrapper around fused Adam."""
     return MultitaskOptimizerWrapper(fused(weights))
 
 
 def rows(weights: list[Tensor]) -> Any:
-    """Clip the rows of the first tensor, as those of an embedding among layers."""
+    """Return row clipping of the first tensor, as of an embedding among layers."""
     return VariableClippingOptimizer(fused(weights), {weights[0]: [1]}, LIMIT)
 
 
 def scaling(weights: list[Tensor]) -> Any:
+    """Return a dynamic loss scale around fused Adam."""
     return MixedPrecisionLossScaleOptimizer(fused(weights), "dynamic")
 
 
 def masters(weights: list[Tensor]) -> Any:
+    """Return float32 masters around fused Adam, with a fixed loss scale."""
     return MixedPrecisionOptimizerWrapper(fused(weights), SCALE)
 
 
 def stacked(weights: list[Tensor]) -> Any:
-    """Scale the loss of multitask, which is around the clipping of rows."""
+    """Return a dynamic loss scale around multitask around row clipping."""
     inner = MultitaskOptimizerWrapper(rows(weights))
     return MixedPrecisionLossScaleOptimizer(inner, "dynamic")
 
 
 def tf1_adam(weights: list[Tensor]) -> Any:
+    """Return our Adam, which has the rule of TensorFlow."""
     return AdamOptimizer(weights, RATE)
 
 
@@ -78,7 +83,7 @@ WRAPPERS: dict[str, Callable[[list[Tensor]], Any]] = {
 def wrapped_step(
     wrap: Callable[[list[Tensor]], Any], dtype: torch.dtype, model: str, device: str
 ) -> Step:
-    """Return a step; before it, a loss is scaled where there is a scale."""
+    """Return a wrapped step; before each, the loss is scaled if there is a scale."""
     weights = parameters(model, device, dtype)
     gradients = Gradients(model, SCALE, device, dtype)
     optimizer = wrap(weights)
@@ -94,6 +99,7 @@ def wrapped_step(
 
 
 def adam_step(options: dict[str, bool], model: str, device: str) -> Step:
+    """Return a step of Adam with these options."""
     weights = parameters(model, device, torch.float32)
     gradients = Gradients(model, SCALE, device, torch.float32)
     step = torch.optim.Adam(weights, lr=RATE, **options).step
