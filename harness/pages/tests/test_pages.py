@@ -347,24 +347,6 @@ def test_what_is_missing_in_a_table_sorts_last_and_shows_a_dash(
     assert re.search('data-sort=""[^>]*>–</td>', page)
 
 
-# -- what people read on paper too -----------------------------------------------------
-
-
-def test_every_file_that_the_recipes_name_exists() -> None:
-    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    named = {word for word in text.split("`")[1::2] if "/" in word and " " not in word}
-    written = {
-        ".venv/bin/nox",
-        "results/",
-        "results/local/",
-        ".envs/core",
-        ".envs/site",
-    }
-    paths = {n for n in named - written if not re.search("NAME|VERSION|KIND", n)}
-    assert len(paths) > 20
-    assert sorted(name for name in paths if not (ROOT / name).exists()) == []
-
-
 # -- texts that others wrote -----------------------------------------------------------
 
 HOSTILE = {
