@@ -213,7 +213,7 @@ def _at_best_scale(
 def _missing(
     experiment: Experiment, scale: str, records: Sequence[Record]
 ) -> list[str]:
-    """Say which declared runs are not there and which did not end well."""
+    """Return sentences about declared runs that are missing or did not end well."""
     sentences = []
     declared = len(experiment.runs(scale))
     for backend in experiment.backends:

@@ -200,7 +200,7 @@ class Sweep:
         return f"{part.name}, validation" if validation else part.name
 
     def _expect(self, part: Part) -> None:
-        """Tell progress how many runs of a part wait, and how long they may take."""
+        """Show how many runs of a part wait, and how long they may take."""
         made = [r.duration for r in part.records if r.scale == self.request.scale]
         known = [seconds for seconds in made if seconds is not None]
         before = fmean(known) if known else None

@@ -162,7 +162,7 @@ def notices(
 
 
 def _of_predictions(experiment: Experiment, records: Sequence[Record]) -> Iterator[str]:
-    """Say whether the prediction is older than the runs that it is about."""
+    """Yield a sentence for runs that are older than the prediction about them."""
     late = sum(not record.prediction for record in records)
     other = [r for r in records if r.prediction not in ("", experiment.prediction)]
     if late:

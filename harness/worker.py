@@ -46,7 +46,7 @@ def main(task: str, backend: str, device: str) -> None:
 
 
 def introduce(backend: str, device: str) -> dict[str, Any]:
-    """Say what this process is: the subject and the environment of its records."""
+    """Return the subject and the environment of the records of this process."""
     framework = registry.find(backend).framework or "numpy"
     subject = {
         "backend": backend,

@@ -161,11 +161,11 @@ def build(stack: str, driver: Driver, model: Model) -> Any:
 
 
 def has_masters(stack: str) -> bool:
-    """Say whether half-precision variables are trained through masters."""
+    """Return whether half-precision variables are trained through masters."""
     return "masters" in stack
 
 
 def skips(stack: str) -> bool:
-    """Say whether a step whose gradients are not finite is skipped."""
+    """Return whether a step whose gradients are not finite is skipped."""
     wrappers = {LAYERS[layer].wrapper for layer in stack.split()[:-1]}
     return any(wrapper.startswith("MixedPrecision") for wrapper in wrappers)

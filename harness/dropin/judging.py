@@ -89,7 +89,7 @@ def _parted(text: str) -> tuple[list[str], list[float]]:
 
 
 def _is_float(value: Any) -> bool:
-    """Say whether a value is a float, or lists of one shape that hold nothing else."""
+    """Whether a value is a float, or nested lists of one shape with floats only."""
     if isinstance(value, float):
         return True
     if not isinstance(value, list) or not value:

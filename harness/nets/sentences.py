@@ -1,9 +1,9 @@
-"""A pytest plugin: the sentence of every error that a run of the tests made.
+"""A pytest plugin: the sentence of every error that a run of the tests constructs.
 
-The tests of ``impls`` make each error that Lockstep has, so the sentences that a whole
-run collects are the snapshot ``errors``. A run that tested all of a backend compares
-its sentences with the snapshot's and fails if one is missing: it was reworded, or
-nothing says it any more. New ones are listed. A part of a run is not judged.
+The tests of ``impls`` raise each error that Lockstep has, so the sentences that a whole
+run collects are the snapshot ``sentences``. A run that tested all of a backend compares
+its sentences with the snapshot's and fails if one is missing, because it was reworded
+or no code raises it any more. The run lists new ones. A part of a run is not compared.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class Recorder:
     def _judge(
         self, fresh: Mapping[str, list[str]], frozen: Mapping[str, list[str]]
     ) -> bool:
-        """Write down what differs; return whether a frozen sentence is missing."""
+        """List what differs; return whether a sentence of the snapshot is missing."""
         gone, new = [], []
         for part, sentences in fresh.items():
             known, made = set(frozen.get(part, ())), set(sentences)

@@ -54,7 +54,7 @@ def lowered(name: str) -> str:
 
 
 def _cell(nesting: Nesting) -> Cell | str:
-    """Say what comes of a pair."""
+    """Return the result of a pair: right, or refused with which error."""
     if nesting.refused == frozenset(BACKENDS):
         return f"refused: “{nesting.sentence}”"
     if nesting.refused:
@@ -70,5 +70,5 @@ def stacks_list() -> str:
 
 
 def _told(part: str) -> str:
-    """Say what a part of a stack is; a base optimizer has its own name."""
+    """Return the name of a part of a stack; a base optimizer has its own."""
     return PARTS.get(part, part)

@@ -87,7 +87,7 @@ def _programs(report: Report) -> str:
 
 
 def _apart(row: ProgramRow, notes: tuple[str, ...]) -> Cell:
-    """Say how far Lockstep is from what was recorded."""
+    """Return the distance between Lockstep and the recording."""
     if row.ulp is None:
         return Cell("not run", None, "none", notes)
     worst = max(row.ulp, row.exchanged or 0.0)

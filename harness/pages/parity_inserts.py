@@ -68,7 +68,7 @@ def parity_inserts(results: Path) -> dict[str, str]:
 
 
 def ulps(distance: float | None) -> str:
-    """Say how far apart two results are: exact, or so many ULP."""
+    """Return the distance of two results as text: "exact", or a number of ULP."""
     if distance is None:
         return ""
     return "exact" if distance == 0 else f"{number(distance, 2)} ULP"
@@ -118,7 +118,7 @@ def _grid(
 
 
 def _verdict(summary: Summary) -> Cell:
-    """Say how many cases passed, how exactly, and what was left out."""
+    """Return how many cases passed, the largest distance, and what was left out."""
     counts, worst = summary.counts, summary.worst
     if not summary.replayed:
         return Cell("–", None, "none")

@@ -62,7 +62,7 @@ class Difference(NamedTuple):
     but_for: Sequence[str] = ()
 
     def concerns(self, case: Case, backend: str) -> bool:
-        """Say whether ``case`` on ``backend`` is one of these."""
+        """Whether ``case`` on ``backend`` is one of these."""
         listed = case.family == self.family and case.kind in self.kinds
         here = not self.backends or backend in self.backends
         named = not self.optimizers or case.optimizer in self.optimizers
@@ -70,7 +70,7 @@ class Difference(NamedTuple):
 
     @property
     def told(self) -> str:
-        """Say how a case that has to be changed was compared."""
+        """How a case that has to be changed was compared, and why."""
         given = ", ".join(f"{name} = {v}" for name, v in self.alike_with.items())
         left = f", but for {' and '.join(self.but_for)}" if self.but_for else ""
         return f"compared with {given}{left}: {self.reason}"

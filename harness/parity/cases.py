@@ -222,7 +222,7 @@ def _states(value: Any) -> Iterator[Any]:
 
 
 def _odd(value: Any) -> bool:
-    """Say whether a number in nested lists or dicts is not finite: such are words."""
+    """Whether a number in nested lists or dicts is not finite: it is a string then."""
     if isinstance(value, dict | list):
         entries = value.values() if isinstance(value, dict) else value
         return any(map(_odd, entries))

@@ -49,7 +49,7 @@ def write_matrix(readme: Path = README, report: Path = REPORT) -> None:
 
 
 def _cell(rows: Sequence[Row]) -> str:
-    """Say how many replays passed, how far off the worst was, and what was left out."""
+    """Return how many replays passed, the largest distance, and what was left out."""
     counts: Counter[str] = Counter(row.status for row in rows)
     worst = max((row.max_ulp or 0.0 for row in rows), default=0.0)
     in_part = sum(row.in_part for row in rows)

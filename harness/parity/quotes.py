@@ -132,7 +132,7 @@ def _apart(values: Sequence[Array | None]) -> tuple[int, ...] | None:
 
 
 def _told(replay: Replay, value: Array | None, index: tuple[int, ...] | None) -> str:
-    """Say what came of a replay: a value, an error, or neither."""
+    """Return the result of a replay as text: a value, an error, or neither."""
     if value is not None:
         return _number(value if index is None else value[index])
     if isinstance(replay[1], RecordedError):
@@ -161,7 +161,7 @@ def _builtin(error: type[BaseException]) -> str:
 def _place(
     case: Case, wanted: Quote, states: int, index: tuple[int, ...] | None
 ) -> str:
-    """Say which element it is, after which step or at which one."""
+    """Return the place of a value: which element, and after or at which step."""
     if not wanted.quantity:
         return ""
     parts = [] if index is None else [f"element {list(index)}"]
@@ -173,7 +173,7 @@ def _place(
 
 
 def main(host: str, lines: Iterable[tuple[str, Quote]]) -> None:
-    """Print what is quoted of ``host``."""
+    """Print the quotes of the backend ``host``."""
     recorded = [*read_cases(GOLDEN), *read_cases(FOUND)]
     cases = {case.id: case for case in recorded}
     for anchor, wanted in lines:

@@ -23,7 +23,7 @@ Race = Callable[[State, Event], Iterable[State]]
 
 
 class Look(NamedTuple):
-    """What a step of a loss scaler is told of its gradients."""
+    """The properties of the gradients that a step of a loss scaler uses."""
 
     has_nan: bool
     amax: float
@@ -55,9 +55,9 @@ def is_allowed(
     steps: Iterable[tuple[Event, Hashable]],
     observe: Callable[[State], Hashable] = lambda state: state,
 ) -> bool:
-    """Say whether a trace is one of the allowed ones; ``steps``: event, what was seen.
+    """Return whether a trace is allowed; ``steps``: each event, and what was observed.
 
-    Follows all states that agree with what was seen so far.
+    Follows all states that agree with the observations so far.
     """
     states = {start}
     for event, seen in steps:

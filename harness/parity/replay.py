@@ -171,7 +171,7 @@ def _judge(case: Case, driver: Driver, everything: list[Comparison]) -> Row:
 
 
 def _beyond(comparison: Comparison, allowed: Tolerance) -> bool:
-    """Say whether two values are further apart than is allowed."""
+    """Whether two values are further apart than the tolerance allows."""
     ulp = comparison.carried if allowed.carried else comparison.distance.ulp
     return not ulp <= allowed.ulp
 
@@ -179,7 +179,7 @@ def _beyond(comparison: Comparison, allowed: Tolerance) -> bool:
 def _comparable(
     case: Case, driver: Driver, comparisons: list[Comparison]
 ) -> tuple[list[Comparison], str]:
-    """Leave out the quantities that a host has not; say which they were, and why."""
+    """Return comparisons of quantities that a backend has; why others are left out."""
     parts = []
     for start, why in excused_quantities(case, driver.backend, driver.face).items():
         kept = [c for c in comparisons if not c.quantity.startswith(start)]

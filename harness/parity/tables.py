@@ -100,12 +100,12 @@ def _excuses(case: Case, backend: str, face: str) -> Iterator[Mapping[str, Any]]
 
 
 def _gives(case: Case, names: Sequence[str] | None) -> bool:
-    """Say whether a case has any of these inputs; None asks for none."""
+    """Whether a case has any of these inputs; True for None."""
     return names is None or any(case.inputs.get(name) is not None for name in names)
 
 
 def _has(case: Case, wanted: Mapping[str, Any]) -> bool:
-    """Say whether the optimizer of a case has these arguments, given or by default."""
+    """Whether the optimizer of a case has these arguments, defaults included."""
     if not wanted:
         return True
     spec = OPTIMIZERS.get(case.optimizer)

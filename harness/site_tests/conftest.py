@@ -52,7 +52,7 @@ class QuietHandler(SimpleHTTPRequestHandler):
     """Serves files and does not write a line for each."""
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager

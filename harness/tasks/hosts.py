@@ -33,7 +33,7 @@ def prepare(package: str | None, backend: str, device: str) -> None:
 
 
 def _lacking_in_torch(device: str) -> str:
-    """Say why no tensor can be made on ``device``; nothing if one can."""
+    """Return why no tensor can be made on ``device``; empty if one can."""
     import torch
 
     try:
@@ -44,7 +44,7 @@ def _lacking_in_torch(device: str) -> str:
 
 
 def _lacking_in_tf(device: str) -> str:
-    """Say which devices there are instead; nothing if ``device`` is one of them."""
+    """Return which devices there are instead; empty if ``device`` is one of them."""
     import tensorflow as tf
 
     kind = {"cuda": "GPU"}.get(device, device.upper())

@@ -200,7 +200,7 @@ def read(kind: str, path: Path) -> dict[str, list[str]]:
 def differences(
     kind: str, name: str, release: str, path: Path, values: Values
 ) -> list[str]:
-    """Say in what a loaded run differs from the one that was saved."""
+    """List how a loaded run differs from the one that was saved."""
     mode, stack = name.split(": ")
     saver, found = saver_of(kind, mode), list[str]()
     run = saver.start(stack)
@@ -229,7 +229,7 @@ def differences(
 
 
 def miscounted(saver: HostSaver, run: Run, in_all: int) -> list[str]:
-    """Say in what the loaded counts of skipped steps are wrong."""
+    """List which loaded counts of skipped steps are wrong."""
     scaled = run.optimizer
     while not hasattr(scaled, "skipped_in_a_row"):
         scaled = scaled.inner_optimizer

@@ -121,7 +121,7 @@ def state_of(optimizer: tf.train.Optimizer, named: dict[str, Any]) -> dict[str, 
 
 
 def pattern_of(gradient: Any) -> str:
-    """Say of what form a gradient is; a graph is built for each."""
+    """Return the form of a gradient; each form has a graph of its own."""
     if gradient is None:
         return "absent"
     if not isinstance(gradient, dict):

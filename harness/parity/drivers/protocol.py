@@ -65,7 +65,7 @@ class Driver(Protocol):
         ...
 
     def getter_facts(self, named: Mapping[str, bool]) -> Mapping[str, Any]:
-        """Say what an ``AGNCustomGetter`` makes of small variables of these names.
+        """Return what an ``AGNCustomGetter`` makes of small variables of these names.
 
         Args:
             named: name -> whether trainable; just one is. A scope in a name, as in

@@ -102,7 +102,7 @@ def graph_facts(getter: Any, named: Mapping[str, bool]) -> dict[str, Any]:
 
 
 def facts_of(getter: Any, own: Any, same: bool) -> dict[str, Any]:
-    """Say what a getter made of a variable."""
+    """Return what a getter made of a variable, as ``getter_facts`` does."""
     return {
         "name/local": name_of(own),
         "name/global": name_of(getter._global_map[own]),

@@ -127,7 +127,7 @@ def pairs(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[Any, Any]
 
 
 def is_zero(given: Any) -> bool:
-    """Say whether a gradient is zero, duplicate rows summed."""
+    """Whether a gradient is zero, duplicate rows summed."""
     if not isinstance(given, Rows):
         return not np.any(given)
     sums = {int(i): 0.0 for i in given.indices}

@@ -232,7 +232,7 @@ def _of_recovery(
 def _of_windows(
     moving: pd.DataFrame, settings: Mapping[str, Settings]
 ) -> Iterator[str]:
-    """Say that a growth window is a setting, and what follows from this one."""
+    """Yield sentences about the growth window, which is a setting, and its effect."""
     here = set(moving["method"])
     windows = {m: n for m, n in _windows(settings).items() if m in here}
     if not windows or max(windows.values()) >= USUAL_WINDOW:
@@ -306,7 +306,7 @@ def _of_zeros(
 
 
 def _of_the_quirk(scales: pd.DataFrame, settings: Mapping[str, Settings]) -> list[str]:
-    """Say what else became of the scaler with the quirks, on each host."""
+    """Return a sentence about each scaler with the quirks, on each backend."""
     strict = [label for label, each in settings.items() if each.strict]
     return [
         f"{row['method']} on {row['host']}: in {row['pinned']} of {row['runs']} runs "

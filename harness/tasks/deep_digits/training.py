@@ -75,7 +75,7 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
 
 
 def around(scales: Sequence[float], overflow: int) -> dict[str, float]:
-    """Say what one overflow did to a scale: ``scales[k]`` is that of step k.
+    """Return how a scale reacts to one overflow: ``scales[k]`` is that of step k.
 
     ``before`` and ``after`` the step, ``lowest`` since, ``mean_log2`` of all steps, and
     ``recovery``: the steps from the overflow on until the scale is again above half of

@@ -168,7 +168,7 @@ def _without(ends: pd.DataFrame, effect: pd.DataFrame) -> Iterator[str]:
 
 
 def _drifting(ends: pd.DataFrame, cell: Cell) -> Iterator[str]:
-    """Say where rows end above the limit though they are clipped."""
+    """Yield sentences about rows that end above the limit though rows are clipped."""
     limit = cell.settings.max_norm
     held = ends[(ends["limit"] == "clip") & (ends["what"] == "norm/highest")]
     over = held[held["estimate"] > OVER * limit]

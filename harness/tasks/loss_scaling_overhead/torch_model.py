@@ -19,7 +19,7 @@ from lockstep.pytorch import (
 )
 
 UPDATES = 100
-"""Updates that are timed together; a single one is hardly longer than the clock's."""
+"""Updates that are timed together, for one takes hardly longer than a clock reading."""
 
 
 def makers(seed: int, device: str, part: str, **what: str) -> Makers:

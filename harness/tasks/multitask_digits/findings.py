@@ -144,7 +144,7 @@ def _lawless(movement: pd.DataFrame) -> pd.DataFrame:
 
 
 def _answer(made: Mapping[str, pd.DataFrame]) -> str:
-    """Say first what losses do, then what heads do, then what the state does."""
+    """Return sentences about the losses, then the heads, then the optimizer state."""
     sentences = [*_of_losses(made["losses"]), *_of_heads(made["movement"])]
     if _keeps(made["state"]):
         sentences.append(
@@ -154,7 +154,7 @@ def _answer(made: Mapping[str, pd.DataFrame]) -> str:
 
 
 def _of_losses(losses: pd.DataFrame) -> Iterator[str]:
-    """Count the losses that the wrapper lowers and raises, on the first host."""
+    """Count the losses that the wrapper lowers and raises, on the first backend."""
     if losses.empty:
         return
     rarest = first_host(losses[losses["presence"] == losses["presence"].min()])
@@ -245,7 +245,7 @@ def _small_print(
 
 
 def _transients(movement: pd.DataFrame) -> list[str]:
-    """Say where a run is too short for its state to have settled."""
+    """Return a sentence about runs that are too short for their state to settle."""
     once = movement.drop_duplicates(["optimizer", "wrapper", "presence"])
     short = once[np.abs(once["law"] / once["limit"] - 1) > TOLERANCE]
     if short.empty:

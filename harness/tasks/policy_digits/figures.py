@@ -131,7 +131,7 @@ def ends(finding: Finding) -> Drawing:
 
 
 def _spread(table: pd.DataFrame) -> str:
-    """Say where the best and the worst schedule end, on the first host."""
+    """Return the losses of the best and the worst schedule on the first backend."""
     rows = table[table["host"] == table["host"].iloc[0]].sort_values("loss")
     best, worst = rows.iloc[0], rows.iloc[-1]
     return (

@@ -194,7 +194,7 @@ def _small_print(made: Mapping[str, pd.DataFrame], cell: Cell) -> Iterator[str]:
 
 
 def _above(promise: pd.DataFrame) -> Iterator[str]:
-    """Say which rows are above the limit though rows are clipped."""
+    """Yield sentences about rows that end above the limit though rows are clipped."""
     for name, rows in _rows(promise, "clip").groupby("optimizer", sort=False):
         drifted = rows["drifted"].max()
         why = (

@@ -60,7 +60,7 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
 
 
 def _message(overflow: pd.DataFrame) -> str:
-    """Say whose scale falls to 0, and what becomes of their weights."""
+    """Return the title: whose scale falls to 0, and whether the weights become NaN."""
     lost = overflow[overflow["scale"] == 0]
     names = " and ".join(dict.fromkeys(map(_short, lost["scaler"])))
     if not len(overflow):
@@ -93,7 +93,7 @@ def _panel(panel: Axes, theme: Theme, table: pd.DataFrame) -> None:
 
 
 def _broken(run: pd.DataFrame) -> Any:
-    """Say at which step the weights stop being finite."""
+    """Return a mask of the steps at which the weights stop being finite: [steps]."""
     finite = run["finite"].to_numpy()
     return ~finite & np.concatenate([[True], finite[:-1]])
 

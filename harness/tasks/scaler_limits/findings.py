@@ -211,13 +211,13 @@ def _after_clips(
 
 
 def _said(rows: Mapping[str, pd.DataFrame], peers: set[str]) -> str:
-    """Say which scalers do what; what none does is left out."""
+    """Return which scalers do what, without what none of them does."""
     named = {what: _named(found, peers) for what, found in rows.items()}
     return ", and ".join(f"{what} {who}" for what, who in named.items() if who)
 
 
 def _named(rows: pd.DataFrame, peers: set[str]) -> str:
-    """Name the scalers of these rows: peers by name, ours by the hosts it is on."""
+    """Name the scalers of these rows: peers by name, ours by its backends."""
     is_peer = rows["scaler"].isin(peers)
     ours = " and ".join(dict.fromkeys(rows[~is_peer]["host"]))
     names = [f"Lockstep ({ours})"] if ours else []

@@ -27,7 +27,7 @@ class Law:
     def holds(
         self, batch: Batches, before: Sequence[Any], after: Sequence[Any]
     ) -> bool:
-        """Say whether an applied step moved the weights by d; it cannot at g = 0."""
+        """Whether an applied step moved the weights by d; it cannot at g = 0."""
         expected = self.settings.momentum * self.moved
         self.moved = np.subtract(after, before, dtype=np.float64)
         gradient = batch.astype(np.float64)

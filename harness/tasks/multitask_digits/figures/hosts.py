@@ -59,7 +59,7 @@ def hosts(finding: Finding) -> Drawing:
 
 
 def _title(table: pd.DataFrame) -> str:
-    """Say how far runs are apart at the first measurement and at the worst one."""
+    """Return how far runs are apart, at the first measurement and at the worst one."""
     steps = table[table["step"] > 0].groupby("step")["median"].max()
     pair = f"{table['against'].iloc[0]} and {table['host'].iloc[0]}, same seeds"
     first = f"{steps.iloc[0]:.0e} at step {steps.index[0]}"
