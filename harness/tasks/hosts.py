@@ -1,6 +1,6 @@
-"""The hosts of a run: a task's model file for each, and whether a device is there.
+"""The backends of a run: a task's model file for each, and whether a device exists.
 
-Each framework is imported where it is asked for, and never the other one.
+A run imports the framework of its backend only.
 """
 
 from __future__ import annotations

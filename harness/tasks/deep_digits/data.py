@@ -1,4 +1,4 @@
-"""What both hosts are fed: images, digits, batches and first weights, from one seed."""
+"""The data of a run on any backend, from one seed: images, digits, batches, weights."""
 
 from __future__ import annotations
 

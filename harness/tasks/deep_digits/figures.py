@@ -165,7 +165,7 @@ def trajectories(finding: Finding) -> Drawing:
 
 
 def _moving(finding: Finding) -> pd.DataFrame:
-    """Return the rows of the scales that move, on the first host."""
+    """Return the rows of the scales that move, on the first backend."""
     table = finding.tables["scales"]
     rows: pd.DataFrame = table[
         table["moves"] & (table["host"] == table["host"].iloc[0])
@@ -195,7 +195,7 @@ def _paint_recovery(
 
 
 def ends(finding: Finding) -> Drawing:
-    """A line a method: the loss at the end on every host."""
+    """A line a method: the loss at the end on every backend."""
     table = finding.tables["losses"]
     names = list(dict.fromkeys(table["method"]))
     hosts = list(dict.fromkeys(table["host"]))
@@ -232,7 +232,7 @@ def ends(finding: Finding) -> Drawing:
 
 
 def _ending(table: pd.DataFrame) -> str:
-    """Quote where float32 and float16 without a scale end, on the first host."""
+    """Quote where float32 and float16 without a scale end, on the first backend."""
     plain = table[table["scale"] == "none"].drop_duplicates("dtype")
     ends = dict(zip(plain["dtype"], plain["loss"].astype(float), strict=True))
     if not {"float16", "float32"} <= ends.keys():
@@ -259,7 +259,7 @@ def _first_losses(table: pd.DataFrame) -> dict[str, float]:
 def _lines(
     table: pd.DataFrame, host: str, theme: Theme
 ) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
-    """Yield the style and the rows of each method on one host."""
+    """Yield the style and the rows of each method on one backend."""
     of = table[table["host"] == host]
     names = list(dict.fromkeys(of["method"]))
     colours = _colours(names, theme)

@@ -1,4 +1,4 @@
-"""The loss scale of a run, the same on every host."""
+"""The loss scale of a run, the same on every backend."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ LARGEST_SCALE = 45
 
 @dataclass(frozen=True)
 class Cell(SeedCell[Settings]):
-    """The runs that differ in nothing but their seed, on one host."""
+    """The runs that differ in nothing but their seed, on one backend and device."""
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def curves(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def histograms(of: Sequence[Cell]) -> pd.DataFrame:
-    """The share of float32 gradients in each [2^e, 2^(e+1)), on the first host."""
+    """The share of float32 gradients in each [2^e, 2^(e+1)), on the first backend."""
     frames = []
     for kind in KINDS:
         counted = _counted(of, kind)
@@ -191,7 +191,7 @@ def _stacked(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataF
 
 
 def _counted(of: Sequence[Cell], kind: str) -> list[tuple[Floats, Floats]]:
-    """Return the histogram of every float32 run of the first host; none is empty."""
+    """Return the histogram of every float32 run of the first backend; none is empty."""
     cells_of = [cell for cell in of if cell.settings.dtype == "float32"]
     runs = [record for cell in cells_of[:1] for record in cell.records]
     counted = [laws.histogram(r.summary, kind) for r in runs if r.status == "ok"]

@@ -1,4 +1,4 @@
-"""Records of runs with embeddings as cells: all but the seed the same, on one host."""
+"""Records of runs with embeddings as cells, in which only the seed differs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def last(name: str, unit: str) -> Metric:
 
 @dataclass(frozen=True)
 class Cell(SeedCell[EmbeddingSettings]):
-    """The runs that differ in nothing but their seed, on one host.
+    """The runs that differ in nothing but their seed, on one backend and device.
 
     ``varied`` names the cell in tables beside optimizer, limit and host.
     """
@@ -125,7 +125,7 @@ def curves(of: Sequence[Cell], names: Sequence[str]) -> pd.DataFrame:
 
 
 def hosts(of: Sequence[Cell], name: str) -> pd.DataFrame:
-    """Return how far two hosts are apart on the same seeds, over the steps.
+    """Return how far two backends are apart on the same seeds, over the steps.
 
     ``median`` and ``highest`` over the seeds of |a - b| / max(|a|, |b|); ``against`` is
     the host that ``host`` is compared with.

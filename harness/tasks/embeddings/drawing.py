@@ -31,7 +31,7 @@ def colour(theme: Theme, limit: str) -> str:
 
 
 def draw_curves(panel: Axes, rows: pd.DataFrame, theme: Theme) -> None:
-    """Draw medians with their bands: lines for the first host, markers for others."""
+    """Draw medians with bands: lines for the first backend, markers for others."""
     hosts = list(dict.fromkeys(rows["host"]))
     for (limit, host), curve in grouped(rows, "limit", "host"):
         ink, steps = colour(theme, limit), curve["step"]
@@ -63,7 +63,7 @@ def legend(
     extra: Sequence[Line2D] = (),
     lines: bool = True,
 ) -> None:
-    """Name limits by line and colour and hosts by marker, below the panels."""
+    """Name limits by line and colour and backends by marker, below the panels."""
     handles = [
         Line2D(
             [],

@@ -1,4 +1,4 @@
-"""What a host offers to runs with embeddings, and the walk through one of them."""
+"""The trainer that each backend has for runs with embeddings, and one such run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Measure = Callable[[int, Rows], Mapping[str, float]]
 
 
 class Recipe(NamedTuple):
-    """How a host builds tables and optimizer.
+    """How a backend builds tables and optimizer.
 
     Attributes:
         task: the package whose ``torch_model`` or ``tf_model`` has ``loss(rows)``, with
@@ -58,7 +58,7 @@ class Recipe(NamedTuple):
 
 
 class Trainer(Protocol):
-    """Tables with their optimizer on one host."""
+    """Tables with their optimizer on one backend."""
 
     def reset(self, weights: Rows) -> None:
         """Take the first values of the tables; forget all state."""
@@ -78,7 +78,7 @@ class Trainer(Protocol):
 
 
 class Plan(NamedTuple):
-    """What both hosts are fed; all of it follows from one seed.
+    """The data of a run on any backend; all of it follows from one seed.
 
     Attributes:
         weights: first values of the tables by name.
@@ -111,7 +111,7 @@ def trainer_of(
     backend: str,
     device: str,
 ) -> Trainer:
-    """Return the one trainer of this kind: what a host compiles, it compiles once."""
+    """Return the trainer of these arguments, shared by its runs: it compiles once."""
     arguments = dict(settings.optimizer)
     optimizer = OPTIMIZERS[arguments.pop("name")].class_name
     bound = tuple(arguments.items())

@@ -1,4 +1,4 @@
-"""What both hosts are fed: links, batches with false links, and first values."""
+"""The data of a run on any backend: links, batches with false links, first values."""
 
 from __future__ import annotations
 

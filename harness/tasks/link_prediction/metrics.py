@@ -1,4 +1,4 @@
-"""How a run is measured: loss, filtered ranks and norms, in NumPy for all hosts."""
+"""How a run is measured: loss, filtered ranks and norms, in NumPy."""
 
 from __future__ import annotations
 

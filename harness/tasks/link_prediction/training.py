@@ -1,4 +1,4 @@
-"""One run: links of one seed, walked through on a host."""
+"""One run: training on the links of one seed on a backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both hosts are fed: weights and the update that each is asked to take."""
+"""The data of a run on any backend: weights, and an update for each of them."""
 
 from __future__ import annotations
 

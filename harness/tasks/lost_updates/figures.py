@@ -73,7 +73,7 @@ def _title(table: pd.DataFrame) -> str:
 
 
 def _points(axes: Axes, table: pd.DataFrame, theme: Theme, column: str) -> None:
-    """Draw a marker with its interval for each ratio, method and host."""
+    """Draw a marker with its interval for each ratio, method and backend."""
     hosts = list(dict.fromkeys(table["host"]))
     for (method, host), rows in grouped(table, "method", "host"):
         colour = theme.methods[COLOURS[method]]

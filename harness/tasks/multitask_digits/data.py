@@ -1,6 +1,6 @@
-"""What both hosts are fed: images, targets, schedule, batches and initial weights.
+"""The data of a run on any backend: images, targets, schedule, batches, weights.
 
-Everything is NumPy and follows from one seed, so that two hosts do the same work.
+Everything is NumPy and follows from one seed, so that two backends do the same work.
 """
 
 from __future__ import annotations

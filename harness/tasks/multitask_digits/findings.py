@@ -277,7 +277,7 @@ def _shared_powers(movement: pd.DataFrame, settings: Settings) -> list[str]:
 
 
 def _lost_runs(losses: pd.DataFrame) -> list[str]:
-    """Count the runs that ended worse than an untrained net, on the first host."""
+    """Count the runs that ended worse than an untrained net, on the first backend."""
     rarest = first_host(losses[losses["presence"] == losses["presence"].min()])
     sentences = []
     for _, row in rarest[rarest["lost_without"] + rarest["lost_with"] > 0].iterrows():

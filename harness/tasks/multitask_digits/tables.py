@@ -35,7 +35,7 @@ POINTS_OF_A_CURVE = 17
 
 @dataclass(frozen=True)
 class Cell(SeedCell[Settings]):
-    """The runs that differ in nothing but their seed, on one host."""
+    """The runs that differ in nothing but their seed, on one backend and device."""
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def curves(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def hosts(of: Sequence[Cell]) -> pd.DataFrame:
-    """How far two hosts are apart on the same seeds, over the steps.
+    """How far two backends are apart on the same seeds, over the steps.
 
     ``median`` and ``highest`` over seeds and tasks of |a - b| / max(|a|, |b|), where a
     and b are held-out losses; ``against`` is the host that ``host`` is compared with.

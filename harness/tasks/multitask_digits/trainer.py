@@ -1,4 +1,4 @@
-"""What a host offers to a run of this task: a recipe goes in, numbers come out."""
+"""The trainer that each backend has for this task, and the recipe that it follows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Recipe", "Trainer"]
 
 
 class Recipe(NamedTuple):
-    """How a host builds its model and optimizer.
+    """How a backend builds its model and optimizer.
 
     Attributes:
         optimizer, arguments: the class of the optimizer, and its arguments by name.
@@ -27,7 +27,7 @@ class Recipe(NamedTuple):
 
 
 class Trainer(Protocol):
-    """A model with its optimizer on one host."""
+    """A model with its optimizer on one backend."""
 
     def reset(self, plan: Plan) -> None:
         """Take the images and the initial weights of a plan; forget all state."""

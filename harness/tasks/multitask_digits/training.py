@@ -1,4 +1,4 @@
-"""One run: walk through the plan on a host and measure at sparse checkpoints."""
+"""One run: train on a backend by the plan and measure at sparse checkpoints."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _trainer(
     wrapper: str,
     hidden: int,
 ) -> Trainer:
-    """Return the one trainer of this kind: what a host compiles, it compiles once.
+    """Return the trainer of these arguments, shared by its runs: it compiles once.
 
     ``hidden`` is part of the key because a compiled step knows its shapes.
     """

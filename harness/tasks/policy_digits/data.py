@@ -1,4 +1,4 @@
-"""What both hosts are fed: images, digits and batches, from one seed."""
+"""The data of a run on any backend: images, digits and batches, from one seed."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def losses(finding: Finding) -> Drawing:
 
 
 def ends(finding: Finding) -> Drawing:
-    """A line a schedule: the loss at the end on every host, strict and default."""
+    """A line a schedule: the loss at the end on every backend, strict and default."""
     table = finding.tables["losses"]
     names = list(dict.fromkeys(table["schedule"]))
     hosts = list(dict.fromkeys(table["host"]))
@@ -175,7 +175,7 @@ def _modes(table: pd.DataFrame) -> list[str]:
 def _legend(
     canvas: Canvas, theme: Theme, modes: Sequence[str], hosts: Sequence[str] = ()
 ) -> None:
-    """Name modes by line and colour and hosts by marker, below the panels."""
+    """Name modes by line and colour and backends by marker, below the panels."""
     handles = [
         Line2D([], [], color=theme.methods[m], ls=LINES[m], lw=WIDTHS[m], label=m)
         for m in modes

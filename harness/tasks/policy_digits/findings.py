@@ -33,10 +33,10 @@ TOLERANCE = 0.01
 """How far a peak may miss its law: the law's step is not a whole one."""
 
 ROUNDING = 1e-6
-"""How far rates of two hosts may be apart: a few units in the last place of float32."""
+"""How far rates of two backends may be apart: a few ULP of float32."""
 
 SLACK = 0.05
-"""How far losses of one seed may be apart on two hosts before the page says so."""
+"""How far losses of a seed may be apart on two backends before the page lists it."""
 
 DIFFER = ("cosine_decay", "inv_poly_decay")
 """The policies with another rule under strict."""
@@ -249,5 +249,5 @@ def _small_print(
 
 
 def _host_gaps(hosts: pd.DataFrame) -> pd.DataFrame:
-    """Return the pairs of hosts whose losses differ on some seed by more than 5 %."""
+    """Return pairs of backends whose losses differ on some seed by more than 5 %."""
     return hosts[hosts["loss"] > SLACK]

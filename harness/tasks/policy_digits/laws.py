@@ -23,11 +23,11 @@ def rates(settings: Settings, steps: Floats) -> Floats:
 
 
 def peak(settings: Settings) -> float:
-    """Return the largest rate over the one asked for; NaN without a closed form.
+    """Return the largest rate over ``settings.rate``; NaN without a closed form.
 
     ``poly_decay`` from step 0 to 0 in T steps with power q and a warm-up of w steps:
     (s / w) (1 - s / T)^q, s = min(w, T / (q + 1)). Where the decay waits for the end of
-    the warm-up, and in policies that have none, the rate asked for is reached.
+    the warm-up, and in policies that have none, the quotient is 1.
     """
     given = settings.arguments
     warm_up, begin = given.get("warmup_steps", 0), given.get("begin_decay_at", 0)

@@ -23,7 +23,7 @@ POINTS = 201
 
 @dataclass(frozen=True)
 class Cell(SeedCell[Settings]):
-    """The runs that differ in nothing but their seed, on one host."""
+    """The runs that differ in nothing but their seed, on one backend and device."""
 
     @property
     def labels(self) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def schedules(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def peaks(of: Sequence[Cell]) -> pd.DataFrame:
-    """The rates that hosts wrote, as multiples of the one asked for.
+    """The rates that each backend wrote, as multiples of ``settings.rate``.
 
     ``peak`` and ``at``, the share of the run where it lies; ``law`` in closed form;
     ``first``, ``middle`` and ``last`` at the first, the middle and the step after the
@@ -99,7 +99,7 @@ def curves(of: Sequence[Cell]) -> pd.DataFrame:
 
 
 def hosts(of: Sequence[Cell]) -> pd.DataFrame:
-    """How far two hosts are apart on the same seeds: largest relative differences.
+    """How far two backends are apart on the same seeds: largest relative differences.
 
     ``rate`` at the checkpoints, ``loss`` at the end of each run.
     """

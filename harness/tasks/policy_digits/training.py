@@ -1,4 +1,4 @@
-"""One run: train under a schedule on a host and measure at sparse checkpoints."""
+"""One run: train under a schedule on a backend and measure at sparse checkpoints."""
 
 from __future__ import annotations
 

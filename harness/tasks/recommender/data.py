@@ -1,4 +1,4 @@
-"""What both hosts are fed: choices with a false one each, and first values."""
+"""The data of a run on any backend: true and false choices, and first values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run: choices of one seed, walked through on a host, and then timed."""
+"""One run: training on the choices of one seed on a backend, then timed lookups."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def _heights(scales: pd.Series) -> Floats:
 
 
 def _line(theme: Theme, host: str, peer: bool) -> dict[str, Any]:
-    """Return how a scale is drawn; ours is one line, on all hosts."""
+    """Return how a scale is drawn; ours is one line, on all backends."""
     if not peer:
         return {"color": theme.methods["default"], "ls": "-", "lw": 2.6}
     backend = host.split(" ")[0]

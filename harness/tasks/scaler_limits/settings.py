@@ -17,7 +17,7 @@ WARNS, RAISES, ON_DEVICE, PEER = SUBJECTS = (
     "lockstep, on the device",
     "peer",
 )
-"""Our wrapper in three ways, and the scaler that the host itself brings."""
+"""Our wrapper in three ways, and the framework's own scaler."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a host offers to a run: weights, an optimizer and the scaler to be observed."""
+"""What a backend offers to a run: weights, an optimizer and the scaler under test."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ NAMES = {
     ("tf", ON_DEVICE): "Lockstep, tf.function",
     ("tf", PEER): "keras LossScaleOptimizer",
 }
-"""What the scaler of a host is called; ours has one name on all of them."""
+"""The names of scalers by backend; any other scaler has one name on all backends."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Observed:
 
     @property
     def is_peer(self) -> bool:
-        """Whether the scaler is the host's."""
+        """Whether the scaler is the framework's."""
         return self.settings.subject == PEER
 
     @cached_property
@@ -110,7 +110,7 @@ class Observed:
 
 
 def observed(records: Sequence[Record], situation: str) -> list[Observed]:
-    """Return the runs of a situation: ours before the peers, host by host."""
+    """Return the runs of a situation: ours before the peers, backend by backend."""
     runs = [Observed(host_of(r), Settings(**r.config), r) for r in records]
     chosen = [run for run in runs if run.settings.situation == situation]
     return sorted(chosen, key=lambda run: run.is_peer)

@@ -1,4 +1,4 @@
-"""How far two hosts are apart on the same seeds."""
+"""How far two backends are apart on the same seeds."""
 
 from __future__ import annotations
 

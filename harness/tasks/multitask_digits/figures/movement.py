@@ -92,7 +92,7 @@ def _draw_laws(panel: Axes, laws: pd.DataFrame, theme: Theme) -> None:
 
 
 def _draw_measured(panel: Axes, rows: pd.DataFrame, theme: Theme) -> None:
-    """Draw points with intervals; hosts stand a little apart so that both are seen."""
+    """Draw points with intervals; backends are shifted a little, so that both show."""
     hosts = list(dict.fromkeys(rows["host"]))
     for (wrapper, host), cell in grouped(rows, "wrapper", "host"):
         apart = 1.08 ** (hosts.index(host) - (len(hosts) - 1) / 2)

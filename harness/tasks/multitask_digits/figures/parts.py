@@ -42,7 +42,7 @@ def row_of_panels(canvas: Canvas, titles: Sequence[str]) -> list[Axes]:
 def points(
     theme: Theme, wrapper: str, host: str, hosts: Sequence[str]
 ) -> dict[str, Any]:
-    """Return the style of measured points: filled for the first host only."""
+    """Return the style of measured points: filled for the first backend only."""
     return marker(host, hosts, theme.methods[wrapper])
 
 
@@ -53,7 +53,7 @@ def legend(
     hosts: Iterable[str] = (),
     extra: Sequence[Line2D] = (),
 ) -> None:
-    """Name methods by line and colour and hosts by marker, below the panels."""
+    """Name methods by line and colour and backends by marker, below the panels."""
     handles: list[Line2D] = [
         Line2D([], [], color=theme.methods[name], ls=LINES[name], label=METHODS[name])
         for name in dict.fromkeys(wrappers)
