@@ -17,7 +17,6 @@ from harness.counted import counted_records
 from harness.declare import Experiment
 from harness.errors import HarnessError
 from harness.parity.cases import FAMILIES
-from harness.parity.families import BUILT
 from harness.records.code import Sources
 from harness.records.files import RESULTS, folder
 from harness.records.staleness import staleness_of
@@ -66,7 +65,7 @@ def everything(root: Path = RESULTS) -> dict[str, list[dict[str, Any]]]:
             }
             for backend in registry.BACKENDS.values()
         ],
-        "families": [{"name": name, "built": name in BUILT} for name in FAMILIES],
+        "families": [{"name": name} for name in FAMILIES],
     }
 
 
@@ -123,5 +122,4 @@ def print_everything(found: dict[str, list[dict[str, Any]]], console: Console) -
         faces = ", ".join(backend["faces"])
         write(f"backend     {backend['name']}: {faces}{state}")
     for family in found["families"]:
-        state = "" if family["built"] else " (not built yet)"
-        write(f"family      {family['name']}{state}")
+        write(f"family      {family['name']}")

@@ -74,15 +74,10 @@ class Report:
         return sorted({_host(row) for row in self.rows})
 
     @cached_property
-    def built(self) -> list[str]:
-        """The families of which at least one case was replayed, in their order."""
-        return self._families(replayed=True)
-
-    @cached_property
-    def unbuilt(self) -> dict[str, int]:
-        """The families of which no case was replayed, with their number of cases."""
-        names = self._families(replayed=False)
-        return {name: len(self.cases(name)) for name in names}
+    def families(self) -> list[str]:
+        """The families of the report, in the order of the format."""
+        present = {row.family for row in self.rows}
+        return [name for name in FAMILIES if name in present]
 
     def summary(self, family: str, *hosts: Host) -> Summary:
         """Return the rows of one family on some hosts."""
@@ -103,20 +98,12 @@ class Report:
         groups: dict[tuple[str, str, str], list[Row]] = {}
         for row in self.rows:
             told = row.reason or status != "passed"
-            if row.status == status and told and row.family in self.built:
+            if row.status == status and told:
                 key = (row.family, row.kind, row.reason)
                 groups.setdefault(key, []).append(row)
         return [
             (family, kind, _labels(rows), reason, len({row.id for row in rows}))
             for (family, kind, reason), rows in groups.items()
-        ]
-
-    def _families(self, replayed: bool) -> list[str]:
-        found = {row.family for row in self.rows}
-        judged = {r.family for r in self.rows if r.status in ("passed", "failed")}
-        order = [*FAMILIES, *sorted(found - set(FAMILIES))]
-        return [
-            name for name in order if name in found and (name in judged) == replayed
         ]
 
 

@@ -50,7 +50,7 @@ TOOLS = {
     "policies": ("Parity of the learning-rate policies", ("lr_policies",)),
 }
 """Insert of a tool's page -> its title and the families of the tool."""
-STATUS = {"skipped": "skipped", "not_implemented": "not built", "failed": "failed"}
+STATUS = ("skipped", "failed")
 IN_PART = "passed in part"
 
 
@@ -75,15 +75,14 @@ def ulps(distance: float | None) -> str:
 
 
 def _matrix(report: Report) -> str:
-    grid = _grid("Parity by family and host", report, report.built, _faces(report))
-    return render("parity_matrix.md.jinja", report=report, table=grid)
+    return _grid("Parity by family and host", report, report.families, _faces(report))
 
 
 def _tool(title: str, families: Sequence[str], report: Report) -> str:
-    built = [name for name in families if name in report.built]
-    if not built:
+    present = [name for name in families if name in report.families]
+    if not present:
         return render("not_measured.md.jinja", command=COMMAND)
-    return _grid(title, report, built, _faces(report))
+    return _grid(title, report, present, _faces(report))
 
 
 def _faces(report: Report) -> dict[str, list[Host]]:
@@ -98,7 +97,7 @@ def _short(report: Report) -> str:
         for name in backends
     }
     title = "Cases that pass, of those replayed; all faces of a backend together"
-    return _grid(title, report, report.built, columns)
+    return _grid(title, report, report.families, columns)
 
 
 def _grid(
@@ -125,7 +124,7 @@ def _verdict(summary: Summary) -> Cell:
     parts = [ulps(worst.max_ulp)] if worst else []
     in_part = sum(row.in_part for row in summary.rows)
     parts += [f"{in_part} in part"] if in_part else []
-    parts += [f"{counts[s]} {STATUS[s]}" for s in STATUS if counts[s]]
+    parts += [f"{counts[s]} {s}" for s in STATUS if counts[s]]
     style = "bad" if counts["failed"] else "good"
     text = f"{counts['passed']} of {summary.replayed}"
     return Cell(text, float(counts["passed"]), style, tuple(parts))
@@ -134,7 +133,7 @@ def _verdict(summary: Summary) -> Cell:
 def _worst(report: Report) -> str:
     """The case with the largest distance in each cell of the matrix, if not exact."""
     rows = []
-    for family in report.built:
+    for family in report.families:
         for host in report.hosts:
             row = report.summary(family, host).worst
             if row is not None and row.max_ulp:
@@ -167,11 +166,11 @@ def _reasons(report: Report) -> str:
         [
             _code(family),
             _code(kind),
-            told,
+            IN_PART if status == "passed" else status,
             hosts,
             Cell(str(n), float(n), notes=notes.mark(why)),
         ]
-        for status, told in {**STATUS, "passed": IN_PART}.items()
+        for status in (*STATUS, "passed")
         for family, kind, hosts, why, n in report.reasons(status)
     ]
     if not rows:
@@ -182,9 +181,9 @@ def _reasons(report: Report) -> str:
 
 
 def _cases(report: Report) -> str:
-    """Every case of the built families: one row a case, one column a host."""
+    """Every case: one row a case, one column a host."""
     rows: list[list[Cell | str]] = []
-    for name, found in report.cases(*report.built).items():
+    for name, found in report.cases(*report.families).items():
         by_host = {(row.backend, row.face): row for row in found}
         hosts = [by_host.get((host.backend, host.face)) for host in report.hosts]
         outcomes = [_outcome(row) for row in hosts]
@@ -200,7 +199,7 @@ def _outcome(row: Row | None) -> Cell:
     if row.status in STATUS:
         failed = row.status == "failed"
         sort, style = (float("inf"), "bad") if failed else (None, "none")
-        return Cell(STATUS[row.status], sort, style)
+        return Cell(row.status, sort, style)
     if row.max_ulp is None:
         return Cell("raises", 0.0, "good")
     return Cell(ulps(row.max_ulp), row.max_ulp, "good")

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.parity.cases import CannotInterpretError, Case, NotBuiltError
+from harness.parity.cases import CannotInterpretError, Case
 from harness.parity.distance import Distance, distance
 from harness.parity.drivers.protocol import Driver
-from harness.parity.families import BUILT
+from harness.parity.families import BY_FAMILY
 from harness.parity.replay import Comparison, divergence, settled_before
 from harness.parity.row import Row, Status
 from harness.parity.tables import Tolerance, tolerance
@@ -114,8 +114,6 @@ def agree(case: Case, make_driver: Callable[[bool], Driver]) -> Row:
         try:
             strict = replay_states(replayed, driver)
             wanted = driver.expects(case.expected.get("raises", ""))
-        except NotBuiltError as missing:
-            return Row(*fields, "not_implemented", str(missing))
         except CannotInterpretError as unknown:
             return Row(*fields, "failed", f"cannot interpret {unknown}")
     if strict[1] is not None and not (
@@ -159,9 +157,9 @@ def replay_states(case: Case, driver: Driver) -> Replay:
     """Replay ``case`` to its end, or to the error in which it ends."""
     states: list[Mapping[str, Array]] = []
     try:
-        for state in BUILT[case.family].replay(case, driver):
+        for state in BY_FAMILY[case.family].replay(case, driver):
             states.append(dict(_copied(state)))
-    except (NotBuiltError, CannotInterpretError):
+    except CannotInterpretError:
         raise
     except Exception as error:
         return states, error

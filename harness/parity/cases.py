@@ -21,7 +21,6 @@ __all__ = [
     "GOLDEN",
     "CannotInterpretError",
     "Case",
-    "NotBuiltError",
     "Variable",
     "array",
     "gradient",
@@ -54,10 +53,6 @@ FAMILIES = (
 
 class CannotInterpretError(Exception):
     """A case holds something that this version does not know how to replay."""
-
-
-class NotBuiltError(Exception):
-    """A case needs a part of Lockstep that does not exist yet."""
 
 
 @dataclass(frozen=True)

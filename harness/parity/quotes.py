@@ -23,7 +23,7 @@ from harness.parity.agreement import Replay, replay_states
 from harness.parity.cases import FOUND, GOLDEN, Case, read_cases
 from harness.parity.catalogue import Quote, entries
 from harness.parity.distance import distance
-from harness.parity.families import BUILT
+from harness.parity.families import BY_FAMILY
 from harness.processes import ROOT, run_lines
 from lockstep.interface import Array
 from lockstep.messages.errors import sentence
@@ -97,7 +97,7 @@ def quote(anchor: str, wanted: Quote, case: Case) -> Quoted:
 def _recorded(case: Case) -> Replay:
     if "raises" in case.expected:
         return [], RecordedError(case.expected["raises"])
-    return [dict(state) for state in BUILT[case.family].expectations(case)], None
+    return [dict(state) for state in BY_FAMILY[case.family].expectations(case)], None
 
 
 def _value(replay: Replay, wanted: Quote) -> Array | None:

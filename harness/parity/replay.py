@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.parity.cases import FAMILIES, CannotInterpretError, Case, NotBuiltError
+from harness.parity.cases import FAMILIES, CannotInterpretError, Case
 from harness.parity.distance import Distance, distance, magnitude, spacing
 from harness.parity.drivers.protocol import Driver
-from harness.parity.families import BUILT
+from harness.parity.families import BY_FAMILY
 from harness.parity.operands import largest_weights, operands
 from harness.parity.row import Divergence, Row, Status
 from harness.parity.tables import (
@@ -61,8 +61,6 @@ def replay(case: Case, driver: Driver) -> Row:
         if "raises" in case.expected:
             return _replay_error(case, driver)
         return _judge(case, driver, list(compare(case, driver)))
-    except NotBuiltError as missing:
-        return _row(case, driver, "not_implemented", str(missing))
     except CannotInterpretError as unknown:
         return _row(case, driver, "failed", f"cannot interpret {unknown}")
     except Exception as error:
@@ -71,7 +69,7 @@ def replay(case: Case, driver: Driver) -> Row:
 
 def compare(case: Case, driver: Driver) -> Iterator[Comparison]:
     """Yield a comparison for every recorded quantity, step by step."""
-    family = BUILT[case.family]
+    family = BY_FAMILY[case.family]
     states = family.replay(case, driver)
     smallest = floor(case, driver.backend)
     weights = {} if "variables" not in case.inputs else _initial(case)
@@ -120,9 +118,7 @@ def settled_before(case: Case, driver: Driver) -> tuple[Status | None, str]:
     """Return the status of a case that is not replayed at all."""
     if case.family not in FAMILIES:
         return "failed", f"cannot interpret the family {case.family!r}"
-    if case.family not in BUILT:
-        return "not_implemented", "this family is not built yet"
-    if case.kind not in BUILT[case.family].KINDS:
+    if case.kind not in BY_FAMILY[case.family].KINDS:
         return "failed", f"cannot interpret the kind {case.kind!r}"
     reason = excuse(case, driver.backend, driver.face)
     return ("skipped", reason) if reason else (None, "")
@@ -132,9 +128,9 @@ def _replay_error(case: Case, driver: Driver) -> Row:
     """Expect the recorded exception class, or one derived from it."""
     wanted = case.expected["raises"]
     try:
-        for _ in BUILT[case.family].replay(case, driver):
+        for _ in BY_FAMILY[case.family].replay(case, driver):
             pass
-    except (NotBuiltError, CannotInterpretError):
+    except CannotInterpretError:
         raise
     except driver.expects(wanted):
         return _row(case, driver, "passed")

@@ -57,14 +57,14 @@ def write_report(rows: Sequence[Row], report: Path) -> None:
 def print_rows(result: Result, console: Console) -> None:
     """Print one line a family and host, then every failure and the reasons to skip."""
     table = _table("backend", "face", "family")
-    for title in ("cases", "passed", "failed", "skipped", "not built", "max ULP"):
+    for title in ("cases", "passed", "failed", "skipped", "max ULP"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("worst case: first diverging step and quantity", no_wrap=True)
     rows = sorted(result.rows, key=_family_key)
     for (backend, face, family), group in groupby(rows, key=_family_key):
         table.add_row(backend, face, family, *_summary(list(group)))
     console.print(table)
-    for status in ("failed", "passed", "skipped", "not_implemented"):
+    for status in ("failed", "passed", "skipped"):
         _print_reasons(status, rows, console)
     for missing in result.missing:
         _say(console, f"not run    {missing}")
@@ -118,7 +118,6 @@ def _summary(rows: Sequence[Row]) -> Iterable[str | Text]:
     yield f"{counts['passed']}" + (f" ({in_part} in part)" if in_part else "")
     yield Text(str(counts["failed"]), style="bold red" if counts["failed"] else "")
     yield str(counts["skipped"])
-    yield str(counts["not_implemented"])
     yield "-" if worst is None else f"{_distance(worst):.3g}"
     yield Text(_where(worst))
 
@@ -136,7 +135,7 @@ def _where(row: Row | None) -> str:
 
 def _print_reasons(status: str, rows: Sequence[Row], console: Console) -> None:
     """Print each reason once, with the hosts and the number of cases it concerns."""
-    label = {"not_implemented": "not built", "passed": "in part"}.get(status, status)
+    label = {"passed": "in part"}.get(status, status)
     told = (row for row in rows if row.status == status and row.reason)
     chosen = sorted(told, key=_reason)
     for reason, group in groupby(chosen, key=_reason):
@@ -165,9 +164,8 @@ def _table(*titles: str, title: str | None = None) -> Table:
 
 def _print_total(rows: Sequence[Row], console: Console) -> None:
     counts = Counter(row.status for row in rows)
-    not_built = counts["not_implemented"]
     _say(
         console,
         f"{counts['passed']} passed, {counts['failed']} failed, "
-        f"{counts['skipped']} skipped, {not_built} not built",
+        f"{counts['skipped']} skipped",
     )

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 __all__ = ["Divergence", "Row", "Status"]
 
-Status = Literal["passed", "failed", "skipped", "not_implemented"]
+Status = Literal["passed", "failed", "skipped"]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from harness.oracle.live.golden import array, encoded
 from harness.oracle.recording import check_request, draw_cases, record_cases
 from harness.parity import drivers
 from harness.parity.cases import FOUND, GOLDEN, Case
-from harness.parity.families import BUILT
+from harness.parity.families import BY_FAMILY
 from harness.parity.replay import settled_before
 
 ECHO = """#!/bin/sh
@@ -49,12 +49,12 @@ def test_a_case_depends_on_its_seed_family_and_number_alone(family: str) -> None
 @pytest.mark.parametrize("family", DRAWN)
 def test_what_is_drawn_can_be_replayed(family: str) -> None:
     for given in draw_cases([family], 40, 1):
-        assert given["kind"] in BUILT[family].KINDS
+        assert given["kind"] in BY_FAMILY[family].KINDS
         inputs = json.loads(json.dumps(given["inputs"]))
         case = Case(family, given["id"], given["kind"], inputs, {})
         driver = drivers.load("reference")
         assert settled_before(case, driver) == (None, "")
-        states = list(BUILT[family].replay(case, driver))
+        states = list(BY_FAMILY[family].replay(case, driver))
         assert len(states) >= 1
 
 

@@ -38,7 +38,7 @@ from harness.tests.synthetic import record_of
 
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
-    """The built families and one that is not, replayed on the reference."""
+    """Four families, replayed on the reference."""
     families = ["base_optimizers", "multitask", "multitask_clip", "larc"]
     reference = drivers.load("reference")
     return [replay(case, reference) for case in read_cases(GOLDEN, families)]

@@ -30,7 +30,7 @@ from harness.parity.families import (
 )
 from lockstep.interface import Array
 
-__all__ = ["BUILT", "Family"]
+__all__ = ["BY_FAMILY", "Family"]
 
 
 class Family(Protocol):
@@ -47,7 +47,7 @@ class Family(Protocol):
         ...
 
 
-BUILT: Mapping[str, Family] = {
+BY_FAMILY: Mapping[str, Family] = {
     "base_optimizers": base_optimizers,
     "multitask": multitask,
     "multitask_clip": multitask_clip,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.cases import Case, NotBuiltError, array
+from harness.parity.cases import Case, array
 from harness.parity.drivers.protocol import Driver
 from lockstep.interface import Array
 
@@ -43,8 +43,6 @@ EXPECTED = (
 def replay(case: Case, driver: Driver) -> Iterator[State]:
     """Add up the losses, or those that a regularizer left."""
     case.require_known(INPUTS, EXPECTED)
-    if not hasattr(driver.names, "get_regularization_loss"):
-        raise NotBuiltError("get_regularization_loss does not exist yet")
     yield _wrapped(case, driver) if "l2" in case.inputs else _summed(case, driver)
 
 

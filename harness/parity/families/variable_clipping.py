@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.cases import CannotInterpretError, Case, NotBuiltError
+from harness.parity.cases import CannotInterpretError, Case
 from harness.parity.drivers.protocol import Driver
 from harness.parity.families.loss_scale import loss_scaled, scale_state
 from harness.parity.trajectory import Training, recorded_trajectory
@@ -101,8 +101,6 @@ def clipped(
 ) -> Any:
     """Wrap ``inner`` so that the variables of these names are clipped."""
     names = training.driver.names
-    if not hasattr(names, "VariableClippingOptimizer"):
-        raise NotBuiltError("VariableClippingOptimizer does not exist yet")
     by_name = dict(
         zip((v.name for v in training.recorded), training.variables, strict=True)
     )

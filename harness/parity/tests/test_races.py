@@ -13,7 +13,7 @@ import pytest
 
 from harness.parity import drivers
 from harness.parity.cases import GOLDEN, Case, array, read_cases
-from harness.parity.families import BUILT
+from harness.parity.families import BY_FAMILY
 from harness.parity.races import (
     Look,
     Race,
@@ -76,7 +76,7 @@ def test_the_recorded_trace_is_allowed(case: Case) -> None:
 def test_the_trace_of_every_backend_is_allowed(case: Case, backend: str) -> None:
     if not registry.installed(backend):
         pytest.skip(f"{backend} needs a framework that is not installed")
-    states = BUILT[case.family].replay(case, drivers.load(backend))
+    states = BY_FAMILY[case.family].replay(case, drivers.load(backend))
     assert allows(case, [float(state["loss_scale"]) for state in states])
 
 
@@ -174,7 +174,7 @@ def is_near_one_of(found: Sequence[Any], allowed: set[tuple[Hashable, ...]]) -> 
 def test_what_workers_share_is_allowed(case: Case, backend: str, strict: bool) -> None:
     if not registry.installed(backend):
         pytest.skip(f"{backend} needs a framework that is not installed")
-    states = BUILT[case.family].replay(case, drivers.load(backend, strict=strict))
+    states = BY_FAMILY[case.family].replay(case, drivers.load(backend, strict=strict))
     after = list(states)
     for position, variable in enumerate(case.variables):
         name = f"variables/global/{variable.name}"

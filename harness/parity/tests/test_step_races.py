@@ -13,7 +13,7 @@ import pytest
 
 from harness.parity import drivers
 from harness.parity.cases import Case
-from harness.parity.families import BUILT
+from harness.parity.families import BY_FAMILY
 from harness.parity.races import either, traces
 from harness.parity.tests.test_races import Weights, is_near_one_of, page_of
 from lockstep import registry
@@ -72,7 +72,7 @@ def test_larc_reads_the_weight_before_its_decay(name: str, strict: bool) -> None
     if not registry.installed(backend):
         pytest.skip(f"{backend} needs a framework that is not installed")
     with closing(drivers.load(backend, face or None, strict)) as driver:
-        states = BUILT[LARC_ADAMW.family].replay(LARC_ADAMW, driver)
+        states = BY_FAMILY[LARC_ADAMW.family].replay(LARC_ADAMW, driver)
         found = [state["variables/w"].item() for state in states]
     allowed = traces(LARC_RACE, Adam(4.0), GRADIENTS, lambda state: state.w)
     before = traces(either(partial(adamw, 0.0)), Adam(4.0), GRADIENTS, lambda s: s.w)
