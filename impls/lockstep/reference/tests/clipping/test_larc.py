@@ -12,13 +12,13 @@ from lockstep.messages.step.summaries import SummaryRecord
 from lockstep.reference import (
     Rows,
     Variable,
+    clip_by_global_norm,
     clip_gradients_by_norm,
     get_regularization_loss,
     post_process_gradients,
     reduce_gradients,
     strict,
 )
-from lockstep.reference.clipping import clip_by_global_norm
 
 LARC = {"larc_eta": 0.01}
 
