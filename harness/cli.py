@@ -99,9 +99,14 @@ def harness(version: Version = False) -> None:
 @app.command()
 def parity(
     backend: Backends = None,
-    face: Annotated[
+    mode: Annotated[
         list[str] | None,
-        typer.Option(help="A face of the backends (repeatable); default: all."),
+        typer.Option(
+            "--mode",
+            "--face",
+            help="An execution mode of the backends (repeatable); default: all."
+            " --face is the old name.",
+        ),
     ] = None,
     golden: Golden = GOLDEN,
     family: Families = None,
@@ -111,7 +116,7 @@ def parity(
     ] = False,
     report_file: RowsFile = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Every case in every face.")
+        bool, typer.Option("--all", help="Every case in every mode.")
     ] = False,
     default: Annotated[
         bool,
@@ -130,7 +135,7 @@ def parity(
     if device != "cpu" and not backend:
         text = f"--device {device}: expected the backends that can use it, got none"
         raise HarnessError(f"{text}; add --backend pytorch or --backend tf.")
-    chosen = (backend or (), face or (), golden, family or ())
+    chosen = (backend or (), mode or (), golden, family or ())
     request = Request(*chosen, case, explain, everything, default, device)
     console = Console(width=max(Console().width, TABLE_WIDTH))
     result = _run_with_progress(request)
@@ -401,7 +406,7 @@ def _run_with_progress(request: Request) -> Result:
         task = progress.add_task("replaying", total=None)
 
         def advance(row: Row) -> None:
-            progress.update(task, advance=1, description=f"{row.backend}/{row.face}")
+            progress.update(task, advance=1, description=f"{row.backend}/{row.mode}")
 
         return run_parity(request, advance)
 

@@ -60,7 +60,7 @@ def everything(root: Path = RESULTS) -> dict[str, list[dict[str, Any]]]:
         "backends": [
             {
                 "name": backend.name,
-                "faces": list(backend.faces),
+                "modes": list(backend.modes),
                 "installed": registry.installed(backend.name),
             }
             for backend in registry.BACKENDS.values()
@@ -119,7 +119,7 @@ def print_everything(found: dict[str, list[dict[str, Any]]], console: Console) -
             write(f"{'':<11} {'; '.join([*planned, _counted(entry)])}")
     for backend in found["backends"]:
         state = "" if backend["installed"] else " (not installed)"
-        faces = ", ".join(backend["faces"])
-        write(f"backend     {backend['name']}: {faces}{state}")
+        modes = ", ".join(backend["modes"])
+        write(f"backend     {backend['name']}: {modes}{state}")
     for family in found["families"]:
         write(f"family      {family['name']}")

@@ -30,7 +30,7 @@ class Nesting(NamedTuple):
 
     Attributes:
         note: a key of ``NOTES``, or nothing.
-        refused: the backends that refuse it when it is built, or a face of one when
+        refused: the backends that refuse it when it is built, or a mode of one when
             its first step is.
         sentence: part of what they say.
     """
@@ -91,10 +91,10 @@ def pairs_of(stack: str) -> list[tuple[str, str]]:
     return [(o, i) for k, o in enumerate(layers) for i in layers[k + 1 :]]
 
 
-def refusal_of(stack: str, backend: str, face: str = "") -> str | None:
+def refusal_of(stack: str, backend: str, mode: str = "") -> str | None:
     """Return what is said when this stack is built; None if it can be built."""
     for pair in reversed(pairs_of(stack)):
-        if not NESTINGS[pair].refused.isdisjoint({backend, f"{backend} {face}"}):
+        if not NESTINGS[pair].refused.isdisjoint({backend, f"{backend} {mode}"}):
             return NESTINGS[pair].sentence
     return None
 

@@ -110,8 +110,8 @@ def _inline(title: str) -> Markup:
 
 def _host(name: str) -> str:
     """Name a host as the other tables do, the reference not at all."""
-    backend, _, face = name.partition(":")
+    backend, _, mode = name.partition(":")
     if backend == "reference":
         return ""
-    chosen = face or BACKENDS[backend].faces[0]
-    return f"{backend} {chosen}" if len(BACKENDS[backend].faces) > 1 else backend
+    chosen = mode or BACKENDS[backend].modes[0]
+    return f"{backend} {chosen}" if len(BACKENDS[backend].modes) > 1 else backend

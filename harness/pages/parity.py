@@ -24,18 +24,18 @@ TABLES = Path(__file__).resolve().parent.parent / "parity"
 
 @dataclass(frozen=True, order=True)
 class Host:
-    """A backend in one of its faces; hosts sort in the order of the registry."""
+    """A backend in one of its modes; hosts sort in the order of the registry."""
 
     order: tuple[int, int, str]
     backend: str
-    face: str
+    mode: str
 
     @property
     def label(self) -> str:
-        """How the host is named in tables: its face only where there are several."""
+        """How the host is named in tables: its mode only where there are several."""
         known = BACKENDS.get(self.backend)
-        one_face = known is not None and len(known.faces) == 1
-        return self.backend if one_face else f"{self.backend} {self.face}"
+        one_mode = known is not None and len(known.modes) == 1
+        return self.backend if one_mode else f"{self.backend} {self.mode}"
 
 
 @dataclass(frozen=True)
@@ -139,9 +139,9 @@ def _host(row: Row) -> Host:
     backends = list(BACKENDS)
     known = BACKENDS.get(row.backend)
     first = backends.index(row.backend) if known else len(backends)
-    faces = known.faces if known else ()
-    second = faces.index(row.face) if row.face in faces else len(faces)
-    return Host((first, second, row.backend + row.face), row.backend, row.face)
+    modes = known.modes if known else ()
+    second = modes.index(row.mode) if row.mode in modes else len(modes)
+    return Host((first, second, row.backend + row.mode), row.backend, row.mode)
 
 
 def _labels(rows: Iterable[Row]) -> str:

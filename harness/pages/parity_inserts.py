@@ -75,28 +75,28 @@ def ulps(distance: float | None) -> str:
 
 
 def _matrix(report: Report) -> str:
-    return _grid("Parity by family and host", report, report.families, _faces(report))
+    return _grid("Parity by family and host", report, report.families, _modes(report))
 
 
 def _tool(title: str, families: Sequence[str], report: Report) -> str:
     present = [name for name in families if name in report.families]
     if not present:
         return render("not_measured.md.jinja", command=COMMAND)
-    return _grid(title, report, present, _faces(report))
+    return _grid(title, report, present, _modes(report))
 
 
-def _faces(report: Report) -> dict[str, list[Host]]:
+def _modes(report: Report) -> dict[str, list[Host]]:
     return {host.label: [host] for host in report.hosts}
 
 
 def _short(report: Report) -> str:
-    """One column a backend, its faces together."""
+    """One column a backend, its modes together."""
     backends = dict.fromkeys(host.backend for host in report.hosts)
     columns = {
         name: [host for host in report.hosts if host.backend == name]
         for name in backends
     }
-    title = "Cases that pass, of those replayed; all faces of a backend together"
+    title = "Cases that pass, of those replayed; all modes of a backend together"
     return _grid(title, report, report.families, columns)
 
 
@@ -184,8 +184,8 @@ def _cases(report: Report) -> str:
     """Every case: one row a case, one column a host."""
     rows: list[list[Cell | str]] = []
     for name, found in report.cases(*report.families).items():
-        by_host = {(row.backend, row.face): row for row in found}
-        hosts = [by_host.get((host.backend, host.face)) for host in report.hosts]
+        by_host = {(row.backend, row.mode): row for row in found}
+        hosts = [by_host.get((host.backend, host.mode)) for host in report.hosts]
         outcomes = [_outcome(row) for row in hosts]
         rows.append([Cell(name, name, "code", (found[0].kind,)), *outcomes])
     columns = ["Case", *(host.label for host in report.hosts)]

@@ -104,7 +104,7 @@ def agree(case: Case, make_driver: Callable[[bool], Driver]) -> Row:
     that must agree with other arguments is replayed with these, in both modes.
     """
     with closing(make_driver(True)) as driver:
-        fields = (case.id, case.family, case.kind, driver.backend, driver.face)
+        fields = (case.id, case.family, case.kind, driver.backend, driver.mode)
         settled, why = settled_before(case, driver)
         if settled is not None:
             return Row(*fields, settled, why)

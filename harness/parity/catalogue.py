@@ -30,7 +30,7 @@ class Quote:
     """Where to look: a quantity (``a/b/c``) of a recorded case after a step, from 1.
 
     Without ``quantity`` only errors are told. Without ``index`` a large array is quoted
-    where the modes are furthest apart. ``host`` is BACKEND or BACKEND:FACE.
+    where the modes are furthest apart. ``host`` is BACKEND or BACKEND:MODE.
     """
 
     case: str

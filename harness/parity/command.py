@@ -26,7 +26,7 @@ class Request:
     """What to replay: empty selections mean everything there is."""
 
     backends: Sequence[str] = ()
-    faces: Sequence[str] = ()
+    modes: Sequence[str] = ()
     golden: Path = GOLDEN
     families: Sequence[str] = ()
     case: str | None = None
@@ -50,7 +50,7 @@ class Job:
     """The cases for one child process."""
 
     backend: str
-    face: str
+    mode: str
     cases: Sequence[Case]
 
 
@@ -60,13 +60,13 @@ def run_parity(request: Request, on_row: Callable[[Row], None]) -> Result:
     result = Result()
     jobs: list[Job] = []
     for backend in _backends(request, result):
-        faces = [f for f in backend.faces if not request.faces or f in request.faces]
+        modes = [m for m in backend.modes if not request.modes or m in request.modes]
         everything = request.everything or request.case is not None
-        plan, skipped = plan_backend(cases, backend, faces, everything)
+        plan, skipped = plan_backend(cases, backend, modes, everything)
         result.rows += skipped
-        jobs += [Job(backend.name, f, plan[f]) for f in faces if plan[f]]
+        jobs += [Job(backend.name, m, plan[m]) for m in modes if plan[m]]
     _run_jobs(jobs, functools.partial(_run_job, request, result, on_row))
-    result.rows.sort(key=lambda r: (r.backend, r.face, r.family, r.id))
+    result.rows.sort(key=lambda r: (r.backend, r.mode, r.family, r.id))
     return result
 
 
@@ -92,13 +92,13 @@ def _shorten(text: str) -> str:
 def _backends(request: Request, result: Result) -> list[registry.Backend]:
     """Return the backends to run; one asked for by name must be there."""
     chosen = [registry.find(name) for name in request.backends]
-    known = [f for b in chosen or registry.BACKENDS.values() for f in b.faces]
-    for face in request.faces:
-        if face not in known:
-            raise unknown_name("face", face, known)
+    known = [m for b in chosen or registry.BACKENDS.values() for m in b.modes]
+    for mode in request.modes:
+        if mode not in known:
+            raise unknown_name("mode", mode, known)
     able = []
     for backend in chosen or registry.BACKENDS.values():
-        if request.faces and not set(request.faces) & set(backend.faces):
+        if request.modes and not set(request.modes) & set(backend.modes):
             continue
         if registry.installed(backend.name):
             able.append(backend)
@@ -135,7 +135,7 @@ def _run_job(
     job: Job,
 ) -> None:
     golden = str(request.golden.resolve())
-    arguments = [job.backend, job.face, golden, request.device]
+    arguments = [job.backend, job.mode, golden, request.device]
     waiting = {case.id: case for case in job.cases}
 
     def take(line: str) -> None:
@@ -143,7 +143,7 @@ def _run_job(
         lines = content.pop("explanation", None)
         row = Row.from_json(content)
         if lines is not None:
-            result.explanations[f"{job.backend}/{job.face}"] = lines
+            result.explanations[f"{job.backend}/{job.mode}"] = lines
         del waiting[row.id]
         result.rows.append(row)
         on_row(row)
@@ -159,7 +159,7 @@ def _run_job(
         raise HarnessError(last.partition("Error: ")[2] or last)
     for case in waiting.values():
         reason = f"the child process ended first, with status {status}: {last}"
-        fields = (case.id, case.family, case.kind, job.backend, job.face)
+        fields = (case.id, case.family, case.kind, job.backend, job.mode)
         row = Row(*fields, "failed", reason)
         result.rows.append(row)
         on_row(row)

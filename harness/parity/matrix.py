@@ -20,7 +20,7 @@ START, END = "<!-- parity matrix:", "<!-- end of the parity matrix -->"
 
 
 def matrix(report: Path = REPORT) -> str:
-    """Return the matrix as a Markdown table; all faces of a backend count together."""
+    """Return the matrix as a Markdown table; all modes of a backend count together."""
     rows = [Row.from_json(row) for row in json.loads(report.read_text("utf-8"))]
     backends = list(dict.fromkeys(row.backend for row in rows))
     lines = [["family", *backends], ["---"] * (len(backends) + 1)]

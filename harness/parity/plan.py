@@ -1,4 +1,4 @@
-"""Which case is replayed where: each in one face, a stratified tenth in others."""
+"""Which case is replayed where: each in one mode, a stratified tenth in others."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ Plan = Mapping[str, list[Case]]
 
 
 def plan_backend(
-    cases: Sequence[Case], backend: Backend, faces: Sequence[str], everything: bool
+    cases: Sequence[Case], backend: Backend, modes: Sequence[str], everything: bool
 ) -> tuple[Plan, list[Row]]:
-    """Distribute ``cases`` over ``faces`` of a backend.
+    """Distribute ``cases`` over ``modes`` of a backend.
 
-    The first face that can express a case replays it; every other one that can replays
+    The first mode that can express a case replays it; every other one that can replays
     a tenth of the cases of each kind (at least one), or all with ``everything``.
-    Cases that no face can express come back as skipped rows with the reason.
+    Cases that no mode can express come back as skipped rows with the reason.
     """
-    plan: dict[str, list[Case]] = {face: [] for face in faces}
+    plan: dict[str, list[Case]] = {mode: [] for mode in modes}
     skipped = []
 
-    def able_faces(case: Case) -> list[str]:
-        return [face for face in faces if not excuse(case, backend.name, face)]
+    def able_modes(case: Case) -> list[str]:
+        return [mode for mode in modes if not excuse(case, backend.name, mode)]
 
     def alike(case: Case) -> tuple[str, str, list[str]]:
-        return case.family, case.kind, able_faces(case)
+        return case.family, case.kind, able_modes(case)
 
     for (_, _, able), group in groupby(sorted(cases, key=alike), key=alike):
         kind = list(group)
         if not able:
-            skipped += [_skipped(case, backend.name, faces[0]) for case in kind]
-        for position, face in enumerate(able):
+            skipped += [_skipped(case, backend.name, modes[0]) for case in kind]
+        for position, mode in enumerate(able):
             whole = everything or position == 0
-            plan[face] += kind if whole else _tenth(kind, position)
+            plan[mode] += kind if whole else _tenth(kind, position)
     return plan, skipped
 
 
@@ -49,6 +49,6 @@ def _tenth(cases: Sequence[Case], offset: int) -> Iterable[Case]:
     return cases[offset::10] or cases[-1:]
 
 
-def _skipped(case: Case, backend: str, face: str) -> Row:
-    reason = excuse(case, backend, face) or ""
-    return Row(case.id, case.family, case.kind, backend, face, "skipped", reason)
+def _skipped(case: Case, backend: str, mode: str) -> Row:
+    reason = excuse(case, backend, mode) or ""
+    return Row(case.id, case.family, case.kind, backend, mode, "skipped", reason)

@@ -64,7 +64,7 @@ def record_quotes(record: Path = RECORD) -> list[Quoted]:
 
 
 def quotes_of(host: str) -> list[Quoted]:
-    """Replay what is quoted of one host, in a process of its own: faces differ."""
+    """Replay what is quoted of one host, in a process of its own: modes differ."""
     lines: list[str] = []
     status, errors = run_lines("harness.parity.quotes", [host], "", lines.append)
     if status != 0:
@@ -74,12 +74,12 @@ def quotes_of(host: str) -> list[Quoted]:
 
 def quote(anchor: str, wanted: Quote, case: Case) -> Quoted:
     """Replay a case in both modes and quote them beside the recording."""
-    backend, _, face = wanted.host.partition(":")
+    backend, _, mode = wanted.host.partition(":")
     recorded = _recorded(case)
-    with closing(drivers.load(backend, face or None)) as driver:
+    with closing(drivers.load(backend, mode or None)) as driver:
         strict = replay_states(case, driver)
         alike = driver.expects(case.expected.get("raises", ""))
-    with closing(drivers.load(backend, face or None, strict=False)) as driver:
+    with closing(drivers.load(backend, mode or None, strict=False)) as driver:
         default = replay_states(case, driver)
     replays = (recorded, strict, default)
     values = [_value(replay, wanted) for replay in replays]

@@ -120,7 +120,7 @@ def settled_before(case: Case, driver: Driver) -> tuple[Status | None, str]:
         return "failed", f"cannot interpret the family {case.family!r}"
     if case.kind not in BY_FAMILY[case.family].KINDS:
         return "failed", f"cannot interpret the kind {case.kind!r}"
-    reason = excuse(case, driver.backend, driver.face)
+    reason = excuse(case, driver.backend, driver.mode)
     return ("skipped", reason) if reason else (None, "")
 
 
@@ -157,7 +157,7 @@ def _judge(case: Case, driver: Driver, everything: list[Comparison]) -> Row:
         case.family,
         case.kind,
         driver.backend,
-        driver.face,
+        driver.mode,
         "failed" if reason else "passed",
         reason or left_out,
         float(worst),
@@ -177,7 +177,7 @@ def _comparable(
 ) -> tuple[list[Comparison], str]:
     """Return comparisons of quantities that a backend has; why others are left out."""
     parts = []
-    for start, why in excused_quantities(case, driver.backend, driver.face).items():
+    for start, why in excused_quantities(case, driver.backend, driver.mode).items():
         kept = [c for c in comparisons if not c.quantity.startswith(start)]
         if len(kept) < len(comparisons):
             parts.append(f"without {start.rstrip('/')}: {why}")
@@ -207,5 +207,5 @@ def divergence(comparison: Comparison) -> Divergence:
 
 
 def _row(case: Case, driver: Driver, status: Status, reason: str = "") -> Row:
-    fields = (case.id, case.family, case.kind, driver.backend, driver.face)
+    fields = (case.id, case.family, case.kind, driver.backend, driver.mode)
     return Row(*fields, status, reason)

@@ -56,13 +56,13 @@ def write_report(rows: Sequence[Row], report: Path) -> None:
 
 def print_rows(result: Result, console: Console) -> None:
     """Print one line a family and host, then every failure and the reasons to skip."""
-    table = _table("backend", "face", "family")
+    table = _table("backend", "mode", "family")
     for title in ("cases", "passed", "failed", "skipped", "max ULP"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("worst case: first diverging step and quantity", no_wrap=True)
     rows = sorted(result.rows, key=_family_key)
-    for (backend, face, family), group in groupby(rows, key=_family_key):
-        table.add_row(backend, face, family, *_summary(list(group)))
+    for (backend, mode, family), group in groupby(rows, key=_family_key):
+        table.add_row(backend, mode, family, *_summary(list(group)))
     console.print(table)
     for status in ("failed", "passed", "skipped"):
         _print_reasons(status, rows, console)
@@ -106,7 +106,7 @@ def _environment(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def _family_key(row: Row) -> tuple[str, str, str]:
-    return row.backend, row.face, row.family
+    return row.backend, row.mode, row.family
 
 
 def _summary(rows: Sequence[Row]) -> Iterable[str | Text]:
@@ -140,7 +140,7 @@ def _print_reasons(status: str, rows: Sequence[Row], console: Console) -> None:
     chosen = sorted(told, key=_reason)
     for reason, group in groupby(chosen, key=_reason):
         members = list(group)
-        hosts = ", ".join(sorted({f"{row.backend}/{row.face}" for row in members}))
+        hosts = ", ".join(sorted({f"{row.backend}/{row.mode}" for row in members}))
         ids = sorted({row.id for row in members})
         shown = ids[0] if len(ids) == 1 else f"{len(ids)} cases"
         _say(console, f"{label:10} {shown} on {hosts}: {reason}")

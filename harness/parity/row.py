@@ -24,7 +24,7 @@ class Divergence:
 
 @dataclass(frozen=True)
 class Row:
-    """A case on a backend and face; distances are None where nothing was compared.
+    """A case on a backend, in one execution mode; distances are None if not compared.
 
     The ``reason`` of a case that passed says which quantities were not compared.
     """
@@ -33,7 +33,7 @@ class Row:
     family: str
     kind: str
     backend: str
-    face: str
+    mode: str
     status: Status
     reason: str = ""
     max_ulp: float | None = None
@@ -55,8 +55,9 @@ class Row:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Row:
-        """Read a row back."""
+        """Read a row back; until release 0.2 the mode was called ``face``."""
         fields = dict(content)
+        fields.setdefault("mode", fields.pop("face", None))
         for key in ("max_ulp", "max_ulp_raw"):
             if fields[key] is not None:
                 fields[key] = float(fields[key])

@@ -67,22 +67,22 @@ def _first(case: Case, backend: str, table: str) -> Mapping[str, Any] | None:
     return None
 
 
-def excuse(case: Case, backend: str, face: str) -> str | None:
+def excuse(case: Case, backend: str, mode: str) -> str | None:
     """Return the reason why a host cannot express a case, or None if it can."""
-    entries = _excuses(case, backend, face)
+    entries = _excuses(case, backend, mode)
     return next((str(e["reason"]) for e in entries if "quantity" not in e), None)
 
 
-def excused_quantities(case: Case, backend: str, face: str) -> dict[str, str]:
+def excused_quantities(case: Case, backend: str, mode: str) -> dict[str, str]:
     """Return which quantities of a case a host has not, with the reasons.
 
     The keys are how their names begin. The rest of the case is compared.
     """
-    entries = _excuses(case, backend, face)
+    entries = _excuses(case, backend, mode)
     return {e["quantity"]: str(e["reason"]) for e in entries if "quantity" in e}
 
 
-def _excuses(case: Case, backend: str, face: str) -> Iterator[Mapping[str, Any]]:
+def _excuses(case: Case, backend: str, mode: str) -> Iterator[Mapping[str, Any]]:
     """Yield the entries of the capability table whose every selector matches."""
     facts = {
         "family": case.family,
@@ -91,7 +91,7 @@ def _excuses(case: Case, backend: str, face: str) -> Iterator[Mapping[str, Any]]
         "policy": case.inputs.get("lr_policy", {}).get("name", ""),
     }
     for entry in _table("capabilities.toml")["excuse"]:
-        here = not {backend, f"{backend}:{face}"}.isdisjoint(entry["hosts"])
+        here = not {backend, f"{backend}:{mode}"}.isdisjoint(entry["hosts"])
         named = all(facts[k] in entry[k] for k in facts if k in entry)
         alike = entry.get("sparse", case.sparse) == case.sparse
         alike = alike and not ("finite" in entry and case.finite)

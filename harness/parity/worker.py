@@ -1,6 +1,6 @@
-"""The child process of a parity run: one backend, one face, many cases.
+"""The child process of a parity run: one backend, one mode, many cases.
 
-``python -m harness.parity.worker BACKEND FACE GOLDEN DEVICE [--explain] [--default]``
+``python -m harness.parity.worker BACKEND MODE GOLDEN DEVICE [--explain] [--default]``
 reads case ids from standard input, a line each, and writes one JSON row a line to
 standard output. With ``--default`` a row compares the default with strict.
 """
@@ -24,12 +24,12 @@ __all__ = ["main"]
 
 def main(arguments: list[str]) -> None:
     """Replay the cases named on standard input in their order."""
-    backend, face, golden, device = arguments[:4]
+    backend, mode, golden, device = arguments[:4]
     cases = {case.id: case for case in read_cases(Path(golden))}
     for identifier in filter(None, sys.stdin.read().split("\n")):
         case = cases[identifier]
         # A host of its own for every replay: no state crosses from one to the next.
-        make_driver = partial(drivers.load, backend, face, device=device)
+        make_driver = partial(drivers.load, backend, mode, device=device)
         if "--default" in arguments:
             row = agree(case, make_driver).as_json()
         else:

@@ -35,7 +35,7 @@ def test_the_list_as_json_names_everything() -> None:
     names = [entry["name"] for entry in listed["experiments"]]
     assert names == declare.known()
     assert listed["experiments"][0]["seeds"].keys() == set(declare.SCALES)
-    assert {"name": "reference", "faces": ["numpy"], "installed": True} in listed[
+    assert {"name": "reference", "modes": ["numpy"], "installed": True} in listed[
         "backends"
     ]
     assert listed["experiments"][0]["budget_minutes"] > 0

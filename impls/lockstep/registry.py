@@ -21,9 +21,9 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Backend:
-    """One backend: its module name, the framework that it needs and its faces.
+    """One backend: its module name, the framework that it needs and its modes.
 
-    ``faces`` are the ways in which its operations can run; the first is the one in
+    ``modes`` are the ways in which its operations can run; the first is the one in
     which parity replays a case unless asked for more. ``runs_on`` is what the framework
     itself needs.
     """
@@ -31,7 +31,7 @@ class Backend:
     name: str
     framework: str | None
     extra: str | None
-    faces: tuple[str, ...]
+    modes: tuple[str, ...]
     runs_on: str | None = None
 
     @property

@@ -56,12 +56,12 @@ def digest(value: Any) -> str:
 class HostSaver:
     """What all hosts have in common."""
 
-    backend, face, starts_anew = "reference", "", True
+    backend, mode, starts_anew = "reference", "", True
     strict = False
 
     def driver(self) -> Driver:
         module = importlib.import_module(f"harness.parity.drivers.{self.backend}")
-        return module.make_driver(self.face, load(self.backend, self.strict))
+        return module.make_driver(self.mode, load(self.backend, self.strict))
 
     def start(self, stack: str) -> Run:
         return Run(stack, self.driver())
@@ -147,7 +147,7 @@ def leaves(nest: Any, place: str = ""):
 class EagerSaver(HostSaver):
     """``tf.train.Checkpoint`` of the variables and the optimizer."""
 
-    backend, face = "tf", "eager"
+    backend, mode = "tf", "eager"
 
     def checkpoint(self, run: Run) -> Any:
         import tensorflow as tf
@@ -182,7 +182,7 @@ class KerasSaver(EagerSaver):
 class GraphSaver(HostSaver):
     """A ``Saver`` of the graph's global variables, and of what a worker has itself."""
 
-    backend, face, starts_anew = "tf", "graph", False
+    backend, mode, starts_anew = "tf", "graph", False
 
     def start(self, stack: str) -> Run:
         import tensorflow as tf

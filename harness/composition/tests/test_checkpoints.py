@@ -64,7 +64,7 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stack", STACKS)
-@pytest.mark.parametrize("host", NEEDS)
+@pytest.mark.parametrize("driver", NEEDS)
 def test_a_run_resumed_at_any_of_50_steps_in_a_fresh_process_is_the_same_run(
     resumed: Found, driver: str, stack: str
 ) -> None:

@@ -25,10 +25,10 @@ GRADIENTS = [
 
 @pytest.fixture(params=HOSTS)
 def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
-    backend, face, needs = HOSTS[request.param]
+    backend, mode, needs = HOSTS[request.param]
     pytest.importorskip(needs, reason=f"needs {needs}")
     module = importlib.import_module(f"harness.parity.drivers.{backend}")
-    made = module.make_driver(face, load(backend))
+    made = module.make_driver(mode, load(backend))
     yield made
     made.close()
 

@@ -56,10 +56,10 @@ SCENARIOS = {
 
 @pytest.fixture(params=HOSTS)
 def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
-    backend, face, needs = HOSTS[request.param]
+    backend, mode, needs = HOSTS[request.param]
     pytest.importorskip(needs, reason=f"needs {needs}")
     module = importlib.import_module(f"harness.parity.drivers.{backend}")
-    made = module.make_driver(face, load(backend))
+    made = module.make_driver(mode, load(backend))
     yield made
     made.close()
 
@@ -131,7 +131,7 @@ def by_hand(stack: str, scenario: str) -> list[list[Array]]:
 
 
 def assert_as_the_table_says(stack: str, driver: Driver) -> None:
-    sentence = refusal_of(stack, driver.backend, driver.face)
+    sentence = refusal_of(stack, driver.backend, driver.mode)
     if sentence is not None:
         with pytest.raises(ValueError, match=sentence):
             trained(stack, next(iter(SCENARIOS)), driver)
@@ -149,7 +149,7 @@ def assert_as_the_table_says(stack: str, driver: Driver) -> None:
 def scenarios_of(stack: str, driver: Driver) -> list[str]:
     """Return what is tried: a graph has to be built for each, for workers its own."""
     found = list(SCENARIOS)
-    if driver.face != "graph":
+    if driver.mode != "graph":
         return found
     return [found[skips(stack)]] if "agn" in stack else found[:2]
 
@@ -159,7 +159,7 @@ def test_a_pair_is_the_pipeline_to_the_bit_or_refused(stack, driver) -> None:
     assert_as_the_table_says(stack, driver)
 
 
-@pytest.mark.parametrize("host", [h for h in HOSTS if h != "tf graph"], indirect=True)
+@pytest.mark.parametrize("driver", [h for h in HOSTS if h != "tf graph"], indirect=True)
 @pytest.mark.parametrize("stack", TRIPLES)
 def test_a_triple_is_what_its_pairs_say(stack, driver) -> None:
     assert_as_the_table_says(stack, driver)

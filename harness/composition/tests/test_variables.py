@@ -35,10 +35,10 @@ everyone = pytest.mark.parametrize("stack", STACKS)
 
 @pytest.fixture(params=HOSTS)
 def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
-    face, needs = HOSTS[request.param]
+    mode, needs = HOSTS[request.param]
     pytest.importorskip(needs, reason=f"needs {needs}")
     module = importlib.import_module(f"harness.parity.drivers.{request.param}")
-    yield module.make_driver(face, load(request.param))
+    yield module.make_driver(mode, load(request.param))
 
 
 def trained(

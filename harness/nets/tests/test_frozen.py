@@ -36,8 +36,8 @@ def test_the_published_parity_report_has_the_frozen_numbers() -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_fresh_replay_has_the_frozen_numbers(backend: str) -> None:
     needs(backend)
-    modes = registry.find(backend).faces[:1]
-    request = Request(backends=[backend], faces=modes, families=["multitask"])
+    modes = registry.find(backend).modes[:1]
+    request = Request(backends=[backend], modes=modes, families=["multitask"])
     found = run_parity(request, lambda row: None).rows
     # What exists in graphs only is skipped if no graph is asked for.
     rows = [row.as_json() for row in found if row.status != "skipped"]

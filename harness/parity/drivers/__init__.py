@@ -12,7 +12,7 @@ __all__ = ["load"]
 
 
 def load(
-    name: str, face: str | None = None, strict: bool = True, device: str = "cpu"
+    name: str, mode: str | None = None, strict: bool = True, device: str = "cpu"
 ) -> Driver:
     """Return the driver of the backend ``name`` in one of its execution modes.
 
@@ -22,9 +22,9 @@ def load(
     """
     backend = registry.find(name)
     names = registry.load(name, strict)
-    chosen = face or backend.faces[0]
-    if chosen not in backend.faces:
-        raise unknown_name(f"face of {name}", chosen, backend.faces)
+    chosen = mode or backend.modes[0]
+    if chosen not in backend.modes:
+        raise unknown_name(f"mode of {name}", chosen, backend.modes)
     module = importlib.import_module(f"harness.parity.drivers.{name}")
     driver: Driver = module.make_driver(chosen, names, device)
     return driver

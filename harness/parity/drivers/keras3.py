@@ -1,4 +1,4 @@
-"""Keras 3 on TensorFlow as the harness drives it, in two faces.
+"""Keras 3 on TensorFlow as the harness drives it, in two modes.
 
 ======== =========================================================
 eager    one operation at a time
@@ -7,8 +7,8 @@ function inside ``tf.function``
 
 TensorFlow's rewriting of graphs
 (grappler's meta optimizer) reorders arithmetic, so ``function`` switches it off, for
-the whole process: give each face a process of its own, and each case a host. XLA is no
-face: it fuses multiplications and additions, which no recording did.
+the whole process: give each mode a process of its own, and each case a host. XLA is no
+mode: it fuses multiplications and additions, which no recording did.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class EagerDriver(TensorDriver):
     """Operations run as they are called."""
 
     backend = "keras3"
-    face = "eager"
+    mode = "eager"
 
     def variable(self, name: str, value: Array, kind: str | None = None) -> Any:
         """Make a variable; there is one kind."""
@@ -131,7 +131,7 @@ class EagerDriver(TensorDriver):
 class FunctionDriver(EagerDriver):
     """Every pattern of gradients is traced into a function of its own."""
 
-    face = "function"
+    mode = "function"
 
     def __init__(self, names: ModuleType) -> None:
         super().__init__(names)
@@ -156,8 +156,8 @@ def as_tensor(value: Any) -> Any:
     return value.value + 0 if isinstance(value, keras.Variable) else value
 
 
-def make_driver(face: str, names: ModuleType, device: str = "cpu") -> EagerDriver:
-    """Return the host for ``face`` and the names under test."""
+def make_driver(mode: str, names: ModuleType, device: str = "cpu") -> EagerDriver:
+    """Return the host for ``mode`` and the names under test."""
     use_device(device)
     hosts = (EagerDriver, FunctionDriver)
-    return {driver.face: driver for driver in hosts}[face](names)
+    return {driver.mode: driver for driver in hosts}[mode](names)

@@ -40,13 +40,13 @@ class Driver(Protocol):
 
     Attributes:
         backend: the backend's name, as in :data:`lockstep.registry.BACKENDS`.
-        face: how operations run, such as ``eager`` or ``graph``.
+        mode: how operations run, such as ``eager`` or ``graph``.
         names: the module with the names under test (``lockstep.<backend>.strict``, or
             ``lockstep.<backend>`` for the default behaviour).
     """
 
     backend: str
-    face: str
+    mode: str
     names: Any
 
     def variable(self, name: str, value: Array, kind: str | None = None) -> Any:

@@ -28,8 +28,8 @@ class TorchDriver:
 
     backend = "pytorch"
 
-    def __init__(self, face: str, names: ModuleType, device: str) -> None:
-        self.face = face
+    def __init__(self, mode: str, names: ModuleType, device: str) -> None:
+        self.mode = mode
         self.names = names
         self.device = device
         self.made: dict[Parameter, str] = {}
@@ -256,10 +256,10 @@ def arrays(nest: Any) -> Any:
     return tensor.numpy()
 
 
-def make_driver(face: str, names: ModuleType, device: str = "cpu") -> TorchDriver:
-    """Return the host for the only face, the names under test and a torch device."""
+def make_driver(mode: str, names: ModuleType, device: str = "cpu") -> TorchDriver:
+    """Return the host for the only mode, the names under test and a torch device."""
     try:
         torch.zeros((), device=device)
     except (RuntimeError, AssertionError) as error:
         raise no_device("pytorch", device, str(error)) from error
-    return TorchDriver(face, names, device)
+    return TorchDriver(mode, names, device)

@@ -26,8 +26,8 @@ class NumpyDriver:
 
     backend = "reference"
 
-    def __init__(self, face: str, names: ModuleType) -> None:
-        self.face = face
+    def __init__(self, mode: str, names: ModuleType) -> None:
+        self.mode = mode
         self.names = names
 
     def variable(self, name: str, value: Array, kind: str | None = None) -> Variable:
@@ -181,8 +181,8 @@ def penalised(
     return np.asarray(gradient * upstream + regularizer(weight, upstream))
 
 
-def make_driver(face: str, names: ModuleType, device: str = "cpu") -> NumpyDriver:
-    """Return the host for ``face`` and the names under test."""
+def make_driver(mode: str, names: ModuleType, device: str = "cpu") -> NumpyDriver:
+    """Return the host for ``mode`` and the names under test."""
     if device != "cpu":
         raise no_device("reference", device, "NumPy, which has only the CPU")
-    return NumpyDriver(face, names)
+    return NumpyDriver(mode, names)

@@ -1,4 +1,4 @@
-"""TensorFlow as the harness drives it, in four faces.
+"""TensorFlow as the harness drives it, in four modes.
 
 ======== =========================================================================
 eager    one operation at a time
@@ -9,8 +9,8 @@ v1       the same under ``disable_v2_behavior()``, reference variables unless as
 
 The originals were recorded one operation
 at a time. TensorFlow's rewriting of graphs (grappler's meta optimizer) reorders
-arithmetic, so it is off here. The face ``function`` switches it off for the whole
-process and ``v1`` changes TensorFlow's behaviour for good: give each face a process of
+arithmetic, so it is off here. The mode ``function`` switches it off for the whole
+process and ``v1`` changes TensorFlow's behaviour for good: give each mode a process of
 its own, and each case a host.
 """
 
@@ -25,11 +25,11 @@ from lockstep.tf.shared.tensors.device import use_device
 __all__ = ["EagerDriver", "FunctionDriver", "GraphDriver", "V1Driver", "make_driver"]
 
 
-def make_driver(face: str, names: ModuleType, device: str = "cpu") -> EagerDriver:
-    """Return the host for ``face`` and the names under test.
+def make_driver(mode: str, names: ModuleType, device: str = "cpu") -> EagerDriver:
+    """Return the host for ``mode`` and the names under test.
 
     TensorFlow puts on a GPU what it can once it sees one: on the CPU it sees none.
     """
     use_device(device)
     hosts = (EagerDriver, FunctionDriver, GraphDriver, V1Driver)
-    return {driver.face: driver for driver in hosts}[face](names)
+    return {driver.mode: driver for driver in hosts}[mode](names)

@@ -1,4 +1,4 @@
-"""TensorFlow 2 as the harness drives it: the faces ``eager`` and ``function``."""
+"""TensorFlow 2 as the harness drives it: the modes ``eager`` and ``function``."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class EagerDriver(TensorDriver):
     """Operations run as they are called."""
 
     backend = "tf"
-    face = "eager"
+    mode = "eager"
 
     def variable(self, name: str, value: Array, kind: str | None = None) -> Any:
-        """Make a variable; only the face ``v1`` has the kind ``ref``."""
+        """Make a variable; only the mode ``v1`` has the kind ``ref``."""
         return tf.Variable(value, name=name)
 
     def value_of(self, variable: Any) -> Any:
@@ -106,7 +106,7 @@ class EagerDriver(TensorDriver):
 class FunctionDriver(EagerDriver):
     """Every pattern of gradients is traced into a function of its own."""
 
-    face = "function"
+    mode = "function"
 
     def __init__(self, names: ModuleType) -> None:
         super().__init__(names)

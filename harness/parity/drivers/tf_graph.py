@@ -1,4 +1,4 @@
-"""Graphs and sessions as the harness drives them: the faces ``graph`` and ``v1``."""
+"""Graphs and sessions as the harness drives them: the modes ``graph`` and ``v1``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Built = tuple[list[Any], Any, list[Any]]
 class GraphDriver(EagerDriver):
     """One graph and one session; the graph stays the default one until ``close``."""
 
-    face = "graph"
+    mode = "graph"
 
     def __init__(self, names: ModuleType) -> None:
         super().__init__(names)
@@ -130,7 +130,7 @@ class GraphDriver(EagerDriver):
 class V1Driver(GraphDriver):
     """The behaviour of TensorFlow 1: reference variables, control flow v1."""
 
-    face = "v1"
+    mode = "v1"
 
     def __init__(self, names: ModuleType) -> None:
         v1.disable_v2_behavior()

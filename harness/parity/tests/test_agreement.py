@@ -21,8 +21,8 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
-    faces = {name: backend.faces[0] for name, backend in registry.BACKENDS.items()}
-    request = Request(tuple(faces), tuple(faces.values()), default=True)
+    modes = {name: backend.modes[0] for name, backend in registry.BACKENDS.items()}
+    request = Request(tuple(modes), tuple(modes.values()), default=True)
     return run_parity(request, lambda row: None).rows
 
 
@@ -47,7 +47,7 @@ def test_every_difference_is_one(rows: list[Row]) -> None:
             continue
         concerned = [r for r in rows if entry.concerns(cases[r.id], r.backend)]
         measured = [row.max_ulp for row in concerned if row.max_ulp is not None]
-        # Nothing is measured of a kind that only other faces can express.
+        # Nothing is measured of a kind that only other modes can express.
         assert any(measured) or not measured, (entry.family, entry.kinds)
 
 

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:Gradients do not exist:UserWarni
 @pytest.mark.parametrize("backend", registry.BACKENDS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_a_backend_gives_what_was_found(backend: str, case: Case) -> None:
-    face = face_of(backend, case)
-    with closing(drivers.load(backend, face)) as driver:
+    mode = mode_of(backend, case)
+    with closing(drivers.load(backend, mode)) as driver:
         row = replay(case, driver)
     assert (row.status, row.reason.partition(":")[0]) in {
         ("passed", ""),
@@ -38,18 +38,18 @@ def test_a_backend_gives_what_was_found(backend: str, case: Case) -> None:
 def test_the_default_differs_only_where_that_is_listed(
     backend: str, case: Case
 ) -> None:
-    row = agree(case, partial(drivers.load, backend, face_of(backend, case)))
+    row = agree(case, partial(drivers.load, backend, mode_of(backend, case)))
     assert row.status in ("passed", "skipped"), row.reason
 
 
-def face_of(backend: str, case: Case) -> str:
-    """Return the first face that can replay a case; skip if none can."""
+def mode_of(backend: str, case: Case) -> str:
+    """Return the first mode that can replay a case; skip if none can."""
     if not registry.installed(backend):
         pytest.skip(f"{backend} needs a framework that is not installed")
-    faces = registry.find(backend).faces
-    able = [face for face in faces if not excuse(case, backend, face)]
+    modes = registry.find(backend).modes
+    able = [mode for mode in modes if not excuse(case, backend, mode)]
     if not able:
-        pytest.skip(excuse(case, backend, faces[0]) or "")
+        pytest.skip(excuse(case, backend, modes[0]) or "")
     return able[0]
 
 

@@ -43,10 +43,10 @@ hosts = pytest.mark.parametrize("name", HOSTS)
 
 
 def driver(name: str, strict: bool = False) -> Driver:
-    backend, _, face = name.partition(":")
+    backend, _, mode = name.partition(":")
     if not registry.installed(backend):
         pytest.skip(f"{registry.find(backend).framework} is not installed")
-    return drivers.load(backend, face or None, strict)
+    return drivers.load(backend, mode or None, strict)
 
 
 def with_arguments(case: Case, **args: Any) -> Case:

@@ -162,7 +162,7 @@ def test_an_excuse_may_ask_for_a_state_that_is_not_finite(
 
 
 def test_no_kind_is_excused_on_every_host() -> None:
-    hosts = {(b.name, f) for b in registry.BACKENDS.values() for f in b.faces}
+    hosts = {(b.name, f) for b in registry.BACKENDS.values() for f in b.modes}
     for each in read_cases(GOLDEN):
         assert not all(tables.excuse(each, *driver) for driver in hosts), each.kind
 
@@ -173,24 +173,24 @@ def test_no_kind_is_excused_on_every_host() -> None:
 def test_each_case_has_one_whole_face_and_a_tenth_in_the_others() -> None:
     backend = registry.find("tf")
     cases = read_cases(GOLDEN, ["multitask", "base_optimizers"])
-    plan, skipped = plan_backend(cases, backend, backend.faces, everything=False)
+    plan, skipped = plan_backend(cases, backend, backend.modes, everything=False)
     assert not skipped
     assert {c.id for c in plan["eager"]} == {
         c.id for c in cases if c.kind != "sparse_without_dense_shape"
     }
-    for face in ("function", "graph"):
-        kinds = {(c.family, c.kind) for c in plan[face]}
+    for mode in ("function", "graph"):
+        kinds = {(c.family, c.kind) for c in plan[mode]}
         assert kinds == {(c.family, c.kind) for c in plan["eager"]}
-        assert len(plan[face]) < len(cases) / 2
+        assert len(plan[mode]) < len(cases) / 2
     assert "multitask-p-039" in {c.id for c in plan["v1"]}
 
 
-def test_everything_means_every_face() -> None:
+def test_everything_means_every_mode() -> None:
     backend = registry.find("tf")
     cases = read_cases(GOLDEN, ["base_optimizers"])
-    plan, _ = plan_backend(cases, backend, backend.faces, everything=True)
-    assert {face: len(chosen) for face, chosen in plan.items()} == dict.fromkeys(
-        backend.faces, len(cases)
+    plan, _ = plan_backend(cases, backend, backend.modes, everything=True)
+    assert {mode: len(chosen) for mode, chosen in plan.items()} == dict.fromkeys(
+        backend.modes, len(cases)
     )
 
 

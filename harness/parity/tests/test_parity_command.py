@@ -91,7 +91,7 @@ def test_an_empty_or_missing_folder_is_one_sentence(tmp_path: Path) -> None:
     [
         (Request(backends=["tensorflow"]), UnknownNameError, "expected one of"),
         (Request(families=["multitsk"]), HarnessError, "did you mean 'multitask'"),
-        (Request(faces=["eagr"]), UnknownNameError, "did you mean 'eager'"),
+        (Request(modes=["eagr"]), UnknownNameError, "did you mean 'eager'"),
         (reference_only(case="multitask-p-03"), HarnessError, "did you mean"),
     ],
 )

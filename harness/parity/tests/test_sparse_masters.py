@@ -62,10 +62,10 @@ def with_rule(rule: str, shape: tuple[int, ...]) -> Case:
 
 def states(name: str, case: Case) -> Iterator[Mapping[str, Array]]:
     """Yield copies of the state of a host after each step."""
-    backend, _, face = name.partition(":")
+    backend, _, mode = name.partition(":")
     if not registry.installed(backend):
         pytest.skip(f"{registry.find(backend).framework} is not installed")
-    with closing(drivers.load(backend, face or None)) as driver:
+    with closing(drivers.load(backend, mode or None)) as driver:
         for state in mixed_precision_wrapper.replay(case, driver):
             yield {quantity: np.array(value) for quantity, value in state.items()}
 

@@ -61,17 +61,17 @@ def adamw(seen_decay: float, state: Adam, gradient: float) -> Adam:
 
 LARC_RACE = either(partial(adamw, 0.0), partial(adamw, RATE * DECAY))
 HOSTS = ["reference", "tf:eager", "tf:graph", "pytorch"]
-"""Keras' AdamW has another rule: test_keras_steps.py. The face v1 would change this
+"""Keras' AdamW has another rule: test_keras_steps.py. The mode v1 would change this
 process for all tests after it: test_optimize_loss_sessions.py starts others."""
 
 
 @pytest.mark.parametrize("strict", [True, False], ids=["strict", "default"])
 @pytest.mark.parametrize("name", HOSTS)
 def test_larc_reads_the_weight_before_its_decay(name: str, strict: bool) -> None:
-    backend, _, face = name.partition(":")
+    backend, _, mode = name.partition(":")
     if not registry.installed(backend):
         pytest.skip(f"{backend} needs a framework that is not installed")
-    with closing(drivers.load(backend, face or None, strict)) as driver:
+    with closing(drivers.load(backend, mode or None, strict)) as driver:
         states = BY_FAMILY[LARC_ADAMW.family].replay(LARC_ADAMW, driver)
         found = [state["variables/w"].item() for state in states]
     allowed = traces(LARC_RACE, Adam(4.0), GRADIENTS, lambda state: state.w)

@@ -1,4 +1,4 @@
-"""Fixtures: a driver in each face of this process, and children for TensorFlow 1."""
+"""Fixtures: a driver in each mode of this process, and children for TensorFlow 1."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ v1 = tf.compat.v1
 
 
 @pytest.fixture(params=["eager", "function", "graph"])
-def face(request: pytest.FixtureRequest) -> str:
-    """A face that can share a process with the others."""
+def mode(request: pytest.FixtureRequest) -> str:
+    """A mode that can share a process with the others."""
     return request.param
 
 
@@ -42,14 +42,14 @@ def names(request: pytest.FixtureRequest) -> object:
 
 
 @pytest.fixture
-def new_driver(face: str) -> Iterator[Callable[..., EagerDriver]]:
-    """Make drivers in one face and close them after the test."""
+def new_driver(mode: str) -> Iterator[Callable[..., EagerDriver]]:
+    """Make drivers in one mode and close them after the test."""
     made: list[EagerDriver] = []
 
     def new(names: object = lockstep_tf) -> EagerDriver:
         while made:
             made.pop().close()
-        made.append(make_driver(face, names))
+        made.append(make_driver(mode, names))
         return made[0]
 
     yield new

@@ -13,7 +13,7 @@ from lockstep.tf.tests.trajectory import rows
 
 
 def test_a_pattern_is_built_once_whatever_its_number_of_rows(
-    new_driver: Callable[..., Any], face: str
+    new_driver: Callable[..., Any], mode: str
 ) -> None:
     built = []
     driver = new_driver()
@@ -22,7 +22,7 @@ def test_a_pattern_is_built_once_whatever_its_number_of_rows(
         same([np.zeros(2, np.float32), rows(range(k), np.zeros((k, 2)), 4, 2), None])
     first = len(built)
     same([None, rows([1], [[1, 2]], 4, 2), None])
-    assert first == (4 if face == "eager" else 1)
+    assert first == (4 if mode == "eager" else 1)
     assert len(built) == first + 1
 
 

@@ -1,4 +1,4 @@
-"""Laws of the wrapper, in every face that can share a process."""
+"""Laws of the wrapper, in every mode that can share a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trajectories: the whole state of an optimizer after every step, in any face."""
+"""Trajectories: the whole state of an optimizer after every step, in any mode."""
 
 from __future__ import annotations
 

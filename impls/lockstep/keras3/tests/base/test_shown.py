@@ -65,8 +65,8 @@ def test_a_training_step_shows_its_optimizer_and_stages() -> None:
     )
 
 
-@pytest.mark.parametrize("face", ["eager", "function"])
-def test_a_loss_may_return_more_than_the_loss(face: str) -> None:
+@pytest.mark.parametrize("mode", ["eager", "function"])
+def test_a_loss_may_return_more_than_the_loss(mode: str) -> None:
     w = keras.Variable([2.0], name="w")
 
     def loss(x: Any) -> Any:
@@ -74,7 +74,7 @@ def test_a_loss_may_return_more_than_the_loss(face: str) -> None:
         return tf.reduce_sum(product), product, {"x": x}
 
     step = ls.optimize_loss(loss, "SGD", {}, 0.5, [w], on_horovod=True)
-    take = tf.function(step) if face == "function" else step
+    take = tf.function(step) if mode == "function" else step
     value, product, named = take(tf.constant([3.0]))
     assert (float(value), float(product[0]), float(named["x"][0])) == (6.0, 6.0, 3.0)
     assert w.numpy().tolist() == [0.5]

@@ -118,16 +118,16 @@ def test_a_training_step_reports_nothing_before_the_first_and_in_graphs() -> Non
     assert step.last_step == NO_EAGER_STEP
 
 
-@pytest.mark.parametrize("face", ["eager", "function"])
+@pytest.mark.parametrize("mode", ["eager", "function"])
 @pytest.mark.parametrize("make", [scaled, masters])
-def test_skipped_steps_are_counted_in_all_and_in_a_row(make: Any, face: str) -> None:
+def test_skipped_steps_are_counted_in_all_and_in_a_row(make: Any, mode: str) -> None:
     optimizer, w = make(), weight()
     optimizer.build([w])
 
     def take(gradient: Any) -> None:
         optimizer.apply([gradient], [w])
 
-    step = tf.function(take) if face == "function" else take
+    step = tf.function(take) if mode == "function" else take
     counts = []
     for values in (ONE, INF, INF, ONE, INF, ZERO):
         step(tf.constant(values))

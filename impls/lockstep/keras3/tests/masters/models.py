@@ -13,14 +13,14 @@ import tensorflow as tf
 from lockstep.keras3 import MixedPrecisionOptimizerWrapper
 
 __all__ = [
-    "FACES",
+    "MODES",
     "NAN",
     "TINY",
     "X",
     "Y",
     "bits",
-    "each_face",
     "each_half",
+    "each_mode",
     "fit",
     "half",
     "masters_of",
@@ -33,12 +33,12 @@ X = np.random.RandomState(0).randn(12, 3).astype(np.float16)
 Y = X[:, :1].copy()
 NAN, TINY = float("nan"), 2.0**-13
 """A float16 near 1 moves by 2^-11 downward: a step of TINY is lost in it."""
-FACES: dict[str, Callable[[Any], Any]] = {
+MODES: dict[str, Callable[[Any], Any]] = {
     "eager": lambda function: function,
     "function": lambda function: tf.function(function, autograph=False),
     "jit": lambda function: tf.function(function, autograph=False, jit_compile=True),
 }
-each_face = pytest.mark.parametrize("face", FACES)
+each_mode = pytest.mark.parametrize("mode", MODES)
 each_half = pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 
 

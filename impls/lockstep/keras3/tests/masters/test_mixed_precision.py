@@ -16,12 +16,12 @@ from lockstep.keras3 import (
     strict,
 )
 from lockstep.keras3.tests.masters.models import (
-    FACES,
+    MODES,
     NAN,
     TINY,
     bits,
-    each_face,
     each_half,
+    each_mode,
     half,
     masters_of,
     momentum,
@@ -36,14 +36,14 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 @each_half
-@each_face
+@each_mode
 def test_steps_too_small_for_the_weight_add_up_in_the_master(
-    face: str, dtype: str
+    mode: str, dtype: str
 ) -> None:
     w, b = half([1.0, 2.0], dtype), keras.Variable([1.0], name="b")
     optimizer = masters_of(keras.optimizers.SGD(TINY), 8.0)
     optimizer.build([w, b])
-    step = FACES[face](lambda: optimizer.apply([tf.ones([2], dtype), ONE], [w, b]))
+    step = MODES[mode](lambda: optimizer.apply([tf.ones([2], dtype), ONE], [w, b]))
     for _ in range(64):
         step()
     assert optimizer.master(w).numpy().tolist() == [1 - 64 * TINY, 2 - 64 * TINY]
@@ -55,8 +55,8 @@ def test_steps_too_small_for_the_weight_add_up_in_the_master(
 ONE = tf.constant([1.0])
 
 
-@each_face
-def test_compute_gradients_returns_float32_gradients_of_masters(face: str) -> None:
+@each_mode
+def test_compute_gradients_returns_float32_gradients_of_masters(mode: str) -> None:
     w = half([1.0, 1.0])
     optimizer = masters_of(keras.optimizers.SGD(0.125), 8.0)
     optimizer.build([w])
@@ -69,13 +69,13 @@ def test_compute_gradients_returns_float32_gradients_of_masters(face: str) -> No
         optimizer.apply_gradients(pairs)
         return pairs[0][0]
 
-    gradient = FACES[face](step)()
+    gradient = MODES[mode](step)()
     assert gradient.dtype == tf.float32 and gradient.numpy().tolist() == [1, 2]
     assert w.numpy().tolist() == [0.875, 0.75]
 
 
-@each_face
-def test_a_tape_with_scale_loss_does_the_same(face: str) -> None:
+@each_mode
+def test_a_tape_with_scale_loss_does_the_same(mode: str) -> None:
     w = half([1.0, 1.0])
     # The gradient of the unscaled loss, 2^-27, is 0 in float16.
     optimizer = masters_of(keras.optimizers.SGD(2.0**24), 2.0**15)
@@ -87,17 +87,17 @@ def test_a_tape_with_scale_loss_does_the_same(face: str) -> None:
             loss = optimizer.scale_loss(small)
         optimizer.apply([tape.gradient(loss, w.value)], [w])
 
-    FACES[face](step)()
+    MODES[mode](step)()
     assert optimizer.master(w).numpy().tolist() == [0.875, 0.875]
 
 
-@each_face
-def test_a_skipped_step_changes_no_bit(face: str) -> None:
+@each_mode
+def test_a_skipped_step_changes_no_bit(mode: str) -> None:
     w, b = half([1.0, 2.0]), keras.Variable([1.0], name="b")
     inner = keras.optimizers.AdamW(0.1, use_ema=True)
     optimizer = masters_of(inner, "dynamic", at_floor="ignore")
     optimizer.build([w, b])
-    step = FACES[face](lambda g: optimizer.apply([g, ONE], [w, b]))
+    step = MODES[mode](lambda g: optimizer.apply([g, ONE], [w, b]))
     step(tf.constant([1.0, 2.0], tf.float16))
     before = bits([w, b, *optimizer.masters, *inner.variables])
     for _ in range(20):
@@ -126,8 +126,8 @@ def test_weights_saturate_and_masters_do_not() -> None:
     assert optimizer.master(w).numpy().tolist() == [66504, -66504]
 
 
-@each_face
-def test_duplicate_rows_are_summed_in_float32(face: str) -> None:
+@each_mode
+def test_duplicate_rows_are_summed_in_float32(mode: str) -> None:
     table = half(np.zeros((3, 1)))
     optimizer = masters_of(keras.optimizers.SGD(0.5))
     optimizer.build([table])
@@ -137,14 +137,14 @@ def test_duplicate_rows_are_summed_in_float32(face: str) -> None:
         shape = tf.constant([3, 1])
         optimizer.apply([tf.IndexedSlices(values, [2, 2, 0], shape)], [table])
 
-    FACES[face](step)(values)
+    MODES[mode](step)(values)
     total = 2 * float(np.float16(4e4))
     master = optimizer.master(table).numpy().ravel().tolist()
     assert master == [-0.5, 0, -total / 2]
 
 
-@each_face
-def test_the_clip_is_of_unscaled_gradients(face: str) -> None:
+@each_mode
+def test_the_clip_is_of_unscaled_gradients(mode: str) -> None:
     w = half([0.0, 0.0])
     optimizer = masters_of(keras.optimizers.SGD(1.0), 64.0, clip_norm=2.5)
     optimizer.build([w])
@@ -154,7 +154,7 @@ def test_the_clip_is_of_unscaled_gradients(face: str) -> None:
         loss = lambda: tf.reduce_sum(w.value * given)  # noqa: E731
         optimizer.minimize(loss, var_list=[w])
 
-    FACES[face](step)()
+    MODES[mode](step)()
     assert optimizer.master(w).numpy().tolist() == [-1.5, -2]
 
 

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from lockstep.keras3 import MultitaskOptimizerWrapper, VariableClippingOptimizer
 from lockstep.keras3.tests.masters.models import (
-    FACES,
+    MODES,
     bits,
-    each_face,
+    each_mode,
     half,
     masters_of,
 )
@@ -22,13 +22,13 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-@each_face
-def test_a_multitask_wrapper_around_it_keeps_masters_too(face: str) -> None:
+@each_mode
+def test_a_multitask_wrapper_around_it_keeps_masters_too(mode: str) -> None:
     w, z = half([1.0]), half([1.0], name="z")
     inside = masters_of()
     optimizer = MultitaskOptimizerWrapper(inside)
     optimizer.build([w, z])
-    step = FACES[face](lambda a, b: optimizer.apply([a, b], [w, z]))
+    step = MODES[mode](lambda a, b: optimizer.apply([a, b], [w, z]))
     one, zero = tf.ones([1], tf.float16), tf.zeros([1], tf.float16)
     step(one, one)
     slot = inside.get_slot(z, "momentum")

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from lockstep.keras3 import mp_regularizer_wrapper, strict
-from lockstep.keras3.tests.masters.models import FACES, each_face, half, masters_of
+from lockstep.keras3.tests.masters.models import MODES, each_mode, half, masters_of
 
 pytestmark = pytest.mark.filterwarnings(
     # Keras hands its variables to NumPy in a way that NumPy 2 warns of.
@@ -18,14 +18,14 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-@each_face
-def test_a_regularizer_acts_on_the_master(face: str) -> None:
+@each_mode
+def test_a_regularizer_acts_on_the_master(mode: str) -> None:
     w = half([1.0, 2.0])
     regularizer = mp_regularizer_wrapper(keras.regularizers.L2(0.5))
     assert float(regularizer(w)) == 0
     optimizer = masters_of(keras.optimizers.SGD(2.0**-12), 8.0)
     optimizer.build([w])
-    step = FACES[face](lambda: optimizer.apply([tf.zeros([2], tf.float16)], [w]))
+    step = MODES[mode](lambda: optimizer.apply([tf.zeros([2], tf.float16)], [w]))
     expected = np.float32([1.0, 2.0])
     for _ in range(3):
         step()

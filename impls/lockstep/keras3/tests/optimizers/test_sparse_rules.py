@@ -21,22 +21,22 @@ def rows_of(indices: list[int], values: Any, count: int) -> tf.IndexedSlices:
     return tf.IndexedSlices(tf.constant(values, tf.float32), indices, shape)
 
 
-def apply(optimizer: Any, face: str, gradients: Any, variables: Any) -> None:
+def apply(optimizer: Any, mode: str, gradients: Any, variables: Any) -> None:
     optimizer.build(variables)
-    if face == "eager":
+    if mode == "eager":
         optimizer.apply(gradients, variables)
     else:
         tf.function(lambda: optimizer.apply(gradients, variables))()
 
 
-@pytest.mark.parametrize("face", ["eager", "function"])
+@pytest.mark.parametrize("mode", ["eager", "function"])
 @pytest.mark.parametrize("name", ["Ftrl", "RMSProp"])
-def test_a_variable_without_rows_is_left_alone(name: str, face: str) -> None:
+def test_a_variable_without_rows_is_left_alone(name: str, mode: str) -> None:
     """Keras' sum takes it for a bias, which its kernel refuses."""
     empty = keras.Variable(np.zeros((0, 3), np.float32))
     w = keras.Variable([1.0, 2.0])
     made = getattr(keras3, f"{name}Optimizer")(0.5)
-    apply(made, face, [tf.zeros((0, 3)), tf.constant([0.5, 0.5])], [empty, w])
+    apply(made, mode, [tf.zeros((0, 3)), tf.constant([0.5, 0.5])], [empty, w])
     assert empty.shape == (0, 3)
     assert not np.isin(w.numpy(), [1.0, 2.0]).any()
 
@@ -48,9 +48,9 @@ MADE: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("face", ["eager", "function"])
+@pytest.mark.parametrize("mode", ["eager", "function"])
 @pytest.mark.parametrize("name", MADE)
-def test_a_row_that_is_named_twice_may_be_nan(name: str, face: str) -> None:
+def test_a_row_that_is_named_twice_may_be_nan(name: str, mode: str) -> None:
     """Keras' division looks for the rows where the divisor is NaN, each once."""
     start = np.float32([[1, 2], [3, 4], [5, 6]])
     twice = rows_of([2, 0, 2], [[1, NAN], [0.5, 0.25], [1, 1]], 3)
@@ -58,7 +58,7 @@ def test_a_row_that_is_named_twice_may_be_nan(name: str, face: str) -> None:
     found = []
     for gradient in (twice, once):
         w = keras.Variable(start)
-        apply(MADE[name](), face, [gradient], [w])
+        apply(MADE[name](), mode, [gradient], [w])
         found.append(w.numpy())
     np.testing.assert_array_equal(*found)
     assert np.argwhere(np.isnan(found[0])).tolist() == [[2, 1]]
@@ -86,10 +86,10 @@ def stack(wrapper: str, clipping: Any) -> Any:
     return strict.MixedPrecisionLossScaleOptimizer(clipping, scale)
 
 
-@pytest.mark.parametrize("face", ["eager", "function"])
+@pytest.mark.parametrize("mode", ["eager", "function"])
 @pytest.mark.parametrize("wrapper", ["multitask", "fixed", "dynamic"])
 def test_strict_clipping_inside_corrects_a_row_as_often_as_it_is_named(
-    wrapper: str, face: str
+    wrapper: str, mode: str
 ) -> None:
     gradient = rows_of([2, 0, 2, 2], [[1, 0], [0.5, 0.5], [0.25, 1], [1, 1]], 3)
     found = []
@@ -98,7 +98,7 @@ def test_strict_clipping_inside_corrects_a_row_as_often_as_it_is_named(
         clipping = strict.VariableClippingOptimizer(
             keras3.AdagradOptimizer(0.5), {w.value.ref(): [1]}, 1.5
         )
-        apply(wrap(clipping), face, [gradient], [w])
+        apply(wrap(clipping), mode, [gradient], [w])
         found.append(w.numpy())
     np.testing.assert_array_equal(*found)
     # Three corrections of a row of length 8 turn it around.
@@ -119,10 +119,10 @@ def test_a_dynamic_scale_around_strict_clipping_judges_the_sum() -> None:
     assert (w.numpy() == 1).all() and not made.last_step.applied
 
 
-@pytest.mark.parametrize("face", ["eager", "function"])
+@pytest.mark.parametrize("mode", ["eager", "function"])
 @pytest.mark.parametrize("wrapper", ["bare", "clipping", "multitask", "dynamic"])
 def test_gradient_descent_subtracts_a_row_as_often_as_it_is_named(
-    wrapper: str, face: str
+    wrapper: str, mode: str
 ) -> None:
     """In turn 2^-24 + 2^-24 is lost beside 1; their sum would not be. Also rows that
     cancel are no gradient of zeros.
@@ -135,5 +135,5 @@ def test_gradient_descent_subtracts_a_row_as_often_as_it_is_named(
         inner = stack(wrapper, inner)
     tiny = 2.0**-24
     gradient = rows_of([0, 0, 1, 1], [[-tiny, 1e8], [-tiny, -1e8], [0, 0], [0, 0]], 2)
-    apply(inner, face, [gradient], [w])
+    apply(inner, mode, [gradient], [w])
     assert w.numpy().tolist() == [[1, 0], [3, 4]]

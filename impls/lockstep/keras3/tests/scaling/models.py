@@ -1,4 +1,4 @@
-"""What the tests of loss scaling share: faces, a model, batches that overflow."""
+"""What the tests of loss scaling share: modes, a model, batches that overflow."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ BAD[5] = np.inf
 Y = X[:, :1].copy()
 NAN = float("nan")
 
-FACES: dict[str, Callable[[Any], Any]] = {
+MODES: dict[str, Callable[[Any], Any]] = {
     "eager": lambda function: function,
     "function": lambda function: tf.function(function, autograph=False),
     "jit": lambda function: tf.function(function, autograph=False, jit_compile=True),
 }
-each_face = pytest.mark.parametrize("face", FACES)
+each_mode = pytest.mark.parametrize("mode", MODES)
 
 
 def momentum() -> keras.optimizers.Optimizer:
@@ -50,9 +50,9 @@ def bits(variables: Sequence[Any]) -> list[bytes]:
 
 
 def stepper(
-    optimizer: Any, variables: Sequence[Any], face: str
+    optimizer: Any, variables: Sequence[Any], mode: str
 ) -> Callable[[Sequence[Any]], Any]:
     """Return a compiled step that applies these gradients to the variables."""
     optimizer.build(list(variables))
-    step = FACES[face](lambda *gradients: optimizer.apply(list(gradients), variables))
+    step = MODES[mode](lambda *gradients: optimizer.apply(list(gradients), variables))
     return lambda gradients: step(*map(tf.constant, gradients))

@@ -22,10 +22,10 @@ from lockstep.keras3 import (
     strict,
 )
 from lockstep.keras3.tests.scaling.models import (
-    FACES,
+    MODES,
     NAN,
     bits,
-    each_face,
+    each_mode,
     momentum,
     scaled,
 )
@@ -71,12 +71,12 @@ ALGORITHMS = {
 }
 
 
-@each_face
+@each_mode
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_a_scaler_equals_the_reference(face: str, algorithm: str) -> None:
+def test_a_scaler_equals_the_reference(mode: str, algorithm: str) -> None:
     theirs = reference.AutomaticLossScaler(algorithm, ALGORITHMS[algorithm])
     ours = AutomaticLossScaler(algorithm, ALGORITHMS[algorithm])
-    step = FACES[face](ours.update_op)
+    step = MODES[mode](ours.update_op)
     for amax in [3, 0.01, 0.5, np.inf, 2, 7, 0.25, 1, -np.inf, 9, 0, 4, np.nan, 1]:
         amax = np.float32(amax)
         count = step(tf.constant(False), tf.constant(amax))

@@ -28,7 +28,7 @@ from lockstep.keras3.tests.scaling.models import (
     X,
     Y,
     bits,
-    each_face,
+    each_mode,
     fit,
     model_with,
     momentum,
@@ -57,12 +57,12 @@ def test_the_method_of_tensorflow_1_sees_the_state_but_not_under_strict() -> Non
 # Skipping
 
 
-@each_face
-def test_200_overflowing_steps_change_no_bit(face: str) -> None:
+@each_mode
+def test_200_overflowing_steps_change_no_bit(mode: str) -> None:
     w = keras.Variable([1.0, 2.0], name="w")
     inner = keras.optimizers.AdamW(0.1, use_ema=True)
     optimizer = MixedPrecisionLossScaleOptimizer(inner, "dynamic", at_floor="ignore")
-    step = stepper(optimizer, [w], face)
+    step = stepper(optimizer, [w], mode)
     step([[1.0, 2.0]])
     before = bits([w, *inner.variables])
     for _ in range(200):
@@ -74,11 +74,11 @@ def test_200_overflowing_steps_change_no_bit(face: str) -> None:
     assert bits([w]) != before[:1] and int(optimizer.skipped_in_a_row) == 0
 
 
-@each_face
-def test_the_scale_stays_finite_under_zero_gradients(face: str) -> None:
+@each_mode
+def test_the_scale_stays_finite_under_zero_gradients(mode: str) -> None:
     w = keras.Variable([1.0, 2.0])
     scale = DynamicLossScale(2.0**15, increment_period=1)
-    step = stepper(scaled(scale), [w], face)
+    step = stepper(scaled(scale), [w], mode)
     for _ in range(300):
         step([[0.0, 0.0]])
     assert float(scale()) == 2.0**127

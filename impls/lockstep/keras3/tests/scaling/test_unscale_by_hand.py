@@ -33,11 +33,11 @@ absent_is_fine = pytest.mark.filterwarnings("ignore:Gradients do not exist")
 each_wrapper = pytest.mark.parametrize("name", MAKE)
 
 
-@pytest.mark.parametrize("face", ["eager", "function"])
+@pytest.mark.parametrize("mode", ["eager", "function"])
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @each_wrapper
 @absent_is_fine
-def test_gradients_can_be_clipped_between(name: str, dtype: str, face: str) -> None:
+def test_gradients_can_be_clipped_between(name: str, dtype: str, mode: str) -> None:
     optimizer = MAKE[name]()
     w = keras.Variable([3.0, 4.0], dtype=dtype, name="w")
     table = keras.Variable([[1.0], [1.0]], name="table")
@@ -58,7 +58,7 @@ def test_gradients_can_be_clipped_between(name: str, dtype: str, face: str) -> N
         optimizer.apply_gradients(zip(clipped, weights, strict=True))
         return loss, gradients[0]
 
-    loss, unscaled = (tf.function(step) if face == "function" else step)()
+    loss, unscaled = (tf.function(step) if mode == "function" else step)()
     assert float(loss) == 8 * (12.5 + 1.0)
     # Half precision could not hold every unscaled gradient.
     assert (unscaled.dtype, unscaled.numpy().tolist()) == (tf.float32, [3.0, 4.0])

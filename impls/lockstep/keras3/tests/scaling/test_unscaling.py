@@ -16,10 +16,10 @@ from lockstep.keras3 import (
     strict,
 )
 from lockstep.keras3.tests.scaling.models import (
-    FACES,
+    MODES,
     NAN,
     bits,
-    each_face,
+    each_mode,
     momentum,
     scaled,
     stepper,
@@ -42,8 +42,8 @@ EXPECTED = [0.875, 0.75]
 """(1, 1) - 0.125 (1, 2): one step of the optimizer, however the gradients are made."""
 
 
-@each_face
-def test_gradients_of_a_scaled_loss_are_divided_once(face: str) -> None:
+@each_mode
+def test_gradients_of_a_scaled_loss_are_divided_once(mode: str) -> None:
     w = keras.Variable([1.0, 1.0])
     optimizer = MixedPrecisionLossScaleOptimizer(keras.optimizers.SGD(0.125), 8.0)
     optimizer.build([w])
@@ -54,8 +54,8 @@ def test_gradients_of_a_scaled_loss_are_divided_once(face: str) -> None:
             loss = optimizer.scale_loss(loss) if scales else loss
         return tape.gradient(loss, w.value)
 
-    compiled = FACES[face](differentiate)
-    apply = FACES[face](lambda gradient: optimizer.apply([gradient], [w]))
+    compiled = MODES[mode](differentiate)
+    apply = MODES[mode](lambda gradient: optimizer.apply([gradient], [w]))
     # Apart: what is still to be divided by is known between graphs.
     for scales in (True, True, False, True):
         w.assign([1.0, 1.0])
@@ -63,10 +63,10 @@ def test_gradients_of_a_scaled_loss_are_divided_once(face: str) -> None:
         assert w.numpy().tolist() == EXPECTED
 
 
-@each_face
+@each_mode
 @pytest.mark.parametrize("around", ["nothing", "multitask", "rows"])
 @pytest.mark.parametrize("scales", [False, True], ids=["plainly", "by itself"])
-def test_compute_gradients_unscales(face: str, around: str, scales: bool) -> None:
+def test_compute_gradients_unscales(mode: str, around: str, scales: bool) -> None:
     w = keras.Variable([1.0, 1.0])
     sgd = keras.optimizers.SGD(0.125)
     optimizer: Any = MixedPrecisionLossScaleOptimizer(sgd, 8.0)
@@ -85,7 +85,7 @@ def test_compute_gradients_unscales(face: str, around: str, scales: bool) -> Non
         optimizer.apply_gradients(pairs)
         return pairs[0][0]
 
-    compiled = FACES[face](step)
+    compiled = MODES[mode](step)
     for _ in range(2):
         w.assign([1.0, 1.0])
         assert compiled().numpy().tolist() == [1.0, 2.0]
@@ -113,8 +113,8 @@ def test_strict_refuses_float16() -> None:
 # Clipping
 
 
-@each_face
-def test_clipping_does_not_see_the_scale(face: str) -> None:
+@each_mode
+def test_clipping_does_not_see_the_scale(mode: str) -> None:
     def clipped_run(scale: float) -> list[bytes]:
         draw = np.random.default_rng(1)
         w = keras.Variable(np.ones((3, 2), np.float32))
@@ -124,7 +124,7 @@ def test_clipping_does_not_see_the_scale(face: str) -> None:
         def step(gradient: tf.Tensor) -> None:
             optimizer.minimize(lambda: tf.reduce_sum(w.value * gradient), var_list=[w])
 
-        compiled = FACES[face](step)
+        compiled = MODES[mode](step)
         for _ in range(3):
             compiled(tf.constant(draw.normal(size=(3, 2)), tf.float32))
         return bits([w])
@@ -186,20 +186,20 @@ def test_duplicate_rows_that_overflow_when_summed_are_an_overflow() -> None:
     assert table.numpy().ravel().tolist() == [1, 1, 1, 1]
 
 
-@each_face
+@each_mode
 @pytest.mark.parametrize("gradient", [[0.0, 0.0], None], ids=["zero", "absent"])
 def test_a_step_left_out_by_a_multitask_wrapper_uses_up_its_divisor(
-    face: str, gradient: Any
+    mode: str, gradient: Any
 ) -> None:
     w, other = keras.Variable([1.0, 1.0]), keras.Variable([1.0])
     sgd = keras.optimizers.SGD(0.125)
     inside = MixedPrecisionLossScaleOptimizer(sgd, 1024.0)
     optimizer = MultitaskOptimizerWrapper(inside)
     optimizer.build([w, other])
-    scale = FACES[face](lambda: inside.scale_loss(tf.ones([])))
+    scale = MODES[mode](lambda: inside.scale_loss(tf.ones([])))
     zero = None if gradient is None else tf.constant(gradient)
-    leave_out = FACES[face](lambda: optimizer.apply([zero, tf.zeros([1])], [w, other]))
-    step = stepper(optimizer, [w, other], face)
+    leave_out = MODES[mode](lambda: optimizer.apply([zero, tf.zeros([1])], [w, other]))
+    step = stepper(optimizer, [w, other], mode)
     assert float(scale()) == 1024
     leave_out()
     assert [*w.numpy(), *other.numpy()] == [1, 1, 1]

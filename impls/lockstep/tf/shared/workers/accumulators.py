@@ -1,6 +1,6 @@
 """Variables that hold the sums of micro-batches until they are applied.
 
-The state is here, and not in the two faces, because both hold it alike.
+The state is here, and not in the two modes, because both hold it alike.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Laws of row clipping, in every face that can share a process."""
+"""Laws of row clipping, in every mode that can share a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Laws of float32 masters, in every face that can share a process."""
+"""Laws of float32 masters, in every mode that can share a process."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def test_masters_follow_weights_that_are_loaded_into_the_model(
     before, loaded = run.masters()[0], run.driver.read(run.variables[0])
     loaded[1] += 1
     write = run.variables[0].assign(loaded, read_value=False)
-    if run.driver.face == "graph":
+    if run.driver.mode == "graph":
         run.driver.run(write)
     run.step([np.full((3, 2), np.inf, HALF)])
     expected = before.copy()

@@ -1,4 +1,4 @@
-"""Laws of loss scaling, in every face that can share a process, and in fresh ones."""
+"""Laws of loss scaling, in every mode that can share a process, and in fresh ones."""
 
 from __future__ import annotations
 

@@ -118,14 +118,14 @@ def test_so_it_is_with_reference_variables(child: Callable[..., str]) -> None:
 
 
 def test_a_zero_filter_around_works_eagerly_and_is_refused_in_graphs(
-    new_driver: Callable[..., Any], face: str
+    new_driver: Callable[..., Any], mode: str
 ) -> None:
     def nest(names: Any, opt: Any, getter: Any) -> Any:
         worker = names.AGNOptimizer(opt, 2, getter, 2)
         return names.MultitaskOptimizerWrapper(worker)
 
     expected = trajectory(drivers.load("reference", strict=False), nest)
-    if face == "eager":
+    if mode == "eager":
         assert_same(trajectory(new_driver(), nest), expected)
         return
     with pytest.raises(ValueError, match="the other way round: Multitask"):
