@@ -72,7 +72,7 @@ def test_a_path_that_the_recipes_name_exists(path: str) -> None:
     assert any(ROOT.glob(PLACEHOLDERS.sub("*", path)))
 
 
-CONSTANTS = re.findall(r"`([A-Z]+)`\s+in\s+`([\w/]+\.py)`", PAGE)
+CONSTANTS = re.findall(r"`([A-Z_]+)`\s+in\s+`([\w/]+\.py)`", PAGE)
 
 
 @pytest.mark.parametrize(("name", "path"), CONSTANTS)
