@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["DARK", "LIGHT", "MARKERS", "THIN", "WIDTH", "Theme", "marker", "symbol"]
+from lockstep.registry import BACKENDS
+
+__all__ = ["DARK", "LIGHT", "THIN", "WIDTH", "Theme", "marker", "symbol"]
 
 WIDTH = 7.6
 """Of a figure, in inches: that of a page's text."""
@@ -75,37 +77,20 @@ LIGHT = Theme(
     ink="#22262e",
     faint="#9aa1ad",
     methods={"none": "#d55e00", "default": "#0072b2", "strict": "#7a4d8f"},
-    backends={
-        "reference": "#6b7280",
-        "tf": "#c2609a",
-        "pytorch": "#009e73",
-        "keras3": "#a67c00",
-    },
+    backends={name: backend.colors[0] for name, backend in BACKENDS.items()},
 )
 DARK = Theme(
     "dark",
     ink="#e4e7ec",
     faint="#6f7784",
     methods={"none": "#ff9c54", "default": "#63b8f0", "strict": "#cfa0e0"},
-    backends={
-        "reference": "#a8b0bd",
-        "tf": "#f09ac8",
-        "pytorch": "#3ecf9f",
-        "keras3": "#f0d23c",
-    },
+    backends={name: backend.colors[1] for name, backend in BACKENDS.items()},
 )
-MARKERS: Mapping[str, str] = {
-    "reference": "D",
-    "tf": "s",
-    "pytorch": "o",
-    "keras3": "^",
-}
-"""The marker of a backend."""
 
 
 def symbol(host: str) -> str:
     """Return the marker of a host's backend."""
-    return MARKERS[host.split(" ")[0]]
+    return BACKENDS[host.split(" ")[0]].marker
 
 
 def marker(host: str, hosts: Sequence[str], colour: str) -> dict[str, Any]:

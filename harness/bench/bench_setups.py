@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 
-from harness.bench.declare import MODELS, Setup
+from harness.bench.declare import Setup
 from harness.records.code import Sources, imported
 from harness.records.machine import start_of_run
 from harness.timing import Rounds, Steps, build_steps
 from harness.worker import introduce
+from lockstep import registry
 
 BUILDS = {"pytorch": 3}
 """How often variants are built anew in a process.
@@ -88,7 +89,7 @@ class Measurements:
     def measure(self, setup: Setup) -> dict[str, list[float]]:
         """Build the variants of a setup and time them in turns."""
         gc.collect()
-        name = f"harness.tasks.{setup.task}.{MODELS[self.backend]}"
+        name = f"harness.tasks.{setup.task}.{registry.find(self.backend).model_file}"
         model = importlib.import_module(name)
 
         def build(seed: int) -> Steps:

@@ -16,13 +16,14 @@ from harness.records.record import digest
 from harness.timing import AGAIN
 from harness.toml_files import Key, TomlFile
 from lockstep.messages.errors import unknown_name
+from lockstep.registry import BACKENDS
 
-__all__ = ["FOLDER", "MODELS", "Benchmark", "Row", "find", "known", "read"]
+__all__ = ["FOLDER", "Benchmark", "Row", "find", "known", "read"]
 
 FOLDER = Path(__file__).parent
 
-MODELS = {"pytorch": "torch_model", "tf": "tf_model", "keras3": "keras_model"}
-"""The file of a task that has the steps of a backend."""
+MEASURED = tuple(name for name, backend in BACKENDS.items() if backend.model_file)
+"""Backends for which a task can have a file with steps."""
 
 SCALES = ("quick", "std")
 
@@ -265,8 +266,8 @@ def _growth(file: TomlFile) -> Iterator[Row]:
 def _require_setup(file: TomlFile, key: Key) -> None:
     """Require a backend that can be timed, and settings that are texts."""
     content = file.value(key)
-    if content["backend"] not in MODELS:
-        raise file.unknown((*key, "backend"), "backend", MODELS)
+    if content["backend"] not in MEASURED:
+        raise file.unknown((*key, "backend"), "backend", MEASURED)
     setup = content["setup"]
     texts = isinstance(setup, Mapping) and all(
         isinstance(value, str) for value in setup.values()

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure as Canvas
 from harness.bench.compare import short
 from harness.finding import Finding
 from harness.plot import Drawing
-from harness.style import MARKERS, WIDTH, Theme
+from harness.style import WIDTH, Theme, symbol
 from harness.tables import grouped
 
 __all__ = ["drawings"]
@@ -89,7 +89,7 @@ def _paint_row(axes: Axes, theme: Theme, place: int, row: pd.Series) -> None:
     colour = theme.faint if row["control"] else theme.backends[backend]
     low, high, goal = (float(row[name]) for name in ("low", "high", "goal"))
     axes.plot([low, high], [place, place], color=colour, linewidth=3)
-    axes.plot(value, place, MARKERS[backend], color=colour, markersize=7)
+    axes.plot(value, place, symbol(backend), color=colour, markersize=7)
     axes.vlines(goal, place - 0.18, place + 0.22, color=theme.ink)
     end = float(np.nanmax([value, high, goal]))
     said = f"{short(value)} {row['verdict']}".strip()
@@ -137,7 +137,7 @@ def _paint_growth(
                 line["x"],
                 line["value"],
                 yerr=np.nan_to_num(spread),
-                marker=MARKERS[backend],
+                marker=symbol(backend),
                 color=theme.backends[backend],
                 capsize=3,
                 label=f"{backend}: {what}",

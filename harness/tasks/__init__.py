@@ -25,11 +25,9 @@ import importlib
 from pathlib import Path
 from types import ModuleType
 
-__all__ = ["MODELS", "TASKS", "TIMED", "part", "runs_on"]
+from lockstep.registry import BACKENDS
 
-MODELS = {"pytorch": "torch_model", "tf": "tf_model"}
-"""The file of a task that is written for a backend."""
-
+__all__ = ["TASKS", "TIMED", "part", "runs_on"]
 
 TASKS = (
     "deep_digits",
@@ -54,4 +52,8 @@ def part(task: str, name: str) -> ModuleType:
 def runs_on(task: str) -> list[str]:
     """Return the backends that a task has a model file for."""
     home = Path(__file__).parent / task
-    return [name for name, file in MODELS.items() if (home / f"{file}.py").exists()]
+    return [
+        name
+        for name, backend in BACKENDS.items()
+        if backend.model_file and (home / f"{backend.model_file}.py").exists()
+    ]

@@ -9,7 +9,7 @@ import importlib
 from typing import Any
 
 from harness.errors import HarnessError
-from harness.tasks import MODELS
+from lockstep import registry
 from lockstep.messages import errors
 
 __all__ = ["model", "prepare"]
@@ -17,7 +17,7 @@ __all__ = ["model", "prepare"]
 
 def model(package: str | None, backend: str) -> Any:
     """Import the model file of a task's package for a backend."""
-    return importlib.import_module(f"{package}.{MODELS[backend]}")
+    return importlib.import_module(f"{package}.{registry.find(backend).model_file}")
 
 
 def prepare(package: str | None, backend: str, device: str) -> None:

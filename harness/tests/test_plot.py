@@ -58,4 +58,3 @@ def test_files_say_nothing_of_the_day(figures: list[list[Figure]]) -> None:
 def test_light_and_dark_have_the_same_methods_and_backends() -> None:
     assert list(style.LIGHT.methods) == list(style.DARK.methods)
     assert list(style.LIGHT.backends) == list(style.DARK.backends)
-    assert set(style.MARKERS) == set(style.LIGHT.backends)

@@ -21,11 +21,19 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Backend:
-    """One backend: its module name, the framework that it needs and its modes.
+    """All that is known of a backend.
 
-    ``modes`` are the ways in which its operations can run; the first is the one in
-    which parity replays a case unless asked for more. ``runs_on`` is what the framework
-    itself needs.
+    Attributes:
+        name: of its package in ``lockstep``.
+        framework: the package that it needs; None for the reference.
+        extra: of ``pip install``, with which the framework is installed.
+        modes: how its operations can run. The first is the one in which parity replays
+            a case unless asked for more.
+        runs_on: a package that the framework itself needs.
+        alias: what the backend is called by mistake.
+        model_file: the module of a task that is written for it.
+        colors: in figures, on light and on dark pages.
+        marker: in figures.
     """
 
     name: str
@@ -33,6 +41,10 @@ class Backend:
     extra: str | None
     modes: tuple[str, ...]
     runs_on: str | None = None
+    alias: str = ""
+    model_file: str = ""
+    colors: tuple[str, str] = ("", "")
+    marker: str = ""
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -43,28 +55,55 @@ class Backend:
 BACKENDS: dict[str, Backend] = {
     backend.name: backend
     for backend in (
-        Backend("reference", None, None, ("numpy",)),
-        Backend("tf", "tensorflow", "tensorflow", ("eager", "function", "graph", "v1")),
         Backend(
-            "keras3",
-            "keras",
-            "keras3",
-            ("eager", "function"),
-            runs_on="tensorflow",
+            name="reference",
+            framework=None,
+            extra=None,
+            modes=("numpy",),
+            alias="numpy",
+            colors=("#6b7280", "#a8b0bd"),
+            marker="D",
         ),
-        Backend("pytorch", "torch", "torch", ("eager",)),
+        Backend(
+            name="tf",
+            framework="tensorflow",
+            extra="tensorflow",
+            modes=("eager", "function", "graph", "v1"),
+            alias="tensorflow",
+            model_file="tf_model",
+            colors=("#c2609a", "#f09ac8"),
+            marker="s",
+        ),
+        Backend(
+            name="keras3",
+            framework="keras",
+            extra="keras3",
+            modes=("eager", "function"),
+            runs_on="tensorflow",
+            model_file="keras_model",
+            colors=("#a67c00", "#f0d23c"),
+            marker="^",
+        ),
+        Backend(
+            name="pytorch",
+            framework="torch",
+            extra="torch",
+            modes=("eager",),
+            alias="torch",
+            model_file="torch_model",
+            colors=("#009e73", "#3ecf9f"),
+            marker="o",
+        ),
     )
 }
 
-
-FRAMEWORKS = {"numpy": "reference", "tensorflow": "tf", "torch": "pytorch"}
-"""What a backend may be called by mistake; Keras' own name is near enough."""
+ALIASES = {backend.alias: name for name, backend in BACKENDS.items() if backend.alias}
 
 
 def find(name: str) -> Backend:
     """Return the description of a backend; UnknownNameError if there is none."""
     if name not in BACKENDS:
-        raise unknown_name("backend", name, BACKENDS, FRAMEWORKS)
+        raise unknown_name("backend", name, BACKENDS, ALIASES)
     return BACKENDS[name]
 
 
