@@ -12,22 +12,19 @@ from typing import Protocol
 
 from harness.parity.cases import Case
 from harness.parity.drivers.protocol import Driver
-from harness.parity.families import (
-    agn,
-    auto_loss_scaler,
-    base_optimizers,
+from harness.parity.families import multitask
+from harness.parity.families.clipping import (
     clip_by_global_norm,
     larc,
-    loss_scale,
-    lr_policies,
-    mixed_precision_wrapper,
-    multitask,
     multitask_clip,
-    novograd,
-    optimize_loss,
-    regularization_loss,
     variable_clipping,
 )
+from harness.parity.families.masters import mixed_precision_wrapper
+from harness.parity.families.optimizers import base_optimizers, novograd
+from harness.parity.families.scaling import auto_loss_scaler, loss_scale
+from harness.parity.families.schedules import lr_policies
+from harness.parity.families.step import optimize_loss, regularization_loss
+from harness.parity.families.workers import agn
 from lockstep.interface import Array
 
 __all__ = ["BY_FAMILY", "Family"]

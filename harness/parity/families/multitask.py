@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.parity.cases import CannotInterpretError, Case
 from harness.parity.drivers.protocol import Driver
-from harness.parity.families import variable_clipping
+from harness.parity.families.clipping import variable_clipping
 from harness.parity.trajectory import Training, recorded_trajectory
 from lockstep.interface import Array
 

@@ -18,7 +18,7 @@ from harness.parity.cases import GOLDEN, Case, read_cases
 from harness.parity.distance import distance
 from harness.parity.drivers.framework_rules import keras_optimizers as rules
 from harness.parity.drivers.reference import NumpyDriver
-from harness.parity.families import agn
+from harness.parity.families.workers import agn
 from harness.parity.tables import excuse
 from lockstep import reference, registry
 

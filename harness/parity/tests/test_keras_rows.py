@@ -17,7 +17,7 @@ from harness.parity.cases import GOLDEN, Case, read_cases
 from harness.parity.distance import distance
 from harness.parity.drivers.framework_rules import keras_optimizers as rules
 from harness.parity.drivers.reference import NumpyDriver
-from harness.parity.families import variable_clipping
+from harness.parity.families.clipping import variable_clipping
 from harness.parity.tables import excuse
 from lockstep import registry
 

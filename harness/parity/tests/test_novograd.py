@@ -19,7 +19,7 @@ from harness.parity import drivers
 from harness.parity.cases import GOLDEN, Case, read_cases
 from harness.parity.distance import distance
 from harness.parity.drivers.protocol import Driver
-from harness.parity.families import novograd
+from harness.parity.families.optimizers import novograd
 from lockstep import registry
 from lockstep.interface import Array, Gradient, Rows
 

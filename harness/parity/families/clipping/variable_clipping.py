@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.parity.cases import CannotInterpretError, Case
 from harness.parity.drivers.protocol import Driver
-from harness.parity.families.loss_scale import loss_scaled, scale_state
+from harness.parity.families.scaling.loss_scale import loss_scaled, scale_state
 from harness.parity.trajectory import Training, recorded_trajectory
 from lockstep.interface import Array
 

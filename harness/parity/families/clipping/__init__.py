@@ -1,0 +1,1 @@
+"""Cases of clipping and of LARC."""

@@ -1,0 +1,1 @@
+"""Cases of float32 masters."""

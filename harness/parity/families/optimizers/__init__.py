@@ -1,0 +1,1 @@
+"""Cases of the optimizers of TensorFlow 1 and of NovoGrad."""

@@ -1,0 +1,1 @@
+"""Cases of loss scales and loss scaling."""
