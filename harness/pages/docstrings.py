@@ -17,6 +17,9 @@ __all__ = ["Docstrings", "as_markdown"]
 ROLE = re.compile(r":(?:py:)?(?:class|func|meth|mod|data|attr|exc):`(~?)([\w.]+)`")
 EXAMPLE = re.compile(r"^(\s*)Example:$", re.MULTILINE)
 COMMENT = re.compile(r"^(\s*)# ", re.MULTILINE)
+CATALOGUE = "../../../differences.md"
+"""From ``docs/generated/reference/BACKEND/``: no docstring elsewhere names a quirk."""
+
 QUIRK = re.compile(r"^(\s*)# Quirk: docs/differences\.md#([\w-]+)\.?", re.MULTILINE)
 
 SHARED = re.compile(r"^( +)(\w+(?:, \w+)+): (.*(?:\n\1 +.*)*)$", re.MULTILINE)
@@ -36,7 +39,7 @@ def as_markdown(text: str) -> str:
     """Turn the forms of our docstrings into what Griffe and Markdown know."""
     text = SHARED.sub(_one_each, text)
     text = EXAMPLE.sub(r"\1Examples:", ROLE.sub(_link, text))
-    text = QUIRK.sub(r"\1A [quirk of the original](../differences.md#\2).", text)
+    text = QUIRK.sub(rf"\1A [quirk of the original]({CATALOGUE}#\2).", text)
     return COMMENT.sub(r"\1", text)
 
 

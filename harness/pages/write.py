@@ -24,6 +24,7 @@ from harness.pages.findings import (
 from harness.pages.layout import layout_inserts
 from harness.pages.oracle_inserts import oracle_inserts
 from harness.pages.parity_inserts import parity_inserts
+from harness.pages.reference import reference_inserts, reference_pages
 from harness.pages.rules import optimizers_insert, pipeline_insert
 from harness.pages.sources import BENCHMARKS, EXPERIMENTS, Figure, Question, Source
 from harness.pages.templating import render
@@ -35,6 +36,7 @@ from lockstep.messages.errors import sentence
 __all__ = ["write_findings", "write_pages"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+BACKENDS = ROOT / "impls" / "lockstep"
 
 
 def write_pages(
@@ -60,9 +62,12 @@ def write_pages(
             **composition_inserts(),
             **differences_inserts(ROOT, results),
             **layout_inserts(results),
+            **reference_inserts(BACKENDS),
         }
         for name, text in inserts.items():
             _write(folder / "inserts" / f"{name}.md", text)
+        for path, text in reference_pages(BACKENDS).items():
+            _write(folder / "reference" / path, text)
     return sorted(path for path in target.rglob("*") if path.is_file())
 
 

@@ -20,7 +20,7 @@ docstrings = pytest.importorskip(
         ("A :func:`torch.where`.", "A <code>torch.where</code>."),
         (
             "# Quirk: docs/differences.md#in-place. It stays\n# for good.",
-            "A [quirk of the original](../differences.md#in-place). It stays\n"
+            "A [quirk of the original](../../../differences.md#in-place). It stays\n"
             "for good.",
         ),
         ("Example:\n    >>> 1 + 1", "Examples:\n    >>> 1 + 1"),

@@ -1,0 +1,188 @@
+"""The API reference: one page a backend and capability, from the backends' imports.
+
+A backend's ``__init__`` imports each public name from the folder of its capability. No
+backend is imported, only read, because the site is built without frameworks.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.errors import HarnessError
+from harness.pages.templating import render
+from lockstep.messages.errors import sentence
+
+__all__ = [
+    "CAPABILITIES",
+    "HUBS",
+    "Name",
+    "public_names",
+    "reference_inserts",
+    "reference_pages",
+]
+
+CAPABILITIES: Mapping[str, str] = {
+    "multitask": "Multitask",
+    "clipping": "Clipping and LARC",
+    "optimizers": "Optimizers",
+    "scaling": "Loss scaling",
+    "masters": "Float32 masters",
+    "workers": "AGN workers",
+    "schedules": "Learning-rate policies",
+    "step": "The whole step",
+    "base": "Every wrapper",
+    "tensors": "Variables",
+}
+"""Folder of a capability -> the title of its pages."""
+
+HUBS: Mapping[str, tuple[str, str]] = {
+    "pytorch": ("PyTorch", "pytorch.md"),
+    "tf": ("TensorFlow", "tf.md"),
+    "keras3": ("Keras 3", "keras3.md"),
+    "reference": ("NumPy reference", "numpy.md"),
+}
+"""Backend -> its title, and its page in ``docs/reference/``."""
+
+RETURNED: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("pytorch", "base"): ("base.wrapper.OptimizerWrapper",),
+    ("tf", "base"): ("base.wrapper.Wrapper",),
+    ("keras3", "base"): ("base.wrapper.Wrapper",),
+    ("reference", "base"): ("optimizers.classes.Optimizer",),
+    ("pytorch", "step"): ("step.training_step.TrainingStep",),
+    ("tf", "step"): ("step.training_step.TrainingStep", "base.replicas.ReplicatedStep"),
+    ("keras3", "step"): ("step.training_step.TrainingStep",),
+    ("reference", "step"): ("step.training_step.TrainingStep",),
+}
+"""Classes that users meet but do not import: the base of all wrappers, and the object
+that ``optimize_loss`` returns."""
+
+
+class Name(NamedTuple):
+    """A public name of a backend.
+
+    Attributes:
+        name: as users import it.
+        capability: the folder that it belongs to.
+        framework: the framework's own class that it is, if it is one.
+    """
+
+    name: str
+    capability: str
+    framework: str | None = None
+
+
+def public_names(root: Path) -> dict[str, list[Name]]:
+    """Return the public names of each backend, in the order of its ``__all__``.
+
+    A name has the capability that the NumPy reference imports it from, so that it is on
+    the page of the same title everywhere.
+
+    Raises:
+        HarnessError: the imports do not tell the capability of a name.
+    """
+    modules = {
+        backend: ast.parse((root / backend / "__init__.py").read_text("utf-8"))
+        for backend in HUBS
+    }
+    shared = dict(_imported(modules["reference"]))
+    return {backend: _names(backend, tree, shared) for backend, tree in modules.items()}
+
+
+def _names(backend: str, tree: ast.Module, shared: Mapping[str, str]) -> list[Name]:
+    places = {**dict(_imported(tree)), **shared}
+    assigned = dict(_assigned(tree))
+    names = []
+    for name in ast.literal_eval(assigned["__all__"]):
+        if name.startswith("_"):
+            continue
+        if places.get(name) not in CAPABILITIES:
+            expected = f"an import of {name} from the folder of a capability"
+            remedy = f"import it from one of {', '.join(CAPABILITIES)}"
+            raise HarnessError(
+                sentence(f"lockstep.{backend}", expected, "none", remedy)
+            )
+        own = ast.unparse(assigned[name]) if name in assigned else None
+        names.append(Name(name, places[name], own))
+    return names
+
+
+def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield the names that a module imports from Lockstep, each with its capability.
+
+    ``lockstep.pytorch.clipping.larc`` has the capability ``clipping``. A type of
+    ``lockstep.interface`` is one of tensors.
+    """
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").count("."):
+            package, part, *rest = f"{node.module}.".split(".")
+            capability = "tensors" if part == "interface" else rest[0]
+            if package == "lockstep":
+                yield from ((alias.name, capability) for alias in node.names)
+
+
+def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the names that a module assigns, each with its value."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            yield node.targets[0].id, node.value
+
+
+def reference_pages(root: Path) -> dict[str, str]:
+    """Return the pages below ``docs/generated/reference/`` by their paths there."""
+    names = public_names(root)
+    return {
+        f"{backend}/{capability}.md": render(
+            "reference.md.jinja",
+            title=f"{CAPABILITIES[capability]} ({HUBS[backend][0]})",
+            backend=backend,
+            capability=capability,
+            hub=HUBS[backend],
+            others=_others(names, backend, capability),
+            names=[name for name in names[backend] if name.capability == capability],
+            returned=RETURNED.get((backend, capability), ()),
+        )
+        for backend in HUBS
+        for capability in _capabilities(names, backend)
+    }
+
+
+def _capabilities(names: Mapping[str, list[Name]], backend: str) -> list[str]:
+    """Return the capabilities that a backend has a page for."""
+    with_names = {name.capability for name in names[backend]}
+    return [c for c in CAPABILITIES if c in with_names or (backend, c) in RETURNED]
+
+
+def _others(
+    names: Mapping[str, list[Name]], backend: str, capability: str
+) -> list[tuple[str, str]]:
+    """Return the same page of the other backends: title and address."""
+    return [
+        (title, f"../{other}/{capability}.md")
+        for other, (title, _) in HUBS.items()
+        if other != backend and capability in _capabilities(names, other)
+    ]
+
+
+def reference_inserts(root: Path) -> dict[str, str]:
+    """Return the tables of the index and of each backend's page."""
+    names = public_names(root)
+    pages = {backend: _capabilities(names, backend) for backend in HUBS}
+    index = render(
+        "reference_index.md.jinja", capabilities=CAPABILITIES, hubs=HUBS, pages=pages
+    )
+    return {
+        "reference_index": index,
+        **{
+            f"reference_{backend}": render(
+                "reference_hub.md.jinja",
+                capabilities=CAPABILITIES,
+                backend=backend,
+                pages=pages[backend],
+                names=names[backend],
+            )
+            for backend in HUBS
+        },
+    }

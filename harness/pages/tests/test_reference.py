@@ -1,0 +1,73 @@
+"""The pages of the API reference: every public name is on one page of its backend."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+import lockstep
+from harness.errors import HarnessError
+from harness.pages.reference import (
+    HUBS,
+    public_names,
+    reference_inserts,
+    reference_pages,
+)
+from lockstep.interface import EXPORTS
+from lockstep.registry import BACKENDS
+
+IMPLS = Path(lockstep.__file__).parent
+PAGES = reference_pages(IMPLS)
+
+
+def test_every_backend_has_a_page_of_its_own() -> None:
+    assert set(HUBS) == set(BACKENDS)
+
+
+@pytest.mark.parametrize("backend", HUBS)
+def test_every_public_name_is_on_one_page(backend: str) -> None:
+    text = "\n".join(page for path, page in PAGES.items() if path.startswith(backend))
+    shown = re.findall(rf"^::: lockstep\.{backend}\.(\w+)$", text, re.M)
+    shown += re.findall(r"^`(\w+)` is `tf\.", text, re.M)
+    assert len(shown) == len(set(shown))
+    assert set(EXPORTS) <= set(shown)
+
+
+@pytest.mark.parametrize("export", EXPORTS)
+def test_a_shared_name_is_on_the_page_of_the_same_capability(export: str) -> None:
+    pages = {
+        name.capability
+        for names in public_names(IMPLS).values()
+        for name in names
+        if name.name == export
+    }
+    assert len(pages) == 1
+
+
+def test_the_navigation_has_exactly_the_pages_that_are_written() -> None:
+    nav = (IMPLS.parents[1] / "mkdocs.yml").read_text("utf-8")
+    assert re.findall(r": generated/reference/(\S+)", nav) == list(PAGES)
+
+
+@pytest.mark.parametrize("backend", HUBS)
+def test_a_backends_page_keeps_the_anchors_of_its_names(backend: str) -> None:
+    table = reference_inserts(IMPLS)[f"reference_{backend}"]
+    for name in public_names(IMPLS)[backend]:
+        anchor = f"{{ #lockstep.{backend}.{name.name} }}"
+        assert (anchor in table) == (name.framework is None)
+
+
+def test_a_name_without_a_capability_is_a_sentence(tmp_path: Path) -> None:
+    for backend in HUBS:
+        (tmp_path / backend).mkdir()
+        shutil.copy(IMPLS / backend / "__init__.py", tmp_path / backend)
+    file = tmp_path / "pytorch" / "__init__.py"
+    text = file.read_text("utf-8").replace(
+        "pytorch.schedules.lr_scheduler", "pytorch.new.x"
+    )
+    file.write_text(text, "utf-8")
+    with pytest.raises(HarnessError, match="an import of PolicyLR from the folder"):
+        public_names(tmp_path)
