@@ -72,7 +72,7 @@ def write_pages(
 
 
 def _costs(timed: list[Answered]) -> dict[str, str]:
-    """Return what each benchmark found, for a page that lies in ``docs/wrappers``.
+    """Return what each benchmark found, for a page in a folder of ``docs``.
 
     ``cost_NAME_top`` is the same for a page that lies in ``docs``.
     """

@@ -1,1 +1,1 @@
-"""Functions of tensors that several rooms of the package need."""
+"""Functions of tensors that several capabilities need."""
