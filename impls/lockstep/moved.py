@@ -24,7 +24,7 @@ CLASSES = {
     "workers": ("agn", "center"),
     "step": ("training_step",),
 }
-"""Room -> the modules of every backend whose classes users hold."""
+"""Folder -> the modules of every backend whose classes users hold."""
 OF_ONE = {
     "lockstep.pytorch.rule_optimizer": "lockstep.pytorch.optimizers.rule_optimizer",
     "lockstep.keras3.rule_optimizer": "lockstep.keras3.optimizers.rule_optimizer",
@@ -49,9 +49,9 @@ PUBLIC = {
     for backend in BACKENDS
 }
 MOVED = OF_ONE | {
-    f"lockstep.{backend}.{module}": f"lockstep.{backend}.{room}.{module}"
+    f"lockstep.{backend}.{module}": f"lockstep.{backend}.{folder}.{module}"
     for backend in BACKENDS
-    for room, modules in CLASSES.items()
+    for folder, modules in CLASSES.items()
     for module in modules
 }
 """Old name of a module -> its name now."""

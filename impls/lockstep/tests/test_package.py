@@ -162,7 +162,7 @@ def signatures(path: Path) -> dict[str, list[str]]:
 
 
 def parallel_files() -> list[tuple[Path, Path]]:
-    """Return files of rules beside the reference's of the same room and name."""
+    """Return files of rules beside the reference's of the same folder and name."""
     names = {
         path.relative_to(SOURCES / "reference")
         for path in sources_of("reference")
