@@ -28,8 +28,8 @@ class AutomaticLossScaler:
     Args:
         algorithm: "Backoff" or "LogMax"; case and outer spaces do not matter.
         params: the algorithm's parameters by name, floats as float, the window as int.
-            Backoff: scale_min=1., scale_max=2.**14, step_factor=2., step_window=2000
-            (steps); LogMax: scale_min=1., scale_max=2.**14, log_max=16., beta1=0.99,
+            Backoff: scale_min=1., scale_max=16384., step_factor=2., step_window=2000
+            (steps); LogMax: scale_min=1., scale_max=16384., log_max=16., beta1=0.99,
             beta2=0.999, overflow_std_dev=3.09.
         strict: as in OpenSeq2Seq, quirks included: bounds are not checked, a NaN amax
             is no overflow; LogMax counts an overflow as 2^log_max, aims at 2^16
