@@ -14,7 +14,7 @@ import pytest
 
 from lockstep import tf as lockstep_tf
 
-SCRIPT = Path(__file__).with_name("replica_steps.py")
+SCRIPT = Path(__file__).parents[1] / "replica_steps.py"
 KINDS = (
     "multitask",
     "novograd",
