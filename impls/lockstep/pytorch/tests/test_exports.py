@@ -37,10 +37,11 @@ def signatures(path: Path) -> dict[str, list[str]]:
 
 
 def holds_rules(path: Path) -> bool:
-    """Whether a file holds functions only, none of which users call."""
-    body = ast.parse(path.read_text(encoding="utf-8")).body
-    classes = any(isinstance(node, ast.ClassDef) for node in body)
-    return not classes and not {path.stem, *signatures(path)} & {*EXPORTS}
+    """Whether a file holds functions and tuples only, no public name."""
+    body = ast.parse(path.read_text("utf-8")).body
+    classes = [node for node in body if isinstance(node, ast.ClassDef)]
+    objects = [c for c in classes if "NamedTuple" not in map(ast.unparse, c.bases)]
+    return not objects and not {path.stem, *signatures(path)} & {*EXPORTS}
 
 
 SHARED = sorted(

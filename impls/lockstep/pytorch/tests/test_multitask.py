@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.nn import Parameter
 
-from lockstep import pytorch
 from lockstep.interface import NO_STEP
 from lockstep.pytorch import MultitaskOptimizerWrapper, strict
+from lockstep.pytorch.base.wrapper import OptimizerWrapper
 from lockstep.pytorch.tests.subjects import (
     ALL,
     OWN,
@@ -330,7 +330,7 @@ class TestStrict:
 
     def test_around_another_wrapper_it_has_no_effect(self):
         model = TwoHeads()
-        inner = pytorch.wrapper.OptimizerWrapper(TF1["Momentum"](model.parameters()))
+        inner = OptimizerWrapper(TF1["Momentum"](model.parameters()))
         wrapper = strict.MultitaskOptimizerWrapper(inner)
         train(model, wrapper, "+")
         before = model.b.weight.detach().clone()
