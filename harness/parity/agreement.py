@@ -98,7 +98,7 @@ def _changed(case: Case, entry: Difference) -> Case:
 
 
 def agree(case: Case, make_driver: Callable[[bool], Driver]) -> Row:
-    """Replay ``case`` under strict and by default; ``make_host`` takes ``strict``.
+    """Replay ``case`` under strict and by default; ``make_driver`` takes ``strict``.
 
     A case that may differ in any way is measured too, and skipped with the reason. One
     that must agree with other arguments is replayed with these, in both modes.

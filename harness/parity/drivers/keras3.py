@@ -7,7 +7,7 @@ function inside ``tf.function``
 
 TensorFlow's rewriting of graphs
 (grappler's meta optimizer) reorders arithmetic, so ``function`` switches it off, for
-the whole process: give each mode a process of its own, and each case a host. XLA is no
+the whole process: give each mode a process of its own, and each case a driver. XLA is no
 mode: it fuses multiplications and additions, which no recording did.
 """
 
@@ -157,7 +157,7 @@ def as_tensor(value: Any) -> Any:
 
 
 def make_driver(mode: str, names: ModuleType, device: str = "cpu") -> EagerDriver:
-    """Return the host for ``mode`` and the names under test."""
+    """Return the driver for ``mode`` and the names under test."""
     use_device(device)
-    hosts = (EagerDriver, FunctionDriver)
-    return {driver.mode: driver for driver in hosts}[mode](names)
+    drivers = (EagerDriver, FunctionDriver)
+    return {driver.mode: driver for driver in drivers}[mode](names)

@@ -257,7 +257,7 @@ def arrays(nest: Any) -> Any:
 
 
 def make_driver(mode: str, names: ModuleType, device: str = "cpu") -> TorchDriver:
-    """Return the host for the only mode, the names under test and a torch device."""
+    """Return the driver for the only mode, the names under test and a torch device."""
     try:
         torch.zeros((), device=device)
     except (RuntimeError, AssertionError) as error:

@@ -182,7 +182,7 @@ def penalised(
 
 
 def make_driver(mode: str, names: ModuleType, device: str = "cpu") -> NumpyDriver:
-    """Return the host for ``mode`` and the names under test."""
+    """Return the driver for ``mode`` and the names under test."""
     if device != "cpu":
         raise no_device("reference", device, "NumPy, which has only the CPU")
     return NumpyDriver(mode, names)

@@ -11,7 +11,7 @@ The originals were recorded one operation
 at a time. TensorFlow's rewriting of graphs (grappler's meta optimizer) reorders
 arithmetic, so it is off here. The mode ``function`` switches it off for the whole
 process and ``v1`` changes TensorFlow's behaviour for good: give each mode a process of
-its own, and each case a host.
+its own, and each case a driver.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = ["EagerDriver", "FunctionDriver", "GraphDriver", "V1Driver", "make_dri
 
 
 def make_driver(mode: str, names: ModuleType, device: str = "cpu") -> EagerDriver:
-    """Return the host for ``mode`` and the names under test.
+    """Return the driver for ``mode`` and the names under test.
 
     TensorFlow puts on a GPU what it can once it sees one: on the CPU it sees none.
     """
     use_device(device)
-    hosts = (EagerDriver, FunctionDriver, GraphDriver, V1Driver)
-    return {driver.mode: driver for driver in hosts}[mode](names)
+    drivers = (EagerDriver, FunctionDriver, GraphDriver, V1Driver)
+    return {driver.mode: driver for driver in drivers}[mode](names)

@@ -12,6 +12,7 @@ from lockstep import pytorch
 from lockstep.interface import EXPORTS, Wrapper
 from lockstep.messages.optimizers.parameters import RULES
 from lockstep.pytorch import strict
+from lockstep.tests.test_package import pure, signatures
 
 PYTORCH = Path(pytorch.__file__).parent
 REFERENCE = PYTORCH.parent / "reference"
@@ -27,30 +28,13 @@ TORCH_ONLY = {"PolicyLR", "TensorBoardRecorder"}
 METHODS = [name for name in vars(Wrapper) if not name.startswith("_")]
 
 
-def signatures(path: Path) -> dict[str, list[str]]:
-    """Return the argument names of every function at the top of a file."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    functions = (node for node in tree.body if isinstance(node, ast.FunctionDef))
-    return {
-        function.name: [a.arg for a in function.args.args] for function in functions
-    }
-
-
-def holds_rules(path: Path) -> bool:
-    """Whether a file holds functions and tuples only, no public name."""
-    body = ast.parse(path.read_text("utf-8")).body
-    classes = [node for node in body if isinstance(node, ast.ClassDef)]
-    objects = [c for c in classes if "NamedTuple" not in map(ast.unparse, c.bases)]
-    return not objects and not {path.stem, *signatures(path)} & {*EXPORTS}
-
-
 SHARED = sorted(
     path.relative_to(PYTORCH).as_posix()
     for path in PYTORCH.rglob("*.py")
     if path.name != "__init__.py"
     and "tests" not in path.parts
     and (REFERENCE / path.relative_to(PYTORCH)).exists()
-    and holds_rules(path)
+    and pure(path)
 )
 
 
