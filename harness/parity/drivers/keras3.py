@@ -7,8 +7,8 @@ function inside ``tf.function``
 
 TensorFlow's rewriting of graphs
 (grappler's meta optimizer) reorders arithmetic, so ``function`` switches it off, for
-the whole process: give each mode a process of its own, and each case a driver. XLA is no
-mode: it fuses multiplications and additions, which no recording did.
+the whole process: give each mode a process of its own, and each case a driver. XLA is
+no mode: it fuses multiplications and additions, which no recording did.
 """
 
 from __future__ import annotations
