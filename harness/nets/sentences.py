@@ -38,6 +38,8 @@ RULES = (
     (r"(?<=the saved slots ).*(?= for NAME)", "NAMES"),
     # Keras numbers the names that it makes, process by process.
     (r"\b(variable|sequential|dense)_\d+\b", r"\1"),
+    # The module of a class is where it lies, which may change.
+    (r"(?<=<class ')(?:\w+\.)+(?=\w+'>)", ""),
     (r"\b0x[0-9a-fA-F]+", "ADDRESS"),
     (r"(?<![\w.])/(?:[\w.+~-]+/)+[\w.+~-]*", "PATH"),
     (r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?!\w)", "N"),
