@@ -12,7 +12,7 @@ import pytest
 
 from harness.bench import command
 from harness.bench.command import Request, bench, rounded
-from harness.bench.declare import MODELS, find, read
+from harness.bench.declare import MEASURED, find, read
 from harness.bench.judge import PROCESSES
 from harness.bench.process import Measurement, Result
 from harness.errors import HarnessError
@@ -58,7 +58,7 @@ def records_of(request: Request, backend: str = "pytorch") -> list[command.Recor
     return read_records(request.root / "local" / "smoke" / f"{backend}.jsonl")
 
 
-@pytest.mark.parametrize("backend", MODELS)
+@pytest.mark.parametrize("backend", MEASURED)
 def test_native_entries_have_the_times_that_are_recorded(
     backend: str, tmp_path: Path
 ) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.bench.declare import MODELS, find
+from harness.bench.declare import find
+from harness.tasks import hosts
 from harness.tasks.row_clipping_overhead.tables import LIMIT, SHORT, WIDTH, named_rows
 from harness.timing import AGAIN, Rounds, build_steps
 from lockstep import registry
@@ -40,7 +41,8 @@ SMALL: list[tuple[str, str, Setup]] = [
 def host(task: str, backend: str) -> ModuleType:
     framework = registry.find(backend).framework or "numpy"
     pytest.importorskip(framework, reason=f"{framework} is not installed")
-    return importlib.import_module(f"harness.tasks.{task}.{MODELS[backend]}")
+    found: ModuleType = hosts.model(f"harness.tasks.{task}", backend)
+    return found
 
 
 @pytest.mark.parametrize(("name", "backend", "setup"), SMALL)

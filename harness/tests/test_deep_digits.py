@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import importlib.util
 from functools import cache
 from typing import Any
@@ -298,11 +297,11 @@ def first_gradients(backend: str, label: str) -> dict[str, Any]:
     """Return the gradients of the first batch at the first weights."""
     if importlib.util.find_spec("sklearn") is None:
         pytest.skip("sklearn is not installed")
-    from harness.tasks import MODELS
+    from harness.tasks import hosts
     from harness.tasks.deep_digits.data import make_plan
 
     pytest.importorskip({"pytorch": "torch", "tf": "tensorflow"}[backend])
-    model = importlib.import_module(f"harness.tasks.deep_digits.{MODELS[backend]}")
+    model = hosts.model("harness.tasks.deep_digits", backend)
     settings = Settings(**{**METHODS[label].config, "depth": 4})
     plan = make_plan(settings, 0)
     trainer = model.Trainer(settings, plan, "cpu")

@@ -54,7 +54,7 @@ def test_the_documentation_example_runs_with_its_import_changed(
 AGAINST_REFERENCE = """
 import lockstep.tf, lockstep.tf.strict
 from harness.parity import drivers
-from harness.parity.drivers.tf import make_host
+from harness.parity.drivers.tf import make_driver
 from lockstep.tf.tests.trajectory import (
     RULES, TOLERANCE, assert_close, draw, replay, rows
 )
@@ -73,7 +73,7 @@ steps = [
     [zero[0], rows([], [], 4, 2)],
     [None, dense[4][1]],
 ]
-driver = make_host("v1", names)
+driver = make_driver("v1", names)
 make = driver.variable
 driver.variable = lambda name, value: make(name, value, kind)
 for rule in RULES:

@@ -10,10 +10,10 @@ import pytest
 AGAINST_REFERENCE = """
 import lockstep.tf, lockstep.tf.strict
 from harness.parity import drivers
-from harness.parity.drivers.tf import make_host
+from harness.parity.drivers.tf import make_driver
 from lockstep.tf.tests.clipping.models import VALUES, clipping
-from lockstep.tf.tests.test_variable_clipping import CASES
-from lockstep.tf.tests.test_variable_clipping_nesting import (
+from lockstep.tf.tests.clipping.test_variable_clipping import CASES
+from lockstep.tf.tests.clipping.test_variable_clipping_nesting import (
     DEEP_NESTS, NESTS, SOME_ZERO
 )
 from lockstep.tf.tests.trajectory import TOLERANCE, assert_close, replay_listed
@@ -21,7 +21,7 @@ from lockstep.tf.tests.trajectory import TOLERANCE, assert_close, replay_listed
 kind, strict = sys.argv[1], sys.argv[2] == "strict"
 names = lockstep.tf.strict if strict else lockstep.tf
 oracle = drivers.load("reference", strict=strict)
-driver = make_host("v1", names)
+driver = make_driver("v1", names)
 make = driver.variable
 driver.variable = lambda name, value: make(name, value, kind)
 

@@ -100,12 +100,12 @@ def test_what_parity_does_not_cover_is_the_reference_to_the_bit(
 
 REFERENCE_VARIABLES = """
 import lockstep.tf
-from lockstep import registry
-from harness.parity.drivers.tf import make_host
-from lockstep.tf.tests.test_agn import NESTS, assert_same, trajectory
+from harness.parity import drivers
+from harness.parity.drivers.tf import make_driver
+from lockstep.tf.tests.workers.test_agn import NESTS, assert_same, trajectory
 oracle = drivers.load("reference", strict=False)
 for nest in NESTS.values():
-    driver = make_host("v1", lockstep.tf)
+    driver = make_driver("v1", lockstep.tf)
     assert_same(trajectory(driver, nest), trajectory(oracle, nest))
     assert all("_ref" in v.dtype.name for v in v1.trainable_variables())
     driver.close()
