@@ -31,6 +31,7 @@ from harness.parity.mutants.rows import row_mutants
 from harness.parity.mutants.scales import scale_mutants
 from harness.parity.mutants.step import step_mutants
 from lockstep.interface import Array, Rows
+from lockstep.quirks import quirks_of
 
 __all__ = ["MUTANTS", "Mutant", "planted"]
 
@@ -119,7 +120,8 @@ def _of_the_rules() -> Iterator[Mutant]:
 
 def unchecked(self: Any, opt: Any, strict: bool = False) -> None:
     """Set the multitask wrapper up with any ``opt``, and never patch ``opt``."""
-    self.inner_optimizer, self.strict, self.last_step = opt, strict, None
+    self.inner_optimizer, self.quirks = opt, quirks_of(strict)
+    self.last_step = None
 
 
 def twice(method: Any) -> Any:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
+from lockstep import quirks
 from lockstep.interface import Array
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "one_percent_more",
     "planted",
     "replaced",
+    "without_quirk",
 ]
 
 Change = Callable[[Any], Any]
@@ -51,6 +53,14 @@ def planted(mutant: Mutant) -> Iterator[None]:
     path, _, attribute = mutant.target.rpartition(".")
     owner: Any = pkgutil.resolve_name(f"lockstep.reference.{path}")
     with mock.patch.object(owner, attribute, mutant.change(getattr(owner, attribute))):
+        yield
+
+
+@contextmanager
+def without_quirk(name: str) -> Iterator[None]:
+    """Turn one quirk of strict off inside the block, for what is made there."""
+    others = replace(quirks.STRICT, **{name: False})
+    with mock.patch.object(quirks, "STRICT", others):
         yield
 
 

@@ -20,17 +20,17 @@ from lockstep.interface import Array
 __all__ = ["row_mutants"]
 
 
-def over_all_axes(values: Array, axes: Any) -> Array:
+def over_all_axes(values: Array, axes: Any, flush: bool) -> Array:
     """Return one norm over all axes."""
     return np.asarray(np.sqrt(np.sum(np.square(values), keepdims=True)))
 
 
-def without_first_axis(values: Array, axes: Any) -> tuple[Any, ...]:
+def without_first_axis(values: Array, axes: Any, flush: bool) -> tuple[Any, ...]:
     """Return the arguments of ``row_norms`` without axis 0."""
-    return values, [axis for axis in axes if axis != 0]
+    return values, [axis for axis in axes if axis != 0], flush
 
 
-def sum_of_absolutes(values: Array, axes: Any) -> Array:
+def sum_of_absolutes(values: Array, axes: Any, flush: bool) -> Array:
     """Return the sum of absolute values in place of the 2-norm."""
     return np.asarray(np.sum(np.abs(values), axis=tuple(axes), keepdims=True))
 
@@ -38,20 +38,25 @@ def sum_of_absolutes(values: Array, axes: Any) -> Array:
 def in_single_precision(norms: Any) -> Any:
     """Make ``row_norms`` compute in float32."""
 
-    def row_norms(values: Array, axes: Any) -> Array:
-        return np.asarray(norms(values.astype(np.float32), axes).astype(values.dtype))
+    def row_norms(values: Array, axes: Any, flush: bool) -> Array:
+        wide = norms(values.astype(np.float32), axes, flush)
+        return np.asarray(wide.astype(values.dtype))
 
     return row_norms
 
 
-def never_negative(values: Array, axes: Any, max_norm: float) -> tuple[Any, ...]:
+def never_negative(
+    values: Array, axes: Any, max_norm: float, flush: bool
+) -> tuple[Any, ...]:
     """Return the arguments with the absolute value of ``max_norm``."""
-    return values, axes, abs(max_norm)
+    return values, axes, abs(max_norm), flush
 
 
-def never_zero(values: Array, axes: Any, max_norm: float) -> tuple[Any, ...]:
+def never_zero(
+    values: Array, axes: Any, max_norm: float, flush: bool
+) -> tuple[Any, ...]:
     """Return the arguments with 1e-6 in place of a ``max_norm`` of 0."""
-    return values, axes, max_norm or 1e-6
+    return values, axes, max_norm or 1e-6, flush
 
 
 def nan_to_limit(norms: Array) -> Array:
@@ -64,20 +69,23 @@ def infinite_to_limit(norms: Array) -> Array:
     return np.where(np.isinf(norms), norms.dtype.type(0), norms)
 
 
-def ratio_first(values: Array, axes: Any, max_norm: float) -> Array:
+def ratio_first(values: Array, axes: Any, max_norm: float, flush: bool) -> Array:
     """Return the clipped rows, with the ratio rounded before the product."""
     from lockstep.reference.clipping.clip_rows import row_norms
 
     limit = values.dtype.type(max_norm)
-    return np.asarray(values * (limit / np.maximum(row_norms(values, axes), limit)))
+    longest = np.maximum(row_norms(values, axes, flush), limit)
+    return np.asarray(values * (limit / longest))
 
 
-def each_row_once(values: Array, indices: Any, difference: Array) -> tuple[Any, ...]:
+def each_row_once(
+    values: Array, indices: Any, difference: Array, quirks: Any
+) -> tuple[Any, ...]:
     """Return the arguments of ``subtract_rows`` with each named row once."""
     if indices is None:
-        return values, None, difference
+        return values, None, difference, quirks
     rows, first = np.unique(indices, return_index=True)
-    return values, rows, difference[first]
+    return values, rows, difference[first], quirks
 
 
 def named_rows_of_dense(gradient: Any) -> Any:

@@ -10,13 +10,14 @@ import numpy as np
 from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
 from lockstep.messages import multitask as words
 from lockstep.messages.base.pairs import as_pairs, refuse_complex, refuse_integers
+from lockstep.quirks import Quirks, quirks_of
 from lockstep.reference.base.pairs import Pairs, advance, check_counter, check_pairs
 from lockstep.reference.clipping.clip_gradients import (
     clip_factor,
     global_norm,
     scale_gradients,
 )
-from lockstep.reference.optimizers.classes import Optimizer
+from lockstep.reference.optimizers.classes import Optimizer, base_of
 from lockstep.reference.tensors.variable import Variable
 from lockstep.reference.tensors.zero_test import flush_subnormals, is_all_zero
 
@@ -40,29 +41,31 @@ class MultitaskOptimizerWrapper(Optimizer):
     """
 
     def __init__(self, opt: Optimizer, strict: bool = False) -> None:
-        refused = strict and isinstance(opt, MultitaskOptimizerWrapper)
+        self.quirks = quirks_of(strict)
+        nesting = self.quirks.multitask_nesting
+        refused = nesting and isinstance(opt, MultitaskOptimizerWrapper)
         if refused or not isinstance(opt, Optimizer):
-            raise words.not_an_optimizer(opt, "lockstep.reference optimizer", strict)
+            expected = "lockstep.reference optimizer"
+            raise words.not_an_optimizer(opt, expected, nesting)
         self.inner_optimizer = opt
-        self.strict = strict
         self.last_step: StepReport = NO_STEP
-        if strict:
+        if self.quirks.multitask_in_place:
             self._patch(opt)
 
     def _patch(self, opt: Optimizer) -> None:
         """Replace the update of ``opt`` for good by one that leaves zeros out.
 
-        # Quirk: docs/differences.md#multitask-in-place. Around another wrapper this has
-        # no effect, for that one never calls its own update. What it replaced receives
-        # summed rows, so where duplicates are not summed (gradient descent) a sparse
-        # gradient is never tested.
+        Around another wrapper this has no effect, for that one never calls its own
+        update. What it replaced receives summed rows, so where duplicates are not
+        summed (gradient descent) a sparse gradient is never tested.
         """
         update = opt.update
         tests_rows = getattr(opt, "sums_duplicates", True)
+        flush = self.quirks.multitask_subnormals
 
         def update_unless_zero(gradient: Array | Rows, variable: Variable) -> None:
             tested = tests_rows or not isinstance(gradient, Rows)
-            if not (tested and is_all_zero(gradient, flush=True)):
+            if not (tested and is_all_zero(gradient, flush)):
                 update(gradient, variable)
 
         opt.update = update_unless_zero  # type: ignore[method-assign]
@@ -79,16 +82,21 @@ class MultitaskOptimizerWrapper(Optimizer):
         """
         pairs = check_pairs(grads_and_vars, "MultitaskOptimizerWrapper")
         check_counter(global_step, words.WRAPPER)
-        zero = [g is not None and is_all_zero(g, self.strict) for g, _ in pairs]
+        quirks = self.quirks
+        flush, in_place = quirks.multitask_subnormals, quirks.multitask_in_place
+        zero = [g is not None and is_all_zero(g, flush) for g, _ in pairs]
         self.last_step = words.report(
             [v.name for _, v in pairs], zero, [g is None for g, _ in pairs]
         )
-        if not (self.strict or self.last_step.applied):
+        advances = quirks.multitask_shared_state
+        if not (self.last_step.applied or (in_place and advances)):
             self.inner_optimizer.note_no_gradients()
+            if advances:
+                base_of(self.inner_optimizer).advance_shared()
             advance(global_step)
             return
         filtered: Pairs = [
-            (None if is_zero and not self.strict else gradient, variable)
+            (None if is_zero and not in_place else gradient, variable)
             for is_zero, (gradient, variable) in zip(zero, pairs, strict=True)
         ]
         self.inner_optimizer.apply_gradients(filtered, global_step, name)
@@ -144,31 +152,41 @@ def clip_gradients_by_global_norm(
     pairs = as_pairs(gradients_variables, "clip_gradients_by_global_norm")
     gradients = [gradient for gradient, _ in pairs]
     present = [gradient for gradient in gradients if gradient is not None]
+    quirks = quirks_of(strict)
+    _check_clipping(present, clip_norm, quirks)
     dtype = np.dtype(np.float32)
-    if strict:
-        is_rows = [isinstance(gradient, Rows) for gradient in present]
-        words.refuse_sparse(any(is_rows))
-        dtypes = [_values(gradient).dtype for gradient in present]
-        words.refuse_mixed_dtypes([str(dtype) for dtype in dtypes])
-        dtype = dtypes[0] if dtypes else dtype
+    if quirks.multitask_clip_float16 and present:
+        dtype = _values(present[0]).dtype
+    flush = quirks.multitask_subnormals
+    if flush:
         gradients = [_flushed(gradient) for gradient in gradients]
         present = [gradient for gradient in gradients if gradient is not None]
-    else:
-        words.check_clip_norm(clip_norm)
-        kinds = [str(np.asarray(_values(gradient)).dtype) for gradient in present]
-        refuse_integers(words.CLIP, kinds)
-        refuse_complex(words.CLIP, kinds)
     nonzero = [gradient for gradient in present if not is_all_zero(gradient)]
-    norm = global_norm(nonzero, dtype, flush=strict)
+    norm = global_norm(nonzero, dtype, flush)
     if error_if_nonfinite and not np.isfinite(norm):
         raise words.nonfinite_norm(float(norm))
     with np.errstate(all="ignore"):
-        factor = clip_factor(norm, clip_norm, flush=strict)
+        factor = clip_factor(norm, clip_norm, flush)
         clipped = scale_gradients(gradients, factor)
-    if strict:
+    if flush:
         clipped = [_flushed(gradient) for gradient in clipped]
     variables = [variable for _, variable in pairs]
     return list(zip(clipped, variables, strict=True)), norm
+
+
+def _check_clipping(
+    present: list[Array | Rows], clip_norm: float, quirks: Quirks
+) -> None:
+    if quirks.multitask_clip_sparse:
+        words.refuse_sparse(any(isinstance(gradient, Rows) for gradient in present))
+    dtypes = [str(np.asarray(_values(gradient)).dtype) for gradient in present]
+    if quirks.multitask_clip_dtypes:
+        words.refuse_mixed_dtypes(dtypes)
+    if not quirks.multitask_clip_range:
+        words.check_clip_norm(clip_norm)
+    if not quirks.multitask_clip_dtypes:
+        refuse_integers(words.CLIP, dtypes)
+        refuse_complex(words.CLIP, dtypes)
 
 
 def _values(gradient: Array | Rows) -> Array:

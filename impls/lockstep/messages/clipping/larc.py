@@ -15,6 +15,7 @@ from lockstep.messages.errors import (
     unknown_name,
 )
 from lockstep.messages.ranges import CHOOSE, is_positive, require
+from lockstep.quirks import quirks_of
 
 __all__ = [
     "LARC",
@@ -64,8 +65,6 @@ def larc_policy(larc_params: Mapping[str, Any], strict: bool = False) -> LarcPol
     ``larc_eta`` is required; ``larc_mode``, ``min_update`` and ``epsilon`` may be left
     out. Strict: types and names are checked, ranges are not.
 
-    # Quirk: docs/differences.md#larc-zero-norm
-
     Raises:
         OutOfRangeError: a ValueError; ``larc_eta`` is missing, a number is no float or
             out of its range.
@@ -86,8 +85,9 @@ def larc_policy(larc_params: Mapping[str, Any], strict: bool = False) -> LarcPol
     for name, value in larc_params.items():
         _check_type(name, value)
     named = {PARAMETERS[name]: value for name, value in larc_params.items()}
-    policy = LarcPolicy(**named, guarded=not strict)
-    return policy if strict else _checked(policy)
+    quirks = quirks_of(strict)
+    policy = LarcPolicy(**named, guarded=not quirks.larc_zero_norm)
+    return policy if quirks.clip_limit else _checked(policy)
 
 
 def _check_type(name: str, value: Any) -> None:

@@ -17,6 +17,7 @@ from lockstep.messages.errors import (
     sentence,
 )
 from lockstep.messages.ranges import HELD, is_scale, number_of, require
+from lockstep.quirks import quirks_of
 
 __all__ = [
     "ALGORITHMS",
@@ -92,11 +93,8 @@ def algorithm_name(algorithm: Any) -> str:
 def automatic_policy(
     algorithm: str, params: Mapping[str, Any] | None, strict: bool = False
 ) -> BackoffPolicy | LogMaxPolicy:
-    """Check ``params`` and return the policy of ``backoff`` or ``logmax``.
-
-    # Quirk: docs/differences.md#logmax-overflow
-    """
-    types = PARAMETERS[algorithm]
+    """Check ``params`` and return the policy of ``backoff`` or ``logmax``."""
+    types, quirks = PARAMETERS[algorithm], quirks_of(strict)
     if params is not None and not isinstance(params, Mapping):
         remedy = f"write {{{next(iter(types))!r}: 1.0}}, for example"
         text = sentence(f"{SCALER}: params", "a dict or None", repr(params), remedy)
@@ -111,14 +109,19 @@ def automatic_policy(
             text = sentence(f"{SCALER}: {name}", expected, repr(value), remedy)
             raise OutOfRangeError(text)
     if algorithm == "backoff":
-        backoff = BackoffPolicy(**params, nan_overflows=not strict)
-        return backoff if strict else _checked_backoff(backoff)
+        quirk = quirks.backoff_range
+        backoff = BackoffPolicy(**params, nan_overflows=not quirk)
+        return backoff if quirk else _checked_backoff(backoff)
+    logmax = _logmax(params, quirks.logmax_overflow)
+    return logmax if quirks.arguments_unchecked else _checked_logmax(logmax)
+
+
+def _logmax(params: Mapping[str, Any], quirk: bool) -> LogMaxPolicy:
     policy = LogMaxPolicy(**params)
-    if strict:
+    if quirk:
         with_quirks = {"overflow_log": _power_of_two(policy.log_max), "target": 16.0}
         return policy._replace(**with_quirks, guarded=False)
-    policy = policy._replace(overflow_log=policy.log_max, target=policy.log_max)
-    return _checked_logmax(policy)
+    return policy._replace(overflow_log=policy.log_max, target=policy.log_max)
 
 
 def _checked_backoff(policy: BackoffPolicy) -> BackoffPolicy:

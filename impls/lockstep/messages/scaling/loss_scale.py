@@ -19,6 +19,7 @@ from lockstep.messages.errors import (
     unknown_name,
 )
 from lockstep.messages.ranges import HELD, is_scale, number_of, require
+from lockstep.quirks import quirks_of
 
 __all__ = [
     "DynamicPolicy",
@@ -146,15 +147,18 @@ def dynamic_policy(
 ) -> DynamicPolicy:
     """Convert the arguments of :class:`DynamicLossScale`, and check them by default.
 
-    # Quirk: docs/differences.md#dynamic-scale-floor. Strict: floor 1, no ceiling, no
-    check. By default the floor is 1, or the initial scale if that is less.
+    Strict: floor 1, no ceiling, no check. By default the floor is 1, or the initial
+    scale if that is less.
 
     ``options``: the last four fields of :class:`DynamicPolicy`; strict has none.
     """
-    if strict:
+    quirks = quirks_of(strict)
+    if quirks.dynamic_scale_floor:
         refuse_options({"floor": floor, "ceiling": ceiling, **options})
+    if quirks.arguments_unchecked:
         initial, period = float(initial_loss_scale), int(increment_period)
-        return DynamicPolicy(initial, period, float(multiplier), 1.0, math.inf)
+        least = 1.0 if quirks.dynamic_scale_floor else min(1.0, initial)
+        return DynamicPolicy(initial, period, float(multiplier), least, math.inf)
     initial = number("initial_loss_scale", initial_loss_scale)
     period = int(number("increment_period", increment_period, "a finite number"))
     factor = number("multiplier", multiplier)

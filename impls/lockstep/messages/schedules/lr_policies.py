@@ -23,6 +23,7 @@ from lockstep.messages.errors import (
 )
 from lockstep.messages.optimizers.parameters import REQUIRED, Parameter
 from lockstep.messages.ranges import with_full_name
+from lockstep.quirks import quirks_of
 from lockstep.strict.binding import bound
 
 __all__ = [
@@ -108,14 +109,19 @@ class PolicySpec:
         The original checked the power of ``inv_poly_decay`` and nothing else; tensors
         pass, for their values are not known yet.
         """
+        quirks = quirks_of(strict)
         for parameter in self.parameters:
             value = values.get(parameter.name, parameter.default)
             if value is REQUIRED or is_tensor(value):
                 continue
-            if not strict or (self.name, parameter.name) == INVERSE_POWER:
+            if (
+                not quirks.arguments_unchecked
+                or (self.name, parameter.name) == INVERSE_POWER
+            ):
                 parameter.check(self.name, value)
         rate = values.get("learning_rate")
-        if strict and self.float_rate and isinstance(rate, numbers.Integral):
+        refuses = quirks.policies_integer and self.float_rate
+        if refuses and isinstance(rate, numbers.Integral):
             raise integer_rate(self.name, rate)
 
     def bind(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,7 +263,8 @@ def checked(policy: Policy, arrays: bool = True, short: bool = False) -> Policy:
 
     @functools.wraps(policy)
     def checking(global_step: Any, *args: Any, strict: bool = False, **kw: Any) -> Any:
-        check_step(name, global_step, strict, arrays)
+        unchecked = quirks_of(strict).arguments_unchecked
+        check_step(name, global_step, unchecked, arrays)
         if short and "lr" in kw:
             positional = dict(zip(names[: len(args)], args, strict=True))
             with_full_name(name, {**positional, "lr": kw["lr"]})
@@ -284,19 +291,19 @@ def strict_module(module: ModuleType, name: str) -> ModuleType:
     return strict
 
 
-def check_step(name: str, step: Any, strict: bool, arrays: bool = True) -> None:
+def check_step(name: str, step: Any, unchecked: bool, arrays: bool = True) -> None:
     """Raise OutOfRangeError unless the step is an integer >= 0, or a tensor of some.
 
     The value of a tensor is not looked at.
     """
     if isinstance(step, np.ndarray):
-        counts = step.dtype.kind in "iu" and (strict or not np.any(step < 0))
+        counts = step.dtype.kind in "iu" and (unchecked or not np.any(step < 0))
         fine = arrays and counts
     elif is_tensor(step):
-        fine = strict or "int" in dtype_name(step.dtype)
+        fine = unchecked or "int" in dtype_name(step.dtype)
     else:
         is_int = isinstance(step, numbers.Integral)
-        fine = is_int and (strict or (int(step) >= 0 and not isinstance(step, bool)))
+        fine = is_int and (unchecked or (int(step) >= 0 and not isinstance(step, bool)))
     if not fine:
         expected = "an integer >= 0 or a tensor of integers"
         remedy = "count optimizer steps from 0"

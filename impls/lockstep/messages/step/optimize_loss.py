@@ -48,6 +48,7 @@ from lockstep.messages.step.training_step import (
     sparse_accumulated,
     varying,
 )
+from lockstep.quirks import Quirks, quirks_of
 
 __all__ = [
     "CLASS_NAMES",
@@ -129,12 +130,20 @@ class Settings:
             larc.larc_policy(self.larc_params, self.strict)
         if self.scaler_name is not None:
             algorithm_name(self.scaler_name)
-        if not self.strict:
+        quirks = self.quirks
+        if not quirks.arguments_unchecked:
             self._check()
-        elif self.accumulates and not self.has_flag:
+        if not quirks.optimize_loss_scaler:
+            self._check_effect()
+        if quirks.optimize_loss_flag and self.accumulates and not self.has_flag:
             raise no_flag()
-        elif self.mixed and self.scaler_name is None:
+        if quirks.masters_scale_type and self.mixed and self.scaler_name is None:
             self._check_scale()
+
+    @property
+    def quirks(self) -> Quirks:
+        """The quirks of the original that are on."""
+        return quirks_of(self.strict)
 
     def _check(self) -> None:
         name = dtype_name(self.dtype)
@@ -153,17 +162,16 @@ class Settings:
             raise OutOfRangeError(text)
         if self.mixed and isinstance(self.loss_scaling, int | float):
             mixed_precision.scale_number(self.loss_scaling)
+
+    def _check_effect(self) -> None:
         if not self.mixed and number_of(self.loss_scaling) != 1:
-            raise without_effect(self.loss_scaling, name)
+            raise without_effect(self.loss_scaling, dtype_name(self.dtype))
         params = self.loss_scaling_params
         if isinstance(params, Mapping) and params and self.scaler_name is None:
             raise without_scaler(params, self.loss_scaling)
 
     def _check_scale(self) -> None:
-        """Raise for a number that the original accepts and fails to use.
-
-        # Quirk: docs/differences.md#masters-scale-type
-        """
+        """Raise for a number that the original accepts and fails to use."""
         number = isinstance(self.loss_scaling, int) or hasattr(
             self.loss_scaling, "dtype"
         )
@@ -182,29 +190,24 @@ class Settings:
 
     @property
     def makes_scaler(self) -> bool:
-        """Whether the named scaler is made.
-
-        # Quirk: docs/differences.md#optimize-loss-scaler. Strict: also if it is unused.
-        """
-        return self.scaler_name is not None and (self.mixed or self.strict)
+        """Whether the named scaler is made."""
+        for_any_dtype = self.quirks.optimize_loss_scaler
+        return self.scaler_name is not None and (self.mixed or for_any_dtype)
 
     def told_scale(self, optimizer: Any, scaler: Any) -> Any:
         """Return what has the ``loss_scale`` that is told; None: none is told.
 
-        # Quirk: docs/differences.md#optimize-loss-scale-summary. Strict: that of a
-        scaler by name, with any dtype, and no other.
+        Strict: that of a scaler by name, with any dtype, and no other.
         """
-        if self.strict:
+        if self.quirks.optimize_loss_scale_summary:
             return scaler
         return optimizer if "unscale" in self.pipeline(optimizer) else None
 
     @property
     def accumulates(self) -> bool:
-        """Whether several micro-batches make a step.
-
-        # Quirk: docs/differences.md#optimize-loss-iter-size. Strict: only over ranks.
-        """
-        return self.iter_size > 1 and (self.on_horovod or not self.strict)
+        """Whether several micro-batches make a step; strict: only over ranks."""
+        anywhere = not self.quirks.optimize_loss_iter_size
+        return self.iter_size > 1 and (self.on_horovod or anywhere)
 
     def pipeline(self, optimizer: Any) -> tuple[str, ...]:
         """Return the stages that are active with this optimizer, in their order."""
@@ -217,7 +220,9 @@ class Settings:
             "update": True,
         }
         active = [*stages_of(optimizer), *(name for name in own if own[name])]
-        return strictly_ordered(in_order(active)) if self.strict else in_order(active)
+        stages = in_order(active)
+        late = self.quirks.optimize_loss_order
+        return strictly_ordered(stages) if late else stages
 
 
 def unknown_dtype(name: str) -> UnknownNameError:
@@ -233,7 +238,8 @@ def unknown_dtype(name: str) -> UnknownNameError:
 
 def check_stack(settings: Settings, optimizer: Any) -> None:
     """Raise for a stack that clips by itself, beside LARC; strict: nothing is asked."""
-    clips = not settings.strict and "clip" in stages_of(optimizer)
+    checked = not settings.quirks.arguments_unchecked
+    clips = checked and "clip" in stages_of(optimizer)
     if clips and settings.larc_params is not None:
         raise larc.clip_and_larc()
 

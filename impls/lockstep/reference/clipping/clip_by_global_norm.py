@@ -12,16 +12,14 @@ from lockstep.reference.clipping.clip_gradients import global_norm
 __all__ = ["clip_scale", "norm_in_float32", "scale_in_float32"]
 
 
-def norm_in_float32(gradients: Sequence[Gradient], strict: bool = False) -> Array:
+def norm_in_float32(gradients: Sequence[Gradient], one_by_one: bool = False) -> Array:
     """Return sqrt(sum of squares) of what is present, in float32; nothing gives 0.
 
-    Rows of a sparse gradient that share an index are summed first. Strict: they are
-    not, as if each were a row of its own.
-
-    # Quirk: docs/differences.md#clip-duplicates
+    Rows of a sparse gradient that share an index are summed first; ``one_by_one`` they
+    are not, as if each were a row of its own.
     """
     present = [gradient for gradient in gradients if gradient is not None]
-    if strict:
+    if one_by_one:
         present = [g.values if isinstance(g, Rows) else g for g in present]
     return global_norm(present, np.dtype(np.float32))
 

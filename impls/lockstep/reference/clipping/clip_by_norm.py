@@ -12,6 +12,7 @@ from lockstep.interface import Array, Gradient, Rows
 from lockstep.messages.base.pairs import as_pairs, refuse_complex, require_shape
 from lockstep.messages.clipping import clip_by_global_norm as words
 from lockstep.messages.clipping.larc import absent_gradient
+from lockstep.quirks import Quirks, quirks_of
 from lockstep.reference.base.pairs import Pairs, require_variable
 from lockstep.reference.clipping.clip_by_global_norm import (
     clip_scale,
@@ -50,16 +51,17 @@ def clip_by_global_norm(
     Returns:
         The clipped arrays, all in float32, and the norm.
     """
-    entries = words.as_list(t_list, strict)
+    quirks = quirks_of(strict)
+    entries = words.as_list(t_list, quirks.clip_scalar)
     gradients = [as_array(entry, position) for position, entry in enumerate(entries)]
-    if not strict:
+    if not quirks.clip_limit:
         words.check_limit(words.CLIP, "clip_norm", clip_norm)
         words.check_norm(use_norm)
         refuse_complex(words.CLIP, dtype_names(gradients))
     norm = norm_in_float32(gradients) if use_norm is None else as_norm(use_norm)
     scale = clip_scale(norm, clip_norm)
-    # Quirk: docs/differences.md#clip-scalar
-    return scale_in_float32(gradients, scale.reshape(1) if strict else scale), norm
+    scale = scale.reshape(1) if quirks.clip_scalar else scale
+    return scale_in_float32(gradients, scale), norm
 
 
 def clip_gradients_by_norm(
@@ -78,14 +80,15 @@ def clip_gradients_by_norm(
     Returns:
         The pairs, with clipped gradients.
     """
-    pairs = as_variable_pairs(grads_and_vars, words.BY_NORM, strict)
+    quirks = quirks_of(strict)
+    pairs = as_variable_pairs(grads_and_vars, words.BY_NORM, quirks)
     gradients = [gradient for gradient, _ in pairs]
-    if strict:
+    if quirks.clip_absent:
         require_present(words.BY_NORM, pairs)
-    else:
+    if not quirks.clip_limit:
         words.check_limit(words.BY_NORM, "clip_gradients", clip_gradients)
         refuse_complex(words.BY_NORM, dtype_names(gradients))
-    norm = norm_in_float32(gradients, strict)
+    norm = norm_in_float32(gradients, quirks.clip_duplicates)
     clipped, _ = clip_by_global_norm(gradients, clip_gradients, norm, strict=strict)
     variables = [variable for _, variable in pairs]
     return [(cast(g, v), v) for g, v in zip(clipped, variables, strict=True)]
@@ -97,12 +100,14 @@ def dtype_names(gradients: Iterable[Any]) -> list[str]:
     return [str(np.asarray(g).dtype) for g in present if g is not None]
 
 
-def as_variable_pairs(grads_and_vars: Iterable[Any], owner: str, strict: bool) -> Pairs:
-    """Return pairs (gradient or None, variable); strict: of any shapes."""
+def as_variable_pairs(
+    grads_and_vars: Iterable[Any], owner: str, quirks: Quirks
+) -> Pairs:
+    """Return pairs (gradient or None, variable) of shapes that fit."""
     pairs = as_pairs(grads_and_vars, owner)
     for gradient, variable in pairs:
         require_variable(variable, owner)
-        if gradient is not None and not strict:
+        if gradient is not None and not quirks.clip_limit:
             is_sparse = isinstance(gradient, Rows)
             found = gradient.values.shape[1:] if is_sparse else np.shape(gradient)
             wanted = variable.shape[1:] if is_sparse else variable.shape
@@ -111,10 +116,7 @@ def as_variable_pairs(grads_and_vars: Iterable[Any], owner: str, strict: bool) -
 
 
 def require_present(owner: str, pairs: Pairs) -> None:
-    """Strict: raise for an absent gradient.
-
-    # Quirk: docs/differences.md#clip-absent
-    """
+    """Raise for an absent gradient, as the original does."""
     for gradient, variable in pairs:
         if gradient is None:
             raise absent_gradient(owner, variable.name)

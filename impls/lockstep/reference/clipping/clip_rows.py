@@ -9,9 +9,10 @@ import numpy as np
 
 from lockstep.interface import Array
 from lockstep.messages.clipping.variable_clipping import MARGINS
+from lockstep.quirks import Quirks
 from lockstep.reference.tensors.zero_test import flush_subnormals
 
-__all__ = ["clip_rows", "excess", "normalize_rows", "row_norms"]
+__all__ = ["clip_rows", "excess", "flushed", "normalize_rows", "row_norms"]
 
 LANES = 8
 
@@ -30,8 +31,6 @@ def clip_rows(
     limit: clipped again, w' stays.
 
     A norm that is NaN makes its row NaN; an infinite one makes finite elements 0.
-
-    # Quirk: docs/differences.md#row-clip-written
 
     Args:
         values: a variable, or [k, ...] rows of it; any shape.
@@ -63,29 +62,45 @@ def scaled(values: Array, factors: Array, wide: np.dtype[Any]) -> Array:
     return np.asarray(product.astype(values.dtype))
 
 
-def excess(values: Array, axes: Sequence[int], max_norm: float) -> Array:
+def excess(
+    values: Array, axes: Sequence[int], max_norm: float, quirks: Quirks
+) -> Array:
     """Return w - c, what the original subtracted from w, also below the norm.
 
     c is :func:`normalize_rows` in the variable's own dtype. As in the original's
     kernels a subnormal float32 is 0, what they read and what they return.
-
-    # Quirk: docs/differences.md#row-clip-below, docs/differences.md#row-clip-subnormals
     """
-    values = flush_subnormals(values)
-    return flush_subnormals(values - normalize_rows(values, axes, max_norm))
+    flush = quirks.row_clip_subnormals
+    values = flushed(values, flush)
+    own = quirks.row_clip_float16
+    working = values if own else values.astype(np.promote_types(values.dtype, "f4"))
+    clipped = normalize_rows(working, axes, max_norm, flush).astype(values.dtype)
+    difference = flushed(values - clipped, flush)
+    if quirks.row_clip_below:
+        return difference
+    above = row_norms(working, axes, flush) > working.dtype.type(max_norm)
+    return np.where(above, difference, values.dtype.type(0))
 
 
-def normalize_rows(values: Array, axes: Sequence[int], max_norm: float) -> Array:
+def normalize_rows(
+    values: Array, axes: Sequence[int], max_norm: float, flush: bool
+) -> Array:
     """Return c = w max_norm / max(n, max_norm), n the norm over ``axes``."""
-    limit = flush_subnormals(np.asarray(max_norm, values.dtype))
-    product = flush_subnormals(np.asarray(values * limit))
-    return flush_subnormals(product / np.maximum(row_norms(values, axes), limit))
+    limit = flushed(np.asarray(max_norm, values.dtype), flush)
+    product = flushed(np.asarray(values * limit), flush)
+    longest = np.maximum(row_norms(values, axes, flush), limit)
+    return flushed(product / longest, flush)
 
 
-def row_norms(values: Array, axes: Sequence[int]) -> Array:
+def row_norms(values: Array, axes: Sequence[int], flush: bool) -> Array:
     """Return n = sqrt(sum over axes of w^2); summed ``axes`` keep length 1."""
-    squares = flush_subnormals(np.square(values))
+    squares = flushed(np.square(values), flush)
     return np.asarray(np.sqrt(sum_over(squares, axes)))
+
+
+def flushed(values: Array, flush: bool) -> Array:
+    """Return ``values``, with ``flush`` their subnormals zero."""
+    return flush_subnormals(values) if flush else values
 
 
 def sum_over(values: Array, axes: Sequence[int]) -> Array:

@@ -47,8 +47,6 @@ def raw_ratio(policy: LarcPolicy, rate: Array, weight: Array, gradient: Array) -
     A guarded policy gives 1 where a norm is 0, in mode "clip" also where lr is 0, as
     long as both norms are finite.
 
-    # Quirk: docs/differences.md#larc-zero-norm
-
     Args:
         policy: the parameters.
         rate: the learning rate, float32, 0-d.
@@ -98,8 +96,5 @@ def cast_ratio(ratio: Array, dtype: np.dtype[np.generic]) -> Array:
 
 
 def as_original(gradient: Array | Rows, shape: tuple[int, ...]) -> Array:
-    """Strict: return a sparse gradient as a dense one.
-
-    # Quirk: docs/differences.md#larc-sparse
-    """
+    """Return a sparse gradient as a dense one."""
     return densify(gradient, shape) if isinstance(gradient, Rows) else gradient

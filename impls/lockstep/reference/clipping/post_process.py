@@ -14,6 +14,7 @@ from lockstep.messages.clipping import larc as words
 from lockstep.messages.clipping.larc import LarcPolicy
 from lockstep.messages.step import summaries as telling
 from lockstep.messages.step.summaries import Recorder, Summaries
+from lockstep.quirks import Quirks, quirks_of
 from lockstep.reference.base.pairs import Pairs
 from lockstep.reference.clipping import larc
 from lockstep.reference.clipping.clip_by_global_norm import norm_in_float32
@@ -65,28 +66,29 @@ def post_process_gradients(
     asked = Summaries(telling.check_summaries(summaries, OWNER), recorder)
     telling.check_recorder(recorder, OWNER)
     policy = None if larc_params is None else words.larc_policy(larc_params, strict)
-    pairs = as_variable_pairs(grads_and_vars, OWNER, strict)
-    rate = None if policy is None else as_rate(lr, policy)
-    if strict and (policy or GLOBAL_NORM in asked.names):
+    quirks = quirks_of(strict)
+    pairs = as_variable_pairs(grads_and_vars, OWNER, quirks)
+    rate = None if policy is None else as_rate(lr, quirks)
+    if quirks.clip_absent and (policy or GLOBAL_NORM in asked.names):
         require_present(OWNER, pairs)
-    record_norm(asked, GLOBAL_NORM, pairs, strict)
+    record_norm(asked, GLOBAL_NORM, pairs, quirks)
     if clip_gradients is not None:
         pairs = clip_gradients_by_norm(pairs, clip_gradients, strict)
     record_pairs(asked, pairs)
     if clip_gradients is not None:
-        record_norm(asked, telling.CLIPPED_NORM, pairs, strict)
+        record_norm(asked, telling.CLIPPED_NORM, pairs, quirks)
     if policy is None or rate is None:
         return pairs
-    return apply_larc(policy, pairs, rate, asked)
+    return apply_larc(policy, pairs, rate, asked, quirks.larc_sparse)
 
 
 def apply_larc(
-    policy: LarcPolicy, pairs: Pairs, rate: Array, asked: Summaries
+    policy: LarcPolicy, pairs: Pairs, rate: Array, asked: Summaries, makes_dense: bool
 ) -> Pairs:
     """Multiply each gradient that is present by its ratio."""
     present = [pair for pair in pairs if pair[0] is not None]
     gradients = [check_like(gradient, variable) for gradient, variable in present]
-    if not policy.guarded:
+    if makes_dense:
         shapes = [variable.shape for _, variable in present]
         gradients = [*map(larc.as_original, gradients, shapes)]
     weights = larc.tensor_norms([variable.value for _, variable in present])
@@ -112,22 +114,23 @@ def check_like(gradient: Gradient, variable: Variable) -> Array | Rows:
     return gradient
 
 
-def as_rate(lr: Any, policy: LarcPolicy) -> Array:
+def as_rate(lr: Any, quirks: Quirks) -> Array:
     """Return the learning rate in float32: 0-d."""
-    if policy.guarded:
+    if not quirks.clip_limit:
         words.check_rate(lr)
     rate = np.asarray(lr)
     if rate.shape or not np.issubdtype(rate.dtype, np.number):
         raise words.bad_rate(repr(lr))
-    if not policy.guarded and isinstance(lr, np.ndarray | np.generic):
+    if quirks.clip_limit and isinstance(lr, np.ndarray | np.generic):
         words.check_rate_dtype(str(rate.dtype))
     return rate.astype(np.float32)
 
 
-def record_norm(asked: Summaries, kind: str, pairs: Pairs, strict: bool) -> None:
+def record_norm(asked: Summaries, kind: str, pairs: Pairs, quirks: Quirks) -> None:
     """Tell the global norm."""
     if asked.wants(GLOBAL_NORM):
-        norm = norm_in_float32([gradient for gradient, _ in pairs], strict)
+        gradients = [gradient for gradient, _ in pairs]
+        norm = norm_in_float32(gradients, quirks.clip_duplicates)
         asked.scalar(GLOBAL_NORM, kind, norm)
 
 

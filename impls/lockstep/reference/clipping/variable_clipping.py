@@ -12,11 +12,11 @@ from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
 from lockstep.messages.clipping import variable_clipping as words
 from lockstep.messages.masters.mixed_precision import clips_outside
 from lockstep.messages.workers.agn import refuse_row_clipping_around
+from lockstep.quirks import Quirks, quirks_of
 from lockstep.reference.base.pairs import check_pairs
-from lockstep.reference.clipping.clip_rows import clip_rows, excess
+from lockstep.reference.clipping.clip_rows import clip_rows, excess, flushed
 from lockstep.reference.optimizers.classes import Optimizer
 from lockstep.reference.tensors.variable import Variable
-from lockstep.reference.tensors.zero_test import flush_subnormals
 
 __all__ = ["VariableClippingOptimizer", "share_row_limits"]
 
@@ -71,18 +71,20 @@ class VariableClippingOptimizer(Optimizer):
             if not isinstance(variable, Variable):
                 raise words.not_a_key(variable, "reference Variables")
         axes = {v: words.listed_axes(v.name, d) for v, d in vars_to_clip_dims.items()}
-        limits = words.limits_of(max_norm, {v: v.name for v in axes}, strict)
-        if not strict:
+        self.quirks = quirks = quirks_of(strict)
+        names = {v: v.name for v in axes}
+        limits = words.limits_of(max_norm, names, quirks.row_clip_range)
+        if not quirks.arguments_unchecked:
             refuse_row_clipping_around(opt)
+        if not quirks.row_clip_axes:
             axes = {variable: resolved(variable, a) for variable, a in axes.items()}
         listed = {v: words.Axes.of(a, limits[v]) for v, a in axes.items()}
-        if not strict:
+        if not quirks.arguments_unchecked:
             refuse_masters(opt, listed)
         self.inner_optimizer = opt
         self.vars_to_clip_dims = listed
         self.max_norm = max_norm
         self.name = name
-        self.strict = strict
         self.last_step: StepReport = NO_STEP
 
     def apply_gradients(
@@ -92,8 +94,7 @@ class VariableClippingOptimizer(Optimizer):
         name: str | None = None,
     ) -> None:
         """Let the wrapped optimizer update the variables, then clip."""
-        if self.strict and isinstance(grads_and_vars, Iterator):
-            # Quirk: docs/differences.md#row-clip-iterator
+        if self.quirks.row_clip_iterator and isinstance(grads_and_vars, Iterator):
             self.inner_optimizer.apply_gradients(grads_and_vars, global_step, name)
             return
         pairs = check_pairs(grads_and_vars, words.WRAPPER)
@@ -117,9 +118,7 @@ class VariableClippingOptimizer(Optimizer):
     def clip(self, variable: Variable, indices: Array | None) -> Array:
         """Clip a variable, or rows [k] of it; return which norms were too large, once.
 
-        Under strict the test for dimension 0 is literal.
-
-        # Quirk: docs/differences.md#row-clip-axes
+        Where axes are not resolved, the test for dimension 0 is literal.
         """
         axes = self.vars_to_clip_dims[variable]
         max_norm = axes.max_norm
@@ -130,13 +129,15 @@ class VariableClippingOptimizer(Optimizer):
         before = np.asarray(variable.value)[rows]
         with np.errstate(all="ignore"):
             clipped, too_large = clip_rows(before, axes, max_norm)
-            if self.strict:
-                difference = excess(before, axes, max_norm)
-                variable.value = subtract_rows(variable.value, indices, difference)
+            if self.quirks.row_clip_subtracted:
+                difference = excess(before, axes, max_norm, self.quirks)
+                variable.value = subtract_rows(
+                    variable.value, indices, difference, self.quirks
+                )
             else:
                 variable.value = np.array(variable.value)
                 variable.value[rows] = clipped
-        # Over a negative axis that means dimension 0, strict has one norm of all rows.
+        # An unresolved axis that means dimension 0 gives one norm of all rows.
         if indices is None or len(too_large) < len(indices):
             return too_large
         return too_large[np.unique(indices, return_index=True)[1]]
@@ -154,11 +155,9 @@ class VariableClippingOptimizer(Optimizer):
         return self.inner_optimizer.get_slot_names()
 
     def variables(self) -> list[Array]:
-        """Return the state of the wrapped optimizer; the wrapper has none.
-
-        # Quirk: docs/differences.md#row-clip-variables. Strict: nothing.
-        """
-        return [] if self.strict else self.inner_optimizer.variables()
+        """Return the state of the wrapped optimizer; the wrapper has none."""
+        hidden = self.quirks.row_clip_variables
+        return [] if hidden else self.inner_optimizer.variables()
 
     def __getattr__(self, name: str) -> Any:
         if name == "inner_optimizer":
@@ -194,16 +193,19 @@ def named_rows(gradient: Array | Rows) -> Array | None:
     return gradient.indices if isinstance(gradient, Rows) else None
 
 
-def subtract_rows(values: Array, indices: Array | None, difference: Array) -> Array:
+def subtract_rows(
+    values: Array, indices: Array | None, difference: Array, quirks: Quirks
+) -> Array:
     """Return ``values`` less a difference, or less [k, ...] rows of one, in order.
 
-    # Quirk: docs/differences.md#row-clip-duplicates. The difference was taken of what a
-    # row was before: a row named k times loses it k times.
-    # Quirk: docs/differences.md#row-clip-subnormals. A subnormal result is 0.
+    The difference was taken of what a row was before: with ``row_clip_duplicates`` a
+    row named k times loses it k times.
     """
+    flush = quirks.row_clip_subnormals
     if indices is None:
-        return flush_subnormals(flush_subnormals(values) - difference)
+        return flushed(flushed(values, flush) - difference, flush)
+    named = list(zip(indices.tolist(), difference, strict=True))
     values = values.copy()
-    for index, row in zip(indices.tolist(), difference, strict=True):
-        values[index] = flush_subnormals(flush_subnormals(values[index]) - row)
+    for index, row in named if quirks.row_clip_duplicates else dict(named).items():
+        values[index] = flushed(flushed(values[index], flush) - row, flush)
     return values

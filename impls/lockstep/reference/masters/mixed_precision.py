@@ -10,6 +10,7 @@ import numpy as np
 from lockstep.interface import GATE_OP, Array, Gradient
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.messages.workers.agn import refuse_masters_around
+from lockstep.quirks import quirks_of
 from lockstep.reference.base.pairs import Pairs, check_counter, check_pairs, listed
 from lockstep.reference.clipping.variable_clipping import share_row_limits
 from lockstep.reference.masters.casts import add_penalty, saturating_cast
@@ -66,12 +67,14 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     ) -> None:
         if not isinstance(optimizer, Optimizer):
             raise words.not_an_optimizer(optimizer, "lockstep.reference optimizer")
-        if not strict:
+        quirks = quirks_of(strict)
+        if not quirks.arguments_unchecked:
             refuse_masters_around(optimizer)
         words.check_clip_norm(clip_norm)
         words.check_at_floor(at_floor, floor_patience)
-        super().__init__(optimizer, at_floor, floor_patience, clip_norm, strict)
-        self.scale_object = loss_scale if strict else get_scale(loss_scale)
+        super().__init__(optimizer, at_floor, floor_patience, clip_norm, quirks)
+        as_given = quirks.masters_scale_type
+        self.scale_object = loss_scale if as_given else get_scale(loss_scale)
         self.masters: dict[Variable, Variable] = {}
         self.models: dict[Variable, Variable] = {}
 
@@ -87,7 +90,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             return scale()
         if isinstance(scale, AutomaticLossScaler):
             return scale.loss_scale
-        number = words.scale_number(scale, self.strict)
+        number = words.scale_number(scale, self.quirks.masters_scale_type)
         if number is None:
             raise words.unusable(scale)
         with np.errstate(over="ignore"):
@@ -133,8 +136,8 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         self, gradient: Gradient, variable: Variable, scale: np.float32
     ) -> tuple[Gradient, Variable]:
         """Return the still scaled gradient of a variable's master, and the master."""
-        # Quirk: docs/differences.md#masters-absent
-        if gradient is None and self.strict and self.trains_master(variable):
+        refuses = self.quirks.masters_absent and self.trains_master(variable)
+        if gradient is None and refuses:
             raise words.absent_half(variable.name)
         wide, master = self.for_master(gradient, variable)
         regularizer = REGISTERED.get(variable)
@@ -151,8 +154,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         if variable not in self.masters:
             master = self.masters[variable] = make_master(variable)
             self.models[master] = variable
-            # Quirk: docs/differences.md#masters-row-clipping
-            if not self.strict:
+            if not self.quirks.masters_row_clipping:
                 share_row_limits(variable, master, self.inner_optimizer)
         return widen(gradient), self.masters[variable]
 
@@ -166,11 +168,12 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
 
         The scale moves once. A skipped step does not advance ``global_step``.
         """
-        pairs = check_pairs(grads_and_vars, words.WRAPPER, not self.strict)
+        stands_for_master = not self.quirks.masters_slots
+        pairs = check_pairs(grads_and_vars, words.WRAPPER, stands_for_master)
         check_counter(global_step, words.WRAPPER)
         pairs = self.unscaled_once(pairs)
         self.adopt_changes()
-        if not self.strict:
+        if stands_for_master:
             pairs = [self.for_master(gradient, v) for gradient, v in pairs]
 
         def update(pairs: Pairs) -> None:
@@ -181,11 +184,15 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
 
     @property
     def skips(self) -> bool:
-        """Whether steps that are not finite are left out.
+        """Whether steps that are not finite are left out."""
+        only_automatic = self.quirks.masters_static_scale
+        is_automatic = isinstance(self.scale_object, AutomaticLossScaler)
+        return is_automatic or not only_automatic
 
-        # Quirk: docs/differences.md#masters-static-scale. Strict: only by a scaler.
-        """
-        return not self.strict or isinstance(self.scale_object, AutomaticLossScaler)
+    @property
+    def _hides_slots(self) -> bool:
+        """Whether the slots and variables of the stack are not shown."""
+        return self.quirks.masters_slots
 
     def judge(self, pairs: Pairs, strict_sums: bool = False) -> Verdict:
         """Look at the gradients of a step, and for what the scale wants to know.
@@ -197,7 +204,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         verdict, scale = super().judge(pairs, strict_sums), self.scale_object
         if not isinstance(scale, AutomaticLossScaler):
             return verdict
-        if self.strict:
+        if self.quirks.masters_static_scale:
             has_nan, amax = scale.check_grads(pairs)
             overflow = bool(has_nan) or bool(np.isinf(amax))
             return verdict._replace(finite=not overflow, shown=(has_nan, amax))
@@ -226,14 +233,17 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
 
     def trains_master(self, variable: Variable) -> bool:
         """Say whether a variable is trained through a master of its own."""
-        return words.has_master(str(variable.dtype), self.strict)
+        only_float16 = self.quirks.half_precision_scalars
+        return words.has_master(str(variable.dtype), only_float16)
 
     def adopt_changes(self) -> None:
         """Take over into the masters what others have written into variables.
 
         Strict: nothing is taken over, and the next step overwrites it.
         """
-        for variable, master in self.masters.items() if not self.strict else ():
+        if self.quirks.masters_slots:
+            return
+        for variable, master in self.masters.items():
             master.value = follow(master.value, variable.value)
 
     def copy_back(self) -> None:
@@ -246,17 +256,12 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         return self.inner_optimizer.get_name() + words.SUFFIX
 
     def get_slot(self, var: Variable, name: str) -> Array | None:
-        """Return a slot of the variable's master.
-
-        # Quirk: docs/differences.md#masters-slots. Strict: None.
-        """
-        if self.strict:
-            return None
+        """Return a slot of the variable's master; strict: None."""
         return super().get_slot(self.master(var), name)
 
     def variables(self) -> list[Array]:
         """Return the state: masters, wrapped optimizer, scale, skips; strict: none."""
-        if self.strict:
+        if self._hides_slots:
             return []
         masters = [master.value for master in self.masters.values()]
         own = [*counts_of(self.scale_object), *self.counts()]

@@ -26,6 +26,7 @@ from lockstep.messages.base.differentiation import (
 )
 from lockstep.messages.errors import sentence
 from lockstep.messages.optimizers.parameters import OPTIMIZERS, OptimizerSpec
+from lockstep.quirks import quirks_of
 from lockstep.reference.base.pairs import (
     Pairs,
     advance,
@@ -191,7 +192,7 @@ class RuleOptimizer(Optimizer):
         names = self.spec.signature.parameters
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         self.name = given.get("name") or self.spec.name
-        self.strict = strict
+        self.quirks = quirks_of(strict)
         self.arguments: Mapping[str, Any] = self.spec.bind(args, kwargs)
         self.slots: dict[Variable, dict[str, Array]] = {}
         self.shared: Shared = {
@@ -222,10 +223,9 @@ class RuleOptimizer(Optimizer):
         """Return what the rule computes in for a variable of ``dtype``.
 
         Strict: ``dtype`` itself, so that in bfloat16 the usual beta2 is 1.
-
-        # Quirk: docs/differences.md#half-precision-scalars
         """
-        return dtype if self.strict else np.promote_types(dtype, np.float32)
+        own = self.quirks.half_precision_scalars
+        return dtype if own else np.promote_types(dtype, np.float32)
 
     def policy(self, dtype: np.dtype[Any]) -> Any:
         """Return the rule's hyper-parameters for variables of ``dtype``."""
@@ -317,22 +317,18 @@ class RMSPropOptimizer(RuleOptimizer):
 
 
 class FtrlOptimizer(RuleOptimizer):
-    """FTRL-proximal with l1, l2 and l2 shrinkage.
-
-    # Quirk: docs/differences.md#ftrl-zero-rate. The original fails at rate 0 (the first
-    # step of a warm-up, say); by default the variable and its slots stay as they are.
-    """
+    """FTRL-proximal with l1, l2 and l2 shrinkage."""
 
     spec, rule = OPTIMIZERS["Ftrl"], ftrl
 
     def policy(self, dtype: np.dtype[Any]) -> Any:
         """Return the rule's hyper-parameters for variables of ``dtype``."""
-        return super().policy(dtype)._replace(hides_nan=self.strict)
+        return super().policy(dtype)._replace(hides_nan=self.quirks.ftrl_nan)
 
     def update(self, gradient: Array | Rows, variable: Variable) -> None:
         """Apply the rule; at rate 0 nothing changes (strict: ValueError)."""
         if self.arguments["learning_rate"] == 0:
-            if self.strict:
+            if self.quirks.ftrl_zero_rate:
                 remedy = "the original fails at rate 0; leave strict off to skip it"
                 text = sentence("FtrlOptimizer", "learning_rate > 0", "0", remedy)
                 raise ValueError(text)

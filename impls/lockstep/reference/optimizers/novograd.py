@@ -38,7 +38,8 @@ class NovoGrad(RuleOptimizer):
 
     def policy(self, dtype: np.dtype[Any]) -> novograd.Policy:
         """Return the hyper-parameters for a variable of ``dtype``."""
-        return novograd.policy_of(self.arguments, dtype, not self.strict)
+        remembers = not self.quirks.novograd_second_moment
+        return novograd.policy_of(self.arguments, dtype, remembers)
 
     def apply_gradients(
         self,
@@ -48,10 +49,10 @@ class NovoGrad(RuleOptimizer):
     ) -> None:
         """Update every variable whose gradient is present, then the global step.
 
-        # Quirk: docs/differences.md#novograd-limits. Strict: the pairs are a list, in
-        which normalized gradients are found afterwards.
+        Strict: the pairs are a list, in which normalized gradients are found
+        afterwards.
         """
-        if not self.strict:
+        if not self.quirks.novograd_limits:
             return super().apply_gradients(grads_and_vars, global_step, name)
         words.require_list(grads_and_vars)
         pairs = check_strictly(grads_and_vars)

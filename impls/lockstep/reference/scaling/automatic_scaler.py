@@ -10,6 +10,7 @@ import numpy as np
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.messages.base.pairs import listed_pairs
 from lockstep.messages.scaling import automatic_scaler as words
+from lockstep.quirks import quirks_of
 from lockstep.reference.scaling.backoff import BackoffState, start_backoff, step_backoff
 from lockstep.reference.scaling.logmax import LogMaxState, start_logmax, step_logmax
 
@@ -41,7 +42,7 @@ class AutomaticLossScaler:
     ) -> None:
         self.algorithm = words.algorithm_name(algorithm)
         self.policy: Any = words.automatic_policy(self.algorithm, params, strict)
-        self.strict = strict
+        self.quirks = quirks_of(strict)
         backoff = self.algorithm == "backoff"
         start: Any = start_backoff if backoff else start_logmax
         self.tuple: BackoffState | LogMaxState = start(self.policy)
@@ -62,9 +63,9 @@ class AutomaticLossScaler:
 
     def update_op(self, has_nan: Any, amax: Any) -> int:
         """Move the scale after a step; return the number of steps so far."""
-        words.check_update(has_nan, amax, self.strict)
+        words.check_update(has_nan, amax, self.quirks.arguments_unchecked)
         amax = np.float32(amax) if isinstance(amax, float) else np.asarray(amax)
-        if self.strict and self.algorithm == "logmax":
+        if self.quirks.logmax_overflow and self.algorithm == "logmax":
             words.check_amax_dtype(str(amax.dtype))
         step: Any = step_backoff if self.algorithm == "backoff" else step_logmax
         self.tuple = step(self.policy, self.tuple, bool(has_nan), float(amax))

@@ -33,8 +33,8 @@ def step_backoff(
     scale = clip(scale / factor), last = i. Otherwise, where (i - last) mod window = 0:
     scale = clip(scale factor). Then iteration = i + 1. In float32.
 
-    # Quirk: docs/differences.md#backoff-window. Growth comes every ``window`` steps
-    after the last overflow, without a counter that is set back.
+    Growth comes every ``window`` steps after the last overflow, without a counter that
+    is set back, by default too.
     """
     scale, i, last = state
     factor = np.float32(policy.step_factor)

@@ -40,8 +40,6 @@ def step_logmax(
     slow = b2 slow + (1 - b2) x; sq = b2 sq + (1 - b2) x^2; c1 = c1 b1, c2 = c2 b2. All
     in float32; 1 - b is taken in double and rounded. By default a step with amax 0
     leaves all of that, and the scale, alone.
-
-    # Quirk: docs/differences.md#logmax-overflow
     """
     state = state._replace(iteration=state.iteration + 1)
     with np.errstate(all="ignore"):
@@ -61,10 +59,7 @@ def step_logmax(
 
 
 def log_amax(policy: LogMaxPolicy, has_nan: bool, amax: float) -> np.float32:
-    """Return x: fl(ln amax) / fl(ln 2) in float32; -inf for zero and subnormals.
-
-    # Quirk: docs/differences.md#logmax-overflow
-    """
+    """Return x: fl(ln amax) / fl(ln 2) in float32; -inf for zero and subnormals."""
     largest = Single(amax)
     if has_nan or np.isinf(largest) or (policy.guarded and np.isnan(largest)):
         return Single(policy.overflow_log)

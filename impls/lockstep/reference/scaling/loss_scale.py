@@ -9,6 +9,7 @@ import numpy as np
 
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.messages.scaling import loss_scale as words
+from lockstep.quirks import quirks_of
 from lockstep.reference.scaling.dynamic_scale import start_dynamic, step_dynamic
 from lockstep.reference.tensors.rows import sum_duplicates
 
@@ -68,7 +69,8 @@ class FixedLossScale(LossScale):
     """
 
     def __init__(self, loss_scale_value: float, strict: bool = False) -> None:
-        self.loss_scale_value = words.fixed_value(loss_scale_value, strict)
+        unchecked = quirks_of(strict).arguments_unchecked
+        self.loss_scale_value = words.fixed_value(loss_scale_value, unchecked)
 
     def __call__(self) -> np.float32:
         """Return the value in float32."""
@@ -143,7 +145,7 @@ class DynamicLossScale(words.OldNames, LossScale):
             tolerance=tolerance,
         )
         self.state = start_dynamic(self.policy)
-        self.strict = strict
+        self.quirks = quirks_of(strict)
 
     initial_loss_scale = property(lambda self: self.policy.initial_loss_scale)
     increment_period = property(lambda self: self.policy.increment_period)
@@ -171,7 +173,8 @@ class DynamicLossScale(words.OldNames, LossScale):
 
     def update(self, grads: Any) -> tuple[None, bool]:
         """Move the scale; the gradients should be applied if all are finite."""
-        finite = all([is_finite(g, self.strict) for g in flat(grads)])
+        needs_shape = self.quirks.dynamic_scale_dense_shape
+        finite = all([is_finite(g, needs_shape) for g in flat(grads)])
         self.move(finite)
         return None, finite
 
@@ -185,7 +188,7 @@ class DynamicLossScale(words.OldNames, LossScale):
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
-        return words.dynamic_config(self.policy, self.strict)
+        return words.dynamic_config(self.policy, self.quirks.dynamic_scale_floor)
 
     @property
     def _current_loss_scale(self) -> np.float32:

@@ -9,6 +9,7 @@ import numpy as np
 
 from lockstep.interface import GATE_OP, Array, Gradient
 from lockstep.messages.scaling import loss_scaling as words
+from lockstep.quirks import quirks_of
 from lockstep.reference.base.pairs import Pairs, check_counter, check_pairs, listed
 from lockstep.reference.multitask import MultitaskOptimizerWrapper
 from lockstep.reference.optimizers.classes import Optimizer
@@ -58,15 +59,17 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         *,
         clip_norm: float | None = None,
     ) -> None:
-        refused = strict and isinstance(opt, MultitaskOptimizerWrapper)
+        quirks = quirks_of(strict)
+        is_multitask = isinstance(opt, MultitaskOptimizerWrapper)
+        refused = quirks.multitask_nesting and is_multitask
         if refused or not isinstance(opt, Optimizer):
             raise words.not_an_optimizer(opt, "lockstep.reference optimizer")
         scale = get(loss_scale, strict)
         if scale is None:
             raise words.missing_loss_scale()
         words.check_at_floor(at_floor, floor_patience)
-        words.check_clip_norm(clip_norm, strict)
-        super().__init__(opt, at_floor, floor_patience, clip_norm, strict)
+        words.check_clip_norm(clip_norm, quirks.arguments_unchecked)
+        super().__init__(opt, at_floor, floor_patience, clip_norm, quirks)
         self.scale_object = scale
 
     @property
@@ -89,7 +92,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         of a scaled loss.
         """
         variables = listed(var_list, self.owner)
-        for variable in variables if self.strict else []:
+        for variable in variables if self.quirks.loss_scale_float16 else []:
             if variable.dtype == np.float16:
                 raise words.half_precision(f"the variable {variable.name!r}")
         self.is_unscaled = None
@@ -101,12 +104,12 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
             colocate_gradients_with_ops,
             grad_loss,
         )
-        reciprocal = self.reciprocal()
-        return [(times(g, reciprocal, self.strict), v) for g, v in pairs]
+        reciprocal, flush = self.reciprocal(), self.quirks.multitask_subnormals
+        return [(times(g, reciprocal, flush), v) for g, v in pairs]
 
     def scale_gradient(self, gradient: Gradient) -> Gradient:
         """Return a gradient times the scale, as that of a scaled loss."""
-        return times(gradient, self.loss_scale, self.strict)
+        return times(gradient, self.loss_scale, self.quirks.multitask_subnormals)
 
     def apply_gradients(
         self,
@@ -118,7 +121,8 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
 
         A skipped step does not advance ``global_step``.
         """
-        pairs = check_pairs(grads_and_vars, words.WRAPPER, not self.strict)
+        takes_wide = not self.quirks.loss_scale_float16
+        pairs = check_pairs(grads_and_vars, words.WRAPPER, takes_wide)
         check_counter(global_step, words.WRAPPER)
         pairs = self.unscaled_once(pairs)
 
@@ -130,16 +134,20 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
 
     @property
     def skips(self) -> bool:
-        """Whether steps that are not finite are left out.
+        """Whether steps that are not finite are left out."""
+        is_fixed = isinstance(self.scale_object, FixedLossScale)
+        return not (self.quirks.loss_scale_fixed and is_fixed)
 
-        # Quirk: docs/differences.md#loss-scale-fixed. Strict: at a dynamic scale only.
-        """
-        return not (self.strict and isinstance(self.scale_object, FixedLossScale))
+    @property
+    def _hides_slots(self) -> bool:
+        """Whether the slots and variables of the stack are not shown."""
+        return self.quirks.loss_scale_slots
 
     def judge(self, pairs: Pairs, strict_sums: bool = False) -> Verdict:
         """Look at the gradients of a step."""
         dynamic = isinstance(self.scale_object, DynamicLossScale)
-        return super().judge(pairs, strict_sums or (self.strict and dynamic))
+        needs_shape = dynamic and self.quirks.dynamic_scale_dense_shape
+        return super().judge(pairs, strict_sums or needs_shape)
 
     def move_scale(self, verdict: Verdict) -> None:
         """Let the scale take note of a step."""
@@ -151,7 +159,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
 
     def variables(self) -> list[Array]:
         """Return the state: the wrapped optimizer's, the scale's, the skip count."""
-        if self.strict:
+        if self._hides_slots:
             return []
         own = [*self.scale_object.variables(), *self.counts()]
         return [*self.inner_optimizer.variables(), *own]

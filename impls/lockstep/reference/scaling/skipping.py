@@ -19,6 +19,7 @@ from lockstep.interface import (
 from lockstep.messages.base.pipeline import refuse_second_scale
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling.loss_scaling import ScaledStepReport
+from lockstep.quirks import Quirks
 from lockstep.reference.base.pairs import Pairs
 from lockstep.reference.clipping.clip_gradients import (
     clip_factor,
@@ -68,15 +69,15 @@ class SkippingWrapper(Optimizer):
         at_floor: str,
         floor_patience: int,
         clip_norm: float | None,
-        strict: bool,
+        quirks: Quirks,
     ) -> None:
-        if not strict:
+        if not quirks.arguments_unchecked:
             refuse_second_scale(self.owner, inner_optimizer)
         self.inner_optimizer = inner_optimizer
         self.at_floor = at_floor
         self.floor_patience = floor_patience
         self.clip_norm = clip_norm
-        self.strict = strict
+        self.quirks = quirks
         self.skipped_steps = self.skipped_in_a_row = 0
         self.last_step: StepReport = ScaledStepReport(*NO_STEP)
 
@@ -88,6 +89,11 @@ class SkippingWrapper(Optimizer):
     @property
     def skips(self) -> bool:
         """Whether steps that are not finite are left out."""
+        raise NotImplementedError
+
+    @property
+    def _hides_slots(self) -> bool:
+        """Whether the slots and variables of the stack are not shown."""
         raise NotImplementedError
 
     def move_scale(self, verdict: Verdict) -> None:
@@ -161,7 +167,7 @@ class SkippingWrapper(Optimizer):
             return None
         values = gradient.values if isinstance(gradient, Rows) else gradient
         wide = widen(gradient) if values.dtype == np.float16 else gradient
-        return times(wide, self.reciprocal(), self.strict)
+        return times(wide, self.reciprocal(), self.quirks.multitask_subnormals)
 
     def unscaled_once(self, pairs: Pairs) -> Pairs:
         """Return the gradients as the step takes them: ``scale_loss`` alone scales."""
@@ -243,15 +249,14 @@ class SkippingWrapper(Optimizer):
         return self.inner_optimizer.get_name()
 
     def get_slot(self, var: Variable, name: str) -> Array | None:
-        """Return a slot of the wrapped optimizer.
-
-        # Quirk: docs/differences.md#loss-scale-slots. Strict: None.
-        """
-        return None if self.strict else self.inner_optimizer.get_slot(var, name)
+        """Return a slot of the wrapped optimizer; strict: None."""
+        hidden = self._hides_slots
+        return None if hidden else self.inner_optimizer.get_slot(var, name)
 
     def get_slot_names(self) -> list[str]:
         """Return the slot names of the wrapped optimizer; strict: none."""
-        return [] if self.strict else self.inner_optimizer.get_slot_names()
+        hidden = self._hides_slots
+        return [] if hidden else self.inner_optimizer.get_slot_names()
 
     def __getattr__(self, name: str) -> Any:
         if name == "inner_optimizer":

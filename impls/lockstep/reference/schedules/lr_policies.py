@@ -19,6 +19,7 @@ from lockstep.interface import Array
 from lockstep.messages.errors import OutOfRangeError
 from lockstep.messages.schedules import lr_policies as words
 from lockstep.messages.schedules.lr_policies import checked
+from lockstep.quirks import quirks_of
 
 __all__ = [
     "cosine_decay",
@@ -84,7 +85,7 @@ def piecewise_constant(
     """
     ends = words.step_boundaries(boundaries, decay_rates, steps_per_epoch)
     step = np.asarray(global_step, np.int64)
-    # Quirk: docs/differences.md#policies-poly (a step on a boundary has the old rate)
+    # A step on a boundary has the old rate, by default too.
     holds = [step <= ends[0]]
     holds += [(low < step) & (step <= high) for low, high in itertools.pairwise(ends)]
     holds += [step > ends[-1]]
@@ -172,7 +173,6 @@ def poly_decay(
     base, floor = warmed_up(step, learning_rate, warmup_steps), np.float32(min_lr)
     progress = decay_progress(step, decay_steps, begin_decay_at)
     remaining = power_of(np.float32(1) - progress, np.float32(power))
-    # Quirk: docs/differences.md#policies-poly
     decayed = (base - floor) * remaining + floor
     return np.where(step < begin_decay_at, base, decayed)[()]
 
@@ -213,8 +213,7 @@ def cosine_decay(
     progress = decay_progress(step, decay_steps, begin_decay_at)
     wave = single(np.cos(np.float64(np.float32(np.pi) * progress)))
     cosine = np.float32(0.5) * (np.float32(1) + wave)
-    if strict:
-        # Quirk: docs/differences.md#policies-cosine
+    if quirks_of(strict).policies_cosine:
         decayed = base * (np.float32(1 - min_lr) * cosine + floor)
     else:
         decayed = (base - floor) * cosine + floor
@@ -267,8 +266,7 @@ def inv_poly_decay(
     with np.errstate(invalid="ignore"):
         largest = power_of(learning_rate / least, 1 / power)
         growth = single((largest - 1) / decay_steps)
-    if strict:
-        # Quirk: docs/differences.md#policies-inverse
+    if quirks_of(strict).policies_inverse:
         return (rate / power_of(one + growth * single(step), exponent))[()]
     base = warmed_up(step, learning_rate, warmup_steps)
     elapsed = single(np.maximum(step - begin_decay_at, 0))
@@ -310,7 +308,7 @@ def transformer_policy(
         >>> float(lr_policies.transformer_policy(3, 2.0, 4, 4))
         0.5
     """
-    if strict:
+    if quirks_of(strict).policies_float16:
         words.refuse_limit_of_another_dtype(max_lr, dtype)
     kind: Any = np.dtype(dtype).type
     with np.errstate(over="ignore"):

@@ -13,6 +13,7 @@ from lockstep.messages.step import arguments as border
 from lockstep.messages.step import optimize_loss as words
 from lockstep.messages.step.reduction import Reduction
 from lockstep.messages.step.summaries import check_summaries
+from lockstep.quirks import quirks_of
 from lockstep.reference.masters.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.reference.optimizers.classes import (
     AdagradOptimizer,
@@ -120,8 +121,9 @@ def optimize_loss(
         has_flag=skip_update_ph is not None,
         strict=strict,
     )
+    quirks = quirks_of(strict)
     border.check_given(
-        strict,
+        quirks.arguments_unchecked,
         learning_rate_decay_fn=learning_rate_decay_fn,
         optimizer_params=optimizer_params,
         loss_scaling_params=loss_scaling_params,
@@ -132,7 +134,7 @@ def optimize_loss(
     names = check_summaries(summaries, words.OWNER)
     if not callable(loss):
         raise words.loss_not_callable(loss)
-    rate = border.rate_function(learning_rate_decay_fn, strict)
+    rate = border.rate_function(learning_rate_decay_fn, quirks.arguments_unchecked)
     step = TrainingStep(settings, loss, trained(var_list), rate)
     step.summaries, step.skip_update_ph = names, skip_update_ph
     step.model, step.reduction = model, reduction
@@ -162,21 +164,22 @@ def make_optimizer(
     step: TrainingStep, optimizer: Any, optimizer_params: Mapping[str, Any] | None
 ) -> Optimizer:
     """Make the optimizer from its name or class; by default take one that is made."""
-    strict = step.settings.strict
-    arguments = words.arguments_for(optimizer, optimizer_params, strict, "reference")
+    quirks = step.settings.quirks
+    arguments = words.arguments_for(
+        optimizer, optimizer_params, quirks.arguments_unchecked, "reference"
+    )
     if isinstance(optimizer, Optimizer):
-        if strict or arguments:
+        if quirks.optimize_loss_instance or arguments:
             raise words.instance(optimizer, arguments)
         return optimizer
     if optimizer == words.DECAYING:
         step.weight_decay = arguments["weight_decay"]
         arguments["weight_decay"] = float(step.decay())
-        if strict:
-            # Quirk: docs/differences.md#optimize-loss-dict
+        if quirks.optimize_loss_dict:
             optimizer_params["weight_decay"] = words.DecayNow(  # type: ignore[index]
                 step.decay
             )
-    make = make_of(optimizer, strict)
+    make = make_of(optimizer, step.settings.strict)
     if not callable(make):
         raise words.not_an_optimizer(optimizer, "lockstep.reference optimizer")
     words.check_maker(make)

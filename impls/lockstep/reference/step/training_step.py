@@ -133,7 +133,7 @@ class TrainingStep:
     def next_rate(self) -> Any:
         """Return the rate at the steps applied so far."""
         rate = self.learning_rate_decay_fn(self.global_step.value.copy())
-        if not self.settings.strict:
+        if not self.settings.quirks.arguments_unchecked:
             words.check_rate(rate)
         return rate
 
@@ -142,7 +142,7 @@ class TrainingStep:
 
         They are not kept yet, so that a step that fails leaves everything as it was.
         """
-        if self.settings.strict:
+        if self.settings.quirks.optimize_loss_accumulated:
             check_accumulated(pairs)
         for gradient, variable in pairs:
             check_gradient(gradient, variable, words.OWNER)
@@ -161,7 +161,7 @@ class TrainingStep:
         """Say whether the sum, this micro-batch included, has to wait for more."""
         flag = self.skip_update_ph if skip_update is None else skip_update
         flag = flag() if callable(flag) else flag
-        if not self.settings.strict:
+        if not self.settings.quirks.arguments_unchecked:
             border.check_flag("skip_update", flag, answered=True)
         if flag is None:
             return self.micro_step + 1 < self.settings.iter_size
@@ -172,7 +172,7 @@ class TrainingStep:
         settings = self.settings
         if settings.on_horovod:
             pairs = reduce_gradients(pairs, True, self.model, self.reduction)
-        if settings.strict or self.fits(pairs):
+        if settings.quirks.optimize_loss_order or self.fits(pairs):
             pairs = self.post_process(pairs)
         self.set_hyper_parameters()
         self.optimizer.apply_gradients(pairs, self.global_step)
@@ -242,7 +242,7 @@ def require_shape(gradient: Gradient, variable: Variable) -> None:
 
 
 def check_accumulated(pairs: Pairs) -> None:
-    """Strict: raise for what the original cannot add up."""
+    """Raise for what the original cannot add up."""
     for gradient, variable in pairs:
         if gradient is None:
             raise words.absent_accumulated(variable.name)

@@ -27,8 +27,8 @@ def is_all_zero(gradient: Array | Rows, flush: bool = False) -> bool:
 def flush_subnormals(values: Array) -> Array:
     """Replace subnormals by zero, except in float16.
 
-    # Quirk: docs/differences.md#multitask-subnormals. The original's kernels ran with
-    # the processor's flush-to-zero mode on, which knows nothing of float16.
+    The original's kernels ran with the processor's flush-to-zero mode on, which knows
+    nothing of float16.
     """
     if values.dtype == np.float16:
         return values

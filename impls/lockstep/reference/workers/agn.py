@@ -17,6 +17,7 @@ from lockstep.messages.workers.agn import (
     GRADIENT,
 )
 from lockstep.messages.workers.center import Update
+from lockstep.quirks import quirks_of
 from lockstep.reference.base.pairs import advance, check_counter, check_pairs
 from lockstep.reference.clipping.variable_clipping import share_row_limits
 from lockstep.reference.optimizers.classes import Optimizer
@@ -80,14 +81,15 @@ class AGNOptimizer(Optimizer):
         words.check_optimizer(optimizer, Optimizer, "lockstep.reference optimizer")
         if not isinstance(custom_getter, AGNCustomGetter):
             raise words.not_a_getter(custom_getter)
-        words.check_arguments(num_worker, communication_period, commit, strict)
+        self.quirks = quirks_of(strict)
+        unchecked = self.quirks.agn_workers
+        words.check_arguments(num_worker, communication_period, commit, unchecked)
         self.inner_optimizer = optimizer
         self.num_worker = num_worker
         self.custom_getter = custom_getter
         self.communication_period = communication_period
         self.name = name
         self.commit = commit
-        self.strict = strict
         self.local_step = Variable("local_step", 0, np.int32)
         self.last_step: StepReport = NO_STEP
 
@@ -105,7 +107,7 @@ class AGNOptimizer(Optimizer):
             KeyError: a variable that was not made through the getter.
             ValueError: no pairs, or every gradient absent.
         """
-        words.refuse_iterator(grads_and_vars, self.strict)
+        words.refuse_iterator(grads_and_vars, self.quirks.agn_iterator)
         pairs = check_pairs(grads_and_vars, words.WRAPPER)
         check_counter(global_step, words.WRAPPER)
         for _, variable in pairs:
@@ -146,8 +148,7 @@ class AGNOptimizer(Optimizer):
         names = [self.custom_getter.names[variable] for variable in variables]
         optimizer = None if self.commit == DELTA else self.inner_optimizer
         changes = dict(zip(names, means, strict=True))
-        # Quirk: docs/differences.md#agn-row-clipping. Strict: shared ones have none.
-        if not self.strict:
+        if not self.quirks.agn_row_clipping:
             for variable in variables:
                 shared = self.custom_getter._global_map[variable]
                 share_row_limits(variable, shared, self.inner_optimizer)
@@ -205,12 +206,10 @@ class AGNOptimizer(Optimizer):
         """Return a slot of a worker's variable or of a shared one.
 
         A worker's has two beside those of the wrapped optimizer, which are called as
-        the constants of this class.
-
-        # Quirk: docs/differences.md#agn-slots. Strict: None.
+        the constants of this class. Strict: None.
         """
         getter = self.custom_getter
-        if self.strict:
+        if self.quirks.agn_slots:
             return None
         own = {
             GLOBAL_VARIABLE_NAME: getter._global_map,
@@ -224,17 +223,14 @@ class AGNOptimizer(Optimizer):
 
     def get_slot_names(self) -> list[str]:
         """Return the slot names of the wrapped optimizer and the two of this one."""
-        if self.strict:
+        if self.quirks.agn_slots:
             return []
         own = [GRAD_VARIABLE_NAME, GLOBAL_VARIABLE_NAME]
         return [*self.inner_optimizer.get_slot_names(), *own]
 
     def variables(self) -> list[Array]:
-        """Return all state: the wrapped optimizer's, the worker's, what is shared.
-
-        # Quirk: docs/differences.md#agn-slots. Strict: nothing.
-        """
-        if self.strict:
+        """Return all state: the wrapped optimizer's, the worker's, what is shared."""
+        if self.quirks.agn_slots:
             return []
         getter = self.custom_getter
         gathered = [accumulator.value for accumulator in getter._grad_map.values()]

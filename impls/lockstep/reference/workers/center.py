@@ -12,6 +12,7 @@ from lockstep.messages.workers import center as words
 from lockstep.messages.workers import getter as agn_getter
 from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
 from lockstep.messages.workers.center import Update
+from lockstep.quirks import quirks_of
 from lockstep.reference.optimizers.classes import base_of
 from lockstep.reference.optimizers.rules.state import Slots
 from lockstep.reference.tensors.variable import Variable
@@ -109,7 +110,7 @@ class AGNCustomGetter:
         agn_getter.check_center(center, Center)
         self.worker_device = worker_device
         self.center = Center() if center is None else center
-        self.strict = strict
+        self.quirks = quirks_of(strict)
         self.names: dict[Variable, str] = {}
         self.may_add = False
         self._global_map: dict[Variable, Variable] = {}
@@ -139,9 +140,9 @@ class AGNCustomGetter:
         for name, variable in new.items():
             self._global_map[variable] = self.center.join(name, variable)
             self.names[variable] = name
-            # Quirk: docs/differences.md#agn-accumulator-start
             start = variable.value
-            start = start if self.strict else np.zeros_like(start)
+            if not self.quirks.agn_accumulator_start:
+                start = np.zeros_like(start)
             full = f"{GRAD_VARIABLE_NAME}/{name}"
             self._grad_map[variable] = Variable(full, start)
         return entered

@@ -73,7 +73,7 @@ def next_moment(policy: Policy, moment: Array, square: Array) -> Array:
 
     A square that overflows would stay infinite for ever, so it is forgotten.
 
-    # Quirk: docs/differences.md#novograd-second-moment. Without memory v is |g|^2.
+    Without memory v is |g|^2.
     """
     begun = policy.remembers and 0 < moment < np.inf
     return moment * policy.beta2 + square * policy.rest2 if begun else square
