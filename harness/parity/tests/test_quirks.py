@@ -17,6 +17,7 @@ from harness.parity.catalogue import Entry, entries
 from harness.parity.mutants.mutant import without_quirk
 from harness.parity.replay import replay
 from harness.processes import ROOT
+from lockstep import registry
 from lockstep.quirks import Quirks
 
 SCRIPTS = ROOT / "docs" / "examples" / "differences"
@@ -60,6 +61,21 @@ SAME_ERROR = {
 """Quirks without which the recorded case fails in the same class for this reason."""
 
 
+CONVERTED = {
+    "pytorch": (
+        "optimize_loss_accumulated",
+        "optimize_loss_flag",
+        "optimize_loss_instance",
+        "optimize_loss_iter_size",
+        "optimize_loss_scaler",
+        "policies_cosine",
+        "policies_float16",
+        "policies_inverse",
+    ),
+}
+"""The quirks that a backend asks for by name and that a recorded case shows there."""
+
+
 def field_of(entry: Entry) -> str:
     return RENAMED.get(entry.anchor, entry.anchor.replace("-", "_"))
 
@@ -79,9 +95,9 @@ def quoted_cases(quirk: str) -> list[Case]:
     return [recorded()[id] for id in ids]
 
 
-def failing(cases: list[Case]) -> list[str]:
-    """Return the ids of the cases that the reference does not pass."""
-    driver = drivers.load("reference")
+def failing(cases: list[Case], backend: str = "reference") -> list[str]:
+    """Return the ids of the cases that a backend does not pass."""
+    driver = drivers.load(backend)
     return [case.id for case in cases if replay(case, driver).status != "passed"]
 
 
@@ -119,6 +135,19 @@ def test_a_recorded_case_fails_without_the_quirk(quirk: str) -> None:
     assert failing(cases) == []
     with without_quirk(quirk):
         assert bool(failing(cases)) != (quirk in SAME_ERROR)
+
+
+@pytest.mark.parametrize(
+    ("backend", "quirk"),
+    [(backend, quirk) for backend, quirks in CONVERTED.items() for quirk in quirks],
+)
+def test_a_recorded_case_fails_without_the_quirk_on(backend: str, quirk: str) -> None:
+    if not registry.installed(backend):
+        pytest.skip(f"{backend} is not installed")
+    cases = quoted_cases(quirk)
+    assert failing(cases, backend) == []
+    with without_quirk(quirk):
+        assert failing(cases, backend) != []
 
 
 @pytest.mark.parametrize("quirk", QUIRKS)

@@ -30,6 +30,7 @@ from lockstep.pytorch.tensors.scalars import (
     rounded,
     smaller,
 )
+from lockstep.quirks import quirks_of
 
 __all__ = [
     "cosine_decay",
@@ -86,7 +87,7 @@ def piecewise_constant(
     """
     ends = words.step_boundaries(boundaries, decay_rates, steps_per_epoch)
     step = global_step
-    # Quirk: docs/differences.md#policies-poly (a step on a boundary has the old rate)
+    # A step on a boundary has the old rate, by default too.
     holds = [step <= ends[0]]
     holds += [(step > low) & (step <= high) for low, high in itertools.pairwise(ends)]
     holds += [step > ends[-1]]
@@ -164,7 +165,6 @@ def poly_decay(
     base, least = warmed_up(step, learning_rate, warmup_steps), rounded(min_lr)
     progress = decay_progress(step, decay_steps, begin_decay_at)
     remaining = rounded(power_of(rounded(1.0 - progress), rounded(power)))
-    # Quirk: docs/differences.md#policies-poly
     decayed = rounded(rounded(rounded(base - least) * remaining) + least)
     return result(choose(step < begin_decay_at, base, decayed))
 
@@ -200,8 +200,7 @@ def cosine_decay(
     progress = decay_progress(step, decay_steps, begin_decay_at)
     wave = rounded(cosine(rounded(PI * progress)))
     share = 0.5 * rounded(1.0 + wave)
-    if strict:
-        # Quirk: docs/differences.md#policies-cosine
+    if quirks_of(strict).policies_cosine:
         scaled = rounded(rounded(1 - min_lr) * share)
         decayed = rounded(base * rounded(scaled + least))
     else:
@@ -247,8 +246,7 @@ def inv_poly_decay(
     # In float64 and rounded once: the original takes the growth in Python's numbers.
     largest = power_of(learning_rate / least if least else math.nan, 1.0 / power)
     growth = rounded((largest - 1.0) / decay_steps)
-    if strict:
-        # Quirk: docs/differences.md#policies-inverse
+    if quirks_of(strict).policies_inverse:
         divisor = rounded(1.0 + rounded(growth * rounded(step)))
         return result(rounded(rate / rounded(power_of(divisor, exponent))))
     base = warmed_up(step, learning_rate, warmup_steps)
@@ -288,7 +286,7 @@ def transformer_policy(
 
     Paper: Vaswani and others, Attention is all you need, 2017, section 5.3.
     """
-    if strict:
+    if quirks_of(strict).policies_float16:
         words.refuse_limit_of_another_dtype(max_lr, dtype)
     kind = getattr(torch, dtype) if isinstance(dtype, str) else dtype
 

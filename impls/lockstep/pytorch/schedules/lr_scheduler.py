@@ -17,6 +17,7 @@ from lockstep.messages.schedules import lr_policies as specs
 from lockstep.messages.schedules import lr_schedules as words
 from lockstep.messages.step.arguments import check_rate_function
 from lockstep.pytorch.schedules import lr_policies
+from lockstep.quirks import quirks_of
 
 __all__ = ["PolicyLR"]
 
@@ -180,7 +181,7 @@ class PolicyLR(LRScheduler):
     def _rate(self, step: int) -> float:
         """Return the policy's rate, which strict does not check."""
         rate = self._policy(step)
-        if not self._strict:
+        if not quirks_of(self._strict).arguments_unchecked:
             words.check_policy_rate(rate)
         return rate
 

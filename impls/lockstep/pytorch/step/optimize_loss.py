@@ -158,8 +158,9 @@ def optimize_loss(
         has_flag=skip_update_ph is not None,
         strict=strict,
     )
+    quirks = settings.quirks
     border.check_given(
-        strict,
+        quirks.arguments_unchecked,
         learning_rate_decay_fn=learning_rate_decay_fn,
         optimizer_params=optimizer_params,
         loss_scaling_params=loss_scaling_params,
@@ -170,7 +171,7 @@ def optimize_loss(
     names = check_summaries(summaries, words.OWNER)
     if not callable(loss):
         raise words.loss_not_callable(loss)
-    rate = border.rate_function(learning_rate_decay_fn, strict)
+    rate = border.rate_function(learning_rate_decay_fn, quirks.arguments_unchecked)
     step = TrainingStep(settings, loss, rate)
     step.summaries, step.skip_update_ph = names, skip_update_ph
     step.model, step.reduction = model, reduction
@@ -196,17 +197,18 @@ def make_optimizer(
     optimizer_params: Mapping[str, Any] | None,
 ) -> Optimizer:
     """Make the optimizer from its name or class; by default take one that is made."""
-    strict = step.settings.strict
-    arguments = words.arguments_for(optimizer, optimizer_params, strict, "pytorch")
+    quirks = step.settings.quirks
+    arguments = words.arguments_for(
+        optimizer, optimizer_params, quirks.arguments_unchecked, "pytorch"
+    )
     if isinstance(optimizer, Optimizer):
-        return as_it_is(optimizer, arguments, strict)
+        return as_it_is(optimizer, arguments, quirks.optimize_loss_instance)
     if optimizer == words.DECAYING:
         step.weight_decay = arguments["weight_decay"]
         arguments["weight_decay"] = float(step.decay())
-        if strict:
-            # Quirk: docs/differences.md#optimize-loss-dict
+        if quirks.optimize_loss_dict:
             optimizer_params["weight_decay"] = words.DecayNow(step.decay)
-    make = make_of(optimizer, strict)
+    make = make_of(optimizer, step.settings.strict)
     if not callable(make):
         raise words.not_an_optimizer(optimizer, "torch.optim.Optimizer")
     words.check_maker(make)
@@ -247,13 +249,10 @@ def make_of(optimizer: Any, strict: bool) -> Any:
 
 
 def as_it_is(
-    optimizer: Optimizer, arguments: Mapping[str, Any], strict: bool
+    optimizer: Optimizer, arguments: Mapping[str, Any], refused: bool
 ) -> Optimizer:
-    """Return an optimizer that is made already, if its groups can have one rate.
-
-    # Quirk: docs/differences.md#optimize-loss-instance
-    """
-    if strict or arguments:
+    """Return an optimizer that is made already, if its groups can have one rate."""
+    if refused or arguments:
         raise words.instance(optimizer, arguments)
     rates = {float(group["lr"]) for group in optimizer.param_groups}
     if len(rates) > 1:

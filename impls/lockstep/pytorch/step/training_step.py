@@ -118,7 +118,7 @@ class TrainingStep:
     def next_rate(self) -> Any:
         """Return the rate at the steps applied so far."""
         rate = self.learning_rate_decay_fn(self.global_step.clone())
-        if not self.settings.strict:
+        if not self.settings.quirks.arguments_unchecked:
             words.check_rate(rate)
         return rate
 
@@ -128,7 +128,7 @@ class TrainingStep:
 
         def loss() -> Any:
             answer = self.loss(*inputs)
-            if self.settings.strict:
+            if self.settings.quirks.arguments_unchecked:
                 answers[:] = answer, None
             else:
                 answers[:] = words.loss_and_extras(answer)
@@ -146,7 +146,7 @@ class TrainingStep:
         They are new, also where there was no gradient, and not kept yet: a step that
         fails leaves everything as it was, though clipping writes into them.
         """
-        if self.settings.strict:
+        if self.settings.quirks.optimize_loss_accumulated:
             self.check_accumulated(pairs)
         everything = zip(self.accumulators, pairs, strict=True)
         return [
@@ -160,7 +160,7 @@ class TrainingStep:
         self.micro_step += 1
 
     def check_accumulated(self, pairs: Pairs) -> None:
-        """Strict: raise for what the original cannot add up."""
+        """Raise for what the original cannot add up."""
         for name, (gradient, _) in zip(self.names, pairs, strict=True):
             if gradient is None:
                 raise words.absent_accumulated(name)
@@ -171,7 +171,7 @@ class TrainingStep:
         """Say whether the sum, this micro-batch included, has to wait for more."""
         flag = self.skip_update_ph if skip_update is None else skip_update
         flag = flag() if callable(flag) else flag
-        if not self.settings.strict:
+        if not self.settings.quirks.arguments_unchecked:
             border.check_flag("skip_update", flag, answered=True)
         if flag is None:
             return self.micro_step + 1 < self.settings.iter_size
@@ -182,7 +182,7 @@ class TrainingStep:
         settings = self.settings
         if settings.on_horovod:
             pairs = reduce_gradients(pairs, True, self.model, self.reduction)
-        if settings.strict or self.fits(pairs):
+        if settings.quirks.optimize_loss_order or self.fits(pairs):
             pairs = self.post_process(pairs)
         if all(gradient is None for gradient, _ in pairs):
             raise words.loss_of_others(self.names)

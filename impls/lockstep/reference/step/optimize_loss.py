@@ -13,7 +13,6 @@ from lockstep.messages.step import arguments as border
 from lockstep.messages.step import optimize_loss as words
 from lockstep.messages.step.reduction import Reduction
 from lockstep.messages.step.summaries import check_summaries
-from lockstep.quirks import quirks_of
 from lockstep.reference.masters.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.reference.optimizers.classes import (
     AdagradOptimizer,
@@ -121,7 +120,7 @@ def optimize_loss(
         has_flag=skip_update_ph is not None,
         strict=strict,
     )
-    quirks = quirks_of(strict)
+    quirks = settings.quirks
     border.check_given(
         quirks.arguments_unchecked,
         learning_rate_decay_fn=learning_rate_decay_fn,
