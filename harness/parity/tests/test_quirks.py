@@ -63,6 +63,12 @@ SAME_ERROR = {
 
 CONVERTED = {
     "pytorch": (
+        "clip_absent",
+        "clip_duplicates",
+        "clip_limit",
+        "clip_scalar",
+        "larc_sparse",
+        "larc_zero_norm",
         "optimize_loss_accumulated",
         "optimize_loss_flag",
         "optimize_loss_instance",
@@ -71,6 +77,13 @@ CONVERTED = {
         "policies_cosine",
         "policies_float16",
         "policies_inverse",
+        "row_clip_below",
+        "row_clip_duplicates",
+        "row_clip_float16",
+        "row_clip_iterator",
+        "row_clip_range",
+        "row_clip_subnormals",
+        "row_clip_subtracted",
     ),
 }
 """The quirks that a backend asks for by name and that a recorded case shows there."""

@@ -14,6 +14,7 @@ from lockstep.pytorch.base.gradients import Pairs
 from lockstep.pytorch.clipping.clip_by_global_norm import norm_in_float32
 from lockstep.pytorch.clipping.larc import tensor_norms
 from lockstep.pytorch.tensors.rows import sum_duplicates
+from lockstep.quirks import Quirks
 
 __all__ = ["TensorBoardRecorder", "record_norm", "record_pairs", "record_ratios"]
 
@@ -54,10 +55,11 @@ class TensorBoardRecorder:
         self.writer.add_histogram(tag, values, self.global_step)
 
 
-def record_norm(asked: Summaries, kind: str, pairs: Pairs, strict: bool) -> None:
+def record_norm(asked: Summaries, kind: str, pairs: Pairs, quirks: Quirks) -> None:
     """Tell the global norm."""
     if asked.wants(GLOBAL_NORM):
-        norm = norm_in_float32([gradient for gradient, _ in pairs], strict)
+        gradients = [gradient for gradient, _ in pairs]
+        norm = norm_in_float32(gradients, quirks.clip_duplicates)
         asked.scalar(GLOBAL_NORM, kind, norm)
 
 

@@ -16,17 +16,17 @@ from lockstep.pytorch.tensors.rows import as_rows
 __all__ = ["clip_scale", "norm_in_float32", "scale_in_float32", "scale_in_place"]
 
 
-def norm_in_float32(gradients: Sequence[Tensor | None], strict: bool = False) -> Tensor:
+def norm_in_float32(
+    gradients: Sequence[Tensor | None], one_by_one: bool = False
+) -> Tensor:
     """Return sqrt(sum of squares) of what is present, in float32; nothing gives 0.
 
-    Rows of a sparse gradient that share an index are summed first. Strict: they are
-    not, as if each were a row of its own, and squares are added in the original's
+    Rows of a sparse gradient that share an index are summed first; ``one_by_one`` they
+    are not, as if each were a row of its own, and squares are added in the original's
     order.
-
-    # Quirk: docs/differences.md#clip-duplicates
     """
     present = [gradient for gradient in gradients if gradient is not None]
-    if strict:
+    if one_by_one:
         stored = [as_rows(g).values if g.is_sparse else g for g in present]
         return global_norm(stored, torch.float32)
     return accurate_norm(present)

@@ -21,6 +21,7 @@ from lockstep.pytorch.clipping.clip_by_global_norm import (
     scale_in_float32,
     scale_in_place,
 )
+from lockstep.quirks import Quirks, quirks_of
 
 __all__ = [
     "as_parameter_pairs",
@@ -70,16 +71,17 @@ def clip_by_global_norm(
         >>> clipped[0].tolist(), clipped[1], norm.item()
         ([1.5, 2.0], None, 5.0)
     """
-    tensors = words.as_list(t_list, strict)
+    quirks = quirks_of(strict)
+    tensors = words.as_list(t_list, quirks.clip_scalar)
     for position, tensor in enumerate(tensors):
         if tensor is not None and not isinstance(tensor, Tensor):
             raise words.not_a_tensor(position, type(tensor).__name__)
-    if not strict:
+    if not quirks.clip_limit:
         words.check_limit(words.CLIP, "clip_norm", clip_norm)
         words.check_norm(use_norm)
     norm = norm_in_float32(tensors) if use_norm is None else as_norm(use_norm, tensors)
     clipped = scale_in_float32(tensors, clip_scale(norm, clip_norm))
-    return shaped_as_original(clipped) if strict else clipped, norm
+    return shaped_as_original(clipped) if quirks.clip_scalar else clipped, norm
 
 
 @torch.no_grad()
@@ -118,24 +120,25 @@ def clip_gradients_by_norm(
         [1.5, 2.0]
     """
     pairs = as_parameter_pairs(grads_and_vars, words.BY_NORM)
-    if not strict:
+    quirks = quirks_of(strict)
+    if not quirks.clip_limit:
         require_shapes(pairs, words.BY_NORM)
-    return clip_pairs(pairs, clip_gradients, strict)
+    return clip_pairs(pairs, clip_gradients, quirks)
 
 
 def clip_pairs(
-    pairs: Pairs, limit: float, strict: bool, in_place: bool = False
+    pairs: Pairs, limit: float, quirks: Quirks, in_place: bool = False
 ) -> Pairs:
     """Clip pairs that are checked; ``in_place`` overwrites float32 gradients."""
-    if strict:
+    if quirks.clip_absent:
         require_present(words.BY_NORM, pairs)
-    else:
+    if not quirks.clip_limit:
         words.check_limit(words.BY_NORM, "clip_gradients", limit)
     gradients = [gradient for gradient, _ in pairs]
-    norm = norm_in_float32(gradients, strict)
+    norm = norm_in_float32(gradients, quirks.clip_duplicates)
     scale = scale_in_place if in_place else scale_in_float32
     clipped = scale(gradients, clip_scale(norm, limit))
-    if strict:
+    if quirks.clip_scalar:
         clipped = shaped_as_original(clipped)
     return [
         (None if gradient is None else gradient.to(parameter.dtype), parameter)
@@ -167,10 +170,7 @@ def require_shapes(pairs: Pairs, owner: str) -> None:
 
 
 def require_present(owner: str, pairs: Pairs) -> None:
-    """Strict: raise for an absent gradient.
-
-    # Quirk: docs/differences.md#clip-absent
-    """
+    """Raise for an absent gradient, as the original does."""
     for position, (gradient, _) in enumerate(pairs):
         if gradient is None:
             raise absent_gradient(owner, f"pair {position}")
@@ -189,9 +189,6 @@ def as_norm(use_norm: Any, tensors: list[Tensor | None]) -> Tensor:
 
 
 def shaped_as_original(tensors: list[Tensor | None]) -> list[Tensor | None]:
-    """Strict: return scalars with shape [1], and no imaginary parts: a cast drops them.
-
-    # Quirk: docs/differences.md#clip-scalar
-    """
+    """Return scalars with shape [1], and no imaginary parts: a cast drops them."""
     tensors = [t.real if t is not None and t.is_complex() else t for t in tensors]
     return [t.reshape(1) if t is not None and not t.dim() else t for t in tensors]

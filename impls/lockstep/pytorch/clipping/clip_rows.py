@@ -14,8 +14,9 @@ from lockstep.pytorch.clipping.clip_gradients import LEAF, folded
 from lockstep.pytorch.tensors.precision import rounded
 from lockstep.pytorch.tensors.square_roots import sqrt
 from lockstep.pytorch.tensors.zero_test import flush_subnormals
+from lockstep.quirks import Quirks
 
-__all__ = ["clip_rows", "excess", "normalize_rows", "row_norms"]
+__all__ = ["clip_rows", "excess", "flushed", "normalize_rows", "row_norms"]
 
 
 def clip_rows(
@@ -32,8 +33,6 @@ def clip_rows(
     limit: clipped again, w' stays.
 
     A norm that is NaN makes its row NaN; an infinite one makes finite elements 0.
-
-    # Quirk: docs/differences.md#row-clip-written
 
     Args:
         values: a variable, or [k, ...] rows of it; any shape.
@@ -65,27 +64,37 @@ def norms_in_float64(values: Tensor, axes: Sequence[int]) -> Tensor:
     return torch.linalg.vector_norm(values, dim=tuple(axes), keepdim=True, dtype=wide)
 
 
-def excess(values: Tensor, axes: Sequence[int], max_norm: float) -> Tensor:
+def excess(
+    values: Tensor, axes: Sequence[int], max_norm: float, quirks: Quirks
+) -> Tensor:
     """Return w - c, what the original subtracted, also below the norm.
 
     c is :func:`normalize_rows` in the variable's own dtype. As in the original's
     kernels a subnormal float32 is 0, what they read and what they return.
-
-    # Quirk: docs/differences.md#row-clip-below, docs/differences.md#row-clip-subnormals
     """
-    values = flush_subnormals(values)
-    return flush_subnormals(values - normalize_rows(values, axes, max_norm))
+    flush = quirks.row_clip_subnormals
+    values = flushed(values, flush)
+    wide = torch.promote_types(values.dtype, torch.float32)
+    working = values if quirks.row_clip_float16 else values.to(wide)
+    clipped = normalize_rows(working, axes, max_norm, flush).to(values.dtype)
+    difference = flushed(values - clipped, flush)
+    if quirks.row_clip_below:
+        return difference
+    above = row_norms(working, axes, flush) > max_norm
+    return torch.where(above, difference, 0)
 
 
-def normalize_rows(values: Tensor, axes: Sequence[int], max_norm: float) -> Tensor:
+def normalize_rows(
+    values: Tensor, axes: Sequence[int], max_norm: float, flush: bool
+) -> Tensor:
     """Return c = w max_norm / max(n, max_norm), n the norm over ``axes``."""
-    return divided(values, row_norms(values, axes), max_norm)
+    return divided(values, row_norms(values, axes, flush), max_norm, flush)
 
 
-def row_norms(values: Tensor, axes: Sequence[int]) -> Tensor:
+def row_norms(values: Tensor, axes: Sequence[int], flush: bool) -> Tensor:
     """Return n = sqrt(sum over axes of w^2); summed ``axes`` keep length 1."""
     squares = values.abs().square() if values.is_complex() else values.square()
-    return sqrt(sum_over(flush_subnormals(squares), axes))
+    return sqrt(sum_over(flushed(squares, flush), axes))
 
 
 def sum_over(values: Tensor, axes: Sequence[int]) -> Tensor:
@@ -112,8 +121,14 @@ def sum_over(values: Tensor, axes: Sequence[int]) -> Tensor:
     return reduce(torch.add, rows.unbind(1), start).view(shape)
 
 
-def divided(values: Tensor, norms: Tensor, max_norm: float) -> Tensor:
+def divided(values: Tensor, norms: Tensor, max_norm: float, flush: bool) -> Tensor:
     """Return w max_norm / max(n, max_norm); NaN where n is."""
-    limit = flush_subnormals(torch.full_like(norms, rounded(max_norm, norms.dtype)))
-    product = flush_subnormals(values * limit)
-    return flush_subnormals(product / torch.maximum(norms, limit))
+    limit = torch.full_like(norms, rounded(max_norm, norms.dtype))
+    limit = flushed(limit, flush)
+    product = flushed(values * limit, flush)
+    return flushed(product / torch.maximum(norms, limit), flush)
+
+
+def flushed(values: Tensor, flush: bool) -> Tensor:
+    """Return ``values``, with ``flush`` their subnormals zero."""
+    return flush_subnormals(values) if flush else values

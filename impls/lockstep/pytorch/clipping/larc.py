@@ -52,8 +52,6 @@ def raw_ratio(
     A guarded policy gives 1 where a norm is 0, in mode "clip" also where lr is 0, as
     long as both norms are finite.
 
-    # Quirk: docs/differences.md#larc-zero-norm
-
     Args:
         policy: the parameters.
         rate: the learning rate, float32, 0-d or [n].

@@ -24,6 +24,7 @@ from lockstep.pytorch.clipping.clip_by_norm import (
 )
 from lockstep.pytorch.tensors.devices import moved
 from lockstep.pytorch.tensors.overlap import share_elements
+from lockstep.quirks import Quirks, quirks_of
 
 __all__ = ["apply_larc", "post_process_gradients"]
 
@@ -103,24 +104,27 @@ def post_process_gradients(
     telling.check_recorder(recorder, OWNER)
     policy = None if larc_params is None else words.larc_policy(larc_params, strict)
     pairs = as_parameter_pairs(grads_and_vars, OWNER)
-    if not strict:
+    quirks = quirks_of(strict)
+    if not quirks.clip_limit:
         require_shapes(pairs, OWNER)
-    rate = None if policy is None else as_rate(lr, policy, pairs)
+    rate = None if policy is None else as_rate(lr, quirks, pairs)
     # Nobody is told a name without a recorder; those given are counted all the same.
     unheard = names is None and recorder is None
     named = [] if unheard else names_of(pairs, names)
-    if strict and (policy or GLOBAL_NORM in asked.names):
+    if quirks.clip_absent and (policy or GLOBAL_NORM in asked.names):
         require_present(OWNER, pairs)
-    record_norm(asked, GLOBAL_NORM, pairs, strict)
+    record_norm(asked, GLOBAL_NORM, pairs, quirks)
     pairs = owned(pairs) if in_place else pairs
     if clip_gradients is not None:
-        pairs = clip_pairs(pairs, clip_gradients, strict, in_place)
+        pairs = clip_pairs(pairs, clip_gradients, quirks, in_place)
     record_pairs(asked, pairs, named)
     if clip_gradients is not None:
-        record_norm(asked, telling.CLIPPED_NORM, pairs, strict)
+        record_norm(asked, telling.CLIPPED_NORM, pairs, quirks)
     if policy is None or rate is None:
         return pairs
     told = (asked, named) if recorder is not None else None
+    if quirks.larc_sparse:
+        pairs = as_original(pairs)
     return apply_larc(policy, pairs, rate, in_place, told)
 
 
@@ -148,9 +152,6 @@ def apply_larc(
     if not positions:
         return pairs
     require_fitting(gradients, parameters, positions)
-    if not policy.guarded:
-        # Quirk: docs/differences.md#larc-sparse
-        gradients = [g.to_dense() if g.is_sparse else g for g in gradients]
     norms_of = larc.tensor_norms if policy.guarded else larc.norms_as_original
     weight, gradient = norms_of([*parameters, *gradients]).tensor_split(2)
     raw = larc.raw_ratio(policy, rate, weight, gradient)
@@ -162,6 +163,11 @@ def apply_larc(
         larc.scale_in_place(gradients, ratio)
     scaled = iter(gradients if in_place else larc.scale_by_ratios(gradients, ratio))
     return [(None if g is None else next(scaled), p) for g, p in pairs]
+
+
+def as_original(pairs: Pairs) -> Pairs:
+    """Return pairs with dense gradients."""
+    return [(g if g is None or not g.is_sparse else g.to_dense(), p) for g, p in pairs]
 
 
 def require_fitting(
@@ -180,13 +186,13 @@ def require_fitting(
         check_gradient(gradients[k], parameters[k], f"pair {positions[k]}", words.LARC)
 
 
-def as_rate(lr: Any, policy: LarcPolicy, pairs: Pairs) -> Tensor:
+def as_rate(lr: Any, quirks: Quirks, pairs: Pairs) -> Tensor:
     """Return the learning rate in float32, 0-d or one for each gradient: [n]."""
-    if policy.guarded:
+    if not quirks.clip_limit:
         for rate in lr if isinstance(lr, list | tuple) else [lr]:
             words.check_rate(rate)
     if isinstance(lr, Tensor):
-        if not policy.guarded:
+        if quirks.clip_limit:
             words.check_rate_dtype(dtype_name(lr))
         rates = lr.detach().float()
     elif isinstance(lr, Real) and not isinstance(lr, bool):

@@ -17,8 +17,8 @@ from lockstep.messages.step import numbers as tags
 from lockstep.messages.workers.agn import refuse_row_clipping_around
 from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.base.wrapper import OptimizerWrapper
-from lockstep.pytorch.clipping.clip_rows import clip_rows, excess
-from lockstep.pytorch.tensors.zero_test import flush_subnormals
+from lockstep.pytorch.clipping.clip_rows import clip_rows, excess, flushed
+from lockstep.quirks import Quirks, quirks_of
 
 __all__ = ["VariableClippingOptimizer", "list_nothing"]
 
@@ -106,24 +106,30 @@ class VariableClippingOptimizer(OptimizerWrapper):
         words.require_mapping(vars_to_clip_dims)
         names = named_parameters(opt)
         keys = {key: names.get(key, f"{key!s:.40}") for key in vars_to_clip_dims}
-        limits = words.limits_of(max_norm, keys, strict)
+        quirks = quirks_of(strict)
+        limits = words.limits_of(max_norm, keys, quirks.row_clip_range)
         listed: dict[Tensor, words.Axes] = {}
         for key, dims in vars_to_clip_dims.items():
             refuse_master(opt, key, names)
-            parameter = parameter_of(key, names, strict)
+            parameter = parameter_of(key, names, quirks.arguments_unchecked)
             if parameter in listed:
                 raise words.listed_twice(names[parameter])
-            axes = words.listed_axes(names.get(parameter, "a parameter"), dims)
-            if not strict:
-                axes = words.resolved_axes(names[parameter], axes, parameter.dim())
+            known_as = names.get(parameter, "a parameter")
+            axes = words.listed_axes(known_as, dims)
+            if not quirks.row_clip_axes:
+                axes = words.resolved_axes(known_as, axes, parameter.dim())
             listed[parameter] = words.Axes.of(axes, limits[key])
-        if not strict:
+        if not quirks.arguments_unchecked:
             refuse_row_clipping_around(opt)
         super().__init__(opt)
         self.vars_to_clip_dims = listed
         self.max_norm = max_norm
         self.name = name
-        self.strict = strict
+        self.strict, self._quirks = strict, quirks
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._quirks = quirks_of(vars(self).get("strict", False))
 
     def _refuse_masters(self, inner_optimizer: Optimizer) -> None:
         """Raise for nothing more: what is listed was looked at, the rest is free."""
@@ -134,11 +140,9 @@ class VariableClippingOptimizer(OptimizerWrapper):
         global_step: Tensor | None = None,
         name: str | None = None,
     ) -> None:
-        """Take one ``step()`` with these gradients: see the base class.
-
-        # Quirk: docs/differences.md#row-clip-iterator
-        """
-        self._used_up = self.strict and isinstance(grads_and_vars, Iterator)
+        """Take one ``step()`` with these gradients: see the base class."""
+        uses_up = self._quirks.row_clip_iterator
+        self._used_up = uses_up and isinstance(grads_and_vars, Iterator)
         try:
             super().apply_gradients(grads_and_vars, global_step, name)
         finally:
@@ -153,9 +157,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         """Clip a parameter, or rows [k] of it.
 
         A row that is named several times is computed several times and written with
-        one value. Under strict the test for dimension 0 is literal.
-
-        # Quirk: docs/differences.md#row-clip-axes
+        one value. Where axes are not resolved, the test for dimension 0 is literal.
         """
         axes = self.vars_to_clip_dims[parameter]
         max_norm = axes.max_norm
@@ -165,9 +167,9 @@ class VariableClippingOptimizer(OptimizerWrapper):
             indices = None
         rows = parameter if indices is None else parameter.index_select(0, indices)
         clipped, too_large = clip_rows(rows, axes, max_norm)
-        if self.strict:
-            difference = excess(rows, axes, max_norm)
-            subtract_rows(parameter, indices, difference)
+        if self._quirks.row_clip_subtracted:
+            difference = excess(rows, axes, max_norm, self._quirks)
+            subtract_rows(parameter, indices, difference, self._quirks)
         elif indices is None:
             parameter.copy_(clipped)
         else:
@@ -180,7 +182,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         present = [p for p in parameters if p.grad is not None]
         listed = [] if self._used_up else present
         touched = {p: named_rows(p.grad) for p in listed if p in self.vars_to_clip_dims}
-        if self.strict:
+        if self._quirks.row_clip_axes:
             self._check_axes(touched)
         if self._only_wants_state(present):
             touched = {}
@@ -195,7 +197,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         super().note_no_gradients()
 
     def _check_axes(self, parameters: Iterable[Tensor]) -> None:
-        """Raise for an axis that a parameter does not have: strict checks so late."""
+        """Raise for an axis that a parameter does not have, which was not resolved."""
         names = named_parameters(self)
         for parameter in parameters:
             axes = self.vars_to_clip_dims[parameter]
@@ -233,11 +235,8 @@ class VariableClippingOptimizer(OptimizerWrapper):
         return self.name
 
     def variables(self) -> list[Tensor]:
-        """Return the state of the wrapped optimizer; the wrapper has none.
-
-        # Quirk: docs/differences.md#row-clip-variables. Strict: nothing.
-        """
-        return [] if self.strict else super().variables()
+        """Return the state of the wrapped optimizer; the wrapper has none."""
+        return [] if self._quirks.row_clip_variables else super().variables()
 
 
 def refuse_master(opt: Optimizer, key: Any, names: Mapping[Tensor, str]) -> None:
@@ -250,13 +249,13 @@ def refuse_master(opt: Optimizer, key: Any, names: Mapping[Tensor, str]) -> None
         raise clips_outside(names[opt.master(parameter)])
 
 
-def parameter_of(key: Any, names: Mapping[Tensor, str], strict: bool) -> Tensor:
+def parameter_of(key: Any, names: Mapping[Tensor, str], unchecked: bool) -> Tensor:
     """Return the parameter that a key of ``vars_to_clip_dims`` stands for.
 
-    Strict: a parameter in no group is taken too. It has no effect.
+    ``unchecked``: a parameter in no group is taken too. It has no effect.
     """
     if isinstance(key, Tensor):
-        if key not in names and not strict:
+        if key not in names and not unchecked:
             shown = f"a tensor of shape {list(key.shape)}"
             raise words.unknown_variable(shown, names.values())
         return key
@@ -289,21 +288,22 @@ def named_rows(gradient: Tensor) -> Tensor | None:
 
 
 def subtract_rows(
-    parameter: Tensor, indices: Tensor | None, difference: Tensor
+    parameter: Tensor, indices: Tensor | None, difference: Tensor, quirks: Quirks
 ) -> None:
     """Subtract a difference, or [k, ...] rows of one, in place and in their order.
 
-    # Quirk: docs/differences.md#row-clip-duplicates. The difference was taken of what a
-    # row was before: a row named k times loses it k times.
-    # Quirk: docs/differences.md#row-clip-subnormals. A subnormal result is 0.
+    The difference was taken of what a row was before: with ``row_clip_duplicates`` a
+    row named k times loses it k times.
     """
+    flush = quirks.row_clip_subnormals
     if indices is None:
-        left = flush_subnormals(parameter) - difference
-        parameter.copy_(flush_subnormals(left))
+        left = flushed(parameter, flush) - difference
+        parameter.copy_(flushed(left, flush))
         return
-    for index, row in zip(indices.tolist(), difference, strict=True):
-        left = flush_subnormals(parameter[index]) - row
-        parameter[index] = flush_subnormals(left)
+    named = list(zip(indices.tolist(), difference, strict=True))
+    for index, row in named if quirks.row_clip_duplicates else dict(named).items():
+        left = flushed(parameter[index], flush) - row
+        parameter[index] = flushed(left, flush)
 
 
 def counted(indices: Tensor | None, too_large: Tensor) -> tuple[int, int]:
