@@ -33,6 +33,7 @@ from lockstep.pytorch.clipping.clip_gradients import (
 from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
 from lockstep.pytorch.tensors.norms import accurate_norm
 from lockstep.pytorch.tensors.zero_test import all_zero_flags, flush_subnormals
+from lockstep.quirks import Quirks, quirks_of
 
 __all__ = ["MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"]
 
@@ -81,30 +82,36 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
     _reached_inner = False
 
     def __init__(self, opt: Optimizer, strict: bool = False) -> None:
-        refused = strict and isinstance(opt, MultitaskOptimizerWrapper)
+        quirks = quirks_of(strict)
+        nesting = quirks.multitask_nesting
+        refused = nesting and isinstance(opt, MultitaskOptimizerWrapper)
         if refused or not isinstance(opt, Optimizer):
-            raise words.not_an_optimizer(opt, "torch.optim.Optimizer", strict)
+            raise words.not_an_optimizer(opt, "torch.optim.Optimizer", nesting)
         super().__init__(opt)
-        self.strict = strict
-        if strict:
-            leave_zeros_out(opt)
+        self.strict, self._quirks = strict, quirks
+        if quirks.multitask_in_place:
+            leave_zeros_out(opt, quirks.multitask_subnormals)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        if state.get("strict"):
-            leave_zeros_out(self.inner_optimizer)
+        quirks = self._quirks = quirks_of(vars(self).get("strict", False))
+        if "strict" in state and quirks.multitask_in_place:
+            leave_zeros_out(self.inner_optimizer, quirks.multitask_subnormals)
 
     def step_inner(self) -> None:
         """Hand the gradients that are not all zero to the wrapped optimizer."""
         parameters = [p for group in self.param_groups for p in group["params"]]
         gradients = [parameter.grad for parameter in parameters]
-        zero = zero_flags(gradients, self.strict)
+        quirks = self._quirks
+        zero = zero_flags(gradients, quirks.multitask_subnormals)
         absent = [gradient is None for gradient in gradients]
         self._seen = parameters, zero, absent
         idle = all(map(or_, zero, absent))
         seen = [parameter for parameter in parameters if parameter.grad is not None]
-        self._reached_inner = self.strict or not idle
-        if self.strict or (idle and self._only_wants_state(seen)):
+        in_place = quirks.multitask_in_place
+        hands_on_all = in_place and (quirks.multitask_shared_state or not idle)
+        self._reached_inner = hands_on_all or not idle
+        if hands_on_all or (idle and self._only_wants_state(seen)):
             self.inner_optimizer.step()
         elif idle:
             super().note_no_gradients()
@@ -147,11 +154,11 @@ def zero_flags(gradients: Sequence[Tensor | None], flush: bool) -> list[bool]:
     return [gradient is not None and next(flags) for gradient in gradients]
 
 
-def leave_zeros_out(opt: Optimizer) -> None:
+def leave_zeros_out(opt: Optimizer, flush: bool) -> None:
     """Change ``opt`` for good, so that its step leaves all-zero gradients out.
 
-    # Quirk: docs/differences.md#multitask-in-place. The original replaced the method of
-    ``opt`` that updates one variable; a wrapper never calls its own.
+    The original replaced the method of ``opt`` that updates one variable; a wrapper
+    never calls its own. ``flush``: subnormals are zero.
     """
     if isinstance(opt, RuleOptimizer):
         opt.ignores_zeros = True
@@ -162,7 +169,7 @@ def leave_zeros_out(opt: Optimizer) -> None:
         def step_without_zeros(self: Optimizer, closure: Any = None) -> Any:
             loss = evaluate(closure)
             parameters = list(named_parameters(opt))
-            zero = zero_flags([parameter.grad for parameter in parameters], True)
+            zero = zero_flags([parameter.grad for parameter in parameters], flush)
             zeros = list(compress(parameters, zero))
             with gradients_set_to(zeros, [None] * len(zeros)):
                 step()
@@ -212,34 +219,44 @@ def clip_gradients_by_global_norm(
         >>> pairs[0][0].tolist(), norm.item()
         ([1.5, 2.0], 5.0)
     """
-    owner = "clip_gradients_by_global_norm"
-    pairs = as_pairs(gradients_variables, owner)
+    pairs = as_pairs(gradients_variables, words.CLIP)
     for position, (gradient, _) in enumerate(pairs):
-        require_tensor(gradient, owner, f"pair {position}")
+        require_tensor(gradient, words.CLIP, f"pair {position}")
     gradients = [gradient for gradient, _ in pairs]
-    if strict:
-        gradients = strictly_clippable(gradients)
-    else:
-        words.check_clip_norm(clip_norm)
-        refuse_integers(owner, [dtype_name(g) for g in gradients if g is not None])
+    quirks = quirks_of(strict)
+    check_clipping([g for g in gradients if g is not None], clip_norm, quirks)
+    flush = quirks.multitask_subnormals
+    if flush:
+        gradients = [flushed(gradient) for gradient in gradients]
     present = [gradient for gradient in gradients if gradient is not None]
-    if strict:
+    if quirks.multitask_clip_float16:
         dtype = present[0].dtype if present else torch.float32
-        norm = global_norm(present, dtype, flush=True)
+        norm = global_norm(present, dtype, flush)
     else:
         norm = accurate_norm(present)
     if error_if_nonfinite and not norm.isfinite():
         raise words.nonfinite_norm(norm.item())
-    factor = clip_factor(norm, clip_norm, flush=strict)
+    factor = clip_factor(norm, clip_norm, flush)
     clipped = scale_gradients(gradients, factor)
-    if strict:
-        clipped = [None if g is None else flush_subnormals(g) for g in clipped]
+    if flush:
+        clipped = [flushed(gradient) for gradient in clipped]
     return list(zip(clipped, [v for _, v in pairs], strict=True)), norm
 
 
-def strictly_clippable(gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """Refuse what the original could not clip; return what its kernels saw."""
-    present = [gradient for gradient in gradients if gradient is not None]
-    words.refuse_sparse(any(gradient.is_sparse for gradient in present))
-    words.refuse_mixed_dtypes([dtype_name(gradient) for gradient in present])
-    return [None if g is None else flush_subnormals(g) for g in gradients]
+def check_clipping(present: Sequence[Tensor], clip_norm: Any, quirks: Quirks) -> None:
+    """Raise for gradients that cannot be clipped, and for a norm out of its range."""
+    if quirks.multitask_clip_sparse:
+        words.refuse_sparse(any(gradient.is_sparse for gradient in present))
+    dtypes = [dtype_name(gradient) for gradient in present]
+    if quirks.multitask_clip_dtypes:
+        words.refuse_mixed_dtypes(dtypes)
+    if not quirks.multitask_clip_range:
+        words.check_clip_norm(clip_norm)
+    if not quirks.multitask_clip_dtypes:
+        refuse_integers(words.CLIP, dtypes)
+
+
+def flushed(gradient: Tensor | None) -> Tensor | None:
+    """Return a dense gradient with its subnormals zero; others as they are."""
+    dense = gradient is not None and not gradient.is_sparse
+    return flush_subnormals(gradient) if dense else gradient

@@ -194,17 +194,14 @@ class FtrlOptimizer(RuleOptimizer):
     def check(self, group: dict[str, Any], parameter: Tensor) -> None:
         """Raise if the rule cannot be applied; under ``strict`` also at rate 0."""
         super().check(group, parameter)
-        if self.strict and group["lr"] == 0:
+        if self._quirks.ftrl_zero_rate and group["lr"] == 0:
             raise words.zero_rate(self.spec.class_name)
 
     def policy(self, group: dict[str, Any], dtype: torch.dtype) -> Any:
         """Return the rule's hyper-parameters for parameters of ``dtype``."""
-        return super().policy(group, dtype)._replace(hides_nan=self.strict)
+        return super().policy(group, dtype)._replace(hides_nan=self._quirks.ftrl_nan)
 
     def update(self, group: dict[str, Any], parameter: Tensor, policy: Any) -> None:
-        """Apply the rule; at rate 0 nothing changes.
-
-        # Quirk: docs/differences.md#ftrl-zero-rate
-        """
+        """Apply the rule; at rate 0 nothing changes."""
         if group["lr"] != 0:
             super().update(group, parameter, policy)

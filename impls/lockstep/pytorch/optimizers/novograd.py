@@ -95,12 +95,13 @@ class NovoGrad(RuleOptimizer):
 
     def policy(self, group: Group, dtype: torch.dtype) -> novograd.Policy:
         """Return the hyper-parameters of a group for a parameter of ``dtype``."""
-        return novograd.policy_of(self.arguments(group), dtype, not self.strict)
+        remembers = not self._quirks.novograd_second_moment
+        return novograd.policy_of(self.arguments(group), dtype, remembers)
 
     def check(self, group: Group, parameter: Tensor) -> None:
         """Raise if the rule cannot be applied; nothing has changed then."""
         super().check(group, parameter)
-        if self.strict and parameter.dtype != torch.float32:
+        if self._quirks.novograd_limits and parameter.dtype != torch.float32:
             name = named_parameters(self)[parameter]
             words.require_float32(name, dtype_name(parameter))
 
@@ -126,10 +127,10 @@ class NovoGrad(RuleOptimizer):
     ) -> None:
         """Take one ``step()`` with these gradients, and with no others.
 
-        # Quirk: docs/differences.md#novograd-limits. Strict: the pairs are a list, in
-        which normalized gradients are found afterwards.
+        Strict: the pairs are a list, in which normalized gradients are found
+        afterwards.
         """
-        if not self.strict:
+        if not self._quirks.novograd_limits:
             return super().apply_gradients(grads_and_vars, global_step, name)
         words.require_list(grads_and_vars)
         names = named_parameters(self)

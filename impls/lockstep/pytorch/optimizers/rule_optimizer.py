@@ -21,6 +21,7 @@ from lockstep.pytorch.base.trial_step import check_bare
 from lockstep.pytorch.optimizers.rules.state import Slots
 from lockstep.pytorch.tensors.precision import plain, rounded
 from lockstep.pytorch.tensors.zero_test import is_all_zero
+from lockstep.quirks import quirks_of
 
 __all__ = ["Policies", "RuleOptimizer"]
 
@@ -54,13 +55,17 @@ class RuleOptimizer(TrainV1, Optimizer):
         if name == "":
             raise words.empty_name(self.spec.class_name)
         self.name = name or self.spec.name
-        self.strict = strict
+        self.strict, self._quirks = strict, quirks_of(strict)
         self.ignores_zeros = False
         super().__init__(params, with_torch_names(arguments))
 
     def __getstate__(self) -> dict[str, Any]:
         own = {key: getattr(self, key) for key in ("name", "strict", "ignores_zeros")}
         return {**super().__getstate__(), **own}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._quirks = quirks_of(vars(self).get("strict", False))
 
     def add_param_group(self, param_group: Group) -> None:
         """Add a group; its hyper-parameters are checked and its slots made.
@@ -155,7 +160,7 @@ class RuleOptimizer(TrainV1, Optimizer):
         a sparse gradient was never tested.
         """
         tested = self.sums_duplicates or not gradient.is_sparse
-        return tested and is_all_zero(gradient, flush=True)
+        return tested and is_all_zero(gradient, quirks_of(True).multitask_subnormals)
 
     def check(self, group: Group, parameter: Tensor) -> None:
         """Raise if the rule cannot be applied; nothing has changed then."""
@@ -189,10 +194,9 @@ class RuleOptimizer(TrainV1, Optimizer):
         """Return what the rule computes in for a parameter of ``dtype``.
 
         Strict: ``dtype`` itself, so that in bfloat16 the usual beta2 is 1.
-
-        # Quirk: docs/differences.md#half-precision-scalars
         """
-        return dtype if self.strict else torch.promote_types(dtype, torch.float32)
+        own = self._quirks.half_precision_scalars
+        return dtype if own else torch.promote_types(dtype, torch.float32)
 
     def policy(self, group: Group, dtype: torch.dtype) -> Any:
         """Return the rule's hyper-parameters for parameters of ``dtype``: 0-d each."""

@@ -54,8 +54,8 @@ def is_all_zero(gradient: Tensor, flush: bool = False) -> bool:
 def flush_subnormals(values: Tensor) -> Tensor:
     """Replace subnormals by zero, except in float16.
 
-    # Quirk: docs/differences.md#multitask-subnormals. The original's kernels ran with
-    # the processor's flush-to-zero mode on, which knows nothing of float16.
+    The original's kernels ran with the processor's flush-to-zero mode on, which knows
+    nothing of float16.
     """
     if values.dtype == torch.float16:
         return values

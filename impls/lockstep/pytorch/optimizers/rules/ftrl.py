@@ -38,7 +38,7 @@ def update_dense(
 
     w = (sign(linear) l1 - linear) / (n^-p/lr + 2 l2) where abs(linear) > l1, else 0.
 
-    # Quirk: docs/differences.md#ftrl-nan. Strict: 0 also where linear is NaN.
+    Where the policy hides NaN: 0 also where linear is NaN.
     """
     rate, l1 = policy.learning_rate, policy.l1_regularization_strength
     accum, linear = slots["accum"], slots["linear"]

@@ -110,7 +110,7 @@ def next_moment(policy: Policy, moment: Tensor, square: Tensor) -> Tensor:
 
     A square that overflows would stay infinite for ever, so it is forgotten.
 
-    # Quirk: docs/differences.md#novograd-second-moment. Without memory v is |g|^2.
+    Without memory v is |g|^2.
     """
     if not policy.remembers:
         return square
