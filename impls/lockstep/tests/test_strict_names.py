@@ -131,13 +131,16 @@ def test_strict_objects_copy_and_travel(backend: str) -> None:
 
 
 def test_a_subclass_of_a_strict_class_is_strict(backend: str) -> None:
-    strict = registry.load(backend, strict=True)
+    strict, default = registry.load(backend, strict=True), registry.load(backend)
+    unchecked = {"scale_min": 0.0, "scale_max": 8.0}
 
     class Own(strict.AutomaticLossScaler):  # type: ignore[name-defined,misc]
         def __init__(self) -> None:
-            super().__init__("Backoff", {"scale_max": 8.0})
+            super().__init__("Backoff", unchecked)
 
-    assert Own().strict and float(Own().loss_scale) == 8.0
+    assert float(Own().loss_scale) == 8.0
+    with pytest.raises(ValueError, match="scale_min"):
+        default.AutomaticLossScaler("Backoff", unchecked)
 
 
 WRAPPERS = [name for name in SIGNATURES if name.endswith(("Wrapper", "Optimizer"))]

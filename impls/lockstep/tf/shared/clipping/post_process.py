@@ -13,6 +13,7 @@ from lockstep.messages.clipping import larc as words
 from lockstep.messages.clipping.larc import LarcPolicy
 from lockstep.messages.step import summaries as telling
 from lockstep.messages.step.summaries import Recorder, Summaries
+from lockstep.quirks import Quirks, quirks_of
 from lockstep.tf.shared.clipping import larc
 from lockstep.tf.shared.clipping.clip_by_global_norm import (
     check_limit,
@@ -81,7 +82,7 @@ def process(to_do: Processing, entries: Sequence[Entry], lr: Any) -> list[Gradie
     asked, limit, policy, strict = to_do
     if not strict:
         check_shapes(OWNER, entries)
-    rate = None if policy is None else as_rate(lr, policy)
+    rate = None if policy is None else as_rate(lr, quirks_of(strict))
     if strict and (policy or GLOBAL_NORM in asked.names):
         require_present(OWNER, entries)
     record_norm(asked, GLOBAL_NORM, entries, strict)
@@ -170,9 +171,9 @@ def shapes_of(entry: Entry) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(wanted if found.is_compatible_with(wanted) else found), tuple(wanted)
 
 
-def as_rate(lr: Any, policy: LarcPolicy) -> tf.Tensor:
+def as_rate(lr: Any, quirks: Quirks) -> tf.Tensor:
     """Return the learning rate in float32: 0-d."""
-    if policy.guarded:
+    if not quirks.clip_limit:
         words.check_rate(lr)
     try:
         rate = tf.convert_to_tensor(lr)
@@ -181,6 +182,6 @@ def as_rate(lr: Any, policy: LarcPolicy) -> tf.Tensor:
     number = rate.dtype.is_floating or rate.dtype.is_integer
     if not number or not rate.shape.is_compatible_with([]):
         raise words.bad_rate(repr(lr))
-    if not policy.guarded and not isinstance(lr, int | float):
+    if quirks.clip_limit and not isinstance(lr, int | float):
         words.check_rate_dtype(rate.dtype.name)
     return tf.cast(rate, tf.float32)
