@@ -2,7 +2,8 @@
 
 Two environments in `.envs/` are made when first needed and shared by all sessions:
 `core` (torch, TensorFlow, pytest) and `site` (MkDocs, matplotlib; no framework). The
-session `oracle` makes one of its own, for TensorFlow 1.15 under Python 3.7.
+session `oracle` makes one of its own, for TensorFlow 1.15 under Python 3.7, and the
+session `mutants` one for Cosmic Ray.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ import nox
 from nox.command import CommandFailed
 
 ROOT = Path(__file__).parent.resolve()
-LOCKED = ("core", "site", "nox", "oracle")
+LOCKED = ("core", "site", "mutants", "nox", "oracle")
 LOCK_FILES = {name: ROOT / f"harness/environments/{name}.txt" for name in LOCKED}
 LOCKS = {name: LOCK_FILES[name] for name in ("core", "site")}
+# Made when its session runs, not by the sessions that need all of LOCKS.
+ALL_LOCKS = {**LOCKS, "mutants": LOCK_FILES["mutants"]}
 # Builds for a GPU depend on the machine's driver: a group of pyproject.toml, no lock.
 GPU = {"gpu_torch": "pytorch", "gpu_tf": "tf"}
 TORCH = "torch==2.13.0"
@@ -143,6 +146,16 @@ def catalogue(session: nox.Session) -> None:
 def layout(session: nox.Session) -> None:
     """Count the size of the code and the calls of the main steps, for Contributing."""
     run(session, "core", "harness", "layout", *session.posargs)
+
+
+@nox.session
+def mutants(session: nox.Session) -> None:
+    """Change single operators of a backend and run the nearest tests; it can go on.
+
+    For example: nox -s mutants -- --backend reference --minutes 30
+    """
+    lister = str(python_of(session, "mutants"))
+    run(session, "core", "harness", "mutants", "--lister", lister, *session.posargs)
 
 
 @nox.session
@@ -294,7 +307,7 @@ def python_of(session: nox.Session, name: str) -> Path:
             f"Python must be 3.11, 3.12 or 3.13, got {sys.version.split()[0]}; "
             "make .venv anew with one of them, e.g. python3.13 -m venv --clear .venv"
         )
-    sources = {**LOCKS, **dict.fromkeys(GPU, ROOT / "pyproject.toml")}
+    sources = {**ALL_LOCKS, **dict.fromkeys(GPU, ROOT / "pyproject.toml")}
     if name not in sources:
         session.error(f"environments: expected {' or '.join(sources)}, got {name!r}")
     home = ROOT / ".envs" / name
@@ -340,7 +353,7 @@ def build(session: nox.Session, name: str, python: Path) -> None:
     if name in GPU:
         commands += [[*pip, "--group", f"{ROOT / 'pyproject.toml'}:{name}"]]
     else:
-        commands += [[*pip, "--require-hashes", "-r", str(LOCKS[name])]]
+        commands += [[*pip, "--require-hashes", "-r", str(ALL_LOCKS[name])]]
     if name == "core":
         commands += [[str(python), "-c", "import torch"]]
     try:

@@ -31,7 +31,7 @@ from harness.parity.matrix import write_matrix
 from harness.parity.row import Row
 from harness.records.code import require_committed
 from harness.revalidate import Revalidation
-from lockstep import __version__
+from lockstep import __version__, registry
 from lockstep.messages.errors import LockstepError, unknown_name
 
 if TYPE_CHECKING:
@@ -369,6 +369,29 @@ def layout() -> None:
 
 
 @app.command()
+def mutants(
+    backend: Annotated[str, typer.Option(help="Whose operators are changed.")],
+    lister: Annotated[
+        Path, typer.Option(help="A Python that has Cosmic Ray; nox gives it.")
+    ],
+    minutes: Annotated[
+        float, typer.Option(min=0, help="No further mutant is begun after this time.")
+    ] = 30,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="At most so many mutants.")
+    ] = None,
+) -> None:
+    """Try the mutants of a backend that have no result yet; print and record each."""
+    from harness.mutation.run import Request as Mutants
+    from harness.mutation.run import run_mutants
+    from harness.mutation.summary import describe, summarize
+
+    request = Mutants(registry.find(backend).name, lister, minutes, count)
+    left = run_mutants(request, lambda line: print(describe(line), flush=True))
+    print(f"{summarize(backend, request.folder)}; {left} left")
+
+
+@app.command()
 def matrix() -> None:
     """Write the parity matrix of the published report into README.md."""
     write_matrix()
@@ -437,5 +460,5 @@ def main() -> None:
 def say_interrupted() -> None:
     """Print what Ctrl-C left: runs and processes are recorded as soon as they end."""
     goes_on = "; what is done is kept, and the same command goes on"
-    kept = goes_on if sys.argv[1:2] in (["run"], ["bench"]) else ""
+    kept = goes_on if sys.argv[1:2] in (["run"], ["bench"], ["mutants"]) else ""
     print(f"harness: interrupted{kept}.", file=sys.stderr)

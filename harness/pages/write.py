@@ -22,6 +22,7 @@ from harness.pages.findings import (
     table_files,
 )
 from harness.pages.layout import layout_inserts
+from harness.pages.mutants import mutants_inserts
 from harness.pages.oracle_inserts import oracle_inserts
 from harness.pages.parity_inserts import parity_inserts
 from harness.pages.reference import reference_inserts, reference_pages
@@ -63,6 +64,7 @@ def write_pages(
             **differences_inserts(ROOT, results),
             **layout_inserts(results),
             **reference_inserts(BACKENDS),
+            **mutants_inserts(results),
         }
         for name, text in inserts.items():
             _write(folder / "inserts" / f"{name}.md", text)

@@ -15,7 +15,13 @@ from harness.statistics.effects import (
     relative_gap,
     steps_to_target,
 )
-from harness.statistics.intervals import Interval, bootstrap, overlap, t_interval
+from harness.statistics.intervals import (
+    Interval,
+    bootstrap,
+    overlap,
+    share_interval,
+    t_interval,
+)
 from harness.statistics.sign_tests import Side, beyond, holm, sign_flip, within
 
 __all__ = [
@@ -32,6 +38,7 @@ __all__ = [
     "paired_effects",
     "ratio_of_sums",
     "relative_gap",
+    "share_interval",
     "sign_flip",
     "steps_to_target",
     "t_interval",

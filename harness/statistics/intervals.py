@@ -1,4 +1,4 @@
-"""Confidence intervals: the bootstrap over seeds, Student's t over processes."""
+"""Confidence intervals: over seeds, over processes, and of a share."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr, stdtrit
+from scipy.special import betaincinv, ndtr, stdtrit
 
 from harness.statistics.effects import Floats, refusal, vector
 
-__all__ = ["Interval", "bootstrap", "overlap", "t_interval"]
+__all__ = ["Interval", "bootstrap", "overlap", "share_interval", "t_interval"]
 
 LEVEL = 0.95
 RESAMPLES = 2000
@@ -128,6 +128,34 @@ def t_interval(values: npt.ArrayLike, level: float = LEVEL) -> Interval:
     error = array.std(ddof=1) / np.sqrt(len(array))
     half = stdtrit(len(array) - 1, (1 + level) / 2) * error
     return Interval(*map(np.asarray, (centre, centre - half, centre + half)))
+
+
+def share_interval(count: int, total: int, level: float = LEVEL) -> Interval:
+    """Return the share ``count / total`` with the interval of Clopper and Pearson.
+
+        low = B^-1((1 - level) / 2; count, total - count + 1)
+        high = B^-1((1 + level) / 2; count + 1, total - count)
+
+    with B the regularized incomplete beta function. It covers the share of the whole in
+    at least ``level`` of all random samples, whatever the share. Source: Clopper and
+    Pearson, Biometrika 26, 1934.
+
+    Args:
+        count: how many of the sample have the property, from 0 to ``total``.
+        total: the size of the sample, at least 1.
+        level: share of intervals that cover the share of the whole.
+
+    Raises:
+        HarnessError: The sample is empty, or ``count`` is not within it.
+    """
+    if not 0 <= count <= total or total < 1:
+        remedy = "count within a sample of at least one"
+        got = f"{count} of {total}"
+        raise refusal("share_interval", "a part of a sample", got, remedy)
+    below, above = (1 - level) / 2, (1 + level) / 2
+    low = betaincinv(count, total - count + 1, below) if count else 0.0
+    high = betaincinv(count + 1, total - count, above) if count < total else 1.0
+    return Interval(*map(np.asarray, (count / total, low, high)))
 
 
 def overlap(a: Interval, b: Interval, slack: float = 0.0) -> bool:

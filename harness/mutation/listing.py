@@ -1,0 +1,160 @@
+"""List the mutants of a backend: the part that runs in the environment of Cosmic Ray.
+
+``python -m harness.mutation.listing BACKEND SIZE SEED`` prints JSON Lines: first the
+number of mutants and the digests of all modules, then ``SIZE`` mutants (0: all) in an
+order that depends on the seed alone. So the first ones are a random sample, and a
+change of one module does not move the mutants of others.
+
+The operators are those that make plausible mistakes. An arithmetic operator becomes its
+inverse, a comparison its negation or the one that differs at the boundary. Cosmic Ray
+could replace each by all others, but shifts and bit masks of floats only raise
+TypeError, which any test notices, and would make the share killed look better.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.ast.ast_query import ASTQuery
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.plugins import get_operator
+
+from harness.mutation.mutant import (
+    ROOT,
+    Mutant,
+    digest_of,
+    edit_between,
+    source_of,
+)
+
+__all__ = ["OPERATORS", "Place", "main", "make_mutant", "places"]
+
+BINARY = (
+    "Add_Sub Sub_Add Mul_Div Div_Mul FloorDiv_Mul Mod_Mul Pow_Mul LShift_RShift "
+    "RShift_LShift BitOr_BitAnd BitAnd_BitOr BitXor_BitOr"
+)
+COMPARISON = (
+    "Eq_NotEq NotEq_Eq Lt_LtE Lt_GtE LtE_Lt LtE_Gt Gt_GtE Gt_LtE GtE_Gt GtE_Lt "
+    "Is_IsNot IsNot_Is"
+)
+UNARY = "Delete_USub Delete_Not Delete_Invert"
+OTHERS = (
+    "AddNot ReplaceTrueWithFalse ReplaceFalseWithTrue ReplaceAndWithOr "
+    "ReplaceOrWithAnd ReplaceBreakWithContinue ReplaceContinueWithBreak "
+    "ExceptionReplacer NumberReplacer RemoveDecorator ZeroIterationForLoop"
+)
+OPERATORS = (
+    *(f"ReplaceBinaryOperator_{name}" for name in BINARY.split()),
+    *(f"ReplaceComparisonOperator_{name}" for name in COMPARISON.split()),
+    *(f"ReplaceUnaryOperator_{name}" for name in UNARY.split()),
+    *OTHERS.split(),
+)
+"""The operators that are used, by their names in Cosmic Ray."""
+
+MESSAGES = ("fstring", "raise_stmt")
+"""Nodes whose content is not mutated: they make the texts of errors and messages."""
+
+SIGNS = ("parameters", "dictorsetmaker", "lambdef")
+"""Where a star is no operator: ``def f(a, *, b)`` and ``{**a}``."""
+
+
+class Place(NamedTuple):
+    """Where an operator can change a module."""
+
+    path: str
+    operator: str
+    occurrence: int
+    line: int
+    definition: str
+
+    def rank(self, seed: str) -> bytes:
+        """Return what places are sorted by: it depends on the seed and this place."""
+        name = f"{seed} {self.path} {self.operator} {self.occurrence}"
+        return hashlib.sha256(name.encode()).digest()
+
+
+def places(path: str, source: str) -> Iterator[Place]:
+    """Yield the places of a module that are mutated.
+
+    Left out are annotations, which nobody evaluates; stars that are no operators; the
+    texts of errors and messages; and ``zip(strict=True)``, which guards against a
+    mistake of ours. Cosmic Ray never changes a text, so docstrings stay, too.
+    """
+    nodes = list(ast_nodes(get_ast(source)))
+    for name in OPERATORS:
+        operator = _operator(name)
+        found = (
+            (node, start)
+            for node in nodes
+            for start, _ in operator.mutation_positions(node)
+        )
+        for occurrence, (node, start) in enumerate(found):
+            if not _is_left_out(node):
+                definition = ASTQuery(node).get_definition_name() or ""
+                yield Place(path, name, occurrence, start[0], definition)
+
+
+def _operator(name: str) -> Any:
+    return get_operator(f"core/{name}")()
+
+
+def _is_left_out(node: Any) -> bool:
+    """Whether a node is one that `places` leaves out."""
+    parent = node.parent
+    if parent is not None and parent.type in SIGNS and node.type == "operator":
+        return True
+    while parent is not None:
+        if parent.type in MESSAGES or _is_annotation(node, parent):
+            return True
+        if parent.type == "argument" and parent.get_code().strip() == "strict=True":
+            return _is_zip(parent)
+        node, parent = parent, parent.parent
+    return False
+
+
+def _is_annotation(node: Any, parent: Any) -> bool:
+    """Whether ``node`` is what ``parent`` annotates a name or a function with."""
+    if parent.type == "tfpdef":
+        return bool(node is parent.children[-1])
+    if parent.type == "annassign":
+        return bool(node is parent.children[1])
+    return bool(parent.type == "funcdef" and node is parent.annotation)
+
+
+def _is_zip(argument: Any) -> bool:
+    """Whether an argument is one of a call of ``zip``."""
+    parent = argument.parent
+    call = parent.parent if parent.type == "arglist" else parent
+    before = call.get_previous_leaf()
+    return before is not None and before.value == "zip"
+
+
+def make_mutant(place: Place, source: str) -> Mutant:
+    """Return the mutant of a place in a module's source."""
+    changed = mutate_code(source, _operator(place.operator), place.occurrence)
+    edit = edit_between(source, changed)
+    return Mutant(*place, edit, digest_of(source))
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Print the digests and the first mutants of a backend."""
+    backend, size, seed = arguments
+    home = ROOT / "impls" / "lockstep" / backend
+    files = [p for p in sorted(home.rglob("*.py")) if "tests" not in p.parts]
+    paths = [path.relative_to(ROOT).as_posix() for path in files]
+    sources = {path: source_of(path) for path in paths}
+    found = [place for path in paths for place in places(path, sources[path])]
+    found.sort(key=lambda place: place.rank(seed))
+    digests = {path: digest_of(source) for path, source in sources.items()}
+    print(json.dumps({"mutants": len(found), "modules": digests}))
+    for place in found[: int(size) or None]:
+        print(json.dumps(make_mutant(place, sources[place.path]).as_json()))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,123 @@
+"""Which recorded cases and tests are nearest to a module, nearest first."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.mutation.mutant import ROOT, Mutant, source_of
+from harness.parity.cases import FAMILIES as ALL
+
+__all__ = ["FAMILIES", "Check", "nearest_checks"]
+
+STEP = ("optimize_loss", "regularization_loss")
+FAMILIES: Mapping[str, Sequence[str]] = {
+    "clipping": (
+        "clip_by_global_norm",
+        "larc",
+        "variable_clipping",
+        "multitask_clip",
+        "optimize_loss",
+    ),
+    "optimizers": ("base_optimizers", "novograd", "multitask", "optimize_loss"),
+    "scaling": (
+        "loss_scale_fixed",
+        "loss_scale_dynamic",
+        "auto_loss_scaler_backoff",
+        "auto_loss_scaler_logmax",
+        "mixed_precision_wrapper",
+    ),
+    "masters": ("mixed_precision_wrapper", "regularization_loss"),
+    "workers": ("agn",),
+    "schedules": ("lr_policies", "optimize_loss"),
+    "step": STEP,
+    "multitask": ("multitask", "multitask_clip"),
+}
+"""Folder or module of a backend -> the families of cases that it was written for."""
+
+EXAMPLES = (
+    "impls/lockstep/tests/test_docstrings.py::test_examples_give_what_they_say[{}]"
+)
+"""The test of the examples in a module's docstrings."""
+
+SIGNATURES = "harness/nets/tests/test_frozen.py::test_signatures_are_as_frozen[{}]"
+"""The test of a backend's public signatures, defaults of arguments included."""
+
+THOROUGH = ("reference",)
+"""Backends whose whole suite is so fast that all of it may run for a mutant."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """Cases or tests that run together.
+
+    Attributes:
+        kind: "case" or "test".
+        names: families of recorded cases, or single ones as ``MODE ID``; files of tests
+            in the checkout, or single ones as pytest names them.
+    """
+
+    kind: str
+    names: Sequence[str]
+
+
+def nearest_checks(mutant: Mutant) -> list[Check]:
+    """Return what to try on a mutant, in this order.
+
+    Near are the families that the folder was written for, the examples in the module's
+    docstrings, the backend's tests that lie in the folder of the same name or import
+    the module, and the test of public signatures. Tests named after the module come
+    first. Then follow all other cases and, on the reference, all other tests.
+    """
+    backend, *folders = Path(mutant.path).with_suffix("").parts[2:]
+    home = ROOT / "impls" / "lockstep" / backend / "tests"
+    room, stem = folders[0], folders[-1]
+    importing = _importing(home)
+    near = {
+        path
+        for path, modules in importing.items()
+        if path.parent.name == room
+        or path.stem == f"test_{room}"
+        or mutant.module in modules
+    }
+    ordered = sorted(near, key=lambda path: (stem not in path.stem, path))
+    examples = (
+        [EXAMPLES.format(mutant.module)] if ">>> " in source_of(mutant.path) else []
+    )
+    others = sorted(importing.keys() - near) if backend in THOROUGH else []
+    signatures = SIGNATURES.format(backend)
+    first = FAMILIES.get(room, ())
+    checks = (
+        Check("case", first),
+        Check("test", [*examples, *_relative(ordered), signatures]),
+        Check("case", [family for family in ALL if family not in first]),
+        Check("test", _relative(others)),
+    )
+    return [check for check in checks if check.names]
+
+
+def _relative(paths: Sequence[Path]) -> list[str]:
+    return [path.relative_to(ROOT).as_posix() for path in paths]
+
+
+@functools.cache
+def _importing(home: Path) -> Mapping[Path, set[str]]:
+    """Return the modules that each file of tests imports."""
+    found: dict[Path, set[str]] = defaultdict(set)
+    for path in sorted(home.rglob("test_*.py")):
+        found[path].update(_imported(ast.parse(path.read_text("utf-8"))))
+    return found
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    """Yield the names of modules in import statements, and what could be one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)

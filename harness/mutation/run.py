@@ -1,0 +1,99 @@
+"""Draw the mutants of a backend, try those without a result, and record each."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.environment import child_variables
+from harness.errors import HarnessError
+from harness.mutation.mutant import ROOT, Mutant
+from harness.mutation.trials import Trials
+from harness.records.files import RESULTS
+from harness.records.log import Log, read_lines
+from lockstep.messages.errors import sentence
+
+__all__ = ["FOLDER", "Request", "run_mutants"]
+
+FOLDER = RESULTS / "mutants"
+
+SIZES = {"reference": 0}
+"""Backends of which all mutants are tried."""
+
+SIZE = 300
+"""How many mutants are drawn of each other backend."""
+
+SEED = 1
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to try.
+
+    Attributes:
+        backend: whose mutants.
+        lister: a Python that has Cosmic Ray.
+        minutes: after which no further mutant is begun.
+        count: the most mutants that are tried; None for no limit.
+        folder: of the results.
+    """
+
+    backend: str
+    lister: Path
+    minutes: float
+    count: int | None = None
+    folder: Path = FOLDER
+
+
+def run_mutants(request: Request, report: Callable[[dict[str, Any]], None]) -> int:
+    """Try mutants that have no result yet; return how many are left.
+
+    Each line of the file of results is written whole, so the same command goes on after
+    an interruption. ``report`` sees each line.
+    """
+    end = time.monotonic() + 60 * request.minutes
+    drawn = _drawn(request)
+    with Log(request.folder / f"{request.backend}.jsonl") as log:
+        lines = read_lines(log.path)
+        done = {line["id"] for line in lines}
+        pending = [mutant for mutant in drawn if mutant.id not in done]
+        trials = Trials(request.backend, lines)
+        tried = 0
+        for mutant in pending[: request.count]:
+            if time.monotonic() > end:
+                break
+            line = trials.record(mutant)
+            log.append(line)
+            report(line)
+            tried += 1
+    return len(pending) - tried
+
+
+def _drawn(request: Request) -> list[Mutant]:
+    """List the mutants of a backend; write down what they were drawn from."""
+    backend, size = request.backend, SIZES.get(request.backend, SIZE)
+    command = [str(request.lister), "-m", "harness.mutation.listing"]
+    done = subprocess.run(
+        [*command, backend, str(size), str(SEED)],
+        cwd=ROOT,
+        env={**child_variables(), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        got = done.stderr.strip().splitlines()[-1:] or [str(done.returncode)]
+        remedy = "run it as nox -s mutants, which makes an environment with Cosmic Ray"
+        expected = "a list from Cosmic Ray"
+        text = sentence(f"mutants of {backend}", expected, got[0], remedy)
+        raise HarnessError(text)
+    head, *lines = map(json.loads, done.stdout.splitlines())
+    drawn = {**head, "drawn": len(lines), "seed": SEED}
+    request.folder.mkdir(parents=True, exist_ok=True)
+    path = request.folder / f"{backend}.json"
+    path.write_text(json.dumps(drawn, indent=1) + "\n", "utf-8")
+    return [Mutant.from_json(line) for line in lines]

@@ -1,0 +1,180 @@
+"""The child process of one trial: import the mutant, run the checks until one fails.
+
+``python -m harness.mutation.trial FOLDER`` reads ``task.json`` in the folder and writes
+``outcome.json``. A task without a module tries the checkout as it is. The changed file
+must be found before anything of Lockstep is imported, so imports stand in functions.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from itertools import zip_longest
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from harness.parity.cases import Case
+
+__all__ = ["Outcome", "main"]
+
+MEMORY = 16 * 2**30
+"""Bytes that a trial may allocate: some mutants would ask for all there are."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a mutant.
+
+    Attributes:
+        status: "killed"; "survived"; or "broken" if it cannot be imported.
+        kind: what killed it: "case", "test", "time" or "crash".
+        by: the case or test that failed, or how the import or the process failed.
+    """
+
+    status: str
+    kind: str = ""
+    by: str = ""
+
+
+class MutantFinder(MetaPathFinder):
+    """Finds the changed file in the place of one module."""
+
+    def __init__(self, module: str, file: Path, package: Path | None) -> None:
+        self.module, self.file = module, file
+        self.folders = None if package is None else [str(package)]
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        """Return where the module is, if it is the changed one."""
+        if fullname != self.module:
+            return None
+        return importlib.util.spec_from_file_location(
+            fullname, self.file, submodule_search_locations=self.folders
+        )
+
+
+class FirstFailure:
+    """A plugin of pytest that remembers the first test or file that fails."""
+
+    def __init__(self) -> None:
+        self.by = ""
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Note a test that failed."""
+        if report.failed:
+            self.by = self.by or report.nodeid
+
+    def pytest_collectreport(self, report: Any) -> None:
+        """Note a file that cannot be imported."""
+        if report.failed:
+            self.by = self.by or report.nodeid
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Try the task of a folder."""
+    folder = Path(arguments[0])
+    task = json.loads((folder / "task.json").read_text("utf-8"))
+    _limit_memory()
+    if module := task["module"]:
+        package = Path(task["package"]) if task["package"] else None
+        sys.meta_path.insert(0, MutantFinder(module, Path(task["file"]), package))
+    outcome = _import_error(task) or _first_failure(task)
+    text = json.dumps(asdict(outcome))
+    (folder / "outcome.json").write_text(text, "utf-8")
+
+
+def _limit_memory() -> None:
+    """Make an allocation beyond ``MEMORY`` fail, where the system can."""
+    if sys.platform == "linux":
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+
+
+def _import_error(task: Mapping[str, Any]) -> Outcome | None:
+    """Import the backend and the mutant; return how that failed."""
+    try:
+        importlib.import_module(f"lockstep.{task['backend']}")
+        importlib.import_module(f"lockstep.{task['backend']}.strict")
+        importlib.import_module(task["module"] or "lockstep")
+    except Exception as error:
+        got = f"{type(error).__name__}: {error}".splitlines()[0]
+        return Outcome("broken", by=got)
+    return None
+
+
+def _first_failure(task: Mapping[str, Any]) -> Outcome:
+    """Run the checks in their order and stop at the first that fails."""
+    for check in task["checks"]:
+        if check["kind"] == "test":
+            by = _failed_test(check["names"])
+        else:
+            by = _failed_case(task["backend"], check["names"])
+        if by:
+            return Outcome("killed", check["kind"], by)
+    return Outcome("survived")
+
+
+def _failed_case(backend: str, names: Sequence[str]) -> str:
+    """Replay the cases of families, or those named ``MODE ID``; name one that fails."""
+    from harness.parity import drivers
+    from harness.parity.replay import replay
+
+    for mode, case in _cases(backend, names):
+        with closing(drivers.load(backend, mode)) as driver:
+            if replay(case, driver).status == "failed":
+                return f"{mode} {case.id}"
+    return ""
+
+
+def _cases(backend: str, names: Sequence[str]) -> Iterator[tuple[str, Case]]:
+    """Yield modes and cases: the first of each kind in each mode, then the second."""
+    from harness.parity.cases import FOUND, GOLDEN, read_cases
+    from harness.parity.plan import plan_backend
+    from lockstep import registry
+
+    cases = [*read_cases(GOLDEN), *read_cases(FOUND)]
+    by_id = {case.id: case for case in cases}
+    single = [name.split(" ", 1) for name in names if " " in name]
+    yield from ((mode, by_id[id_]) for mode, id_ in single if id_ in by_id)
+    found = registry.find(backend)
+    wanted = [case for case in cases if case.family in names]
+    plan, _ = plan_backend(wanted, found, found.modes, everything=False)
+    groups = defaultdict(list)
+    for mode, planned in plan.items():
+        for case in planned:
+            groups[mode, case.family, case.kind].append((mode, case))
+    for round_ in zip_longest(*groups.values()):
+        yield from filter(None, round_)
+
+
+def _failed_test(names: Sequence[str]) -> str:
+    """Run files or single tests, without those marked slow; name one that fails."""
+    import pytest
+
+    failure = FirstFailure()
+    options = ["-x", "-q", "-m", "not slow and not gpu", "-p", "no:cacheprovider"]
+    plain = ["-p", "no:xdist", "-p", "no:benchmark", "--tb=no", "--no-header"]
+    status = pytest.main([*options, *plain, *names], [failure])
+    # A killer of an earlier run may have another name today: that is a usage error.
+    code = pytest.ExitCode
+    passed = status in (code.OK, code.NO_TESTS_COLLECTED, code.USAGE_ERROR)
+    return "" if passed else failure.by or f"pytest: {status!r}"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

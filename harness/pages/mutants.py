@@ -1,0 +1,87 @@
+"""The share of mutants killed, and the survivors, as an insert for a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.mutation.summary import Summary, Survivor, summarize
+from harness.pages.tables import CARDS, Cell, table
+from harness.pages.templating import number, render
+from lockstep.registry import BACKENDS
+
+__all__ = ["COMMAND", "mutants_inserts"]
+
+COMMAND = ".venv/bin/nox -s mutants -- --backend reference"
+NOT_YET = "not explained yet"
+
+
+def mutants_inserts(results: Path) -> dict[str, str]:
+    """Return the tables of shares and of survivors; they say so without results."""
+    found = [summarize(backend, results / "mutants") for backend in BACKENDS]
+    summaries = [summary for summary in found if summary is not None and summary.tried]
+    if not summaries:
+        nothing = render("not_measured.md.jinja", command=COMMAND)
+        return {"mutants": nothing, "mutants_alive": ""}
+    return {"mutants": _shares(summaries), "mutants_alive": _survivors(summaries)}
+
+
+def _shares(summaries: list[Summary]) -> str:
+    rows = [_row(summary) for summary in summaries]
+    columns = [
+        "Backend",
+        "Mutants",
+        "To try",
+        "Tried",
+        "Killed",
+        "Share killed",
+        "95 % interval",
+        "By a case",
+        "By a test",
+        "By time or crash",
+        "Not importable",
+    ]
+    return table("Mutants killed by the nearest cases and tests", columns, rows)
+
+
+def _row(summary: Summary) -> list[Cell | str]:
+    killed, share = summary.killed, summary.share
+    assert share is not None
+    interval = f"{float(share.low):.1%} to {float(share.high):.1%}"
+    cells = [
+        summary.mutants,
+        summary.drawn,
+        summary.tried,
+        sum(killed.values()),
+    ]
+    by = [
+        killed.get("case", 0),
+        killed.get("test", 0),
+        killed.get("time", 0) + killed.get("crash", 0),
+        summary.broken,
+    ]
+    return [
+        summary.backend,
+        *map(_number, cells),
+        Cell(f"{float(share.estimate):.1%}", float(share.estimate)),
+        "all tried" if summary.exhaustive else interval,
+        *map(_number, by),
+    ]
+
+
+def _survivors(summaries: list[Summary]) -> str:
+    rows = [
+        _survivor(survivor) for summary in summaries for survivor in summary.survivors
+    ]
+    columns = ["File", "Line", "Before", "After", "Why it may live"]
+    return table("Mutants that survived", columns, rows, filtered=True, style=CARDS)
+
+
+def _survivor(survivor: Survivor) -> list[Cell | str]:
+    path = survivor.path.removeprefix("impls/lockstep/")
+    line = _number(survivor.line)
+    reason = survivor.reason or NOT_YET
+    return [path, line, survivor.before, survivor.after, reason]
+
+
+def _number(value: int) -> Cell:
+    return Cell(number(value), float(value))
