@@ -114,7 +114,8 @@ class Trials:
         if outcome.kind in ("case", "test"):
             checks = [Check(outcome.kind, [outcome.by])]
         with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
-            without = self._run({"module": None}, checks, Path(folder))
+            task = {"module": None, "known": True}
+            without = self._run(task, checks, Path(folder))
         if without.status != "survived":
             got = f"{without.kind} {without.by} on the code as it is"
             remedy = "correct the code or the test, then go on with the same command"

@@ -17,6 +17,7 @@ from harness.statistics import (
     median,
     overlap,
     ratio_of_sums,
+    share_interval,
     t_interval,
 )
 from harness.statistics import intervals as module
@@ -194,3 +195,20 @@ def test_intervals_overlap_if_they_meet_within_the_slack() -> None:
     one, other = (Interval(*map(np.asarray, v)) for v in ((1, 1, 2), (3, 2.1, 4)))
     assert not overlap(one, other)
     assert overlap(one, other, 0.03) and overlap(other, one, 0.03)
+
+
+@pytest.mark.parametrize(
+    ("count", "total"), [(0, 10), (10, 10), (5, 10), (286, 300), (1, 1)]
+)
+def test_the_interval_of_a_share_is_scipys_exact_one(count: int, total: int) -> None:
+    low, high = stats.binomtest(count, total).proportion_ci(0.95, "exact")
+    share = share_interval(count, total)
+    assert float(share.estimate) == count / total
+    # SciPy finds the same root by another algorithm, to 1e-12.
+    assert (share.low, share.high) == pytest.approx((low, high), abs=1e-9)
+
+
+@pytest.mark.parametrize(("count", "total"), [(0, 0), (-1, 3), (4, 3)])
+def test_a_share_of_no_sample_is_refused(count: int, total: int) -> None:
+    with pytest.raises(HarnessError, match=f"got {count} of {total}; count within"):
+        share_interval(count, total)

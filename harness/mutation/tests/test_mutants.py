@@ -1,0 +1,106 @@
+"""Mutants as edits, and what is nearest to a module."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.mutation.mutant import (
+    ROOT,
+    Edit,
+    Mutant,
+    digest_of,
+    edit_between,
+    source_of,
+)
+from harness.mutation.nearest import ALL, FAMILIES, nearest_checks
+
+LARC = "impls/lockstep/reference/clipping/larc.py"
+
+
+def mutant_of(path: str) -> Mutant:
+    """Return a mutant of a module; its edit does not matter."""
+    return Mutant(path, "AddNot", 0, 1, "", Edit(0, 0, ""), "0" * 16)
+
+
+@pytest.mark.parametrize(
+    ("source", "changed"),
+    [
+        ("a + b", "a - b"),
+        ("if a:", "if not a:"),
+        ("not a", "a"),
+        ("x = 1", "x = 10"),
+        ("aaa", "aa"),
+        ("aa", "aaa"),
+        ("", "x"),
+        ("x", ""),
+        ("f(x, y)\nz", "f(x, y, y)\nz"),
+    ],
+)
+def test_an_edit_makes_the_changed_source(source: str, changed: str) -> None:
+    assert edit_between(source, changed).applied_to(source) == changed
+
+
+def test_an_edit_shows_whole_lines_without_indentation() -> None:
+    source = "def f(a):\n    if a:\n        return 1\n    return 2\n"
+    edit = edit_between(source, source.replace("if a", "if not a"))
+    assert edit.lines(source) == ("if a:", "if not a:")
+    last = edit_between(source, source.replace("2\n", "3\n"))
+    assert last.lines(source) == ("return 2", "return 3")
+
+
+def test_an_edit_over_two_lines_shows_both() -> None:
+    source = "a\nfor x in (\n    1,\n):\n    b\n"
+    edit = edit_between(source, source.replace("(\n    1,\n)", "[]"))
+    assert edit.lines(source) == ("for x in ( 1, ):", "for x in []:")
+
+
+@pytest.mark.parametrize(
+    ("path", "module"),
+    [
+        (LARC, "lockstep.reference.clipping.larc"),
+        ("impls/lockstep/tf/__init__.py", "lockstep.tf"),
+    ],
+)
+def test_a_mutant_knows_the_name_of_its_module(path: str, module: str) -> None:
+    assert mutant_of(path).module == module
+
+
+def test_a_mutant_comes_back_from_json() -> None:
+    mutant = mutant_of(LARC)
+    assert Mutant.from_json(mutant.as_json()) == mutant
+
+
+def test_another_source_makes_other_mutants() -> None:
+    assert digest_of("a") != digest_of("b")
+    assert digest_of(source_of(LARC)) == digest_of(source_of(LARC))
+
+
+def test_every_family_is_near_to_some_folder() -> None:
+    assert {family for families in FAMILIES.values() for family in families} == set(ALL)
+
+
+def test_the_tests_named_after_a_module_come_before_its_neighbours() -> None:
+    cases, near, *_ = nearest_checks(mutant_of(LARC))
+    assert (cases.kind, near.kind) == ("case", "test")
+    assert "larc" in cases.names
+    files = [name for name in near.names if "::" not in name]
+    assert files[0] == "impls/lockstep/reference/tests/clipping/test_larc.py"
+    assert "impls/lockstep/reference/tests/clipping/test_strict_rows.py" in files
+
+
+def test_examples_in_docstrings_are_near() -> None:
+    policies = "impls/lockstep/reference/schedules/lr_policies.py"
+    assert ">>> " in source_of(policies)
+    near = nearest_checks(mutant_of(policies))[1]
+    assert near.names[0].endswith("[lockstep.reference.schedules.lr_policies]")
+
+
+@pytest.mark.parametrize("backend", ["reference", "pytorch"])
+def test_all_cases_follow_and_on_the_reference_all_tests(backend: str) -> None:
+    checks = nearest_checks(mutant_of(LARC.replace("reference", backend)))
+    cases = [name for check in checks if check.kind == "case" for name in check.names]
+    assert sorted(cases) == sorted(ALL)
+    files = {name for check in checks if check.kind == "test" for name in check.names}
+    home = ROOT / "impls" / "lockstep" / backend / "tests"
+    every = {p.relative_to(ROOT).as_posix() for p in home.rglob("test_*.py")}
+    assert (every <= files) is (backend == "reference")

@@ -1,0 +1,206 @@
+"""Runs that go on, and their summary."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import HarnessError
+from harness.mutation import run
+from harness.mutation.mutant import ROOT, Edit, Mutant
+from harness.mutation.run import FOLDER, Request, run_mutants
+from harness.mutation.summary import describe, read_reasons, summarize
+from harness.pages.mutants import NOT_YET, mutants_inserts
+from harness.statistics import share_interval
+from lockstep import registry
+
+MUTANTS = [
+    Mutant("impls/a.py", "AddNot", number, 1, "", Edit(0, 0, ""), "new")
+    for number in range(5)
+]
+
+
+def line_of(mutant: Mutant, status: str, kind: str = "") -> dict[str, Any]:
+    """Return a line of results."""
+    place = {"path": mutant.path, "digest": mutant.digest, "line": mutant.line}
+    change = {"before": "a < b", "after": "a <= b"}
+    end = {"status": status, "kind": kind, "by": "x" if kind else "", "seconds": 1.0}
+    return {"id": mutant.id, **place, **change, **end}
+
+
+def write(folder: Path, lines: list[dict[str, Any]], mutants: int = 5) -> None:
+    """Write the results of a backend."""
+    head = {"mutants": mutants, "modules": {"impls/a.py": "new"}, "drawn": 5, "seed": 1}
+    (folder / "reference.json").write_text(json.dumps(head), "utf-8")
+    text = "".join(f"{json.dumps(line)}\n" for line in lines)
+    (folder / "reference.jsonl").write_text(text, "utf-8")
+
+
+RESULTS = [
+    line_of(MUTANTS[0], "killed", "case"),
+    line_of(MUTANTS[1], "killed", "time"),
+    line_of(MUTANTS[2], "broken"),
+    line_of(MUTANTS[3], "survived"),
+]
+
+
+class Killing:
+    """Trials that kill every mutant."""
+
+    def __init__(self, backend: str, recorded: Any) -> None:
+        pass
+
+    def record(self, mutant: Mutant) -> dict[str, Any]:
+        """Return the line of a killed mutant."""
+        return line_of(mutant, "killed", "case")
+
+
+@pytest.fixture
+def request_(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Request:
+    monkeypatch.setattr(run, "_drawn", lambda _: MUTANTS)
+    monkeypatch.setattr(run, "Trials", Killing)
+    return Request("reference", Path("python"), 60, 2, tmp_path)
+
+
+def test_the_same_command_goes_on_where_the_last_one_stopped(request_: Request) -> None:
+    reported: list[str] = []
+    left = [
+        run_mutants(request_, lambda line: reported.append(line["id"]))
+        for _ in range(3)
+    ]
+    assert left == [3, 1, 0]
+    assert reported == [mutant.id for mutant in MUTANTS]
+
+
+def test_a_line_that_was_torn_is_tried_again(request_: Request) -> None:
+    run_mutants(request_, lambda _: None)
+    file = request_.folder / "reference.jsonl"
+    file.write_bytes(file.read_bytes()[:-10])
+    reported: list[str] = []
+    with pytest.warns(UserWarning, match="torn"):
+        run_mutants(request_, lambda line: reported.append(line["id"]))
+    assert reported == [mutant.id for mutant in MUTANTS[1:3]]
+
+
+def test_no_mutant_is_begun_after_the_time(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter([0.0, 3599.0, 3601.0])
+    monkeypatch.setattr(run.time, "monotonic", lambda: next(times))
+    assert run_mutants(request_, lambda _: None) == 4
+
+
+def test_a_python_without_cosmic_ray_is_an_error(tmp_path: Path) -> None:
+    lister = tmp_path / "python"
+    lister.write_text("#!/bin/sh\necho 'No module named cosmic_ray' >&2\nexit 1\n")
+    lister.chmod(0o755)
+    request = Request("reference", lister, 1, folder=tmp_path)
+    with pytest.raises(
+        HarnessError, match=r"No module named cosmic_ray; run it as nox"
+    ):
+        run_mutants(request, lambda _: None)
+
+
+def test_a_share_counts_the_killed_among_those_that_could_be_imported(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path, RESULTS)
+    summary = summarize("reference", tmp_path)
+    assert summary is not None
+    assert (summary.tried, summary.broken, len(summary.survivors)) == (3, 1, 1)
+    assert summary.killed == {"case": 1, "time": 1}
+    assert summary.share == share_interval(2, 3)
+    assert not summary.exhaustive
+    assert str(summary) == "reference: 2 of 3 mutants killed, 66.7% [9.4%, 99.2%]"
+
+
+def test_the_share_of_all_mutants_has_no_interval(tmp_path: Path) -> None:
+    write(tmp_path, RESULTS, mutants=4)
+    assert str(summarize("reference", tmp_path)).endswith("killed, 66.7%")
+
+
+def test_results_of_an_older_source_are_left_out(tmp_path: Path) -> None:
+    write(tmp_path, [*RESULTS, {**RESULTS[3], "id": "older", "digest": "old"}])
+    summary = summarize("reference", tmp_path)
+    assert summary is not None and len(summary.survivors) == 1
+
+
+def test_a_survivor_has_the_reason_of_its_change(tmp_path: Path) -> None:
+    write(tmp_path, RESULTS)
+    reasons = tmp_path / "reasons.toml"
+    text = 'path = "impls/a.py"\nbefore = "a < b"\nafter = "{}"\nreason = "Equal."\n'
+    for after, reason in (("a <= b", "Equal."), ("a > b", "")):
+        reasons.write_text(f"[[survivor]]\n{text.format(after)}", "utf-8")
+        summary = summarize("reference", tmp_path, reasons)
+        assert summary is not None and summary.survivors[0].reason == reason
+
+
+def test_every_reason_is_that_of_a_recorded_survivor() -> None:
+    summaries = [summarize(backend, FOLDER) for backend in registry.BACKENDS]
+    alive = {
+        (survivor.path, survivor.before, survivor.after)
+        for summary in filter(None, summaries)
+        for survivor in summary.survivors
+    }
+    reasons = read_reasons()
+    assert reasons.keys() <= alive
+    assert all(len(reason) > 20 for reason in reasons.values())
+
+
+def test_the_page_shows_shares_and_survivors(tmp_path: Path) -> None:
+    assert "Not measured yet" in mutants_inserts(tmp_path)["mutants"]
+    (tmp_path / "mutants").mkdir()
+    write(tmp_path / "mutants", RESULTS)
+    inserts = mutants_inserts(tmp_path)
+    assert "9.4% to 99.2%" in inserts["mutants"]
+    assert "a &lt;= b" in inserts["mutants_alive"]
+    assert NOT_YET in inserts["mutants_alive"]
+
+
+def test_a_line_for_the_terminal_has_the_killer_and_the_change() -> None:
+    text = describe(RESULTS[0])
+    assert text == "killed by x in 1 s: impls/a.py, line 1\n  a < b\n  a <= b"
+
+
+SOURCE = '''
+def f(a: int | None, *, b: "A | B" = 1 << 2) -> int | None:
+    """Add 1 + 1."""
+    c: int | None = a - b
+    for x, y in zip(a, b, strict=True):
+        raise ValueError(f"{x - 1}", 3 + y)
+    return {**a, "k": g(a, strict=True)}
+'''
+CHANGED = {
+    ("ReplaceBinaryOperator_LShift_RShift", 2),
+    ("NumberReplacer", 2),
+    ("ReplaceBinaryOperator_Sub_Add", 4),
+    ("ZeroIterationForLoop", 5),
+    ("ReplaceTrueWithFalse", 7),
+}
+"""Operators and lines of what is mutated in the source above."""
+
+
+def test_annotations_texts_and_stars_are_not_mutated() -> None:
+    python = ROOT / ".envs" / "mutants" / "bin" / "python"
+    if not python.exists():
+        pytest.skip("no environment with Cosmic Ray: nox -s environments -- mutants")
+    code = (
+        "import json, sys\n"
+        "from harness.mutation.listing import make_mutant, places\n"
+        "source = sys.stdin.read()\n"
+        "for place in places('impls/x.py', source):\n"
+        "    mutant = make_mutant(place, source)\n"
+        "    print(json.dumps([place.operator, place.line, mutant.edit.start]))\n"
+    )
+    done = subprocess.run(
+        [python, "-c", code], input=SOURCE, capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.stderr == ""
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {(operator, line) for operator, line, _ in lines} == CHANGED
+    for _, line, start in lines:
+        assert SOURCE.count("\n", 0, start) + 1 == line

@@ -1,0 +1,129 @@
+"""Trials in child processes: what kills a mutant, and what may count as a killer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.errors import HarnessError
+from harness.mutation import trials
+from harness.mutation.mutant import Edit, Mutant, digest_of, source_of
+from harness.mutation.nearest import Check
+from harness.mutation.trial import Outcome
+from harness.mutation.trials import Trials
+
+PATH = "impls/lockstep/reference/multitask.py"
+CASES = Check("case", ["numpy multitask-p-001"])
+SPOILT = "\nMultitaskOptimizerWrapper.apply_gradients = lambda *_: None\n"
+
+
+def mutant(text: str) -> Mutant:
+    """Return a mutant of the multitask wrapper that has ``text`` at its end."""
+    source = source_of(PATH)
+    at = len(source)
+    return Mutant(PATH, "AddNot", 0, 1, "", Edit(at, at, text), digest_of(source))
+
+
+def tried(text: str, check: Check, patch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return the line of a mutant on which one check is tried."""
+    patch.setattr(trials, "nearest_checks", lambda _: [check])
+    return Trials("reference").record(mutant(text))
+
+
+def outcome(line: dict[str, Any]) -> tuple[str, str, str]:
+    return line["status"], line["kind"], line["by"]
+
+
+def test_the_same_code_survives(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert outcome(tried("\n", CASES, monkeypatch)) == ("survived", "", "")
+
+
+def test_a_case_that_fails_kills(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = tried(SPOILT, CASES, monkeypatch)
+    assert outcome(line) == ("killed", "case", "numpy multitask-p-001")
+    assert (line["path"], line["digest"]) == (PATH, digest_of(source_of(PATH)))
+
+
+def test_a_test_that_fails_kills(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = "impls/lockstep/reference/tests/test_reference.py"
+    line = tried(SPOILT, Check("test", [file]), monkeypatch)
+    assert outcome(line)[:2] == ("killed", "test")
+    assert line["by"].startswith(f"{file}::test_")
+
+
+def test_a_test_that_is_gone_kills_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = Check(
+        "test", ["impls/lockstep/reference/tests/test_reference.py::test_gone"]
+    )
+    assert outcome(tried(SPOILT, gone, monkeypatch)) == ("survived", "", "")
+
+
+def test_a_mutant_that_cannot_be_imported_is_broken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = tried("\nraise TypeError('no such operator')\n", CASES, monkeypatch)
+    assert outcome(line) == ("broken", "", "TypeError: no such operator")
+
+
+def test_a_process_that_ends_itself_kills(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = tried("\nimport os\nos._exit(3)\n", CASES, monkeypatch)
+    assert outcome(line) == ("killed", "crash", "exit status 3")
+
+
+def test_a_process_that_takes_too_long_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trials, "LIMITS", {"reference": 5.0})
+    # Its soundness is another test: here a busy machine might take longer, too.
+    monkeypatch.setattr(Trials, "_require_sound", lambda *_: None)
+    line = tried("\nwhile True: pass\n", CASES, monkeypatch)
+    assert outcome(line) == ("killed", "time", "more than 5 s")
+
+
+def test_a_check_that_fails_without_the_mutant_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tasks: list[Any] = []
+
+    def fail(self: Trials, task: Any, checks: Any, folder: Path) -> Outcome:
+        tasks.append((task["module"], list(checks)[:1]))
+        return Outcome("killed", "case", "numpy multitask-p-001")
+
+    monkeypatch.setattr(Trials, "_run", fail)
+    expected = "got case numpy multitask-p-001 on the code as it is; correct"
+    with pytest.raises(HarnessError, match=expected):
+        tried("\n", CASES, monkeypatch)
+    module = "lockstep.reference.multitask"
+    assert tasks == [(module, [CASES]), (None, [CASES])]
+
+
+def test_a_killer_is_tried_once_without_a_mutant(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tasks: list[Any] = []
+
+    def kill(self: Trials, task: Any, checks: Any, folder: Path) -> Outcome:
+        tasks.append(task["module"])
+        return Outcome("killed", "case", "a") if task["module"] else Outcome("survived")
+
+    monkeypatch.setattr(Trials, "_run", kill)
+    trials_of_two = Trials("reference")
+    for _ in range(2):
+        trials_of_two.record(mutant("\n"))
+    module = "lockstep.reference.multitask"
+    assert tasks == [module, None, module]
+
+
+def test_what_killed_others_of_the_module_is_tried_first() -> None:
+    known = [
+        {"path": PATH, "kind": kind, "by": by}
+        for kind, by in [("case", "a"), ("case", "b"), ("case", "b"), ("test", "c")]
+    ]
+    other = {"path": "other.py", "kind": "case", "by": "z"}
+    survived = {"path": PATH, "kind": "", "by": ""}
+    checks = Trials("reference", [*known, other, survived])._checks(mutant("\n"))
+    assert checks[:2] == [Check("case", ["b", "a"]), Check("test", ["c"])]
+    fresh = Trials("reference")._checks(mutant("\n"))
+    assert checks[2:] == fresh
