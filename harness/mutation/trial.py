@@ -88,7 +88,7 @@ def main(arguments: Sequence[str]) -> None:
     """Try the task of a folder."""
     folder = Path(arguments[0])
     task = json.loads((folder / "task.json").read_text("utf-8"))
-    _limit_memory()
+    _limit(task["seconds"])
     if module := task["module"]:
         package = Path(task["package"]) if task["package"] else None
         sys.meta_path.insert(0, MutantFinder(module, Path(task["file"]), package))
@@ -97,11 +97,18 @@ def main(arguments: Sequence[str]) -> None:
     (folder / "outcome.json").write_text(text, "utf-8")
 
 
-def _limit_memory() -> None:
-    """Make an allocation beyond ``MEMORY`` fail, where the system can."""
-    if sys.platform == "linux":
-        import resource
+def _limit(seconds: int) -> None:
+    """End this process after so much processor time; refuse it too much memory.
 
+    The system counts no time in which it lets other processes run, so a busy machine
+    kills no mutant. Where it cannot count, the parent's longer limit is left.
+    """
+    if sys.platform == "win32":
+        return
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+    if sys.platform == "linux":
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
 
 

@@ -25,11 +25,17 @@ from lockstep.messages.errors import sentence
 
 __all__ = ["LIMITS", "Trials"]
 
-LIMITS: Mapping[str, float] = {"reference": 120.0, "pytorch": 600.0}
-"""Seconds after which a mutant counts as killed; ten times what a survivor takes."""
+LIMITS: Mapping[str, int] = {"reference": 120, "pytorch": 600}
+"""Seconds of processor time after which a mutant counts as killed.
 
-LIMIT = 1200.0
+That is about ten times what a survivor takes.
+"""
+
+LIMIT = 1200
 """The same of the other backends, which trace graphs."""
+
+WAITING = 10
+"""How many times as long a mutant may take that waits for something."""
 
 
 MOST = 12
@@ -130,13 +136,16 @@ class Trials:
         content = {
             **task,
             "backend": self.backend,
+            "seconds": self.limit,
             "checks": [asdict(check) for check in checks],
         }
         (folder / "task.json").write_text(json.dumps(content), "utf-8")
         try:
-            status = _run_child(folder, self.limit)
+            status = _run_child(folder, WAITING * self.limit)
         except subprocess.TimeoutExpired:
-            return Outcome("killed", "time", f"more than {self.limit:g} s")
+            return Outcome("killed", "time", f"more than {WAITING * self.limit} s")
+        if os.name == "posix" and status == -signal.SIGXCPU:
+            return Outcome("killed", "time", f"more than {self.limit} s of work")
         written = folder / "outcome.json"
         if not written.exists():
             return Outcome("killed", "crash", f"exit status {status}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -72,14 +73,25 @@ def test_a_process_that_ends_itself_kills(monkeypatch: pytest.MonkeyPatch) -> No
     assert outcome(line) == ("killed", "crash", "exit status 3")
 
 
-def test_a_process_that_takes_too_long_is_killed(
+@pytest.mark.skipif(os.name != "posix", reason="the system counts no processor time")
+def test_a_process_that_computes_too_long_is_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(trials, "LIMITS", {"reference": 5.0})
-    # Its soundness is another test: here a busy machine might take longer, too.
-    monkeypatch.setattr(Trials, "_require_sound", lambda *_: None)
+    # Importing the reference takes 0.4 s of processor time, so 4 s are ample without.
+    monkeypatch.setattr(trials, "LIMITS", {"reference": 4})
     line = tried("\nwhile True: pass\n", CASES, monkeypatch)
-    assert outcome(line) == ("killed", "time", "more than 5 s")
+    assert outcome(line) == ("killed", "time", "more than 4 s of work")
+
+
+def test_a_process_that_waits_too_long_is_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trials, "LIMITS", {"reference": 4})
+    monkeypatch.setattr(trials, "WAITING", 1)
+    # That it is sound is another test: a busy machine might take longer without, too.
+    monkeypatch.setattr(Trials, "_require_sound", lambda *_: None)
+    line = tried("\nimport time\ntime.sleep(60)\n", CASES, monkeypatch)
+    assert outcome(line) == ("killed", "time", "more than 4 s")
 
 
 def test_a_check_that_fails_without_the_mutant_is_an_error(
