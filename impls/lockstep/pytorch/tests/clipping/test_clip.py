@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lockstep.pytorch import clip_gradients_by_global_norm, strict
-from lockstep.pytorch.tensors.norms import BLOCK, accurate_norm
+from lockstep.pytorch.tensors.norms import BLOCK, accurate_norm, norm_of_each
 
 SPARSE = torch.sparse_coo_tensor(
     [[2, 0, 2]], [[1.0], [4.0], [2.0]], (3, 1), check_invariants=True
@@ -86,6 +86,15 @@ def test_the_norm_is_accurate(count, dtype):
     assert accurate_norm([values[0], values[1]]).item() == pytest.approx(
         exact, rel=1e-6
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_the_norm_of_a_long_tensor_is_taken_in_float32(dtype):
+    values = torch.full((2 * BLOCK + 3,), 1000.0).to(dtype)
+    exact = values.double().square().sum().sqrt().item()
+    assert exact > torch.finfo(torch.float16).max
+    (norm,) = norm_of_each([values]).tolist()
+    assert norm == pytest.approx(exact, rel=1e-6)
 
 
 @pytest.mark.slow

@@ -240,3 +240,18 @@ def test_strict_checks_the_axes_before_anything_is_applied() -> None:
     assert (W.value == 7).all()
     with pytest.raises(TypeError, match="a list of axes"):
         strict.VariableClippingOptimizer(sgd, {W: 1}, 1.0)
+
+
+def test_a_row_that_is_named_twice_counts_once_in_the_report() -> None:
+    w = Variable("w", [[3.0, 4.0], [0.3, 0.4]], np.float32)
+    optimizer = clipping(w, [1])
+    optimizer.apply_gradients([(rows(0, 1, 0, height=2), w)])
+    assert optimizer.last_step.reason.endswith("1 of 2 rows clipped")
+
+
+def test_a_float32_gradient_does_not_fit_a_float16_variable() -> None:
+    w = Variable("w", np.ones((2, 2)), np.float16)
+    optimizer = clipping(w, [1])
+    with pytest.raises(LockstepError, match="float16 for 'w', got float32"):
+        optimizer.apply_gradients([(np.ones((2, 2), np.float32), w)])
+    assert w.value.tolist() == [[1.0, 1.0], [1.0, 1.0]]

@@ -47,6 +47,13 @@ def test_a_flag_that_is_none_adds_nothing(flag, asked) -> None:
     assert counted(step) == (0, 0)
 
 
+def test_a_function_that_returns_a_function_is_no_flag() -> None:
+    step = step_of(iter_size=2)
+    with pytest.raises(ValueError, match="a bool, a 0-d bool"):
+        step(skip_update=lambda: lambda: True)
+    assert counted(step) == (0, 0)
+
+
 @pytest.mark.parametrize("flag", [True, np.array(True), np.True_], ids=repr)
 def test_a_bool_and_an_array_of_one_say_that_a_call_only_adds(flag) -> None:
     step = step_of(iter_size=2, skip_update_ph=flag)
