@@ -1,0 +1,5 @@
+"""TensorFlow 1's optimizers."""
+
+from lockstep.skeleton.optimizers.classes import GradientDescentOptimizer
+
+__all__ = ["GradientDescentOptimizer"]
