@@ -63,15 +63,22 @@ SAME_ERROR = {
 
 CONVERTED = {
     "pytorch": (
+        "backoff_range",
         "clip_absent",
         "clip_duplicates",
         "clip_limit",
         "clip_scalar",
+        "dynamic_scale_floor",
         "ftrl_nan",
         "ftrl_zero_rate",
         "half_precision_scalars",
         "larc_sparse",
         "larc_zero_norm",
+        "logmax_overflow",
+        "loss_scale_fixed",
+        "loss_scale_float16",
+        "masters_scale_type",
+        "masters_static_scale",
         "multitask_clip_dtypes",
         "multitask_clip_float16",
         "multitask_clip_range",

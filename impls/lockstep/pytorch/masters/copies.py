@@ -18,6 +18,7 @@ from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.clipping.variable_clipping import VariableClippingOptimizer
 from lockstep.pytorch.masters.buffers import FlatMasters, saturating_cast
 from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
+from lockstep.quirks import quirks_of
 
 __all__ = ["MasterCopies", "make_masters", "require_masters", "take_over"]
 
@@ -194,16 +195,17 @@ def require_masters(optimizer: Optimizer, trained: Iterable[Tensor]) -> None:
     for dtype in found - WIDE:
         everything = named_parameters(optimizer).items()
         halves = [(p, name) for p, name in everything if p.dtype == dtype]
-        if words.has_master(dtype_name(halves[0][0]), optimizer.strict):
+        only_float16 = quirks_of(optimizer.strict).half_precision_scalars
+        if words.has_master(dtype_name(halves[0][0]), only_float16):
             raise words.halved_since(str(dtype), [name for _, name in halves])
 
 
-def make_masters(weights: Iterable[Tensor], strict: bool) -> Masters:
+def make_masters(weights: Iterable[Tensor], only_float16: bool) -> Masters:
     """Return a float32 parameter for each weight that is in half precision."""
     return {
         weight: Parameter(weight.detach().float(), weight.requires_grad)
         for weight in weights
-        if words.has_master(dtype_name(weight), strict)
+        if words.has_master(dtype_name(weight), only_float16)
     }
 
 
@@ -218,10 +220,10 @@ def flat_masters(masters: Masters) -> list[FlatMasters]:
     ]
 
 
-def take_over(optimizer: Optimizer, masters: Masters, strict: bool) -> None:
+def take_over(optimizer: Optimizer, masters: Masters, limits_rows: bool) -> None:
     """Let an optimizer train masters in place of weights, its state in float32.
 
-    # Quirk: docs/differences.md#masters-row-clipping. Strict: masters have no limit.
+    ``limits_rows``: row clipping inside clips the masters of its parameters.
     """
     base = base_of(optimizer)
     for group in base.param_groups:
@@ -233,7 +235,7 @@ def take_over(optimizer: Optimizer, masters: Masters, strict: bool) -> None:
                 )
         group["params"] = [masters.get(p, p) for p in group["params"]]
     while optimizer is not base:
-        if isinstance(optimizer, VariableClippingOptimizer) and not strict:
+        if isinstance(optimizer, VariableClippingOptimizer) and limits_rows:
             listed = optimizer.vars_to_clip_dims.items()
             clipped = {masters.get(p, p): axes for p, axes in listed}
             optimizer.vars_to_clip_dims = clipped

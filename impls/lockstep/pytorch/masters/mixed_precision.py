@@ -46,6 +46,7 @@ from lockstep.pytorch.masters.scale import AutomaticScale, scale_of
 from lockstep.pytorch.masters.step import find_largest, step_on_masters
 from lockstep.pytorch.masters.unscaling import MasterUnscaling
 from lockstep.pytorch.scaling.fused import require_capturable
+from lockstep.quirks import quirks_of
 
 __all__ = ["MixedPrecisionOptimizerWrapper"]
 
@@ -141,11 +142,12 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
     ) -> None:
         if not isinstance(optimizer, Optimizer):
             raise words.not_an_optimizer(optimizer, "torch.optim.Optimizer")
-        if not strict:
+        quirks = quirks_of(strict)
+        if not quirks.arguments_unchecked:
             refuse_masters_around(optimizer)
         words.check_clip_norm(clip_norm)
         words.check_at_floor(at_floor, floor_patience)
-        scale = scale_of(loss_scale, strict)
+        scale = scale_of(loss_scale, quirks.masters_scale_type)
         if capturable:
             options = {"strict": strict, "at_floor='raise'": at_floor == "raise"}
             require_capturable(words.WRAPPER, optimizer, options)
@@ -160,9 +162,11 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
             capturable=capturable,
             strict=strict,
         )
-        self.copies = MasterCopies(make_masters(named_parameters(self), strict))
+        only_float16 = quirks.half_precision_scalars
+        self.copies = MasterCopies(make_masters(named_parameters(self), only_float16))
         self.regularizers: dict[Tensor, Regularizer] = {}
-        take_over(optimizer, self.copies.masters, strict)
+        limits_rows = not quirks.masters_row_clipping
+        take_over(optimizer, self.copies.masters, limits_rows)
         self._in_state.free()
         self._in_state.add(self.state)
 
@@ -233,7 +237,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
 
         ``var_list`` holds the model's parameters.
         """
-        if self.strict:
+        if self._quirks.masters_scale_type:
             self.scale_object.value()
         weights = self.copies.weights(
             named_parameters(self)
@@ -249,8 +253,8 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         names, masters = named_parameters(self), self.copies.masters
         penalties, wide = self._regularizers(), []
         for gradient, weight in pairs:
-            # Quirk: docs/differences.md#masters-absent
-            if gradient is None and self.strict and weight in masters:
+            refuses = self._quirks.masters_absent and weight in masters
+            if gradient is None and refuses:
                 raise words.absent_half(names[masters[weight]])
             found = widened(gradient) if weight in masters else gradient
             if weight in penalties:
@@ -275,6 +279,22 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         ]
         super().apply_gradients(pairs, global_step, name)
 
+    @property
+    def skips(self) -> bool:
+        """Whether steps that are not finite are left out."""
+        is_automatic = isinstance(self.chosen_scale, AutomaticScale)
+        return is_automatic or not self.looks_by_itself
+
+    @property
+    def looks_by_itself(self) -> bool:
+        """Whether only an automatic scaler skips steps, by its own look."""
+        return self._quirks.masters_static_scale
+
+    @property
+    def _hides_slots(self) -> bool:
+        """Whether the slots and variables of the stack are not shown."""
+        return self._quirks.masters_slots
+
     def step_inner(self) -> None:
         """Copy the gradients, judge them, take the step or skip it, copy back.
 
@@ -288,7 +308,8 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         if not self._borrowed:
             self._refuse_later(p for p in trained if p.grad is not None)
         self.copies.adopt_changes()
-        if not (self.strict or self.capturable) and self.copies.is_due():
+        overwrites = self._quirks.masters_slots or self.capturable
+        if not overwrites and self.copies.is_due():
             self.copies.adopt_hidden_changes()
         pending, self._pending = self._pending, None
         # Unscaled by hand, the masters have theirs already.
@@ -336,7 +357,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         plain = [entry[1] if isinstance(entry, tuple) else entry for entry in listed]
         for parameter in filter(self.copies.has, plain):
             raise words.twice(tuple(parameter.shape))
-        fresh = make_masters(plain, self.strict)
+        fresh = make_masters(plain, self._quirks.half_precision_scalars)
         masters = [fresh.get(parameter, parameter) for parameter in plain]
         if isinstance(listed[0] if listed else None, tuple):
             masters = [(entry[0], p) for entry, p in zip(listed, masters, strict=True)]
@@ -347,7 +368,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         """Return the wrapped optimizer's state, with masters and the scale in it."""
         if self.copies.are_half():
             self.copies.adopt_changes()
-            if not self.strict:
+            if not self._quirks.masters_slots:
                 self.copies.adopt_hidden_changes()
         saved = super().state_dict()
         return with_masters(saved, named_parameters(self), self.copies.masters)
@@ -386,14 +407,9 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         return super().get_name() + words.SUFFIX
 
     def get_slot(self, var: Tensor, name: str) -> Tensor | None:
-        """Return the state tensor of the master of ``var`` with this name, or None.
-
-        # Quirk: docs/differences.md#masters-slots. Strict: None.
-        """
-        return None if self.strict else super().get_slot(self.master(var), name)
+        """Return the state tensor of the master of ``var`` with this name, or None."""
+        return super().get_slot(self.master(var), name)
 
     def get_slot_names(self) -> list[str]:
-        """Return the TF names of the state tensors that exist; strict: none."""
-        if self.strict:
-            return []
+        """Return the TF names of the state tensors that exist."""
         return [name for name in super().get_slot_names() if name != KEY]

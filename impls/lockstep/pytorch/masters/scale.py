@@ -13,6 +13,7 @@ from lockstep.messages.masters import mixed_precision as words
 from lockstep.pytorch.base.trial_step import number_in
 from lockstep.pytorch.scaling.automatic_scaler import AutomaticLossScaler
 from lockstep.pytorch.scaling.loss_scale import DynamicLossScale, LossScale
+from lockstep.quirks import quirks_of
 
 __all__ = ["AutomaticScale", "StaticScale", "UnusableScale", "scale_of"]
 
@@ -21,7 +22,7 @@ PREFIX = "loss_scaler_"
 
 
 class StaticScale(LossScale):
-    """Any number, one below 1 included; strict: not even checked."""
+    """Any number, one below 1 included."""
 
     def __init__(self, number: float) -> None:
         super().__init__()
@@ -84,12 +85,13 @@ class AutomaticScale(LossScale):
 
     def check_saved(self, owner: str, group: Mapping[str, Any]) -> None:
         """Raise for numbers of another algorithm, and for what are none."""
+        unchecked = quirks_of(self.scaler.strict).arguments_unchecked
         saved = {k: group[PREFIX + k] for k in self.state if PREFIX + k in group}
         for key, now in self.state.items() if saved else ():
             value = saved.get(key)
             saved_states.check_number(owner, PREFIX + key, value)
-            whole, strict = isinstance(now, int), self.scaler.strict
-            if not math.isfinite(value) and (whole or not strict):
+            must_be_finite = isinstance(now, int) or not unchecked
+            if must_be_finite and not math.isfinite(value):
                 raise saved_states.not_a_number(owner, PREFIX + key, value)
         if saved:
             self.scaler.check_state(saved)
@@ -117,7 +119,7 @@ class AutomaticScale(LossScale):
 
 
 class UnusableScale(LossScale):
-    """Strict: what the original accepts, and then cannot use."""
+    """What the original accepts as a scale, and then cannot use."""
 
     def __init__(self, given: Any) -> None:
         super().__init__()
@@ -132,20 +134,20 @@ class UnusableScale(LossScale):
         return {"given": self.given}
 
 
-def scale_of(loss_scale: Any, strict: bool) -> LossScale:
+def scale_of(loss_scale: Any, takes_any: bool) -> LossScale:
     """Return the loss scale that ``loss_scale`` stands for.
 
-    Strict: anything at all; what cannot be used fails when it is.
+    ``takes_any``: anything at all; what cannot be used fails when it is.
 
     Raises:
         ValueError: another string or type, a number out of range.
     """
     if isinstance(loss_scale, AutomaticLossScaler):
         return AutomaticScale(loss_scale)
-    number = words.scale_number(loss_scale, strict)
+    number = words.scale_number(loss_scale, takes_any)
     if number is not None:
         return StaticScale(number)
-    if strict:
+    if takes_any:
         return UnusableScale(loss_scale)
     if isinstance(loss_scale, str) and loss_scale == "dynamic":
         return DynamicLossScale()

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from lockstep.pytorch.masters.gradients import MasterGradients, stored
-from lockstep.pytorch.masters.scale import AutomaticScale, StaticScale
+from lockstep.pytorch.masters.scale import AutomaticScale
 from lockstep.pytorch.scaling.fused import own_gradients, step_divided
 from lockstep.pytorch.scaling.scale_keeper import ScaleKeeper
 from lockstep.pytorch.scaling.scaled_report import ScaledStep
@@ -37,8 +37,8 @@ def step_on_masters(
     seen, pieces = gradients.present, None if borrowed else gradients.pieces
     if owner.capturable:
         return step_on_device(owner, seen, pending, borrowed, pieces)
-    if owner.strict:
-        return step_strictly(owner, gradients, pending, borrowed)
+    if owner.looks_by_itself:
+        return step_by_its_own_look(owner, gradients, pending, borrowed)
     return step_on_host(owner, seen, pending, borrowed, pieces)
 
 
@@ -48,21 +48,21 @@ def find_largest(
     """Let the scale have the largest unscaled magnitude, if it moves by that."""
     scale = owner.scale_object
     if isinstance(scale, AutomaticScale) and scale.wants_amax:
-        largest = np.float32(gradients.largest(-math.inf if owner.strict else 0.0))
+        least = -math.inf if owner.looks_by_itself else 0.0
+        largest = np.float32(gradients.largest(least))
         with np.errstate(all="ignore"):
             scale.amax = float(largest * (np.float32(1) / np.float32(held)))
 
 
-def step_strictly(
+def step_by_its_own_look(
     owner: ScaleKeeper,
     gradients: MasterGradients,
     pending: float | None,
     borrowed: bool,
 ) -> ScaledStep:
-    """Judge the gradients alone; a static scale skips nothing.
+    """Let an automatic scaler alone skip steps, by its own look at the gradients.
 
-    # Quirk: docs/differences.md#masters-static-scale. For an automatic scale a step
-    without any element overflows: its largest magnitude is -inf.
+    For it a step without any element overflows: its largest magnitude is -inf.
     """
     seen, pieces = gradients.present, gradients.pieces
     before = owner.scale_object.value()
@@ -71,7 +71,7 @@ def step_strictly(
     empty = not any(stored(piece).numel() for piece in pieces)
     overflows = empty and isinstance(owner.scale_object, AutomaticScale)
     finite = all(fits) and not overflows
-    applied = finite or isinstance(owner.scale_object, StaticScale)
+    applied = finite or not owner.skips
     if applied:
         if found.divisor != 1 and (borrowed or share_elements(pieces)):
             pieces = own_gradients(seen)

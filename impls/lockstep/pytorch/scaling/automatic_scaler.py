@@ -13,6 +13,7 @@ from lockstep.messages.scaling import automatic_scaler as words
 from lockstep.pytorch.base.gradients import dtype_name, require_tensor
 from lockstep.pytorch.scaling.backoff import start_backoff, step_backoff
 from lockstep.pytorch.scaling.logmax import start_logmax, step_logmax
+from lockstep.quirks import quirks_of
 
 __all__ = ["AutomaticLossScaler"]
 
@@ -64,13 +65,17 @@ class AutomaticLossScaler:
     ) -> None:
         self.algorithm = words.algorithm_name(algorithm)
         self.policy = words.automatic_policy(self.algorithm, params, strict)
-        self.strict = strict
+        self.strict, self._quirks = strict, quirks_of(strict)
         start = start_backoff if self.algorithm == "backoff" else start_logmax
         self._state = start(self.policy)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what travels: a copy is free until an optimizer takes it."""
-        return {k: v for k, v in vars(self).items() if k != "is_taken"}
+        return {k: v for k, v in vars(self).items() if k not in ("is_taken", "_quirks")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._quirks = quirks_of(self.strict)
 
     @property
     def loss_scale(self) -> Tensor:
@@ -102,21 +107,23 @@ class AutomaticLossScaler:
     def check_state(self, state_dict: Mapping[str, float | int]) -> None:
         """Raise for what ``state_dict`` of this algorithm did not return."""
         fields = self._state._fields
-        words.check_state(self.algorithm, state_dict, fields, self.strict)
+        unchecked = self._quirks.arguments_unchecked
+        words.check_state(self.algorithm, state_dict, fields, unchecked)
 
     def update_op(self, has_nan: Tensor | bool, amax: Tensor | float) -> int:
         """Move the scale after a step; return the number of steps so far.
 
         Costs one host sync if both are tensors of a GPU.
         """
-        words.check_update(has_nan, amax, self.strict)
+        unchecked = self._quirks.arguments_unchecked
+        words.check_update(has_nan, amax, unchecked)
         dtype = dtype_name(amax) if isinstance(amax, Tensor) else "float32"
-        if self.strict and self.algorithm == "logmax":
+        if self._quirks.logmax_overflow and self.algorithm == "logmax":
             words.check_amax_dtype(dtype)
         if isinstance(amax, Tensor):
             flag = torch.as_tensor(has_nan, device=amax.device).to(amax.dtype)
             has_nan, amax = torch.stack([flag.reshape(()), amax.reshape(())]).tolist()
-            words.check_update(bool(has_nan), amax, self.strict)
+            words.check_update(bool(has_nan), amax, unchecked)
         step = step_backoff if self.algorithm == "backoff" else step_logmax
         self._state = step(self.policy, self._state, bool(has_nan), float(amax))
         return self._state.iteration

@@ -20,6 +20,7 @@ from lockstep.pytorch.scaling.dynamic_scale import (
     step_dynamic_on_device,
 )
 from lockstep.pytorch.tensors.finite import finite_flags
+from lockstep.quirks import quirks_of
 
 __all__ = [
     "NUMBERS",
@@ -131,7 +132,8 @@ class FixedLossScale(LossScale):
 
     def __init__(self, loss_scale_value: float, strict: bool = False) -> None:
         super().__init__()
-        self.loss_scale_value = words.fixed_value(loss_scale_value, strict)
+        unchecked = quirks_of(strict).arguments_unchecked
+        self.loss_scale_value = words.fixed_value(loss_scale_value, unchecked)
 
     def value(self) -> float:
         """Return the value in float32."""
@@ -284,7 +286,8 @@ class DynamicLossScale(words.OldNames, LossScale):
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
-        return words.dynamic_config(self.policy, self.strict)
+        without_options = quirks_of(self.strict).dynamic_scale_floor
+        return words.dynamic_config(self.policy, without_options)
 
     @property
     def _current_loss_scale(self) -> float:
@@ -304,13 +307,15 @@ class DynamicLossScale(words.OldNames, LossScale):
 def get(identifier: Any, strict: bool = False) -> LossScale | None:
     """Return the loss scale that a number, "dynamic" or a loss scale stands for.
 
-    Strict: NumPy's numbers are none but float64; bools, NaN and infinity are some.
+    Where arguments are unchecked, NumPy's numbers are none but float64; bools, NaN and
+    infinity are some.
 
     Raises:
         ValueError: anything else, but None, which stays None; a number below 1 or not
             finite.
     """
-    if isinstance(identifier, (int | float) if strict else Real):
+    numbers = int | float if quirks_of(strict).arguments_unchecked else Real
+    if isinstance(identifier, numbers):
         return FixedLossScale(identifier, strict)
     if isinstance(identifier, str) and identifier == "dynamic":
         return DynamicLossScale(strict=strict)

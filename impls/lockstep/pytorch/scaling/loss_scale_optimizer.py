@@ -13,13 +13,14 @@ from lockstep.messages.scaling import loss_scaling as words
 from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.multitask import MultitaskOptimizerWrapper
 from lockstep.pytorch.scaling.fused import require_capturable
-from lockstep.pytorch.scaling.loss_scale import get
+from lockstep.pytorch.scaling.loss_scale import FixedLossScale, get
 from lockstep.pytorch.scaling.scale_keeper import ScaleKeeper
 from lockstep.pytorch.scaling.scaled_step import (
+    step_flushed,
     step_on_device,
     step_on_host,
-    step_strictly,
 )
+from lockstep.quirks import quirks_of
 
 __all__ = ["MixedPrecisionLossScaleOptimizer"]
 
@@ -103,14 +104,16 @@ class MixedPrecisionLossScaleOptimizer(ScaleKeeper):
         clip_norm: float | None = None,
         capturable: bool = False,
     ) -> None:
-        refused = strict and isinstance(opt, MultitaskOptimizerWrapper)
+        quirks = quirks_of(strict)
+        is_multitask = isinstance(opt, MultitaskOptimizerWrapper)
+        refused = quirks.multitask_nesting and is_multitask
         if refused or not isinstance(opt, Optimizer):
             raise words.not_an_optimizer(opt, "torch.optim.Optimizer")
         scale = get(loss_scale, strict)
         if scale is None:
             raise words.missing_loss_scale()
         words.check_at_floor(at_floor, floor_patience)
-        words.check_clip_norm(clip_norm, strict)
+        words.check_clip_norm(clip_norm, quirks.arguments_unchecked)
         if capturable:
             options = {"strict": strict, "at_floor='raise'": at_floor == "raise"}
             require_capturable(words.WRAPPER, opt, options)
@@ -125,8 +128,8 @@ class MixedPrecisionLossScaleOptimizer(ScaleKeeper):
         )
 
     def _check(self, loss: Any, variables: Iterable[Any] | None) -> None:
-        """Strict: raise for float16, which the original could not scale."""
-        if not self.strict:
+        """Raise for float16, which the original could not scale, under strict."""
+        if not self._quirks.loss_scale_float16:
             return
         names = named_parameters(self)
         if isinstance(loss, Tensor) and loss.dtype == torch.float16:
@@ -134,6 +137,17 @@ class MixedPrecisionLossScaleOptimizer(ScaleKeeper):
         for variable in names if variables is None else variables:
             if isinstance(variable, Tensor) and variable.dtype == torch.float16:
                 raise words.half_precision(names.get(variable, "a parameter"))
+
+    @property
+    def skips(self) -> bool:
+        """Whether steps that are not finite are left out."""
+        is_fixed = isinstance(self.chosen_scale, FixedLossScale)
+        return not (self._quirks.loss_scale_fixed and is_fixed)
+
+    @property
+    def _hides_slots(self) -> bool:
+        """Whether the slots and variables of the stack are not shown."""
+        return self._quirks.loss_scale_slots
 
     def step_inner(self) -> None:
         """Look at the gradients, take the step or skip it, move the scale."""
@@ -150,21 +164,10 @@ class MixedPrecisionLossScaleOptimizer(ScaleKeeper):
                 return
             if self.capturable:
                 step = step_on_device(self, seen, pending, self._borrowed)
-            elif self.strict:
-                step = step_strictly(self, seen, pending)
+            elif self._quirks.multitask_subnormals:
+                step = step_flushed(self, seen, pending)
             else:
                 step = step_on_host(self, seen, pending, self._borrowed)
         finally:
             self._forget_unscaled()
         self._note(step)
-
-    def get_slot(self, var: Tensor, name: str) -> Tensor | None:
-        """Return the state tensor of ``var`` with this TF or torch name, or None.
-
-        # Quirk: docs/differences.md#loss-scale-slots. Strict: None.
-        """
-        return None if self.strict else super().get_slot(var, name)
-
-    def get_slot_names(self) -> list[str]:
-        """Return the TF names of the state tensors that exist; strict: none."""
-        return [] if self.strict else super().get_slot_names()

@@ -33,6 +33,7 @@ from lockstep.pytorch.scaling.loss_scale import SCALE, LossScale
 from lockstep.pytorch.scaling.scaled_report import ScaledStep
 from lockstep.pytorch.scaling.unscale import unscaled
 from lockstep.pytorch.scaling.unscaling import UnscalingWrapper
+from lockstep.quirks import quirks_of
 
 __all__ = ["ScaleKeeper"]
 
@@ -46,6 +47,9 @@ class ScaleKeeper(UnscalingWrapper):
     that were loaded become what they are here.
 
     """
+
+    looks_by_itself = False
+    """Whether what ``unscale_`` has found does not count: the step looks anew."""
 
     _borrowed = False
     _warned = False
@@ -72,11 +76,25 @@ class ScaleKeeper(UnscalingWrapper):
         self.at_floor = at_floor
         self.floor_patience = floor_patience
         self.capturable = capturable
-        self.strict = strict
+        self.strict, self._quirks = strict, quirks_of(strict)
         self.chosen_scale = scale
         group.update({key: scale.numbers[key] for key in scale.keys})
         group |= {IN_A_ROW: 0, SKIPPED: 0, LAYOUT: layouts.LAYOUT}
         scale.live_in(group)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._quirks = quirks_of(vars(self).get("strict", False))
+
+    @property
+    def skips(self) -> bool:
+        """Whether steps that are not finite are left out."""
+        raise NotImplementedError
+
+    @property
+    def _hides_slots(self) -> bool:
+        """Whether the slots and variables of the stack are not shown."""
+        raise NotImplementedError
 
     def _refuse_scaled(self, opt: Optimizer) -> None:
         """Raise for an optimizer that scales its loss already, at any depth."""
@@ -187,7 +205,8 @@ class ScaleKeeper(UnscalingWrapper):
     def _unscaled(self, pairs: Pairs) -> Pairs:
         """Return the pairs with gradients times 1 / scale, rounded to float32."""
         found = [gradient for gradient, _ in pairs]
-        gradients = unscaled(found, self._pending, self.strict)
+        flush = self._quirks.multitask_subnormals
+        gradients = unscaled(found, self._pending, flush)
         return [(g, p) for g, (_, p) in zip(gradients, pairs, strict=True)]
 
     def apply_gradients(
@@ -290,7 +309,7 @@ class ScaleKeeper(UnscalingWrapper):
         for group in state_dict["param_groups"][:1]:
             numbers = {key: number_in(value) for key, value in group.items()}
             layouts.check_number(self.owner, SCALE, numbers.get(SCALE, 1))
-            if not self.strict:
+            if not self._quirks.arguments_unchecked:
                 words.check_saved_scale(self.owner, numbers.get(SCALE))
             self.chosen_scale.check_saved(self.owner, numbers)
             for key in (*COUNTS, OLD_COUNT):
@@ -301,9 +320,17 @@ class ScaleKeeper(UnscalingWrapper):
             groups = [{"fused": None, **g} for g in state_dict["param_groups"]]
             require_fused(self.owner, self.inner_optimizer, groups)
 
+    def get_slot(self, var: Tensor, name: str) -> Tensor | None:
+        """Return the state tensor of ``var`` with this TF or torch name, or None."""
+        return None if self._hides_slots else super().get_slot(var, name)
+
+    def get_slot_names(self) -> list[str]:
+        """Return the TF names of the state tensors that exist."""
+        return [] if self._hides_slots else super().get_slot_names()
+
     def variables(self) -> list[Tensor]:
         """Return the wrapped optimizer's state, then the numbers of a moving scale."""
-        if self.strict:
+        if self._hides_slots:
             return []
         scale = self.scale_object
         own = [scale.numbers[key] for key in scale.keys]

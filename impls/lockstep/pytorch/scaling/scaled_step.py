@@ -14,14 +14,13 @@ from lockstep.pytorch.scaling.fused import (
     require_fused,
     step_divided,
 )
-from lockstep.pytorch.scaling.loss_scale import FixedLossScale
 from lockstep.pytorch.scaling.scale_keeper import ScaleKeeper
 from lockstep.pytorch.scaling.scaled_report import ScaledStep
 from lockstep.pytorch.scaling.unscale import Look, fit, look, look_on_device, unscaled
 from lockstep.pytorch.tensors.finite import finite_flags
 from lockstep.pytorch.tensors.overlap import share_elements
 
-__all__ = ["step_on_device", "step_on_host", "step_strictly", "with_norm"]
+__all__ = ["step_flushed", "step_on_device", "step_on_host", "with_norm"]
 
 
 def step_on_host(
@@ -47,14 +46,15 @@ def step_on_host(
     if fits is not None and pieces is not None:
         fits = fit([p.grad for p in seen], held)
     before = owner.scale_object.value()
-    if found.finite:
+    applied = found.finite or not owner.skips
+    if applied:
         if found.divisor != 1 and (borrowed or share_elements(gradients)):
             gradients = own_gradients(seen)
         step_divided(owner.inner_optimizer, gradients, found.divisor)
     # What the step replaced, such as a group, is looked up again.
     scale = owner.scale_object
     scale.move(found.finite)
-    step = ScaledStep(seen, fits, (before, scale.value()), found.finite)
+    step = ScaledStep(seen, fits, (before, scale.value()), applied)
     return with_norm(owner, step, found)
 
 
@@ -93,10 +93,10 @@ def step_on_device(
     return with_norm(owner, ScaledStep(seen, fits, scales, found.finite), found)
 
 
-def step_strictly(
+def step_flushed(
     owner: ScaleKeeper, seen: list[Tensor], pending: float | None
 ) -> ScaledStep:
-    """Unscale as ``compute_gradients`` does; a fixed scale skips nothing."""
+    """Do what :func:`step_on_host` does; unscale as ``compute_gradients`` does."""
     if pending is not None:
         gradients = unscaled([p.grad for p in seen], pending, flush=True)
         for parameter, gradient in zip(seen, gradients, strict=True):
@@ -104,7 +104,7 @@ def step_strictly(
     before = owner.scale_object.value()
     fits = finite_flags([p.grad for p in seen])
     finite = all(fits)
-    applied = finite or isinstance(owner.scale_object, FixedLossScale)
+    applied = finite or not owner.skips
     if applied:
         owner.inner_optimizer.step()
     scale = owner.scale_object
@@ -120,7 +120,7 @@ def with_first_look(owner: ScaleKeeper, found: Look) -> Look:
 
 def with_norm(owner: ScaleKeeper, step: ScaledStep, found: Look) -> ScaledStep:
     """Return what a step did; its norm only if it was to be clipped."""
-    if owner.unscaled_by_hand is not None and not owner.strict:
+    if owner.unscaled_by_hand is not None and not owner.looks_by_itself:
         seen, fits = owner.unscaled_by_hand.flags(step.seen, step.fits)
         step = step._replace(seen=seen, fits=fits)
     if owner.clip_norm is None:

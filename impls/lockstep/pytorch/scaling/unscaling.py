@@ -23,6 +23,7 @@ from lockstep.pytorch.scaling.unscale import (
     unscaled,
 )
 from lockstep.pytorch.tensors.overlap import share_elements
+from lockstep.quirks import Quirks
 
 __all__ = ["Source", "Unscaled", "UnscalingWrapper"]
 
@@ -107,7 +108,7 @@ def unscale_by_hand(
         pieces: the same gradients, perhaps in fewer tensors.
         scale: what they hold; a tensor: nothing waits for a GPU.
         may_be_below_one: whether such a tensor may be below 1.
-        flush: strict: as ``compute_gradients`` divides there.
+        flush: subnormals are zero, as where ``compute_gradients`` divides.
     """
     if not parameters:
         return Unscaled(parameters, True, None)
@@ -137,7 +138,7 @@ class UnscalingWrapper(OptimizerWrapper):
 
     owner: str
     capturable: bool
-    strict: bool
+    _quirks: Quirks
     scale_object: LossScale
 
     _pending: Any = None
@@ -171,7 +172,8 @@ class UnscalingWrapper(OptimizerWrapper):
     def _unscale(self, held: float | Tensor) -> Unscaled:
         """Divide the gradients by what they hold."""
         seen = [p for p in self.master_params() if p.grad is not None]
-        return self._divide(seen, [p.grad for p in seen], held, self.strict)
+        flush = self._quirks.multitask_subnormals
+        return self._divide(seen, [p.grad for p in seen], held, flush)
 
     def _divide(
         self,
