@@ -10,7 +10,7 @@ import numpy as np
 from lockstep import reference
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.reference.optimizers.classes import RuleOptimizer
-from lockstep.reference.optimizers.rules.state import Shared, Slots
+from lockstep.reference.optimizers.rules import Shared, Slots
 
 __all__ = ["Rule", "RuleState"]
 

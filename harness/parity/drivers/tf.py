@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from types import ModuleType
 
+from harness.parity.drivers.tf_device import use_device
 from harness.parity.drivers.tf_eager import EagerDriver, FunctionDriver
 from harness.parity.drivers.tf_graph import GraphDriver, V1Driver
-from lockstep.tf.shared.tensors.device import use_device
 
 __all__ = ["EagerDriver", "FunctionDriver", "GraphDriver", "V1Driver", "make_driver"]
 

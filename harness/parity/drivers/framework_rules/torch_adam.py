@@ -8,7 +8,7 @@ import numpy as np
 
 from harness.parity.drivers.framework_rules.torch_sgd import multiply_add
 from lockstep.interface import Array
-from lockstep.reference.optimizers.rules.state import Shared, Slots
+from lockstep.reference.optimizers.rules import Shared, Slots
 
 __all__ = ["Policy", "update_dense"]
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lockstep.interface import Array
-from lockstep.reference.optimizers.rules.state import Shared, Slots
+from lockstep.reference.optimizers.rules import Shared, Slots
 
 __all__ = ["Policy", "multiply_add", "update_dense"]
 

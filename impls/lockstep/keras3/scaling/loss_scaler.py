@@ -15,10 +15,10 @@ from lockstep.messages.scaling import automatic_scaler as words
 from lockstep.tf.shared.scaling.automatic_scale import (
     as_amax,
     dtype_of,
+    find_largest,
     start_scale,
     step_scale,
 )
-from lockstep.tf.shared.tensors.largest import find_largest
 
 __all__ = ["AutomaticLossScaler"]
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from lockstep.pytorch.clipping.clip_gradients import global_norm, with_values
 from lockstep.pytorch.tensors import foreach
 from lockstep.pytorch.tensors.norms import accurate_norm, as_real
-from lockstep.pytorch.tensors.precision import rounded
+from lockstep.pytorch.tensors.rounding import rounded
 from lockstep.pytorch.tensors.rows import as_rows
 
 __all__ = ["clip_scale", "norm_in_float32", "scale_in_float32", "scale_in_place"]

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from lockstep.pytorch.tensors import foreach
-from lockstep.pytorch.tensors.precision import rounded
-from lockstep.pytorch.tensors.square_roots import sqrt
+from lockstep.pytorch.tensors.rounding import rounded, sqrt
 from lockstep.pytorch.tensors.zero_test import flush_subnormals
 
 __all__ = ["clip_factor", "global_norm", "lane_sum", "scale_gradients", "with_values"]

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from lockstep.messages.clipping.variable_clipping import MARGINS
 from lockstep.pytorch.clipping.clip_gradients import LEAF, folded
-from lockstep.pytorch.tensors.precision import rounded
-from lockstep.pytorch.tensors.square_roots import sqrt
+from lockstep.pytorch.tensors.rounding import rounded, sqrt
 from lockstep.pytorch.tensors.zero_test import flush_subnormals
 from lockstep.quirks import Quirks
 

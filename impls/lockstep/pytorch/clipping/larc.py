@@ -14,8 +14,8 @@ from lockstep.pytorch.clipping.clip_gradients import lane_sum, with_values
 from lockstep.pytorch.masters.buffers import saturating_cast
 from lockstep.pytorch.tensors import foreach
 from lockstep.pytorch.tensors.norms import norm_of_each, together
+from lockstep.pytorch.tensors.rounding import sqrt
 from lockstep.pytorch.tensors.rows import as_rows
-from lockstep.pytorch.tensors.square_roots import sqrt
 
 __all__ = [
     "larc_ratio",

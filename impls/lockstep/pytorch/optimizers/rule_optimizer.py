@@ -18,8 +18,8 @@ from lockstep.pytorch.base.gradients import check_group, named_parameters
 from lockstep.pytorch.base.not_traced import untraced
 from lockstep.pytorch.base.train_v1 import TrainV1, evaluate
 from lockstep.pytorch.base.trial_step import check_bare
-from lockstep.pytorch.optimizers.rules.state import Slots
-from lockstep.pytorch.tensors.precision import plain, rounded
+from lockstep.pytorch.optimizers.rules import Slots
+from lockstep.pytorch.tensors.rounding import plain, rounded
 from lockstep.pytorch.tensors.zero_test import is_all_zero
 from lockstep.quirks import quirks_of
 

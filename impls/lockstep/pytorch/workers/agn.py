@@ -19,7 +19,7 @@ from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.clipping.variable_clipping import list_nothing
 from lockstep.pytorch.tensors.foreach import subtract
-from lockstep.pytorch.tensors.precision import plain
+from lockstep.pytorch.tensors.rounding import plain
 from lockstep.pytorch.workers.accumulate import add_changes, is_due, mean_changes
 from lockstep.pytorch.workers.center import AGNCustomGetter, powers
 from lockstep.pytorch.workers.checkpoint import (

@@ -20,7 +20,7 @@ from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.base.train_v1 import TrainV1
 from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
 from lockstep.pytorch.tensors.foreach import add
-from lockstep.pytorch.tensors.precision import rounded
+from lockstep.pytorch.tensors.rounding import rounded
 
 __all__ = ["AGNCustomGetter", "Center", "powers"]
 

@@ -36,6 +36,7 @@ from lockstep.reference.base.pairs import (
     upstream,
 )
 from lockstep.reference.optimizers.rules import (
+    Shared,
     adagrad,
     adam,
     adamw,
@@ -44,7 +45,6 @@ from lockstep.reference.optimizers.rules import (
     momentum,
     rmsprop,
 )
-from lockstep.reference.optimizers.rules.state import Shared
 from lockstep.reference.tensors.variable import Variable
 
 __all__ = [

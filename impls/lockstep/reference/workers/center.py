@@ -14,7 +14,7 @@ from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NA
 from lockstep.messages.workers.center import Update
 from lockstep.quirks import quirks_of
 from lockstep.reference.optimizers.classes import base_of
-from lockstep.reference.optimizers.rules.state import Slots
+from lockstep.reference.optimizers.rules import Slots
 from lockstep.reference.tensors.variable import Variable
 
 __all__ = ["AGNCustomGetter", "Center"]

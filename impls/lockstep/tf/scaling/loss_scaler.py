@@ -14,10 +14,10 @@ from lockstep.tf.scaling.loss_scale import state_variable
 from lockstep.tf.shared.scaling.automatic_scale import (
     as_amax,
     dtype_of,
+    find_largest,
     start_scale,
     step_scale,
 )
-from lockstep.tf.shared.tensors.largest import find_largest
 
 __all__ = ["AutomaticLossScaler"]
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from lockstep.pytorch.optimizers.rules.state import Shared, Slots
+from lockstep.pytorch.optimizers.rules import Shared, Slots
+from lockstep.pytorch.tensors.rounding import sqrt
 from lockstep.pytorch.tensors.rows import sum_duplicates
-from lockstep.pytorch.tensors.square_roots import sqrt
 
 __all__ = ["Policy", "step_size", "update_dense", "update_rows"]
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lockstep.pytorch.optimizers.rules.state import Shared, Slots
+from lockstep.pytorch.optimizers.rules import Shared, Slots
+from lockstep.pytorch.tensors.rounding import sqrt
 from lockstep.pytorch.tensors.rows import sum_duplicates
-from lockstep.pytorch.tensors.square_roots import sqrt
 
 __all__ = ["Policy", "update_dense", "update_rows"]
 

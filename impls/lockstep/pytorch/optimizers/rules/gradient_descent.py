@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from lockstep.pytorch.optimizers.rules.state import Shared, Slots
+from lockstep.pytorch.optimizers.rules import Shared, Slots
 from lockstep.pytorch.tensors.rows import as_rows, sum_duplicates
 
 __all__ = ["Policy", "update_dense", "update_rows"]

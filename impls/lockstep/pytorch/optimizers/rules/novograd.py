@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from lockstep.pytorch.clipping.clip_gradients import lane_sum
-from lockstep.pytorch.optimizers.rules.state import Shared, Slots
+from lockstep.pytorch.optimizers.rules import Shared, Slots
 from lockstep.pytorch.tensors import foreach
 from lockstep.pytorch.tensors.norms import together
-from lockstep.pytorch.tensors.precision import rounded
-from lockstep.pytorch.tensors.square_roots import rsqrt
+from lockstep.pytorch.tensors.rounding import rounded, rsqrt
 
 __all__ = [
     "Policy",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lockstep.interface import Array, Rows
-from lockstep.reference.optimizers.rules.state import Shared, Slots
+from lockstep.reference.optimizers.rules import Shared, Slots
 from lockstep.reference.tensors.rows import sum_duplicates
 
 __all__ = ["Policy", "step_size", "update_dense", "update_rows"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lockstep.interface import Array, Rows
-from lockstep.reference.optimizers.rules import adam
-from lockstep.reference.optimizers.rules.state import Shared, Slots
+from lockstep.reference.optimizers.rules import Shared, Slots, adam
 from lockstep.reference.tensors.rows import sum_duplicates
 
 __all__ = ["Policy", "update_dense", "update_rows"]

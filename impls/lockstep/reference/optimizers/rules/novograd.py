@@ -9,8 +9,7 @@ import numpy as np
 
 from lockstep.interface import Array, Rows
 from lockstep.reference.clipping.clip_gradients import lane_sum
-from lockstep.reference.optimizers.rules import momentum
-from lockstep.reference.optimizers.rules.state import Shared, Slots
+from lockstep.reference.optimizers.rules import Shared, Slots, momentum
 from lockstep.reference.tensors.rows import densify
 
 __all__ = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -10,7 +11,7 @@ from lockstep.messages.scaling import automatic_scaler as words
 from lockstep.tf.shared.scaling.backoff import BackoffState, start_backoff, step_backoff
 from lockstep.tf.shared.scaling.logmax import LogMaxState, start_logmax, step_logmax
 
-__all__ = ["State", "as_amax", "dtype_of", "start_scale", "step_scale"]
+__all__ = ["State", "as_amax", "dtype_of", "find_largest", "start_scale", "step_scale"]
 
 State = BackoffState | LogMaxState
 
@@ -39,3 +40,23 @@ def as_amax(amax: Any, must_be_float32: bool) -> tf.Tensor:
 def dtype_of(name: str) -> str:
     """Return the dtype of a part of the state."""
     return "int64" if name in ("iteration", "last_overflow_iteration") else "float32"
+
+
+def find_largest(values: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return whether any element is NaN, and max |element| over those that are not.
+
+    The tensors have one dtype, as the maximum has. Where there is none, and where all
+    are NaN, it is -inf.
+    """
+    if not values:
+        return tf.constant(False), tf.constant(float("-inf"))
+    has_nan = tf.stack([tf.reduce_any(tf.math.is_nan(v)) for v in values])
+    largest = tf.stack([largest_of(value) for value in values])
+    return tf.reduce_any(has_nan), tf.reduce_max(largest)
+
+
+def largest_of(values: tf.Tensor) -> tf.Tensor:
+    """Return the largest magnitude that is not NaN; -inf if there is none."""
+    nothing = tf.constant(float("-inf"), values.dtype)
+    known = tf.where(tf.math.is_nan(values), nothing, tf.abs(values))
+    return tf.reduce_max(known)
