@@ -236,3 +236,16 @@ TABLE: list[tuple[dict[str, Any], list[int]]] = [
 @pytest.mark.parametrize(("options", "expected"), TABLE, ids=str)
 def test_the_table_of_the_page_is_true(options: Any, expected: list[int]) -> None:
     assert walk(".x.xx....x", increment_period=4, **options) == expected
+
+
+@pytest.mark.parametrize("module", [reference, strict], ids=["default", "strict"])
+@pytest.mark.parametrize("algorithm", ["Backoff", "LogMax"])
+def test_only_strict_logmax_refuses_a_maximum_in_float64(
+    module: Any, algorithm: str
+) -> None:
+    scaler = module.AutomaticLossScaler(algorithm)
+    if module is strict and algorithm == "LogMax":
+        with pytest.raises(TypeError, match="a float32 amax"):
+            scaler.update_op(False, np.array(1.0))
+        return
+    assert scaler.update_op(False, np.array(1.0)) == 1
