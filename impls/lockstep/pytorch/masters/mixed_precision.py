@@ -280,13 +280,13 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         super().apply_gradients(pairs, global_step, name)
 
     @property
-    def skips(self) -> bool:
+    def _skips(self) -> bool:
         """Whether steps that are not finite are left out."""
         is_automatic = isinstance(self.chosen_scale, AutomaticScale)
-        return is_automatic or not self.looks_by_itself
+        return is_automatic or not self._looks_by_itself
 
     @property
-    def looks_by_itself(self) -> bool:
+    def _looks_by_itself(self) -> bool:
         """Whether only an automatic scaler skips steps, by its own look."""
         return self._quirks.masters_static_scale
 

@@ -37,7 +37,7 @@ def step_on_masters(
     seen, pieces = gradients.present, None if borrowed else gradients.pieces
     if owner.capturable:
         return step_on_device(owner, seen, pending, borrowed, pieces)
-    if owner.looks_by_itself:
+    if owner._looks_by_itself:
         return step_by_its_own_look(owner, gradients, pending, borrowed)
     return step_on_host(owner, seen, pending, borrowed, pieces)
 
@@ -48,7 +48,7 @@ def find_largest(
     """Let the scale have the largest unscaled magnitude, if it moves by that."""
     scale = owner.scale_object
     if isinstance(scale, AutomaticScale) and scale.wants_amax:
-        least = -math.inf if owner.looks_by_itself else 0.0
+        least = -math.inf if owner._looks_by_itself else 0.0
         largest = np.float32(gradients.largest(least))
         with np.errstate(all="ignore"):
             scale.amax = float(largest * (np.float32(1) / np.float32(held)))
@@ -71,7 +71,7 @@ def step_by_its_own_look(
     empty = not any(stored(piece).numel() for piece in pieces)
     overflows = empty and isinstance(owner.scale_object, AutomaticScale)
     finite = all(fits) and not overflows
-    applied = finite or not owner.skips
+    applied = finite or not owner._skips
     if applied:
         if found.divisor != 1 and (borrowed or share_elements(pieces)):
             pieces = own_gradients(seen)

@@ -139,7 +139,7 @@ class MixedPrecisionLossScaleOptimizer(ScaleKeeper):
                 raise words.half_precision(names.get(variable, "a parameter"))
 
     @property
-    def skips(self) -> bool:
+    def _skips(self) -> bool:
         """Whether steps that are not finite are left out."""
         is_fixed = isinstance(self.chosen_scale, FixedLossScale)
         return not (self._quirks.loss_scale_fixed and is_fixed)

@@ -48,7 +48,7 @@ class ScaleKeeper(UnscalingWrapper):
 
     """
 
-    looks_by_itself = False
+    _looks_by_itself = False
     """Whether what ``unscale_`` has found does not count: the step looks anew."""
 
     _borrowed = False
@@ -87,7 +87,7 @@ class ScaleKeeper(UnscalingWrapper):
         self._quirks = quirks_of(vars(self).get("strict", False))
 
     @property
-    def skips(self) -> bool:
+    def _skips(self) -> bool:
         """Whether steps that are not finite are left out."""
         raise NotImplementedError
 

@@ -46,7 +46,7 @@ def step_on_host(
     if fits is not None and pieces is not None:
         fits = fit([p.grad for p in seen], held)
     before = owner.scale_object.value()
-    applied = found.finite or not owner.skips
+    applied = found.finite or not owner._skips
     if applied:
         if found.divisor != 1 and (borrowed or share_elements(gradients)):
             gradients = own_gradients(seen)
@@ -104,7 +104,7 @@ def step_flushed(
     before = owner.scale_object.value()
     fits = finite_flags([p.grad for p in seen])
     finite = all(fits)
-    applied = finite or not owner.skips
+    applied = finite or not owner._skips
     if applied:
         owner.inner_optimizer.step()
     scale = owner.scale_object
@@ -120,7 +120,7 @@ def with_first_look(owner: ScaleKeeper, found: Look) -> Look:
 
 def with_norm(owner: ScaleKeeper, step: ScaledStep, found: Look) -> ScaledStep:
     """Return what a step did; its norm only if it was to be clipped."""
-    if owner.unscaled_by_hand is not None and not owner.looks_by_itself:
+    if owner.unscaled_by_hand is not None and not owner._looks_by_itself:
         seen, fits = owner.unscaled_by_hand.flags(step.seen, step.fits)
         step = step._replace(seen=seen, fits=fits)
     if owner.clip_norm is None:
