@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from harness.layout.modules import Definition, Module
 from lockstep.interface import EXPORTS
@@ -70,31 +70,46 @@ def _builders(modules: Sequence[Module]) -> list[str]:
 
 
 def lists_of_public_names(modules: Sequence[Module]) -> int:
-    """Places that list at least half of the public names.
+    """Lists, tuples, sets and keys with at least half of the public names."""
+    return _having_half(names for module in modules for names in _literals(module))
 
-    A place is a literal (list, tuple, set, keys of a dictionary), the imports of a
-    module, or its definitions.
+
+def modules_that_bind_public_names(modules: Sequence[Module]) -> int:
+    """Modules that import, define or assign at least half of the public names.
+
+    Type checkers and the pages of the API read these, so they are written out. A test
+    compares those of the backends with ``EXPORTS``.
     """
-    places = [names for module in modules for names in _listed(module)]
+    return _having_half(_bound(module) for module in modules)
+
+
+def _having_half(places: Iterable[set[str]]) -> int:
     return sum(2 * len(names & set(EXPORTS)) >= len(EXPORTS) for names in places)
 
 
-def _listed(module: Module) -> Iterator[set[str]]:
+def _literals(module: Module) -> Iterator[set[str]]:
     for node in module.nodes:
         if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
             yield _strings(node.elts)
         elif isinstance(node, ast.Dict):
             yield _strings(node.keys)
-    imports = [node for node in module.tree.body if isinstance(node, ast.ImportFrom)]
-    yield {alias.asname or alias.name for node in imports for alias in node.names}
-    yield {node.name for node in module.tree.body if isinstance(node, Definition)} | {
-        name.id
-        for node in module.tree.body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        for name in ast.walk(target)
-        if isinstance(name, ast.Name)
-    }
+
+
+def _bound(module: Module) -> set[str]:
+    body = module.tree.body
+    imports = [node for node in body if isinstance(node, ast.ImportFrom)]
+    assigned = [node.targets for node in body if isinstance(node, ast.Assign)]
+    return (
+        {alias.asname or alias.name for node in imports for alias in node.names}
+        | {node.name for node in body if isinstance(node, Definition)}
+        | {
+            name.id
+            for targets in assigned
+            for target in targets
+            for name in ast.walk(target)
+            if isinstance(name, ast.Name)
+        }
+    )
 
 
 def _strings(nodes: Sequence[ast.expr | None]) -> set[str]:
@@ -123,5 +138,8 @@ REPETITION: dict[str, Callable[[Sequence[Module]], int]] = {
         error_builders_called_once
     ),
     "lists of public names": lists_of_public_names,
+    "modules that import or define half of the public names": (
+        modules_that_bind_public_names
+    ),
 }
 """Name of a count -> how the modules of all backends are counted."""

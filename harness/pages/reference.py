@@ -14,6 +14,7 @@ from typing import NamedTuple
 from harness.errors import HarnessError
 from harness.pages.templating import render
 from lockstep.messages.errors import sentence
+from lockstep.registry import BACKENDS
 
 __all__ = [
     "CAPABILITIES",
@@ -75,7 +76,7 @@ class Name(NamedTuple):
 
 
 def public_names(root: Path) -> dict[str, list[Name]]:
-    """Return the public names of each backend, in the order of its ``__all__``.
+    """Return the public names of each backend, in the order of ``EXPORTS``.
 
     A name has the capability that the NumPy reference imports it from, so that it is on
     the page of the same title everywhere.
@@ -95,7 +96,7 @@ def _names(backend: str, tree: ast.Module, shared: Mapping[str, str]) -> list[Na
     places = {**dict(_imported(tree)), **shared}
     assigned = dict(_assigned(tree))
     names = []
-    for name in ast.literal_eval(assigned["__all__"]):
+    for name in BACKENDS[backend].public_names():
         if name.startswith("_"):
             continue
         if places.get(name) not in CAPABILITIES:

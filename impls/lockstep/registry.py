@@ -7,6 +7,7 @@ import importlib.util
 from dataclasses import dataclass
 from types import ModuleType
 
+from lockstep.interface import EXPORTS
 from lockstep.messages.errors import MissingFrameworkError, sentence, unknown_name
 
 __all__ = [
@@ -18,6 +19,9 @@ __all__ = [
     "missing_framework",
 ]
 
+AS_OPENSEQ2SEQ_SPELLS = ("_clip_by_global_norm", "_clip_gradients_by_norm")
+"""Names of functions that old code imports with an underscore."""
+
 
 @dataclass(frozen=True)
 class Backend:
@@ -27,6 +31,7 @@ class Backend:
         name: of its package in ``lockstep``.
         framework: the package that it needs; None for the reference.
         extra: of ``pip install``, with which the framework is installed.
+        extras: public names beside those that every backend has.
         modes: how its operations can run. The first is the one in which parity replays
             a case unless asked for more.
         runs_on: a package that the framework itself needs.
@@ -40,6 +45,7 @@ class Backend:
     framework: str | None
     extra: str | None
     modes: tuple[str, ...]
+    extras: tuple[str, ...] = ()
     runs_on: str | None = None
     alias: str = ""
     model_file: str = ""
@@ -51,6 +57,11 @@ class Backend:
         """What has to be installed for it."""
         return tuple(filter(None, (self.framework, self.runs_on)))
 
+    def public_names(self, strict: bool = False) -> tuple[str, ...]:
+        """Return ``__all__`` of its package, or of its ``strict`` module."""
+        old = AS_OPENSEQ2SEQ_SPELLS if strict else ()
+        return tuple(dict.fromkeys((*EXPORTS, *self.extras, *old)))
+
 
 BACKENDS: dict[str, Backend] = {
     backend.name: backend
@@ -60,6 +71,7 @@ BACKENDS: dict[str, Backend] = {
             framework=None,
             extra=None,
             modes=("numpy",),
+            extras=("Rows", "Variable"),
             alias="numpy",
             colors=("#6b7280", "#a8b0bd"),
             marker="D",
@@ -69,6 +81,7 @@ BACKENDS: dict[str, Backend] = {
             framework="tensorflow",
             extra="tensorflow",
             modes=("eager", "function", "graph", "v1"),
+            extras=("LossScale", *AS_OPENSEQ2SEQ_SPELLS),
             alias="tensorflow",
             model_file="tf_model",
             colors=("#c2609a", "#f09ac8"),
@@ -79,6 +92,7 @@ BACKENDS: dict[str, Backend] = {
             framework="keras",
             extra="keras3",
             modes=("eager", "function"),
+            extras=("PolicySchedule",),
             runs_on="tensorflow",
             model_file="keras_model",
             colors=("#a67c00", "#f0d23c"),
@@ -89,6 +103,7 @@ BACKENDS: dict[str, Backend] = {
             framework="torch",
             extra="torch",
             modes=("eager",),
+            extras=("PolicyLR", "TensorBoardRecorder"),
             alias="torch",
             model_file="torch_model",
             colors=("#009e73", "#3ecf9f"),

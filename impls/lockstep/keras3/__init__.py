@@ -5,7 +5,9 @@ pairs. The wrappers take any optimizer of Keras, and ``fit``, callbacks and ``.k
 files take the wrappers.
 """
 
-from lockstep.registry import installed, missing_framework
+from typing import TYPE_CHECKING
+
+from lockstep.registry import BACKENDS, installed, missing_framework
 
 if not installed("keras3"):
     raise missing_framework("keras3")
@@ -18,69 +20,61 @@ if keras.config.backend() != "tensorflow":
     raise keras_host.other_backend(keras.config.backend())
 
 from lockstep.keras3.clipping.clip_by_norm import (
-    clip_by_global_norm,
-    clip_gradients_by_norm,
+    clip_by_global_norm as clip_by_global_norm,
 )
-from lockstep.keras3.clipping.clip_gradients import clip_gradients_by_global_norm
-from lockstep.keras3.clipping.post_process import post_process_gradients
-from lockstep.keras3.clipping.variable_clipping import VariableClippingOptimizer
-from lockstep.keras3.masters.mixed_precision import MixedPrecisionOptimizerWrapper
-from lockstep.keras3.masters.regularizer import mp_regularizer_wrapper
-from lockstep.keras3.multitask import MultitaskOptimizerWrapper
+from lockstep.keras3.clipping.clip_by_norm import (
+    clip_gradients_by_norm as clip_gradients_by_norm,
+)
+from lockstep.keras3.clipping.clip_gradients import (
+    clip_gradients_by_global_norm as clip_gradients_by_global_norm,
+)
+from lockstep.keras3.clipping.post_process import (
+    post_process_gradients as post_process_gradients,
+)
+from lockstep.keras3.clipping.variable_clipping import (
+    VariableClippingOptimizer as VariableClippingOptimizer,
+)
+from lockstep.keras3.masters.mixed_precision import (
+    MixedPrecisionOptimizerWrapper as MixedPrecisionOptimizerWrapper,
+)
+from lockstep.keras3.masters.regularizer import (
+    mp_regularizer_wrapper as mp_regularizer_wrapper,
+)
+from lockstep.keras3.multitask import (
+    MultitaskOptimizerWrapper as MultitaskOptimizerWrapper,
+)
+from lockstep.keras3.optimizers import AdagradOptimizer as AdagradOptimizer
+from lockstep.keras3.optimizers import AdamOptimizer as AdamOptimizer
+from lockstep.keras3.optimizers import AdamWOptimizer as AdamWOptimizer
+from lockstep.keras3.optimizers import FtrlOptimizer as FtrlOptimizer
 from lockstep.keras3.optimizers import (
-    AdagradOptimizer,
-    AdamOptimizer,
-    AdamWOptimizer,
-    FtrlOptimizer,
-    GradientDescentOptimizer,
-    MomentumOptimizer,
-    NovoGrad,
-    RMSPropOptimizer,
+    GradientDescentOptimizer as GradientDescentOptimizer,
 )
-from lockstep.keras3.scaling.loss_scale import DynamicLossScale, FixedLossScale
+from lockstep.keras3.optimizers import MomentumOptimizer as MomentumOptimizer
+from lockstep.keras3.optimizers import NovoGrad as NovoGrad
+from lockstep.keras3.optimizers import RMSPropOptimizer as RMSPropOptimizer
+from lockstep.keras3.scaling.loss_scale import DynamicLossScale as DynamicLossScale
+from lockstep.keras3.scaling.loss_scale import FixedLossScale as FixedLossScale
 from lockstep.keras3.scaling.loss_scale_optimizer import (
-    MixedPrecisionLossScaleOptimizer,
+    MixedPrecisionLossScaleOptimizer as MixedPrecisionLossScaleOptimizer,
 )
-from lockstep.keras3.scaling.loss_scaler import AutomaticLossScaler
-from lockstep.keras3.schedules import lr_policies
-from lockstep.keras3.schedules.lr_schedule import PolicySchedule
-from lockstep.keras3.step.optimize_loss import OPTIMIZER_CLS_NAMES, optimize_loss
-from lockstep.keras3.step.reduction import reduce_gradients
-from lockstep.keras3.step.regularization import get_regularization_loss
-from lockstep.keras3.workers.agn import AGNOptimizer
-from lockstep.keras3.workers.center import AGNCustomGetter
-from lockstep.messages.base.pipeline import pipeline_of
-from lockstep.messages.step.summaries import OPTIMIZER_SUMMARIES
+from lockstep.keras3.scaling.loss_scaler import (
+    AutomaticLossScaler as AutomaticLossScaler,
+)
+from lockstep.keras3.schedules import lr_policies as lr_policies
+from lockstep.keras3.schedules.lr_schedule import PolicySchedule as PolicySchedule
+from lockstep.keras3.step.optimize_loss import (
+    OPTIMIZER_CLS_NAMES as OPTIMIZER_CLS_NAMES,
+)
+from lockstep.keras3.step.optimize_loss import optimize_loss as optimize_loss
+from lockstep.keras3.step.reduction import reduce_gradients as reduce_gradients
+from lockstep.keras3.step.regularization import (
+    get_regularization_loss as get_regularization_loss,
+)
+from lockstep.keras3.workers.agn import AGNOptimizer as AGNOptimizer
+from lockstep.keras3.workers.center import AGNCustomGetter as AGNCustomGetter
+from lockstep.messages.base.pipeline import pipeline_of as pipeline_of
+from lockstep.messages.step.summaries import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
 
-__all__ = [
-    "OPTIMIZER_CLS_NAMES",
-    "OPTIMIZER_SUMMARIES",
-    "AGNCustomGetter",
-    "AGNOptimizer",
-    "AdagradOptimizer",
-    "AdamOptimizer",
-    "AdamWOptimizer",
-    "AutomaticLossScaler",
-    "DynamicLossScale",
-    "FixedLossScale",
-    "FtrlOptimizer",
-    "GradientDescentOptimizer",
-    "MixedPrecisionLossScaleOptimizer",
-    "MixedPrecisionOptimizerWrapper",
-    "MomentumOptimizer",
-    "MultitaskOptimizerWrapper",
-    "NovoGrad",
-    "PolicySchedule",
-    "RMSPropOptimizer",
-    "VariableClippingOptimizer",
-    "clip_by_global_norm",
-    "clip_gradients_by_global_norm",
-    "clip_gradients_by_norm",
-    "get_regularization_loss",
-    "lr_policies",
-    "mp_regularizer_wrapper",
-    "optimize_loss",
-    "pipeline_of",
-    "post_process_gradients",
-    "reduce_gradients",
-]
+if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
+    __all__ = list(BACKENDS["keras3"].public_names())

@@ -7,59 +7,26 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 
 from lockstep import keras3 as default
-from lockstep.keras3 import (
-    OPTIMIZER_SUMMARIES,
-    AdagradOptimizer,
-    GradientDescentOptimizer,
-    MomentumOptimizer,
-    get_regularization_loss,
-    pipeline_of,
-    reduce_gradients,
-)
+from lockstep.keras3 import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
+from lockstep.keras3 import AdagradOptimizer as AdagradOptimizer
+from lockstep.keras3 import GradientDescentOptimizer as GradientDescentOptimizer
+from lockstep.keras3 import MomentumOptimizer as MomentumOptimizer
+from lockstep.keras3 import get_regularization_loss as get_regularization_loss
+from lockstep.keras3 import pipeline_of as pipeline_of
+from lockstep.keras3 import reduce_gradients as reduce_gradients
 from lockstep.keras3.scaling.loss_scale import LossScale, get
 from lockstep.messages.schedules.lr_policies import strict_module
+from lockstep.registry import BACKENDS
 from lockstep.strict import originals
 from lockstep.strict.binding import bound, forwards
 
-__all__ = [
-    "OPTIMIZER_CLS_NAMES",
-    "OPTIMIZER_SUMMARIES",
-    "AGNCustomGetter",
-    "AGNOptimizer",
-    "AdagradOptimizer",
-    "AdamOptimizer",
-    "AdamWOptimizer",
-    "AutomaticLossScaler",
-    "DynamicLossScale",
-    "FixedLossScale",
-    "FtrlOptimizer",
-    "GradientDescentOptimizer",
-    "MixedPrecisionLossScaleOptimizer",
-    "MixedPrecisionOptimizerWrapper",
-    "MomentumOptimizer",
-    "MultitaskOptimizerWrapper",
-    "NovoGrad",
-    "PolicySchedule",
-    "RMSPropOptimizer",
-    "VariableClippingOptimizer",
-    "_clip_by_global_norm",
-    "_clip_gradients_by_norm",
-    "clip_by_global_norm",
-    "clip_gradients_by_global_norm",
-    "clip_gradients_by_norm",
-    "get_regularization_loss",
-    "lr_policies",
-    "mp_regularizer_wrapper",
-    "optimize_loss",
-    "pipeline_of",
-    "post_process_gradients",
-    "reduce_gradients",
-]
+if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
+    __all__ = list(BACKENDS["keras3"].public_names(strict=True))
 
 registered = keras.saving.register_keras_serializable(package="lockstep.strict")
 Optimizer = keras.optimizers.Optimizer

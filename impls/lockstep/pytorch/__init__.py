@@ -7,79 +7,70 @@ rate schedulers and ``GradScaler`` work as with any other optimizer; the methods
 same names with the originals' exact behaviour.
 """
 
-from lockstep.registry import installed, missing_framework
+from typing import TYPE_CHECKING
+
+from lockstep.registry import BACKENDS, installed, missing_framework
 
 if not installed("pytorch"):
     raise missing_framework("pytorch")
 
-from lockstep.messages.base.pipeline import pipeline_of
-from lockstep.messages.step.summaries import OPTIMIZER_SUMMARIES
-from lockstep.pytorch.base.summaries import TensorBoardRecorder
+from lockstep.messages.base.pipeline import pipeline_of as pipeline_of
+from lockstep.messages.step.summaries import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
+from lockstep.pytorch.base.summaries import TensorBoardRecorder as TensorBoardRecorder
 from lockstep.pytorch.clipping.clip_by_norm import (
-    clip_by_global_norm,
-    clip_gradients_by_norm,
+    clip_by_global_norm as clip_by_global_norm,
 )
-from lockstep.pytorch.clipping.post_process import post_process_gradients
-from lockstep.pytorch.clipping.variable_clipping import VariableClippingOptimizer
-from lockstep.pytorch.masters.mixed_precision import MixedPrecisionOptimizerWrapper
-from lockstep.pytorch.masters.regularizer import mp_regularizer_wrapper
+from lockstep.pytorch.clipping.clip_by_norm import (
+    clip_gradients_by_norm as clip_gradients_by_norm,
+)
+from lockstep.pytorch.clipping.post_process import (
+    post_process_gradients as post_process_gradients,
+)
+from lockstep.pytorch.clipping.variable_clipping import (
+    VariableClippingOptimizer as VariableClippingOptimizer,
+)
+from lockstep.pytorch.masters.mixed_precision import (
+    MixedPrecisionOptimizerWrapper as MixedPrecisionOptimizerWrapper,
+)
+from lockstep.pytorch.masters.regularizer import (
+    mp_regularizer_wrapper as mp_regularizer_wrapper,
+)
 from lockstep.pytorch.multitask import (
-    MultitaskOptimizerWrapper,
-    clip_gradients_by_global_norm,
+    MultitaskOptimizerWrapper as MultitaskOptimizerWrapper,
 )
+from lockstep.pytorch.multitask import (
+    clip_gradients_by_global_norm as clip_gradients_by_global_norm,
+)
+from lockstep.pytorch.optimizers import AdagradOptimizer as AdagradOptimizer
+from lockstep.pytorch.optimizers import AdamOptimizer as AdamOptimizer
+from lockstep.pytorch.optimizers import AdamWOptimizer as AdamWOptimizer
+from lockstep.pytorch.optimizers import FtrlOptimizer as FtrlOptimizer
 from lockstep.pytorch.optimizers import (
-    AdagradOptimizer,
-    AdamOptimizer,
-    AdamWOptimizer,
-    FtrlOptimizer,
-    GradientDescentOptimizer,
-    MomentumOptimizer,
-    NovoGrad,
-    RMSPropOptimizer,
+    GradientDescentOptimizer as GradientDescentOptimizer,
 )
-from lockstep.pytorch.scaling.automatic_scaler import AutomaticLossScaler
-from lockstep.pytorch.scaling.loss_scale import DynamicLossScale, FixedLossScale
+from lockstep.pytorch.optimizers import MomentumOptimizer as MomentumOptimizer
+from lockstep.pytorch.optimizers import NovoGrad as NovoGrad
+from lockstep.pytorch.optimizers import RMSPropOptimizer as RMSPropOptimizer
+from lockstep.pytorch.scaling.automatic_scaler import (
+    AutomaticLossScaler as AutomaticLossScaler,
+)
+from lockstep.pytorch.scaling.loss_scale import DynamicLossScale as DynamicLossScale
+from lockstep.pytorch.scaling.loss_scale import FixedLossScale as FixedLossScale
 from lockstep.pytorch.scaling.loss_scale_optimizer import (
-    MixedPrecisionLossScaleOptimizer,
+    MixedPrecisionLossScaleOptimizer as MixedPrecisionLossScaleOptimizer,
 )
-from lockstep.pytorch.schedules import lr_policies
-from lockstep.pytorch.schedules.lr_scheduler import PolicyLR
-from lockstep.pytorch.step.optimize_loss import OPTIMIZER_CLS_NAMES, optimize_loss
-from lockstep.pytorch.step.reduction import reduce_gradients
-from lockstep.pytorch.step.regularization import get_regularization_loss
-from lockstep.pytorch.workers.agn import AGNOptimizer
-from lockstep.pytorch.workers.center import AGNCustomGetter
+from lockstep.pytorch.schedules import lr_policies as lr_policies
+from lockstep.pytorch.schedules.lr_scheduler import PolicyLR as PolicyLR
+from lockstep.pytorch.step.optimize_loss import (
+    OPTIMIZER_CLS_NAMES as OPTIMIZER_CLS_NAMES,
+)
+from lockstep.pytorch.step.optimize_loss import optimize_loss as optimize_loss
+from lockstep.pytorch.step.reduction import reduce_gradients as reduce_gradients
+from lockstep.pytorch.step.regularization import (
+    get_regularization_loss as get_regularization_loss,
+)
+from lockstep.pytorch.workers.agn import AGNOptimizer as AGNOptimizer
+from lockstep.pytorch.workers.center import AGNCustomGetter as AGNCustomGetter
 
-__all__ = [
-    "OPTIMIZER_CLS_NAMES",
-    "OPTIMIZER_SUMMARIES",
-    "AGNCustomGetter",
-    "AGNOptimizer",
-    "AdagradOptimizer",
-    "AdamOptimizer",
-    "AdamWOptimizer",
-    "AutomaticLossScaler",
-    "DynamicLossScale",
-    "FixedLossScale",
-    "FtrlOptimizer",
-    "GradientDescentOptimizer",
-    "MixedPrecisionLossScaleOptimizer",
-    "MixedPrecisionOptimizerWrapper",
-    "MomentumOptimizer",
-    "MultitaskOptimizerWrapper",
-    "NovoGrad",
-    "PolicyLR",
-    "RMSPropOptimizer",
-    "TensorBoardRecorder",
-    "VariableClippingOptimizer",
-    "clip_by_global_norm",
-    "clip_gradients_by_global_norm",
-    "clip_gradients_by_norm",
-    "get_regularization_loss",
-    "lr_policies",
-    "mp_regularizer_wrapper",
-    "optimize_loss",
-    "pipeline_of",
-    "post_process_gradients",
-    "reduce_gradients",
-]
+if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
+    __all__ = list(BACKENDS["pytorch"].public_names())

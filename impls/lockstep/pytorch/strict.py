@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -11,52 +11,18 @@ from torch.optim.optimizer import ParamsT
 
 from lockstep import pytorch
 from lockstep.messages.schedules.lr_policies import strict_module
-from lockstep.pytorch import (
-    OPTIMIZER_SUMMARIES,
-    TensorBoardRecorder,
-    get_regularization_loss,
-    mp_regularizer_wrapper,
-    pipeline_of,
-    reduce_gradients,
-)
+from lockstep.pytorch import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
+from lockstep.pytorch import TensorBoardRecorder as TensorBoardRecorder
+from lockstep.pytorch import get_regularization_loss as get_regularization_loss
+from lockstep.pytorch import mp_regularizer_wrapper as mp_regularizer_wrapper
+from lockstep.pytorch import pipeline_of as pipeline_of
+from lockstep.pytorch import reduce_gradients as reduce_gradients
+from lockstep.registry import BACKENDS
 from lockstep.strict import originals
 from lockstep.strict.binding import bound, forwards
 
-__all__ = [
-    "OPTIMIZER_CLS_NAMES",
-    "OPTIMIZER_SUMMARIES",
-    "AGNCustomGetter",
-    "AGNOptimizer",
-    "AdagradOptimizer",
-    "AdamOptimizer",
-    "AdamWOptimizer",
-    "AutomaticLossScaler",
-    "DynamicLossScale",
-    "FixedLossScale",
-    "FtrlOptimizer",
-    "GradientDescentOptimizer",
-    "MixedPrecisionLossScaleOptimizer",
-    "MixedPrecisionOptimizerWrapper",
-    "MomentumOptimizer",
-    "MultitaskOptimizerWrapper",
-    "NovoGrad",
-    "PolicyLR",
-    "RMSPropOptimizer",
-    "TensorBoardRecorder",
-    "VariableClippingOptimizer",
-    "_clip_by_global_norm",
-    "_clip_gradients_by_norm",
-    "clip_by_global_norm",
-    "clip_gradients_by_global_norm",
-    "clip_gradients_by_norm",
-    "get_regularization_loss",
-    "lr_policies",
-    "mp_regularizer_wrapper",
-    "optimize_loss",
-    "pipeline_of",
-    "post_process_gradients",
-    "reduce_gradients",
-]
+if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
+    __all__ = list(BACKENDS["pytorch"].public_names(strict=True))
 
 
 class MultitaskOptimizerWrapper(

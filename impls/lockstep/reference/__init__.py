@@ -5,74 +5,66 @@ are arrays, :class:`~lockstep.interface.Rows` (sparse) or None (absent). The bas
 are those of TensorFlow 1.15 to the bit.
 """
 
-from lockstep.interface import Rows
-from lockstep.messages.base.pipeline import pipeline_of
-from lockstep.messages.step.summaries import OPTIMIZER_SUMMARIES
-from lockstep.reference.clipping.clip_by_norm import (
-    clip_by_global_norm,
-    clip_gradients_by_norm,
-)
-from lockstep.reference.clipping.post_process import post_process_gradients
-from lockstep.reference.clipping.variable_clipping import VariableClippingOptimizer
-from lockstep.reference.masters.mixed_precision import MixedPrecisionOptimizerWrapper
-from lockstep.reference.masters.regularizer import mp_regularizer_wrapper
-from lockstep.reference.multitask import (
-    MultitaskOptimizerWrapper,
-    clip_gradients_by_global_norm,
-)
-from lockstep.reference.optimizers.classes import (
-    AdagradOptimizer,
-    AdamOptimizer,
-    AdamWOptimizer,
-    FtrlOptimizer,
-    GradientDescentOptimizer,
-    MomentumOptimizer,
-    RMSPropOptimizer,
-)
-from lockstep.reference.optimizers.novograd import NovoGrad
-from lockstep.reference.scaling.automatic_scaler import AutomaticLossScaler
-from lockstep.reference.scaling.loss_scale import DynamicLossScale, FixedLossScale
-from lockstep.reference.scaling.loss_scale_optimizer import (
-    MixedPrecisionLossScaleOptimizer,
-)
-from lockstep.reference.schedules import lr_policies
-from lockstep.reference.step.optimize_loss import OPTIMIZER_CLS_NAMES, optimize_loss
-from lockstep.reference.step.reduction import reduce_gradients
-from lockstep.reference.step.regularization import get_regularization_loss
-from lockstep.reference.tensors.variable import Variable
-from lockstep.reference.workers.agn import AGNOptimizer
-from lockstep.reference.workers.center import AGNCustomGetter
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "OPTIMIZER_CLS_NAMES",
-    "OPTIMIZER_SUMMARIES",
-    "AGNCustomGetter",
-    "AGNOptimizer",
-    "AdagradOptimizer",
-    "AdamOptimizer",
-    "AdamWOptimizer",
-    "AutomaticLossScaler",
-    "DynamicLossScale",
-    "FixedLossScale",
-    "FtrlOptimizer",
-    "GradientDescentOptimizer",
-    "MixedPrecisionLossScaleOptimizer",
-    "MixedPrecisionOptimizerWrapper",
-    "MomentumOptimizer",
-    "MultitaskOptimizerWrapper",
-    "NovoGrad",
-    "RMSPropOptimizer",
-    "Rows",
-    "Variable",
-    "VariableClippingOptimizer",
-    "clip_by_global_norm",
-    "clip_gradients_by_global_norm",
-    "clip_gradients_by_norm",
-    "get_regularization_loss",
-    "lr_policies",
-    "mp_regularizer_wrapper",
-    "optimize_loss",
-    "pipeline_of",
-    "post_process_gradients",
-    "reduce_gradients",
-]
+from lockstep.interface import Rows as Rows
+from lockstep.messages.base.pipeline import pipeline_of as pipeline_of
+from lockstep.messages.step.summaries import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
+from lockstep.reference.clipping.clip_by_norm import (
+    clip_by_global_norm as clip_by_global_norm,
+)
+from lockstep.reference.clipping.clip_by_norm import (
+    clip_gradients_by_norm as clip_gradients_by_norm,
+)
+from lockstep.reference.clipping.post_process import (
+    post_process_gradients as post_process_gradients,
+)
+from lockstep.reference.clipping.variable_clipping import (
+    VariableClippingOptimizer as VariableClippingOptimizer,
+)
+from lockstep.reference.masters.mixed_precision import (
+    MixedPrecisionOptimizerWrapper as MixedPrecisionOptimizerWrapper,
+)
+from lockstep.reference.masters.regularizer import (
+    mp_regularizer_wrapper as mp_regularizer_wrapper,
+)
+from lockstep.reference.multitask import (
+    MultitaskOptimizerWrapper as MultitaskOptimizerWrapper,
+)
+from lockstep.reference.multitask import (
+    clip_gradients_by_global_norm as clip_gradients_by_global_norm,
+)
+from lockstep.reference.optimizers.classes import AdagradOptimizer as AdagradOptimizer
+from lockstep.reference.optimizers.classes import AdamOptimizer as AdamOptimizer
+from lockstep.reference.optimizers.classes import AdamWOptimizer as AdamWOptimizer
+from lockstep.reference.optimizers.classes import FtrlOptimizer as FtrlOptimizer
+from lockstep.reference.optimizers.classes import (
+    GradientDescentOptimizer as GradientDescentOptimizer,
+)
+from lockstep.reference.optimizers.classes import MomentumOptimizer as MomentumOptimizer
+from lockstep.reference.optimizers.classes import RMSPropOptimizer as RMSPropOptimizer
+from lockstep.reference.optimizers.novograd import NovoGrad as NovoGrad
+from lockstep.reference.scaling.automatic_scaler import (
+    AutomaticLossScaler as AutomaticLossScaler,
+)
+from lockstep.reference.scaling.loss_scale import DynamicLossScale as DynamicLossScale
+from lockstep.reference.scaling.loss_scale import FixedLossScale as FixedLossScale
+from lockstep.reference.scaling.loss_scale_optimizer import (
+    MixedPrecisionLossScaleOptimizer as MixedPrecisionLossScaleOptimizer,
+)
+from lockstep.reference.schedules import lr_policies as lr_policies
+from lockstep.reference.step.optimize_loss import (
+    OPTIMIZER_CLS_NAMES as OPTIMIZER_CLS_NAMES,
+)
+from lockstep.reference.step.optimize_loss import optimize_loss as optimize_loss
+from lockstep.reference.step.reduction import reduce_gradients as reduce_gradients
+from lockstep.reference.step.regularization import (
+    get_regularization_loss as get_regularization_loss,
+)
+from lockstep.reference.tensors.variable import Variable as Variable
+from lockstep.reference.workers.agn import AGNOptimizer as AGNOptimizer
+from lockstep.reference.workers.center import AGNCustomGetter as AGNCustomGetter
+from lockstep.registry import BACKENDS
+
+if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
+    __all__ = list(BACKENDS["reference"].public_names())

@@ -2,57 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from lockstep import reference
 from lockstep.messages.schedules.lr_policies import strict_module
-from lockstep.reference import (
-    OPTIMIZER_SUMMARIES,
-    Rows,
-    Variable,
-    get_regularization_loss,
-    mp_regularizer_wrapper,
-    pipeline_of,
-    reduce_gradients,
-)
+from lockstep.reference import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
+from lockstep.reference import Rows as Rows
+from lockstep.reference import Variable as Variable
+from lockstep.reference import get_regularization_loss as get_regularization_loss
+from lockstep.reference import mp_regularizer_wrapper as mp_regularizer_wrapper
+from lockstep.reference import pipeline_of as pipeline_of
+from lockstep.reference import reduce_gradients as reduce_gradients
 from lockstep.reference.optimizers.classes import Optimizer
+from lockstep.registry import BACKENDS
 from lockstep.strict import optimizers as original_rules
 from lockstep.strict import originals
 from lockstep.strict.binding import bound
 
-__all__ = [
-    "OPTIMIZER_CLS_NAMES",
-    "OPTIMIZER_SUMMARIES",
-    "AGNCustomGetter",
-    "AGNOptimizer",
-    "AdagradOptimizer",
-    "AdamOptimizer",
-    "AdamWOptimizer",
-    "AutomaticLossScaler",
-    "DynamicLossScale",
-    "FixedLossScale",
-    "FtrlOptimizer",
-    "GradientDescentOptimizer",
-    "MixedPrecisionLossScaleOptimizer",
-    "MixedPrecisionOptimizerWrapper",
-    "MomentumOptimizer",
-    "MultitaskOptimizerWrapper",
-    "NovoGrad",
-    "RMSPropOptimizer",
-    "Rows",
-    "Variable",
-    "VariableClippingOptimizer",
-    "_clip_by_global_norm",
-    "_clip_gradients_by_norm",
-    "clip_by_global_norm",
-    "clip_gradients_by_global_norm",
-    "clip_gradients_by_norm",
-    "get_regularization_loss",
-    "lr_policies",
-    "mp_regularizer_wrapper",
-    "optimize_loss",
-    "pipeline_of",
-    "post_process_gradients",
-    "reduce_gradients",
-]
+if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
+    __all__ = list(BACKENDS["reference"].public_names(strict=True))
 
 
 class MultitaskOptimizerWrapper(

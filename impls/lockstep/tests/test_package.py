@@ -49,12 +49,37 @@ def test_every_backend_exports_the_same_names(name: str, strict: bool) -> None:
     if not registry.installed(name):
         pytest.skip(f"{registry.find(name).framework} is not installed")
     module = registry.load(name, strict)
-    missing = [export for export in EXPORTS if not hasattr(module, export)]
-    assert not missing
     assert set(EXPORTS) <= set(module.__all__)
+    assert not [export for export in module.__all__ if not hasattr(module, export)]
     if strict:
         assert module._clip_by_global_norm is module.clip_by_global_norm
         assert module._clip_gradients_by_norm is module.clip_gradients_by_norm
+
+
+@pytest.mark.parametrize("file", ["__init__.py", "strict.py"])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_what_a_type_checker_reads_is_the_list_of_names(name: str, file: str) -> None:
+    tree = ast.parse((SOURCES / name / file).read_text("utf-8"))
+    imported = reexports(tree)
+    expected = set(registry.find(name).public_names(strict=file == "strict.py"))
+    assert imported <= expected
+    assert expected <= imported | defined(tree)
+
+
+def reexports(tree: ast.Module) -> set[str]:
+    """Return the names that a module imports as themselves: ``import Name as Name``."""
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    names = [alias for node in imports for alias in node.names]
+    return {alias.name for alias in names if alias.asname == alias.name}
+
+
+def defined(tree: ast.Module) -> set[str]:
+    """Return the names of the classes, functions and variables of a module."""
+    assigned = [node.targets for node in tree.body if isinstance(node, ast.Assign)]
+    definitions = (ast.ClassDef, ast.FunctionDef)
+    return {ast.unparse(target) for targets in assigned for target in targets} | {
+        node.name for node in tree.body if isinstance(node, definitions)
+    }
 
 
 MEANT = {

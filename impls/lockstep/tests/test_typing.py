@@ -1,4 +1,4 @@
-"""A type checker finds wrong arguments of strict names in a user's program."""
+"""A type checker finds wrong arguments and names in a user's program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,16 @@ SOURCE = Path(__file__).parents[2]
 
 PROGRAM = """\
 from lockstep import reference
-from lockstep.reference import strict
+from lockstep.reference import *
+from lockstep.reference import Variable, pipeline_of, strict
+from lockstep.reference.strict import OPTIMIZER_SUMMARIES, Rows
+
+plain = reference.MomentumOptimizer(0.1, 0.9)
+reference.MultitaskOptimizerWrapper(3)  # incompatible
+MultitaskOptimizerWrapper(plain, stric=True)  # unexpected
+clip_gradients_by_norm([], "1")  # incompatible
+reference.AdamsOptimizer  # has no attribute
+strict.AdamsOptimizer  # has no attribute
 
 base = strict.MomentumOptimizer(0.1, 0.9)
 right: reference.MultitaskOptimizerWrapper = strict.MultitaskOptimizerWrapper(base)
@@ -26,11 +35,11 @@ pairs, norm = strict.clip_gradients_by_global_norm([], 1.0)
 """
 
 
-OPTIONS = ("--follow-imports", "silent", "--no-error-summary")
+OPTIONS = ("--strict", "--follow-imports", "silent", "--no-error-summary")
 
 
 @pytest.mark.slow
-def test_wrong_arguments_under_strict_are_found(tmp_path: Path) -> None:
+def test_wrong_arguments_and_names_are_found(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM, "utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "mypy", *OPTIONS, "program.py"],

@@ -6,60 +6,29 @@ originals' and no others, see :mod:`lockstep.strict.originals`.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import tensorflow as tf
 
 from lockstep import tf as default
 from lockstep.messages.schedules.lr_policies import strict_module
+from lockstep.registry import BACKENDS
 from lockstep.strict import optimizers as original_rules
 from lockstep.strict import originals
 from lockstep.strict.binding import bound
-from lockstep.tf import (
-    OPTIMIZER_SUMMARIES,
-    AdagradOptimizer,
-    GradientDescentOptimizer,
-    LossScale,
-    MomentumOptimizer,
-    get_regularization_loss,
-    pipeline_of,
-    reduce_gradients,
-)
+from lockstep.tf import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
+from lockstep.tf import AdagradOptimizer as AdagradOptimizer
+from lockstep.tf import GradientDescentOptimizer as GradientDescentOptimizer
+from lockstep.tf import LossScale as LossScale
+from lockstep.tf import MomentumOptimizer as MomentumOptimizer
+from lockstep.tf import get_regularization_loss as get_regularization_loss
+from lockstep.tf import pipeline_of as pipeline_of
+from lockstep.tf import reduce_gradients as reduce_gradients
 from lockstep.tf.base.variable_map import VariableMap
 from lockstep.tf.base.wrapper import old_name
 
-__all__ = [
-    "OPTIMIZER_CLS_NAMES",
-    "OPTIMIZER_SUMMARIES",
-    "AGNCustomGetter",
-    "AGNOptimizer",
-    "AdagradOptimizer",
-    "AdamOptimizer",
-    "AdamWOptimizer",
-    "AutomaticLossScaler",
-    "DynamicLossScale",
-    "FixedLossScale",
-    "FtrlOptimizer",
-    "GradientDescentOptimizer",
-    "LossScale",
-    "MixedPrecisionLossScaleOptimizer",
-    "MixedPrecisionOptimizerWrapper",
-    "MomentumOptimizer",
-    "MultitaskOptimizerWrapper",
-    "NovoGrad",
-    "RMSPropOptimizer",
-    "VariableClippingOptimizer",
-    "_clip_by_global_norm",
-    "_clip_gradients_by_norm",
-    "clip_by_global_norm",
-    "clip_gradients_by_global_norm",
-    "clip_gradients_by_norm",
-    "get_regularization_loss",
-    "lr_policies",
-    "mp_regularizer_wrapper",
-    "optimize_loss",
-    "pipeline_of",
-    "post_process_gradients",
-    "reduce_gradients",
-]
+if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
+    __all__ = list(BACKENDS["tf"].public_names(strict=True))
 
 
 Optimizer = tf.compat.v1.train.Optimizer

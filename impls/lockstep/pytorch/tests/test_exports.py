@@ -23,8 +23,6 @@ WRAPPERS = [
     "MultitaskOptimizerWrapper",
     "VariableClippingOptimizer",
 ]
-TORCH_ONLY = {"PolicyLR", "TensorBoardRecorder"}
-"""What only torch has: its own interfaces for schedules and summaries."""
 METHODS = [name for name in vars(Wrapper) if not name.startswith("_")]
 
 
@@ -36,16 +34,6 @@ SHARED = sorted(
     and (REFERENCE / path.relative_to(PYTORCH)).exists()
     and pure(path)
 )
-
-
-OLD_NAMES = {"_clip_by_global_norm", "_clip_gradients_by_norm"}
-"""As OpenSeq2Seq spells them: every strict module has both spellings."""
-
-
-@pytest.mark.parametrize(("module", "old"), [(pytorch, set()), (strict, OLD_NAMES)])
-def test_the_names_are_those_of_every_backend(module, old):
-    assert sorted(module.__all__) == sorted({*EXPORTS, *TORCH_ONLY, *old})
-    assert all(hasattr(module, name) for name in EXPORTS)
 
 
 @pytest.mark.parametrize("name", SHARED)

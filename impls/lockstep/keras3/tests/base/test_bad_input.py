@@ -9,8 +9,6 @@ import pytest
 import tensorflow as tf
 
 from lockstep import keras3 as lockstep_keras
-from lockstep import registry
-from lockstep.interface import EXPORTS
 from lockstep.keras3 import (
     FtrlOptimizer,
     MultitaskOptimizerWrapper,
@@ -85,7 +83,3 @@ def test_ftrl_stands_still_at_rate_0_and_strictly_fails() -> None:
     assert w.numpy().tolist() == [1.0, 2.0]
     with pytest.raises(ValueError, match="learning_rate > 0"):
         strict.FtrlOptimizer(0.0).apply([ONE], [w])
-
-
-def test_the_names_are_those_of_every_backend() -> None:
-    assert set(EXPORTS) <= set(registry.load("keras3").__all__)

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import lockstep.tf
 from harness.parity import drivers
-from lockstep import interface
 from lockstep.tf import AdamWOptimizer, FtrlOptimizer, strict
 from lockstep.tf.tests.trajectory import (
     RULES,
@@ -23,15 +21,7 @@ from lockstep.tf.tests.trajectory import (
 )
 
 VALUES, *DENSE = draw(5, [(3,), (4, 2)], steps=3)
-TF_ONLY = ("LossScale", "_clip_by_global_norm", "_clip_gradients_by_norm")
-"""A base class that tf.train.experimental had, and OpenSeq2Seq's spellings."""
 SPARSE = [[d[0], rows([3, 1, 3], d[1][:3], 4, 2)] for d in DENSE]
-
-
-@pytest.mark.parametrize("module", [lockstep.tf, strict], ids=["default", "strict"])
-def test_the_package_exports_the_shared_interface(module: Any) -> None:
-    assert sorted(module.__all__) == sorted({*interface.EXPORTS, *TF_ONLY})
-    assert all(hasattr(module, name) for name in interface.EXPORTS)
 
 
 @pytest.mark.parametrize("rule", RULES)
