@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 __all__ = [
     "AbsentAccumulatedError",
@@ -35,6 +36,7 @@ __all__ = [
     "NotScalableError",
     "OutOfRangeError",
     "RateFunctionError",
+    "Refusal",
     "ScaleStalledError",
     "ShapeError",
     "UnknownArgumentError",
@@ -186,6 +188,34 @@ class MissingFrameworkError(LockstepError, ModuleNotFoundError):
 def sentence(subject: str, expected: str, got: str, remedy: str) -> str:
     """Say what was expected, what came and what to do, always in this order."""
     return f"{subject}: expected {expected}, got {got}; {remedy}."
+
+
+Kind = TypeVar("Kind", bound=LockstepError)
+
+
+@dataclass(frozen=True)
+class Refusal(Generic[Kind]):
+    """A row in a capability's table of errors: a class, and what its sentence says.
+
+    The sentence reads as :func:`sentence` builds it: ``SUBJECT: expected X, got Y;
+    remedy.`` Its fields stand in braces, as in :meth:`str.format`.
+
+    Example:
+        >>> row = Refusal(ShapeError, "{name}: expected [2], got {got}; transpose it.")
+        >>> row.error(name="w", got=[3])
+        ShapeError('w: expected [2], got [3]; transpose it.')
+    """
+
+    kind: type[Kind]
+    template: str
+
+    def error(self, **fields: object) -> Kind:
+        """Return the error whose sentence has these fields."""
+        return self.kind(self.text(**fields))
+
+    def text(self, **fields: object) -> str:
+        """Return the sentence alone, as a warning or a graph needs it."""
+        return self.template.format(**fields)
 
 
 def no_device(backend: str, device: str, got: str) -> UnsupportedError:

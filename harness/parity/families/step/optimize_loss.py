@@ -21,7 +21,7 @@ from lockstep import registry
 from lockstep.interface import Array, Gradient
 from lockstep.messages.masters.mixed_precision import has_master
 from lockstep.messages.optimizers.parameters import OPTIMIZERS, OptimizerSpec
-from lockstep.messages.step.optimize_loss import CLASS_NAMES
+from lockstep.messages.step.optimizer import CLASS_NAMES
 
 __all__ = ["KINDS", "expectations", "replay"]
 

@@ -28,6 +28,7 @@ from lockstep.keras3.scaling.loss_scaler import AutomaticLossScaler
 from lockstep.keras3.scaling.skipping import Pairs, SkippingWrapper
 from lockstep.messages import keras3 as keras_host
 from lockstep.messages.masters import mixed_precision as words
+from lockstep.messages.scaling.loss_scaling import PATIENCE
 from lockstep.messages.workers.agn import refuse_masters_around
 from lockstep.tf.shared.masters.casts import widen
 from lockstep.tf.shared.scaling.verdict import Verdict
@@ -105,7 +106,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         *,
         clip_norm: float | None = None,
         at_floor: str = "warn",
-        floor_patience: int = words.PATIENCE,
+        floor_patience: int = PATIENCE,
         strict: bool = False,
     ) -> None:
         if not isinstance(optimizer, keras.optimizers.Optimizer):

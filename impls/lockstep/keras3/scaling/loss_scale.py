@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from lockstep.keras3.base.gradients import as_gradient, value_of
 from lockstep.messages.scaling import loss_scale as words
+from lockstep.messages.scaling import refusals
 from lockstep.tf.shared.scaling.dynamic_scale import (
     DynamicState,
     start_dynamic,
@@ -312,7 +313,7 @@ def present_in(grads: Any, strict: bool) -> list[tf.Tensor | tf.IndexedSlices]:
         words.check_gradient_dtype(gradient.dtype.name)
         is_sparse = isinstance(gradient, tf.IndexedSlices)
         if strict and is_sparse and gradient.dense_shape is None:
-            raise words.without_dense_shape("a sparse gradient")
+            raise refusals.WITHOUT_DENSE_SHAPE.error(name="a sparse gradient")
     return present
 
 

@@ -16,6 +16,7 @@ from lockstep.keras3.scaling.loss_scale import DynamicLossScale, LossScale, get
 from lockstep.keras3.scaling.scaled_loss import narrowed, refuse_half
 from lockstep.keras3.scaling.skipping import Pairs, SkippingWrapper
 from lockstep.messages.scaling import loss_scaling as words
+from lockstep.messages.scaling import refusals
 from lockstep.tf.shared.scaling.verdict import Verdict, judge
 
 __all__ = ["MixedPrecisionLossScaleOptimizer"]
@@ -106,7 +107,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
             raise words.not_an_optimizer(opt, "keras.optimizers.Optimizer")
         scale = self.scale_of(loss_scale, strict)
         if scale is None:
-            raise words.missing_loss_scale()
+            raise refusals.MISSING_LOSS_SCALE.error()
         words.check_at_floor(at_floor, floor_patience)
         words.check_clip_norm(clip_norm, strict)
         state = scale.variables

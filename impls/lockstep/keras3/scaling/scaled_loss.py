@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.keras3.base.gradients import Gradient, value_of
-from lockstep.messages.scaling import loss_scaling as words
+from lockstep.messages.scaling import refusals
 from lockstep.tf.shared.tensors.finite import divided, with_values
 
 __all__ = ["narrowed", "refuse_half", "scaled", "unscaled"]
@@ -51,4 +51,4 @@ def refuse_half(what: str, dtype: tf.DType) -> None:
     # Quirk: docs/differences.md#loss-scale-float16
     """
     if dtype.base_dtype != tf.float32:
-        raise words.half_precision(what)
+        raise refusals.HALF_PRECISION.error(what=what)

@@ -20,6 +20,8 @@ from lockstep.keras3.scaling.scaled_loss import scaled, unscaled
 from lockstep.messages.base.differentiation import no_loss
 from lockstep.messages.base.pipeline import refuse_second_scale
 from lockstep.messages.scaling import loss_scaling as words
+from lockstep.messages.scaling import refusals
+from lockstep.messages.scaling.loss_scale import check_gradient_dtype
 from lockstep.messages.scaling.loss_scaling import ScaledStepReport
 from lockstep.tf.shared.masters.casts import widen
 from lockstep.tf.shared.scaling.skip_counts import SkipCounts
@@ -188,13 +190,13 @@ class SkippingWrapper(Wrapper, ScalesAlready):
         given = [as_gradient(g, f"gradient {k}", self.owner) for k, g in listed]
         for gradient in given:
             if gradient is not None:
-                words.check_gradient_dtype(gradient.dtype.name)
+                check_gradient_dtype(gradient.dtype.name)
         graph, thread = tf.compat.v1.get_default_graph(), threading.get_ident()
         here = None if tf.executing_eagerly() else weakref.ref(graph)
         unseen_step = here is None and self._steps_in_functions
         if self._by_hand.get(thread, False) == here and not unseen_step:
             owner = f"{self.owner}.unscale_gradients"
-            raise words.unscaled_twice(owner, words.SCALE_AGAIN)
+            raise refusals.UNSCALED_TWICE.error(owner=owner, remedy=words.SCALE_AGAIN)
         wide = [g if g is None or g.dtype.size > 2 else widen(g) for g in given]
         found = unscaled(wide, self._divisor.take(self._iterations.value))
         self._by_hand[thread] = here

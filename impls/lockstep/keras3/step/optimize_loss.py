@@ -28,9 +28,14 @@ from lockstep.keras3.step.training_step import TrainingStep
 from lockstep.messages import keras3 as keras_host
 from lockstep.messages.step import arguments as border
 from lockstep.messages.step import optimize_loss as words
+from lockstep.messages.step.optimizer import DECAYING, arguments_for, instance
 from lockstep.messages.step.reduction import Reduction
 from lockstep.messages.step.summaries import check_summaries
-from lockstep.messages.step.training_step import report_applied
+from lockstep.messages.step.training_step import (
+    OWNER,
+    loss_not_callable,
+    report_applied,
+)
 from lockstep.tf.shared.step.arguments import Makers, find_trained
 from lockstep.tf.shared.step.task import Task
 
@@ -159,13 +164,13 @@ def optimize_loss(
         optimizer=optimizer,
         optimizer_params=optimizer_params,
         learning_rate_decay_fn=learning_rate_decay_fn,
-        summaries=check_summaries(summaries, words.OWNER),
+        summaries=check_summaries(summaries, OWNER),
         skip_update_ph=skip_update_ph,
         model=model,
         reduction=reduction,
     )
     if not callable(loss):
-        raise words.loss_not_callable(loss)
+        raise loss_not_callable(loss)
     step = TrainingStep(task, trained(var_list, model))
     with scope_of(strategy_of(step.trained)):
         assemble(step)
@@ -199,14 +204,14 @@ def make_optimizer(step: TrainingStep) -> Optimizer:
     """Make the optimizer from its name or class; by default take one that is made."""
     optimizer, params = step.task.optimizer, step.task.optimizer_params
     strict = step.settings.strict
-    arguments = words.arguments_for(optimizer, params, strict, "keras3")
+    arguments = arguments_for(optimizer, params, strict, "keras3")
     rate = float(step.next_rate())
     if isinstance(optimizer, Optimizer):
         # Quirk: docs/differences.md#optimize-loss-instance
         if strict or arguments:
-            raise words.instance(optimizer, arguments)
+            raise instance(optimizer, arguments)
         return with_free_rate(optimizer)
-    if optimizer == words.DECAYING and strict:
+    if optimizer == DECAYING and strict:
         # Quirk: docs/differences.md#optimize-loss-dict. Keras' rule multiplies the
         # decay by the rate itself, so only who uses the dict again sees this.
         params["weight_decay"] = rate * arguments["weight_decay"]
@@ -216,10 +221,10 @@ def make_optimizer(step: TrainingStep) -> Optimizer:
 def with_free_rate(optimizer: Optimizer) -> Optimizer:
     """Return an optimizer with TensorFlow 1's interface whose rate can be set."""
     remedy = 'pass the one inside, and dtype="mixed", which scales the loss'
-    refuse_scale(optimizer, f"{words.OWNER}: optimizer", remedy)
+    refuse_scale(optimizer, f"{OWNER}: optimizer", remedy)
     base = base_of(optimizer)
     if not isinstance(base._learning_rate, keras.Variable):
-        raise keras_host.fixed_rate(words.OWNER, type(base).__name__)
+        raise keras_host.fixed_rate(OWNER, type(base).__name__)
     return optimizer if isinstance(optimizer, TrainV1) else Adapted(optimizer)
 
 

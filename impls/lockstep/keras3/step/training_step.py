@@ -17,8 +17,15 @@ from lockstep.keras3.scaling.loss_scaler import AutomaticLossScaler
 from lockstep.keras3.scaling.skipping import Pairs
 from lockstep.keras3.step.reduction import reduce_gradients
 from lockstep.messages.base.pairs import require_gradients
-from lockstep.messages.step import optimize_loss as words
 from lockstep.messages.step.summaries import SummaryRecord
+from lockstep.messages.step.training_step import (
+    OWNER,
+    joined,
+    loss_and_extras,
+    report_accumulated,
+    report_applied,
+    shown,
+)
 from lockstep.messages.tf import not_averaged
 from lockstep.tf.shared.step import step_summaries as telling
 from lockstep.tf.shared.step.task import Task
@@ -70,10 +77,10 @@ class TrainingStep(tf.Module):
     def __repr__(self) -> str:
         base, count = base_of(self.optimizer), len(self.trained)
         if not tf.executing_eagerly():
-            return f"{words.OWNER}({type(base).__name__}, in a graph)"
+            return f"{OWNER}({type(base).__name__}, in a graph)"
         step = int(value_of(self.global_step).read_value())
         rate = value_of(base._learning_rate).read_value()
-        return words.shown(base, count, step, rate, self.pipeline)
+        return shown(base, count, step, rate, self.pipeline)
 
     @property
     def accumulators(self) -> list[Gradient]:
@@ -96,13 +103,13 @@ class TrainingStep(tf.Module):
         """
         replicas = replica_count()
         if replicas > 1 and not self.settings.on_horovod:
-            raise not_averaged(words.OWNER, replicas)
+            raise not_averaged(OWNER, replicas)
         values: list[Any] = []
 
         def loss() -> tf.Tensor:
-            found, extras = words.loss_and_extras(self.task.loss(*inputs))
+            found, extras = loss_and_extras(self.task.loss(*inputs))
             value = tf.convert_to_tensor(found)
-            values.append(words.joined(value, extras))
+            values.append(joined(value, extras))
             return value if replicas == 1 else value / replicas
 
         rate = self.next_rate()
@@ -122,7 +129,7 @@ class TrainingStep(tf.Module):
 
         gradients = [gradient for gradient, _ in pairs]
         if tf.distribute.has_strategy():
-            together(words.OWNER, begin, step, gradients, variables)
+            together(OWNER, begin, step, gradients, variables)
         else:
             step(gradients)
         return values[-1]
@@ -142,7 +149,7 @@ class TrainingStep(tf.Module):
             sums.keep(totals, count)
             if tf.executing_eagerly():
                 size = self.settings.iter_size
-                self.last_step = words.report_accumulated(int(count), size)
+                self.last_step = report_accumulated(int(count), size)
             return tf.constant(False)
 
         def update() -> tf.Tensor:
@@ -168,9 +175,9 @@ class TrainingStep(tf.Module):
         if settings.strict or fits is not False:
             pairs = self.post_process(pairs, rate, record)
         variables = [variable for _, variable in pairs]
-        gradients = check_gradients([g for g, _ in pairs], variables, words.OWNER)
+        gradients = check_gradients([g for g, _ in pairs], variables, OWNER)
         pairs = list(zip(gradients, variables, strict=True))
-        require_gradients(pairs, words.OWNER, map(name_of, variables))
+        require_gradients(pairs, OWNER, map(name_of, variables))
         if fits is not False:
             step = value_of(self.global_step) + 1
             telling.tell_writer(record, step, fits)
@@ -186,7 +193,7 @@ class TrainingStep(tf.Module):
             inner = getattr(self.optimizer, "last_step", None)
             names = [name_of(variable) for variable in self.trained]
             absent = [name_of(v) for g, v in pairs if g is None]
-            self.last_step = words.report_applied(inner, names, absent)
+            self.last_step = report_applied(inner, names, absent)
 
     def fits(self, pairs: Pairs, record: SummaryRecord | None) -> bool | tf.Tensor:
         """Say whether gradients are finite, where a step that is not is skipped."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from lockstep.messages.errors import NotAnOptimizerError, sentence
-from lockstep.messages.scaling.loss_scaling import scaled_twice
+from lockstep.messages.scaling import refusals as scaling_refusals
 
 __all__ = [
     "ARGUMENTS",
@@ -159,4 +159,6 @@ def refuse_second_scale(owner: str, optimizer: Any) -> None:
     ``owner``: the wrapper that would scale it again.
     """
     if "unscale" in stages_of(optimizer):
-        raise scaled_twice(owner, type(optimizer).__name__)
+        raise scaling_refusals.SCALED_TWICE.error(
+            owner=owner, got=type(optimizer).__name__
+        )

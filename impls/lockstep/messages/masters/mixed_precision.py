@@ -15,17 +15,15 @@ from lockstep.messages.errors import (
     sentence,
 )
 from lockstep.messages.scaling import loss_scaling
-from lockstep.messages.scaling.loss_scaling import PATIENCE, ScaledStepReport, report
+from lockstep.messages.scaling.loss_scale import scale_argument
 
 __all__ = [
     "LARGEST",
     "MASTERS",
-    "PATIENCE",
     "REGULARIZERS",
     "SCOPE",
     "SUFFIX",
     "WRAPPER",
-    "ScaledStepReport",
     "absent_half",
     "automatic_on_device",
     "bad_loss_scale",
@@ -42,7 +40,6 @@ __all__ = [
     "needs_as_module",
     "not_an_optimizer",
     "own_gradient_changed",
-    "report",
     "scale_number",
     "scales_itself",
     "stalled",
@@ -103,7 +100,7 @@ def scale_number(loss_scale: Any, strict: bool = False) -> float | None:
         return 1.0
     if strict:
         return float(loss_scale) if isinstance(loss_scale, float) else None
-    return loss_scaling.scale_argument(loss_scale, f"{WRAPPER}: loss_scale")
+    return scale_argument(loss_scale, f"{WRAPPER}: loss_scale")
 
 
 def bad_loss_scale(loss_scale: object) -> UnknownNameError:

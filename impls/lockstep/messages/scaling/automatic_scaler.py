@@ -9,14 +9,12 @@ from typing import Any, NamedTuple
 
 from lockstep.messages.base.pairs import refuse_complex, refuse_integers
 from lockstep.messages.errors import (
-    DtypeError,
-    OutOfRangeError,
     UnknownNameError,
-    UnsupportedError,
     nearest,
     sentence,
 )
 from lockstep.messages.ranges import HELD, is_scale, number_of, require
+from lockstep.messages.scaling import refusals
 from lockstep.quirks import quirks_of
 
 __all__ = [
@@ -96,18 +94,15 @@ def automatic_policy(
     """Check ``params`` and return the policy of ``backoff`` or ``logmax``."""
     types, quirks = PARAMETERS[algorithm], quirks_of(strict)
     if params is not None and not isinstance(params, Mapping):
-        remedy = f"write {{{next(iter(types))!r}: 1.0}}, for example"
-        text = sentence(f"{SCALER}: params", "a dict or None", repr(params), remedy)
-        raise OutOfRangeError(text)
+        raise refusals.PARAMS_NOT_A_DICT.error(got=params, example=next(iter(types)))
     params = {} if params is None else dict(params)
     for name, value in params.items():
         if name not in types:
             raise _unknown("params", name, types)
         if not isinstance(value, types[name]):
-            remedy = f"write {types[name].__name__}(...) of it"
-            expected = f"of type {types[name].__name__}"
-            text = sentence(f"{SCALER}: {name}", expected, repr(value), remedy)
-            raise OutOfRangeError(text)
+            raise refusals.PARAMETER_TYPE.error(
+                name=name, expected=types[name].__name__, got=value
+            )
     if algorithm == "backoff":
         quirk = quirks.backoff_range
         backoff = BackoffPolicy(**params, nan_overflows=not quirk)
@@ -172,17 +167,13 @@ def check_check_grads_dtypes(dtypes: Sequence[str]) -> None:
     refuse_complex(CHECK_GRADS, dtypes)
     if len(set(dtypes)) > 1:
         got = " and ".join(sorted(set(dtypes)))
-        remedy = "cast them to one dtype first"
-        expected = "gradients of one dtype"
-        raise DtypeError(sentence(CHECK_GRADS, expected, got, remedy))
+        raise refusals.SEVERAL_DTYPES.error(got=got)
 
 
 def check_amax_dtype(dtype: str) -> None:
     """Strict LogMax: raise unless the amax is float32."""
     if dtype != "float32":
-        remedy = "cast it, or leave strict off"
-        text = sentence(f"{SCALER}.update_op", "a float32 amax", dtype, remedy)
-        raise DtypeError(text)
+        raise refusals.AMAX_DTYPE.error(got=dtype)
 
 
 def check_update(has_nan: Any, amax: Any, strict: bool) -> None:
@@ -212,9 +203,10 @@ def check_state(
     fine = isinstance(found, Mapping) and set(found) == set(fields)
     if not fine:
         got = ", ".join(map(str, found)) if isinstance(found, Mapping) else repr(found)
-        remedy = "load what state_dict() of the same algorithm returned"
-        subject, expected = f"{SCALER}: state of {algorithm}", ", ".join(fields)
-        raise UnsupportedError(sentence(subject, expected, got, remedy))
+        expected = ", ".join(fields)
+        raise refusals.OTHER_STATE.error(
+            algorithm=algorithm, expected=expected, got=got
+        )
     remedy = "load what state_dict() returned"
     for name, value in found.items():
         fine = isinstance(value, Real)

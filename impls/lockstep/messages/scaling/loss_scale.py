@@ -9,22 +9,17 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 from lockstep.messages.errors import (
-    DtypeError,
-    MissingMethodError,
-    OutOfRangeError,
     UnknownArgumentError,
     UnknownNameError,
-    UnsupportedError,
-    sentence,
     unknown_name,
 )
 from lockstep.messages.ranges import HELD, is_scale, number_of, require
+from lockstep.messages.scaling import refusals
 from lockstep.quirks import quirks_of
 
 __all__ = [
     "DynamicPolicy",
     "OldNames",
-    "abstract_scale",
     "bad_identifier",
     "check_gradient_dtype",
     "check_saved_scale",
@@ -34,7 +29,6 @@ __all__ = [
     "fixed_value",
     "scale_argument",
     "shown",
-    "without_dense_shape",
 ]
 
 SCALE = "DynamicLossScale"
@@ -130,9 +124,8 @@ def scale_argument(loss_scale: Any, subject: str = "loss_scale") -> float | None
         return None
     value = number_of(loss_scale)
     if not is_scale(value):
-        remedy = f"{FACTOR}, 1 for none"
-        got = repr(loss_scale if math.isnan(value) else value)
-        raise OutOfRangeError(sentence(subject, HELD, got, remedy))
+        got = loss_scale if math.isnan(value) else value
+        raise refusals.NOT_A_SCALE.error(subject=subject, got=got)
     return value
 
 
@@ -191,9 +184,9 @@ def checked_options(policy: DynamicPolicy) -> DynamicPolicy:
     require(SCALE, "hysteresis", hysteresis, fine, "an int >= 1")
     require(SCALE, "tolerance", share, 0 <= share < 1, "in [0, 1)")
     if hysteresis > 1 and share > 0:
-        got = f"hysteresis={hysteresis} and tolerance={share:g}"
-        expected = "hysteresis or tolerance, which count overflows differently"
-        raise OutOfRangeError(sentence(SCALE, expected, got, "leave one of them out"))
+        raise refusals.TWO_KINDS_OF_PATIENCE.error(
+            hysteresis=hysteresis, tolerance=share
+        )
     return policy._replace(
         growth_factor=growth,
         backoff_factor=backoff,
@@ -207,9 +200,7 @@ def refuse_options(options: Mapping[str, Any]) -> None:
     defaults = DynamicPolicy._field_defaults
     for name, value in options.items():
         if value != defaults.get(name):
-            remedy = "the original has no such option; leave strict off"
-            expected, got = f"no {name} under strict", repr(value)
-            raise UnsupportedError(sentence(SCALE, expected, got, remedy))
+            raise refusals.OPTION_UNDER_STRICT.error(name=name, got=value)
 
 
 def number(name: str, value: Any, expected: str = "a number") -> float:
@@ -247,9 +238,7 @@ def shown(name: str, config: Mapping[str, Any], **state: Any) -> str:
 def checked_config(cls: type[Any], config: Any) -> dict[str, Any]:
     """Return the arguments of a constructor that ``get_config`` named, or raise."""
     if not isinstance(config, Mapping):
-        expected, remedy = "a dict", "pass what get_config() returned"
-        subject = f"{cls.__name__}.from_config"
-        raise DtypeError(sentence(subject, expected, repr(config), remedy))
+        raise refusals.CONFIG_NOT_A_DICT.error(owner=cls.__name__, got=config)
     known = list(inspect.signature(cls).parameters)
     for name in config:
         if name not in known:
@@ -268,34 +257,14 @@ def check_saved_scale(owner: str, scale: Any) -> None:
 
 def bad_identifier(identifier: Any) -> UnknownNameError:
     """Build the error for what ``get`` cannot turn into a loss scale."""
-    expected = "a number, 'dynamic' or a loss scale"
     got, remedy = repr(identifier), "for one that follows the gradients give 'dynamic'"
     if type(identifier).__name__ == "AutomaticLossScaler":
         got = "an AutomaticLossScaler"
         remedy = "pass it to MixedPrecisionOptimizerWrapper, which takes it"
-    return UnknownNameError(sentence("loss_scale", expected, got, remedy))
-
-
-def abstract_scale() -> MissingMethodError:
-    """Build the error for a loss scale that is of no kind yet."""
-    expected = "a class of its own with __call__, update and get_config"
-    remedy = "derive one from it, or take DynamicLossScale"
-    return MissingMethodError(sentence("LossScale", expected, "LossScale", remedy))
+    return refusals.BAD_IDENTIFIER.error(got=got, remedy=remedy)
 
 
 def check_gradient_dtype(dtype: str) -> None:
     """Raise for integer gradients, which are neither finite nor not."""
     if "float" not in dtype:
-        remedy = "cast the gradients"
-        text = sentence(SCALE, "floating-point gradients", dtype, remedy)
-        raise DtypeError(text)
-
-
-def without_dense_shape(name: str) -> UnsupportedError:
-    """Strict: a sparse gradient of which nobody knows the shape.
-
-    # Quirk: docs/differences.md#dynamic-scale-dense-shape
-    """
-    remedy = "the original cannot sum its rows; leave strict off"
-    expected = f"a dense shape for {name}"
-    return UnsupportedError(sentence(SCALE, expected, "None", remedy))
+        raise refusals.INTEGER_GRADIENTS.error(got=dtype)

@@ -8,82 +8,26 @@ from typing import Any
 
 from lockstep.interface import StepReport
 from lockstep.messages.errors import (
-    DtypeError,
-    MalformedPairsError,
-    MissingLossScaleError,
     NotScalableError,
-    OutOfRangeError,
     ScaleStalledError,
-    UnscaledTwiceError,
-    UnsupportedError,
     sentence,
 )
 from lockstep.messages.ranges import CHOOSE, check_norm_limit, require
-from lockstep.messages.scaling.automatic_scaler import (
-    ALGORITHMS,
-    SCALER,
-    BackoffPolicy,
-    LogMaxPolicy,
-    algorithm_name,
-    automatic_policy,
-    check_amax_dtype,
-    check_check_grads_dtypes,
-    check_state,
-)
-from lockstep.messages.scaling.loss_scale import (
-    DynamicPolicy,
-    bad_identifier,
-    check_gradient_dtype,
-    check_saved_scale,
-    checked_config,
-    dynamic_config,
-    dynamic_policy,
-    fixed_value,
-    scale_argument,
-    without_dense_shape,
-)
+from lockstep.messages.scaling import refusals
 
 __all__ = [
-    "ALGORITHMS",
     "AT_FLOOR",
     "CLEAR",
     "PATIENCE",
-    "SCALER",
     "SCALE_AGAIN",
     "WRAPPER",
-    "BackoffPolicy",
-    "DynamicPolicy",
-    "LogMaxPolicy",
     "ScaledStepReport",
-    "algorithm_name",
-    "automatic_policy",
-    "bad_identifier",
-    "check_amax_dtype",
     "check_at_floor",
-    "check_check_grads_dtypes",
     "check_clip_norm",
-    "check_gradient_dtype",
-    "check_saved_scale",
-    "check_state",
-    "checked_config",
-    "dynamic_config",
-    "dynamic_policy",
-    "fixed_value",
-    "half_precision",
-    "later_gradient",
     "listed_gradients",
-    "missing_loss_scale",
     "not_an_optimizer",
     "report",
-    "scale_argument",
-    "scaled_again",
-    "scaled_in_function",
-    "scaled_twice",
-    "shared_scale",
     "stalled",
-    "stalled_text",
-    "unscaled_twice",
-    "without_dense_shape",
 ]
 
 WRAPPER = "MixedPrecisionLossScaleOptimizer"
@@ -135,12 +79,6 @@ class ScaledStepReport(StepReport):
         return self.of(made, self.nonfinite, self.norm, self.clip_factor)
 
 
-def missing_loss_scale() -> MissingLossScaleError:
-    """Build the error for ``loss_scale=None``."""
-    expected, remedy = "a loss scale", "give a number or 'dynamic'"
-    return MissingLossScaleError(sentence(WRAPPER, expected, "None", remedy))
-
-
 def not_an_optimizer(opt: object, expected: str) -> NotScalableError:
     """Build the error for an ``opt`` that cannot be wrapped."""
     got, remedy = type(opt).__name__, "pass the optimizer whose loss is to be scaled"
@@ -149,76 +87,24 @@ def not_an_optimizer(opt: object, expected: str) -> NotScalableError:
     return NotScalableError(sentence(WRAPPER, f"a {expected}", got, remedy))
 
 
-def scaled_twice(owner: str, got: str) -> UnsupportedError:
-    """A scaling wrapper around another one: they would share one count."""
-    expected = "an optimizer whose loss is not scaled yet"
-    remedy = "let one of the two scale, and give it the loss scale"
-    return UnsupportedError(sentence(owner, expected, got, remedy))
-
-
-def shared_scale(owner: str, scale: str) -> UnsupportedError:
-    """A loss scale that counts the steps of another optimizer already."""
-    expected = "a loss scale of its own"
-    got = f"a {scale} that counts for another optimizer"
-    remedy = "make one for each, as with copy.deepcopy"
-    return UnsupportedError(sentence(f"{owner}: loss_scale", expected, got, remedy))
-
-
-def unscaled_twice(owner: str, remedy: str) -> UnscaledTwiceError:
-    """Build the error for a second unscaling by hand before the step."""
-    expected = "one unscaling of the gradients before each step"
-    return UnscaledTwiceError(sentence(owner, expected, "a second one", remedy))
-
-
 def listed_gradients(
     gradients: Any, owner: str, is_tensor: bool
 ) -> list[tuple[int, Any]]:
     """Return gradients that are to be unscaled, numbered; raise unless it is a list."""
     if is_tensor or not isinstance(gradients, Iterable):
-        expected, got = "a list of gradients", type(gradients).__name__
-        remedy = "pass what the tape returned for a list of variables"
-        text = sentence(f"{owner}.unscale_gradients", expected, got, remedy)
-        raise MalformedPairsError(text)
+        got = type(gradients).__name__
+        raise refusals.GRADIENTS_NOT_LISTED.error(owner=owner, got=got)
     listed = list(gradients)
     if any(type(gradient) is tuple for gradient in listed):
-        remedy = "pass the gradients alone, without their variables"
-        text = sentence(f"{owner}.unscale_gradients", "gradients", "a tuple", remedy)
-        raise MalformedPairsError(text)
+        raise refusals.GRADIENTS_IN_PAIRS.error(owner=owner)
     return list(enumerate(listed))
-
-
-def scaled_in_function(owner: str) -> UnsupportedError:
-    """Gradients of a loss that a ``tf.function`` scaled, in an eager step."""
-    expected = "unscaled gradients, for a tf.function scaled the loss"
-    got = "gradients that were not unscaled"
-    remedy = "pass them through unscale_gradients first"
-    text = sentence(f"{owner}.apply_gradients", expected, got, remedy)
-    return UnsupportedError(text)
-
-
-def later_gradient(owner: str, name: str) -> UnsupportedError:
-    """A gradient that was not there yet when ``unscale_`` was called."""
-    expected = "every gradient to be there at unscale_()"
-    got = f"a later one for {name!r}, which may hold the loss scale"
-    remedy = "call unscale_() after the last backward, or zero_grad() to begin again"
-    return UnsupportedError(sentence(f"{owner}.step", expected, got, remedy))
-
-
-def scaled_again(owner: str) -> UnscaledTwiceError:
-    """Build the error for a loss whose gradients would be added to unscaled ones."""
-    expected = "no further loss between unscale_() and step()"
-    got = "one whose scaled gradients would be added to unscaled ones"
-    remedy = "call unscale_() after the last backward, or zero_grad() to begin again"
-    return UnscaledTwiceError(sentence(f"{owner}.scale_loss", expected, got, remedy))
 
 
 def check_at_floor(at_floor: Any, floor_patience: Any, owner: str = WRAPPER) -> None:
     """Raise unless both arguments of the wrapper ``owner`` are admissible."""
     if at_floor not in AT_FLOOR:
         expected = " or ".join(map(repr, AT_FLOOR))
-        remedy = "say what a stalled run is to do"
-        text = sentence(f"{owner}: at_floor", expected, repr(at_floor), remedy)
-        raise OutOfRangeError(text)
+        raise refusals.BAD_AT_FLOOR.error(owner=owner, expected=expected, got=at_floor)
     fine = isinstance(floor_patience, int) and floor_patience >= 1
     require(owner, "floor_patience", floor_patience, fine, "an int >= 1")
 
@@ -228,22 +114,11 @@ def check_clip_norm(clip_norm: Any, strict: bool, owner: str = WRAPPER) -> None:
     if clip_norm is None:
         return
     if strict:
-        remedy = "the original does not clip; leave strict off"
-        expected, got = "no clip_norm under strict", repr(clip_norm)
-        raise UnsupportedError(sentence(owner, expected, got, remedy))
+        raise refusals.CLIP_NORM_UNDER_STRICT.error(owner=owner, got=clip_norm)
     remedy = f"{CHOOSE}, or leave it out"
     number = isinstance(clip_norm, Real)
     require(owner, "clip_norm", clip_norm, number, "a finite number > 0")
     check_norm_limit(owner, "clip_norm", clip_norm, remedy)
-
-
-def half_precision(what: str) -> DtypeError:
-    """Strict: a float16 loss or variable, which a float32 scale cannot multiply.
-
-    # Quirk: docs/differences.md#loss-scale-float16
-    """
-    remedy = "the original cannot scale it; leave strict off"
-    return DtypeError(sentence(WRAPPER, "float32", f"{what} in float16", remedy))
 
 
 def report(
@@ -298,15 +173,7 @@ def stalled(
     skips: int, scale: float, nonfinite: Sequence[str], owner: str = WRAPPER
 ) -> ScaleStalledError:
     """Build the error, or the warning, for a run that skips every step at the floor."""
-    values = str(skips), f"{scale:g}", named(nonfinite)
-    return ScaleStalledError(stalled_text(*values, owner))
-
-
-def stalled_text(skips: str, scale: str, names: str, owner: str = WRAPPER) -> str:
-    """Return the sentence of :func:`stalled`; a graph fills in its own values."""
-    return sentence(
-        owner,
-        "a finite step now and then",
-        f"{skips} skipped in a row at loss scale {scale}, not finite: {names}",
-        "look at these gradients, or lower the floor",
+    names = named(nonfinite)
+    return refusals.STALLED.error(
+        skips=skips, scale=f"{scale:g}", names=names, owner=owner
     )

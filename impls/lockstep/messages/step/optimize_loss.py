@@ -20,66 +20,15 @@ from lockstep.messages.masters import mixed_precision
 from lockstep.messages.ranges import number_of
 from lockstep.messages.scaling.automatic_scaler import algorithm_name
 from lockstep.messages.schedules.lr_policies import FLOATS, dtype_name
-from lockstep.messages.step.optimizer import (
-    CLASS_NAMES,
-    DECAYING,
-    arguments_for,
-    check_maker,
-    instance,
-    not_an_optimizer,
-    rate_argument,
-    several_rates,
-)
-from lockstep.messages.step.training_step import (
-    OWNER,
-    DecayNow,
-    absent_accumulated,
-    check_rate,
-    joined,
-    loss_and_extras,
-    loss_not_callable,
-    loss_of_others,
-    not_a_count,
-    other_iter_size,
-    other_state,
-    report_accumulated,
-    report_applied,
-    shown,
-    sparse_accumulated,
-    varying,
-)
+from lockstep.messages.step.training_step import OWNER
 from lockstep.quirks import Quirks, quirks_of
 
 __all__ = [
-    "CLASS_NAMES",
-    "DECAYING",
     "DTYPES",
-    "OWNER",
-    "DecayNow",
     "Settings",
-    "absent_accumulated",
-    "arguments_for",
-    "check_maker",
-    "check_rate",
     "check_stack",
-    "instance",
-    "joined",
-    "loss_and_extras",
-    "loss_not_callable",
-    "loss_of_others",
     "no_flag",
     "no_variables",
-    "not_a_count",
-    "not_an_optimizer",
-    "other_iter_size",
-    "other_state",
-    "rate_argument",
-    "report_accumulated",
-    "report_applied",
-    "several_rates",
-    "shown",
-    "sparse_accumulated",
-    "varying",
 ]
 
 DTYPES = ("float32", "float16", "mixed")

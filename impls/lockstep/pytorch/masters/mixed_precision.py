@@ -13,6 +13,7 @@ from lockstep.interface import GATE_OP
 from lockstep.messages import pytorch as torch_host
 from lockstep.messages.base.pairs import as_pairs
 from lockstep.messages.masters import mixed_precision as words
+from lockstep.messages.scaling.loss_scaling import PATIENCE
 from lockstep.messages.workers.agn import refuse_masters_around
 from lockstep.pytorch.base.gradients import (
     Pairs,
@@ -136,7 +137,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         *,
         clip_norm: float | None = None,
         at_floor: str = "warn",
-        floor_patience: int = words.PATIENCE,
+        floor_patience: int = PATIENCE,
         capturable: bool = False,
         strict: bool = False,
     ) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.messages.scaling import loss_scaling as words
+from lockstep.messages.scaling import refusals
 from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.multitask import MultitaskOptimizerWrapper
 from lockstep.pytorch.scaling.fused import require_capturable
@@ -111,7 +112,7 @@ class MixedPrecisionLossScaleOptimizer(ScaleKeeper):
             raise words.not_an_optimizer(opt, "torch.optim.Optimizer")
         scale = get(loss_scale, strict)
         if scale is None:
-            raise words.missing_loss_scale()
+            raise refusals.MISSING_LOSS_SCALE.error()
         words.check_at_floor(at_floor, floor_patience)
         words.check_clip_norm(clip_norm, quirks.arguments_unchecked)
         if capturable:
@@ -133,10 +134,12 @@ class MixedPrecisionLossScaleOptimizer(ScaleKeeper):
             return
         names = named_parameters(self)
         if isinstance(loss, Tensor) and loss.dtype == torch.float16:
-            raise words.half_precision("the loss")
+            raise refusals.HALF_PRECISION.error(what="the loss")
         for variable in names if variables is None else variables:
             if isinstance(variable, Tensor) and variable.dtype == torch.float16:
-                raise words.half_precision(names.get(variable, "a parameter"))
+                raise refusals.HALF_PRECISION.error(
+                    what=names.get(variable, "a parameter")
+                )
 
     @property
     def _skips(self) -> bool:

@@ -14,6 +14,8 @@ from lockstep.interface import GATE_OP, NO_GRADIENTS, NO_STEP, StepReport
 from lockstep.messages import pytorch as torch_host
 from lockstep.messages.base import checkpoints as layouts
 from lockstep.messages.scaling import loss_scaling as words
+from lockstep.messages.scaling import refusals
+from lockstep.messages.scaling.loss_scale import check_saved_scale
 from lockstep.messages.step import numbers as tags
 from lockstep.pytorch.base.foreign_state import (
     COUNTS,
@@ -71,7 +73,9 @@ class ScaleKeeper(UnscalingWrapper):
         super().__init__(opt)
         group = self.param_groups[0]
         if scale.counts_for_another(group):
-            raise words.shared_scale(self.owner, type(scale).__name__)
+            raise refusals.SHARED_SCALE.error(
+                owner=self.owner, scale=type(scale).__name__
+            )
         self.clip_norm = clip_norm
         self.at_floor = at_floor
         self.floor_patience = floor_patience
@@ -100,7 +104,7 @@ class ScaleKeeper(UnscalingWrapper):
         """Raise for an optimizer that scales its loss already, at any depth."""
         while isinstance(opt, OptimizerWrapper):
             if isinstance(opt, ScaleKeeper):
-                raise words.scaled_twice(self.owner, opt.owner)
+                raise refusals.SCALED_TWICE.error(owner=self.owner, got=opt.owner)
             opt = opt.inner_optimizer
 
     @property
@@ -310,7 +314,7 @@ class ScaleKeeper(UnscalingWrapper):
             numbers = {key: number_in(value) for key, value in group.items()}
             layouts.check_number(self.owner, SCALE, numbers.get(SCALE, 1))
             if not self._quirks.arguments_unchecked:
-                words.check_saved_scale(self.owner, numbers.get(SCALE))
+                check_saved_scale(self.owner, numbers.get(SCALE))
             self.chosen_scale.check_saved(self.owner, numbers)
             for key in (*COUNTS, OLD_COUNT):
                 layouts.check_count(self.owner, key, numbers.get(key, 0))

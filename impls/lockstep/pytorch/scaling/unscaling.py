@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lockstep.messages.scaling import loss_scaling as words
+from lockstep.messages.scaling import refusals
 from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.base.not_traced import untraced
 from lockstep.pytorch.base.wrapper import OptimizerWrapper
@@ -159,7 +160,9 @@ class UnscalingWrapper(OptimizerWrapper):
             RuntimeError: the gradients of this step are unscaled already.
         """
         if self._unscaled_by_hand is not None:
-            raise words.unscaled_twice(f"{self.owner}.unscale_", words.CLEAR)
+            raise refusals.UNSCALED_TWICE.error(
+                owner=f"{self.owner}.unscale_", remedy=words.CLEAR
+            )
         self._refuse_sharded()
         pending, self._pending = self._pending, None
         self._unscaled_by_hand = self._unscale(1.0 if pending is None else pending)
@@ -209,7 +212,7 @@ class UnscalingWrapper(OptimizerWrapper):
         for parameter in seen:
             if id(parameter) not in known:
                 name = named_parameters(self)[parameter]
-                raise words.later_gradient(self.owner, name)
+                raise refusals.LATER_GRADIENT.error(owner=self.owner, name=name)
 
     def _forget_unscaled(self) -> None:
         """Leave ``unscale_`` behind; masters lose the gradients they had from it."""
@@ -221,7 +224,7 @@ class UnscalingWrapper(OptimizerWrapper):
         """Raise where gradients of a scaled loss would be added to unscaled ones."""
         if self._unscaled_by_hand is not None:
             if any(p.grad is not None for p in self._model_parameters()):
-                raise words.scaled_again(self.owner)
+                raise refusals.SCALED_AGAIN.error(owner=self.owner)
             self._forget_unscaled()
 
     def zero_grad(self, set_to_none: bool = True) -> None:

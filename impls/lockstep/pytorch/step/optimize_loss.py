@@ -13,8 +13,18 @@ from torch.optim import Optimizer
 from lockstep.messages import pytorch as torch_host
 from lockstep.messages.step import arguments as border
 from lockstep.messages.step import optimize_loss as words
+from lockstep.messages.step.optimizer import (
+    DECAYING,
+    arguments_for,
+    check_maker,
+    instance,
+    not_an_optimizer,
+    rate_argument,
+    several_rates,
+)
 from lockstep.messages.step.reduction import Reduction
 from lockstep.messages.step.summaries import check_summaries
+from lockstep.messages.step.training_step import OWNER, DecayNow, loss_not_callable
 from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.base.train_v1 import TrainV1
 from lockstep.pytorch.base.wrapper import OptimizerWrapper, needs_closure
@@ -168,9 +178,9 @@ def optimize_loss(
         model=None if var_list is None else model,
         reduction=reduction,
     )
-    names = check_summaries(summaries, words.OWNER)
+    names = check_summaries(summaries, OWNER)
     if not callable(loss):
-        raise words.loss_not_callable(loss)
+        raise loss_not_callable(loss)
     rate = border.rate_function(learning_rate_decay_fn, quirks.arguments_unchecked)
     step = TrainingStep(settings, loss, rate)
     step.summaries, step.skip_update_ph = names, skip_update_ph
@@ -198,24 +208,24 @@ def make_optimizer(
 ) -> Optimizer:
     """Make the optimizer from its name or class; by default take one that is made."""
     quirks = step.settings.quirks
-    arguments = words.arguments_for(
+    arguments = arguments_for(
         optimizer, optimizer_params, quirks.arguments_unchecked, "pytorch"
     )
     if isinstance(optimizer, Optimizer):
         return as_it_is(optimizer, arguments, quirks.optimize_loss_instance)
-    if optimizer == words.DECAYING:
+    if optimizer == DECAYING:
         step.weight_decay = arguments["weight_decay"]
         arguments["weight_decay"] = float(step.decay())
         if quirks.optimize_loss_dict:
-            optimizer_params["weight_decay"] = words.DecayNow(step.decay)
+            optimizer_params["weight_decay"] = DecayNow(step.decay)
     make = make_of(optimizer, step.settings.strict)
     if not callable(make):
-        raise words.not_an_optimizer(optimizer, "torch.optim.Optimizer")
-    words.check_maker(make)
-    rate = {words.rate_argument(make): float(step.learning_rate)}
+        raise not_an_optimizer(optimizer, "torch.optim.Optimizer")
+    check_maker(make)
+    rate = {rate_argument(make): float(step.learning_rate)}
     made = make([parameter for _, parameter in named], **rate, **arguments)
     if not isinstance(made, Optimizer):
-        raise words.not_an_optimizer(made, "torch.optim.Optimizer")
+        raise not_an_optimizer(made, "torch.optim.Optimizer")
     write_names(made, {p: name for name, p in named if name is not None})
     return wrapped(made)
 
@@ -225,7 +235,7 @@ def wrapped(optimizer: Optimizer) -> Optimizer:
     if isinstance(optimizer, TrainV1):
         return optimizer
     if needs_closure(optimizer):
-        raise torch_host.needs_closure(words.OWNER, type(optimizer).__name__)
+        raise torch_host.needs_closure(OWNER, type(optimizer).__name__)
     return OptimizerWrapper(optimizer)
 
 
@@ -253,10 +263,10 @@ def as_it_is(
 ) -> Optimizer:
     """Return an optimizer that is made already, if its groups can have one rate."""
     if refused or arguments:
-        raise words.instance(optimizer, arguments)
+        raise instance(optimizer, arguments)
     rates = {float(group["lr"]) for group in optimizer.param_groups}
     if len(rates) > 1:
-        raise words.several_rates(sorted(rates))
+        raise several_rates(sorted(rates))
     return wrapped(optimizer)
 
 

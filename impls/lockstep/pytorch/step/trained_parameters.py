@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from lockstep.messages import pytorch as torch_host
 from lockstep.messages.step import arguments as border
 from lockstep.messages.step import optimize_loss as words
+from lockstep.messages.step.training_step import OWNER
 from lockstep.pytorch.base.gradients import named_parameters
 
 __all__ = ["Named", "require_known", "require_same", "trained"]
@@ -69,4 +70,4 @@ def require_known(named: Named, known: Mapping[Tensor, str]) -> None:
     """Raise for a parameter that is in no group of the optimizer."""
     for _, parameter in named:
         if parameter not in known:
-            raise torch_host.unknown_parameter(words.OWNER, tuple(parameter.shape))
+            raise torch_host.unknown_parameter(OWNER, tuple(parameter.shape))

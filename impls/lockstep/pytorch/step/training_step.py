@@ -14,6 +14,17 @@ from lockstep.messages.step import arguments as border
 from lockstep.messages.step import optimize_loss as words
 from lockstep.messages.step.reduction import Reduction
 from lockstep.messages.step.summaries import Recorder, Summaries
+from lockstep.messages.step.training_step import (
+    absent_accumulated,
+    check_rate,
+    joined,
+    loss_and_extras,
+    loss_of_others,
+    report_accumulated,
+    report_applied,
+    shown,
+    sparse_accumulated,
+)
 from lockstep.pytorch.base.gradients import Pairs
 from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.base.summaries import TensorBoardRecorder
@@ -78,7 +89,7 @@ class TrainingStep:
 
     def __repr__(self) -> str:
         """Show the optimizer, the steps so far, the rate and the stages."""
-        return words.shown(
+        return shown(
             base_of(self.optimizer),
             len(self.parameters),
             int(self.global_step),
@@ -119,7 +130,7 @@ class TrainingStep:
         """Return the rate at the steps applied so far."""
         rate = self.learning_rate_decay_fn(self.global_step.clone())
         if not self.settings.quirks.arguments_unchecked:
-            words.check_rate(rate)
+            check_rate(rate)
         return rate
 
     def differentiate(self, inputs: Sequence[Any]) -> tuple[Any, Pairs]:
@@ -131,14 +142,14 @@ class TrainingStep:
             if self.settings.quirks.arguments_unchecked:
                 answers[:] = answer, None
             else:
-                answers[:] = words.loss_and_extras(answer)
+                answers[:] = loss_and_extras(answer)
             return answers[0]
 
         pairs = self.optimizer.compute_gradients(loss, self.parameters)
         value, extras = answers
         if extras is not None:
             extras = tuple(e.detach() if isinstance(e, Tensor) else e for e in extras)
-        return words.joined(value.detach(), extras), pairs
+        return joined(value.detach(), extras), pairs
 
     def accumulate(self, pairs: Pairs) -> Pairs:
         """Return the sums with a micro-batch, paired as its gradients were.
@@ -163,9 +174,9 @@ class TrainingStep:
         """Raise for what the original cannot add up."""
         for name, (gradient, _) in zip(self.names, pairs, strict=True):
             if gradient is None:
-                raise words.absent_accumulated(name)
+                raise absent_accumulated(name)
             if gradient.is_sparse:
-                raise words.sparse_accumulated(name)
+                raise sparse_accumulated(name)
 
     def waits(self, skip_update: Any) -> bool:
         """Say whether the sum, this micro-batch included, has to wait for more."""
@@ -185,7 +196,7 @@ class TrainingStep:
         if settings.quirks.optimize_loss_order or self.fits(pairs):
             pairs = self.post_process(pairs)
         if all(gradient is None for gradient, _ in pairs):
-            raise words.loss_of_others(self.names)
+            raise loss_of_others(self.names)
         self.set_hyper_parameters()
         self.optimizer.apply_gradients(pairs, self.global_step)
         everything = zip(self.names, pairs, strict=True)
@@ -255,11 +266,11 @@ class TrainingStep:
         """What the last call did; before the first one, that there was none."""
         if self.micro_step:
             size = self.settings.iter_size
-            return words.report_accumulated(self.micro_step, size)
+            return report_accumulated(self.micro_step, size)
         if self._absent is None:
             return NO_STEP
         inner = getattr(self.optimizer, "last_step", None)
-        return words.report_applied(inner, self.names, self._absent)
+        return report_applied(inner, self.names, self._absent)
 
     def summaries_to(self, writer: Any) -> None:
         """Write the summaries of each applied step, numbered by ``global_step``.

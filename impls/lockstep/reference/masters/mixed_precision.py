@@ -9,6 +9,7 @@ import numpy as np
 
 from lockstep.interface import GATE_OP, Array, Gradient
 from lockstep.messages.masters import mixed_precision as words
+from lockstep.messages.scaling.loss_scaling import PATIENCE
 from lockstep.messages.workers.agn import refuse_masters_around
 from lockstep.quirks import quirks_of
 from lockstep.reference.base.pairs import Pairs, check_counter, check_pairs, listed
@@ -62,7 +63,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         *,
         clip_norm: float | None = None,
         at_floor: str = "warn",
-        floor_patience: int = words.PATIENCE,
+        floor_patience: int = PATIENCE,
         strict: bool = False,
     ) -> None:
         if not isinstance(optimizer, Optimizer):

@@ -9,6 +9,7 @@ import numpy as np
 
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.messages.scaling import loss_scale as words
+from lockstep.messages.scaling import refusals
 from lockstep.quirks import quirks_of
 from lockstep.reference.scaling.dynamic_scale import start_dynamic, step_dynamic
 from lockstep.reference.tensors.rows import sum_duplicates
@@ -229,7 +230,7 @@ def is_finite(gradient: Gradient, strict: bool = False) -> bool:
         return True
     if isinstance(gradient, Rows):
         if strict and gradient.dense_shape is None:
-            raise words.without_dense_shape("a sparse gradient")
+            raise refusals.WITHOUT_DENSE_SHAPE.error(name="a sparse gradient")
         with np.errstate(all="ignore"):
             gradient = sum_duplicates(gradient).values
     words.check_gradient_dtype(str(gradient.dtype))

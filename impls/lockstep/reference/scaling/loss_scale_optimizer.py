@@ -9,6 +9,7 @@ import numpy as np
 
 from lockstep.interface import GATE_OP, Array, Gradient
 from lockstep.messages.scaling import loss_scaling as words
+from lockstep.messages.scaling import refusals
 from lockstep.quirks import quirks_of
 from lockstep.reference.base.pairs import Pairs, check_counter, check_pairs, listed
 from lockstep.reference.multitask import MultitaskOptimizerWrapper
@@ -66,7 +67,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
             raise words.not_an_optimizer(opt, "lockstep.reference optimizer")
         scale = get(loss_scale, strict)
         if scale is None:
-            raise words.missing_loss_scale()
+            raise refusals.MISSING_LOSS_SCALE.error()
         words.check_at_floor(at_floor, floor_patience)
         words.check_clip_norm(clip_norm, quirks.arguments_unchecked)
         super().__init__(opt, at_floor, floor_patience, clip_norm, quirks)
@@ -94,7 +95,9 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         variables = listed(var_list, self.owner)
         for variable in variables if self.quirks.loss_scale_float16 else []:
             if variable.dtype == np.float16:
-                raise words.half_precision(f"the variable {variable.name!r}")
+                raise refusals.HALF_PRECISION.error(
+                    what=f"the variable {variable.name!r}"
+                )
         self.is_unscaled = None
         pairs = self.inner_optimizer.compute_gradients(
             self.scaled(loss),

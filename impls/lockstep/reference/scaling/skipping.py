@@ -18,6 +18,8 @@ from lockstep.interface import (
 )
 from lockstep.messages.base.pipeline import refuse_second_scale
 from lockstep.messages.scaling import loss_scaling as words
+from lockstep.messages.scaling import refusals
+from lockstep.messages.scaling.loss_scale import check_gradient_dtype
 from lockstep.messages.scaling.loss_scaling import ScaledStepReport
 from lockstep.quirks import Quirks
 from lockstep.reference.base.pairs import Pairs
@@ -152,11 +154,11 @@ class SkippingWrapper(Optimizer):
         listed = words.listed_gradients(gradients, self.owner, is_array)
         if self.is_unscaled:
             owner = f"{self.owner}.unscale_gradients"
-            raise words.unscaled_twice(owner, words.SCALE_AGAIN)
+            raise refusals.UNSCALED_TWICE.error(owner=owner, remedy=words.SCALE_AGAIN)
         for _, gradient in listed:
             if gradient is not None:
                 values = gradient.values if isinstance(gradient, Rows) else gradient
-                words.check_gradient_dtype(str(np.asarray(values).dtype))
+                check_gradient_dtype(str(np.asarray(values).dtype))
         unscaled = [self.unscale(gradient) for _, gradient in listed]
         self.is_unscaled = True
         return unscaled

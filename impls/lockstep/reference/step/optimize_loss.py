@@ -11,8 +11,17 @@ import numpy as np
 from lockstep.interface import Gradient
 from lockstep.messages.step import arguments as border
 from lockstep.messages.step import optimize_loss as words
+from lockstep.messages.step.optimizer import (
+    DECAYING,
+    arguments_for,
+    check_maker,
+    instance,
+    not_an_optimizer,
+    rate_argument,
+)
 from lockstep.messages.step.reduction import Reduction
 from lockstep.messages.step.summaries import check_summaries
+from lockstep.messages.step.training_step import OWNER, DecayNow, loss_not_callable
 from lockstep.reference.masters.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.reference.optimizers.classes import (
     AdagradOptimizer,
@@ -130,9 +139,9 @@ def optimize_loss(
         model=None if var_list is None else model,
         reduction=reduction,
     )
-    names = check_summaries(summaries, words.OWNER)
+    names = check_summaries(summaries, OWNER)
     if not callable(loss):
-        raise words.loss_not_callable(loss)
+        raise loss_not_callable(loss)
     rate = border.rate_function(learning_rate_decay_fn, quirks.arguments_unchecked)
     step = TrainingStep(settings, loss, trained(var_list), rate)
     step.summaries, step.skip_update_ph = names, skip_update_ph
@@ -164,29 +173,29 @@ def make_optimizer(
 ) -> Optimizer:
     """Make the optimizer from its name or class; by default take one that is made."""
     quirks = step.settings.quirks
-    arguments = words.arguments_for(
+    arguments = arguments_for(
         optimizer, optimizer_params, quirks.arguments_unchecked, "reference"
     )
     if isinstance(optimizer, Optimizer):
         if quirks.optimize_loss_instance or arguments:
-            raise words.instance(optimizer, arguments)
+            raise instance(optimizer, arguments)
         return optimizer
-    if optimizer == words.DECAYING:
+    if optimizer == DECAYING:
         step.weight_decay = arguments["weight_decay"]
         arguments["weight_decay"] = float(step.decay())
         if quirks.optimize_loss_dict:
-            optimizer_params["weight_decay"] = words.DecayNow(  # type: ignore[index]
+            optimizer_params["weight_decay"] = DecayNow(  # type: ignore[index]
                 step.decay
             )
     make = make_of(optimizer, step.settings.strict)
     if not callable(make):
-        raise words.not_an_optimizer(optimizer, "lockstep.reference optimizer")
-    words.check_maker(make)
+        raise not_an_optimizer(optimizer, "lockstep.reference optimizer")
+    check_maker(make)
     arguments.pop("use_locking", None)
-    rate = {words.rate_argument(make): float(step.learning_rate)}
+    rate = {rate_argument(make): float(step.learning_rate)}
     made = make(**rate, **arguments)
     if not isinstance(made, Optimizer):
-        raise words.not_an_optimizer(made, "lockstep.reference optimizer")
+        raise not_an_optimizer(made, "lockstep.reference optimizer")
     return made
 
 

@@ -13,6 +13,17 @@ from lockstep.messages.step import arguments as border
 from lockstep.messages.step import optimize_loss as words
 from lockstep.messages.step.reduction import Reduction
 from lockstep.messages.step.summaries import Recorder, Summaries
+from lockstep.messages.step.training_step import (
+    OWNER,
+    absent_accumulated,
+    check_rate,
+    joined,
+    loss_and_extras,
+    report_accumulated,
+    report_applied,
+    shown,
+    sparse_accumulated,
+)
 from lockstep.reference.base.pairs import Pairs, check_gradient
 from lockstep.reference.clipping.post_process import post_process_gradients
 from lockstep.reference.optimizers.classes import base_of
@@ -72,7 +83,7 @@ class TrainingStep:
 
     def __repr__(self) -> str:
         """Show the optimizer, the steps so far, the rate and the stages."""
-        return words.shown(
+        return shown(
             base_of(self.optimizer),
             len(self.variables),
             int(self.global_step.value),
@@ -107,17 +118,17 @@ class TrainingStep:
             if waits:
                 self.keep(pairs)
                 size = self.settings.iter_size
-                self.last_step = words.report_accumulated(self.micro_step, size)
-                return words.joined(None, self._extras)
+                self.last_step = report_accumulated(self.micro_step, size)
+                return joined(None, self._extras)
         self.apply(pairs)
         self.clear()
-        return words.joined(None, self._extras)
+        return joined(None, self._extras)
 
     def gradients_of(self, inputs: Sequence[Any]) -> list[Gradient]:
         """Return what the loss answers, if it is a gradient for each variable."""
         found = self.loss(*inputs)
         if isinstance(found, tuple) and found and isinstance(found[0], list):
-            found, self._extras = words.loss_and_extras(found)
+            found, self._extras = loss_and_extras(found)
         count = len(self.variables)
         # The rows of an array would pass for gradients, and the keys of a dict.
         other = isinstance(found, str | Mapping | np.ndarray | Rows)
@@ -134,7 +145,7 @@ class TrainingStep:
         """Return the rate at the steps applied so far."""
         rate = self.learning_rate_decay_fn(self.global_step.value.copy())
         if not self.settings.quirks.arguments_unchecked:
-            words.check_rate(rate)
+            check_rate(rate)
         return rate
 
     def accumulate(self, pairs: Pairs) -> Pairs:
@@ -145,7 +156,7 @@ class TrainingStep:
         if self.settings.quirks.optimize_loss_accumulated:
             check_accumulated(pairs)
         for gradient, variable in pairs:
-            check_gradient(gradient, variable, words.OWNER)
+            check_gradient(gradient, variable, OWNER)
         everything = zip(self.accumulators, pairs, strict=True)
         return [
             (add_share(total, gradient, self.settings.iter_size), variable)
@@ -179,7 +190,7 @@ class TrainingStep:
         names = [variable.name for variable in self.variables]
         absent = [n for n, (g, _) in zip(names, pairs, strict=True) if g is None]
         inner = getattr(self.optimizer, "last_step", None)
-        self.last_step = words.report_applied(inner, names, absent)
+        self.last_step = report_applied(inner, names, absent)
 
     def fits(self, pairs: Pairs) -> bool:
         """Say whether gradients are finite, where a step that is not is skipped.
@@ -245,6 +256,6 @@ def check_accumulated(pairs: Pairs) -> None:
     """Raise for what the original cannot add up."""
     for gradient, variable in pairs:
         if gradient is None:
-            raise words.absent_accumulated(variable.name)
+            raise absent_accumulated(variable.name)
         if isinstance(gradient, Rows):
-            raise words.sparse_accumulated(variable.name)
+            raise sparse_accumulated(variable.name)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from lockstep.messages.scaling import loss_scaling as words
+from lockstep.messages.scaling import refusals as scaling_refusals
 from lockstep.tf.shared.tensors.replica_copies import replica_number
 
 __all__ = ["ByHand"]
@@ -39,7 +40,9 @@ class ByHand:
         entry = self._entries.get(replica_number())
         unseen_step = self._steps_in_functions and tf.executing_eagerly()
         if entry is not None and entry.is_unscaled and not unseen_step:
-            raise words.unscaled_twice(f"{owner}.unscale_gradients", words.SCALE_AGAIN)
+            raise scaling_refusals.UNSCALED_TWICE.error(
+                owner=f"{owner}.unscale_gradients", remedy=words.SCALE_AGAIN
+            )
 
     def take(self, owner: str) -> bool:
         """Return whether the gradients of a step are unscaled, and forget it.
@@ -52,7 +55,7 @@ class ByHand:
             return True
         eager = tf.executing_eagerly()
         if eager and not (entry.eagerly or entry.is_unscaled):
-            raise words.scaled_in_function(owner)
+            raise scaling_refusals.SCALED_IN_FUNCTION.error(owner=owner)
         if entry.eagerly and not eager:
             self._steps_in_functions = True
         del self._entries[replica_number()]

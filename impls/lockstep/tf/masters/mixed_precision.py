@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lockstep.messages import tf as tf_host
 from lockstep.messages.masters import mixed_precision as words
+from lockstep.messages.scaling.loss_scaling import PATIENCE
 from lockstep.messages.workers.agn import refuse_masters_around
 from lockstep.tf.base.pairs import (
     Gradient,
@@ -92,7 +93,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         *,
         clip_norm: float | None = None,
         at_floor: str = "warn",
-        floor_patience: int = words.PATIENCE,
+        floor_patience: int = PATIENCE,
         strict: bool = False,
     ) -> None:
         if is_keras(optimizer) or not isinstance(optimizer, Optimizer):

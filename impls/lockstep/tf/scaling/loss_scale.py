@@ -8,6 +8,7 @@ from typing import Any, Self
 import tensorflow as tf
 
 from lockstep.messages.scaling import loss_scale as words
+from lockstep.messages.scaling import refusals
 from lockstep.tf.base.pairs import Gradient, as_gradient
 from lockstep.tf.shared.scaling.dynamic_scale import (
     DynamicState,
@@ -30,7 +31,7 @@ class LossScale(tf.Module):
 
     def __init__(self) -> None:
         if type(self) is LossScale:
-            raise words.abstract_scale()
+            raise refusals.ABSTRACT_SCALE.error()
         super().__init__()
 
     def __call__(self) -> tf.Tensor:
@@ -313,7 +314,7 @@ def present_in(grads: Any, strict: bool) -> list[tf.Tensor | tf.IndexedSlices]:
     for gradient in present:
         words.check_gradient_dtype(gradient.dtype.name)
         if strict and lacks_shape(gradient):
-            raise words.without_dense_shape("a sparse gradient")
+            raise refusals.WITHOUT_DENSE_SHAPE.error(name="a sparse gradient")
     return present
 
 

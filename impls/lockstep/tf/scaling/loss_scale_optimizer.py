@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lockstep.messages import tf as tf_host
 from lockstep.messages.scaling import loss_scaling as words
+from lockstep.messages.scaling import refusals
 from lockstep.tf.base.pairs import Gradient, Pairs, as_counter, check_pairs, name_of
 from lockstep.tf.base.replica_sums import awaits_sums, refuse_cross_replica
 from lockstep.tf.base.wrapper import Optimizer, checked_loss, is_keras
@@ -86,7 +87,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
     ) -> None:
         refuse_others(opt, strict)
         if loss_scale is None:
-            raise words.missing_loss_scale()
+            raise refusals.MISSING_LOSS_SCALE.error()
         words.check_at_floor(at_floor, floor_patience)
         words.check_clip_norm(clip_norm, strict)
         self.scale_object = get(loss_scale, strict)

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lockstep.messages.scaling import loss_scaling as words
+from lockstep.messages.scaling import refusals
 from lockstep.tf.base.pairs import Gradient, Pairs
 from lockstep.tf.shared.clipping.clip_rows import as_tensor
 from lockstep.tf.shared.masters.casts import widen
@@ -58,4 +58,4 @@ def refuse_half(what: str, strict: bool, dtype: tf.DType) -> None:
     # Quirk: docs/differences.md#loss-scale-float16
     """
     if strict and dtype.base_dtype != tf.float32:
-        raise words.half_precision(what)
+        raise refusals.HALF_PRECISION.error(what=what)

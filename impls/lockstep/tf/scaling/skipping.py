@@ -12,6 +12,7 @@ from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.messages.base.differentiation import no_loss
 from lockstep.messages.base.pipeline import refuse_second_scale
 from lockstep.messages.scaling import loss_scaling as words
+from lockstep.messages.scaling.loss_scale import check_gradient_dtype
 from lockstep.messages.scaling.loss_scaling import ScaledStepReport
 from lockstep.tf.base.by_hand import ByHand
 from lockstep.tf.base.hooks import require_resources
@@ -149,7 +150,7 @@ class SkippingWrapper(Wrapper):
         found = [as_gradient(g, f"gradient {k}", self.owner) for k, g in listed]
         for gradient in found:
             if gradient is not None:
-                words.check_gradient_dtype(gradient.dtype.name)
+                check_gradient_dtype(gradient.dtype.name)
         pairs = unscaled([(widened(g), None) for g in found], self.factor, self.strict)
         self._by_hand.note(is_unscaled=True)
         return [gradient for gradient, _ in pairs]

@@ -10,8 +10,10 @@ import tensorflow as tf
 from lockstep.messages import tf as tf_host
 from lockstep.messages.step import arguments as border
 from lockstep.messages.step import optimize_loss as words
+from lockstep.messages.step.optimizer import DECAYING, arguments_for, instance
 from lockstep.messages.step.reduction import Reduction
 from lockstep.messages.step.summaries import check_summaries
+from lockstep.messages.step.training_step import OWNER, DecayNow, loss_not_callable
 from lockstep.tf.base.hooks import base_of
 from lockstep.tf.base.pairs import as_variable, name_of
 from lockstep.tf.base.replicas import ReplicatedStep, copies_of, is_mirrored
@@ -162,13 +164,13 @@ def optimize_loss(
         optimizer=optimizer,
         optimizer_params=optimizer_params,
         learning_rate_decay_fn=learning_rate_decay_fn,
-        summaries=check_summaries(summaries, words.OWNER),
+        summaries=check_summaries(summaries, OWNER),
         skip_update_ph=skip_update_ph,
         model=model,
         reduction=reduction,
     )
     if not callable(loss) and not builds_graph():
-        raise words.loss_not_callable(loss)
+        raise loss_not_callable(loss)
     variables = trained(var_list, model)
     if not strict:
         border.check_once(variables, name_of)
@@ -199,7 +201,7 @@ def build(step: TrainingStep) -> tf.Tensor:
         with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
             loss = loss() if callable(loss) else loss
             if isinstance(loss, tuple):
-                raise tf_host.tuple_in_graph(words.OWNER)
+                raise tf_host.tuple_in_graph(OWNER)
             loss = tf.identity(loss)
         assemble(step)
         done = step.build(loss)
@@ -232,19 +234,19 @@ def make_optimizer(step: TrainingStep) -> Optimizer:
     """Make the optimizer from its name or class; by default take one that is made."""
     optimizer, params = step.task.optimizer, step.task.optimizer_params
     strict = step.settings.strict
-    arguments = words.arguments_for(optimizer, params, strict, "tf")
+    arguments = arguments_for(optimizer, params, strict, "tf")
     if isinstance(optimizer, Optimizer):
         # Quirk: docs/differences.md#optimize-loss-instance
         if strict or arguments:
-            raise words.instance(optimizer, arguments)
+            raise instance(optimizer, arguments)
         return with_free_rate(optimizer)
-    if optimizer == words.DECAYING:
+    if optimizer == DECAYING:
         step.weight_decay = arguments["weight_decay"]
         decay = step.decay() if builds_graph() else step.decay
         arguments["weight_decay"] = decay
         if strict:
             # Quirk: docs/differences.md#optimize-loss-dict
-            params["weight_decay"] = decay if builds_graph() else words.DecayNow(decay)
+            params["weight_decay"] = decay if builds_graph() else DecayNow(decay)
     rate = step._rate if builds_graph() else float(step.next_rate())
     makers = Makers(OPTIMIZER_CLS_NAMES, Optimizer, "tf.compat.v1.train.Optimizer")
     made = makers.make(optimizer, rate, arguments, strict)
@@ -254,5 +256,5 @@ def make_optimizer(step: TrainingStep) -> Optimizer:
 def with_free_rate(optimizer: Optimizer) -> Optimizer:
     """Return an optimizer whose rate each step can set, or raise."""
     if not any(name in vars(base_of(optimizer)) for name in RATES):
-        raise tf_host.fixed_rate(words.OWNER, type(base_of(optimizer)).__name__)
+        raise tf_host.fixed_rate(OWNER, type(base_of(optimizer)).__name__)
     return optimizer

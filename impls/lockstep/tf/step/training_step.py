@@ -11,9 +11,15 @@ import tensorflow as tf
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.messages import tf as tf_host
 from lockstep.messages.base.differentiation import no_loss
-from lockstep.messages.step import optimize_loss as words
 from lockstep.messages.step.summaries import SummaryRecord
-from lockstep.messages.step.training_step import shown
+from lockstep.messages.step.training_step import (
+    OWNER,
+    joined,
+    loss_and_extras,
+    report_accumulated,
+    report_applied,
+    shown,
+)
 from lockstep.tf.base.hooks import base_of, require_resources
 from lockstep.tf.base.pairs import Gradient, Pairs, check_pairs, name_of
 from lockstep.tf.base.replica_sums import (
@@ -87,7 +93,7 @@ class TrainingStep(tf.Module):
         base, count = base_of(self.optimizer), len(self.trained)
         if builds_graph():
             stages = " -> ".join(self.pipeline)
-            return f"{words.OWNER}({type(base).__name__}, in a graph; {stages})"
+            return f"{OWNER}({type(base).__name__}, in a graph; {stages})"
         step, rate = int(self.global_step.read_value()), self.next_rate()
         return shown(base, count, step, rate, self.pipeline)
 
@@ -121,15 +127,15 @@ class TrainingStep(tf.Module):
             loss first and the rest as it is.
         """
         if replica_count() > 1 and not self.is_replica:
-            raise tf_host.outside_run(words.OWNER, replica_count())
+            raise tf_host.outside_run(OWNER, replica_count())
         values: list[Any] = []
 
         def loss() -> tf.Tensor:
-            found, extras = words.loss_and_extras(self.task.loss(*inputs))
+            found, extras = loss_and_extras(self.task.loss(*inputs))
             if found is None or isinstance(found, str):
-                raise no_loss(words.OWNER, found)
+                raise no_loss(OWNER, found)
             value = tf.convert_to_tensor(found)
-            values.append(words.joined(value, extras))
+            values.append(joined(value, extras))
             return value
 
         self._rate = self.next_rate()
@@ -227,7 +233,7 @@ class TrainingStep(tf.Module):
             processed, record = pairs, None
         else:
             processed = self.post_process(pairs, record)
-        processed = check_pairs(processed, words.OWNER)
+        processed = check_pairs(processed, OWNER)
         if not builds_graph():
             telling.tell_writer(record, self.global_step + 1, fits)
             record = None
@@ -255,7 +261,7 @@ class TrainingStep(tf.Module):
             inner = getattr(self.optimizer, "last_step", None)
             names = [name_of(variable) for variable in self.trained]
             absent = [name_of(v) for g, v in pairs if g is None]
-            self.last_step = words.report_applied(inner, names, absent)
+            self.last_step = report_applied(inner, names, absent)
         return done
 
     def fits(self, pairs: Pairs, record: SummaryRecord | None) -> bool | tf.Tensor:
@@ -294,7 +300,7 @@ class TrainingStep(tf.Module):
             return
         make_slots(self.optimizer, [v for g, v in pairs if g is not None])
         size = self.settings.iter_size
-        self.last_step = words.report_accumulated(int(count), size)
+        self.last_step = report_accumulated(int(count), size)
 
 
 def make_counter() -> tf.Variable:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from lockstep.messages.scaling import loss_scaling as words
+from lockstep.messages.scaling.refusals import STALLED
 from lockstep.tf.shared.scaling.verdict import Verdict
 from lockstep.tf.shared.tensors.replica_copies import is_first_replica
 
@@ -87,6 +88,8 @@ def stalled_text(
     joined = tf.strings.reduce_join(names, separator=", ")
     joined = tf.where(tf.size(names) > 0, joined, words.named([]))
     values = [tf.strings.as_string(skips), tf.strings.as_string(scale, shortest=True)]
-    first, *rest = words.stalled_text("{}", "{}", "{}", owner).split("{}")
+    first, *rest = STALLED.text(owner=owner, skips="{}", scale="{}", names="{}").split(
+        "{}"
+    )
     parts = zip([*values, joined], rest, strict=True)
     return tf.strings.join([first, *(piece for pair in parts for piece in pair)])

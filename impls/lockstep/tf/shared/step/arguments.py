@@ -12,6 +12,11 @@ import tensorflow as tf
 
 from lockstep.messages.step import arguments as border
 from lockstep.messages.step import optimize_loss as words
+from lockstep.messages.step.optimizer import (
+    check_maker,
+    not_an_optimizer,
+    rate_argument,
+)
 
 __all__ = ["Makers", "find_trained"]
 
@@ -40,11 +45,11 @@ class Makers:
         """
         make = self.maker_of(optimizer, strict)
         if not callable(make):
-            raise words.not_an_optimizer(optimizer, self.called)
-        words.check_maker(make)
-        made = make(**{words.rate_argument(make): rate}, **arguments)
+            raise not_an_optimizer(optimizer, self.called)
+        check_maker(make)
+        made = make(**{rate_argument(make): rate}, **arguments)
         if not isinstance(made, self.kind):
-            raise words.not_an_optimizer(made, self.called)
+            raise not_an_optimizer(made, self.called)
         return made
 
     def maker_of(self, optimizer: Any, strict: bool) -> Any:

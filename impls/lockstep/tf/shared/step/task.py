@@ -12,6 +12,7 @@ from lockstep.messages.step import arguments as border
 from lockstep.messages.step import optimize_loss as words
 from lockstep.messages.step.reduction import Reduction
 from lockstep.messages.step.summaries import Summaries, SummaryRecord
+from lockstep.messages.step.training_step import check_rate
 from lockstep.tf.shared.tensors.finite import finite_flags
 
 __all__ = ["Task"]
@@ -60,7 +61,7 @@ class Task:
         rate = border.rate_function(given, strict)(global_step)
         known = tf.get_static_value(rate) if tf.is_tensor(rate) else rate
         if (known is not None or rate is None) and not strict:
-            words.check_rate(known)
+            check_rate(known)
         return rate
 
     def waits(self, skip_update: Any, count: tf.Tensor) -> tf.Tensor:

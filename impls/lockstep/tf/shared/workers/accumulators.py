@@ -10,7 +10,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from lockstep.messages.step import optimize_loss as words
+from lockstep.messages.step.training_step import (
+    absent_accumulated,
+    sparse_accumulated,
+    varying,
+)
 from lockstep.tf.shared.step.micro_batches import add_share
 
 __all__ = ["Accumulators"]
@@ -116,7 +120,7 @@ class Accumulators(tf.Module):
         self.begin(pairs)
         for total, (gradient, variable) in zip(self.sums, pairs, strict=True):
             if type(total) is not kind_of(gradient):
-                raise words.varying(self.name_of(variable))
+                raise varying(self.name_of(variable))
         everything = zip(self.values, pairs, strict=True)
         return [
             (add_share(total, gradient, self.iter_size), variable)
@@ -133,9 +137,9 @@ class Accumulators(tf.Module):
         """Strict: raise for what the original cannot add up."""
         for gradient, variable in pairs:
             if gradient is None:
-                raise words.absent_accumulated(self.name_of(variable))
+                raise absent_accumulated(self.name_of(variable))
             if isinstance(gradient, tf.IndexedSlices):
-                raise words.sparse_accumulated(self.name_of(variable))
+                raise sparse_accumulated(self.name_of(variable))
 
     def keep(self, pairs: Pairs, count: tf.Tensor) -> tf.Operation | None:
         """Write the sums of ``count`` micro-batches into their variables."""

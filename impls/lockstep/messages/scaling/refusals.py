@@ -1,0 +1,162 @@
+"""The errors of loss scales, of their scalers and of the wrapper that scales a loss."""
+
+from __future__ import annotations
+
+from lockstep.messages.errors import (
+    DtypeError,
+    MalformedPairsError,
+    MissingLossScaleError,
+    MissingMethodError,
+    OutOfRangeError,
+    Refusal,
+    ScaleStalledError,
+    UnknownNameError,
+    UnscaledTwiceError,
+    UnsupportedError,
+)
+
+# Loss scales: numbers, FixedLossScale and DynamicLossScale.
+
+NOT_A_SCALE = Refusal(
+    OutOfRangeError,
+    "{subject}: expected > 0, finite in float32, got {got!r}; "
+    "give the factor for the loss, 1 for none.",
+)
+TWO_KINDS_OF_PATIENCE = Refusal(
+    OutOfRangeError,
+    "DynamicLossScale: expected hysteresis or tolerance, which count overflows "
+    "differently, got hysteresis={hysteresis} and tolerance={tolerance:g}; "
+    "leave one of them out.",
+)
+OPTION_UNDER_STRICT = Refusal(
+    UnsupportedError,
+    "DynamicLossScale: expected no {name} under strict, got {got!r}; "
+    "the original has no such option; leave strict off.",
+)
+CONFIG_NOT_A_DICT = Refusal(
+    DtypeError,
+    "{owner}.from_config: expected a dict, got {got!r}; "
+    "pass what get_config() returned.",
+)
+BAD_IDENTIFIER = Refusal(
+    UnknownNameError,
+    "loss_scale: expected a number, 'dynamic' or a loss scale, got {got}; {remedy}.",
+)
+ABSTRACT_SCALE = Refusal(
+    MissingMethodError,
+    "LossScale: expected a class of its own with __call__, update and get_config, "
+    "got LossScale; derive one from it, or take DynamicLossScale.",
+)
+INTEGER_GRADIENTS = Refusal(
+    DtypeError,
+    "DynamicLossScale: expected floating-point gradients, got {got}; "
+    "cast the gradients.",
+)
+# Quirk: docs/differences.md#dynamic-scale-dense-shape
+WITHOUT_DENSE_SHAPE = Refusal(
+    UnsupportedError,
+    "DynamicLossScale: expected a dense shape for {name}, got None; "
+    "the original cannot sum its rows; leave strict off.",
+)
+
+# AutomaticLossScaler.
+
+PARAMS_NOT_A_DICT = Refusal(
+    OutOfRangeError,
+    "AutomaticLossScaler: params: expected a dict or None, got {got!r}; "
+    "write {{{example!r}: 1.0}}, for example.",
+)
+PARAMETER_TYPE = Refusal(
+    OutOfRangeError,
+    "AutomaticLossScaler: {name}: expected of type {expected}, got {got!r}; "
+    "write {expected}(...) of it.",
+)
+SEVERAL_DTYPES = Refusal(
+    DtypeError,
+    "AutomaticLossScaler.check_grads: expected gradients of one dtype, got {got}; "
+    "cast them to one dtype first.",
+)
+AMAX_DTYPE = Refusal(
+    DtypeError,
+    "AutomaticLossScaler.update_op: expected a float32 amax, got {got}; "
+    "cast it, or leave strict off.",
+)
+OTHER_STATE = Refusal(
+    UnsupportedError,
+    "AutomaticLossScaler: state of {algorithm}: expected {expected}, got {got}; "
+    "load what state_dict() of the same algorithm returned.",
+)
+
+# The wrapper that scales the loss; `owner` may be the masters' wrapper, too.
+
+MISSING_LOSS_SCALE = Refusal(
+    MissingLossScaleError,
+    "MixedPrecisionLossScaleOptimizer: expected a loss scale, got None; "
+    "give a number or 'dynamic'.",
+)
+SCALED_TWICE = Refusal(
+    UnsupportedError,
+    "{owner}: expected an optimizer whose loss is not scaled yet, got {got}; "
+    "let one of the two scale, and give it the loss scale.",
+)
+SHARED_SCALE = Refusal(
+    UnsupportedError,
+    "{owner}: loss_scale: expected a loss scale of its own, "
+    "got a {scale} that counts for another optimizer; "
+    "make one for each, as with copy.deepcopy.",
+)
+UNSCALED_TWICE = Refusal(
+    UnscaledTwiceError,
+    "{owner}: expected one unscaling of the gradients before each step, "
+    "got a second one; {remedy}.",
+)
+GRADIENTS_NOT_LISTED = Refusal(
+    MalformedPairsError,
+    "{owner}.unscale_gradients: expected a list of gradients, got {got}; "
+    "pass what the tape returned for a list of variables.",
+)
+GRADIENTS_IN_PAIRS = Refusal(
+    MalformedPairsError,
+    "{owner}.unscale_gradients: expected gradients, got a tuple; "
+    "pass the gradients alone, without their variables.",
+)
+SCALED_IN_FUNCTION = Refusal(
+    UnsupportedError,
+    "{owner}.apply_gradients: expected unscaled gradients, for a tf.function scaled "
+    "the loss, got gradients that were not unscaled; "
+    "pass them through unscale_gradients first.",
+)
+LATER_GRADIENT = Refusal(
+    UnsupportedError,
+    "{owner}.step: expected every gradient to be there at unscale_(), "
+    "got a later one for {name!r}, which may hold the loss scale; "
+    "call unscale_() after the last backward, or zero_grad() to begin again.",
+)
+SCALED_AGAIN = Refusal(
+    UnscaledTwiceError,
+    "{owner}.scale_loss: expected no further loss between unscale_() and step(), "
+    "got one whose scaled gradients would be added to unscaled ones; "
+    "call unscale_() after the last backward, or zero_grad() to begin again.",
+)
+BAD_AT_FLOOR = Refusal(
+    OutOfRangeError,
+    "{owner}: at_floor: expected {expected}, got {got!r}; "
+    "say what a stalled run is to do.",
+)
+CLIP_NORM_UNDER_STRICT = Refusal(
+    UnsupportedError,
+    "{owner}: expected no clip_norm under strict, got {got!r}; "
+    "the original does not clip; leave strict off.",
+)
+# Quirk: docs/differences.md#loss-scale-float16
+HALF_PRECISION = Refusal(
+    DtypeError,
+    "MixedPrecisionLossScaleOptimizer: expected float32, got {what} in float16; "
+    "the original cannot scale it; leave strict off.",
+)
+STALLED = Refusal(
+    ScaleStalledError,
+    "{owner}: expected a finite step now and then, "
+    "got {skips} skipped in a row at loss scale {scale}, not finite: {names}; "
+    "look at these gradients, or lower the floor.",
+)
