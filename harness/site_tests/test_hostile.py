@@ -85,6 +85,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "docs_dir": str(home / "docs"),
         "site_dir": str(home / "site"),
         "plugins": ["search"],
+        "hooks": [],
         "nav": ["index.md", "experiments/index.md", f"experiments/{NAME}.md"],
         "extra_css": [],
         "extra_javascript": [],

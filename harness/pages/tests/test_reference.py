@@ -10,12 +10,14 @@ import pytest
 
 import lockstep
 from harness.errors import HarnessError
+from harness.pages.navigation import FOLDERS, with_pages
 from harness.pages.reference import (
     HUBS,
     public_names,
     reference_inserts,
     reference_pages,
 )
+from harness.pages.sources import BENCHMARKS, EXPERIMENTS
 from lockstep.interface import EXPORTS
 from lockstep.registry import BACKENDS
 
@@ -48,8 +50,25 @@ def test_a_shared_name_is_on_the_page_of_the_same_capability(export: str) -> Non
 
 
 def test_the_navigation_has_exactly_the_pages_that_are_written() -> None:
+    entries = with_pages([f"generated/reference/{backend}/" for backend in HUBS])
+    files = [file for entry in entries for file in entry.values()]
+    assert files == [f"generated/reference/{path}" for path in PAGES]
+
+
+def test_the_navigation_names_every_folder_and_no_page_in_it() -> None:
     nav = (IMPLS.parents[1] / "mkdocs.yml").read_text("utf-8")
-    assert re.findall(r": generated/reference/(\S+)", nav) == list(PAGES)
+    assert set(re.findall(r"- (generated/\S+/)\n", nav)) == set(FOLDERS)
+    assert not [f for f in FOLDERS if re.search(rf"{f}(?!index\b)\w", nav)]
+
+
+@pytest.mark.parametrize("folder", ["experiments", "benchmarks"])
+def test_every_question_has_its_entry_in_the_navigation(folder: str) -> None:
+    source = {"experiments": EXPERIMENTS, "benchmarks": BENCHMARKS}[folder]
+    (section,) = with_pages([{"A section": ["a.md", f"generated/{folder}/"]}])
+    assert section["A section"] == [
+        "a.md",
+        *({q.title: f"generated/{folder}/{q.name}.md"} for q in source.questions()),
+    ]
 
 
 @pytest.mark.parametrize("backend", HUBS)

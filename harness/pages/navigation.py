@@ -1,0 +1,68 @@
+"""The navigation of the site: a hook of MkDocs, which reads what has a page.
+
+An entry of ``nav`` in ``mkdocs.yml`` that is a folder in ``docs/generated/`` stands for
+all of its pages, so a new experiment, benchmark or API page is entered nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from harness.pages.reference import CAPABILITIES, HUBS, reference_pages
+from harness.pages.sources import BENCHMARKS, EXPERIMENTS, Source
+from harness.pages.write import BACKENDS
+
+__all__ = ["FOLDERS", "on_config", "with_pages"]
+
+
+def on_config(config: Any) -> Any:
+    """Put pages in the place of folders, when MkDocs has read its settings."""
+    config["nav"] = with_pages(config["nav"])
+    return config
+
+
+def with_pages(entries: list[Any]) -> list[Any]:
+    """Return entries of ``nav`` with the pages in the place of their folders.
+
+    Example:
+        >>> with_pages(["index.md", {"Experiments": ["generated/experiments/"]}])[1]
+        ... # doctest: +ELLIPSIS
+        {'Experiments': [{'Absent tasks': 'generated/experiments/absent_tasks.md'}, ...
+    """
+    nav: list[Any] = []
+    for entry in entries:
+        if isinstance(entry, Mapping):
+            nav.append({title: _within(value) for title, value in entry.items()})
+        elif entry in FOLDERS:
+            pages = FOLDERS[entry]()
+            nav += [{title: f"{entry}{page}"} for title, page in pages.items()]
+        else:
+            nav.append(entry)
+    return nav
+
+
+def _within(value: Any) -> Any:
+    return with_pages(value) if isinstance(value, list) else value
+
+
+def _questions(source: Source) -> dict[str, str]:
+    return {asked.title: f"{asked.name}.md" for asked in source.questions()}
+
+
+def _reference(backend: str) -> dict[str, str]:
+    pages = reference_pages(BACKENDS)
+    return {
+        title: f"{capability}.md"
+        for capability, title in CAPABILITIES.items()
+        if f"{backend}/{capability}.md" in pages
+    }
+
+
+FOLDERS: Mapping[str, Callable[[], Mapping[str, str]]] = {
+    "generated/experiments/": partial(_questions, EXPERIMENTS),
+    "generated/benchmarks/": partial(_questions, BENCHMARKS),
+    **{f"generated/reference/{name}/": partial(_reference, name) for name in HUBS},
+}
+"""Folder in ``docs/`` -> the titles of its pages, each with its file."""
