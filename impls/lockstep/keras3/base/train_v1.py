@@ -29,6 +29,7 @@ from lockstep.messages.base.differentiation import (
     refuse_text,
 )
 from lockstep.messages.base.pairs import as_pairs
+from lockstep.quirks import Quirks, quirks_of
 
 __all__ = [
     "HiddenList",
@@ -71,6 +72,11 @@ class TrainV1:
 
     strict = False
     """Whether the quirks of the original are kept."""
+
+    @property
+    def _quirks(self) -> Quirks:
+        """The quirks of the original that are on."""
+        return quirks_of(self.strict)
 
     takes_wide = False
     """Whether float32 gradients fit half-precision variables."""

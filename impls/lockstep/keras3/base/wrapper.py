@@ -245,10 +245,11 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
     def keeps_duplicates(self) -> bool:
         """Whether what is inside has to see a row as often as it is named.
 
-        # Quirk: docs/differences.md#row-clip-duplicates. Under strict, clipping
-        corrects it so, and gradient descent subtracts it so.
+        Under strict, clipping corrects it so, and gradient descent subtracts it so.
         """
-        return self.strict and getattr(self.inner_optimizer, "keeps_duplicates", False)
+        inner = self.inner_optimizer
+        keeps = self._quirks.row_clip_duplicates
+        return keeps and getattr(inner, "keeps_duplicates", False)
 
     def values_of(self, gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
         """Return the values of a gradient, duplicate rows summed."""
@@ -266,7 +267,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         self, gradients: list[Gradient], variables: list[Any]
     ) -> list[Gradient]:
         """Return gradients as :meth:`update` takes them."""
-        if not self.strict:
+        if not self._quirks.dynamic_scale_dense_shape:
             pairs = zip(gradients, variables, strict=True)
             gradients = [with_dense_shape(*pair) for pair in pairs]
         if self.sums_duplicates and not self.keeps_duplicates:
@@ -371,7 +372,7 @@ def layers_of(optimizer: Any) -> Iterator[Wrapper]:
 
 
 def is_scale(optimizer: Any) -> bool:
-    """Say whether Keras takes this for a loss scaling."""
+    """Whether Keras takes this for a loss scaling."""
     return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
 
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from lockstep.keras3.base.gradients import as_variable, key_of, name_of
 from lockstep.messages.clipping import variable_clipping as words
+from lockstep.quirks import Quirks
 
 __all__ = [
     "Axes",
@@ -56,13 +57,15 @@ def listed_variables(
     return found
 
 
-def limits_of(max_norm: Any, listed: Listed, strict: bool) -> float | dict[str, float]:
+def limits_of(
+    max_norm: Any, listed: Listed, quirks: Quirks
+) -> float | dict[str, float]:
     """Return the norm of all that is listed, or by its path; by default checked."""
-    if strict or not isinstance(max_norm, Mapping):
-        if strict:
-            words.refuse_mapping(max_norm)
-        else:
-            words.check_max_norm(max_norm)
+    if quirks.row_clip_range:
+        words.refuse_mapping(max_norm)
+        return float(max_norm)
+    if not isinstance(max_norm, Mapping):
+        words.check_max_norm(max_norm)
         return float(max_norm)
     found = {name_of(as_variable(key)): norm for key, norm in max_norm.items()}
     words.check_max_norms(found, [name_of(key) for key, _ in listed])
@@ -79,7 +82,7 @@ def by_variable(
     found: dict[Any, float] = {}
     for key, _ in listed:
         norm = max_norm if isinstance(max_norm, float) else max_norm[name_of(key)]
-        for variable in matching(key, variables, True, positions):
+        for variable in matching(key, variables, positions):
             found[key_of(variable)] = norm
     return found
 
@@ -92,8 +95,8 @@ def resolved(variable: Any, axes: Axes) -> Axes:
 def axes_by_variable(
     listed: Listed,
     variables: Sequence[Any],
-    strict: bool,
-    positions: Mapping[str, int] | None = None,
+    quirks: Quirks,
+    positions: Mapping[str, int],
 ) -> dict[Any, Axes]:
     """Return ``key_of(variable)`` -> axes for what is listed among ``variables``.
 
@@ -102,24 +105,28 @@ def axes_by_variable(
     """
     found: dict[Any, Axes] = {}
     for key, axes in listed:
-        for variable in matching(key, variables, strict, positions or {}):
+        matches = matching(key, variables, positions)
+        if not matches and not quirks.arguments_unchecked:
+            raise words.unknown_variable(name_of(key), map(name_of, variables))
+        for variable in matches:
             if key_of(variable) in found:
                 raise words.listed_twice(name_of(variable))
-            found[key_of(variable)] = axes if strict else resolved(variable, axes)
+            written = quirks.row_clip_axes
+            found[key_of(variable)] = axes if written else resolved(variable, axes)
     return found
 
 
 def matching(
-    key: Any, variables: Sequence[Any], strict: bool, positions: Mapping[str, int]
+    key: Any, variables: Sequence[Any], positions: Mapping[str, int]
 ) -> list[Any]:
-    """Return the one variable that a path or a variable stands for; strict: or none."""
+    """Return the variable that a path stands for, or one that is known, or none."""
     if isinstance(key, str):
         found = with_path(key, variables, positions.get(key))
     else:
         found = [variable for variable in variables if key_of(variable) == key_of(key)]
     if len(found) > 1:
         raise words.several_variables(name_of(key))
-    if not found and (isinstance(key, str) or not strict):
+    if not found and isinstance(key, str):
         raise words.unknown_variable(name_of(key), map(name_of, variables))
     return found
 
@@ -140,7 +147,7 @@ def with_path(path: str, variables: Sequence[Any], position: int | None) -> list
 
 
 def same_ending(one: str, other: str) -> bool:
-    """Say whether one path ends with the other, by whole components."""
+    """Whether one path ends with the other, by whole components."""
     return f"/{one}".endswith(f"/{other}") or f"/{other}".endswith(f"/{one}")
 
 
@@ -151,7 +158,7 @@ def positions_of(
     places = {key_of(variable): k for k, variable in enumerate(variables)}
     found = {}
     for key, _ in listed:
-        for variable in matching(key, variables, True, before):
+        for variable in matching(key, variables, before):
             found[name_of(key)] = places[key_of(variable)]
     return found
 

@@ -37,6 +37,7 @@ from lockstep.keras3.clipping.row_writing import (
 from lockstep.messages.clipping import variable_clipping as words
 from lockstep.messages.masters.mixed_precision import clips_outside
 from lockstep.messages.workers.agn import refuse_row_clipping_around
+from lockstep.quirks import quirks_of
 from lockstep.tf.shared.clipping.clip_rows import clip_rows, excess
 
 __all__ = ["VariableClippingOptimizer", "clipping_layers"]
@@ -128,10 +129,11 @@ class VariableClippingOptimizer(Wrapper):
         if not isinstance(opt, keras.optimizers.Optimizer):
             raise words.not_an_optimizer(opt, "keras.optimizers.Optimizer")
         words.check_name(name)
-        listed = listed_variables(vars_to_clip_dims, resolve=not strict)
-        if not strict:
+        quirks = quirks_of(strict)
+        listed = listed_variables(vars_to_clip_dims, resolve=not quirks.row_clip_axes)
+        if not quirks.arguments_unchecked:
             refuse_row_clipping_around(opt)
-        limits = limits_of(max_norm, listed, strict)
+        limits = limits_of(max_norm, listed, quirks)
         super().__init__(opt, name)
         self.strict = strict
         # Not setattr: Keras and TensorFlow track what is assigned.
@@ -140,21 +142,17 @@ class VariableClippingOptimizer(Wrapper):
 
     @property
     def keeps_duplicates(self) -> bool:
-        """Whether ``update`` gets a row as often as it is named.
-
-        # Quirk: docs/differences.md#row-clip-duplicates
-        """
-        return self.strict
+        """Whether ``update`` gets a row as often as it is named."""
+        return self._quirks.row_clip_duplicates
 
     @property
     def variables(self) -> StateList:
         """The state of the wrapped optimizer; the wrapper has none.
 
-        # Quirk: docs/differences.md#row-clip-variables. Strict: ``variables()``, the
-        method of TensorFlow 1, returns nothing.
+        Strict: ``variables()``, the method of TensorFlow 1, returns nothing.
         """
-        found = super().variables
-        return HiddenList(found) if self.strict else found
+        state = super().variables
+        return HiddenList(state) if self._quirks.row_clip_variables else state
 
     def build(self, variables: Sequence[Any]) -> None:
         """Make the state for ``variables``; find those that are listed."""
@@ -162,12 +160,12 @@ class VariableClippingOptimizer(Wrapper):
             variables = require_all(variables, words.WRAPPER)
             models = [self._stand_for.get(key_of(v), v) for v in variables]
             listed, positions = self._listed, self._positions
-            found = axes_by_variable(listed, models, self.strict, positions)
+            axes_of = axes_by_variable(listed, models, self._quirks, positions)
             for variable in models:
-                if key_of(variable) in found and has_master(self, variable):
+                if key_of(variable) in axes_of and has_master(self, variable):
                     raise clips_outside(name_of(variable))
             pairs = list(zip(variables, map(key_of, models), strict=True))
-            axes = {key_of(v): found[model] for v, model in pairs if model in found}
+            axes = {key_of(v): axes_of[model] for v, model in pairs if model in axes_of}
             vars(self)["_axes"] = axes
             limits = by_variable(self.max_norm, listed, models, positions)
             norms = {key_of(v): limits.get(model) for v, model in pairs}
@@ -180,11 +178,9 @@ class VariableClippingOptimizer(Wrapper):
         global_step: Any = None,
         name: str | None = None,
     ) -> tf.Variable:
-        """Update the variables, then clip: see the base class.
-
-        # Quirk: docs/differences.md#row-clip-iterator. The update used the pairs up.
-        """
-        used_up = self.strict and isinstance(grads_and_vars, Iterator)
+        """Update the variables, then clip: see the base class."""
+        uses_up = self._quirks.row_clip_iterator
+        used_up = uses_up and isinstance(grads_and_vars, Iterator)
         with nothing_listed(self) if used_up else contextlib.nullcontext():
             return super().apply_gradients(grads_and_vars, global_step, name)
 
@@ -195,7 +191,7 @@ class VariableClippingOptimizer(Wrapper):
         due = tf.equal((self._iterations.value + 1) % period, 0) if period else True
         summed, inner = gradients, self.inner_optimizer
         sums = isinstance(inner, Wrapper) or getattr(inner, "keeps_duplicates", False)
-        if self.strict and not sums:
+        if self.keeps_duplicates and not sums:
             summed = [without_duplicates(gradient) for gradient in gradients]
         super().update(summed, variables)
         clipped: list[Clipped] = []
@@ -276,15 +272,16 @@ class VariableClippingOptimizer(Wrapper):
         if self.gradient_accumulation_steps:
             indices = None
         elif indices is not None and 0 in axes:
-            # Quirk: docs/differences.md#row-clip-axes. Strict: the test is literal.
+            # Where axes are not resolved, the test for dimension 0 is literal.
             message = words.whole_variable(name_of(variable), axes)
             warnings.warn(message, stacklevel=4)
             indices = None
         rows = value.read_value() if indices is None else value.sparse_read(indices)
         max_norm = self._limits[key_of(variable)]
         clipped, too_large = clip_rows(rows, axes, max_norm)
-        if self.strict:
-            subtract_rows(value, indices, excess(rows, axes, max_norm))
+        if self._quirks.row_clip_subtracted:
+            difference = excess(rows, axes, max_norm, self._quirks)
+            subtract_rows(value, indices, difference)
         else:
             write_rows(value, indices, clipped)
         return Clipped(indices, too_large)
@@ -307,7 +304,7 @@ class VariableClippingOptimizer(Wrapper):
 
 
 def has_master(optimizer: Any, variable: Any) -> bool:
-    """Say whether something inside trains ``variable`` through a master."""
+    """Whether something inside trains ``variable`` through a master."""
     while isinstance(optimizer, Wrapper):
         optimizer = optimizer.inner_optimizer
         trains_master = getattr(optimizer, "trains_master", None)

@@ -142,7 +142,7 @@ class TrainingStep(tf.Module):
         self, sums: Accumulators, pairs: Pairs, rate: Any, skip_update: Any
     ) -> None:
         """Add a micro-batch, and take a step with the sums unless they have to wait."""
-        totals = sums.add(pairs, self.settings.strict)
+        totals = sums.add(pairs, self.settings.quirks)
         count = sums.micro_step.read_value() + 1
 
         def keep() -> tf.Tensor:

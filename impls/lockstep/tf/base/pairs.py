@@ -64,11 +64,11 @@ def as_variable(variable: Any) -> Any:
 
 
 def as_counter(
-    global_step: Any, owner: str, strict: bool = False
+    global_step: Any, owner: str, any_dtype: bool = False
 ) -> tf.Variable | None:
     """Return the variable that counts steps, or None; raise if it cannot count.
 
-    Strict: as the original, a variable of any dtype does.
+    By default its dtype is an integer; with ``any_dtype`` it may be another one.
     """
     if global_step is None:
         return None
@@ -76,7 +76,7 @@ def as_counter(
     if not isinstance(variable, tf.Variable):
         raise words.not_a_counter(owner, f"a {type(global_step).__name__}")
     dtype = variable.dtype.base_dtype
-    fine = strict or dtype.is_integer
+    fine = any_dtype or dtype.is_integer
     if not (fine and variable.shape.is_compatible_with([])):
         got = f"a {dtype.name} variable of shape {list(variable.shape)}"
         raise words.not_a_counter(owner, got)

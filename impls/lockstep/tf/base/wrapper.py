@@ -15,6 +15,7 @@ from lockstep.messages.base.differentiation import (
     not_listed,
     refuse_text,
 )
+from lockstep.quirks import Quirks, quirks_of
 from lockstep.tf.base.hooks import base_of
 from lockstep.tf.base.pairs import Pairs, as_gradient, as_variable
 from lockstep.tf.base.replica_sums import (
@@ -60,11 +61,13 @@ class Wrapper(Optimizer):
 
     Attributes:
         owner: the name in sentences.
+        strict: whether the quirks of the original are on.
         tracked_as: the name of the wrapped optimizer in checkpoints of objects.
     """
 
     owner: str
     tracked_as = "inner_optimizer"
+    strict: bool
 
     def __init__(
         self,
@@ -78,6 +81,11 @@ class Wrapper(Optimizer):
         # checkpoint would silently leave the slots out.
         if isinstance(inner_optimizer, Optimizer):
             self._track_trackable(inner_optimizer, self.tracked_as)
+
+    @property
+    def _quirks(self) -> Quirks:
+        """The quirks of the original that are on."""
+        return quirks_of(self.strict)
 
     @property
     def takes_wide(self) -> bool:
@@ -301,6 +309,6 @@ def shown(optimizer: Any) -> str:
 
 
 def is_keras(optimizer: Any) -> bool:
-    """Say whether ``optimizer`` is one of Keras, without importing Keras."""
+    """Whether ``optimizer`` is one of Keras, without importing Keras."""
     packages = {cls.__module__.partition(".")[0] for cls in type(optimizer).__mro__}
     return not packages.isdisjoint(("keras", "tf_keras"))

@@ -10,6 +10,7 @@ import tensorflow as tf
 from lockstep.messages import tf as tf_host
 from lockstep.messages.base.pairs import as_pairs
 from lockstep.messages.clipping import clip_by_global_norm as words
+from lockstep.quirks import quirks_of
 from lockstep.tf.base.pairs import Pairs, as_gradient, as_variable
 from lockstep.tf.shared.clipping.clip_by_global_norm import (
     check_limit,
@@ -57,10 +58,11 @@ def clip_gradients_by_norm(
         [1.5, 2.0]
     """
     entries, variables = as_entries(grads_and_vars, words.BY_NORM)
-    if not strict:
+    quirks = quirks_of(strict)
+    if not quirks.clip_limit:
         check_limit(words.BY_NORM, "clip_gradients", clip_gradients)
         check_shapes(words.BY_NORM, entries)
-    clipped = clip_entries(entries, clip_gradients, strict)
+    clipped = clip_entries(entries, clip_gradients, quirks)
     return list(zip(clipped, variables, strict=True))
 
 

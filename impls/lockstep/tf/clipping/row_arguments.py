@@ -67,16 +67,16 @@ def axes_by_variable(
 
 
 def limits_by_variable(
-    max_norm: Any, listed: Iterable[Any], strict: bool
+    max_norm: Any, listed: Iterable[Any], unchecked: bool
 ) -> dict[Any, Any]:
     """Return ``variable.ref()`` -> the largest norm, for those that are listed."""
     names = {reference: name_of(reference.deref()) for reference in listed}
     if not isinstance(max_norm, Mapping):
-        if not strict:
+        if not unchecked:
             check_max_norm(max_norm)
         return dict.fromkeys(names, max_norm)
     given = {key_among(names, key): norm for key, norm in max_norm.items()}
-    limits = words.limits_of(given, names, strict)
+    limits = words.limits_of(given, names, unchecked)
     for norm in limits.values():
         check_max_norm(norm)
     return limits

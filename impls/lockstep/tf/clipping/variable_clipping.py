@@ -15,6 +15,7 @@ from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.messages import tf as tf_host
 from lockstep.messages.clipping import variable_clipping as words
 from lockstep.messages.workers.agn import refuse_row_clipping_around
+from lockstep.quirks import quirks_of
 from lockstep.tf.base.hooks import is_reference, skips_of, unless
 from lockstep.tf.base.pairs import Gradient, Pairs, as_counter, check_pairs, name_of
 from lockstep.tf.base.replica_sums import refuse_cross_replica
@@ -99,12 +100,13 @@ class VariableClippingOptimizer(Wrapper):
         name: str = "VariableClipping",
         strict: bool = False,
     ) -> None:
-        refuse_others(opt, strict)
+        quirks = quirks_of(strict)
+        refuse_others(opt, quirks.arguments_unchecked)
         words.check_name(name)
-        axes = axes_by_variable(vars_to_clip_dims, resolve=not strict)
-        limits = limits_by_variable(max_norm, axes, strict)
+        axes = axes_by_variable(vars_to_clip_dims, resolve=not quirks.row_clip_axes)
+        limits = limits_by_variable(max_norm, axes, quirks.row_clip_range)
         self.axes_by_variable = {v: Axes.of(a, limits[v]) for v, a in axes.items()}
-        if not strict:
+        if not quirks.arguments_unchecked:
             refuse_row_clipping_around(opt)
             refuse_masters(opt, vars_to_clip_dims)
         super().__init__(opt, name, use_locking)
@@ -139,14 +141,16 @@ class VariableClippingOptimizer(Wrapper):
                 ``global_step`` cannot count.
             OutOfRangeError: strict: an axis that a variable does not have.
         """
-        # Quirk: docs/differences.md#row-clip-iterator. The update used the pairs up.
-        used_up = self.strict and isinstance(grads_and_vars, Iterator)
+        quirks = self._quirks
+        used_up = quirks.row_clip_iterator and isinstance(grads_and_vars, Iterator)
         pairs = check_pairs(grads_and_vars, words.WRAPPER, self.takes_wide)
-        if isinstance(self.max_norm, tf.Variable) and not self.strict:
+        if isinstance(self.max_norm, tf.Variable) and not quirks.row_clip_range:
             check_max_norm(self.max_norm)
-        global_step = as_counter(global_step, words.WRAPPER, self.strict)
+        unchecked = quirks.arguments_unchecked
+        global_step = as_counter(global_step, words.WRAPPER, unchecked)
         if not self.strict:
             return self.apply_together(self._apply, pairs, global_step, name)
+        # As the original: the wrapped optimizer sums gradients over the replicas.
         refuse_cross_replica(words.WRAPPER)
         return self._apply(pairs, global_step, name, used_up)
 
@@ -181,7 +185,7 @@ class VariableClippingOptimizer(Wrapper):
         listed = [(g, v) for g, v in pairs if g is not None and v.ref() in axes_of]
         for _, variable in listed:
             resolved(variable, axes_of[variable.ref()])
-            if self.strict:
+            if self._quirks.row_clip_range:
                 kind = self.max_norm.dtype.name if tf.is_tensor(self.max_norm) else None
                 wanted = variable.dtype.base_dtype.name
                 words.check_norm_kind(self.max_norm, kind, wanted)
@@ -196,7 +200,7 @@ class VariableClippingOptimizer(Wrapper):
         if isinstance(gradient, tf.IndexedSlices):
             indices = gradient.indices
         if indices is not None and 0 in axes:
-            # Quirk: docs/differences.md#row-clip-axes. Strict: the test is literal.
+            # Where axes are not resolved, the test for dimension 0 is literal.
             message = words.whole_variable(name_of(variable), axes)
             warnings.warn(message, stacklevel=4)
             indices = None
@@ -215,20 +219,20 @@ class VariableClippingOptimizer(Wrapper):
     ) -> tf.Operation | None:
         """Clip a variable, or rows [k] of it; eagerly, note which norms were too large.
 
-        # Quirk: docs/differences.md#row-clip-duplicates. Strict: a row that is named k
-        # times is corrected k times.
+        With ``row_clip_duplicates`` a row that is named k times is corrected k times.
         """
-        variable = own_copy(variable)
-        if indices is not None and not self.strict:
+        variable, quirks = own_copy(variable), self._quirks
+        subtracts = quirks.row_clip_subtracted
+        if indices is not None and not quirks.row_clip_duplicates:
             indices, _ = tf.unique(indices)
         with tf.device(variable.device) if self.colocate else contextlib.nullcontext():
             values = read_rows(variable, indices)
-            if tf.executing_eagerly() or not self.strict:
+            if tf.executing_eagerly() or not subtracts:
                 clipped, flags = clip_rows(values, axes, axes.max_norm)
                 too_large.append(flags)
-            if self.strict:
-                clipped = excess(values, axes, axes.max_norm)
-        write = subtract_rows if self.strict else write_rows
+            if subtracts:
+                clipped = excess(values, axes, axes.max_norm, quirks)
+        write = subtract_rows if subtracts else write_rows
         return write(variable, indices, clipped, self.use_locking)
 
     def report(self, pairs: Pairs, too_large: Sequence[tf.Tensor]) -> StepReport:
@@ -250,17 +254,17 @@ class VariableClippingOptimizer(Wrapper):
     def variables(self) -> list[tf.Variable]:
         """Return the state of the wrapped optimizer; the wrapper has none.
 
-        # Quirk: docs/differences.md#row-clip-variables. Strict: nothing.
+        Strict: nothing.
         """
-        return [] if self.strict else super().variables()
+        return [] if self._quirks.row_clip_variables else super().variables()
 
 
-def refuse_others(opt: Any, strict: bool) -> None:
-    """Raise unless ``opt`` can be wrapped; the original asked for some methods only."""
+def refuse_others(opt: Any, unchecked: bool) -> None:
+    """Raise unless ``opt`` can be wrapped; ``unchecked``: has the methods it calls."""
     if is_keras(opt):
         raise tf_host.keras_optimizer(words.WRAPPER, type(opt).__name__)
     fine = isinstance(opt, Optimizer)
-    if strict and not isinstance(opt, type):
+    if unchecked and not isinstance(opt, type):
         fine = all(hasattr(opt, method) for method in DELEGATED)
     if not fine:
         raise words.not_an_optimizer(opt, "tf.compat.v1.train.Optimizer")

@@ -181,7 +181,7 @@ class TrainingStep(tf.Module):
         self, sums: Accumulators, pairs: Pairs, skip_update: Any
     ) -> tf.Operation | None:
         """Add a micro-batch, and take a step with the sums unless they have to wait."""
-        totals = sums.add(pairs, self.settings.strict)
+        totals = sums.add(pairs, self.settings.quirks)
         count = sums.micro_step.read_value() + 1
         kept: list[SummaryRecord | None] = []
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lockstep.messages.base.pairs import refuse_complex
 from lockstep.messages.clipping import clip_by_global_norm as words
+from lockstep.quirks import Quirks, quirks_of
 from lockstep.tf.shared.clipping.clip_gradients import (
     Gradient,
     global_norm,
@@ -67,26 +68,28 @@ def clip_by_global_norm(
         >>> clipped[0].numpy().tolist(), clipped[1], float(norm)
         ([1.5, 2.0], None, 5.0)
     """
-    tensors = as_tensors(t_list, strict)
-    if not strict:
+    quirks = quirks_of(strict)
+    tensors = as_tensors(t_list, quirks)
+    if not quirks.clip_limit:
         check_limit(words.CLIP, "clip_norm", clip_norm)
         words.check_norm(use_norm)
+    if not quirks.arguments_unchecked:
         refuse_complex(words.CLIP, [t.dtype.name for t in tensors if t is not None])
     with tf.name_scope(name or words.CLIP):
         norm = norm_in_float32(tensors) if use_norm is None else as_norm(use_norm)
-        return clip_list(tensors, clip_norm, norm, strict), norm
+        return clip_list(tensors, clip_norm, norm, quirks), norm
 
 
-def norm_in_float32(gradients: Sequence[Gradient], strict: bool = False) -> tf.Tensor:
+def norm_in_float32(
+    gradients: Sequence[Gradient], one_by_one: bool = False
+) -> tf.Tensor:
     """Return sqrt(sum of squares) of what is present, in float32; nothing gives 0.
 
-    Rows of a sparse gradient that share an index are summed first. Strict: they are
-    not, as if each were a row of its own.
-
-    # Quirk: docs/differences.md#clip-duplicates
+    Rows of a sparse gradient that share an index are summed first; ``one_by_one`` they
+    are not, as if each were a row of its own.
     """
     present = [gradient for gradient in gradients if gradient is not None]
-    if strict:
+    if one_by_one:
         slices = tf.IndexedSlices
         present = [g.values if isinstance(g, slices) else g for g in present]
     else:
@@ -113,14 +116,16 @@ def clip_list(
     gradients: Sequence[Gradient],
     clip_norm: float | tf.Tensor,
     norm: tf.Tensor,
-    strict: bool,
+    quirks: Quirks,
 ) -> list[Gradient]:
     """Clip gradients by a norm that is known, to float32.
 
-    # Quirk: docs/differences.md#clip-scalar. Strict: scalars come out with shape [1].
+    A scale of shape [1] gives a scalar that shape too.
     """
     scale = clip_scale(norm, clip_norm)
-    return scale_in_float32(gradients, tf.reshape(scale, [1]) if strict else scale)
+    if quirks.clip_scalar:
+        scale = tf.reshape(scale, [1])
+    return scale_in_float32(gradients, scale)
 
 
 def check_limit(owner: str, name: str, limit: float | tf.Tensor) -> None:
@@ -129,9 +134,9 @@ def check_limit(owner: str, name: str, limit: float | tf.Tensor) -> None:
         words.check_limit(owner, name, limit)
 
 
-def as_tensors(t_list: Any, strict: bool) -> list[Gradient]:
+def as_tensors(t_list: Any, quirks: Quirks) -> list[Gradient]:
     """Return the tensors of a list, or raise unless it is one."""
-    entries = words.as_list(t_list, strict)
+    entries = words.as_list(t_list, quirks.clip_scalar)
     return [to_tensor(entry, position) for position, entry in enumerate(entries)]
 
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 from lockstep.messages import multitask as words
 from lockstep.messages import tf as tf_host
 from lockstep.messages.base.pairs import refuse_complex, refuse_integers
+from lockstep.quirks import Quirks, quirks_of
 from lockstep.tf.shared.tensors.zero_test import summed_values
 
 __all__ = [
@@ -47,18 +48,14 @@ def clip(
     """Return gradients whose global norm is at most ``clip_norm``, and the norm.
 
     s = clip_norm min(1 / norm, 1 / clip_norm); each g becomes g s. Strict: in the
-    gradients' dtype, which must be one and dense.
+    gradients' dtype, which must be one and dense; in a graph they have the names that
+    the original gave them.
     """
+    quirks = quirks_of(strict)
     present = [gradient for gradient in gradients if gradient is not None]
-    dtype = tf.float32
-    if strict:
-        words.refuse_sparse(any(isinstance(g, tf.IndexedSlices) for g in present))
-        words.refuse_mixed_dtypes([gradient.dtype.name for gradient in present])
-        words.check_clip_kind(clip_norm)
-        dtype = present[0].dtype if present else dtype
-    else:
-        words.check_clip_norm(clip_norm)
-        refuse_dtypes(present)
+    check_clipping(present, clip_norm, quirks)
+    own = quirks.multitask_clip_float16 and present
+    dtype = present[0].dtype if own else tf.float32
     with tf.name_scope("global_norm"):
         norm = global_norm(present, dtype)
     if error_if_nonfinite:
@@ -66,6 +63,22 @@ def clip(
     with tf.name_scope(words.SCOPE) as scope:
         clipped = scale_gradients(gradients, clip_factor(norm, clip_norm))
         return (old_names(clipped, scope) if strict else clipped), norm
+
+
+def check_clipping(
+    present: Sequence[tf.Tensor | tf.IndexedSlices], clip_norm: float, quirks: Quirks
+) -> None:
+    """Raise for gradients that cannot be clipped, and for a norm out of its range."""
+    if quirks.multitask_clip_sparse:
+        words.refuse_sparse(any(isinstance(g, tf.IndexedSlices) for g in present))
+    if quirks.multitask_clip_dtypes:
+        words.refuse_mixed_dtypes([gradient.dtype.name for gradient in present])
+    if quirks.multitask_clip_range:
+        words.check_clip_kind(clip_norm)
+    else:
+        words.check_clip_norm(clip_norm)
+    if not quirks.multitask_clip_dtypes:
+        refuse_dtypes(present)
 
 
 def refuse_dtypes(gradients: Sequence[Gradient]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from lockstep.messages.clipping.variable_clipping import MARGINS
+from lockstep.quirks import Quirks
 
 __all__ = ["clip_rows", "excess", "normalize_rows", "row_norms"]
 
@@ -27,8 +28,6 @@ def clip_rows(
     limit: clipped again, w' stays.
 
     A norm that is NaN makes its row NaN; an infinite one makes finite elements 0.
-
-    # Quirk: docs/differences.md#row-clip-written
 
     Args:
         values: a variable, or [k, ...] rows of it; any shape.
@@ -59,15 +58,24 @@ def scaled(values: tf.Tensor, factors: tf.Tensor, wide: tf.DType) -> tf.Tensor:
 
 
 def excess(
-    values: tf.Tensor, axes: Sequence[int], max_norm: float | tf.Tensor
+    values: tf.Tensor,
+    axes: Sequence[int],
+    max_norm: float | tf.Tensor,
+    quirks: Quirks,
 ) -> tf.Tensor:
-    """Return w - c, which the original subtracted from w.
+    """Return w - c, which the original subtracted from w, also below the norm.
 
-    c is :func:`normalize_rows` in the dtype of ``values``, also below the norm.
-
-    # Quirk: docs/differences.md#row-clip-below.
+    c is :func:`normalize_rows` in the dtype of ``values``. TensorFlow's kernels flush
+    float32 subnormals, as the original's did.
     """
-    return values - normalize_rows(values, axes, max_norm)
+    wide = tf.float32 if values.dtype in HALF else values.dtype
+    working = values if quirks.row_clip_float16 else tf.cast(values, wide)
+    clipped = tf.cast(normalize_rows(working, axes, max_norm), values.dtype)
+    difference = values - clipped
+    if quirks.row_clip_below:
+        return difference
+    above = row_norms(working, axes) > as_tensor(max_norm, working.dtype)
+    return tf.where(above, difference, tf.zeros_like(difference))
 
 
 def normalize_rows(

@@ -36,8 +36,6 @@ def raw_ratio(
     A guarded policy gives 1 where a norm is 0, in mode "clip" also where lr is 0, as
     long as both norms are finite.
 
-    # Quirk: docs/differences.md#larc-zero-norm
-
     Args:
         policy: the parameters.
         rate: the learning rate, float32, 0-d.
@@ -79,10 +77,7 @@ def cast_ratio(ratio: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 
 def as_original(gradient: Gradient, shape: tf.TensorShape) -> tf.Tensor:
-    """Strict: return a sparse gradient as a dense one.
-
-    # Quirk: docs/differences.md#larc-sparse
-    """
+    """Return a sparse gradient as a dense one."""
     if isinstance(gradient, tf.IndexedSlices):
         rows = shape[0]
         return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, rows)

@@ -51,13 +51,13 @@ class Processing(NamedTuple):
         asked: which summaries, and who is told.
         limit: the largest global norm; None does not clip.
         policy: the parameters of LARC; None for no LARC.
-        strict: as the original.
+        quirks: those of the original that are on.
     """
 
     asked: Summaries
     limit: float | tf.Tensor | None
     policy: LarcPolicy | None
-    strict: bool
+    quirks: Quirks
 
 
 def plan(
@@ -72,47 +72,53 @@ def plan(
     recorder = host_recorder() if recorder is None else recorder
     asked = Summaries(telling.check_summaries(summaries, OWNER), recorder)
     policy = None if larc_params is None else words.larc_policy(larc_params, strict)
-    if limit is not None and not strict:
+    quirks = quirks_of(strict)
+    if limit is not None and not quirks.clip_limit:
         check_limit(clipping.BY_NORM, "clip_gradients", limit)
-    return Processing(asked, limit, policy, strict)
+    return Processing(asked, limit, policy, quirks)
 
 
 def process(to_do: Processing, entries: Sequence[Entry], lr: Any) -> list[Gradient]:
     """Clip, then scale by LARC; tell the summaries on the way."""
-    asked, limit, policy, strict = to_do
-    if not strict:
+    asked, limit, policy, quirks = to_do
+    if not quirks.clip_limit:
         check_shapes(OWNER, entries)
-    rate = None if policy is None else as_rate(lr, quirks_of(strict))
-    if strict and (policy or GLOBAL_NORM in asked.names):
+    rate = None if policy is None else as_rate(lr, quirks)
+    if quirks.clip_absent and (policy or GLOBAL_NORM in asked.names):
         require_present(OWNER, entries)
-    record_norm(asked, GLOBAL_NORM, entries, strict)
+    record_norm(asked, GLOBAL_NORM, entries, quirks)
     if limit is not None:
-        clipped = clip_entries(entries, limit, strict)
+        clipped = clip_entries(entries, limit, quirks)
         pairs = zip(clipped, entries, strict=True)
         entries = [entry._replace(gradient=gradient) for gradient, entry in pairs]
     record_entries(asked, entries)
     if limit is not None:
-        record_norm(asked, telling.CLIPPED_NORM, entries, strict)
+        record_norm(asked, telling.CLIPPED_NORM, entries, quirks)
     if policy is None or rate is None:
         return [entry.gradient for entry in entries]
-    return apply_larc(policy, entries, rate, asked)
+    return apply_larc(policy, entries, rate, asked, quirks)
 
 
 def clip_entries(
-    entries: Sequence[Entry], limit: float | tf.Tensor, strict: bool
+    entries: Sequence[Entry], limit: float | tf.Tensor, quirks: Quirks
 ) -> list[Gradient]:
     """Clip gradients by their global norm, each in its variable's dtype afterwards."""
-    if strict:
+    if quirks.clip_absent:
         require_present(clipping.BY_NORM, entries)
     gradients = [entry.gradient for entry in entries]
-    clipped = clip_list(gradients, limit, norm_in_float32(gradients, strict), strict)
+    norm = norm_in_float32(gradients, quirks.clip_duplicates)
+    clipped = clip_list(gradients, limit, norm, quirks)
     dtypes = [entry.variable.dtype.base_dtype for entry in entries]
     pairs = zip(clipped, dtypes, strict=True)
     return [None if g is None else tf.cast(g, dtype) for g, dtype in pairs]
 
 
 def apply_larc(
-    policy: LarcPolicy, pairs: Sequence[Entry], rate: tf.Tensor, asked: Summaries
+    policy: LarcPolicy,
+    pairs: Sequence[Entry],
+    rate: tf.Tensor,
+    asked: Summaries,
+    quirks: Quirks,
 ) -> list[Gradient]:
     """Multiply each gradient that is present by its ratio."""
     present = [entry for entry in pairs if entry.gradient is not None]
@@ -121,7 +127,7 @@ def apply_larc(
     if not present:
         return [None for _ in pairs]
     gradients = [entry.gradient for entry in present]
-    if not policy.guarded:
+    if quirks.larc_sparse:
         gradients = [larc.as_original(g, v.shape) for g, v, _ in present]
     weights = [tf.convert_to_tensor(entry.variable) for entry in present]
     norms = larc.tensor_norms(weights), larc.tensor_norms(gradients)
@@ -135,10 +141,7 @@ def apply_larc(
 
 
 def require_present(owner: str, entries: Sequence[Entry]) -> None:
-    """Strict: raise for an absent gradient.
-
-    # Quirk: docs/differences.md#clip-absent
-    """
+    """Raise for an absent gradient, as the original does."""
     for entry in entries:
         if entry.gradient is None:
             raise words.absent_gradient(owner, entry.name)

@@ -79,8 +79,8 @@ def next_moment(
 
     A square that overflows would stay infinite for ever, so it is forgotten.
 
-    # Quirk: docs/differences.md#novograd-second-moment. Where nothing is written back,
-    a v that is not 0 is one of an earlier call that built the same graph.
+    Where nothing is written back, a v that is not 0 is one of an earlier call that
+    built the same graph.
     """
     moment = tf.convert_to_tensor(moment)
     begun = tf.not_equal(moment, 0)

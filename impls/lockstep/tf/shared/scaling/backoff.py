@@ -29,11 +29,11 @@ def step_backoff(
 ) -> BackoffState:
     """Return the state after a step; i is the iteration before it.
 
-    Overflow (``has_nan``, or ``amax`` infinite or, by default, NaN):
+    Overflow (``has_nan``, or ``amax`` infinite or, with ``nan_overflows``, NaN):
     scale = clip(scale / factor), last = i. Otherwise, where (i - last) mod window = 0,
     scale = clip(scale factor). Then i + 1.
 
-    # Quirk: docs/differences.md#backoff-window. No counter is reset by growth.
+    No counter is reset by growth, by default too.
     """
     scale, i, last = state
     unlike = tf.math.is_inf(amax)

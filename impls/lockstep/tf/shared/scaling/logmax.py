@@ -39,10 +39,8 @@ def step_logmax(
 
     x = log2(amax), or ``overflow_log`` on overflow; x_hat = b1 x_hat + (1 - b1) x;
     slow = b2 slow + (1 - b2) x; sq = b2 sq + (1 - b2) x^2; c1 = c1 b1, c2 = c2 b2. All
-    in float32; 1 - b is taken in double and rounded. By default a step with amax 0
-    leaves all of that, and the scale, alone.
-
-    # Quirk: docs/differences.md#logmax-overflow
+    in float32; 1 - b is taken in double and rounded. If the policy is guarded, a step
+    with amax 0 leaves all of that, and the scale, alone.
     """
     x = log_amax(policy, has_nan, amax)
     after = state._replace(
@@ -68,10 +66,7 @@ def mean(average: tf.Tensor, x: tf.Tensor, beta: float) -> tf.Tensor:
 
 
 def log_amax(policy: LogMaxPolicy, has_nan: tf.Tensor, amax: tf.Tensor) -> tf.Tensor:
-    """Return x: fl(ln amax) / fl(ln 2) in float32; -inf for zero and subnormals.
-
-    # Quirk: docs/differences.md#logmax-overflow
-    """
+    """Return x: fl(ln amax) / fl(ln 2) in float32; -inf for zero and subnormals."""
     unlike = tf.math.is_inf(amax)
     if policy.guarded:
         unlike = tf.logical_not(tf.math.is_finite(amax))

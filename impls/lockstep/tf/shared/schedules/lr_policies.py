@@ -17,6 +17,7 @@ import tensorflow as tf
 from lockstep.messages.errors import OutOfRangeError
 from lockstep.messages.schedules import lr_policies as words
 from lockstep.messages.schedules.lr_policies import checked
+from lockstep.quirks import quirks_of
 
 __all__ = [
     "cosine_decay",
@@ -79,7 +80,7 @@ def piecewise_constant(
     """
     ends = words.step_boundaries(boundaries, decay_rates, steps_per_epoch)
     step = as_step(global_step)
-    # Quirk: docs/differences.md#policies-poly (a step on a boundary has the old rate)
+    # A step on a boundary has the old rate, by default too.
     holds = [step <= ends[0]]
     holds += [(step > low) & (step <= high) for low, high in itertools.pairwise(ends)]
     holds += [step > ends[-1]]
@@ -162,7 +163,6 @@ def poly_decay(
     base, floor = warmed_up(step, learning_rate, warmup_steps), single(min_lr)
     progress = decay_progress(step, decay_steps, begin_decay_at)
     remaining = tf.pow(1.0 - progress, single(power))
-    # Quirk: docs/differences.md#policies-poly
     decayed = (base - floor) * remaining + floor
     return tf.where(step < begin_decay_at, base, decayed)
 
@@ -197,8 +197,7 @@ def cosine_decay(
     base, floor = warmed_up(step, learning_rate, warmup_steps), single(min_lr)
     progress = decay_progress(step, decay_steps, begin_decay_at)
     cosine = 0.5 * (1.0 + tf.cos(math.pi * progress))
-    if strict:
-        # Quirk: docs/differences.md#policies-cosine
+    if quirks_of(strict).policies_cosine:
         decayed = base * (single(1 - min_lr) * cosine + floor)
     else:
         decayed = (base - floor) * cosine + floor
@@ -244,8 +243,7 @@ def inv_poly_decay(
     least = tf.minimum(tf.maximum(double(min_lr), 1e-8), wide)
     largest = tf.pow(wide / least, 1.0 / double(power))
     growth = single((largest - 1.0) / double(decay_steps))
-    if strict:
-        # Quirk: docs/differences.md#policies-inverse
+    if quirks_of(strict).policies_inverse:
         denominator = tf.pow(1.0 + growth * single(step), exponent)
         return tf.divide(rate, denominator, name=name)
     base = warmed_up(step, learning_rate, warmup_steps)
@@ -284,7 +282,7 @@ def transformer_policy(
 
     Paper: Vaswani and others, Attention is all you need, 2017, section 5.3.
     """
-    if strict:
+    if quirks_of(strict).policies_float16:
         words.refuse_limit_of_another_dtype(max_lr, dtype)
     kind = tf.as_dtype(dtype)
     step = tf.cast(as_step(global_step), kind) + 1

@@ -10,6 +10,7 @@ import tensorflow as tf
 from lockstep.messages.clipping.larc import LarcPolicy
 from lockstep.messages.step import summaries as words
 from lockstep.messages.step.summaries import Recorder, Summaries
+from lockstep.quirks import Quirks
 from lockstep.tf.shared.clipping.clip_by_global_norm import norm_in_float32
 from lockstep.tf.shared.clipping.larc import tensor_norms
 from lockstep.tf.shared.tensors.zero_test import summed_values
@@ -70,11 +71,12 @@ def host_recorder() -> Recorder | None:
 
 
 def record_norm(
-    asked: Summaries, kind: str, entries: Sequence[Entry], strict: bool
+    asked: Summaries, kind: str, entries: Sequence[Entry], quirks: Quirks
 ) -> None:
     """Tell the global norm."""
     if asked.wants(GLOBAL_NORM):
-        norm = norm_in_float32([entry.gradient for entry in entries], strict)
+        gradients = [entry.gradient for entry in entries]
+        norm = norm_in_float32(gradients, quirks.clip_duplicates)
         asked.scalar(GLOBAL_NORM, kind, norm)
 
 

@@ -47,7 +47,7 @@ class Task:
 
     def __post_init__(self) -> None:
         border.check_given(
-            self.settings.strict,
+            self.settings.quirks.arguments_unchecked,
             learning_rate_decay_fn=self.learning_rate_decay_fn,
             optimizer_params=self.optimizer_params,
             loss_scaling_params=self.settings.loss_scaling_params,
@@ -57,18 +57,19 @@ class Task:
 
     def rate(self, global_step: tf.Tensor) -> Any:
         """Return the rate after ``global_step`` steps, checked if it is known now."""
-        given, strict = self.learning_rate_decay_fn, self.settings.strict
-        rate = border.rate_function(given, strict)(global_step)
+        unchecked = self.settings.quirks.arguments_unchecked
+        rate_of = border.rate_function(self.learning_rate_decay_fn, unchecked)
+        rate = rate_of(global_step)
         known = tf.get_static_value(rate) if tf.is_tensor(rate) else rate
-        if (known is not None or rate is None) and not strict:
+        if (known is not None or rate is None) and not unchecked:
             check_rate(known)
         return rate
 
     def waits(self, skip_update: Any, count: tf.Tensor) -> tf.Tensor:
-        """Say whether sums of ``count`` micro-batches have to wait for more: bool."""
+        """Whether sums of ``count`` micro-batches have to wait for more: bool."""
         flag = self.skip_update_ph if skip_update is None else skip_update
         flag = flag() if callable(flag) else flag
-        if not self.settings.strict:
+        if not self.settings.quirks.arguments_unchecked:
             border.check_flag("skip_update", flag, answered=True)
         if flag is None:
             return count < self.settings.iter_size
@@ -77,7 +78,7 @@ class Task:
     def fits(
         self, pipeline: tuple[str, ...], is_told: bool, gradients: Sequence[Any]
     ) -> bool | tf.Tensor:
-        """Say whether gradients are finite, where a step that is not is skipped.
+        """Whether gradients are finite, where a step that is not is skipped.
 
         Eagerly the optimizer names those that are not finite; clipping would spoil the
         others. And what a skipped step finds is not told. Where nobody needs to know,

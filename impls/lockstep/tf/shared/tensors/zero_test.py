@@ -16,13 +16,13 @@ GLIMPSE = 64
 
 
 def is_all_zero(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
-    """Say whether ``gradient`` has no nonzero element: bool, 0-d.
+    """Whether ``gradient`` has no nonzero element: bool, 0-d.
 
     -0.0 is zero; NaN and infinity are not. The duplicate rows of a sparse gradient are
     summed first, so rows that cancel, rows of zeros and no rows at all are all zero.
 
-    # Quirk: docs/differences.md#multitask-subnormals. TensorFlow's kernels flush
-    # float32 and float64 subnormals, which so count as zero; float16 ones do not.
+    TensorFlow's kernels flush float32 and float64 subnormals, which so count as zero,
+    by default too; float16 ones do not.
     """
     values = summed_values(gradient)
     return tf.reduce_all(tf.equal(values, tf.zeros((), values.dtype)))

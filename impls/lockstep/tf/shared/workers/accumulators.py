@@ -15,6 +15,7 @@ from lockstep.messages.step.training_step import (
     sparse_accumulated,
     varying,
 )
+from lockstep.quirks import Quirks
 from lockstep.tf.shared.step.micro_batches import add_share
 
 __all__ = ["Accumulators"]
@@ -105,7 +106,7 @@ class Accumulators(tf.Module):
         """The sums so far, one for each variable; None where there is none."""
         return [None if total is None else total.read() for total in self.sums]
 
-    def add(self, pairs: Pairs, strict: bool) -> Pairs:
+    def add(self, pairs: Pairs, quirks: Quirks) -> Pairs:
         """Return the sums with a micro-batch, paired as its gradients are.
 
         They are not kept yet, so that a step that fails leaves everything as it was.
@@ -115,7 +116,7 @@ class Accumulators(tf.Module):
                 strict: it is sparse.
             AbsentAccumulatedError: strict, it is absent.
         """
-        if strict:
+        if quirks.optimize_loss_accumulated:
             self.require_dense(pairs)
         self.begin(pairs)
         for total, (gradient, variable) in zip(self.sums, pairs, strict=True):
@@ -134,7 +135,7 @@ class Accumulators(tf.Module):
                 self.sums = tuple(make_sum(gradient, v) for gradient, v in pairs)
 
     def require_dense(self, pairs: Pairs) -> None:
-        """Strict: raise for what the original cannot add up."""
+        """Raise for what the original cannot add up."""
         for gradient, variable in pairs:
             if gradient is None:
                 raise absent_accumulated(self.name_of(variable))
