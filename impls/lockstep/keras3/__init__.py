@@ -17,7 +17,7 @@ import keras
 from lockstep.messages import keras3 as keras_host
 
 if keras.config.backend() != "tensorflow":
-    raise keras_host.other_backend(keras.config.backend())
+    raise keras_host.OTHER_BACKEND.error(found=keras.config.backend())
 
 from lockstep.keras3.clipping.clip_by_norm import (
     clip_by_global_norm as clip_by_global_norm,

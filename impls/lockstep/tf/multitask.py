@@ -92,7 +92,9 @@ class MultitaskOptimizerWrapper(Wrapper):
     def __init__(self, opt: Optimizer, strict: bool = False) -> None:
         refused = strict and isinstance(opt, MultitaskOptimizerWrapper)
         if is_keras(opt):
-            raise tf_host.keras_optimizer(words.WRAPPER, type(opt).__name__)
+            raise tf_host.KERAS_OPTIMIZER.error(
+                owner=words.WRAPPER, got=type(opt).__name__
+            )
         if refused or not isinstance(opt, Optimizer):
             raise words.not_an_optimizer(opt, "tf.compat.v1.train.Optimizer", strict)
         super().__init__(opt)
@@ -284,5 +286,5 @@ def is_zero_as_original(
     # reference variable dense, which takes a dense_shape.
     """
     if isinstance(gradient, tf.IndexedSlices) and gradient.dense_shape is None:
-        raise tf_host.missing_dense_shape(name_of(variable))
+        raise tf_host.MISSING_DENSE_SHAPE.error(name=name_of(variable))
     return is_all_zero(gradient)

@@ -71,7 +71,7 @@ def require_variable(variable: Any, owner: str) -> Any:
     """Return the variable, or raise if it is none."""
     variable = as_variable(variable)
     if not isinstance(variable, keras.Variable | tf.Variable):
-        raise words.not_a_variable(owner, type(variable).__name__)
+        raise words.NOT_A_VARIABLE.error(owner=owner, got=type(variable).__name__)
     return variable
 
 
@@ -83,7 +83,8 @@ def check_gradients(
     ``wide``: float32 gradients fit variables in half precision, too.
     """
     if len(gradients) != len(variables):
-        raise words.wrong_count(owner, len(variables), len(gradients))
+        expected, got = len(variables), len(gradients)
+        raise words.WRONG_COUNT.error(owner=owner, expected=expected, got=got)
     pairs = zip(gradients, variables, strict=True)
     return [check_gradient(gradient, v, owner, wide) for gradient, v in pairs]
 
@@ -115,7 +116,7 @@ def as_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
         return tf.convert_to_tensor(gradient)
     except (TypeError, ValueError) as error:
         name, got = name_of(variable), type(gradient).__name__
-        raise words.not_a_gradient(owner, name, got) from error
+        raise words.NOT_A_GRADIENT.error(owner=owner, name=name, got=got) from error
 
 
 def with_dense_shape(gradient: Gradient, variable: Any) -> Gradient:

@@ -87,7 +87,7 @@ def met(owner: str, own: list[Gradient], function: Callable[..., None]) -> None:
         function(own)
         return
     if compiled or len(strategy.extended.worker_devices) != count:
-        raise words.replicas_apart(owner, count)
+        raise words.REPLICAS_APART.error(owner=owner, count=count)
 
     def meet(strategy: tf.distribute.Strategy, given: list[Any]) -> None:
         columns = [local_results(strategy, value) for value in given]

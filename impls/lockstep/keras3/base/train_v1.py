@@ -123,7 +123,7 @@ class TrainV1:
         if not callable(loss):
             raise loss_not_callable(owner, type(loss).__name__)
         if var_list is None and not self.built:
-            raise words.no_variables(owner)
+            raise words.NO_VARIABLES.error(owner=owner)
         check_no_arguments(loss, owner)
         variables = self._trainable_variables if var_list is None else var_list
         variables = require_all(variables, owner)
@@ -263,5 +263,5 @@ def check_counter(global_step: Any, owner: str) -> tf.Variable | None:
         return None
     counter = value_of(global_step)
     if not isinstance(counter, tf.Variable) or not counter.dtype.is_integer:
-        raise words.not_a_counter(owner, type(global_step).__name__)
+        raise words.NOT_A_COUNTER.error(owner=owner, got=type(global_step).__name__)
     return counter

@@ -218,7 +218,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         if not gradients:
             return
         if trainable_variables is None and not self.built:
-            raise words.no_variables(owner)
+            raise words.NO_VARIABLES.error(owner=owner)
         given = trainable_variables
         given = self._trainable_variables if given is None else given
         variables = [require_variable(variable, owner) for variable in given]
@@ -228,7 +228,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         def step(gradients: list[Gradient]) -> None:
             for variable, name in zip(variables, names, strict=True):
                 if self._var_key(variable) not in self._trainable_variables_indices:
-                    raise words.unknown_variable(owner, name)
+                    raise words.UNKNOWN_VARIABLE.error(owner=owner, name=name)
             self.update(self.prepared(gradients, variables), variables)
 
         self.forget_report()
@@ -357,7 +357,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         """Make a wrapper from what ``get_config`` returned."""
         arguments = dict(config)
         if cls.argument not in arguments:
-            raise words.no_config(cls.__name__, cls.argument)
+            raise words.NO_CONFIG.error(owner=cls.__name__, argument=cls.argument)
         inner = keras.saving.deserialize_keras_object(
             arguments.pop(cls.argument), custom_objects
         )
@@ -381,4 +381,6 @@ def refuse_scale(
 ) -> None:
     """Raise for Keras' own loss scaling, which has to be the outermost wrapper."""
     if is_scale(optimizer) and not isinstance(optimizer, Wrapper):
-        raise words.scale_inside(owner, type(optimizer).__name__, remedy)
+        got = type(optimizer).__name__
+        remedy = remedy or f"put it outside: LossScaleOptimizer({owner}(optimizer))"
+        raise words.SCALE_INSIDE.error(owner=owner, got=got, remedy=remedy)

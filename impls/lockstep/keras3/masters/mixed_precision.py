@@ -148,7 +148,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             UnsupportedError: a ValueError; the optimizer is not built.
         """
         if self._slots is None:
-            raise keras_host.no_variables(words.WRAPPER)
+            raise keras_host.NO_VARIABLES.error(owner=words.WRAPPER)
         return self._slots.master_of(variable)
 
     def trains_master(self, variable: Any) -> bool:

@@ -194,8 +194,8 @@ class FtrlOptimizer(RuleOptimizer, keras.optimizers.Ftrl):
 def refuse_zero(stands: tf.Tensor) -> list[tf.Operation]:
     """Raise where the rate is 0: now, or when the returned operation runs."""
     if not tf.executing_eagerly():
-        text = str(words.zero_rate("FtrlOptimizer"))
+        text = words.ZERO_RATE.text(owner="FtrlOptimizer")
         return [tf.debugging.Assert(tf.logical_not(stands), [text])]
     if stands:
-        raise words.zero_rate("FtrlOptimizer")
+        raise words.ZERO_RATE.error(owner="FtrlOptimizer")
     return []

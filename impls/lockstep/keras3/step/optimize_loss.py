@@ -224,7 +224,7 @@ def with_free_rate(optimizer: Optimizer) -> Optimizer:
     refuse_scale(optimizer, f"{OWNER}: optimizer", remedy)
     base = base_of(optimizer)
     if not isinstance(base._learning_rate, keras.Variable):
-        raise keras_host.fixed_rate(OWNER, type(base).__name__)
+        raise keras_host.FIXED_RATE.error(owner=OWNER, got=type(base).__name__)
     return optimizer if isinstance(optimizer, TrainV1) else Adapted(optimizer)
 
 

@@ -26,7 +26,7 @@ from lockstep.messages.step.training_step import (
     report_applied,
     shown,
 )
-from lockstep.messages.tf import not_averaged
+from lockstep.messages.tf import NOT_AVERAGED
 from lockstep.tf.shared.step import step_summaries as telling
 from lockstep.tf.shared.step.task import Task
 from lockstep.tf.shared.workers.accumulators import Accumulators
@@ -103,7 +103,7 @@ class TrainingStep(tf.Module):
         """
         replicas = replica_count()
         if replicas > 1 and not self.settings.on_horovod:
-            raise not_averaged(OWNER, replicas)
+            raise NOT_AVERAGED.error(function=OWNER, count=replicas)
         values: list[Any] = []
 
         def loss() -> tf.Tensor:

@@ -50,15 +50,17 @@ def named_parameters(optimizer: Optimizer) -> dict[Tensor, str]:
 def check_group(owner: str, param_group: Any) -> None:
     """Raise for what is no group of parameters; an iterator is not read."""
     if not isinstance(param_group, Mapping):
-        raise words.not_a_group(owner, type(param_group).__name__)
+        raise words.NOT_A_GROUP.error(owner=owner, got=type(param_group).__name__)
     listed = param_group.get("params")
     kind = type(listed).__name__
     if not isinstance(listed, Iterable) or isinstance(listed, str | Mapping | Set):
-        raise words.not_a_group(owner, f"{kind} as 'params'")
+        raise words.NOT_A_GROUP.error(owner=owner, got=f"{kind} as 'params'")
     for entry in listed if isinstance(listed, list | tuple) else ():
         last = entry[-1] if isinstance(entry, tuple) and entry else entry
         if not isinstance(last, Tensor):
-            raise words.not_a_group(owner, f"{type(last).__name__} among 'params'")
+            raise words.NOT_A_GROUP.error(
+                owner=owner, got=f"{type(last).__name__} among 'params'"
+            )
 
 
 def refuse_sharded_group(owner: str, params: Any) -> None:
@@ -73,7 +75,7 @@ def refuse_sharded(owner: str, parameters: Iterable[Tensor]) -> None:
     # There are none before torch's module of them is imported, which takes long.
     module = sys.modules.get("torch.distributed.tensor")
     if module is not None and any(isinstance(p, module.DTensor) for p in parameters):
-        raise words.sharded(owner)
+        raise words.SHARDED.error(owner=owner)
 
 
 @contextmanager
@@ -100,11 +102,11 @@ def check_pairs(
     for gradient, parameter in pairs:
         is_swapped = isinstance(gradient, Tensor) and gradient in names
         if not isinstance(parameter, Tensor) or (is_swapped and parameter not in names):
-            raise words.not_a_parameter(owner, type(parameter).__name__)
+            raise words.NOT_A_PARAMETER.error(owner=owner, got=type(parameter).__name__)
         if parameter not in names:
-            raise words.unknown_parameter(owner, tuple(parameter.shape))
+            raise words.UNKNOWN_PARAMETER.error(owner=owner, got=list(parameter.shape))
         if parameter in seen:
-            raise words.repeated(owner, names[parameter])
+            raise words.REPEATED.error(owner=owner, name=names[parameter])
         seen.add(parameter)
         check_gradient(gradient, parameter, names[parameter], owner)
     require_gradients(pairs, owner, [names[parameter] for _, parameter in pairs])
@@ -124,14 +126,16 @@ def check_gradient(gradient: Any, parameter: Tensor, name: str, owner: str) -> N
     require_like(owner, name, found, (tuple(parameter.shape), dtype_name(parameter)))
     if gradient.device != parameter.device:
         got, expected = str(gradient.device), str(parameter.device)
-        raise words.other_device(owner, name, got, expected)
+        raise words.OTHER_DEVICE.error(
+            owner=owner, parameter=expected, name=name, gradient=got
+        )
 
 
 def check_grad_loss(grad_loss: Any, owner: str) -> None:
     """Raise unless ``grad_loss`` is None, a number or a tensor."""
     number = isinstance(grad_loss, Real) and not isinstance(grad_loss, bool)
     if not (grad_loss is None or number or isinstance(grad_loss, Tensor)):
-        raise words.bad_grad_loss(owner, repr(grad_loss))
+        raise words.BAD_GRAD_LOSS.error(owner=owner, got=grad_loss)
 
 
 def listed(var_list: Any, owner: str) -> list[Any]:
@@ -144,7 +148,9 @@ def listed(var_list: Any, owner: str) -> list[Any]:
 def require_tensor(gradient: Any, owner: str, name: str) -> None:
     """Raise unless ``gradient`` is None or a tensor."""
     if gradient is not None and not isinstance(gradient, Tensor):
-        raise words.not_a_gradient(owner, type(gradient).__name__, name)
+        raise words.NOT_A_GRADIENT.error(
+            owner=owner, got=type(gradient).__name__, name=name
+        )
 
 
 def dtype_name(tensor: Tensor) -> str:

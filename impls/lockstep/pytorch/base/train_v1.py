@@ -79,10 +79,10 @@ class TrainV1:
                 raise not_listed(owner, variable)
         value = evaluate(loss) if callable(loss) else loss
         if not isinstance(value, Tensor):
-            raise words.not_differentiable(owner, type(value).__name__)
+            raise words.NOT_DIFFERENTIABLE.error(owner=owner, got=type(value).__name__)
         check_grad_loss(grad_loss, owner)
         if grad_loss is None and value.numel() != 1:
-            raise words.not_scalar(owner, tuple(value.shape))
+            raise words.NOT_SCALAR.error(owner=owner, got=list(value.shape))
         gradients = differentiate(value, variables, grad_loss)
         return list(zip(gradients, variables, strict=True))
 
@@ -174,7 +174,7 @@ def evaluate(closure: Callable[[], Any] | None) -> Any:
     if closure is None:
         return None
     if not callable(closure):
-        raise words.not_a_closure(repr(closure))
+        raise words.NOT_A_CLOSURE.error(got=closure)
     with torch.enable_grad():
         return closure()
 
@@ -198,7 +198,9 @@ def check_counter(global_step: Any, owner: str) -> None:
     if global_step is None:
         return
     if not isinstance(global_step, Tensor):
-        raise words.not_a_counter(owner, type(global_step).__name__)
+        raise words.NOT_A_COUNTER.error(owner=owner, got=type(global_step).__name__)
     if global_step.dim() or global_step.is_floating_point() or global_step.is_complex():
         shape, dtype = list(global_step.shape), global_step.dtype
-        raise words.not_a_counter(owner, f"a {dtype} tensor of shape {shape}")
+        raise words.NOT_A_COUNTER.error(
+            owner=owner, got=f"a {dtype} tensor of shape {shape}"
+        )

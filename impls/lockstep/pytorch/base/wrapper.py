@@ -70,7 +70,7 @@ class OptimizerWrapper(TrainV1, Optimizer):
     def __init__(self, inner_optimizer: Optimizer) -> None:
         if needs_closure(inner_optimizer):
             owner, got = type(self).__name__, type(inner_optimizer).__name__
-            raise words.needs_closure(owner, got)
+            raise words.NEEDS_CLOSURE.error(owner=owner, opt=got)
         self._refuse_masters(inner_optimizer)
         refuse_sharded(type(self).__name__, named_parameters(inner_optimizer))
         self.__setstate__({"inner_optimizer": inner_optimizer})

@@ -153,11 +153,13 @@ def as_parameter_pairs(grads_and_vars: Iterable[Any], owner: str) -> Pairs:
         if not isinstance(gradient, Tensor):
             require_tensor(gradient, owner, f"pair {position}")
         if not isinstance(parameter, Tensor):
-            raise torch_host.not_a_parameter(owner, type(parameter).__name__)
+            raise torch_host.NOT_A_PARAMETER.error(
+                owner=owner, got=type(parameter).__name__
+            )
         # The cheap question first: Parameter's own isinstance takes ten times as long.
         is_leaf = parameter.requires_grad or isinstance(parameter, Parameter)
         if not is_leaf and isinstance(gradient, Parameter):
-            raise torch_host.swapped(owner)
+            raise torch_host.SWAPPED.error(owner=owner)
     return pairs
 
 

@@ -208,7 +208,9 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         ``torch.distributed.checkpoint`` find an optimizer's parameters in it.
         """
         if not isinstance(model, nn.Module):
-            raise torch_host.not_a_module(words.WRAPPER, type(model).__name__)
+            raise torch_host.NOT_A_MODULE.error(
+                owner=words.WRAPPER, got=type(model).__name__
+            )
         return as_module(model, self.copies.masters)
 
     @untraced

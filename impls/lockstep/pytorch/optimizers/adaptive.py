@@ -195,7 +195,7 @@ class FtrlOptimizer(RuleOptimizer):
         """Raise if the rule cannot be applied; under ``strict`` also at rate 0."""
         super().check(group, parameter)
         if self._quirks.ftrl_zero_rate and group["lr"] == 0:
-            raise words.zero_rate(self.spec.class_name)
+            raise words.ZERO_RATE.error(owner=self.spec.class_name)
 
     def policy(self, group: dict[str, Any], dtype: torch.dtype) -> Any:
         """Return the rule's hyper-parameters for parameters of ``dtype``."""

@@ -30,7 +30,7 @@ def torch_arguments(init: Init) -> Init:
         owner = self.spec.class_name
         first = args[0] if args else arguments.get("params")
         if isinstance(first, numbers.Number):
-            raise words.number_first(owner, first)
+            raise words.NUMBER_FIRST.error(owner=owner, got=first)
         if "lr" in arguments:
             positional = dict(zip(names[1:], args, strict=False))
             with_full_name(owner, {**positional, "lr": arguments["lr"]})

@@ -53,7 +53,7 @@ class RuleOptimizer(TrainV1, Optimizer):
         strict: bool = False,
     ) -> None:
         if name == "":
-            raise words.empty_name(self.spec.class_name)
+            raise words.EMPTY_NAME.error(owner=self.spec.class_name)
         self.name = name or self.spec.name
         self.strict, self._quirks = strict, quirks_of(strict)
         self.ignores_zeros = False
@@ -166,10 +166,14 @@ class RuleOptimizer(TrainV1, Optimizer):
         """Raise if the rule cannot be applied; nothing has changed then."""
         gradient = parameter.grad
         if not parameter.is_floating_point():
-            raise words.unsupported_dtype(self.spec.class_name, str(parameter.dtype))
+            raise words.UNSUPPORTED_DTYPE.error(
+                owner=self.spec.class_name, dtype=str(parameter.dtype)
+            )
         if gradient.is_sparse and gradient.sparse_dim() != 1:
             name = named_parameters(self)[parameter]
-            raise words.rows_only(self.spec.class_name, name, gradient.sparse_dim())
+            raise words.ROWS_ONLY.error(
+                owner=self.spec.class_name, name=name, sparse_dim=gradient.sparse_dim()
+            )
 
     def update_all(self, ready: Iterable[tuple[Group, Tensor]]) -> None:
         """Apply the rule to parameters, each with its group, in place."""

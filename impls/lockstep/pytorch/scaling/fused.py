@@ -48,10 +48,10 @@ def require_fused(
     """
     groups = optimizer.param_groups if groups is None else groups
     if not is_fused(optimizer, groups):
-        raise words.not_fused(owner, type(optimizer).__name__)
+        raise words.NOT_FUSED.error(owner=owner, got=type(optimizer).__name__)
     for group in groups:
         if group.get("momentum") and group.get("dampening"):
-            raise words.dampened(owner, group["dampening"])
+            raise words.DAMPENED.error(owner=owner, dampening=group["dampening"])
 
 
 def require_capturable(
@@ -64,7 +64,7 @@ def require_capturable(
     require_fused(owner, optimizer)
     for option, is_chosen in options.items():
         if is_chosen:
-            raise words.asks_each_step(owner, option)
+            raise words.ASKS_EACH_STEP.error(owner=owner, option=option)
 
 
 def step_divided(

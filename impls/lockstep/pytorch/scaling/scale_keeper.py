@@ -161,7 +161,9 @@ class ScaleKeeper(UnscalingWrapper):
                 this loss would be added to unscaled ones.
         """
         if not isinstance(loss, Tensor):
-            raise torch_host.not_differentiable(self.owner, type(loss).__name__)
+            raise torch_host.NOT_DIFFERENTIABLE.error(
+                owner=self.owner, got=type(loss).__name__
+            )
         product, scale = self._scaled(loss)
         if product.requires_grad:
             self._refuse_mixture()

@@ -235,7 +235,7 @@ def wrapped(optimizer: Optimizer) -> Optimizer:
     if isinstance(optimizer, TrainV1):
         return optimizer
     if needs_closure(optimizer):
-        raise torch_host.needs_closure(OWNER, type(optimizer).__name__)
+        raise torch_host.NEEDS_CLOSURE.error(owner=OWNER, opt=type(optimizer).__name__)
     return OptimizerWrapper(optimizer)
 
 

@@ -70,4 +70,6 @@ def require_known(named: Named, known: Mapping[Tensor, str]) -> None:
     """Raise for a parameter that is in no group of the optimizer."""
     for _, parameter in named:
         if parameter not in known:
-            raise torch_host.unknown_parameter(OWNER, tuple(parameter.shape))
+            raise torch_host.UNKNOWN_PARAMETER.error(
+                owner=OWNER, got=list(parameter.shape)
+            )

@@ -142,4 +142,4 @@ def require_resources(variables: Iterable[tf.Variable]) -> None:
         return
     for variable in variables:
         if is_reference(variable):
-            raise words.reference_variable(variable.op.name)
+            raise words.REFERENCE_VARIABLE.error(name=variable.op.name)

@@ -46,7 +46,7 @@ def check_pairs(
     for gradient, variable in as_pairs(grads_and_vars, owner):
         variable = as_variable(variable)
         if not isinstance(variable, tf.Variable):
-            raise words.not_a_variable(owner, type(variable).__name__)
+            raise words.NOT_A_VARIABLE.error(owner=owner, got=type(variable).__name__)
         gradient = as_gradient(gradient, name_of(variable), owner)
         if gradient is not None:
             check_like(gradient, variable, owner, takes_wide)
@@ -74,12 +74,14 @@ def as_counter(
         return None
     variable = as_variable(global_step)
     if not isinstance(variable, tf.Variable):
-        raise words.not_a_counter(owner, f"a {type(global_step).__name__}")
+        raise words.NOT_A_COUNTER.error(
+            owner=owner, got=f"a {type(global_step).__name__}"
+        )
     dtype = variable.dtype.base_dtype
     fine = any_dtype or dtype.is_integer
     if not (fine and variable.shape.is_compatible_with([])):
         got = f"a {dtype.name} variable of shape {list(variable.shape)}"
-        raise words.not_a_counter(owner, got)
+        raise words.NOT_A_COUNTER.error(owner=owner, got=got)
     return variable
 
 
@@ -93,7 +95,9 @@ def as_gradient(gradient: Any, name: str, owner: str) -> Gradient:
     try:
         return tf.convert_to_tensor(gradient)
     except (TypeError, ValueError) as error:
-        raise words.not_a_gradient(owner, name, type(gradient).__name__) from error
+        raise words.NOT_A_GRADIENT.error(
+            owner=owner, name=name, got=type(gradient).__name__
+        ) from error
 
 
 def name_of(variable: Any) -> str:

@@ -44,7 +44,7 @@ _thread = threading.local()
 def refuse_cross_replica(owner: str) -> None:
     """Raise where gradients are applied outside of ``strategy.run``."""
     if tf.distribute.in_cross_replica_context():
-        raise words.cross_replica(owner)
+        raise words.CROSS_REPLICA.error(owner=owner)
 
 
 def sums_known() -> bool:
@@ -143,7 +143,7 @@ def require_mirrored(owner: str, variables: Iterable[Any]) -> None:
         return
     for variable in variables:
         if not isinstance(variable, tf.distribute.DistributedValues):
-            raise words.not_mirrored(owner, name_of(variable))
+            raise words.NOT_MIRRORED.error(owner=owner, name=name_of(variable))
 
 
 def apply_summed(
@@ -154,7 +154,9 @@ def apply_summed(
     arguments = inspect.signature(apply).parameters
     takes_any = any(a.kind is a.VAR_KEYWORD for a in arguments.values())
     if not takes_any and SKIP_SUM not in arguments:
-        raise words.sums_again(type(optimizer).__name__, SKIP_SUM)
+        raise words.SUMS_AGAIN.error(
+            optimizer=type(optimizer).__name__, argument=SKIP_SUM
+        )
     known = {SKIP_SUM: True}
     done: Operation = apply(pairs, own_copy(global_step), name, **known)
     return done

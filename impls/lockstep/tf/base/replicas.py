@@ -42,7 +42,7 @@ class ReplicatedStep(tf.Module):
         """
         context = tf.distribute.get_replica_context()
         if context is None or context.num_replicas_in_sync != len(self.steps):
-            raise tf_host.cross_replica_call(OWNER)
+            raise tf_host.CROSS_REPLICA_CALL.error(function=OWNER)
         position = int(tf.get_static_value(context.replica_id_in_sync_group))
         return self.steps[position](*inputs, skip_update=skip_update)
 
@@ -68,14 +68,14 @@ def copies_of(
         UnsupportedError: a ValueError; replicas whose gradients are not averaged.
     """
     if tf.distribute.has_strategy() and replica_count() > 1:
-        raise tf_host.inside_scope(OWNER)
+        raise tf_host.INSIDE_SCOPE.error(function=OWNER)
     if not is_mirrored(variables):
         return [list(variables)]
     strategy = variables[0].distribute_strategy
     found = [strategy.experimental_local_results(variable) for variable in variables]
     copies = [list(copy) for copy in zip(*found, strict=True)]
     if len(copies) > 1 and not on_horovod:
-        raise tf_host.not_averaged(OWNER, len(copies))
+        raise tf_host.NOT_AVERAGED.error(function=OWNER, count=len(copies))
     return copies
 
 

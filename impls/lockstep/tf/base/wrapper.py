@@ -123,7 +123,9 @@ class Wrapper(Optimizer):
             EagerLossError: a RuntimeError; ``loss`` cannot be called in eager mode.
         """
         if tf.executing_eagerly() and not callable(loss):
-            raise words.eager_loss(type(self).__name__, type(loss).__name__)
+            raise words.EAGER_LOSS.error(
+                owner=type(self).__name__, got=type(loss).__name__
+            )
         check_options(type(self).__name__, gate_gradients, aggregation_method)
         loss = checked_loss(loss, type(self).__name__)
         if grad_loss is not None:

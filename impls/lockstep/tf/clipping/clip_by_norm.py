@@ -75,7 +75,7 @@ def as_entries(
     for gradient, given in pairs:
         variable = as_variable(given)
         if not isinstance(variable, tf.Variable):
-            raise tf_host.not_a_variable(owner, type(given).__name__)
+            raise tf_host.NOT_A_VARIABLE.error(owner=owner, got=type(given).__name__)
         name = str(variable.name)
         entries.append(Entry(as_gradient(gradient, name, owner), variable, name))
     return entries, [variable for _, variable in pairs]

@@ -262,7 +262,7 @@ class VariableClippingOptimizer(Wrapper):
 def refuse_others(opt: Any, unchecked: bool) -> None:
     """Raise unless ``opt`` can be wrapped; ``unchecked``: has the methods it calls."""
     if is_keras(opt):
-        raise tf_host.keras_optimizer(words.WRAPPER, type(opt).__name__)
+        raise tf_host.KERAS_OPTIMIZER.error(owner=words.WRAPPER, got=type(opt).__name__)
     fine = isinstance(opt, Optimizer)
     if unchecked and not isinstance(opt, type):
         fine = all(hasattr(opt, method) for method in DELEGATED)

@@ -170,7 +170,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             UnsupportedError: a ValueError; strict, a float16 variable without gradient.
         """
         if tf.executing_eagerly() and not callable(loss):
-            raise tf_host.eager_loss(words.WRAPPER, type(loss).__name__)
+            raise tf_host.EAGER_LOSS.error(owner=words.WRAPPER, got=type(loss).__name__)
         loss = checked_loss(loss, words.WRAPPER)
         self._by_hand.clear()
         # Read once: the loss and its gradients must see one scale.

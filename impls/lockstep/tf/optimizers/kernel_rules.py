@@ -137,8 +137,14 @@ def require_scalars(
     for dtype in [dtype for dtype in HALF if dtype in by_dtype]:
         lost = lost_scalar(dtype.as_numpy_dtype, rests, epsilon)
         if lost is not None:
-            name = name_of(by_dtype[dtype])
-            raise words.lost_scalar(owner, *lost, name, dtype.name)
+            scalar, value = lost
+            raise words.LOST_SCALAR.error(
+                owner=owner,
+                scalar=scalar,
+                value=value,
+                variable=name_of(by_dtype[dtype]),
+                dtype=dtype.name,
+            )
 
 
 def lost_scalar(

@@ -127,7 +127,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
             DtypeError: a TypeError; strict, a loss or a variable in float16.
         """
         if tf.executing_eagerly() and not callable(loss):
-            raise tf_host.eager_loss(words.WRAPPER, type(loss).__name__)
+            raise tf_host.EAGER_LOSS.error(owner=words.WRAPPER, got=type(loss).__name__)
         loss = checked_loss(loss, words.WRAPPER)
         self._by_hand.clear()
         # Read once: the loss and its gradients must see one scale.

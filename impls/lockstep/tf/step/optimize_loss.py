@@ -201,7 +201,7 @@ def build(step: TrainingStep) -> tf.Tensor:
         with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
             loss = loss() if callable(loss) else loss
             if isinstance(loss, tuple):
-                raise tf_host.tuple_in_graph(OWNER)
+                raise tf_host.TUPLE_IN_GRAPH.error(function=OWNER)
             loss = tf.identity(loss)
         assemble(step)
         done = step.build(loss)
@@ -256,5 +256,7 @@ def make_optimizer(step: TrainingStep) -> Optimizer:
 def with_free_rate(optimizer: Optimizer) -> Optimizer:
     """Return an optimizer whose rate each step can set, or raise."""
     if not any(name in vars(base_of(optimizer)) for name in RATES):
-        raise tf_host.fixed_rate(OWNER, type(base_of(optimizer)).__name__)
+        raise tf_host.FIXED_RATE.error(
+            owner=OWNER, got=type(base_of(optimizer)).__name__
+        )
     return optimizer

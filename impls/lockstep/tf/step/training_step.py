@@ -127,7 +127,7 @@ class TrainingStep(tf.Module):
             loss first and the rest as it is.
         """
         if replica_count() > 1 and not self.is_replica:
-            raise tf_host.outside_run(OWNER, replica_count())
+            raise tf_host.OUTSIDE_RUN.error(function=OWNER, count=replica_count())
         values: list[Any] = []
 
         def loss() -> tf.Tensor:

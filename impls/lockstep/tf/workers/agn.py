@@ -106,7 +106,9 @@ class AGNOptimizer(SharingWrapper):
         strict: bool = False,
     ) -> None:
         if is_keras(optimizer):
-            raise tf_host.keras_optimizer(words.WRAPPER, type(optimizer).__name__)
+            raise tf_host.KERAS_OPTIMIZER.error(
+                owner=words.WRAPPER, got=type(optimizer).__name__
+            )
         words.check_optimizer(optimizer, Optimizer, "tf.compat.v1.train.Optimizer")
         if not isinstance(custom_getter, AGNCustomGetter):
             raise words.not_a_getter(custom_getter)
@@ -169,7 +171,7 @@ class AGNOptimizer(SharingWrapper):
         """Take a local step with gradients summed over the replicas by default."""
         centers = self._centers([variable for _, variable in pairs])
         if skips_of(self.base_optimizer):
-            raise tf_host.skipped_around(words.WRAPPER)
+            raise tf_host.SKIPPED_AROUND.error(owner=words.WRAPPER)
         present = [variable for gradient, variable in pairs if gradient is not None]
         if not tf.executing_eagerly():
             counters = [] if global_step is None else [global_step]

@@ -230,7 +230,7 @@ class AGNCustomGetter(tf.Module):
 
     def _enter_all(self, variables: Any) -> list[Any]:
         if builds_graph():
-            raise tf_host.getter_in_graph(type(variables).__name__)
+            raise tf_host.GETTER_IN_GRAPH.error(got=type(variables).__name__)
         entries = entries_of(variables)
         new = self._named(entries)
         self._check(new)

@@ -58,4 +58,4 @@ def refuse_race(own: tf.Variable, shared: tf.Variable) -> None:
     places = [tf.DeviceSpec.from_string(v.device) for v in (own, shared)]
     processes = [(place.job, place.task) for place in places]
     if processes[1][0] is not None and processes[0] != processes[1]:
-        raise tf_host.racing_reference(name_of(own), shared.device)
+        raise tf_host.RACING_REFERENCE.error(name=name_of(own), device=shared.device)

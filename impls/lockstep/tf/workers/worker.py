@@ -60,7 +60,7 @@ def make_local_step(getter: AGNCustomGetter | None) -> tf.Variable:
                 collections=[v1.GraphKeys.LOCAL_VARIABLES],
             )
         except ValueError as error:
-            raise tf_host.second_instance(words.WRAPPER) from error
+            raise tf_host.SECOND_INSTANCE.error(owner=words.WRAPPER) from error
 
 
 def local_collection() -> contextlib.AbstractContextManager[Any]:

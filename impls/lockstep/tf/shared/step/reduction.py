@@ -24,7 +24,7 @@ class ReplicaReduction:
 
     def __init__(self) -> None:
         if tf.distribute.in_cross_replica_context():
-            raise tf_host.cross_replica_call(words.REDUCE)
+            raise tf_host.CROSS_REPLICA_CALL.error(function=words.REDUCE)
         self.context = tf.distribute.get_replica_context()
 
     @property
