@@ -90,7 +90,9 @@ def _evidence(entry: Entry, quotes: Sequence[Quoted] | None, folder: Path) -> st
     """
     script = folder / f"{entry.script}.py"
     own = [quoted for quoted in quotes or () if quoted.anchor == entry.anchor]
-    recorded = render("recorded.html.jinja", quotes=own, host=_host) if own else ""
+    recorded = (
+        render("recorded.html.jinja", quotes=own, backend=_backend) if own else ""
+    )
     table = Markup(recorded)
     return render(
         "difference.md.jinja",
@@ -108,8 +110,8 @@ def _inline(title: str) -> Markup:
     return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", str(escape(title))))
 
 
-def _host(name: str) -> str:
-    """Name a host as the other tables do, the reference not at all."""
+def _backend(name: str) -> str:
+    """Name a backend as the other tables do; the reference has no name."""
     backend, _, mode = name.partition(":")
     if backend == "reference":
         return ""

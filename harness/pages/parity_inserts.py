@@ -223,7 +223,7 @@ def _allowed() -> Markup:
 def _excused() -> Markup:
     rows: list[list[Cell | str]] = [
         [
-            ", ".join(entry["hosts"]),
+            ", ".join(entry["backends"]),
             *_selectors(entry)[1:],
             _code(entry["quantity"].rstrip("/")) if "quantity" in entry else "all",
             _prose(entry["reason"]),

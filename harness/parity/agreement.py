@@ -69,11 +69,11 @@ class Difference(NamedTuple):
         return listed and here and named
 
     @property
-    def told(self) -> str:
-        """How a case that has to be changed was compared, and why."""
-        given = ", ".join(f"{name} = {v}" for name, v in self.alike_with.items())
+    def comparison(self) -> str:
+        """The arguments with which a changed case was compared, and the reason."""
+        arguments = ", ".join(f"{name} = {v}" for name, v in self.alike_with.items())
         left = f", but for {' and '.join(self.but_for)}" if self.but_for else ""
-        return f"compared with {given}{left}: {self.reason}"
+        return f"compared with {arguments}{left}: {self.reason}"
 
 
 def allowed(case: Case, backend: str) -> Tolerance:
@@ -93,8 +93,8 @@ def _named(case: Case, backend: str) -> list[Difference]:
 def _changed(case: Case, entry: Difference) -> Case:
     """Return the case with the arguments with which the modes must agree."""
     key = "optimizer_params" if "optimizer_params" in case.inputs else "args"
-    given = {**(case.inputs.get(key) or {}), **entry.alike_with}
-    return replace(case, inputs={**case.inputs, key: given})
+    arguments = {**(case.inputs.get(key) or {}), **entry.alike_with}
+    return replace(case, inputs={**case.inputs, key: arguments})
 
 
 def agree(case: Case, make_driver: Callable[[bool], Driver]) -> Row:
@@ -113,14 +113,14 @@ def agree(case: Case, make_driver: Callable[[bool], Driver]) -> Row:
         replayed = case if entry is None else _changed(case, entry)
         try:
             strict = replay_states(replayed, driver)
-            wanted = driver.expects(case.expected.get("raises", ""))
+            errors = driver.expects(case.expected.get("raises", ""))
         except CannotInterpretError as unknown:
             return Row(*fields, "failed", f"cannot interpret {unknown}")
     if strict[1] is not None and not (
-        "raises" in case.expected and isinstance(strict[1], wanted)
+        "raises" in case.expected and isinstance(strict[1], errors)
     ):
         # Two modes that fail alike do not agree.
-        return Row(*fields, "failed", f"under strict {_told(strict[1])}")
+        return Row(*fields, "failed", f"under strict {_outcome(strict[1])}")
     with closing(make_driver(False)) as driver:
         default = replay_states(replayed, driver)
     return _judged(fields, strict, default, allowed(case, driver.backend), entry)
@@ -136,15 +136,15 @@ def _judged(
     """Compare two replays; ``entry`` says with which arguments they had to agree."""
     left = () if entry is None else tuple(entry.but_for)
     comparisons = [
-        found
-        for found in _compare(strict, default)
-        if not found.quantity.startswith(left)
+        comparison
+        for comparison in _compare(strict, default)
+        if not comparison.quantity.startswith(left)
     ]
     first = next((c for c in comparisons if c.distance.ulp > limit.ulp), None)
     worst = max((c.distance.ulp for c in comparisons), default=0.0)
     raw = max((c.distance.raw for c in comparisons), default=0.0)
     status: Status = "passed" if first is None else "failed"
-    reason = "" if entry is None else entry.told
+    reason = "" if entry is None else entry.comparison
     if first is not None:
         reason = _explain(first, limit, strict, default)
     if np.isinf(limit.ulp):
@@ -166,12 +166,12 @@ def replay_states(case: Case, driver: Driver) -> Replay:
     return states, None
 
 
-def _told(error: Exception | None) -> str:
+def _outcome(error: Exception | None) -> str:
     return "no error" if error is None else f"{type(error).__name__}: {error}"
 
 
 def _copied(state: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
-    """Yield copies, since what a host hands out may change with its next step."""
+    """Yield copies, since a backend may change an array in its next step."""
     for name, value in state.items():
         if isinstance(value, Rows):
             yield f"{name}/indices", np.array(value.indices)
@@ -182,25 +182,25 @@ def _copied(state: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
 
 def _compare(strict: Replay, default: Replay) -> Iterator[Comparison]:
     """Yield a comparison for how the replays ended, then one for each quantity."""
-    ends = [np.array(_told(e).partition(":")[0]) for _, e in (default, strict)]
+    ends = [np.array(_outcome(e).partition(":")[0]) for _, e in (default, strict)]
     yield Comparison(0, "the error", ends[0], ends[1], distance(ends[0], ends[1]))
-    for step, (wanted, got) in enumerate(zip_longest(strict[0], default[0])):
-        for name in {**(wanted or {}), **(got or {})}:
-            found, expected = (got or {}).get(name), (wanted or {}).get(name)
-            if found is None or expected is None:
+    for step, (right, left) in enumerate(zip_longest(strict[0], default[0])):
+        for name in {**(right or {}), **(left or {})}:
+            ours, expected = (left or {}).get(name), (right or {}).get(name)
+            if ours is None or expected is None:
                 nothing = np.array("nothing")
-                yield Comparison(step, name, found, nothing, UNLIKE)
+                yield Comparison(step, name, ours, nothing, UNLIKE)
             else:
-                apart = distance(found, expected)
-                yield Comparison(step, name, found, expected, apart)
+                apart = distance(ours, expected)
+                yield Comparison(step, name, ours, expected, apart)
 
 
 def _explain(
     first: Comparison, limit: Tolerance, strict: Replay, default: Replay
 ) -> str:
     if first.quantity == "the error":
-        told = [_told(error) for _, error in (default, strict)]
-        return f"by default {told[0]}; under strict {told[1]}"
+        ends = [_outcome(error) for _, error in (default, strict)]
+        return f"by default {ends[0]}; under strict {ends[1]}"
     where = divergence(first)
     return (
         f"{first.quantity} after step {first.step + 1}, element {where.index}: by "

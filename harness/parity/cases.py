@@ -82,15 +82,15 @@ class Case:
     @property
     def optimizer(self) -> str:
         """The name of the base optimizer, or an empty string."""
-        found = self.inputs.get("optimizer", {})
-        return str(found.get("name", "") if isinstance(found, Mapping) else found)
+        entry = self.inputs.get("optimizer", {})
+        return str(entry.get("name", "") if isinstance(entry, Mapping) else entry)
 
     @property
     def gradients(self) -> Sequence[Any]:
         """All gradients of the case, step by step or event by event."""
         events = self.inputs.get("events", [])
-        found: Sequence[Any] = self.inputs.get("gradients", [])
-        return found or [event["gradients"] for event in events]
+        steps: Sequence[Any] = self.inputs.get("gradients", [])
+        return steps or [event["gradients"] for event in events]
 
     @property
     def sparse(self) -> bool:
@@ -100,8 +100,8 @@ class Case:
     @property
     def dtype(self) -> str:
         """The dtype of the first variable, or an empty string."""
-        given = self.inputs.get("variables", [])
-        first = given[0] if given else None
+        variables = self.inputs.get("variables", [])
+        first = variables[0] if variables else None
         return str(first["dtype"]) if isinstance(first, Mapping) else ""
 
     @property
@@ -112,9 +112,9 @@ class Case:
     @property
     def largest(self) -> int:
         """The number of elements of the largest variable or named rows; 0 without."""
-        given = self.inputs.get("variables", [])
+        variables = self.inputs.get("variables", [])
         # A custom getter's are words.
-        shapes = [v["shape"] for v in given if isinstance(v, Mapping)]
+        shapes = [v["shape"] for v in variables if isinstance(v, Mapping)]
         named = [len(rows["indices"]) for rows in _rows(self.gradients)]
         blocks = [max(named, default=0) * math.prod(shape[1:]) for shape in shapes]
         return max([*map(math.prod, shapes), *blocks], default=0)
@@ -131,8 +131,8 @@ class Case:
 
     def require_known(self, inputs: Sequence[str], expected: Sequence[str]) -> None:
         """Raise CannotInterpretError for a key that the replay would pass over."""
-        for found, known in ((self.inputs, inputs), (self.expected, expected)):
-            for key in found:
+        for content, known in ((self.inputs, inputs), (self.expected, expected)):
+            for key in content:
                 if key not in known:
                     raise CannotInterpretError(f"the key {key!r}")
 

@@ -29,15 +29,15 @@ MARKS = {
 class Quote:
     """Where to look: a quantity (``a/b/c``) of a recorded case after a step, from 1.
 
-    Without ``quantity`` only errors are told. Without ``index`` a large array is quoted
-    where the modes are furthest apart. ``host`` is BACKEND or BACKEND:MODE.
+    Without ``quantity`` only errors are quoted. Without ``index`` a large array is
+    quoted where the modes are furthest apart. ``backend`` is BACKEND or BACKEND:MODE.
     """
 
     case: str
     quantity: str = ""
     step: int = 1
     index: Sequence[int] | None = None
-    host: str = "reference"
+    backend: str = "reference"
     note: str = ""
 
 

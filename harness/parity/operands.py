@@ -32,17 +32,17 @@ def operands(case: Case, weights: State, after: State) -> dict[str, float]:
     roots are nearly equal and each, divided by the rate, is far larger than what is
     left. ``weights``: as large as they have been, for a weight keeps their rounding.
     """
-    given = case.inputs.get("optimizer")
-    if case.optimizer != "Ftrl" or not isinstance(given, Mapping):
+    optimizer = case.inputs.get("optimizer")
+    if case.optimizer != "Ftrl" or not isinstance(optimizer, Mapping):
         return {}
-    power = -given["args"].get("learning_rate_power", -0.5)
-    rate = given["args"]["learning_rate"]
-    found = {}
+    power = -optimizer["args"].get("learning_rate_power", -0.5)
+    rate = optimizer["args"]["learning_rate"]
+    largest = {}
     for key, accum in after.items():
         slot, _, name = key.partition("/accum/")
         weight = weights.get(f"variables/{name}")
         if slot == "slots" and weight is not None:
             with np.errstate(all="ignore"):
                 taken = accum.astype(np.float64) ** power / rate * weight
-                found[f"slots/linear/{name}"] = magnitude(taken.astype(accum.dtype))
-    return found
+                largest[f"slots/linear/{name}"] = magnitude(taken.astype(accum.dtype))
+    return largest

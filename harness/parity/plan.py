@@ -13,7 +13,7 @@ from lockstep.registry import Backend
 __all__ = ["Plan", "plan_backend"]
 
 Plan = Mapping[str, list[Case]]
-"""Face -> the cases to replay in it."""
+"""Execution mode -> the cases to replay in it."""
 
 
 def plan_backend(

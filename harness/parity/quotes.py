@@ -1,8 +1,9 @@
-"""What the recorded cases say of the catalogue: the original, strict and the default.
+"""Results of the recorded cases in the catalogue: original, strict and default.
 
 ``record_quotes`` replays the cases that ``catalogue.toml`` quotes in both modes and
 writes ``results/parity/catalogue.json``, which the pages read. The child process of one
-host is ``python -m harness.parity.quotes HOST``; it prints a JSON line a quote.
+backend is ``python -m harness.parity.quotes BACKEND[:MODE]``; it prints a JSON line a
+quote.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ RECORD = ROOT / "results" / "parity" / "catalogue.json"
 
 @dataclass(frozen=True)
 class Quoted:
-    """What a recorded case says of an entry: the original and both modes, in words."""
+    """The results of a recorded case as text, of the original and both modes."""
 
     anchor: str
     case: str
-    host: str
+    backend: str
     quantity: str
     place: str
     recorded: str
@@ -54,27 +55,28 @@ class RecordedError(Exception):
 
 def record_quotes(record: Path = RECORD) -> list[Quoted]:
     """Replay everything that is quoted and write it to ``record``, a line a quote."""
-    hosts = dict.fromkeys(quote.host for entry in entries() for quote in entry.recorded)
-    found = [quoted for host in hosts for quoted in quotes_of(host)]
+    recorded = (quote for entry in entries() for quote in entry.recorded)
+    backends = dict.fromkeys(quote.backend for quote in recorded)
+    quotes = [quoted for backend in backends for quoted in quotes_of(backend)]
     order = [entry.anchor for entry in entries()]
-    found.sort(key=lambda quoted: order.index(quoted.anchor))
-    lines = ",\n".join(json.dumps(asdict(q), ensure_ascii=False) for q in found)
+    quotes.sort(key=lambda quoted: order.index(quoted.anchor))
+    lines = ",\n".join(json.dumps(asdict(q), ensure_ascii=False) for q in quotes)
     record.write_text(f"[\n{lines}\n]\n", "utf-8")
-    return found
+    return quotes
 
 
-def quotes_of(host: str) -> list[Quoted]:
-    """Replay what is quoted of one host, in a process of its own: modes differ."""
+def quotes_of(backend: str) -> list[Quoted]:
+    """Replay the quotes of one BACKEND[:MODE] in a process of its own."""
     lines: list[str] = []
-    status, errors = run_lines("harness.parity.quotes", [host], "", lines.append)
+    status, errors = run_lines("harness.parity.quotes", [backend], "", lines.append)
     if status != 0:
-        raise HarnessError(f"catalogue: {host}: {errors.strip().splitlines()[-1]}")
+        raise HarnessError(f"catalogue: {backend}: {errors.strip().splitlines()[-1]}")
     return [Quoted(**json.loads(line)) for line in lines]
 
 
-def quote(anchor: str, wanted: Quote, case: Case) -> Quoted:
+def quote(anchor: str, selection: Quote, case: Case) -> Quoted:
     """Replay a case in both modes and quote them beside the recording."""
-    backend, _, mode = wanted.host.partition(":")
+    backend, _, mode = selection.backend.partition(":")
     recorded = _recorded(case)
     with closing(drivers.load(backend, mode or None)) as driver:
         strict = replay_states(case, driver)
@@ -82,15 +84,22 @@ def quote(anchor: str, wanted: Quote, case: Case) -> Quoted:
     with closing(drivers.load(backend, mode or None, strict=False)) as driver:
         default = replay_states(case, driver)
     replays = (recorded, strict, default)
-    values = [_value(replay, wanted) for replay in replays]
-    _check_found(wanted, recorded, values)
-    index = _apart(values) if wanted.index is None else tuple(wanted.index)
-    told = [_told(*both, index) for both in zip(replays, values, strict=True)]
+    values = [_value(replay, selection) for replay in replays]
+    _check_quantity(selection, recorded, values)
+    index = _apart(values) if selection.index is None else tuple(selection.index)
+    texts = [_text(*both, index) for both in zip(replays, values, strict=True)]
     if recorded[1] is not None and isinstance(strict[1], alike):
-        # A subclass, or the host's counterpart, of what was recorded.
-        told[1] = told[0]
-    place = _place(case, wanted, len(recorded[0]), index)
-    fields = (wanted.case, wanted.host, wanted.quantity, place, *told, wanted.note)
+        # A subclass, or the backend's counterpart, of the recorded class.
+        texts[1] = texts[0]
+    place = _place(case, selection, len(recorded[0]), index)
+    fields = (
+        selection.case,
+        selection.backend,
+        selection.quantity,
+        place,
+        *texts,
+        selection.note,
+    )
     return Quoted(anchor, *fields)
 
 
@@ -100,22 +109,22 @@ def _recorded(case: Case) -> Replay:
     return [dict(state) for state in BY_FAMILY[case.family].expectations(case)], None
 
 
-def _value(replay: Replay, wanted: Quote) -> Array | None:
+def _value(replay: Replay, selection: Quote) -> Array | None:
     """Return the quoted value; None if it was not reached, or is not there."""
     states = replay[0]
-    if not wanted.quantity or len(states) < wanted.step:
+    if not selection.quantity or len(states) < selection.step:
         return None
-    return states[wanted.step - 1].get(wanted.quantity)
+    return states[selection.step - 1].get(selection.quantity)
 
 
-def _check_found(
-    wanted: Quote, recorded: Replay, values: Sequence[Array | None]
+def _check_quantity(
+    selection: Quote, recorded: Replay, values: Sequence[Array | None]
 ) -> None:
     """Raise if nothing has the quoted quantity, or the recording should and has not."""
     missing = values[0] is None if recorded[1] is None else values[2] is None
-    if wanted.quantity and missing:
-        subject = f"catalogue.toml: {wanted.case}"
-        got = f"{wanted.quantity!r} in step {wanted.step}"
+    if selection.quantity and missing:
+        subject = f"catalogue.toml: {selection.case}"
+        got = f"{selection.quantity!r} in step {selection.step}"
         remedy = "see what there is with parity --case ID --explain"
         raise HarnessError(sentence(subject, "a quantity of the case", got, remedy))
 
@@ -131,7 +140,7 @@ def _apart(values: Sequence[Array | None]) -> tuple[int, ...] | None:
     return distance(default, strict).where
 
 
-def _told(replay: Replay, value: Array | None, index: tuple[int, ...] | None) -> str:
+def _text(replay: Replay, value: Array | None, index: tuple[int, ...] | None) -> str:
     """Return the result of a replay as text: a value, an error, or neither."""
     if value is not None:
         return _number(value if index is None else value[index])
@@ -159,26 +168,26 @@ def _builtin(error: type[BaseException]) -> str:
 
 
 def _place(
-    case: Case, wanted: Quote, states: int, index: tuple[int, ...] | None
+    case: Case, selection: Quote, states: int, index: tuple[int, ...] | None
 ) -> str:
     """Return the place of a value: which element, and after or at which step."""
-    if not wanted.quantity:
+    if not selection.quantity:
         return ""
     parts = [] if index is None else [f"element {list(index)}"]
     if "global_steps" in case.inputs:
-        parts.append(f"at step {case.inputs['global_steps'][wanted.step - 1]}")
+        parts.append(f"at step {case.inputs['global_steps'][selection.step - 1]}")
     elif states > 1:
-        parts.append(f"after step {wanted.step}")
+        parts.append(f"after step {selection.step}")
     return ", ".join(parts)
 
 
-def main(host: str, lines: Iterable[tuple[str, Quote]]) -> None:
-    """Print the quotes of the backend ``host``."""
+def main(backend: str, lines: Iterable[tuple[str, Quote]]) -> None:
+    """Print the quotes of one BACKEND[:MODE]."""
     recorded = [*read_cases(GOLDEN), *read_cases(FOUND)]
     cases = {case.id: case for case in recorded}
-    for anchor, wanted in lines:
-        if wanted.host == host:
-            quoted = quote(anchor, wanted, cases[wanted.case])
+    for anchor, selection in lines:
+        if selection.backend == backend:
+            quoted = quote(anchor, selection, cases[selection.case])
             print(json.dumps(asdict(quoted)), flush=True)
 
 

@@ -42,11 +42,11 @@ def traces(
     paths: set[tuple[tuple[Hashable, ...], State]] = {((), start)}
     for event in events:
         paths = {
-            ((*seen, observe(after)), after)
-            for seen, state in paths
+            ((*trace, observe(after)), after)
+            for trace, state in paths
             for after in race(state, event)
         }
-    return {seen for seen, _ in paths}
+    return {trace for trace, _ in paths}
 
 
 def is_allowed(
@@ -60,9 +60,9 @@ def is_allowed(
     Follows all states that agree with the observations so far.
     """
     states = {start}
-    for event, seen in steps:
+    for event, observation in steps:
         after = {state for before in states for state in race(before, event)}
-        states = {state for state in after if observe(state) == seen}
+        states = {state for state in after if observe(state) == observation}
     return bool(states)
 
 

@@ -1,4 +1,4 @@
-"""Replay one case on one host and compare every quantity after every step."""
+"""Replay one case on one backend and compare every quantity after every step."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Comparison(NamedTuple):
 
 
 def replay(case: Case, driver: Driver) -> Row:
-    """Replay ``case`` on ``host`` and judge it; an error of the case is a failure."""
+    """Replay ``case`` with ``driver`` and judge it; an error is a failure."""
     status, reason = settled_before(case, driver)
     if status is not None:
         return _row(case, driver, status, reason)
@@ -80,24 +80,24 @@ def compare(case: Case, driver: Driver) -> Iterator[Comparison]:
             largest[quantity] = max(size, largest.get(quantity, 0.0))
         weights = largest_weights(weights, expected)
         for quantity, value in expected.items():
-            # A copy: what a host hands out may change with its next step.
-            found = np.array(got[quantity]) if quantity in got else None
+            # A copy, because a backend may change the array in its next step.
+            result = np.array(got[quantity]) if quantity in got else None
             measured = (
                 Distance(np.inf, np.inf, (0,) * value.ndim)
-                if found is None
-                else distance(found, value, smallest)
+                if result is None
+                else distance(result, value, smallest)
             )
-            now, kept = magnitude(value), COPY.sub("/", quantity)
-            largest[kept] = max(now, largest.get(kept, 0.0))
-            grown = spacing(value.dtype, now) / spacing(value.dtype, largest[kept])
+            now, base = magnitude(value), COPY.sub("/", quantity)
+            largest[base] = max(now, largest.get(base, 0.0))
+            grown = spacing(value.dtype, now) / spacing(value.dtype, largest[base])
             carried = measured.ulp * grown
-            yield Comparison(step, quantity, found, value, measured, carried)
+            yield Comparison(step, quantity, result, value, measured, carried)
 
 
 def _initial(case: Case) -> Mapping[str, Array]:
-    """Return what variables are at first; a custom getter's are words."""
-    given = [v for v in case.inputs["variables"] if isinstance(v, Mapping)]
-    variables = case.variables if given else []
+    """Return the initial variables; those of a custom getter have none."""
+    values = [v for v in case.inputs["variables"] if isinstance(v, Mapping)]
+    variables = case.variables if values else []
     return {f"variables/{v.name}": v.value for v in variables}
 
 
@@ -126,18 +126,18 @@ def settled_before(case: Case, driver: Driver) -> tuple[Status | None, str]:
 
 def _replay_error(case: Case, driver: Driver) -> Row:
     """Expect the recorded exception class, or one derived from it."""
-    wanted = case.expected["raises"]
+    error_name = case.expected["raises"]
     try:
         for _ in BY_FAMILY[case.family].replay(case, driver):
             pass
     except CannotInterpretError:
         raise
-    except driver.expects(wanted):
+    except driver.expects(error_name):
         return _row(case, driver, "passed")
     except Exception as error:
-        reason = f"expected {wanted}, got {type(error).__name__}: {error}"
+        reason = f"expected {error_name}, got {type(error).__name__}: {error}"
         return _row(case, driver, "failed", reason)
-    return _row(case, driver, "failed", f"expected {wanted}, nothing was raised")
+    return _row(case, driver, "failed", f"expected {error_name}, nothing was raised")
 
 
 def _judge(case: Case, driver: Driver, everything: list[Comparison]) -> Row:
@@ -178,10 +178,10 @@ def _comparable(
     """Return comparisons of quantities that a backend has; why others are left out."""
     parts = []
     for start, why in excused_quantities(case, driver.backend, driver.mode).items():
-        kept = [c for c in comparisons if not c.quantity.startswith(start)]
-        if len(kept) < len(comparisons):
+        rest = [c for c in comparisons if not c.quantity.startswith(start)]
+        if len(rest) < len(comparisons):
             parts.append(f"without {start.rstrip('/')}: {why}")
-        comparisons = kept
+        comparisons = rest
     return comparisons, "; ".join(parts)
 
 

@@ -55,7 +55,7 @@ def write_report(rows: Sequence[Row], report: Path) -> None:
 
 
 def print_rows(result: Result, console: Console) -> None:
-    """Print one line a family and host, then every failure and the reasons to skip."""
+    """Print a line a family and backend, then failures and the reasons to skip."""
     table = _table("backend", "mode", "family")
     for title in ("cases", "passed", "failed", "skipped", "max ULP"):
         table.add_column(title, justify="right", no_wrap=True)
@@ -134,16 +134,16 @@ def _where(row: Row | None) -> str:
 
 
 def _print_reasons(status: str, rows: Sequence[Row], console: Console) -> None:
-    """Print each reason once, with the hosts and the number of cases it concerns."""
+    """Print each reason once, with its backends and its number of cases."""
     label = {"passed": "in part"}.get(status, status)
-    told = (row for row in rows if row.status == status and row.reason)
-    chosen = sorted(told, key=_reason)
+    rows_with_reason = (row for row in rows if row.status == status and row.reason)
+    chosen = sorted(rows_with_reason, key=_reason)
     for reason, group in groupby(chosen, key=_reason):
         members = list(group)
-        hosts = ", ".join(sorted({f"{row.backend}/{row.mode}" for row in members}))
+        backends = ", ".join(sorted({f"{row.backend}/{row.mode}" for row in members}))
         ids = sorted({row.id for row in members})
         shown = ids[0] if len(ids) == 1 else f"{len(ids)} cases"
-        _say(console, f"{label:10} {shown} on {hosts}: {reason}")
+        _say(console, f"{label:10} {shown} on {backends}: {reason}")
 
 
 def _reason(row: Row) -> str:

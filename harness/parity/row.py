@@ -1,4 +1,4 @@
-"""One row of the parity report: what became of one case on one host."""
+"""One row of the parity report: the result of one case on one backend."""
 
 from __future__ import annotations
 

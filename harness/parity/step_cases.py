@@ -50,27 +50,29 @@ ASSUMED: Mapping[str, Any] = {
 def inputs_of_refused(case: Case) -> Mapping[str, Any]:
     """Return the inputs of an error case, those that it leaves out as assumed."""
     what = dict(case.inputs["what"])
-    given = {**ASSUMED, **{k: v for k, v in case.inputs.items() if k != "what"}}
+    inputs = {**ASSUMED, **{k: v for k, v in case.inputs.items() if k != "what"}}
     shape = what.pop("variable_shape", None)
     if shape is not None:
         ones = np.ones(shape).tolist()
-        given["variables"] = [{**given["variables"][0], "shape": shape, "value": ones}]
-        given["gradients"] = [[ones]]
+        inputs["variables"] = [
+            {**inputs["variables"][0], "shape": shape, "value": ones}
+        ]
+        inputs["gradients"] = [[ones]]
     if "gradient" in what:
-        given |= _with_gradient(what.pop("gradient"), given["variables"][0])
-        given |= {"skip_update": [True]} if "iter_size" in what else {}
+        inputs |= _with_gradient(what.pop("gradient"), inputs["variables"][0])
+        inputs |= {"skip_update": [True]} if "iter_size" in what else {}
     for key in what:
         if key not in INPUTS:
             raise CannotInterpretError(f"the argument {key!r}")
-    return {**given, **what}
+    return {**inputs, **what}
 
 
-def _with_gradient(given: Any, variable: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_gradient(spelled: Any, variable: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a gradient, and a variable of the shape that it needs."""
-    if given is None:
+    if spelled is None:
         return {"gradients": [[None]]}
-    if given != TWO_ROWS:
-        raise CannotInterpretError(f"the gradient {given!r}")
+    if spelled != TWO_ROWS:
+        raise CannotInterpretError(f"the gradient {spelled!r}")
     rows = {"indices": [0, 1], "values": [[1, 1], [1, 1]], "dense_shape": [2, 2]}
     matrix = {**variable, "shape": [2, 2], "value": [[1, 2], [1, 2]]}
     return {"gradients": [[rows]], "variables": [matrix]}

@@ -62,19 +62,19 @@ def _first(case: Case, backend: str, table: str) -> Mapping[str, Any] | None:
         named = named and _has(case, entry.get("arguments", {}))
         named = named and entry.get("dtype", case.dtype) == case.dtype
         if named and entry.get("sparse", case.sparse) == case.sparse:
-            found: Mapping[str, Any] = entry
-            return found
+            first: Mapping[str, Any] = entry
+            return first
     return None
 
 
 def excuse(case: Case, backend: str, mode: str) -> str | None:
-    """Return the reason why a host cannot express a case, or None if it can."""
+    """Return the reason why a backend cannot express a case, or None if it can."""
     entries = _excuses(case, backend, mode)
     return next((str(e["reason"]) for e in entries if "quantity" not in e), None)
 
 
 def excused_quantities(case: Case, backend: str, mode: str) -> dict[str, str]:
-    """Return which quantities of a case a host has not, with the reasons.
+    """Return the quantities of a case that a backend lacks, with the reasons.
 
     The keys are how their names begin. The rest of the case is compared.
     """
@@ -91,7 +91,7 @@ def _excuses(case: Case, backend: str, mode: str) -> Iterator[Mapping[str, Any]]
         "policy": case.inputs.get("lr_policy", {}).get("name", ""),
     }
     for entry in _table("capabilities.toml")["excuse"]:
-        here = not {backend, f"{backend}:{mode}"}.isdisjoint(entry["hosts"])
+        here = not {backend, f"{backend}:{mode}"}.isdisjoint(entry["backends"])
         named = all(facts[k] in entry[k] for k in facts if k in entry)
         alike = entry.get("sparse", case.sparse) == case.sparse
         alike = alike and not ("finite" in entry and case.finite)
@@ -104,19 +104,19 @@ def _gives(case: Case, names: Sequence[str] | None) -> bool:
     return names is None or any(case.inputs.get(name) is not None for name in names)
 
 
-def _has(case: Case, wanted: Mapping[str, Any]) -> bool:
+def _has(case: Case, arguments: Mapping[str, Any]) -> bool:
     """Whether the optimizer of a case has these arguments, defaults included."""
-    if not wanted:
+    if not arguments:
         return True
     spec = OPTIMIZERS.get(case.optimizer)
     if spec is None:
         return False
-    given = case.inputs["optimizer"]
-    if not isinstance(given, Mapping):
-        given = {"args": case.inputs["optimizer_params"]}
+    optimizer = case.inputs["optimizer"]
+    if not isinstance(optimizer, Mapping):
+        optimizer = {"args": case.inputs["optimizer_params"]}
     known = {parameter.name: parameter.default for parameter in spec.parameters}
-    bound = {**known, **given.get("args", {})}
-    return all(bound[name] == value for name, value in wanted.items())
+    bound = {**known, **optimizer.get("args", {})}
+    return all(bound[name] == value for name, value in arguments.items())
 
 
 @cache

@@ -24,7 +24,7 @@ State = Mapping[str, Array]
 
 
 class Training:
-    """The variables, the base optimizer and the counter of one case on one host."""
+    """The variables, the base optimizer and the counter of one case on one backend."""
 
     def __init__(self, case: Case, driver: Driver) -> None:
         name, args = case.optimizer, case.inputs["optimizer"].get("args", {})
@@ -58,7 +58,7 @@ class Training:
         """Call ``function`` with the gradients of each step, yielding each state.
 
         The tensors that ``function`` returns are added to the state under their names;
-        the operation that trains, if the host has such a thing, goes without a name.
+        the operation that trains, if the backend has one, has no name.
         """
         names: list[str] = []
 
@@ -86,13 +86,13 @@ class Training:
         for recorded, variable in zip(recorded_ones, variables, strict=True):
             state[f"variables/{recorded.name}"] = self.driver.read(variable)
             for slot in self.spec.active_slots(self.bound):
-                made = self.driver.slot(optimizer, variable, slot.name)
+                value = self.driver.slot(optimizer, variable, slot.name)
                 initial = self.spec.initial_value(slot, self.bound)
                 shape = () if slot.scalar else recorded.shape
                 dtype = np.float32 if slot.scalar else recorded.dtype
                 filled = np.full(shape, initial, dtype)
                 key = f"slots/{slot.name}/{recorded.name}"
-                state[key] = filled if made is None else made
+                state[key] = filled if value is None else value
         for name, scalar in self.driver.shared(optimizer).items():
             state[f"non_slots/{name}"] = np.asarray(scalar, np.float32)
         return state
@@ -124,8 +124,8 @@ def recorded_state(step: Mapping[str, Any], variables: Mapping[str, Variable]) -
         elif key == "good_steps":
             state[key] = array(value, "int64")
         elif key == "unscaled_gradients":
-            for name, given in zip(variables, value, strict=True):
-                state |= flat_gradient(name, gradient(given, variables[name]))
+            for name, entry in zip(variables, value, strict=True):
+                state |= flat_gradient(name, gradient(entry, variables[name]))
         elif key == "global_norm":
             dtype = str(next(iter(variables.values())).dtype)
             state[key] = array(value, dtype)
@@ -140,7 +140,7 @@ def flat_gradient(name: str, gradient: Gradient) -> State:
 
 
 def flat(key: str, gradient: Gradient) -> State:
-    """Flatten a gradient under ``key``; one that is absent is so in words."""
+    """Flatten a gradient under ``key``; an absent one becomes the text ``absent``."""
     if isinstance(gradient, Rows):
         indices = np.asarray(gradient.indices, np.int64)
         return {f"{key}/indices": indices, f"{key}/values": gradient.values}

@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> None:
     cases = {case.id: case for case in read_cases(Path(golden))}
     for identifier in filter(None, sys.stdin.read().split("\n")):
         case = cases[identifier]
-        # A host of its own for every replay: no state crosses from one to the next.
+        # A new driver for every replay, so that none sees the state of another.
         make_driver = partial(drivers.load, backend, mode, device=device)
         if "--default" in arguments:
             row = agree(case, make_driver).as_json()

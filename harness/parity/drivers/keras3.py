@@ -56,17 +56,17 @@ class EagerDriver(TensorDriver):
 
     def workers(self, named: Mapping[str, Array], count: int) -> list[Worker]:
         """Make workers that share one center."""
-        made: list[Worker] = []
+        workers: list[Worker] = []
         for _ in range(count):
-            center = made[0].getter.center if made else None
+            center = workers[0].getter.center if workers else None
             getter = self.names.AGNCustomGetter("/cpu:0", center=center)
             own = [self.variable(name, value) for name, value in named.items()]
             keys = [variable.value.ref() for variable in getter(own)]
             centers = [getter._global_map[key] for key in keys]
             accumulators = [getter._grad_map[key] for key in keys]
             scope = contextlib.nullcontext
-            made.append(Worker(own, centers, accumulators, getter, scope))
-        return made
+            workers.append(Worker(own, centers, accumulators, getter, scope))
+        return workers
 
     def getter_facts(self, named: Mapping[str, bool]) -> dict[str, Any]:
         """Make variables through a getter; there are no collections here."""
@@ -86,9 +86,9 @@ class EagerDriver(TensorDriver):
         """Make a step counter."""
         return keras.Variable(0, dtype="int64", trainable=False, name="global_step")
 
-    def step_object(self, made: Any) -> Any:
+    def step_object(self, result: Any) -> Any:
         """Return the step itself."""
-        return made
+        return result
 
     def regularization_losses(self, losses: Mapping[str, Any]) -> Mapping[str, Any]:
         """Hand the losses themselves over."""
@@ -123,9 +123,9 @@ class EagerDriver(TensorDriver):
 
         What a kernel refused when it ran, the optimizers here refuse before they begin.
         """
-        found = getattr(builtins, error, None) or getattr(tf.errors, error, Exception)
+        builtin = getattr(builtins, error, None) or getattr(tf.errors, error, Exception)
         checked = (OutOfRangeError,) if error == "InvalidArgumentError" else ()
-        return (found, *checked)
+        return (builtin, *checked)
 
 
 class FunctionDriver(EagerDriver):

@@ -98,7 +98,7 @@ class Driver(Protocol):
         ``function`` receives a list of the backend's gradients (None where absent) and
         returns None, a tensor, an operation, a plain bool, or a nested list of these;
         what it returns comes back as the same nest of arrays (:class:`Rows` for a
-        sparse one, None for an operation, which is run). Faces with graphs build
+        sparse one, None for an operation, which is run). Graphs are built from
         ``function`` once for every pattern of gradients.
         """
         ...
@@ -128,21 +128,21 @@ class Driver(Protocol):
         optimize: Callable[[Any, Any], Any],
         loss_of: Callable[[Sequence[Any]], Any],
     ) -> Callable[..., Any]:
-        """Return a function that trains by what ``optimize_loss`` made.
+        """Return a function that runs a step of ``optimize_loss``.
 
         It takes the backend's gradients and, if there is one, the flag ``skip_update``,
         and returns the loss; it is called inside of a function that is compiled.
 
         ``optimize(loss, skip_update)`` calls ``optimize_loss``. Where operations run as
         they are called, this is done at once, and only once: ``loss`` is a function, as
-        is ``skip_update``, and what was made is called for each step. A graph calls it
+        is ``skip_update``, and the result is called for each step. A graph calls it
         inside of the function that is compiled, with tensors.
 
         ``loss_of``: gradients -> what :meth:`linear_loss` returns.
         """
         ...
 
-    def step_object(self, made: Any) -> Any:
+    def step_object(self, result: Any) -> Any:
         """Return what holds the state of a step, given what ``optimize_loss`` returned.
 
         It has ``optimizer``, ``global_step``, ``scaler`` (with ``state``, or None) and

@@ -46,16 +46,16 @@ class TorchDriver:
 
     def workers(self, named: Mapping[str, Array], count: int) -> list[Worker]:
         """Make workers that share one center."""
-        made: list[Worker] = []
+        workers: list[Worker] = []
         for _ in range(count):
-            center = made[0].getter.center if made else None
+            center = workers[0].getter.center if workers else None
             getter = self.names.AGNCustomGetter(self.device, center=center)
             own = [self.variable(name, value) for name, value in named.items()]
             getter(zip(named, own, strict=True))
             centers = [getter._global_map[parameter] for parameter in own]
             accumulators = [getter._grad_map[parameter] for parameter in own]
-            made.append(Worker(own, centers, accumulators, getter, nullcontext))
-        return made
+            workers.append(Worker(own, centers, accumulators, getter, nullcontext))
+        return workers
 
     def getter_facts(self, named: Mapping[str, bool]) -> dict[str, Any]:
         """Make parameters through a getter; tensors have no names or collections."""
@@ -130,18 +130,18 @@ class TorchDriver:
         loss_of: Callable[[Sequence[Any]], Any],
     ) -> Callable[..., Any]:
         """Make the step now; its loss has the gradients of the call."""
-        given: list[Any] = []
-        step = optimize(lambda: loss_of(given[0])(), lambda: given[1])
+        current: list[Any] = []
+        step = optimize(lambda: loss_of(current[0])(), lambda: current[1])
 
         def train(*arguments: Any) -> Any:
-            given[:] = arguments
+            current[:] = arguments
             return step()
 
         return train
 
-    def step_object(self, made: Any) -> Any:
+    def step_object(self, result: Any) -> Any:
         """Return the step itself."""
-        return made
+        return result
 
     def regularizer(self, strength: float) -> Callable[[Tensor], Tensor]:
         """Return strength * sum(x**2) / 2 as a function of x."""

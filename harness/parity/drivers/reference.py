@@ -40,15 +40,15 @@ class NumpyDriver:
 
     def workers(self, named: Mapping[str, Array], count: int) -> list[Worker]:
         """Make workers that share one center."""
-        made: list[Worker] = []
+        workers: list[Worker] = []
         for _ in range(count):
-            center = made[0].getter.center if made else None
+            center = workers[0].getter.center if workers else None
             getter = self.names.AGNCustomGetter("/cpu:0", center=center)
             own = getter([Variable(name, value) for name, value in named.items()])
             centers = [getter._global_map[variable] for variable in own]
             accumulators = [getter._grad_map[variable] for variable in own]
-            made.append(Worker(own, centers, accumulators, getter, nullcontext))
-        return made
+            workers.append(Worker(own, centers, accumulators, getter, nullcontext))
+        return workers
 
     def getter_facts(self, named: Mapping[str, bool]) -> dict[str, Any]:
         """Make variables through a getter; there are no collections here."""
@@ -75,8 +75,8 @@ class NumpyDriver:
         self, name: str, args: Mapping[str, Any], variables: Sequence[Variable]
     ) -> Optimizer:
         """Make an optimizer by name."""
-        made: Optimizer = getattr(self.names, RULES[name].class_name)(**args)
-        return made
+        optimizer: Optimizer = getattr(self.names, RULES[name].class_name)(**args)
+        return optimizer
 
     def compile(
         self, function: Callable[[list[Any]], Any]
@@ -93,11 +93,11 @@ class NumpyDriver:
         """Return a function of these gradients: losses here are their gradients."""
 
         def loss() -> list[Any]:
-            found: list[Any] = list(gradients)
+            parts: list[Any] = list(gradients)
             for position, regularizer in (regularizers or {}).items():
                 weight, gradient = variables[position], gradients[position]
-                found[position] = partial(penalised, regularizer, weight, gradient)
-            return found
+                parts[position] = partial(penalised, regularizer, weight, gradient)
+            return parts
 
         return loss
 
@@ -113,18 +113,18 @@ class NumpyDriver:
         loss_of: Callable[[Sequence[Any]], Any],
     ) -> Callable[..., Any]:
         """Make the step now; its loss has the gradients of the call."""
-        given: list[Any] = []
-        step = optimize(lambda: loss_of(given[0])(), lambda: given[1])
+        current: list[Any] = []
+        step = optimize(lambda: loss_of(current[0])(), lambda: current[1])
 
         def train(*arguments: Any) -> Any:
-            given[:] = arguments
+            current[:] = arguments
             return step()
 
         return train
 
-    def step_object(self, made: Any) -> Any:
+    def step_object(self, result: Any) -> Any:
         """Return the step itself."""
-        return made
+        return result
 
     def regularizer(self, strength: float) -> Callable[..., Array]:
         """Return the gradient of strength * sum(x**2) / 2 as a function of x."""

@@ -1,4 +1,4 @@
-"""What a host does alike for TensorFlow and for Keras, operations run as called."""
+"""What the eager drivers of TensorFlow and Keras share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from lockstep.interface import Gradient
 from lockstep.messages.optimizers.parameters import RULES
-from lockstep.tf.shared.tensors import numpy_values as host_values
+from lockstep.tf.shared.tensors import numpy_values
 from lockstep.tf.shared.tensors.numpy_values import to_numpy, to_tensor
 
 __all__ = ["Regularizers", "Step", "TensorDriver"]
@@ -26,7 +26,7 @@ class TensorDriver:
         self.names = names
 
     def value_of(self, variable: Any) -> Any:
-        """Return what TensorFlow computes with; a host says what stands for it."""
+        """Return the tensor that TensorFlow computes with; each driver defines it."""
         raise NotImplementedError
 
     def optimizer(
@@ -62,11 +62,11 @@ class TensorDriver:
         loss_of: Callable[[Sequence[Any]], Any],
     ) -> Callable[..., Any]:
         """Make the step now; its loss has the gradients of the call."""
-        given: list[Any] = []
-        step = optimize(lambda: loss_of(given[0])(), lambda: given[1])
+        current: list[Any] = []
+        step = optimize(lambda: loss_of(current[0])(), lambda: current[1])
 
         def train(*arguments: Any) -> Any:
-            given[:] = arguments
+            current[:] = arguments
             return step()
 
         return train
@@ -78,10 +78,12 @@ class TensorDriver:
         regularizers: Regularizers | None = None,
     ) -> tf.Tensor:
         """Return a loss whose gradients are these, with its penalties."""
-        given = (regularizers or {}).items()
-        penalties = [penalty_of(variables[position]) for position, penalty_of in given]
+        entries = (regularizers or {}).items()
+        penalties = [
+            penalty_of(variables[position]) for position, penalty_of in entries
+        ]
         values = [self.value_of(variable) for variable in variables]
-        return host_values.linear(values, gradients, penalties)
+        return numpy_values.linear(values, gradients, penalties)
 
     def regularizer(self, strength: float) -> Callable[[Any], tf.Tensor]:
         """Return strength * sum(x**2) / 2 as a function of x."""

@@ -57,9 +57,9 @@ class EagerDriver(TensorDriver):
         """Make a step counter."""
         return tf.Variable(0, trainable=False, dtype=tf.int64, name="global_step")
 
-    def step_object(self, made: Any) -> Any:
+    def step_object(self, result: Any) -> Any:
         """Return the step; in a graph it is an attribute of the tensor."""
-        return getattr(made, "training_step", made)
+        return getattr(result, "training_step", result)
 
     def regularization_losses(self, losses: Mapping[str, Any]) -> Mapping[str, Any]:
         """Put the losses into the collection of a graph; eagerly hand them over."""

@@ -74,8 +74,8 @@ class GraphDriver(EagerDriver):
             leaves = tf.nest.flatten(result)
             fetches = {i: leaf for i, leaf in enumerate(leaves) if leaf is not None}
             values, _ = self.run((fetches, training), feeds)
-            found = [to_array(values.get(i)) for i in range(len(leaves))]
-            return tf.nest.pack_sequence_as(result, found)
+            arrays = [to_array(values.get(i)) for i in range(len(leaves))]
+            return tf.nest.pack_sequence_as(result, arrays)
 
         return step
 
@@ -113,9 +113,9 @@ class GraphDriver(EagerDriver):
 
     def run(self, fetches: Any, feeds: dict[Any, Any] | None = None) -> Any:
         """Initialize the variables that are new, then run ``fetches``."""
-        made = self.graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES)
-        made += self.graph.get_collection(v1.GraphKeys.LOCAL_VARIABLES)
-        fresh = {v.ref(): v for v in made if v.ref() not in self.initialized}
+        collected = self.graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES)
+        collected += self.graph.get_collection(v1.GraphKeys.LOCAL_VARIABLES)
+        fresh = {v.ref(): v for v in collected if v.ref() not in self.initialized}
         self.session.run([variable.initializer for variable in fresh.values()])
         self.initialized.update(fresh)
         return self.session.run(fetches, feeds)

@@ -21,12 +21,12 @@ v1 = tf.compat.v1
 
 def eager_workers(driver: Any, named: Mapping[str, Array], count: int) -> list[Worker]:
     """Make workers around variables that exist."""
-    made: list[Worker] = []
+    workers: list[Worker] = []
     for _ in range(count):
-        getter = new_getter(driver, made)
+        getter = new_getter(driver, workers)
         own = getter([driver.variable(name, value) for name, value in named.items()])
-        made.append(worker_of(own, getter, contextlib.nullcontext))
-    return made
+        workers.append(worker_of(own, getter, contextlib.nullcontext))
+    return workers
 
 
 def graph_workers(driver: Any, named: Mapping[str, Array], count: int) -> list[Worker]:
@@ -34,17 +34,17 @@ def graph_workers(driver: Any, named: Mapping[str, Array], count: int) -> list[W
 
     What only a worker has is called ``worker_K/NAME`` in place of ``NAME``.
     """
-    made: list[Worker] = []
+    workers: list[Worker] = []
     for number in range(count):
-        getter, scope = new_getter(driver, made), f"worker_{number}"
+        getter, scope = new_getter(driver, workers), f"worker_{number}"
         outside = v1.variable_scope("", custom_getter=partial(rename, scope))
         with outside, v1.variable_scope("", custom_getter=getter):
             own = [
                 v1.get_variable(name, initializer=tf.constant(value))
                 for name, value in named.items()
             ]
-        made.append(worker_of(own, getter, partial(v1.variable_scope, scope)))
-    return made
+        workers.append(worker_of(own, getter, partial(v1.variable_scope, scope)))
+    return workers
 
 
 def new_getter(driver: Any, others: Sequence[Worker]) -> Any:
@@ -86,8 +86,8 @@ def graph_facts(getter: Any, named: Mapping[str, bool]) -> dict[str, Any]:
         with v1.variable_scope(scope, custom_getter=getter, reuse=reuse):
             return v1.get_variable(last, [2], trainable=trainable)
 
-    made = {name: make(name, trainable, None) for name, trainable in named.items()}
-    same = all(make(name, named[name], True) is v for name, v in made.items())
+    variables = {name: make(name, trainable, None) for name, trainable in named.items()}
+    same = all(make(name, named[name], True) is v for name, v in variables.items())
     (own,) = getter._global_map
     keys = {
         "collection/global": v1.GraphKeys.GLOBAL_VARIABLES,

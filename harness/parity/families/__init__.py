@@ -1,8 +1,8 @@
 """One module a family: how its cases are replayed.
 
-Each module has ``KINDS``, the kinds that it knows, ``replay(case, host)``, which yields
-the state after each step as a flat mapping from the name of a quantity to an array, and
-``expectations(case)``, which yields the recorded states in the same form.
+Each module has ``KINDS``, the kinds that it knows; ``replay(case, driver)``, which
+yields the state after each step as a flat mapping from the name of a quantity to an
+array; and ``expectations(case)``, which yields the recorded states in the same form.
 """
 
 from __future__ import annotations

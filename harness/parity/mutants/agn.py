@@ -46,9 +46,9 @@ def nothing_pulled(method: Any) -> Any:
     """Make ``begin_round`` leave the variables of the worker as they are."""
 
     def begin_round(self: Any, variables: Any) -> None:
-        kept = [(variable, variable.value) for variable in variables]
-        method(self, [variable for variable, _ in kept])
-        for variable, value in kept:
+        before = [(variable, variable.value) for variable in variables]
+        method(self, [variable for variable, _ in before])
+        for variable, value in before:
             variable.value = value
 
     return begin_round
@@ -58,9 +58,9 @@ def still_gathered(method: Any) -> Any:
     """Make ``begin_round`` leave the accumulators as they are."""
 
     def begin_round(self: Any, variables: Any) -> None:
-        kept = [(a, a.value) for a in self.accumulators(variables)]
+        before = [(a, a.value) for a in self.accumulators(variables)]
         method(self, variables)
-        for accumulator, value in kept:
+        for accumulator, value in before:
             accumulator.value = value
 
     return begin_round
@@ -99,9 +99,9 @@ def powers_of_their_own(method: Any) -> Any:
         from lockstep.reference.optimizers.classes import base_of
 
         base = base_of(update.optimizer)
-        kept = dict(base.shared)
+        shared = dict(base.shared)
         method(self, update)
-        base.shared = kept
+        base.shared = shared
 
     return push
 

@@ -90,8 +90,8 @@ def one_sided(right: Any) -> Any:
     """Make ``check_grads`` return the largest element, not the largest magnitude."""
 
     def check(pairs: Any) -> Any:
-        found = [values.max(initial=-np.inf) for values in magnitudes(pairs)]
-        amax = np.asarray(max(found, default=-np.inf))
+        largest = [values.max(initial=-np.inf) for values in magnitudes(pairs)]
+        amax = np.asarray(max(largest, default=-np.inf))
         return right(pairs)[0], amax.astype(right(pairs)[1].dtype)
 
     return check

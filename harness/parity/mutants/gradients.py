@@ -76,7 +76,9 @@ def in_its_own_dtype(gradient: Any, scale: Array) -> Any:
 def zeros_for_absent(right: Any) -> Any:
     """Make the scaling put a zero in place of each absent gradient."""
     zeros = np.zeros(1, np.float32)
-    return lambda found, scale: right([zeros if g is None else g for g in found], scale)
+    return lambda gradients, scale: right(
+        [zeros if g is None else g for g in gradients], scale
+    )
 
 
 def rows_forgotten(right: Any) -> Any:
@@ -95,7 +97,7 @@ def _of_the_clipping() -> Iterator[Mutant]:
         "clipping.clip_by_norm.scale_in_float32",
         "clipping.clip_by_global_norm.scale_one",
     )
-    told = "clipping.post_process.norm_in_float32"
+    reported = "clipping.post_process.norm_in_float32"
     unchecked = instead(lambda t_list, strict: list(t_list))
     summed = before(lambda gradients, strict: (gradients,))
     larger = after(one_percent_more)
@@ -105,9 +107,9 @@ def _of_the_clipping() -> Iterator[Mutant]:
     yield Mutant(scale, "NaN is 1", nan_is_ignored, CLIP)
     yield Mutant(scale, "1 % too large", larger, CLIP)
     yield Mutant(norm, "1 % too large", larger, CLIP)
-    yield Mutant(told, "1 % too large", larger, CLIP)
+    yield Mutant(reported, "1 % too large", larger, CLIP)
     yield Mutant(norm, "duplicates summed", summed, CLIP)
-    yield Mutant(times, "forgotten", instead(lambda found, _: found), CLIP)
+    yield Mutant(times, "forgotten", instead(lambda tensors, _: tensors), CLIP)
     yield Mutant(times, "zeros for absent", zeros_for_absent, CLIP)
     yield Mutant(one, "in its own dtype", instead(in_its_own_dtype), CLIP)
     yield Mutant(one, "rows forgotten", rows_forgotten, CLIP)
@@ -161,8 +163,8 @@ def zero_unless_finite(right: Any) -> Any:
 
     def ratio(policy: Any, rate: Array, weight: Array, gradient: Array) -> Array:
         fine = np.isfinite(weight) and np.isfinite(gradient)
-        found: Array = right(policy, rate, weight, gradient)
-        return found if fine else np.zeros((), np.float32)
+        value: Array = right(policy, rate, weight, gradient)
+        return value if fine else np.zeros((), np.float32)
 
     return ratio
 

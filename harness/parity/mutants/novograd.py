@@ -32,8 +32,8 @@ def momentum_forgotten(rule: Any) -> Any:
     """Make the rule return the momentum that it was called with."""
 
     def update(policy: Any, shared: Any, variable: Array, slots: Any, g: Any) -> Any:
-        moved, found = rule(policy, shared, variable, slots, g)
-        return moved, {**found, "momentum": slots["momentum"]}
+        moved, state = rule(policy, shared, variable, slots, g)
+        return moved, {**state, "momentum": slots["momentum"]}
 
     return update
 

@@ -26,7 +26,7 @@ from lockstep import registry
 
 PAGE = ROOT / "docs" / "differences.md"
 SCRIPTS = ROOT / "docs" / "examples" / "differences"
-HOSTS = sorted({quoted.host for entry in entries() for quoted in entry.recorded})
+BACKENDS = sorted({quoted.backend for entry in entries() for quoted in entry.recorded})
 
 
 @pytest.fixture(scope="module")
@@ -81,24 +81,24 @@ def test_every_listed_difference_has_an_entry_that_quotes_it() -> None:
 # -- true ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_the_published_quotes_are_what_a_replay_gives(
-    recorded: list[Quoted], host: str
+    recorded: list[Quoted], backend: str
 ) -> None:
-    if not registry.installed(host.partition(":")[0]):
-        pytest.skip(f"{host} needs a framework that is not installed")
-    published = [asdict(quoted) for quoted in recorded if quoted.host == host]
-    now = [asdict(quoted) for quoted in quotes_of(host)]
+    if not registry.installed(backend.partition(":")[0]):
+        pytest.skip(f"{backend} needs a framework that is not installed")
+    published = [asdict(quoted) for quoted in recorded if quoted.backend == backend]
+    now = [asdict(quoted) for quoted in quotes_of(backend)]
     assert now == published, "write them anew: nox -s catalogue"
 
 
 def test_every_quote_is_published(recorded: list[Quoted]) -> None:
     wanted = Counter(
-        (entry.anchor, given.case, given.quantity, given.host)
+        (entry.anchor, given.case, given.quantity, given.backend)
         for entry in entries()
         for given in entry.recorded
     )
-    found = Counter((q.anchor, q.case, q.quantity, q.host) for q in recorded)
+    found = Counter((q.anchor, q.case, q.quantity, q.backend) for q in recorded)
     assert found == wanted
 
 
@@ -116,7 +116,7 @@ def test_where_the_modes_part_the_difference_is_listed(
         if quoted.default != quoted.strict
         and not any(
             listed.anchor == quoted.anchor
-            and listed.concerns(cases[quoted.case], quoted.host.partition(":")[0])
+            and listed.concerns(cases[quoted.case], quoted.backend.partition(":")[0])
             for listed in differences()
         )
     ]

@@ -12,7 +12,7 @@ import pytest
 
 from harness.parity.cases import GOLDEN, Case, gradient, read_cases
 from harness.parity.distance import distance
-from harness.parity.drivers import reference as reference_host
+from harness.parity.drivers import reference as reference_driver
 from harness.parity.tests.test_keras_rules import (
     ALLOWED,
     RULES,
@@ -39,7 +39,7 @@ CASES = [
 )
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_masters_of_a_host_optimizer_follow_its_own_rule(
+def test_masters_of_a_framework_s_optimizer_follow_its_own_rule(
     case: Case, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_reference, make_driver = RULES[rule]
@@ -52,14 +52,14 @@ def test_masters_of_a_host_optimizer_follow_its_own_rule(
     expected = wrapped(reference, inner, case)
     wrapper = wrapped(keras3, make_driver(), case)
     wrapper.build(theirs)
-    our_host = reference_host.make_driver("numpy", reference)
-    their_host = driver.EagerDriver(keras3)
+    our_driver = reference_driver.make_driver("numpy", reference)
+    their_driver = driver.EagerDriver(keras3)
     for step in case.inputs["gradients"]:
         given = [gradient(g, v) for g, v in zip(step, case.variables, strict=True)]
         with np.errstate(all="ignore"):
-            loss = our_host.linear_loss(ours, given)
+            loss = our_driver.linear_loss(ours, given)
             expected.minimize(loss, var_list=ours)
-        loss = their_host.linear_loss(theirs, [driver.to_tensor(g) for g in given])
+        loss = their_driver.linear_loss(theirs, [driver.to_tensor(g) for g in given])
         wrapper.minimize(loss, var_list=theirs)
         assert wrapper.last_step.applied == expected.last_step.applied
         assert float(wrapper.loss_scale) == expected.loss_scale

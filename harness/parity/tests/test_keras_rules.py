@@ -1,7 +1,7 @@
 """Wrappers around Keras' own optimizers, against the reference with Keras' rules.
 
 Golden data -> the reference with TF1's rules proves the logic of the wrapper; this
-proves the same wrapper around what people use with it on that host, dense and sparse.
+proves the same wrapper around the optimizers of Keras, dense and sparse.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def power(policy: Any, accum: Any) -> Any:
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_the_wrapped_host_optimizer_follows_its_own_rule(
+def test_the_wrapped_optimizer_of_the_framework_follows_its_own_rule(
     case: Case, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_reference, make_driver = RULES[rule]

@@ -38,7 +38,7 @@ CASES = [
 )
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_a_scaled_host_optimizer_follows_its_own_rule(
+def test_a_scaled_optimizer_of_keras_follows_its_own_rule(
     case: Case, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_reference, make_driver = RULES[rule]

@@ -13,7 +13,7 @@ import pytest
 
 from harness.parity.cases import GOLDEN, Case, gradient, read_cases
 from harness.parity.distance import distance
-from harness.parity.drivers import reference as reference_host
+from harness.parity.drivers import reference as reference_driver
 from harness.parity.tests.test_keras_rules import (
     ALLOWED,
     RULES,
@@ -43,7 +43,7 @@ Given = list[Any]
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.kind)
-def test_steps_of_a_host_optimizer_follow_its_own_rule(
+def test_steps_of_a_framework_s_optimizer_follow_its_own_rule(
     case: Case, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_reference, make_driver = RULES[rule]
@@ -52,11 +52,11 @@ def test_steps_of_a_host_optimizer_follow_its_own_rule(
     theirs = [
         keras.Variable(v.value, dtype=str(v.dtype), name=v.name) for v in case.variables
     ]
-    our_host = reference_host.make_driver("numpy", reference)
-    their_host = driver.EagerDriver(keras3)
+    our_driver = reference_driver.make_driver("numpy", reference)
+    their_driver = driver.EagerDriver(keras3)
     inner = make_reference()
-    expected = optimized(reference, inner, our_host, ours, case)
-    step = optimized(keras3, make_driver(), their_host, theirs, case)
+    expected = optimized(reference, inner, our_driver, ours, case)
+    step = optimized(keras3, make_driver(), their_driver, theirs, case)
     for number, recorded in enumerate(case.inputs["gradients"]):
         given = [gradient(g, v) for g, v in zip(recorded, case.variables, strict=True)]
         flag = case.inputs.get("skip_update", [None] * (number + 1))[number]
@@ -70,14 +70,14 @@ def test_steps_of_a_host_optimizer_follow_its_own_rule(
 
 
 def optimized(
-    names: Any, optimizer: Any, its_host: Any, variables: Given, case: Case
+    names: Any, optimizer: Any, its_driver: Any, variables: Given, case: Case
 ) -> Any:
     """Return a step that takes an optimizer as it is, with the settings of the case."""
     chosen = case.inputs["lr_policy"]
     policy = getattr(names.lr_policies, chosen["name"])
     options = {name: case.inputs[name] for name in PASSED_ON if name in case.inputs}
     return names.optimize_loss(
-        lambda given: its_host.linear_loss(variables, given)(),
+        lambda given: its_driver.linear_loss(variables, given)(),
         optimizer,
         None,
         lambda step: policy(step, **chosen["args"]),

@@ -1,4 +1,4 @@
-"""The default of NovoGrad on each host: the published rule, replayed by itself here.
+"""The default of NovoGrad on each backend: the published rule, replayed by itself here.
 
 The recordings are of the original, which never writes its second moment back. Where the
 published rule must agree with it, the default is held to the recordings.
@@ -23,23 +23,23 @@ from harness.parity.families.optimizers import novograd
 from lockstep import registry
 from lockstep.interface import Array, Gradient, Rows
 
-HOSTS = {
+BACKENDS = {
     "reference": 0.0,
     "tf:eager": 0.0,
     "tf:graph": 0.0,
     "keras3": 0.0,
     "pytorch": 8.0,
 }
-"""Host -> the distance allowed: torch adds the squares of a norm in another order."""
+"""Backend -> the distance allowed, as torch sums the squares in another order."""
 OWN_SLOTS = ("tf:eager", "tf:graph", "keras3")
-"""Hosts whose slots have the dtype of the variable."""
+"""Backends whose slots have the dtype of the variable."""
 OWN_MOMENTUM = ("keras3",)
-"""Hosts that compute momentum in the dtype of the variable."""
+"""Backends that compute momentum in the dtype of the variable."""
 
 TRAINED = [
     case for case in read_cases(GOLDEN, ["novograd"]) if case.kind in novograd.TRAINED
 ]
-hosts = pytest.mark.parametrize("name", HOSTS)
+backends = pytest.mark.parametrize("name", BACKENDS)
 
 
 def driver(name: str, strict: bool = False) -> Driver:
@@ -64,23 +64,23 @@ def assert_near(
             assert distance(np.array(got[quantity]), value).ulp <= ulp, quantity
 
 
-@hosts
+@backends
 @pytest.mark.parametrize("case", TRAINED, ids=lambda case: case.id)
 def test_without_memory_the_default_is_the_original(name: str, case: Case) -> None:
     right = novograd.expectations(case)
     with closing(driver(name)) as made:
         got = novograd.replay(with_arguments(case, beta2=0.0), made)
         for found, recorded in zip(got, right, strict=True):
-            assert_near(found, recorded, HOSTS[name])
+            assert_near(found, recorded, BACKENDS[name])
 
 
-@hosts
+@backends
 @pytest.mark.parametrize("case", TRAINED, ids=lambda case: case.id)
 def test_the_first_step_of_the_default_is_the_original_s(name: str, case: Case) -> None:
     with closing(driver(name)) as made:
         first = next(iter(novograd.replay(case, made)))
     recorded = next(iter(novograd.expectations(case)))
-    assert_near(first, recorded, HOSTS[name])
+    assert_near(first, recorded, BACKENDS[name])
 
 
 # -- the published rule, written down once more --------------------------------------
@@ -136,7 +136,7 @@ def drawn(dtype: str, count: int = 6) -> tuple[Array, list[Array]]:
 def trained(
     made: Driver, weight: Array, gradients: Sequence[Gradient], given: Mapping[str, Any]
 ) -> Iterator[Mapping[str, Array]]:
-    """Yield w, a and v after each step on a host; another variable is always there."""
+    """Yield w, a and v after each step; another variable is always there."""
     w, other = made.variable("w", weight), made.variable("o", weight[:1])
     optimizer = made.optimizer("NovoGrad", given, [w, other])
     step = made.compile(
@@ -166,10 +166,10 @@ def assert_published(
         for found, expected in zip(got, right, strict=True):
             for quantity, value in expected.items():
                 assert found[quantity].dtype == value.dtype, quantity
-                assert distance(found[quantity], value).ulp <= HOSTS[name], quantity
+                assert distance(found[quantity], value).ulp <= BACKENDS[name], quantity
 
 
-@hosts
+@backends
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("given", SETTINGS, ids=str)
 def test_the_default_is_the_published_rule(
@@ -180,7 +180,7 @@ def test_the_default_is_the_published_rule(
 
 
 @pytest.mark.filterwarnings("ignore:Gradients do not exist:UserWarning")
-@hosts
+@backends
 @pytest.mark.parametrize("given", SETTINGS, ids=str)
 def test_an_absent_gradient_leaves_both_moments_alone(
     name: str, given: Mapping[str, Any]
@@ -189,7 +189,7 @@ def test_an_absent_gradient_leaves_both_moments_alone(
     assert_published(name, weight, given, [first, None, *rest])
 
 
-@hosts
+@backends
 def test_rows_are_a_dense_gradient_with_duplicates_summed(name: str) -> None:
     weight, dense = drawn("float32")
     halves = [np.concatenate([g / 2, g / 2]) for g in dense]
@@ -197,13 +197,13 @@ def test_rows_are_a_dense_gradient_with_duplicates_summed(name: str) -> None:
     assert_published(name, weight, SETTINGS[2], dense, rows)
 
 
-@hosts
+@backends
 def test_zero_gradients_at_first_do_not_begin_the_mean(name: str) -> None:
     weight, dense = drawn("float32")
     assert_published(name, weight, SETTINGS[1], [np.zeros_like(weight), *dense])
 
 
-@hosts
+@backends
 def test_a_norm_that_overflows_is_forgotten_at_the_next_step(name: str) -> None:
     weight, (first, second, *_) = drawn("float32")
     huge = np.full_like(weight, 1e25)
@@ -211,11 +211,11 @@ def test_a_norm_that_overflows_is_forgotten_at_the_next_step(name: str) -> None:
         states = list(trained(made, weight, [first, huge, second], {}))
     assert np.isinf(states[1]["second_moment"])
     expected = np.sum(np.square(second))
-    assert distance(states[2]["second_moment"], expected).ulp <= HOSTS[name]
+    assert distance(states[2]["second_moment"], expected).ulp <= BACKENDS[name]
     assert np.isfinite(states[2]["w"]).all()
 
 
-@hosts
+@backends
 def test_gradients_of_one_length_make_no_difference_between_the_modes(
     name: str,
 ) -> None:
@@ -231,10 +231,10 @@ def test_gradients_of_one_length_make_no_difference_between_the_modes(
         for gradient, expected in zip(gradients, default, strict=True):
             step([gradient])
             # The rows come in another order, and so do the terms of the norm.
-            assert distance(made.read(w), expected["w"]).ulp <= max(HOSTS[name], 1)
+            assert distance(made.read(w), expected["w"]).ulp <= max(BACKENDS[name], 1)
 
 
-@hosts
+@backends
 def test_strict_finds_its_directions_in_the_list(name: str) -> None:
     weight, (g, *_) = drawn("float32")
     with closing(driver(name, strict=True)) as made:
@@ -248,4 +248,4 @@ def test_strict_finds_its_directions_in_the_list(name: str) -> None:
 
         _, direction = made.compile(apply)([g])
     right = g * (np.float32(1) / np.sqrt(np.sum(g * g) + np.float32(1e-8)))
-    assert distance(direction, right).ulp <= HOSTS[name]
+    assert distance(direction, right).ulp <= BACKENDS[name]

@@ -161,10 +161,10 @@ def test_an_excuse_may_ask_for_a_state_that_is_not_finite(
     assert bool(tables.excuse(case, "keras3", "eager")) is excused
 
 
-def test_no_kind_is_excused_on_every_host() -> None:
-    hosts = {(b.name, f) for b in registry.BACKENDS.values() for f in b.modes}
+def test_no_kind_is_excused_on_every_backend() -> None:
+    backends = {(b.name, f) for b in registry.BACKENDS.values() for f in b.modes}
     for each in read_cases(GOLDEN):
-        assert not all(tables.excuse(each, *driver) for driver in hosts), each.kind
+        assert not all(tables.excuse(each, *driver) for driver in backends), each.kind
 
 
 # Planning

@@ -155,7 +155,7 @@ run_parity(Request(families=["multitask"]), print)
 
 
 @pytest.mark.parametrize("end", [os.killpg, os.kill], ids=["group", "parent alone"])
-def test_ctrl_c_ends_the_hosts_that_run_and_starts_no_others(
+def test_ctrl_c_ends_the_drivers_that_run_and_starts_no_others(
     tmp_path: Path, end: Callable[[int, int], None]
 ) -> None:
     started, script = tmp_path / "started", tmp_path / "waits"
@@ -167,7 +167,7 @@ def test_ctrl_c_ends_the_hosts_that_run_and_starts_no_others(
     with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as run:
         deadline = time.monotonic() + 60
         while len(started.read_text("utf-8").split()) < 2:
-            assert time.monotonic() < deadline, "two hosts never began"
+            assert time.monotonic() < deadline, "two drivers never began"
             time.sleep(0.05)
         end(run.pid, signal.SIGINT)
         try:
@@ -175,11 +175,11 @@ def test_ctrl_c_ends_the_hosts_that_run_and_starts_no_others(
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(run.pid, signal.SIGKILL)
-    hosts = [int(driver) for driver in started.read_text("utf-8").split()]
-    assert len(hosts) == 2
-    for driver in hosts:
+    workers = [int(number) for number in started.read_text("utf-8").split()]
+    assert len(workers) == 2
+    for number in workers:
         with pytest.raises(ProcessLookupError):
-            os.kill(driver, 0)
+            os.kill(number, 0)
 
 
 def test_a_device_that_is_not_there_is_one_error() -> None:

@@ -124,7 +124,7 @@ def recorded() -> dict[str, Case]:
 def quoted_cases(quirk: str) -> list[Case]:
     """Return the recorded cases that the section quotes of the reference."""
     quotes = ENTRIES[quirk].recorded
-    ids = dict.fromkeys(q.case for q in quotes if q.host == "reference")
+    ids = dict.fromkeys(q.case for q in quotes if q.backend == "reference")
     return [recorded()[id] for id in ids]
 
 

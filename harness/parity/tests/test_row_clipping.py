@@ -1,4 +1,4 @@
-"""The default of row clipping on each host, against the reference's default."""
+"""The default of row clipping on each backend, against the reference's default."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def trained(backend: str, case: Any, dtype: str) -> list[Any]:
 @pytest.mark.parametrize("dtype", ALLOWED)
 @pytest.mark.parametrize("case", SHAPES, ids=str)
 @pytest.mark.parametrize("backend", ["keras3", "pytorch", "tf"])
-def test_each_host_clips_as_the_reference_does(
+def test_each_backend_clips_as_the_reference_does(
     backend: str, case: Any, dtype: str
 ) -> None:
     if not registry.installed(backend):

@@ -27,8 +27,8 @@ RULES: Mapping[str, Mapping[str, Any]] = {
     "Ftrl": {"learning_rate": 0.1, "l1_regularization_strength": 0.01},
     "NovoGrad": {"learning_rate": 0.1, "weight_decay": 0.1},
 }
-HOSTS = {"pytorch": 4.0, "tf:eager": 8.0}
-"""Host -> the distance allowed: kernels take rsqrt and fuse in different ways."""
+BACKENDS = {"pytorch": 4.0, "tf:eager": 8.0}
+"""Backend -> the distance allowed: kernels take rsqrt and fuse in different ways."""
 
 SPARSE = next(
     case
@@ -61,7 +61,7 @@ def with_rule(rule: str, shape: tuple[int, ...]) -> Case:
 
 
 def states(name: str, case: Case) -> Iterator[Mapping[str, Array]]:
-    """Yield copies of the state of a host after each step."""
+    """Yield copies of the state of a backend after each step."""
     backend, _, mode = name.partition(":")
     if not registry.installed(backend):
         pytest.skip(f"{registry.find(backend).framework} is not installed")
@@ -70,7 +70,7 @@ def states(name: str, case: Case) -> Iterator[Mapping[str, Array]]:
             yield {quantity: np.array(value) for quantity, value in state.items()}
 
 
-@pytest.mark.parametrize("name", HOSTS)
+@pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("rule", RULES)
 def test_sparse_gradients_train_the_masters_of_every_rule(
@@ -86,4 +86,4 @@ def test_sparse_gradients_train_the_masters_of_every_rule(
     for found, expected in zip(got, right, strict=True):
         assert found.keys() == expected.keys()
         for quantity, value in expected.items():
-            assert distance(found[quantity], value).ulp <= HOSTS[name], quantity
+            assert distance(found[quantity], value).ulp <= BACKENDS[name], quantity

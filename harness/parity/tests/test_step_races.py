@@ -1,4 +1,4 @@
-"""Where ``optimize_loss`` raced: traces of every host are allowed, others are not."""
+"""Where ``optimize_loss`` raced: which traces are allowed on a backend."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def adamw(seen_decay: float, state: Adam, gradient: float) -> Adam:
 
 
 LARC_RACE = either(partial(adamw, 0.0), partial(adamw, RATE * DECAY))
-HOSTS = ["reference", "tf:eager", "tf:graph", "pytorch"]
+BACKENDS = ["reference", "tf:eager", "tf:graph", "pytorch"]
 """Keras' AdamW has another rule: test_keras_steps.py. The mode v1 would change this
 process for all tests after it: test_optimize_loss_sessions.py starts others."""
 
 
 @pytest.mark.parametrize("strict", [True, False], ids=["strict", "default"])
-@pytest.mark.parametrize("name", HOSTS)
+@pytest.mark.parametrize("name", BACKENDS)
 def test_larc_reads_the_weight_before_its_decay(name: str, strict: bool) -> None:
     backend, _, mode = name.partition(":")
     if not registry.installed(backend):

@@ -2,7 +2,7 @@
 
 They pin the wrapper around ``keras.optimizers``: golden data -> the reference with
 TF1's rules proves the logic of a wrapper, and the reference with Keras' rules -> the
-wrapper around Keras' optimizers proves it on that host.
+wrapper around Keras' optimizers proves it on that backend.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 They pin the wrapper around torch's own optimizers: golden data -> the reference with
 TF1's rules proves the logic of a wrapper, and the reference with torch's rules -> the
-wrapper around ``torch.optim`` proves it on that host.
+wrapper around ``torch.optim`` proves it on that backend.
 """
 
 from __future__ import annotations

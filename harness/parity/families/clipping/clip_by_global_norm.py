@@ -89,7 +89,7 @@ def expectations(case: Case) -> Iterator[State]:
 def _list_clipped(case: Case, driver: Driver) -> State:
     limit = float(case.inputs["clip_norm"])
     entries = zip(case.inputs["t_list"], case.inputs["dtypes"], strict=True)
-    given = [_decoded(*entry) for entry in entries]
+    tensors = [_decoded(*entry) for entry in entries]
 
     def function(arrays: list[Any]) -> Any:
         *t_list, use_norm = arrays
@@ -97,17 +97,17 @@ def _list_clipped(case: Case, driver: Driver) -> State:
         return list(clipped)
 
     use_norm = array(case.inputs["use_norm"], "float32")
-    return _flattened(driver.compile(function)([*given, use_norm]))
+    return _flattened(driver.compile(function)([*tensors, use_norm]))
 
 
 def _pairs_clipped(case: Case, driver: Driver) -> State:
     limit = float(case.inputs["clip_gradients"])
     entries = zip(case.inputs["gradients"], case.inputs["dtypes"], strict=True)
-    given = [_decoded(*entry) for entry in entries]
+    tensors = [_decoded(*entry) for entry in entries]
     dtypes = case.inputs["variable_dtypes"]
     variables = [
         driver.variable(f"v{k}", np.zeros(_shape(g), dtype))
-        for k, (g, dtype) in enumerate(zip(given, dtypes, strict=True))
+        for k, (g, dtype) in enumerate(zip(tensors, dtypes, strict=True))
     ]
 
     def function(gradients: list[Any]) -> Any:
@@ -119,7 +119,7 @@ def _pairs_clipped(case: Case, driver: Driver) -> State:
         )
         return [[g for g, _ in clipped], record.scalars[GLOBAL_NORM]]
 
-    clipped, norm = driver.compile(function)(given)
+    clipped, norm = driver.compile(function)(tensors)
     return {**_flattened(clipped), GLOBAL_NORM: np.asarray(norm)}
 
 

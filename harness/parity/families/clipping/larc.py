@@ -84,9 +84,9 @@ def replay(case: Case, driver: Driver) -> Iterator[State]:
         return [g for g, _ in processed]
 
     pairs = zip(case.inputs["gradients"], recorded, strict=True)
-    given = [gradient(value, variable) for value, variable in pairs]
+    values = [gradient(value, variable) for value, variable in pairs]
     rate = np.asarray(case.inputs["learning_rate"], np.float32)
-    results = driver.compile(function)([*given, rate])
+    results = driver.compile(function)([*values, rate])
     state: dict[str, Array] = {}
     for variable, value in zip(recorded, results, strict=True):
         state |= flat(f"gradients/{variable.name}", value)

@@ -86,8 +86,8 @@ ABSENT = np.array("absent")
 
 
 def _clip(case: Case, driver: Driver) -> Mapping[str, Array]:
-    given = case.inputs["gradients"]
-    gradients = [_gradient(case, position) for position in range(len(given))]
+    recorded = case.inputs["gradients"]
+    gradients = [_gradient(case, position) for position in range(len(recorded))]
     options = {} if "clip_norm_omitted" in case.inputs else {"clip_norm": _limit(case)}
 
     def function(gradients: list[Any]) -> Any:

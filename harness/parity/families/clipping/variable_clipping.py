@@ -83,8 +83,8 @@ def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
 
     def apply(gradients: list[Any]) -> Mapping[str, Any]:
         pairs = list(zip(gradients, training.variables, strict=True))
-        given = pairs if given_as == "list" else iter(pairs)
-        return {"": optimizer.apply_gradients(given, global_step=training.counter)}
+        argument = pairs if given_as == "list" else iter(pairs)
+        return {"": optimizer.apply_gradients(argument, global_step=training.counter)}
 
     with np.errstate(all="ignore"):
         for state in training.run_function(optimizer, apply):

@@ -141,19 +141,19 @@ class _Masters(Training):
         pairs = self.optimizer.compute_gradients(loss, var_list=self.variables)
         applied = self.optimizer.apply_gradients(pairs, global_step=self.counter)
         unscaled = [gradient for gradient, _ in pairs]
-        found = zip(self.recorded, unscaled, strict=True)
-        return {"": applied, **{variable.name: g for variable, g in found}}
+        named = zip(self.recorded, unscaled, strict=True)
+        return {"": applied, **{variable.name: g for variable, g in named}}
 
     def run_steps(
         self, function: Callable[[list[Any]], Mapping[str, Any]]
     ) -> Iterator[State]:
         """Yield the state after each step, gradients and all."""
         for state in self.run_function(self.optimizer, function):
-            found = dict(state)
+            flat_state = dict(state)
             for variable in self.recorded:
-                given = found.pop(variable.name)
-                found.update(flat_gradient(variable.name, given))
-            yield found
+                unscaled = flat_state.pop(variable.name)
+                flat_state.update(flat_gradient(variable.name, unscaled))
+            yield flat_state
 
     def state(self, optimizer: Any) -> State:
         """Read the masters and the base optimizer's state, and the model beside it."""
@@ -176,7 +176,7 @@ class _Masters(Training):
 
 
 def _name_of(master: Any, recorded: Variable) -> str:
-    """Return a master's name as recorded; tensors of some hosts have none to tell."""
+    """Return a master's name as recorded; tensors of some backends have no names."""
     name = getattr(master, "name", None)
     if not isinstance(name, str):
         own = has_master(str(recorded.dtype))
@@ -203,14 +203,14 @@ def _failing(case: Case, driver: Driver) -> Iterator[State]:
 
 def _loss_scale(case: Case, driver: Driver) -> Any:
     """Make the loss scale of a case."""
-    given, kind = case.inputs["loss_scale"], case.inputs.get("loss_scale_is")
+    scale, kind = case.inputs["loss_scale"], case.inputs.get("loss_scale_is")
     if kind == "integer":
-        return int(given)
-    if isinstance(given, Mapping):
-        return driver.names.AutomaticLossScaler(given["algorithm"], given["params"])
+        return int(scale)
+    if isinstance(scale, Mapping):
+        return driver.names.AutomaticLossScaler(scale["algorithm"], scale["params"])
     if kind not in (None, "string", "null"):
         raise CannotInterpretError(f"a loss scale that is {kind!r}")
-    return given
+    return scale
 
 
 def _in_float32(variable: Variable) -> Variable:
@@ -222,16 +222,16 @@ def _recorded_state(
     step: Mapping[str, Any], masters: Mapping[str, Variable]
 ) -> dict[str, Array]:
     """Flatten one recorded state, the model apart."""
-    found = dict(step)
-    del found["model"]
+    rest = dict(step)
+    del rest["model"]
     state: dict[str, Array] = {}
-    for name, value in found.pop("masters").items():
+    for name, value in rest.pop("masters").items():
         state[f"masters/{name}"] = array(value, "float32", masters[name].shape)
-    for name, given in zip(masters, found.pop("gradients_for_apply"), strict=True):
-        state |= flat_gradient(name, gradient(given, masters[name]))
-    for name, value in found.pop("scaler", {}).items():
+    for name, entry in zip(masters, rest.pop("gradients_for_apply"), strict=True):
+        state |= flat_gradient(name, gradient(entry, masters[name]))
+    for name, value in rest.pop("scaler", {}).items():
         state[f"scaler/{name}"] = _scaler_entry(name, value)
-    return {**state, **recorded_state(found, masters)}
+    return {**state, **recorded_state(rest, masters)}
 
 
 def _scaler_entry(name: str, value: Any) -> Array:

@@ -61,7 +61,7 @@ def replay(case: Case, driver: Driver) -> Iterator[State]:
     scaler = driver.names.AutomaticLossScaler(
         case.inputs["algorithm"], case.inputs["params"]
     )
-    update = driver.compile(lambda given: [scaler.update_op(*given)])
+    update = driver.compile(lambda values: [scaler.update_op(*values)])
     for entry in case.inputs.get("updates", []):
         value = update([np.array(entry["has_nan"]), array(entry["amax"], "float32")])
         yield {
@@ -75,8 +75,8 @@ def expectations(case: Case) -> Iterator[State]:
     """Yield the recorded states, or what was found in the gradients."""
     if case.kind == "check_grads":
         dtype = case.expected["amax_dtype"]
-        found = np.asarray(case.expected["has_nan"])
-        yield {"has_nan": found, "amax": array(case.expected["amax"], dtype)}
+        has_nan = np.asarray(case.expected["has_nan"])
+        yield {"has_nan": has_nan, "amax": array(case.expected["amax"], dtype)}
         return
     for step in case.expected["steps"]:
         yield {

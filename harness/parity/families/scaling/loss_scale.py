@@ -141,12 +141,12 @@ def scale_state(scaled: Any, driver: Driver) -> State:
 
 def _scale(case: Case, driver: Driver) -> Any:
     """Make the loss scale of a case."""
-    given = dict(case.inputs["loss_scale"])
-    kind = given.pop("kind")
+    arguments = dict(case.inputs["loss_scale"])
+    kind = arguments.pop("kind")
     if kind == "fixed":
-        return driver.names.FixedLossScale(**given)
+        return driver.names.FixedLossScale(**arguments)
     if kind == "dynamic":
-        return driver.names.DynamicLossScale(**given)
+        return driver.names.DynamicLossScale(**arguments)
     raise CannotInterpretError(f"the loss scale {kind!r}")
 
 
@@ -163,16 +163,16 @@ def _trained(case: Case, driver: Driver, mode: str) -> Iterator[State]:
         if mode == "minimize":
             loss = driver.linear_loss(variables, gradients)
             pairs = optimizer.compute_gradients(loss, var_list=variables)
-            found = zip(names, pairs, strict=True)
-            unscaled = {name: gradient for name, (gradient, _) in found}
+            named = zip(names, pairs, strict=True)
+            unscaled = {name: gradient for name, (gradient, _) in named}
         applied = optimizer.apply_gradients(pairs, global_step=training.counter)
         return {"": applied, **unscaled}
 
     for state in training.run_function(optimizer, step):
-        found = dict(state)
+        flat_state = dict(state)
         for name in names if mode == "minimize" else []:
-            found.update(flat_gradient(name, found.pop(name)))
-        yield {**found, **scale_state(optimizer, driver)}
+            flat_state.update(flat_gradient(name, flat_state.pop(name)))
+        yield {**flat_state, **scale_state(optimizer, driver)}
 
 
 def _update_only(case: Case, driver: Driver) -> Iterator[State]:
@@ -217,8 +217,8 @@ def _made(case: Case, driver: Driver) -> State:
     scale = driver.names.FixedLossScale(value)
     current = np.asarray(driver.read(scale()))
     should_apply = _updater(scale, driver)([np.ones(1, np.float32)])
-    dtype, found = np.array(str(current.dtype)), np.array(repr(scale))
-    state = {"loss_scale": current, "dtype": dtype, "repr": found}
+    dtype, text = np.array(str(current.dtype)), np.array(repr(scale))
+    state = {"loss_scale": current, "dtype": dtype, "repr": text}
     return {**state, "update_should_apply": should_apply, **_config(scale)}
 
 
@@ -235,9 +235,9 @@ def _wrapped(case: Case, driver: Driver) -> State:
     wrapper = driver.names.MixedPrecisionLossScaleOptimizer
     optimizer = wrapper(training.base, case.inputs["loss_scale"])
     scale = optimizer.scale_object
-    made = np.array(type(scale).__name__), np.array(optimizer.get_name())
-    found = dict(zip(("loss_scale_class", "name"), made, strict=True))
-    return {**found, **_config(scale)}
+    values = np.array(type(scale).__name__), np.array(optimizer.get_name())
+    names = dict(zip(("loss_scale_class", "name"), values, strict=True))
+    return {**names, **_config(scale)}
 
 
 def _not_an_optimizer(case: Case, driver: Driver) -> State:
@@ -245,12 +245,12 @@ def _not_an_optimizer(case: Case, driver: Driver) -> State:
     training = Training(_assumed(case, ADAM), driver)
     objects = {"int": 3, "None": None, "string": "Adam"}
     if argument.startswith("MultitaskOptimizerWrapper"):
-        given = driver.names.MultitaskOptimizerWrapper(training.base)
+        opt = driver.names.MultitaskOptimizerWrapper(training.base)
     elif argument in objects:
-        given = objects[argument]
+        opt = objects[argument]
     else:
         raise CannotInterpretError(f"the argument {argument!r}")
-    driver.names.MixedPrecisionLossScaleOptimizer(given, 2.0)
+    driver.names.MixedPrecisionLossScaleOptimizer(opt, 2.0)
     return {}
 
 
@@ -280,10 +280,10 @@ def _config(scale: Any) -> State:
     return _recorded({"config": scale.get_config()})
 
 
-def _recorded(found: Mapping[str, Any]) -> State:
+def _recorded(content: Mapping[str, Any]) -> State:
     """Turn what was recorded, apart from states, into arrays."""
     state: dict[str, Array] = {}
-    for key, value in found.items():
+    for key, value in content.items():
         if key == "config":
             for name, entry in value.items():
                 state[f"config/{name}"] = np.asarray(

@@ -100,7 +100,7 @@ def expectations(case: Case) -> Iterator[State]:
 
 
 class _Optimized:
-    """The variables of one case on one host, and the step that trains them."""
+    """The variables of one case on one backend, and the step that trains them."""
 
     def __init__(self, case: Case, driver: Driver) -> None:
         self.case, self.driver = case, driver
@@ -131,7 +131,7 @@ class _Optimized:
     def rates(self) -> Iterator[Any]:
         """Take step after step, yielding the rate of each."""
         train = self.driver.optimized(self.optimize, self.loss_of)
-        compiled = self.driver.compile(lambda given: self.results(train, given))
+        compiled = self.driver.compile(lambda arguments: self.results(train, arguments))
         flags = self.case.inputs.get("skip_update")
         for position, gradients in enumerate(self.steps()):
             flag = [] if flags is None else [np.asarray(flags[position])]
@@ -149,10 +149,10 @@ class _Optimized:
             for step in self.case.inputs["gradients"]
         ]
 
-    def results(self, train: Callable[..., Any], given: list[Any]) -> list[Any]:
+    def results(self, train: Callable[..., Any], arguments: list[Any]) -> list[Any]:
         """Take a step; return what runs, and the rate."""
         count = len(self.trained)
-        loss = train(given[:count], *given[count:])
+        loss = train(arguments[:count], *arguments[count:])
         return [loss, self.rate]
 
     def loss_of(self, gradients: Sequence[Any]) -> Any:
@@ -183,9 +183,13 @@ class _Optimized:
             return self.driver.optimizer("Adam", {}, self.trained)
         if not name.startswith("class:"):
             return name
-        found = name.removeprefix("class:")
-        found = OPTIMIZERS[found].class_name if found in OPTIMIZERS else found
-        return getattr(self.driver.names, found)
+        class_name = name.removeprefix("class:")
+        class_name = (
+            OPTIMIZERS[class_name].class_name
+            if class_name in OPTIMIZERS
+            else class_name
+        )
+        return getattr(self.driver.names, class_name)
 
     def rate_at(self, global_step: Any) -> Any:
         """Return the rate at a step, and keep it."""
@@ -203,22 +207,22 @@ class _Optimized:
 
     def state(self) -> State:
         """Read everything that the step can change."""
-        driver, found = self.driver, self.driver.step_object(self.made)
-        state = {"global_step": np.asarray(driver.read(found.global_step), np.int64)}
+        driver, step = self.driver, self.driver.step_object(self.made)
+        state = {"global_step": np.asarray(driver.read(step.global_step), np.int64)}
         for name, variable in self.named.items():
             state[f"variables/{name}"] = driver.read(variable)
         for position, variable in enumerate(self.trained):
             recorded = self.recorded[position]
-            state |= self.state_of(found, recorded, variable)
+            state |= self.state_of(step, recorded, variable)
             if "skip_update" in self.case.inputs:
-                total = found.accumulators[position]
+                total = step.accumulators[position]
                 nothing = np.zeros_like(self.wide(recorded).value)
                 key = f"gradient_accumulators/{recorded.name}"
                 state[key] = nothing if total is None else driver.read(total)
-        for name, scalar in driver.shared(found.optimizer).items():
+        for name, scalar in driver.shared(step.optimizer).items():
             state[f"non_slots/{name}"] = np.asarray(scalar, np.float32)
-        if found.scaler is not None:
-            for name, value in found.scaler.state.items():
+        if step.scaler is not None:
+            for name, value in step.scaler.state.items():
                 state[f"scaler/{name}"] = _scaler_entry(name, driver.read(value))
         return state
 
@@ -227,9 +231,9 @@ class _Optimized:
         mixed = self.case.inputs["dtype"] == "mixed"
         return _in_float32(recorded) if mixed else recorded
 
-    def state_of(self, found: Any, recorded: Variable, variable: Any) -> State:
+    def state_of(self, step: Any, recorded: Variable, variable: Any) -> State:
         """Read the slots of one variable, and its master."""
-        state, optimizer = {}, found.optimizer
+        state, optimizer = {}, step.optimizer
         master = variable
         if self.case.inputs["dtype"] == "mixed" and has_master(str(recorded.dtype)):
             master = optimizer.master(variable)
@@ -237,10 +241,10 @@ class _Optimized:
         spec, bound = _spec(self.case)
         wide = self.wide(recorded)
         for slot in spec.active_slots(bound):
-            made = self.driver.slot(optimizer, master, slot.name)
+            value = self.driver.slot(optimizer, master, slot.name)
             start = np.full(wide.shape, spec.initial_value(slot, bound), wide.dtype)
             key = f"slots/{slot.name}/{recorded.name}"
-            state[key] = start if made is None else made
+            state[key] = start if value is None else value
         return state
 
 
@@ -252,9 +256,9 @@ def _trained(case: Case) -> list[Variable]:
 
 def _spec(case: Case) -> tuple[OptimizerSpec, Mapping[str, Any]]:
     """Return the slots of a case's optimizer; those of NovoGrad are Momentum's."""
-    name, given = case.optimizer, dict(case.inputs["optimizer_params"])
+    name, arguments = case.optimizer, dict(case.inputs["optimizer_params"])
     if name == "class:NovoGrad":
-        spec, given = OPTIMIZERS["Momentum"], {"momentum": 0.0}
+        spec, arguments = OPTIMIZERS["Momentum"], {"momentum": 0.0}
     elif name in CLASS_NAMES:
         spec = OPTIMIZERS[CLASS_NAMES[name].removesuffix("Optimizer")]
     elif name.removeprefix("class:") in OPTIMIZERS:
@@ -262,8 +266,8 @@ def _spec(case: Case) -> tuple[OptimizerSpec, Mapping[str, Any]]:
     else:
         raise CannotInterpretError(f"the optimizer {name!r}")
     known = {parameter.name for parameter in spec.parameters}
-    given |= {"learning_rate": 0.1} if "learning_rate" in known else {}
-    return spec, spec.bind((), given)
+    arguments |= {"learning_rate": 0.1} if "learning_rate" in known else {}
+    return spec, spec.bind((), arguments)
 
 
 def _in_float32(variable: Variable) -> Variable:

@@ -58,7 +58,7 @@ def expectations(case: Case) -> Iterator[State]:
 
 
 def _summed(case: Case, driver: Driver) -> State:
-    given = case.inputs["losses"]
+    recorded = case.inputs["losses"]
     options = {
         key: case.inputs[key]
         for key in ("scope", "name")
@@ -67,13 +67,13 @@ def _summed(case: Case, driver: Driver) -> State:
     state: dict[str, Array] = {}
 
     def function(values: list[Any]) -> Any:
-        named = {loss["name"]: v for loss, v in zip(given, values, strict=True)}
-        kept = driver.regularization_losses(named)
-        total = driver.names.get_regularization_loss(**options, **kept)
+        named = {loss["name"]: v for loss, v in zip(recorded, values, strict=True)}
+        arguments = driver.regularization_losses(named)
+        total = driver.names.get_regularization_loss(**options, **arguments)
         state["tensor_name"] = np.array(driver.tensor_name(total))
         return [total]
 
-    losses = [array(loss["value"], loss["dtype"]) for loss in given]
+    losses = [array(loss["value"], loss["dtype"]) for loss in recorded]
     (total,) = driver.compile(function)(losses)
     return {**state, "total": np.asarray(total)}
 
@@ -87,8 +87,8 @@ def _wrapped(case: Case, driver: Driver) -> State:
 
     def function(nothing: list[Any]) -> Any:
         loss = regularize(weight)
-        kept = driver.regularization_losses({"w/regularizer": loss})
-        total = driver.names.get_regularization_loss(**kept)
+        arguments = driver.regularization_losses({"w/regularizer": loss})
+        total = driver.names.get_regularization_loss(**arguments)
         state["registered_losses"] = np.array(int(loss is not None))
         functions = driver.regularization_functions()
         if functions is not None:

@@ -98,8 +98,8 @@ def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
 
     def of_all(locals_: list[Any], when: str) -> State:
         state: State = {}
-        for number, found in enumerate(locals_):
-            state |= _recorded(found, variables, f"worker {number} {when}")
+        for number, content in enumerate(locals_):
+            state |= _recorded(content, variables, f"worker {number} {when}")
         return state
 
     start = _recorded(case.expected["initial"]["global"], variables, "global at first")
@@ -115,7 +115,7 @@ def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
 
 
 class _Training:
-    """The workers of a case on a host, each with an optimizer of its own."""
+    """The workers of a case on a backend, each with its own optimizer."""
 
     def __init__(self, case: Case, driver: Driver) -> None:
         name, args = case.optimizer, case.inputs["optimizer"].get("args", {})
@@ -201,15 +201,15 @@ class _Training:
         for recorded, variable in zip(self.recorded, variables, strict=True):
             state[f"variables/{where}/{recorded.name}"] = self._read(variable)
             for slot in self.spec.active_slots(self.bound):
-                made = self.driver.slot(self.optimizers[number], variable, slot.name)
+                value = self.driver.slot(self.optimizers[number], variable, slot.name)
                 initial = self.spec.initial_value(slot, self.bound)
                 filled = np.full(recorded.shape, initial, recorded.dtype)
                 key = f"slots/{slot.name}/{where}/{recorded.name}"
-                state[key] = filled if made is None else np.array(made)
+                state[key] = filled if value is None else np.array(value)
         return state
 
     def _read(self, variable: Any) -> Array:
-        """Read a copy: what a host hands out may change with its next step."""
+        """Read a copy, because a backend may change the array in its next step."""
         return np.array(self.driver.read(variable))
 
 
@@ -231,10 +231,10 @@ def _with_ends(start: State, states: list[State], end: State) -> Iterator[State]
         yield first | state | last
 
 
-def _recorded(found: Mapping[str, Any], variables: Any, where: str) -> State:
+def _recorded(content: Mapping[str, Any], variables: Any, where: str) -> State:
     """Flatten one recorded state of a worker, or the shared one."""
     state: State = {}
-    for key, value in found.items():
+    for key, value in content.items():
         if key in ("variables", "accumulators"):
             state |= _by_variable(f"{key}/{where}", value, variables)
         elif key == "slots":
@@ -285,8 +285,8 @@ def _provoke(kind: str, driver: Driver) -> None:
             if without:
                 return [optimizer.get_init_op(0)]
             pairs = [(gradients[0], worker.variables[-1])]
-            given = iter(pairs) if kind == "error_iterator" else pairs
-            return [optimizer.apply_gradients(given)]
+            argument = iter(pairs) if kind == "error_iterator" else pairs
+            return [optimizer.apply_gradients(argument)]
 
     gradients: dict[str, list[Gradient]] = {
         "error_no_variables": [],

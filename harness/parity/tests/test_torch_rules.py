@@ -1,7 +1,7 @@
 """Wrappers around torch's own optimizers, against the reference with torch's rules.
 
 Golden data -> the reference with TF1's rules proves the logic of the wrapper; this
-proves the same wrapper around what people use with it on that host.
+proves the same wrapper around the optimizers of PyTorch.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ RULES: dict[
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_the_wrapped_host_optimizer_follows_its_own_rule(case: Case, rule: str) -> None:
+def test_the_wrapped_optimizer_of_the_framework_follows_its_own_rule(
+    case: Case, rule: str
+) -> None:
     make_reference, make_driver, slots, allowed = RULES[rule]
     ours = [reference.Variable(v.name, v.value) for v in case.variables]
     theirs = [torch.nn.Parameter(torch.tensor(v.value)) for v in case.variables]
