@@ -30,6 +30,8 @@ class Quirks:
     multitask_subnormals: bool
     """Float32 subnormals are zero, as in kernels that flush them; also in clipping by
     the multitask function and in products with a loss scale."""
+    multitask_dense_shape: bool
+    """A sparse gradient of a reference variable needs a dense shape."""
     multitask_clip_sparse: bool
     """Sparse gradients are refused."""
     multitask_clip_dtypes: bool
@@ -84,6 +86,10 @@ class Quirks:
     """Anything is taken as a scale, and fails at its first use if it is no float."""
     masters_absent: bool
     """An absent gradient of a variable with a master is refused."""
+    masters_half_loss: bool
+    """A float16 loss is refused under an automatic scale."""
+    masters_twice: bool
+    """A second call of ``compute_gradients`` in a graph makes second masters."""
     masters_static_scale: bool
     """Only an automatic scaler skips steps, by its own look at the gradients."""
     masters_row_clipping: bool
@@ -91,6 +97,10 @@ class Quirks:
     masters_slots: bool
     """A variable does not stand for its master: not in ``get_slot``, not where it is
     paired with a gradient, and what is written into it is overwritten."""
+
+    masters_regularizer: bool
+    """The regularizer's penalty at the master is collected as a loss too; on Keras the
+    penalty of a float16 tensor that is no variable is 0."""
 
     # optimize_loss
 
@@ -115,6 +125,8 @@ class Quirks:
 
     agn_accumulator_start: bool
     """Until the init op has run an accumulator holds the value of its variable."""
+    agn_powers: bool
+    """The center has no powers of beta of its own: those of all steps and pushes."""
     agn_iterator: bool
     """Pairs from a one-shot iterator are refused."""
     agn_row_clipping: bool
@@ -123,6 +135,13 @@ class Quirks:
     """``get_slot``, ``get_slot_names`` and ``variables`` see nothing."""
     agn_workers: bool
     """Any number of workers and any period is taken."""
+    agn_local_step: bool
+    """The count of local steps is on the device around it, which workers may share."""
+    agn_reference_variables: bool
+    """A shared reference variable may lie in another process."""
+    agn_regularizer: bool
+    """A regularizer's penalty is collected for the shared variable and the accumulator
+    too."""
 
     # Base optimizers
 

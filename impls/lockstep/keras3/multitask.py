@@ -13,6 +13,7 @@ from lockstep.keras3.base.preserved import preserved
 from lockstep.keras3.base.wrapper import Wrapper
 from lockstep.messages import keras3 as keras_host
 from lockstep.messages import multitask as words
+from lockstep.quirks import quirks_of
 from lockstep.tf.shared.tensors.zero_test import all_zero_flags, some_may_be_zero
 
 __all__ = ["MultitaskOptimizerWrapper"]
@@ -61,14 +62,16 @@ class MultitaskOptimizerWrapper(Wrapper):
     """
 
     def __init__(self, opt: keras.optimizers.Optimizer, strict: bool = False) -> None:
-        refused = strict and isinstance(opt, MultitaskOptimizerWrapper)
+        quirks = quirks_of(strict)
+        nesting = quirks.multitask_nesting
+        refused = nesting and isinstance(opt, MultitaskOptimizerWrapper)
         if refused or not isinstance(opt, keras.optimizers.Optimizer):
-            raise words.not_an_optimizer(opt, "keras.optimizers.Optimizer", strict)
+            raise words.not_an_optimizer(opt, "keras.optimizers.Optimizer", nesting)
         super().__init__(opt)
         self.strict = strict
-        if strict and not isinstance(opt, Wrapper):
-            # Quirk: docs/differences.md#multitask-in-place. The original replaced the
-            # methods of opt that update a variable; a wrapper never calls its own.
+        if quirks.multitask_in_place and not isinstance(opt, Wrapper):
+            # The original replaced the methods of opt that update a variable; a wrapper
+            # never calls its own.
             vars(self)["_step"] = opt.apply
             vars(opt)["apply"] = self.apply
 
@@ -80,7 +83,8 @@ class MultitaskOptimizerWrapper(Wrapper):
         """
         present, judged = self._judged(gradients, variables)
         zero = self._look(gradients, variables, present, judged)
-        if self.strict and isinstance(self.inner_optimizer, Wrapper):
+        in_place = self._quirks.multitask_in_place
+        if in_place and isinstance(self.inner_optimizer, Wrapper):
             super().update(gradients, variables)
             self._report_inside(variables)
             return
@@ -137,15 +141,15 @@ class MultitaskOptimizerWrapper(Wrapper):
         return pairs, [g + s for (g, _), s in zip(pairs, sums, strict=True)]
 
     def _is_tested(self, gradient: Gradient) -> bool:
-        """Say whether a gradient of zeros is left out.
+        """Whether a gradient of zeros is left out.
 
-        # Quirk: docs/differences.md#multitask-in-place. The original does not look at
-        sparse gradients of a rule that takes rows unsummed: gradient descent.
+        The original does not look at sparse gradients of a rule that takes rows
+        unsummed: gradient descent.
         """
         return not (self.keeps_duplicates and isinstance(gradient, tf.IndexedSlices))
 
     def _is_due(self) -> Any:
-        """Say whether this step applies what was accumulated, if anything is."""
+        """Whether this step applies what was accumulated, if anything is."""
         period = self.gradient_accumulation_steps
         return tf.equal((self._iterations.value + 1) % period, 0) if period else True
 

@@ -18,7 +18,7 @@ from lockstep.keras3.base.gradients import (
 )
 from lockstep.keras3.base.replicas import once, replica_count
 from lockstep.keras3.base.slots import Slots
-from lockstep.keras3.base.train_v1 import HiddenList, StateList, require_all
+from lockstep.keras3.base.train_v1 import require_all
 from lockstep.keras3.base.wrapper import Wrapper
 from lockstep.keras3.masters import scale as master_scale
 from lockstep.keras3.masters.copies import copy_back, make_master, take_over
@@ -30,6 +30,7 @@ from lockstep.messages import keras3 as keras_host
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.messages.scaling.loss_scaling import PATIENCE
 from lockstep.messages.workers.agn import refuse_masters_around
+from lockstep.quirks import quirks_of
 from lockstep.tf.shared.masters.casts import widen
 from lockstep.tf.shared.scaling.verdict import Verdict
 
@@ -111,11 +112,12 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     ) -> None:
         if not isinstance(optimizer, keras.optimizers.Optimizer):
             raise words.not_an_optimizer(optimizer, "keras.optimizers.Optimizer")
-        if not strict:
+        quirks = quirks_of(strict)
+        if not quirks.arguments_unchecked:
             refuse_masters_around(optimizer)
         words.check_clip_norm(clip_norm)
         words.check_at_floor(at_floor, floor_patience)
-        scale = master_scale.scale_of(loss_scale, strict)
+        scale = master_scale.scale_of(loss_scale, quirks)
         state = master_scale.state(scale)
         super().__init__(
             optimizer, scale, state, at_floor, floor_patience, clip_norm, strict
@@ -124,7 +126,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     @property
     def loss_scale(self) -> tf.Tensor:
         """The scale of the next step: float32, 0-d."""
-        return master_scale.current(self.scale_object, self.strict)
+        return master_scale.current(self.scale_object, self._quirks)
 
     @property
     def masters(self) -> list[keras.Variable]:
@@ -132,14 +134,14 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         return [] if self._slots is None else list(self._slots.masters.values())
 
     @property
-    def variables(self) -> StateList:
-        """The state: scale, skips, masters, wrapped optimizer.
+    def takes_wide(self) -> bool:
+        """Whether float32 gradients fit half-precision variables; not under strict."""
+        return not self._quirks.masters_slots
 
-        # Quirk: docs/differences.md#masters-slots. Strict: ``variables()``, the method
-        of TensorFlow 1, returns nothing.
-        """
-        found = super().variables
-        return HiddenList(found) if self.strict else found
+    @property
+    def _hides_slots(self) -> bool:
+        """Whether TensorFlow 1's interface shows neither slots nor variables."""
+        return self._quirks.masters_slots
 
     def master(self, variable: Any) -> Any:
         """Return what is updated in place of ``variable``: its master, or itself.
@@ -152,8 +154,9 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         return self._slots.master_of(variable)
 
     def trains_master(self, variable: Any) -> bool:
-        """Say whether a variable is trained through a master of its own."""
-        return words.has_master(value_of(variable).dtype.name, self.strict)
+        """Whether a variable is trained through a master of its own."""
+        only_float16 = self._quirks.half_precision_scalars
+        return words.has_master(value_of(variable).dtype.name, only_float16)
 
     def known_as(self, variable: Any) -> Any:
         """Return the variable of the model whose master this is, or itself."""
@@ -180,10 +183,10 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     def _share_row_limits(self, models: dict[Any, Any]) -> None:
         """Let row clipping inside limit masters as it would their variables.
 
-        # Quirk: docs/differences.md#masters-row-clipping. Strict: they have no limit.
+        Strict: they have no limit.
         """
         inner = self.inner_optimizer
-        while isinstance(inner, Wrapper) and not self.strict:
+        while isinstance(inner, Wrapper) and not self._quirks.masters_row_clipping:
             vars(inner)["_stand_for"] = models
             inner = inner.inner_optimizer
 
@@ -230,17 +233,15 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         return self._of_masters(pairs, replica_count())
 
     def check_loss(self, dtype: tf.DType) -> None:
-        """Raise for a loss that the original could not scale.
-
-        # Quirk: docs/differences.md#masters-half-loss
-        """
+        """Raise for a loss that the original could not scale."""
         is_automatic = isinstance(self.scale_object, AutomaticLossScaler)
-        if self.strict and is_automatic and dtype != tf.float32:
+        refuses = self._quirks.masters_half_loss
+        if refuses and is_automatic and dtype != tf.float32:
             raise words.half_loss(dtype.name)
 
     def _take_over(self, variables: Iterable[Any]) -> None:
         """Take over what others have written into variables that have masters."""
-        for variable in [] if self.strict else variables:
+        for variable in [] if self._quirks.masters_slots else variables:
             master = self._slots.master_of(variable)
             if master is not variable:
                 take_over(master, variable)
@@ -265,8 +266,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         self, gradient: Gradient, variable: Any, master: Any, factor: tf.Tensor
     ) -> Gradient:
         """Return the scaled gradient of a master, with that of its regularizer."""
-        # Quirk: docs/differences.md#masters-absent
-        if gradient is None and self.strict:
+        if gradient is None and self._quirks.masters_absent:
             raise words.absent_half(name_of(variable))
         wide = None if gradient is None else widen(gradient)
         return regularized(wide, master, variable, factor)
@@ -278,7 +278,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         summed = [(without_duplicates(g), v) for g, v in pairs]
         stored = [(g, self.known_as(master)) for g, master in pairs]
         verdict = master_scale.judge_for(
-            self.scale_object, stored, summed, self.clip_norm, self.strict
+            self.scale_object, stored, summed, self.clip_norm, self._quirks
         )
         taken = pairs if self.keeps_duplicates else summed
         self.step_or_skip(taken, verdict, self._step)
@@ -296,18 +296,16 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
 
     @property
     def skips(self) -> bool:
-        """Whether steps that are not finite are left out.
-
-        # Quirk: docs/differences.md#masters-static-scale. Strict: only by a scaler.
-        """
-        return not self.strict or isinstance(self.scale_object, AutomaticLossScaler)
+        """Whether steps that are not finite are left out."""
+        is_automatic = isinstance(self.scale_object, AutomaticLossScaler)
+        return is_automatic or not self._quirks.masters_static_scale
 
     def move_scale(self, verdict: Verdict) -> None:
         """Let the scale take note of a step."""
         master_scale.move(self.scale_object, verdict)
 
     def scale_is_at_floor(self) -> tf.Tensor:
-        """Say whether no overflow can make the scale smaller: bool, 0-d."""
+        """Whether no overflow can make the scale smaller: bool, 0-d."""
         return master_scale.is_at_floor(self.scale_object)
 
     def finalize_variable_values(self, var_list: Sequence[Any]) -> None:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from lockstep.keras3.base.gradients import Gradient, value_of
 from lockstep.messages.masters import mixed_precision as words
+from lockstep.quirks import quirks_of
 from lockstep.tf.shared.masters.casts import times
 
 __all__ = ["MasterRegularizer", "mp_regularizer_wrapper", "regularized"]
@@ -32,7 +33,9 @@ class MasterRegularizer(keras.regularizers.Regularizer):
         # Keras' own dtype is that of the layer's arithmetic while it is called.
         dtype = tf.as_dtype(value_of(weights).dtype).name
         is_variable = isinstance(weights, keras.Variable | tf.Variable)
-        if not words.has_master(dtype, self.strict) or not (is_variable or self.strict):
+        quirks = quirks_of(self.strict)
+        has_master = words.has_master(dtype, quirks.half_precision_scalars)
+        if not has_master or not (is_variable or quirks.masters_regularizer):
             return self.regularizer(weights)
         if is_variable:
             weights.regularizer = self

@@ -12,6 +12,7 @@ from lockstep.keras3.scaling.loss_scale import DynamicLossScale, LossScale
 from lockstep.keras3.scaling.loss_scaler import AutomaticLossScaler
 from lockstep.keras3.scaling.skipping import Pairs
 from lockstep.messages.masters import mixed_precision as words
+from lockstep.quirks import Quirks
 from lockstep.tf.shared.masters.casts import widen
 from lockstep.tf.shared.scaling.verdict import Verdict, judge
 
@@ -21,7 +22,7 @@ Scale = Any
 """A float, an AutomaticLossScaler or a LossScale; strict: anything, as the original."""
 
 
-def scale_of(loss_scale: Any, strict: bool) -> Scale:
+def scale_of(loss_scale: Any, quirks: Quirks) -> Scale:
     """Return the float or object that ``loss_scale`` stands for.
 
     Raises:
@@ -29,10 +30,11 @@ def scale_of(loss_scale: Any, strict: bool) -> Scale:
     """
     if isinstance(loss_scale, AutomaticLossScaler | LossScale):
         return loss_scale
-    if isinstance(loss_scale, str) and loss_scale == "dynamic" and not strict:
+    anything = quirks.masters_scale_type
+    if isinstance(loss_scale, str) and loss_scale == "dynamic" and not anything:
         return DynamicLossScale()
-    number = words.scale_number(loss_scale, strict)
-    if number is None and not strict:
+    number = words.scale_number(loss_scale, anything)
+    if number is None and not anything:
         raise words.bad_loss_scale(loss_scale)
     return loss_scale if number is None else number
 
@@ -44,14 +46,11 @@ def state(scale: Scale) -> list[keras.Variable]:
     return scale.variables if isinstance(scale, LossScale) else []
 
 
-def current(scale: Scale, strict: bool) -> tf.Tensor:
-    """Return the scale of the next step: float32, 0-d.
-
-    # Quirk: docs/differences.md#masters-scale-type
-    """
+def current(scale: Scale, quirks: Quirks) -> tf.Tensor:
+    """Return the scale of the next step: float32, 0-d."""
     if isinstance(scale, AutomaticLossScaler):
         return scale.loss_scale
-    if isinstance(scale, LossScale) and not strict:
+    if isinstance(scale, LossScale) and not quirks.masters_scale_type:
         return scale()
     if not isinstance(scale, float):
         raise words.unusable(scale)
@@ -59,12 +58,12 @@ def current(scale: Scale, strict: bool) -> tf.Tensor:
 
 
 def is_at_floor(scale: Scale) -> tf.Tensor:
-    """Say whether no overflow can make the scale smaller: bool, 0-d."""
+    """Whether no overflow can make the scale smaller: bool, 0-d."""
     return tf.constant(True) if isinstance(scale, float) else scale.at_floor()
 
 
 def judge_for(
-    scale: Scale, stored: Pairs, summed: Pairs, clip_norm: float | None, strict: bool
+    scale: Scale, stored: Pairs, summed: Pairs, clip_norm: float | None, quirks: Quirks
 ) -> Verdict:
     """Look at the gradients of a step, and for what the scale wants to know.
 
@@ -77,7 +76,7 @@ def judge_for(
     verdict = judge(present, names, clip_norm)
     if not isinstance(scale, AutomaticLossScaler):
         return verdict
-    if strict:
+    if quirks.masters_static_scale:
         has_nan, amax = scale.check_grads(stored)
         overflow = tf.logical_or(has_nan, tf.math.is_inf(amax))
         return verdict._replace(finite=tf.logical_not(overflow), shown=(has_nan, amax))

@@ -8,6 +8,7 @@ import keras
 
 from lockstep.keras3.optimizers.widened import WidenedRule
 from lockstep.messages.optimizers.parameters import OPTIMIZERS
+from lockstep.quirks import quirks_of
 
 __all__ = ["AdamOptimizer", "AdamWOptimizer"]
 
@@ -84,7 +85,8 @@ class AdamWOptimizer(WidenedRule, keras.optimizers.AdamW):
     ) -> None:
         given = {"learning_rate": learning_rate, "weight_decay": weight_decay}
         given |= {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}
-        super().__init__(given, name, options, checks=not strict)
+        checks = not quirks_of(strict).arguments_unchecked
+        super().__init__(given, name, options, checks)
         self.strict = strict
 
     def get_config(self) -> dict[str, Any]:

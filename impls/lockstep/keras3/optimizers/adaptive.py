@@ -122,7 +122,7 @@ class FtrlOptimizer(RuleOptimizer, keras.optimizers.Ftrl):
     and its slots stay as they are. ``accum_name`` and ``linear_name`` have no effect.
     ``beta`` is TensorFlow 2's: l2 grows by beta / (2 lr); None is 0.
 
-    # Quirk: docs/differences.md#ftrl-zero-rate. ``strict`` raises at rate 0.
+    ``strict`` raises at rate 0.
     """
 
     spec = OPTIMIZERS["Ftrl"]
@@ -177,7 +177,9 @@ class FtrlOptimizer(RuleOptimizer, keras.optimizers.Ftrl):
         self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None
     ) -> None:
         """Take a step; strict: raise at rate 0, before anything has changed."""
-        refused = refuse_zero(tf.equal(self.learning_rate, 0)) if self.strict else []
+        refused = []
+        if self._quirks.ftrl_zero_rate:
+            refused = refuse_zero(tf.equal(self.learning_rate, 0))
         with tf.control_dependencies(refused):
             super().apply(grads, trainable_variables)
 

@@ -19,6 +19,7 @@ from lockstep.keras3.optimizers.rule_optimizer import RuleOptimizer
 from lockstep.messages.base.pairs import as_pairs
 from lockstep.messages.optimizers import novograd as words
 from lockstep.messages.optimizers.parameters import NOVOGRAD
+from lockstep.quirks import quirks_of
 from lockstep.tf.shared.optimizers import novograd as core
 
 __all__ = ["NovoGrad"]
@@ -90,7 +91,8 @@ class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
         given = {"learning_rate": learning_rate, "beta1": beta1, "beta2": beta2}
         given |= {"epsilon": epsilon, "weight_decay": weight_decay}
         given["grad_averaging"] = grad_averaging
-        super().__init__(given, name, options, checks=not strict)
+        checks = not quirks_of(strict).arguments_unchecked
+        super().__init__(given, name, options, checks)
         self.strict = strict
 
     def build(self, variables: Sequence[Any]) -> None:
@@ -127,10 +129,10 @@ class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
     ) -> tf.Variable:
         """Update the variables; the optimizer is built with them at the first call.
 
-        # Quirk: docs/differences.md#novograd-limits. Strict: the pairs are a list, in
-        which normalized gradients are found afterwards.
+        Strict: the pairs are a list, in which normalized gradients are found
+        afterwards.
         """
-        if not self.strict:
+        if not self._quirks.novograd_limits:
             return super().apply_gradients(grads_and_vars, global_step, name)
         words.require_list(grads_and_vars)
         pairs = as_pairs(grads_and_vars, words.NAME)
@@ -154,7 +156,8 @@ class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
     def policy(self, variable: Any) -> core.Policy:
         """Return the hyper-parameters for a variable."""
         dtype = value_of(variable).dtype
-        policy = core.policy_of(self.bound, dtype, not self.strict)
+        remembers = not self._quirks.novograd_second_moment
+        policy = core.policy_of(self.bound, dtype, remembers)
         if self._use_weight_decay(variable):
             return policy
         return policy._replace(weight_decay=None)
@@ -162,14 +165,14 @@ class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Apply the rule to one variable."""
         weight, dense = value_of(variable), densify(gradient, variable)
-        if self.strict:
+        if self._quirks.novograd_limits:
             words.require_float32(name_of(variable), weight.dtype.name)
         slots = self._slots.of(variable)
         momentum, stored = value_of(slots[MOMENTUM]), value_of(slots[MOMENT])
         policy = self.policy(variable)
         moment = core.next_moment(policy, stored, core.square_norm(dense))
         direction = core.normalized(policy, moment, weight, dense)
-        if not self.strict:
+        if policy.remembers:
             stored.assign(moment)
         kept = tf.cast(self.bound["beta1"], weight.dtype)
         momentum.assign(momentum * kept + direction)

@@ -39,8 +39,9 @@ class WidenedRule(RuleOptimizer):
     _slot_dtype: str | None = None
 
     def widens(self, variable: Any) -> bool:
-        """Say whether a variable is updated in float32 in place of its own dtype."""
-        return not self.strict and tf.as_dtype(variable.dtype).size < 4
+        """Whether a variable is updated in float32 in place of its own dtype."""
+        own = self._quirks.half_precision_scalars
+        return not own and tf.as_dtype(variable.dtype).size < 4
 
     def add_variable_from_reference(
         self,

@@ -11,6 +11,7 @@ import tensorflow as tf
 from lockstep.keras3.base.gradients import as_gradient, value_of
 from lockstep.messages.scaling import loss_scale as words
 from lockstep.messages.scaling import refusals
+from lockstep.quirks import quirks_of
 from lockstep.tf.shared.scaling.dynamic_scale import (
     DynamicState,
     start_dynamic,
@@ -54,7 +55,7 @@ class LossScale(tf.Module):
         return []
 
     def at_floor(self) -> tf.Tensor:
-        """Say whether no overflow can make the scale smaller: bool, 0-d."""
+        """Whether no overflow can make the scale smaller: bool, 0-d."""
         return self() <= self.least
 
     def arguments(self) -> dict[str, Any]:
@@ -95,7 +96,8 @@ class FixedLossScale(LossScale):
     """
 
     def __init__(self, loss_scale_value: float, strict: bool = False) -> None:
-        self._value = words.fixed_value(loss_scale_value, strict)
+        unchecked = quirks_of(strict).arguments_unchecked
+        self._value = words.fixed_value(loss_scale_value, unchecked)
         super().__init__()
         self.strict = strict
 
@@ -250,7 +252,8 @@ class DynamicLossScale(words.OldNames, LossScale):
             DtypeError: a TypeError; a gradient of integers.
             UnsupportedError: a ValueError; strict, a sparse one without dense_shape.
         """
-        finite = tf.reduce_all(finite_flags(present_in(grads, self.strict)))
+        needs_shape = quirks_of(self.strict).dynamic_scale_dense_shape
+        finite = tf.reduce_all(finite_flags(present_in(grads, needs_shape)))
         self.move(finite)
         return None, finite
 
@@ -265,7 +268,8 @@ class DynamicLossScale(words.OldNames, LossScale):
 
     def arguments(self) -> dict[str, Any]:
         """Return the constructor's arguments, ``strict`` apart."""
-        return words.dynamic_config(self._policy, self.strict)
+        without_options = quirks_of(self.strict).dynamic_scale_floor
+        return words.dynamic_config(self._policy, without_options)
 
     @property
     def _current_loss_scale(self) -> keras.Variable:
@@ -304,15 +308,18 @@ def get(identifier: Any, strict: bool = False) -> LossScale | None:
     raise words.bad_identifier(identifier)
 
 
-def present_in(grads: Any, strict: bool) -> list[tf.Tensor | tf.IndexedSlices]:
-    """Return the gradients of a nest that are there, checked."""
+def present_in(grads: Any, needs_shape: bool) -> list[tf.Tensor | tf.IndexedSlices]:
+    """Return the gradients of a nest that are there, checked.
+
+    ``needs_shape``: a sparse one has to have a ``dense_shape``.
+    """
     owner = "DynamicLossScale"
     flat = [as_gradient(g, "a gradient", owner) for g in tf.nest.flatten(grads)]
     present = [gradient for gradient in flat if gradient is not None]
     for gradient in present:
         words.check_gradient_dtype(gradient.dtype.name)
         is_sparse = isinstance(gradient, tf.IndexedSlices)
-        if strict and is_sparse and gradient.dense_shape is None:
+        if needs_shape and is_sparse and gradient.dense_shape is None:
             raise refusals.WITHOUT_DENSE_SHAPE.error(name="a sparse gradient")
     return present
 

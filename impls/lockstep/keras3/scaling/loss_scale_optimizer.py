@@ -10,13 +10,13 @@ import tensorflow as tf
 
 from lockstep.interface import GATE_OP
 from lockstep.keras3.base.gradients import Gradient, name_of
-from lockstep.keras3.base.train_v1 import HiddenList, StateList
 from lockstep.keras3.multitask import MultitaskOptimizerWrapper
 from lockstep.keras3.scaling.loss_scale import DynamicLossScale, LossScale, get
 from lockstep.keras3.scaling.scaled_loss import narrowed, refuse_half
 from lockstep.keras3.scaling.skipping import Pairs, SkippingWrapper
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
+from lockstep.quirks import quirks_of
 from lockstep.tf.shared.scaling.verdict import Verdict, judge
 
 __all__ = ["MixedPrecisionLossScaleOptimizer"]
@@ -102,26 +102,18 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         *,
         clip_norm: float | None = None,
     ) -> None:
-        refused = strict and isinstance(opt, MultitaskOptimizerWrapper)
+        quirks = quirks_of(strict)
+        is_multitask = isinstance(opt, MultitaskOptimizerWrapper)
+        refused = quirks.multitask_nesting and is_multitask
         if refused or not isinstance(opt, keras.optimizers.Optimizer):
             raise words.not_an_optimizer(opt, "keras.optimizers.Optimizer")
         scale = self.scale_of(loss_scale, strict)
         if scale is None:
             raise refusals.MISSING_LOSS_SCALE.error()
         words.check_at_floor(at_floor, floor_patience)
-        words.check_clip_norm(clip_norm, strict)
+        words.check_clip_norm(clip_norm, quirks.arguments_unchecked)
         state = scale.variables
         super().__init__(opt, scale, state, at_floor, floor_patience, clip_norm, strict)
-
-    @property
-    def variables(self) -> StateList:
-        """The state: scale, skips, wrapped optimizer.
-
-        # Quirk: docs/differences.md#loss-scale-slots. Strict: ``variables()``, the
-        method of TensorFlow 1, returns nothing.
-        """
-        found = super().variables
-        return HiddenList(found) if self.strict else found
 
     @property
     def loss_scale(self) -> tf.Tensor:
@@ -130,7 +122,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
 
     def check_loss(self, dtype: tf.DType) -> None:
         """Raise under ``strict`` for a loss in half precision."""
-        if self.strict:
+        if self._quirks.loss_scale_float16:
             refuse_half("a loss", dtype)
 
     @tf.autograph.experimental.do_not_convert
@@ -159,7 +151,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         """
         options = gate_gradients, aggregation_method, colocate_gradients_with_ops
         pairs = self.differentiate(loss, var_list, *options, grad_loss)
-        for gradient, variable in pairs if self.strict else []:
+        for gradient, variable in pairs if self._quirks.loss_scale_float16 else []:
             if gradient is not None:
                 refuse_half(repr(name_of(variable)), gradient.dtype)
         return self.unscaled(pairs)
@@ -176,11 +168,9 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
 
     @property
     def skips(self) -> bool:
-        """Whether steps that are not finite are left out.
-
-        # Quirk: docs/differences.md#loss-scale-fixed. Strict: at a dynamic scale only.
-        """
-        return not self.strict or isinstance(self.scale_object, DynamicLossScale)
+        """Whether steps that are not finite are left out."""
+        is_dynamic = isinstance(self.scale_object, DynamicLossScale)
+        return is_dynamic or not self._quirks.loss_scale_fixed
 
     def judge(self, pairs: Pairs) -> Verdict:
         """Look at the gradients of a step."""
@@ -193,5 +183,5 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         self.scale_object.move(verdict.finite)
 
     def scale_is_at_floor(self) -> tf.Tensor:
-        """Say whether no overflow can make the scale smaller: bool, 0-d."""
+        """Whether no overflow can make the scale smaller: bool, 0-d."""
         return self.scale_object.at_floor()

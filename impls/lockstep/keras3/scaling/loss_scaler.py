@@ -12,6 +12,7 @@ from lockstep.keras3.base.gradients import as_gradient, value_of
 from lockstep.keras3.scaling.loss_scale import state_variable
 from lockstep.messages.base.pairs import listed_pairs
 from lockstep.messages.scaling import automatic_scaler as words
+from lockstep.quirks import quirks_of
 from lockstep.tf.shared.scaling.automatic_scale import (
     as_amax,
     dtype_of,
@@ -83,7 +84,7 @@ class AutomaticLossScaler(tf.Module):
         return dict(self._state)
 
     def at_floor(self) -> tf.Tensor:
-        """Say whether no overflow can make the scale smaller: bool, 0-d."""
+        """Whether no overflow can make the scale smaller: bool, 0-d."""
         return self.loss_scale <= self.policy.scale_min
 
     @tf.autograph.experimental.do_not_convert
@@ -100,9 +101,11 @@ class AutomaticLossScaler(tf.Module):
         Raises:
             DtypeError: a TypeError; strict, an ``amax`` that is not float32.
         """
-        words.check_update(has_nan, amax, self.strict)
+        quirks = quirks_of(self.strict)
+        words.check_update(has_nan, amax, quirks.arguments_unchecked)
         has_nan = tf.cast(has_nan, tf.bool)
-        amax = as_amax(amax, self.strict and self.algorithm == "logmax")
+        must_be_float32 = quirks.logmax_overflow and self.algorithm == "logmax"
+        amax = as_amax(amax, must_be_float32)
         variables = [value_of(variable) for variable in self._state.values()]
         before = self._kind(*(variable.read_value() for variable in variables))
         after = step_scale(self.policy, before, has_nan, amax)

@@ -13,7 +13,7 @@ import tensorflow as tf
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.keras3.base.divisor import Divisor
 from lockstep.keras3.base.gradients import Gradient, as_gradient, name_of, value_of
-from lockstep.keras3.base.train_v1 import TrainV1
+from lockstep.keras3.base.train_v1 import HiddenList, StateList, TrainV1
 from lockstep.keras3.base.wrapper import Wrapper
 from lockstep.keras3.scaling.loss_scale import state_variable
 from lockstep.keras3.scaling.scaled_loss import scaled, unscaled
@@ -23,6 +23,7 @@ from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
 from lockstep.messages.scaling.loss_scale import check_gradient_dtype
 from lockstep.messages.scaling.loss_scaling import ScaledStepReport
+from lockstep.quirks import quirks_of
 from lockstep.tf.shared.masters.casts import widen
 from lockstep.tf.shared.scaling.skip_counts import SkipCounts
 from lockstep.tf.shared.scaling.stall import Watch
@@ -72,7 +73,7 @@ class SkippingWrapper(Wrapper, ScalesAlready):
         clip_norm: float | None,
         strict: bool,
     ) -> None:
-        if not strict:
+        if not quirks_of(strict).arguments_unchecked:
             refuse_second_scale(self.owner, opt)
         super().__init__(opt)
         self.scale_object = scale
@@ -118,7 +119,21 @@ class SkippingWrapper(Wrapper, ScalesAlready):
     @property
     def takes_wide(self) -> bool:
         """Whether float32 gradients fit half-precision variables; not under strict."""
-        return not self.strict
+        return not self._quirks.loss_scale_float16
+
+    @property
+    def _hides_slots(self) -> bool:
+        """Whether TensorFlow 1's interface shows neither slots nor variables."""
+        return self._quirks.loss_scale_slots
+
+    @property
+    def variables(self) -> StateList:
+        """The state: scale, skips, masters if there are any, wrapped optimizer.
+
+        Strict: ``variables()``, the method of TensorFlow 1, returns nothing.
+        """
+        state = super().variables
+        return HiddenList(state) if self._hides_slots else state
 
     @property
     def loss_scale(self) -> tf.Tensor:
@@ -135,7 +150,7 @@ class SkippingWrapper(Wrapper, ScalesAlready):
         raise NotImplementedError
 
     def scale_is_at_floor(self) -> tf.Tensor:
-        """Say whether no overflow can make the scale smaller: bool, 0-d."""
+        """Whether no overflow can make the scale smaller: bool, 0-d."""
         raise NotImplementedError
 
     def check_loss(self, dtype: tf.DType) -> None:
@@ -284,15 +299,12 @@ class SkippingWrapper(Wrapper, ScalesAlready):
             watch.count_in_graph(verdict)
 
     def get_slot(self, var: Any, name: str) -> keras.Variable | None:
-        """Return a slot of the wrapped optimizer.
-
-        # Quirk: docs/differences.md#loss-scale-slots. Strict: None.
-        """
-        return None if self.strict else super().get_slot(var, name)
+        """Return a slot of the wrapped optimizer; strict: None."""
+        return None if self._hides_slots else super().get_slot(var, name)
 
     def get_slot_names(self) -> list[str]:
         """Return the names of the slots that exist; strict: nothing."""
-        return [] if self.strict else super().get_slot_names()
+        return [] if self._hides_slots else super().get_slot_names()
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""

@@ -203,19 +203,20 @@ def trained(var_list: Any, model: Any) -> list[Any]:
 def make_optimizer(step: TrainingStep) -> Optimizer:
     """Make the optimizer from its name or class; by default take one that is made."""
     optimizer, params = step.task.optimizer, step.task.optimizer_params
-    strict = step.settings.strict
-    arguments = arguments_for(optimizer, params, strict, "keras3")
+    quirks = step.settings.quirks
+    unchecked = quirks.arguments_unchecked
+    arguments = arguments_for(optimizer, params, unchecked, "keras3")
     rate = float(step.next_rate())
     if isinstance(optimizer, Optimizer):
-        # Quirk: docs/differences.md#optimize-loss-instance
-        if strict or arguments:
+        if quirks.optimize_loss_instance or arguments:
             raise instance(optimizer, arguments)
         return with_free_rate(optimizer)
-    if optimizer == DECAYING and strict:
-        # Quirk: docs/differences.md#optimize-loss-dict. Keras' rule multiplies the
-        # decay by the rate itself, so only who uses the dict again sees this.
+    if optimizer == DECAYING and quirks.optimize_loss_dict:
+        # Keras' rule multiplies the decay by the rate itself, so only who uses the dict
+        # again sees this.
         params["weight_decay"] = rate * arguments["weight_decay"]
-    return with_free_rate(MAKERS.make(optimizer, rate, arguments, strict))
+    made = MAKERS.make(optimizer, rate, arguments, step.settings.strict)
+    return with_free_rate(made)
 
 
 def with_free_rate(optimizer: Optimizer) -> Optimizer:

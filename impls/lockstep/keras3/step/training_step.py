@@ -172,7 +172,7 @@ class TrainingStep(tf.Module):
             pairs = reduce_gradients(pairs, True, task.model, task.reduction)
         record = telling.new_record()
         fits = self.fits(pairs, record)
-        if settings.strict or fits is not False:
+        if settings.quirks.optimize_loss_order or fits is not False:
             pairs = self.post_process(pairs, rate, record)
         variables = [variable for _, variable in pairs]
         gradients = check_gradients([g for g, _ in pairs], variables, OWNER)
@@ -196,7 +196,7 @@ class TrainingStep(tf.Module):
             self.last_step = report_applied(inner, names, absent)
 
     def fits(self, pairs: Pairs, record: SummaryRecord | None) -> bool | tf.Tensor:
-        """Say whether gradients are finite, where a step that is not is skipped."""
+        """Whether gradients are finite, where a step that is not is skipped."""
         present = [getattr(g, "values", g) for g, _ in pairs if g is not None]
         return self.task.fits(self.pipeline, record is not None, present)
 

@@ -27,6 +27,7 @@ from lockstep.messages.workers.agn import (
     GRADIENT,
 )
 from lockstep.messages.workers.center import Update
+from lockstep.quirks import quirks_of
 from lockstep.tf.shared.workers.accumulate import add_changes, is_due, mean_changes
 
 __all__ = ["AGNOptimizer"]
@@ -119,7 +120,8 @@ class AGNOptimizer(SharingWrapper):
             raise words.accumulates(type(optimizer).__name__)
         if not isinstance(custom_getter, AGNCustomGetter):
             raise words.not_a_getter(custom_getter)
-        words.check_arguments(num_worker, communication_period, commit, strict)
+        unchecked = quirks_of(strict).agn_workers
+        words.check_arguments(num_worker, communication_period, commit, unchecked)
         super().__init__(optimizer, name)
         # Not setattr: Keras and TensorFlow track what is assigned.
         vars(self)["custom_getter"] = custom_getter
@@ -150,8 +152,7 @@ class AGNOptimizer(SharingWrapper):
         getter = self.custom_getter
         owned = {getter.names[key_of(variable)]: variable for variable in variables}
         getter.center.follow(self.inner_optimizer, owned)
-        if self.strict:
-            # Quirk: docs/differences.md#agn-row-clipping
+        if self._quirks.agn_row_clipping:
             for layer in clipping_layers(getter.center.optimizer):
                 vars(layer)["_axes"] = {}
         for variable in variables:
@@ -189,7 +190,7 @@ class AGNOptimizer(SharingWrapper):
         name: str | None = None,
     ) -> tf.Variable:
         """Take a local step: see the base class. ``global_step`` counts rounds."""
-        words.refuse_iterator(grads_and_vars, self.strict)
+        words.refuse_iterator(grads_and_vars, self._quirks.agn_iterator)
         counter = check_counter(global_step, type(self).__name__)
         iterations = super().apply_gradients(grads_and_vars, None, name)
         if counter is not None:
@@ -243,11 +244,10 @@ class AGNOptimizer(SharingWrapper):
         options: dict[str, tf.Tensor] | None = {RATE: rate}
         if self.commit == DELTA:
             options = None
-        elif self.strict:
+        elif self._quirks.agn_powers:
             options[ITERATIONS] = self._iterations.value.read_value()
         getter.center.push(Update(changes, options))
-        if self.strict:
-            # Quirk: docs/differences.md#agn-powers
+        if self._quirks.agn_powers:
             self._iterations.assign_add(1)
         self._begin_round(variables)
 

@@ -17,6 +17,7 @@ from lockstep.messages.workers import center as words
 from lockstep.messages.workers import getter as agn_getter
 from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
 from lockstep.messages.workers.center import Update
+from lockstep.quirks import quirks_of
 
 __all__ = ["AGNCustomGetter", "Center"]
 
@@ -220,9 +221,9 @@ class AGNCustomGetter:
         key = key_of(variable)
         self._global_map[key] = self.center.join(name, variable)
         self.names[key] = name
-        # Quirk: docs/differences.md#agn-accumulator-start
+        zeros = not quirks_of(self.strict).agn_accumulator_start
         with tf.device(self.worker_device):
-            gathered = make_like(variable, GRAD_VARIABLE_NAME, name, not self.strict)
+            gathered = make_like(variable, GRAD_VARIABLE_NAME, name, zeros)
         self._grad_map[key] = gathered
 
     def get_config(self) -> dict[str, Any]:

@@ -36,11 +36,10 @@ class SharingWrapper(Wrapper):
     def variables(self) -> StateList:
         """All state: the worker's, what is shared, the wrapped optimizer's.
 
-        # Quirk: docs/differences.md#agn-slots. Strict: ``variables()``, the method of
-        TensorFlow 1, returns nothing.
+        Strict: ``variables()``, the method of TensorFlow 1, returns nothing.
         """
-        found = super().variables
-        return HiddenList(found) if self.strict else found
+        state = super().variables
+        return HiddenList(state) if self._quirks.agn_slots else state
 
     def _require_known(self, variables: Iterable[Any]) -> None:
         """Raise for a variable that has no shared one."""
@@ -92,15 +91,13 @@ class SharingWrapper(Wrapper):
         """Return a slot of a worker's variable or of a shared one, or None.
 
         A worker's has two beside those of the wrapped optimizer, which are called as
-        the constants of this class.
-
-        # Quirk: docs/differences.md#agn-slots. Strict: None.
+        the constants of this class. Strict: None.
         """
-        if self.strict:
+        if self._quirks.agn_slots:
             return None
         shared = self.custom_getter.center.slot(var, name)
         return super().get_slot(var, name) if shared is None else shared
 
     def get_slot_names(self) -> list[str]:
         """Return the slot names of the wrapped optimizer and the two of this one."""
-        return [] if self.strict else super().get_slot_names()
+        return [] if self._quirks.agn_slots else super().get_slot_names()
