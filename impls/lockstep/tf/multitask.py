@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,6 +13,7 @@ from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.messages import multitask as words
 from lockstep.messages import tf as tf_host
 from lockstep.messages.base.pairs import as_pairs
+from lockstep.quirks import quirks_of
 from lockstep.tf.base.hooks import (
     Skip,
     make_conditional,
@@ -90,20 +92,24 @@ class MultitaskOptimizerWrapper(Wrapper):
     owner = words.WRAPPER
 
     def __init__(self, opt: Optimizer, strict: bool = False) -> None:
-        refused = strict and isinstance(opt, MultitaskOptimizerWrapper)
+        quirks = quirks_of(strict)
+        nesting = quirks.multitask_nesting
+        refused = nesting and isinstance(opt, MultitaskOptimizerWrapper)
         if is_keras(opt):
             raise tf_host.KERAS_OPTIMIZER.error(
                 owner=words.WRAPPER, got=type(opt).__name__
             )
         if refused or not isinstance(opt, Optimizer):
-            raise words.not_an_optimizer(opt, "tf.compat.v1.train.Optimizer", strict)
+            raise words.not_an_optimizer(opt, "tf.compat.v1.train.Optimizer", nesting)
         super().__init__(opt)
         self.strict = strict
         self.last_step: StepReport = NO_EAGER_STEP
-        if strict:
-            # Quirk: docs/differences.md#multitask-in-place. The original replaced these
-            # for good; around another wrapper, which never calls its own, that is idle.
-            make_conditional(opt, SUMMED_HOOKS, is_zero_as_original)
+        if quirks.multitask_in_place:
+            # The original replaced these for good; around another wrapper, which never
+            # calls its own, that is idle.
+            needs_shape = quirks.multitask_dense_shape
+            is_zero = functools.partial(is_zero_as_original, needs_shape)
+            make_conditional(opt, SUMMED_HOOKS, is_zero)
 
     @tf.autograph.experimental.do_not_convert
     def apply_gradients(
@@ -131,8 +137,9 @@ class MultitaskOptimizerWrapper(Wrapper):
             UnsupportedError: reference variables where control flow v2 is on.
         """
         pairs = check_pairs(grads_and_vars, words.WRAPPER, self.takes_wide)
-        global_step = as_counter(global_step, words.WRAPPER, self.strict)
-        if self.strict:
+        unchecked = self._quirks.arguments_unchecked
+        global_step = as_counter(global_step, words.WRAPPER, unchecked)
+        if self._quirks.multitask_in_place:
             refuse_cross_replica(words.WRAPPER)
             return self._apply(pairs, global_step, name)
         return self.apply_together(self._apply, pairs, global_step, name)
@@ -144,7 +151,8 @@ class MultitaskOptimizerWrapper(Wrapper):
         if tf.executing_eagerly():
             return self._apply_eagerly(pairs, global_step, name)
         self.last_step = NO_EAGER_STEP
-        if self.strict:
+        quirks = self._quirks
+        if quirks.multitask_in_place and quirks.multitask_shared_state:
             return self.apply_inside(pairs, global_step, name)
         return self._apply_in_graph(pairs, global_step, name)
 
@@ -159,9 +167,13 @@ class MultitaskOptimizerWrapper(Wrapper):
             zero[~absent] = all_zero_flags(present)
         names = [name_of(variable) for _, variable in pairs]
         self.last_step = words.report(names, zero.tolist(), absent.tolist())
-        if not (self.strict or self.last_step.applied):
+        quirks, applied = self._quirks, self.last_step.applied
+        hands_on_all = quirks.multitask_in_place and (
+            quirks.multitask_shared_state or applied
+        )
+        if not (hands_on_all or applied):
             return advance(global_step)
-        dropped = np.zeros_like(zero) if self.strict else zero
+        dropped = np.zeros_like(zero) if hands_on_all else zero
         kept = [pair for pair, out in zip(pairs, dropped, strict=True) if not out]
         done = self.apply_inside(kept, global_step, name)
         inner = getattr(self.inner_optimizer, "last_step", None)
@@ -248,8 +260,10 @@ def clip_gradients_by_global_norm(
     """
     pairs = as_pairs(gradients_variables, words.CLIP)
     gradients = [as_gradient(g, name_of(v), words.CLIP) for g, v in pairs]
-    if not strict:
+    quirks = quirks_of(strict)
+    if not quirks.multitask_clip_dtypes:
         refuse_dtypes(gradients)
+    if not quirks.arguments_unchecked:
         check_shapes(gradients, [as_variable(variable) for _, variable in pairs])
     clipped, norm = clip(gradients, clip_norm, error_if_nonfinite, strict)
     return [(g, v) for g, (_, v) in zip(clipped, pairs, strict=True)], norm
@@ -278,13 +292,14 @@ def known_zero(variables: list[tf.Variable], zero: tf.Tensor) -> Skip:
 
 
 def is_zero_as_original(
-    gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable
+    needs_shape: bool, gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable
 ) -> tf.Tensor:
     """Test a gradient whose duplicate rows are summed already, as the original did.
 
-    # Quirk: docs/differences.md#multitask-dense-shape. It made the sparse gradient of a
-    # reference variable dense, which takes a dense_shape.
+    It made the sparse gradient of a reference variable dense, which takes a
+    ``dense_shape``.
     """
-    if isinstance(gradient, tf.IndexedSlices) and gradient.dense_shape is None:
+    is_sparse = isinstance(gradient, tf.IndexedSlices)
+    if needs_shape and is_sparse and gradient.dense_shape is None:
         raise tf_host.MISSING_DENSE_SHAPE.error(name=name_of(variable))
     return is_all_zero(gradient)

@@ -46,9 +46,6 @@ def narrowed(gradient: Gradient, variable: Any) -> Gradient:
 
 
 def refuse_half(what: str, dtype: tf.DType) -> None:
-    """Raise for what the original's float32 scale cannot multiply.
-
-    # Quirk: docs/differences.md#loss-scale-float16
-    """
+    """Raise for what the original's float32 scale cannot multiply."""
     if dtype.base_dtype != tf.float32:
         raise refusals.HALF_PRECISION.error(what=what)

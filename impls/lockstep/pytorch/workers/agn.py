@@ -35,6 +35,7 @@ from lockstep.pytorch.workers.checkpoint import (
     split_state,
 )
 from lockstep.pytorch.workers.sharing import SharingWrapper
+from lockstep.quirks import quirks_of
 
 __all__ = ["AGNOptimizer"]
 
@@ -113,7 +114,8 @@ class AGNOptimizer(SharingWrapper):
         words.check_optimizer(optimizer, Optimizer, "torch.optim.Optimizer")
         if not isinstance(custom_getter, AGNCustomGetter):
             raise words.not_a_getter(custom_getter)
-        words.check_arguments(num_worker, communication_period, commit, strict)
+        unchecked = quirks_of(strict).agn_workers
+        words.check_arguments(num_worker, communication_period, commit, unchecked)
         super().__init__(optimizer)
         self.custom_getter = custom_getter
         self.num_worker = num_worker
@@ -128,8 +130,7 @@ class AGNOptimizer(SharingWrapper):
         """Let the center have an optimizer like ours, and our groups their numbers."""
         center, known = self.custom_getter.center, self.custom_getter._global_map
         center.follow(self.inner_optimizer, known)
-        if self.strict:
-            # Quirk: docs/differences.md#agn-row-clipping
+        if self._quirks.agn_row_clipping:
             list_nothing(center.optimizer)
         self._followed = len(known)
         numbers = self.numbers(local_step, period)
@@ -182,7 +183,7 @@ class AGNOptimizer(SharingWrapper):
         Raises:
             KeyError: a parameter that the getter was not given.
         """
-        words.refuse_iterator(grads_and_vars, self.strict)
+        words.refuse_iterator(grads_and_vars, self._quirks.agn_iterator)
         pairs = as_pairs(grads_and_vars, words.WRAPPER)
         self._require_known(p for _, p in pairs if isinstance(p, Tensor))
         super().apply_gradients(pairs, global_step, name)
@@ -238,15 +239,15 @@ class AGNOptimizer(SharingWrapper):
         names = [getter.names[parameter] for parameter in parameters]
         options = None if self.commit == DELTA else self._options()
         getter.center.push(Update(dict(zip(names, means, strict=True)), options))
-        if self.strict and self.commit == GRADIENT and powers(self):
-            # Quirk: docs/differences.md#agn-powers
+        sends_powers = self._quirks.agn_powers and self.commit == GRADIENT
+        if sends_powers and powers(self):
             base_of(self).advance_shared()
         self.begin_round(parameters)
 
     def _options(self) -> list[dict[str, Any]]:
         """Return the hyper-parameters of each group; strict: the powers of beta too."""
         left_out = {"params", "param_names"}
-        left_out |= set() if self.strict else powers(self).keys()
+        left_out |= set() if self._quirks.agn_powers else powers(self).keys()
         return [
             {
                 key: value
@@ -257,7 +258,7 @@ class AGNOptimizer(SharingWrapper):
         ]
 
     def took_step(self) -> bool:
-        """Say whether the last step ended a round: ``global_step`` counts rounds."""
+        """Whether the last step ended a round: ``global_step`` counts rounds."""
         return self._ended_round
 
     def step_numbers(self) -> dict[str, float]:

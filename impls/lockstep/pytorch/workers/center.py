@@ -21,6 +21,7 @@ from lockstep.pytorch.base.train_v1 import TrainV1
 from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
 from lockstep.pytorch.tensors.foreach import add
 from lockstep.pytorch.tensors.rounding import rounded
+from lockstep.quirks import quirks_of
 
 __all__ = ["AGNCustomGetter", "Center", "powers"]
 
@@ -218,9 +219,9 @@ class AGNCustomGetter:
         for name, parameter in new.items():
             self._global_map[parameter] = self.center.join(name, parameter)
             self.names[parameter] = name
-            # Quirk: docs/differences.md#agn-accumulator-start
+            keeps = quirks_of(self.strict).agn_accumulator_start
             own = parameter.detach()
-            start = own.clone() if self.strict else torch.zeros_like(own)
+            start = own.clone() if keeps else torch.zeros_like(own)
             self._grad_map[parameter] = start
         return [parameter for _, parameter in entries]
 

@@ -23,6 +23,7 @@ from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.base.trial_step import check_bare
 from lockstep.pytorch.base.wrapper import restore_numbers
 from lockstep.pytorch.workers.center import AGNCustomGetter, powers
+from lockstep.quirks import quirks_of
 
 __all__ = [
     "ADDS_CHANGES",
@@ -121,7 +122,7 @@ def check_own(bare: StateDict, own: StateDict, optimizer: Any) -> None:
     """
     first = bare["param_groups"][0]
     counts = [first.get(LOCAL_STEP, 0), first.get(PERIOD, 1)]
-    words.check_counts(*counts, optimizer.strict)
+    words.check_counts(*counts, quirks_of(optimizer.strict).agn_workers)
     if not own["state"]:
         return
     # Mean gradients are what a state holds that does not say it.

@@ -15,6 +15,7 @@ from lockstep.pytorch.base.train_v1 import TrainV1
 from lockstep.pytorch.base.wrapper import OptimizerWrapper
 from lockstep.pytorch.tensors.foreach import copy, zero
 from lockstep.pytorch.workers.center import AGNCustomGetter
+from lockstep.quirks import Quirks, quirks_of
 
 __all__ = ["SharingWrapper"]
 
@@ -34,6 +35,11 @@ class SharingWrapper(OptimizerWrapper):
     custom_getter: AGNCustomGetter
     name: str
     strict: bool
+
+    @property
+    def _quirks(self) -> Quirks:
+        """The quirks of the original that are on."""
+        return quirks_of(self.strict)
 
     def _require_known(self, parameters: Iterable[Tensor]) -> None:
         """Raise for a parameter that has no shared one."""
@@ -92,11 +98,9 @@ class SharingWrapper(OptimizerWrapper):
         """Return a slot of a worker's parameter or of a shared one.
 
         A worker's has two beside those of the wrapped optimizer, which are called as
-        the constants of this class.
-
-        # Quirk: docs/differences.md#agn-slots. Strict: None.
+        the constants of this class. Strict: None.
         """
-        if self.strict:
+        if self._quirks.agn_slots:
             return None
         getter = self.custom_getter
         if name == GLOBAL_VARIABLE_NAME:
@@ -110,7 +114,7 @@ class SharingWrapper(OptimizerWrapper):
 
     def get_slot_names(self) -> list[str]:
         """Return the slot names of the wrapped optimizer and the two of this one."""
-        if self.strict:
+        if self._quirks.agn_slots:
             return []
         inner = TrainV1.get_slot_names(self.inner_optimizer)
         return [*inner, GRAD_VARIABLE_NAME, GLOBAL_VARIABLE_NAME]
@@ -118,9 +122,9 @@ class SharingWrapper(OptimizerWrapper):
     def variables(self) -> list[Tensor]:
         """Return all state: the wrapped optimizer's, the worker's, what is shared.
 
-        # Quirk: docs/differences.md#agn-slots. Strict: nothing.
+        Strict: nothing.
         """
-        if self.strict:
+        if self._quirks.agn_slots:
             return []
         getter = self.custom_getter
         center = getter.center

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.messages.masters import mixed_precision as words
+from lockstep.quirks import Quirks
 from lockstep.tf.base.hooks import is_reference, require_resources
 from lockstep.tf.base.pairs import MODEL_NAME, name_of
 from lockstep.tf.base.wrapper import Wrapper
@@ -27,13 +28,15 @@ class MasterCopies:
     """Variable -> master, and back.
 
     Args:
-        strict: only float16 variables have masters.
+        quirks: those of the original that are on.
         track: called with each master and a name of its own, which depends on the names
             of the variables and not on their order: checkpoints find masters by it.
     """
 
-    def __init__(self, strict: bool, track: Callable[[tf.Variable, str], Any]) -> None:
-        self.strict = strict
+    def __init__(
+        self, quirks: Quirks, track: Callable[[tf.Variable, str], Any]
+    ) -> None:
+        self.quirks = quirks
         self.track = track
         self._masters: dict[Any, tf.Variable] = {}
         self._models: dict[Any, tf.Variable] = {}
@@ -45,9 +48,9 @@ class MasterCopies:
         return list(self._masters.values())
 
     def wanted(self, variable: tf.Variable) -> bool:
-        """Say whether ``variable`` is trained through a master."""
+        """Whether ``variable`` is trained through a master."""
         dtype = variable.dtype.base_dtype.name
-        return words.has_master(dtype, self.strict)
+        return words.has_master(dtype, self.quirks.half_precision_scalars)
 
     def of(self, variable: tf.Variable) -> tf.Variable:
         """Return the master of ``variable``, or itself if it has none."""
@@ -116,7 +119,7 @@ class MasterCopies:
             The operation after which the master may be read, if there is one; strict:
             nothing is taken over.
         """
-        if self.strict:
+        if self.quirks.masters_slots:
             return []
         master = self.of(variable)
         values = follow(master.read_value(), variable.read_value())
@@ -152,6 +155,6 @@ def share_row_limits(
 
 
 def builds_graph() -> bool:
-    """Say whether a graph for a session is being built, not a ``tf.function``."""
+    """Whether a graph for a session is being built, not a ``tf.function``."""
     with tf.init_scope():
         return not tf.executing_eagerly()

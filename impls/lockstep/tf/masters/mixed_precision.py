@@ -11,6 +11,7 @@ from lockstep.messages import tf as tf_host
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.messages.scaling.loss_scaling import PATIENCE
 from lockstep.messages.workers.agn import refuse_masters_around
+from lockstep.quirks import quirks_of
 from lockstep.tf.base.pairs import (
     Gradient,
     Pairs,
@@ -98,14 +99,25 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     ) -> None:
         if is_keras(optimizer) or not isinstance(optimizer, Optimizer):
             raise words.not_an_optimizer(optimizer, "tf.compat.v1.train.Optimizer")
-        if not strict:
+        quirks = quirks_of(strict)
+        if not quirks.arguments_unchecked:
             refuse_masters_around(optimizer)
         words.check_clip_norm(clip_norm)
         words.check_at_floor(at_floor, floor_patience)
-        self.scale_object = master_scale.scale_of(loss_scale, strict)
+        self.scale_object = master_scale.scale_of(loss_scale, quirks)
         name = optimizer.get_name() + words.SUFFIX
         super().__init__(optimizer, name, at_floor, floor_patience, clip_norm, strict)
-        self._copies = MasterCopies(strict, self._track_trackable)
+        self._copies = MasterCopies(quirks, self._track_trackable)
+
+    @property
+    def takes_wide(self) -> bool:
+        """Whether float32 gradients fit half-precision variables; not under strict."""
+        return not self._quirks.masters_slots
+
+    @property
+    def _hides_slots(self) -> bool:
+        """Whether neither slots nor variables are shown."""
+        return self._quirks.masters_slots
 
     @property
     def loss_scale(self) -> tf.Tensor:
@@ -135,8 +147,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     def _make_these(self, variables: list[tf.Variable]) -> None:
         """Make the masters of these variables."""
         made = self._copies.make(variables)
-        # Quirk: docs/differences.md#masters-row-clipping
-        if not self.strict:
+        if not self._quirks.masters_row_clipping:
             share_row_limits(made, self.inner_optimizer)
 
     @tf.autograph.experimental.do_not_convert
@@ -183,35 +194,32 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             colocate_gradients_with_ops,
             grad_loss,
         )
-        anew = self.strict and builds_graph()
+        quirks = self._quirks
+        anew = quirks.masters_twice and builds_graph()
         self._make_masters([variable for _, variable in found], anew)
         known = regularizers()
         pairs: Pairs = []
         for gradient, variable in found:
             master = self._copies.of(variable)
             if self._copies.wanted(variable):
-                # Quirk: docs/differences.md#masters-absent
-                if gradient is None and self.strict:
+                if gradient is None and quirks.masters_absent:
                     raise words.absent_half(name_of(variable))
                 with tf.control_dependencies(self._copies.follow(variable)):
                     wide = None if gradient is None else widen(gradient)
-                    gradient = regularized(
-                        wide, master, known.get(variable.ref()), factor, self.strict
-                    )
+                    regularizer = known.get(variable.ref())
+                    gradient = regularized(wide, master, regularizer, factor, quirks)
             pairs.append((gradient, master))
-        return unscaled(pairs, factor, self.strict)
+        return unscaled(pairs, factor, quirks)
 
     @property
     def factor(self) -> float | tf.Tensor:
         """What a loss is multiplied by now: a float if it is a number."""
-        return master_scale.current(self.scale_object, self.strict)
+        return master_scale.current(self.scale_object, self._quirks)
 
     def check_loss(self, dtype: tf.DType) -> None:
-        """Raise for a loss that the original could not scale.
-
-        # Quirk: docs/differences.md#masters-half-loss
-        """
-        if self.strict and tf.is_tensor(self.factor) and dtype != tf.float32:
+        """Raise for a loss that the original could not scale."""
+        refuses = self._quirks.masters_half_loss
+        if refuses and tf.is_tensor(self.factor) and dtype != tf.float32:
             raise words.half_loss(dtype.name)
 
     @tf.autograph.experimental.do_not_convert
@@ -242,10 +250,11 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         """
         pairs = check_pairs(grads_and_vars, words.WRAPPER, self.takes_wide)
         refuse_cross_replica(words.WRAPPER)
-        global_step = as_counter(global_step, words.WRAPPER, self.strict)
+        quirks = self._quirks
+        global_step = as_counter(global_step, words.WRAPPER, quirks.arguments_unchecked)
         pairs = self.unscaled_once(pairs)
-        pairs = pairs if self.strict else self._of_masters(pairs)
-        if self.strict and not self.skips:
+        pairs = pairs if quirks.masters_slots else self._of_masters(pairs)
+        if not self.skips:
             return self._apply(pairs, global_step, name)
         # Strict too: the original's condition could not be built among replicas.
         return self.apply_together(self._apply, pairs, global_step, name)
@@ -266,28 +275,26 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
 
     @property
     def skips(self) -> bool:
-        """Whether steps that are not finite are left out.
-
-        # Quirk: docs/differences.md#masters-static-scale. Strict: only by a scaler.
-        """
-        return not self.strict or isinstance(self.scale_object, AutomaticLossScaler)
+        """Whether steps that are not finite are left out."""
+        is_automatic = isinstance(self.scale_object, AutomaticLossScaler)
+        return is_automatic or not self._quirks.masters_static_scale
 
     def judge(self, pairs: Pairs) -> Verdict:
         """Look at the gradients of a step; names are those of the model."""
         known = [(gradient, self.known_as(master)) for gradient, master in pairs]
         scale = self.scale_object
-        return master_scale.judge_for(scale, known, self.clip_norm, self.strict)
+        return master_scale.judge_for(scale, known, self.clip_norm, self._quirks)
 
     def move_scale(self, verdict: Verdict) -> Any:
         """Let the scale take note of a step; return the operation."""
         return master_scale.move(self.scale_object, verdict)
 
     def scale_is_at_floor(self) -> tf.Tensor:
-        """Say whether no overflow can make the scale smaller: bool, 0-d."""
+        """Whether no overflow can make the scale smaller: bool, 0-d."""
         return master_scale.is_at_floor(self.scale_object)
 
     def trains_master(self, variable: tf.Variable) -> bool:
-        """Say whether a variable is trained through a master of its own."""
+        """Whether a variable is trained through a master of its own."""
         return self._copies.wanted(variable)
 
     def known_as(self, variable: tf.Variable) -> tf.Variable:
@@ -311,10 +318,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         super().create_slots([self.master(variable) for variable in variables])
 
     def get_slot(self, var: Any, name: str) -> tf.Variable | None:
-        """Return a slot of the master of ``var``.
-
-        # Quirk: docs/differences.md#masters-slots. Strict: None.
-        """
+        """Return a slot of the master of ``var``; strict: None."""
         return super().get_slot(self._copies.of(as_variable(var)), name)
 
     def variables(self) -> list[tf.Variable]:
@@ -322,7 +326,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
 
         A ``tf.compat.v1.train.Saver`` of these and of the model saves everything.
         """
-        if self.strict:
+        if self._hides_slots:
             return []
-        own = [*getattr(self.scale_object, "variables", ()), self._skips.variable]
+        own = [*getattr(self.scale_object, "variables", ()), *self._counters]
         return [*self.masters, *super().variables(), *own]

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.messages.masters import mixed_precision as words
+from lockstep.quirks import Quirks, quirks_of
 from lockstep.tf.base.pairs import Gradient, as_variable
 from lockstep.tf.masters.copies import builds_graph
 from lockstep.tf.shared.masters.casts import times
@@ -48,14 +49,17 @@ def mp_regularizer_wrapper(
         (True, 2.5)
     """
     words.check_regularizer(regularizer)
+    quirks = quirks_of(strict)
+    registers_all = quirks.masters_regularizer
 
     @tf.autograph.experimental.do_not_convert
     def regularize(weights: Any) -> Any:
         variable = as_variable(weights)
         is_variable = isinstance(variable, tf.Variable)
         dtype = tf.as_dtype(variable.dtype).base_dtype.name
-        if words.has_master(dtype, strict) and (is_variable or strict):
-            register(variable, regularizer, strict)
+        has_master = words.has_master(dtype, quirks.half_precision_scalars)
+        if has_master and (is_variable or registers_all):
+            register(variable, regularizer, again=registers_all)
             return None
         return regularizer(weights)
 
@@ -83,7 +87,7 @@ def regularized(
     master: tf.Variable,
     regularizer: Regularizer | None,
     factor: float | tf.Tensor,
-    collect: bool,
+    quirks: Quirks,
 ) -> Gradient:
     """Return gradient + factor d regularizer(m)/dm, m the master; absent is zero.
 
@@ -91,7 +95,7 @@ def regularized(
     """
     if regularizer is None:
         return gradient
-    slope = penalty_gradient(regularizer, master.read_value(), collect)
+    slope = penalty_gradient(regularizer, master.read_value(), quirks)
     if slope is None:
         return gradient
     slope = times(slope, factor)
@@ -99,19 +103,18 @@ def regularized(
 
 
 def penalty_gradient(
-    regularizer: Regularizer, weight: tf.Tensor, collect: bool
+    regularizer: Regularizer, weight: tf.Tensor, quirks: Quirks
 ) -> tf.Tensor | None:
     """Return d regularizer(w)/dw, shaped like w; None if the regularizer returns None.
 
-    # Quirk: docs/differences.md#masters-regularizer. ``collect``: add the penalty to
-    # REGULARIZATION_LOSSES of the graph, as computing gradients did.
+    Strict: the penalty is added to REGULARIZATION_LOSSES of the graph.
     """
     with tf.GradientTape() as tape:
         tape.watch(weight)
         penalty = regularizer(weight)
     if penalty is None:
         return None
-    if collect and builds_graph():
+    if quirks.masters_regularizer and builds_graph():
         losses = tf.compat.v1.GraphKeys.REGULARIZATION_LOSSES
         tf.compat.v1.add_to_collection(losses, penalty)
     return tape.gradient(penalty, weight)

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.messages.masters import mixed_precision as words
+from lockstep.quirks import Quirks
 from lockstep.tf.base.pairs import Pairs, name_of
 from lockstep.tf.scaling.loss_scale import DynamicLossScale, LossScale
 from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
@@ -19,7 +20,7 @@ Scale = Any
 """A float, an AutomaticLossScaler or a LossScale; strict: anything, as the original."""
 
 
-def scale_of(loss_scale: Any, strict: bool) -> Scale:
+def scale_of(loss_scale: Any, quirks: Quirks) -> Scale:
     """Return the float or object that ``loss_scale`` stands for.
 
     Raises:
@@ -27,22 +28,20 @@ def scale_of(loss_scale: Any, strict: bool) -> Scale:
     """
     if isinstance(loss_scale, AutomaticLossScaler | LossScale):
         return loss_scale
-    if isinstance(loss_scale, str) and loss_scale == "dynamic" and not strict:
+    anything = quirks.masters_scale_type
+    if isinstance(loss_scale, str) and loss_scale == "dynamic" and not anything:
         return DynamicLossScale()
-    number = words.scale_number(loss_scale, strict)
-    if number is None and not strict:
+    number = words.scale_number(loss_scale, anything)
+    if number is None and not anything:
         raise words.bad_loss_scale(loss_scale)
     return loss_scale if number is None else number
 
 
-def current(scale: Scale, strict: bool) -> float | tf.Tensor:
-    """Return the scale of the next step: a float if it is a number.
-
-    # Quirk: docs/differences.md#masters-scale-type
-    """
+def current(scale: Scale, quirks: Quirks) -> float | tf.Tensor:
+    """Return the scale of the next step: a float if it is a number."""
     if isinstance(scale, AutomaticLossScaler):
         return scale.loss_scale
-    if isinstance(scale, LossScale) and not strict:
+    if isinstance(scale, LossScale) and not quirks.masters_scale_type:
         return scale()
     if not isinstance(scale, float):
         raise words.unusable(scale)
@@ -50,12 +49,12 @@ def current(scale: Scale, strict: bool) -> float | tf.Tensor:
 
 
 def is_at_floor(scale: Scale) -> tf.Tensor:
-    """Say whether no overflow can make the scale smaller: bool, 0-d."""
+    """Whether no overflow can make the scale smaller: bool, 0-d."""
     return tf.constant(True) if isinstance(scale, float) else scale.at_floor()
 
 
 def judge_for(
-    scale: Scale, pairs: Pairs, clip_norm: float | None, strict: bool
+    scale: Scale, pairs: Pairs, clip_norm: float | None, quirks: Quirks
 ) -> Verdict:
     """Look at the gradients of a step, and for what the scale wants to know.
 
@@ -68,7 +67,7 @@ def judge_for(
     verdict = judge(present, names, clip_norm)
     if not isinstance(scale, AutomaticLossScaler):
         return verdict
-    if strict:
+    if quirks.masters_static_scale:
         has_nan, amax = scale.check_grads(pairs)
         overflow = tf.logical_or(has_nan, tf.math.is_inf(amax))
         return verdict._replace(finite=tf.logical_not(overflow), shown=(has_nan, amax))

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lockstep.quirks import quirks_of
 from lockstep.tf.base.arguments import check_arguments
 from lockstep.tf.optimizers.kernel_rules import AdamOptimizer
 
@@ -53,7 +54,7 @@ class AdamWOptimizer(AdamOptimizer):
         name: str = "AdamW",
         strict: bool = False,
     ) -> None:
-        if not strict:
+        if not quirks_of(strict).arguments_unchecked:
             check_arguments(
                 "AdamW",
                 weight_decay=weight_decay,
@@ -95,8 +96,8 @@ class AdamWOptimizer(AdamOptimizer):
     def _decay(self, var: tf.Variable, grad: tf.Tensor) -> tf.Operation:
         """Decay a variable once its gradient is there.
 
-        # Quirk: docs/differences.md#larc-adamw. Whatever the gradient was made of, such
-        # as the norm of the weight, is read before.
+        Whatever the gradient was made of, such as the norm of the weight, is read
+        before, by default too.
         """
         with tf.control_dependencies([grad]):
             share = self._share(var)

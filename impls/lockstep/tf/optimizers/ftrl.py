@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.messages.tf import ZERO_RATE
+from lockstep.quirks import quirks_of
 from lockstep.tf.base.arguments import check_arguments
 from lockstep.tf.base.hooks import unless
 
@@ -65,7 +66,7 @@ class FtrlOptimizer(tf.compat.v1.train.FtrlOptimizer):
         beta: float | None = None,
         strict: bool = False,
     ) -> None:
-        if not strict:
+        if not quirks_of(strict).arguments_unchecked:
             check_arguments("Ftrl", learning_rate=learning_rate)
         super().__init__(
             learning_rate,
@@ -85,8 +86,7 @@ class FtrlOptimizer(tf.compat.v1.train.FtrlOptimizer):
     def _prepare(self) -> None:
         super()._prepare()
         rate = self._learning_rate_tensor
-        if self.strict:
-            # Quirk: docs/differences.md#ftrl-zero-rate
+        if quirks_of(self.strict).ftrl_zero_rate:
             positive = tf.debugging.assert_positive(rate, message=ZERO_RATE)
             with tf.control_dependencies([positive]):
                 self._learning_rate_tensor = tf.identity(rate)
@@ -110,12 +110,12 @@ class FtrlOptimizer(tf.compat.v1.train.FtrlOptimizer):
     def _keep_nan(
         self, hook: Callable[..., Any], grad: tf.Tensor, var: tf.Variable
     ) -> Any:
-        """Update, and let a weight whose ``linear`` is NaN be NaN: the kernel has 0.
+        """Update, and let a weight whose ``linear`` is NaN be NaN; strict: 0.
 
-        # Quirk: docs/differences.md#ftrl-nan. Strict: the kernel's.
+        It is 0 in TensorFlow's kernel.
         """
         done = hook(grad, var)
-        if self.strict:
+        if quirks_of(self.strict).ftrl_nan:
             return done
         with tf.control_dependencies([done]):
             linear = self.get_slot(var, "linear").read_value()
@@ -129,7 +129,7 @@ class FtrlOptimizer(tf.compat.v1.train.FtrlOptimizer):
         var: tf.Variable,
         *indices: tf.Tensor,
     ) -> Any:
-        if self.strict:
+        if quirks_of(self.strict).ftrl_zero_rate:
             return hook(grad, var, *indices)
         idle = tf.equal(self._learning_rate_tensor, 0)
         return unless(idle, lambda: hook(grad, var, *indices), var)

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from lockstep.messages import tf as words
+from lockstep.quirks import quirks_of
 from lockstep.tf.base.pairs import HALF, name_of
 
 __all__ = ["AdamOptimizer", "RMSPropOptimizer"]
@@ -28,8 +29,6 @@ class AdamOptimizer(v1.train.AdamOptimizer):
         name: name of the operations, and of the slots in checkpoints.
         use_own_namescope_for_non_slot_vars: as in TensorFlow 2.
         strict: refuse nothing, as the original.
-
-    # Quirk: docs/differences.md#half-precision-scalars
 
     Raises:
         UnsupportedError: a ValueError, by ``apply_gradients``; such a variable.
@@ -64,7 +63,7 @@ class AdamOptimizer(v1.train.AdamOptimizer):
         self.strict = strict
 
     def _create_slots(self, var_list: Iterable[tf.Variable]) -> None:
-        if not self.strict:
+        if not quirks_of(self.strict).half_precision_scalars:
             rests = {"1 - beta1": self._beta1, "1 - beta2": self._beta2}
             require_scalars(type(self).__name__, var_list, rests, self._epsilon)
         super()._create_slots(var_list)
@@ -83,8 +82,6 @@ class RMSPropOptimizer(v1.train.RMSPropOptimizer):
         centered: subtract the square of the mean from the mean square.
         name: name of the operations, and of the slots in checkpoints.
         strict: refuse nothing, as the original.
-
-    # Quirk: docs/differences.md#half-precision-scalars
 
     Raises:
         UnsupportedError: a ValueError, by ``apply_gradients``; such a variable.
@@ -113,7 +110,7 @@ class RMSPropOptimizer(v1.train.RMSPropOptimizer):
         self.strict = strict
 
     def _create_slots(self, var_list: Iterable[tf.Variable]) -> None:
-        if not self.strict:
+        if not quirks_of(self.strict).half_precision_scalars:
             rests = {"1 - decay": self._decay}
             require_scalars(type(self).__name__, var_list, rests, self._epsilon)
         super()._create_slots(var_list)

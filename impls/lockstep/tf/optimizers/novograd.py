@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.messages.optimizers import novograd as words
+from lockstep.quirks import quirks_of
 from lockstep.tf.base.arguments import check_arguments
 from lockstep.tf.base.pairs import HALF, as_counter, as_variable, check_pairs, name_of
 from lockstep.tf.shared.optimizers.novograd import (
@@ -89,9 +90,10 @@ class NovoGrad(v1.train.MomentumOptimizer):
             "weight_decay": weight_decay,
             "grad_averaging": grad_averaging,
         }
-        if not strict:
+        quirks = quirks_of(strict)
+        if not quirks.arguments_unchecked:
             check_arguments(words.NAME, learning_rate=learning_rate, **self._arguments)
-        elif tf.is_tensor(weight_decay):
+        if quirks.novograd_limits and tf.is_tensor(weight_decay):
             raise words.decay_as_tensor()
         super().__init__(learning_rate, beta1, use_locking, name)
         self._unwritten: list[tf.Variable] = []
@@ -110,34 +112,36 @@ class NovoGrad(v1.train.MomentumOptimizer):
 
         ``skip_gradients_aggregation``: as in TensorFlow's optimizers.
 
-        # Quirk: docs/differences.md#novograd-limits. Strict: the pairs are a list, into
-        which normalized gradients are written.
+        Strict: the pairs are a list, into which normalized gradients are written.
 
         Raises:
             MalformedPairsError: a TypeError; an entry is no (gradient, variable).
             NoGradientsError: a ValueError; an empty list, or every gradient is None.
             ShapeError, DtypeError: a gradient does not fit its variable.
         """
-        if self.strict:
+        quirks = quirks_of(self.strict)
+        if quirks.novograd_limits:
             words.require_list(grads_and_vars)
         pairs = check_pairs(grads_and_vars, words.NAME)
-        if not self.strict:
+        if not quirks.novograd_second_moment:
             global_step = as_counter(global_step, words.NAME)
             return super().apply_gradients(
                 pairs, global_step, name, skip_gradients_aggregation
             )
         words.require_all_present([name_of(v) for g, v in pairs if g is None])
-        for _, variable in pairs:
+        for _, variable in pairs if quirks.novograd_limits else []:
             dtype = variable.dtype.base_dtype.name
             words.require_float32(name_of(variable), dtype)
-        grads_and_vars[:] = self._normalized_as_original(pairs)
-        return super().apply_gradients(grads_and_vars, global_step, name)
+        pairs = self._normalized_as_original(pairs)
+        if quirks.novograd_limits:
+            grads_and_vars[:] = pairs
+        return super().apply_gradients(pairs, global_step, name)
 
     def _normalized_as_original(self, pairs: list[tuple[Any, Any]]) -> list[Any]:
         """Return the pairs with the original's gradients.
 
-        # Quirk: docs/differences.md#novograd-second-moment. It kept the tensor of this
-        call, not the variable, and so never wrote the second moment back.
+        It kept the tensor of this call, not the variable, and so never wrote the second
+        moment back.
         """
         policy = self._policy(tf.float32)
         self._make_unwritten(len(pairs))
@@ -156,8 +160,7 @@ class NovoGrad(v1.train.MomentumOptimizer):
     def _make_unwritten(self, count: int) -> None:
         """Make the variables that the original meant to average in.
 
-        # Quirk: docs/differences.md#novograd-limits. Their names clash with those of
-        another instance in the same graph.
+        Their names clash with those of another instance in the same graph.
         """
         with tf.init_scope():
             for position in range(len(self._unwritten), count):
@@ -173,14 +176,15 @@ class NovoGrad(v1.train.MomentumOptimizer):
 
     def get_slot(self, var: Any, name: str) -> tf.Variable | None:
         """Return a slot; strict: for ``second_moment`` the variable that stays 0."""
-        if not self.strict or name != MOMENT:
+        stays_zero = quirks_of(self.strict).novograd_second_moment
+        if not stays_zero or name != MOMENT:
             return super().get_slot(var, name)
         position = self._positions.get(as_variable(var).ref())
         return None if position is None else self._unwritten[position]
 
     def _create_slots(self, var_list: Iterable[tf.Variable]) -> None:
         super()._create_slots(var_list)
-        if not self.strict:
+        if not quirks_of(self.strict).novograd_second_moment:
             for variable in var_list:
                 self._moment_of(variable)
 
@@ -258,7 +262,7 @@ class NovoGrad(v1.train.MomentumOptimizer):
 
     def _direction(self, gradient: tf.Tensor, variable: tf.Variable) -> tf.Tensor:
         """Write the second moment and return the normalized gradient."""
-        if self.strict:
+        if quirks_of(self.strict).novograd_second_moment:
             return gradient
         policy = self._policy(variable.dtype)
         stored = self.get_slot(variable, MOMENT)
@@ -268,4 +272,5 @@ class NovoGrad(v1.train.MomentumOptimizer):
             return direction_of(policy, moment, variable, gradient)
 
     def _policy(self, dtype: tf.DType) -> Policy:
-        return policy_of(self._arguments, dtype, not self.strict)
+        remembers = not quirks_of(self.strict).novograd_second_moment
+        return policy_of(self._arguments, dtype, remembers)

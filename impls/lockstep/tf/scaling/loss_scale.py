@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lockstep.messages.scaling import loss_scale as words
 from lockstep.messages.scaling import refusals
+from lockstep.quirks import quirks_of
 from lockstep.tf.base.pairs import Gradient, as_gradient
 from lockstep.tf.shared.scaling.dynamic_scale import (
     DynamicState,
@@ -98,7 +99,8 @@ class FixedLossScale(LossScale):
     """
 
     def __init__(self, loss_scale_value: float, strict: bool = False) -> None:
-        self._value = words.fixed_value(loss_scale_value, strict)
+        unchecked = quirks_of(strict).arguments_unchecked
+        self._value = words.fixed_value(loss_scale_value, unchecked)
         super().__init__()
         self.strict = strict
 
@@ -244,7 +246,7 @@ class DynamicLossScale(words.OldNames, LossScale):
             DtypeError: a TypeError; a gradient of integers.
             UnsupportedError: a ValueError; strict, a sparse one without dense_shape.
         """
-        finite = tf.reduce_all(finite_flags(present_in(grads, self.strict)))
+        finite = tf.reduce_all(finite_flags(present_in(grads, self.needs_shape)))
         if tf.executing_eagerly():
             return self.move(finite), finite
         complete = self.good_steps.read_value() + 1 >= self.increment_period
@@ -267,7 +269,13 @@ class DynamicLossScale(words.OldNames, LossScale):
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
-        return words.dynamic_config(self._policy, self.strict)
+        without_options = quirks_of(self.strict).dynamic_scale_floor
+        return words.dynamic_config(self._policy, without_options)
+
+    @property
+    def needs_shape(self) -> bool:
+        """Whether a sparse gradient has to have a ``dense_shape``."""
+        return quirks_of(self.strict).dynamic_scale_dense_shape
 
     @property
     def _current_loss_scale(self) -> tf.Variable:
@@ -306,20 +314,23 @@ def get(identifier: Any, strict: bool = False) -> LossScale | None:
     raise words.bad_identifier(identifier)
 
 
-def present_in(grads: Any, strict: bool) -> list[tf.Tensor | tf.IndexedSlices]:
-    """Return the gradients of a nest that are there, checked."""
+def present_in(grads: Any, needs_shape: bool) -> list[tf.Tensor | tf.IndexedSlices]:
+    """Return the gradients of a nest that are there, checked.
+
+    ``needs_shape``: a sparse one has to have a ``dense_shape``.
+    """
     owner = "DynamicLossScale"
     flat = [as_gradient(g, "a gradient", owner) for g in tf.nest.flatten(grads)]
     present = [gradient for gradient in flat if gradient is not None]
     for gradient in present:
         words.check_gradient_dtype(gradient.dtype.name)
-        if strict and lacks_shape(gradient):
+        if needs_shape and lacks_shape(gradient):
             raise refusals.WITHOUT_DENSE_SHAPE.error(name="a sparse gradient")
     return present
 
 
 def lacks_shape(gradient: Gradient) -> bool:
-    """Say whether a gradient is sparse and does not know the shape of its variable."""
+    """Whether a gradient is sparse and does not know the shape of its variable."""
     return isinstance(gradient, tf.IndexedSlices) and gradient.dense_shape is None
 
 

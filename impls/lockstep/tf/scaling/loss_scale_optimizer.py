@@ -10,6 +10,7 @@ import tensorflow as tf
 from lockstep.messages import tf as tf_host
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
+from lockstep.quirks import Quirks, quirks_of
 from lockstep.tf.base.pairs import Gradient, Pairs, as_counter, check_pairs, name_of
 from lockstep.tf.base.replica_sums import awaits_sums, refuse_cross_replica
 from lockstep.tf.base.wrapper import Optimizer, checked_loss, is_keras
@@ -85,11 +86,12 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         *,
         clip_norm: float | None = None,
     ) -> None:
-        refuse_others(opt, strict)
+        quirks = quirks_of(strict)
+        refuse_others(opt, quirks)
         if loss_scale is None:
             raise refusals.MISSING_LOSS_SCALE.error()
         words.check_at_floor(at_floor, floor_patience)
-        words.check_clip_norm(clip_norm, strict)
+        words.check_clip_norm(clip_norm, quirks.arguments_unchecked)
         self.scale_object = get(loss_scale, strict)
         if strict:
             # The original's name, so that checkpoints of objects fit both ways.
@@ -140,10 +142,10 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
             colocate_gradients_with_ops,
             grad_loss,
         )
-        for gradient, variable in pairs:
+        for gradient, variable in pairs if self._quirks.loss_scale_float16 else []:
             if gradient is not None:
-                refuse_half(repr(name_of(variable)), self.strict, gradient.dtype)
-        return unscaled(pairs, scale, self.strict)
+                refuse_half(repr(name_of(variable)), gradient.dtype)
+        return unscaled(pairs, scale, self._quirks)
 
     @tf.autograph.experimental.do_not_convert
     def apply_gradients(
@@ -172,9 +174,11 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
             ScaleStalledError: a RuntimeError; eager, see ``at_floor``.
         """
         pairs = check_pairs(grads_and_vars, words.WRAPPER, self.takes_wide)
-        global_step = as_counter(global_step, words.WRAPPER, self.strict)
+        unchecked = self._quirks.arguments_unchecked
+        global_step = as_counter(global_step, words.WRAPPER, unchecked)
         pairs = narrowed(self.unscaled_once(pairs))
         if self.strict:
+            # The scopes of a graph and the sums over replicas are the original's.
             return self._apply_as_original(pairs, global_step, name)
 
         def apply(
@@ -238,20 +242,19 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
 
     def check_loss(self, dtype: tf.DType) -> None:
         """Strict: raise for a loss that the original could not scale."""
-        refuse_half("a loss", self.strict, dtype)
+        if self._quirks.loss_scale_float16:
+            refuse_half("a loss", dtype)
 
     @property
     def skips(self) -> bool:
-        """Whether steps that are not finite are left out.
-
-        # Quirk: docs/differences.md#loss-scale-fixed. Strict: at a dynamic scale only.
-        """
-        return not self.strict or isinstance(self.scale_object, DynamicLossScale)
+        """Whether steps that are not finite are left out."""
+        is_dynamic = isinstance(self.scale_object, DynamicLossScale)
+        return is_dynamic or not self._quirks.loss_scale_fixed
 
     def judge(self, pairs: Pairs) -> Verdict:
         """Look at the gradients of a step."""
         scale = self.scale_object
-        needs_shape = scale.strict and isinstance(scale, DynamicLossScale)
+        needs_shape = isinstance(scale, DynamicLossScale) and scale.needs_shape
         present = present_in([gradient for gradient, _ in pairs], needs_shape)
         names = [name_of(variable) for g, variable in pairs if g is not None]
         return judge(present, names, self.clip_norm)
@@ -261,14 +264,14 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         return self.scale_object.move(verdict.finite)
 
     def scale_is_at_floor(self) -> tf.Tensor:
-        """Say whether no overflow can make the scale smaller: bool, 0-d."""
+        """Whether no overflow can make the scale smaller: bool, 0-d."""
         return self.scale_object.at_floor()
 
     def variables(self) -> list[tf.Variable]:
         """Return the state: wrapped optimizer, scale and skip count; strict: none."""
-        if self.strict:
+        if self._hides_slots:
             return []
-        own = [*self.scale_object.variables, self._skips.variable]
+        own = [*self.scale_object.variables, *self._counters]
         return [*super().variables(), *own]
 
 
@@ -285,13 +288,13 @@ def as_dtype(gradient: Any, dtype: tf.DType) -> Any:
     return with_values(gradient, tf.cast(values, dtype))
 
 
-def refuse_others(opt: Any, strict: bool) -> None:
+def refuse_others(opt: Any, quirks: Quirks) -> None:
     """Raise unless ``opt`` can be wrapped.
 
     The original of the multitask wrapper was no optimizer.
     """
     fine = isinstance(opt, Optimizer)
-    if strict and isinstance(opt, MultitaskOptimizerWrapper):
+    if quirks.multitask_nesting and isinstance(opt, MultitaskOptimizerWrapper):
         fine = not opt.strict
     if is_keras(opt) or not fine:
         raise words.not_an_optimizer(opt, "tf.compat.v1.train.Optimizer")

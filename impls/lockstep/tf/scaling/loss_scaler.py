@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lockstep.messages.base.pairs import listed_pairs
 from lockstep.messages.scaling import automatic_scaler as words
+from lockstep.quirks import quirks_of
 from lockstep.tf.base.pairs import as_gradient, name_of
 from lockstep.tf.scaling.loss_scale import state_variable
 from lockstep.tf.shared.scaling.automatic_scale import (
@@ -97,9 +98,11 @@ class AutomaticLossScaler(tf.Module):
         Raises:
             DtypeError: a TypeError; strict, an ``amax`` that is not float32.
         """
-        words.check_update(has_nan, amax, self.strict)
+        quirks = quirks_of(self.strict)
+        words.check_update(has_nan, amax, quirks.arguments_unchecked)
         has_nan = tf.cast(has_nan, tf.bool)
-        amax = as_amax(amax, self.strict and self.algorithm == "logmax")
+        must_be_float32 = quirks.logmax_overflow and self.algorithm == "logmax"
+        amax = as_amax(amax, must_be_float32)
         before = self._kind(*(v.read_value() for v in self._state.values()))
         after = step_scale(self.policy, before, has_nan, amax)
         pairs = zip(self._state.values(), after, strict=True)

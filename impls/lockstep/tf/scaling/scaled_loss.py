@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.messages.scaling import refusals
+from lockstep.quirks import Quirks
 from lockstep.tf.base.pairs import Gradient, Pairs
 from lockstep.tf.shared.clipping.clip_rows import as_tensor
 from lockstep.tf.shared.masters.casts import widen
@@ -30,14 +31,14 @@ def scaled(
     return loss * as_tensor(scale, loss.dtype)
 
 
-def unscaled(pairs: Pairs, scale: float | tf.Tensor, strict: bool) -> Pairs:
+def unscaled(pairs: Pairs, scale: float | tf.Tensor, quirks: Quirks) -> Pairs:
     """Return pairs of g (1/s), half precision by way of float32; None stays None.
 
-    Strict: also where 1/s is flushed to zero, above 2^126.
+    Strict: also where 1/s is a subnormal and so zero, above 2^126.
     """
     present = [gradient for gradient, _ in pairs if gradient is not None]
     values = [getattr(gradient, "values", gradient) for gradient in present]
-    if strict:
+    if quirks.multitask_subnormals:
         reciprocal = 1.0 / scale
         found = iter([times(value, reciprocal) for value in values])
     else:
@@ -52,10 +53,7 @@ def widened(gradient: Gradient) -> Gradient:
     return widen(gradient)
 
 
-def refuse_half(what: str, strict: bool, dtype: tf.DType) -> None:
-    """Strict: raise for what the original's float32 scale cannot multiply.
-
-    # Quirk: docs/differences.md#loss-scale-float16
-    """
-    if strict and dtype.base_dtype != tf.float32:
+def refuse_half(what: str, dtype: tf.DType) -> None:
+    """Raise for what the original's float32 scale cannot multiply."""
+    if dtype.base_dtype != tf.float32:
         raise refusals.HALF_PRECISION.error(what=what)

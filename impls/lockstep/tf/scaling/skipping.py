@@ -14,6 +14,7 @@ from lockstep.messages.base.pipeline import refuse_second_scale
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling.loss_scale import check_gradient_dtype
 from lockstep.messages.scaling.loss_scaling import ScaledStepReport
+from lockstep.quirks import quirks_of
 from lockstep.tf.base.by_hand import ByHand
 from lockstep.tf.base.hooks import require_resources
 from lockstep.tf.base.pairs import Gradient, Pairs, as_gradient, name_of
@@ -55,7 +56,7 @@ class SkippingWrapper(Wrapper):
         clip_norm: float | None,
         strict: bool,
     ) -> None:
-        if not strict:
+        if not quirks_of(strict).arguments_unchecked:
             refuse_second_scale(self.owner, inner_optimizer)
         locking = getattr(inner_optimizer, "_use_locking", False)
         super().__init__(inner_optimizer, name, locking)
@@ -91,7 +92,17 @@ class SkippingWrapper(Wrapper):
     @property
     def takes_wide(self) -> bool:
         """Whether float32 gradients fit half-precision variables; not under strict."""
-        return not self.strict
+        return not self._quirks.loss_scale_float16
+
+    @property
+    def _hides_slots(self) -> bool:
+        """Whether neither slots nor variables are shown."""
+        return self._quirks.loss_scale_slots
+
+    @property
+    def _counters(self) -> list[tf.Variable]:
+        """The variable of the skip count; strict counts nothing."""
+        return [] if self.strict else [self._skips.variable]
 
     @property
     def skips(self) -> bool:
@@ -151,7 +162,8 @@ class SkippingWrapper(Wrapper):
         for gradient in found:
             if gradient is not None:
                 check_gradient_dtype(gradient.dtype.name)
-        pairs = unscaled([(widened(g), None) for g in found], self.factor, self.strict)
+        pairs = [(widened(gradient), None) for gradient in found]
+        pairs = unscaled(pairs, self.factor, self._quirks)
         self._by_hand.note(is_unscaled=True)
         return [gradient for gradient, _ in pairs]
 
@@ -159,7 +171,7 @@ class SkippingWrapper(Wrapper):
         """Return gradients as the step takes them; only ``scale_loss`` scaled them."""
         if self._by_hand.take(self.owner):
             return pairs
-        return unscaled([(widened(g), v) for g, v in pairs], self.factor, self.strict)
+        return unscaled([(widened(g), v) for g, v in pairs], self.factor, self._quirks)
 
     def judge(self, pairs: Pairs) -> Verdict:
         """Look at the gradients of a step."""
@@ -170,7 +182,7 @@ class SkippingWrapper(Wrapper):
         raise NotImplementedError
 
     def scale_is_at_floor(self) -> tf.Tensor:
-        """Say whether no overflow can make the scale smaller: bool, 0-d."""
+        """Whether no overflow can make the scale smaller: bool, 0-d."""
         raise NotImplementedError
 
     def known_as(self, variable: tf.Variable) -> tf.Variable:
@@ -247,7 +259,7 @@ class SkippingWrapper(Wrapper):
         return tf.compat.v1.name_scope(name)
 
     def _makes_slots_late(self) -> bool:
-        """Say whether the update makes its slots itself, in the original's condition.
+        """Whether the update makes its slots itself, in the original's condition.
 
         Only there do wrappers inside give them the names that they had. Branches of
         control flow v2 are functions, and name what they make otherwise.
@@ -277,12 +289,9 @@ class SkippingWrapper(Wrapper):
         return done
 
     def get_slot(self, var: Any, name: str) -> tf.Variable | None:
-        """Return a slot of the wrapped optimizer.
-
-        # Quirk: docs/differences.md#loss-scale-slots. Strict: None.
-        """
-        return None if self.strict else super().get_slot(var, name)
+        """Return a slot of the wrapped optimizer; strict: None."""
+        return None if self._hides_slots else super().get_slot(var, name)
 
     def get_slot_names(self) -> list[str]:
         """Return the names of the slots that exist; strict: nothing."""
-        return [] if self.strict else super().get_slot_names()
+        return [] if self._hides_slots else super().get_slot_names()

@@ -172,7 +172,7 @@ def optimize_loss(
     if not callable(loss) and not builds_graph():
         raise loss_not_callable(loss)
     variables = trained(var_list, model)
-    if not strict:
+    if not settings.quirks.arguments_unchecked:
         border.check_once(variables, name_of)
     copies = copies_of(variables, on_horovod)
     if builds_graph():
@@ -233,23 +233,21 @@ def trained(var_list: Any, model: Any) -> list[tf.Variable]:
 def make_optimizer(step: TrainingStep) -> Optimizer:
     """Make the optimizer from its name or class; by default take one that is made."""
     optimizer, params = step.task.optimizer, step.task.optimizer_params
-    strict = step.settings.strict
-    arguments = arguments_for(optimizer, params, strict, "tf")
+    quirks = step.settings.quirks
+    arguments = arguments_for(optimizer, params, quirks.arguments_unchecked, "tf")
     if isinstance(optimizer, Optimizer):
-        # Quirk: docs/differences.md#optimize-loss-instance
-        if strict or arguments:
+        if quirks.optimize_loss_instance or arguments:
             raise instance(optimizer, arguments)
         return with_free_rate(optimizer)
     if optimizer == DECAYING:
         step.weight_decay = arguments["weight_decay"]
         decay = step.decay() if builds_graph() else step.decay
         arguments["weight_decay"] = decay
-        if strict:
-            # Quirk: docs/differences.md#optimize-loss-dict
+        if quirks.optimize_loss_dict:
             params["weight_decay"] = decay if builds_graph() else DecayNow(decay)
     rate = step._rate if builds_graph() else float(step.next_rate())
     makers = Makers(OPTIMIZER_CLS_NAMES, Optimizer, "tf.compat.v1.train.Optimizer")
-    made = makers.make(optimizer, rate, arguments, strict)
+    made = makers.make(optimizer, rate, arguments, step.settings.strict)
     return made if builds_graph() else with_free_rate(made)
 
 

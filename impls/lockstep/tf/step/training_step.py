@@ -150,7 +150,6 @@ class TrainingStep(tf.Module):
             loss, self.trained, colocate_gradients_with_ops=True
         )
         # A loss that no gradient reads would be computed before the update or after it.
-        # Quirk: docs/differences.md#optimize-loss-value
         with tf.control_dependencies([loss]):
             updated = as_train_op(lambda: self.advance(pairs))
         with tf.control_dependencies([updated]):
@@ -224,12 +223,12 @@ class TrainingStep(tf.Module):
         Returns:
             The operation, and what a graph is to tell.
         """
-        strict = self.settings.strict
+        late = self.settings.quirks.optimize_loss_order
         if self.settings.on_horovod and not self.is_replica:
             pairs = self.reduced(pairs)
         record = telling.new_record()
         fits = self.fits(pairs, record)
-        if not strict and fits is False:
+        if not late and fits is False:
             processed, record = pairs, None
         else:
             processed = self.post_process(pairs, record)

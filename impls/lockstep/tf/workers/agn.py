@@ -12,6 +12,7 @@ from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.messages import tf as tf_host
 from lockstep.messages.workers import agn as words
 from lockstep.messages.workers.agn import DELTA, GRADIENT
+from lockstep.quirks import quirks_of
 from lockstep.tf.base.hooks import require_resources, skips_of
 from lockstep.tf.base.pairs import (
     Gradient,
@@ -112,7 +113,9 @@ class AGNOptimizer(SharingWrapper):
         words.check_optimizer(optimizer, Optimizer, "tf.compat.v1.train.Optimizer")
         if not isinstance(custom_getter, AGNCustomGetter):
             raise words.not_a_getter(custom_getter)
-        words.check_arguments(num_worker, communication_period, commit, strict)
+        quirks = quirks_of(strict)
+        unchecked = quirks.agn_workers
+        words.check_arguments(num_worker, communication_period, commit, unchecked)
         super().__init__(optimizer, name, use_locking)
         self.num_worker = num_worker
         self.custom_getter = custom_getter
@@ -120,7 +123,8 @@ class AGNOptimizer(SharingWrapper):
         self.use_locking = use_locking
         self.commit = commit
         self.strict = strict
-        self.local_step = make_local_step(None if strict else custom_getter)
+        place = None if quirks.agn_local_step else custom_getter
+        self.local_step = make_local_step(place)
         custom_getter.center.rule.make = self._create_shared_slots
         self.last_step: StepReport = NO_EAGER_STEP
         self._track_trackable(self.local_step, "local_step")
@@ -154,14 +158,16 @@ class AGNOptimizer(SharingWrapper):
             UnsupportedError: reference variables where control flow v2 is on; strict,
                 a one-shot iterator; in a graph, a wrapper around that skips variables.
         """
-        words.refuse_iterator(grads_and_vars, self.strict)
+        words.refuse_iterator(grads_and_vars, self._quirks.agn_iterator)
         pairs = check_pairs(grads_and_vars, words.WRAPPER, self.takes_wide)
-        # Quirk: docs/differences.md#agn-tensor-step. The original asked if it is true.
-        global_step = as_counter(global_step, words.WRAPPER, self.strict)
+        # The original asked if it is true, which no tensor can answer.
+        unchecked = self._quirks.arguments_unchecked
+        global_step = as_counter(global_step, words.WRAPPER, unchecked)
         # A variable without a center is refused before anything is made.
         self._centers([variable for _, variable in pairs])
         if not self.strict:
             return self.apply_together(self._apply, pairs, global_step, name)
+        # As the original: the wrapped optimizer sums gradients over the replicas.
         refuse_cross_replica(words.WRAPPER)
         return self._apply(pairs, global_step, name)
 
@@ -227,8 +233,7 @@ class AGNOptimizer(SharingWrapper):
         # What is pushed are these tensors: a variable written in between would race.
         means = mean_changes(gathered, self.communication_period)
         centers = self._centers(variables)
-        # Quirk: docs/differences.md#agn-row-clipping. Strict: shared ones have none.
-        if not self.strict:
+        if not self._quirks.agn_row_clipping:
             share_row_limits(zip(variables, centers, strict=True), self.inner_optimizer)
         pushed = self._push(means, centers)
         with tf.control_dependencies([pushed, *means]):

@@ -12,6 +12,7 @@ from lockstep.messages import tf as tf_host
 from lockstep.messages.workers import center as words
 from lockstep.messages.workers import getter as agn_getter
 from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
+from lockstep.quirks import Quirks, quirks_of
 from lockstep.tf.base.pairs import as_variable, name_of
 from lockstep.tf.base.variable_map import VariableMap
 from lockstep.tf.masters.copies import builds_graph
@@ -182,6 +183,11 @@ class AGNCustomGetter(tf.Module):
         self._global_map = VariableMap()
         self._grad_map = VariableMap()
 
+    @property
+    def _quirks(self) -> Quirks:
+        """The quirks of the original that are on."""
+        return quirks_of(self.strict)
+
     def __call__(
         self, getter: Any, name: str | None = None, *args: Any, **kwargs: Any
     ) -> Any:
@@ -210,8 +216,7 @@ class AGNCustomGetter(tf.Module):
 
         def make_accumulator() -> Any:
             options = self._beside(kwargs, local)
-            if not self.strict:
-                # Quirk: docs/differences.md#agn-accumulator-start
+            if not self._quirks.agn_accumulator_start:
                 options |= zeros_like(own)
             return getter(f"{GRAD_VARIABLE_NAME}/{name}", *args, **options)
 
@@ -222,9 +227,10 @@ class AGNCustomGetter(tf.Module):
     def _beside(self, kwargs: dict[str, Any], collection: str) -> dict[str, Any]:
         """Return the options of what is made beside a worker's variable.
 
-        # Quirk: docs/differences.md#agn-regularizer. Strict: it counts there as well.
+        Strict: a regularizer counts there as well.
         """
-        regularizer = kwargs.get("regularizer") if self.strict else None
+        counts = self._quirks.agn_regularizer
+        regularizer = kwargs.get("regularizer") if counts else None
         own = {"trainable": False, "collections": [collection]}
         return {**kwargs, **own, "regularizer": regularizer}
 
@@ -263,7 +269,8 @@ class AGNCustomGetter(tf.Module):
 
     def _enter_one(self, name: str, own: tf.Variable) -> None:
         value = own.read_value()
-        start = value if self.strict else tf.zeros_like(value)
+        keeps = self._quirks.agn_accumulator_start
+        start = value if keeps else tf.zeros_like(value)
 
         def make(word: str, value: tf.Tensor) -> tf.Variable:
             return tf.Variable(value, trainable=False, name=f"{word}/{name}")
@@ -283,7 +290,7 @@ class AGNCustomGetter(tf.Module):
         names = [name] if alone else [f"{name}/part_{k}" for k in range(len(own))]
         self._check(dict(zip(names, own, strict=True)))
         shared = self.center.join(names, make_shared)
-        if not self.strict:
+        if not self._quirks.agn_reference_variables:
             for pair in zip(own, shared, strict=True):
                 refuse_race(*pair)
         self._names.add(name)

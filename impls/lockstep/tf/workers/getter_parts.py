@@ -50,8 +50,7 @@ def zeros_like(variable: Any) -> dict[str, Any]:
 def refuse_race(own: tf.Variable, shared: tf.Variable) -> None:
     """Raise for a reference variable whose shared one is in another process.
 
-    # Quirk: docs/differences.md#agn-reference-variables. An update there may read what
-    # another worker is writing.
+    An update there may read what another worker is writing.
     """
     if not is_reference(shared) or not shared.device:
         return

@@ -89,12 +89,10 @@ class SharingWrapper(Wrapper):
         """Return a slot of a worker's variable or of a shared one, or None.
 
         A worker's has two beside those of the wrapped optimizer, which are called as
-        the constants of this class.
-
-        # Quirk: docs/differences.md#agn-slots. Strict: None.
+        the constants of this class. Strict: None.
         """
         getter = self.custom_getter
-        if self.strict:
+        if self._quirks.agn_slots:
             return None
         if name == GLOBAL_VARIABLE_NAME:
             return getter._global_map.get(var)
@@ -106,16 +104,15 @@ class SharingWrapper(Wrapper):
     def get_slot_names(self) -> list[str]:
         """Return the slot names of the wrapped optimizer and the two of this one."""
         own = [GRAD_VARIABLE_NAME, GLOBAL_VARIABLE_NAME]
-        return [] if self.strict else [*super().get_slot_names(), *own]
+        return [] if self._quirks.agn_slots else [*super().get_slot_names(), *own]
 
     def variables(self) -> list[tf.Variable]:
         """Return all state: the wrapped optimizer's, the worker's, what is shared.
 
         A ``tf.compat.v1.train.Saver`` of these and of the model saves everything.
-
-        # Quirk: docs/differences.md#agn-slots. Strict: nothing.
+        Strict: nothing.
         """
-        if self.strict:
+        if self._quirks.agn_slots:
             return []
         getter = self.custom_getter
         center = [*getter.center.shared.values(), *getter.center.rule.variables()]

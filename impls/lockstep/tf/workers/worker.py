@@ -42,8 +42,8 @@ class BeginRound(v1.train.SessionRunHook):
 def make_local_step(getter: AGNCustomGetter | None) -> tf.Variable:
     """Make the count of a worker's steps, on the CPU of the worker of ``getter``.
 
-    # Quirk: docs/differences.md#agn-local-step. Strict: where the device around puts
-    # it, which may be a parameter server, so that all workers count together.
+    Without one it is where the device around puts it, which may be a parameter server,
+    so that all workers count together.
     """
     with contextlib.ExitStack() as devices:
         if getter is not None:
