@@ -220,7 +220,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
 
     def _scaled(self, loss: Tensor) -> tuple[Tensor, Any]:
         """Return loss x scale, and the scale. Strict: in the dtype of the loss."""
-        if loss.itemsize >= 4 or not self.strict:
+        if loss.itemsize >= 4 or not self._quirks.masters_half_loss:
             return super()._scaled(loss)
         if isinstance(self.scale_object, AutomaticScale):
             raise words.half_loss(dtype_name(loss))
