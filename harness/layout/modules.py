@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
-__all__ = ["Definition", "Function", "Module", "read_modules"]
+__all__ = ["Definition", "Function", "Module", "has_docstring", "read_modules"]
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -110,6 +110,13 @@ def read_modules(root: Path, folder: str) -> list[Module]:
         for path in paths
         if not set(path.parts) & set(LEFT_OUT)
     ]
+
+
+def has_docstring(node: ast.Module | Definition) -> bool:
+    """Whether there is a docstring, or ``documented`` supplies it."""
+    decorators = [] if isinstance(node, ast.Module) else node.decorator_list
+    supplied = "documented" in map(ast.unparse, decorators)
+    return supplied or ast.get_docstring(node) is not None
 
 
 def _body_length(function: Function) -> int:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from harness.layout.modules import Module
+from harness.layout.modules import Module, has_docstring
 
 __all__ = ["SIZES"]
 
@@ -60,7 +59,7 @@ def documented(modules: Sequence[Module]) -> int:
     100 only if all have one.
     """
     public = [node for module in modules for node in module.public]
-    having = sum(ast.get_docstring(node) is not None for node in public)
+    having = sum(map(has_docstring, public))
     return 100 * having // len(public) if public else 100
 
 

@@ -1,5 +1,6 @@
 """Docstrings as the API pages show them: an extension of Griffe, which reads them.
 
+What backends have in common is added, as :mod:`lockstep.docstrings` does on import.
 Sphinx roles become links, doctests become code, the mark of a kept quirk becomes a link
 to its entry in docs/differences.md instead of a heading, and arguments that share a
 description get one each.
@@ -11,6 +12,8 @@ import re
 from typing import Any
 
 import griffe  # type: ignore[import-not-found]
+
+from lockstep.docstrings import TEXTS, complete
 
 __all__ = ["Docstrings", "as_markdown"]
 
@@ -29,10 +32,25 @@ STARS = {"args": "*args", "kwargs": "**kwargs"}
 class Docstrings(griffe.Extension):  # type: ignore[misc]
     """Rewrites every docstring once it has been read."""
 
-    def on_object(self, *, obj: Any, **_: Any) -> None:
+    def on_object(self, *, obj: Any, loader: Any, **_: Any) -> None:
         """Rewrite the docstring of a module, class, function or attribute."""
+        if "documented" in (str(each.value) for each in getattr(obj, "decorators", ())):
+            _complete(obj, loader)
         if obj.docstring is not None:
             obj.docstring.value = as_markdown(obj.docstring.value)
+
+
+def _complete(obj: Any, loader: Any) -> None:
+    """Add what the docstrings of all backends share."""
+    own = obj.docstring.value if obj.docstring is not None else None
+    text = complete(own, TEXTS[obj.name], [each.name for each in obj.parameters])
+    obj.docstring = griffe.Docstring(
+        text,
+        parent=obj,
+        lineno=obj.lineno,
+        parser=loader.docstring_parser,
+        parser_options=loader.docstring_options,
+    )
 
 
 def as_markdown(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 from pathlib import Path
 from textwrap import dedent
@@ -11,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from harness.layout.calls import Calls
-from harness.layout.modules import Module, read_modules
+from harness.layout.modules import Module, has_docstring, read_modules
 from harness.layout.repetition import REPETITION, participles
 from harness.layout.report import (
     FILE,
@@ -90,7 +89,7 @@ def test_a_module_knows_its_lines_statements_and_functions() -> None:
 def undocumented(module: Module) -> list[str]:
     """The module and its public names that have no docstring, by path and line."""
     nodes = [module.tree, *module.public] if module.text.strip() else []
-    lines = [getattr(n, "lineno", 1) for n in nodes if ast.get_docstring(n) is None]
+    lines = [getattr(n, "lineno", 1) for n in nodes if not has_docstring(n)]
     return [f"{module.path}:{line}" for line in lines]
 
 
@@ -98,6 +97,8 @@ def test_what_has_no_docstring_is_found() -> None:
     assert undocumented(module(TEXT)) == ["impls/lockstep/a.py:12"]
     assert undocumented(module("x = 1\n")) == ["impls/lockstep/a.py:1"]
     assert undocumented(module("")) == []
+    shared = '"""Text."""\n@documented\ndef f(): ...\n@other\ndef g(): ...\n'
+    assert undocumented(module(shared)) == ["impls/lockstep/a.py:5"]
 
 
 @pytest.mark.parametrize("part", PARTS)

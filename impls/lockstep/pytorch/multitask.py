@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lockstep.docstrings import documented
 from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
 from lockstep.messages import multitask as words
 from lockstep.messages.base.pairs import as_pairs, refuse_integers
@@ -178,6 +179,7 @@ def leave_zeros_out(opt: Optimizer, flush: bool) -> None:
         opt.step = MethodType(step_without_zeros, opt)
 
 
+@documented
 def clip_gradients_by_global_norm(
     gradients_variables: Iterable[tuple[Tensor | None, Any]],
     clip_norm: float = 20.0,
@@ -192,7 +194,6 @@ def clip_gradients_by_global_norm(
 
     Args:
         gradients_variables: iterable of (gradient or None, parameter); dense or sparse.
-        clip_norm: the largest global norm that is left as it is, > 0 and finite.
         error_if_nonfinite: raise instead of returning NaN; costs a host sync.
         strict: as the original: the norm has the gradients' dtype (in float16 it
             overflows), sparse gradients and mixed dtypes are refused, float32

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.docstrings import documented
 from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
 from lockstep.messages import multitask as words
 from lockstep.messages.base.pairs import as_pairs, refuse_complex, refuse_integers
@@ -126,28 +127,18 @@ class MultitaskOptimizerWrapper(Optimizer):
         return getattr(self.inner_optimizer, name)
 
 
+@documented
 def clip_gradients_by_global_norm(
     gradients_variables: Iterable[tuple[Gradient, Any]],
     clip_norm: float = 20.0,
     error_if_nonfinite: bool = False,
     strict: bool = False,
 ) -> tuple[list[tuple[Gradient, Any]], Array]:
-    """Scale all gradients so that their global norm is at most ``clip_norm``.
-
-    norm = sqrt(sum g^2) over the gradients that are present and not all zero;
-    s = clip_norm min(1 / norm, 1 / clip_norm); each g becomes g s. A norm that is not
-    finite makes every gradient NaN.
+    """...
 
     Args:
         gradients_variables: iterable of (gradient or None, variable).
-        clip_norm: the largest global norm that is left as it is, > 0 and finite.
         error_if_nonfinite: raise instead of returning NaN.
-        strict: as the original: the norm has the gradients' dtype (in float16 it
-            overflows), sparse gradients and mixed dtypes are refused, ``clip_norm`` is
-            not checked.
-
-    Returns:
-        The pairs with clipped gradients, and the norm: 0-d, float32 by default.
     """
     pairs = as_pairs(gradients_variables, "clip_gradients_by_global_norm")
     gradients = [gradient for gradient, _ in pairs]

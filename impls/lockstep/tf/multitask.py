@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.messages import multitask as words
 from lockstep.messages import tf as tf_host
@@ -216,30 +217,18 @@ class MultitaskOptimizerWrapper(Wrapper):
         return as_train_op(update)
 
 
+@documented
 def clip_gradients_by_global_norm(
     gradients_variables: Iterable[tuple[Gradient, Any]],
     clip_norm: float = 20.0,
     error_if_nonfinite: bool = False,
     strict: bool = False,
 ) -> tuple[list[tuple[Gradient, Any]], tf.Tensor]:
-    """Scale all gradients so that their global norm is at most ``clip_norm``.
-
-    norm = sqrt(sum g^2) over the gradients that are present and not all zero;
-    s = clip_norm min(1 / norm, 1 / clip_norm); each g becomes g s. A norm that is not
-    finite makes every gradient NaN.
+    """...
 
     Args:
-        gradients_variables: iterable of (gradient, variable); the gradient is a tensor,
-            ``tf.IndexedSlices`` or None.
-        clip_norm: the largest global norm that is left as it is, > 0 and finite.
         error_if_nonfinite: raise instead of returning NaN; in a graph an assertion,
             which raises ``tf.errors.InvalidArgumentError`` when it runs.
-        strict: as the original: the norm has the gradients' dtype (in float16 it
-            overflows), sparse gradients and mixed dtypes are refused, ``clip_norm`` is
-            not checked.
-
-    Returns:
-        The pairs with clipped gradients, and the norm: 0-d, float32 by default.
 
     Raises:
         OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0.

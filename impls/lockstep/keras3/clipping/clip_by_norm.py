@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.keras3.base.gradients import (
     Gradient,
     as_gradient,
@@ -28,30 +29,15 @@ __all__ = ["as_entries", "clip_by_global_norm", "clip_gradients_by_norm"]
 
 
 @tf.autograph.experimental.do_not_convert
+@documented
 def clip_gradients_by_norm(
     grads_and_vars: Iterable[tuple[Any, Any]],
     clip_gradients: float | tf.Tensor,
     strict: bool = False,
 ) -> list[tuple[Gradient, Any]]:
-    """Clip gradients by their global norm, each in its variable's dtype afterwards.
+    """...
 
     As :func:`clip_by_global_norm`; norm and products are taken in float32.
-
-    Args:
-        grads_and_vars: iterable of (gradient or None, variable).
-        clip_gradients: the largest global norm that is left as it is, > 0 and finite;
-            a tensor is not checked.
-        strict: as the original: duplicate rows are not summed in the norm, a scalar
-            comes out with shape [1], an absent gradient is an error.
-
-    Returns:
-        The pairs, with clipped gradients.
-
-    Raises:
-        OutOfRangeError: a ValueError; ``clip_gradients`` is not a finite number > 0.
-        MalformedPairsError: a TypeError; not pairs of a gradient and a variable.
-        NoGradientsError: a ValueError; the list is empty.
-        ShapeError: a ValueError; a gradient has another shape than its variable.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``_clip_gradients_by_norm``. Inside of ``fit``
     the argument ``global_clipnorm`` of Keras' optimizers does nearly the same.

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.interface import StepReport
 from lockstep.keras3.base.gradients import (
     Gradient,
@@ -51,8 +52,9 @@ class Clipped(NamedTuple):
 
 
 @keras.saving.register_keras_serializable(package="lockstep")
+@documented
 class VariableClippingOptimizer(Wrapper):
-    """After each update, hold the norm of a variable's rows to a limit.
+    """...
 
     For each variable w that is listed and whose gradient was present: after ``opt`` has
     updated it, n = sqrt(sum over its axes of w^2), and where n > max_norm,
@@ -77,7 +79,6 @@ class VariableClippingOptimizer(Wrapper):
             mapping of the keys of ``vars_to_clip_dims`` to one each.
         use_locking: accepted, no effect.
         colocate_clip_ops_with_vars: accepted, no effect.
-        name: the name that ``get_name`` returns.
         strict: reproduce the original to the bit, quirks included: rows below the norm
             change by rounding, a row named k times is corrected k times, a negative
             axis that means 0 is taken over the named rows, float16 squares overflow,

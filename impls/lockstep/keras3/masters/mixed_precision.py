@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.interface import GATE_OP
 from lockstep.keras3.base.gradients import (
     Gradient,
@@ -38,8 +39,9 @@ __all__ = ["MixedPrecisionOptimizerWrapper"]
 
 
 @keras.saving.register_keras_serializable(package="lockstep")
+@documented
 class MixedPrecisionOptimizerWrapper(SkippingWrapper):
-    """Train half-precision variables through float32 masters, with a scaled loss.
+    """...
 
     A step: g = (float32(d(s loss)/dw) + s d reg(m)/dm) (1/s), s the loss scale, m the
     master of w, reg what ``mp_regularizer_wrapper`` was given for w. If every gradient
@@ -58,8 +60,6 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         optimizer: any optimizer of Keras, a wrapper included; built already only if
             no variable has a master. Row clipping goes inside, with the model's
             variables or their paths as keys.
-        loss_scale: a number > 0, None for 1, ``dynamic``, an ``AutomaticLossScaler`` or
-            a loss scale.
         clip_norm, at_floor, floor_patience: as in
             :class:`~lockstep.keras3.MixedPrecisionLossScaleOptimizer`; a number is at
             its floor.
@@ -82,9 +82,6 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
 
     State: masters (slots called ``master``), scale and counts are among ``variables``
     and in ``.keras`` files.
-
-    Origin: OpenSeq2Seq, ``MixedPrecisionOptimizerWrapper``; P. Micikevicius et al.,
-    "Mixed Precision Training". By default we differ in what ``strict`` lists.
 
     Example:
         >>> w = keras.Variable([1.0, 2.0], dtype="float16")

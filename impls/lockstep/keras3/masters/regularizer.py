@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.keras3.base.gradients import Gradient, value_of
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.quirks import quirks_of
@@ -53,10 +54,11 @@ class MasterRegularizer(keras.regularizers.Regularizer):
         return cls(inner, config["strict"])
 
 
+@documented
 def mp_regularizer_wrapper(
     regularizer: Regularizer, strict: bool = False
 ) -> MasterRegularizer:
-    """Leave the regularization of half-precision weights to the optimizer.
+    """...
 
     float32 weight w: returns regularizer(w). float16 or bfloat16 variable: returns 0,
     which Keras can add to a loss; ``MixedPrecisionOptimizerWrapper`` adds
@@ -67,12 +69,8 @@ def mp_regularizer_wrapper(
     ``kernel_regularizer``; the one that was set last counts.
 
     Args:
-        regularizer: weight -> penalty, 0-d, or None.
         strict: as the original: bfloat16 weights are regularized at once, and of
             float16 tensors that are no variables the penalty is 0.
-
-    Raises:
-        DtypeError: a TypeError; ``regularizer`` cannot be called.
 
     Origin: OpenSeq2Seq, ``mp_regularizer_wrapper``, which returns None in place of 0.
 

@@ -8,6 +8,7 @@ from typing import Any, Self
 import keras
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.keras3.base.gradients import as_gradient, value_of
 from lockstep.messages.scaling import loss_scale as words
 from lockstep.messages.scaling import refusals
@@ -76,18 +77,9 @@ class LossScale(tf.Module):
 
 
 @registered
+@documented
 class FixedLossScale(LossScale):
-    """A loss scale that never moves.
-
-    Args:
-        loss_scale_value: the factor, a number >= 1 that float32 can hold.
-        strict: NaN, infinity and bools pass, too; an optimizer that scales by it
-            applies what is not finite.
-
-    Raises:
-        OutOfRangeError: a ValueError; no number, or one that is out of range.
-
-    Origin: ``tf.train.experimental.FixedLossScale``, TensorFlow 1.15.
+    """...
 
     Example:
         >>> scale = FixedLossScale(8)
@@ -136,39 +128,9 @@ def of_policy(name: str, doc: str) -> Any:
 
 
 @registered
+@documented
 class DynamicLossScale(words.OldNames, LossScale):
-    """A loss scale that grows while gradients are finite and shrinks when they are not.
-
-    finite: good_steps + 1; from ``increment_period`` on
-    scale = min(scale growth, ceiling), unless the product is not finite, and
-    good_steps = overflows = steps = 0. Otherwise good_steps = 0, overflows + 1, and if
-    overflows >= hysteresis and overflows / steps >= tolerance (this step counted; at
-    once by default) scale = max(scale / multiplier, floor), overflows = hysteresis - 1,
-    steps = 0.
-
-    Args:
-        initial_loss_scale: the first scale, > 0.
-        increment_period: steps from one growth to the next, >= 1.
-        multiplier: the factor of growth, > 1; an overflow divides by it.
-        floor: the least scale, not above the initial one; None takes 1, or the initial
-            scale where that is smaller. Strict: 1 in any case.
-        ceiling: the greatest scale, not below the initial one; None for float32's.
-        growth_factor: what growth multiplies by, > 1; None for ``multiplier``.
-        backoff_factor: what an overflow multiplies by, in (0, 1); None divides by
-            ``multiplier``.
-        hysteresis: overflows since the last growth until the scale is lowered, >= 1.
-        tolerance: the share of steps since the scale last moved that may overflow, in
-            [0, 1); not together with ``hysteresis``.
-        strict: as the original: nothing is checked, an overflow raises a scale below 1
-            to 1, a sparse gradient needs a dense_shape; the options after
-            ``multiplier`` are refused.
-
-    Raises:
-        OutOfRangeError: a ValueError; an argument is out of its range.
-        UnsupportedError: a ValueError; an option under ``strict``.
-
-    Origin: ``tf.train.experimental.DynamicLossScale``, TensorFlow 1.15; hysteresis as
-    in Megatron-LM, tolerance as in fairseq.
+    """...
 
     Example:
         >>> scale = DynamicLossScale(8.0, increment_period=1)

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.interface import GATE_OP
 from lockstep.keras3.base.gradients import Gradient, name_of
 from lockstep.keras3.multitask import MultitaskOptimizerWrapper
@@ -23,8 +24,9 @@ __all__ = ["MixedPrecisionLossScaleOptimizer"]
 
 
 @keras.saving.register_keras_serializable(package="lockstep")
+@documented
 class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
-    """Scale the loss, unscale the gradients, skip a step that is not finite.
+    """...
 
     If every element of every gradient is finite, they are clipped as ``clip_norm`` says
     and ``opt`` takes its step; otherwise weights, slots, ``iterations`` and
@@ -45,13 +47,11 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
 
     Args:
         opt: any optimizer of Keras, a wrapper included.
-        loss_scale: a number >= 1, ``dynamic``, or a loss scale.
         at_floor: what to do once ``floor_patience`` steps in a row were skipped and the
             scale cannot sink any more: ``warn`` (in a graph, so in ``fit``: print to
             stderr), once; ``raise`` (in a graph an assertion, which raises
             ``tf.errors.InvalidArgumentError`` when it runs); ``ignore``. What XLA
             compiles only counts.
-        floor_patience: steps.
         strict: as the original: non-finite gradients are applied at a fixed scale,
             float16 is refused, slots are hidden, no stall is noticed, ``clip_norm`` is
             refused.
@@ -76,9 +76,6 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
     State: the scale and its counts are among ``variables`` and in ``.keras`` files.
     Where ``opt`` accumulates gradients over steps, each of these steps is judged by
     itself, and one that is skipped does not count.
-
-    Origin: ``tf.train.experimental.MixedPrecisionLossScaleOptimizer``, TensorFlow 1.15.
-    By default we differ in what ``strict`` lists.
 
     Example:
         >>> w = keras.Variable([1.0, 2.0])

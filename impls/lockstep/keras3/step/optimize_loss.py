@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.keras3.base.gradients import Gradient, as_variable, name_of
 from lockstep.keras3.base.replicas import scope_of, strategy_of
 from lockstep.keras3.base.slots import base_of
@@ -56,6 +57,7 @@ OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
 MAKERS = Makers(OPTIMIZER_CLS_NAMES, Optimizer, "keras.optimizers.Optimizer")
 
 
+@documented
 def optimize_loss(
     loss: Callable[..., Any],
     optimizer: str | Callable[..., Optimizer] | Optimizer,
@@ -76,12 +78,7 @@ def optimize_loss(
     reduction: Reduction | None = None,
     strict: bool = False,
 ) -> TrainingStep:
-    """Return an object that takes one step of training each time it is called.
-
-    rate = learning_rate_decay_fn(steps applied so far); g = gradients of the loss,
-    times 1 / scale; with ``iter_size`` > 1, g = sum of g / iter_size over the
-    micro-batches; averaged over ranks; not finite: the step is left out ("mixed");
-    clipped or scaled by LARC; then the optimizer's update, and the step counts.
+    """...
 
     Args:
         loss: a function that computes the loss, a 0-d tensor, or a tuple that begins
@@ -99,38 +96,13 @@ def optimize_loss(
         dtype: float32, float16 or "mixed": half-precision variables with float32
             masters, and the loss scaled. Under the policy ``mixed_float16`` variables
             are float32, and "mixed" scales the loss.
-        clip_gradients: the largest global norm, > 0. Not together with LARC.
         summaries: names of ``OPTIMIZER_SUMMARIES``; None: ``learning_rate``,
             ``global_gradient_norm`` and ``loss_scale``. The default writer of
             ``tf.summary`` gets them with each applied step.
-        larc_params: ``larc_eta``, ``larc_mode``, ``min_update``, ``epsilon``.
-        loss_scaling: with "mixed": a number, "Backoff" or "LogMax", or a scale object.
-        loss_scaling_params: of the named scaler; refused where none is named.
-        on_horovod: average over the ranks of ``reduction``.
-        iter_size: micro-batches in a step. A gradient is present in all of them or in
-            none, and either sparse or dense.
-        skip_update_ph: whether to add only: a bool, a 0-d tensor, or a function that is
-            asked at each call. None: each ``iter_size``-th call updates.
         model: a model, whose trainable variables are trained if ``var_list`` is None.
         reduction: what averages; None is a rank of its own. The replicas of one
             ``tf.distribute`` strategy, in whose ``run`` the step is called, are
             averaged in any case, and need ``on_horovod``.
-        strict: as in OpenSeq2Seq, quirks included: ``optimizer_params`` of "AdamW" are
-            changed in place; ``iter_size`` is ignored without ``on_horovod`` and needs
-            ``skip_update_ph`` with it, then absent and sparse gradients are refused;
-            clipping comes before the look for infinities; an absent gradient is refused
-            with the default summaries; a named scaler is made also without "mixed".
-
-    Raises:
-        ValueError: an unknown name (the nearest is given), a value out of its range,
-            nothing to train.
-        TypeError: an argument that the optimizer needs or does not have; a
-            ``learning_rate_decay_fn`` that cannot be called with the steps.
-        KeyError: "AdamW" without ``weight_decay``.
-        RuntimeError: ``loss`` is no function.
-        AttributeError and ValueError in one: clipping and LARC together.
-
-    Origin: OpenSeq2Seq (8681d381ed40), ``optimizers/optimizers.py``.
 
     Example:
         >>> weight = keras.Variable([3.0, 4.0])

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.messages.step import regularization as words
 from lockstep.tf.shared.step.penalties import sum_losses
 
@@ -14,30 +15,22 @@ __all__ = ["get_regularization_loss"]
 
 
 @tf.autograph.experimental.do_not_convert
+@documented
 def get_regularization_loss(
     scope: str | None = None,
     name: str = words.NAME,
     losses: Mapping[str, Any] | Iterable[Any] | None = None,
 ) -> tf.Tensor:
-    """Return the sum of the losses in float32, each cast first: 0-d.
+    """...
 
     The original finds them in a collection of its graph. Keras keeps them in
     ``model.losses``, which ``fit`` adds to the loss by itself; a loop of one's own has
     to hand them over.
 
     Args:
-        scope: a regular expression that has to match at the start of a loss's name.
         name: of the sum.
         losses: ``model.losses``, which have no names, or a mapping name -> loss, 0-d.
             None among them is left out. Nothing adds up to 0.
-
-    Raises:
-        UnsupportedError: a ValueError; no ``losses``, or a scope and no names.
-        MalformedPairsError: a TypeError; ``losses`` is no collection of losses.
-        OutOfRangeError: a ValueError; ``scope`` is no regular expression, or a loss is
-            not 0-d.
-
-    Origin: OpenSeq2Seq (8681d381ed40), ``get_regularization_loss``.
 
     Example:
         >>> weights = {"encoder/w": keras.Variable([1.0, 2.0])}

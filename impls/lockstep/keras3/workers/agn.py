@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.keras3.base.gradients import (
     Gradient,
     key_of,
@@ -36,6 +37,7 @@ Pairs = list[tuple[Gradient, Any]]
 
 
 @keras.saving.register_keras_serializable(package="lockstep")
+@documented
 class AGNOptimizer(SharingWrapper):
     """Train a worker's own weights; every P steps push a mean gradient to shared ones.
 
@@ -56,12 +58,8 @@ class AGNOptimizer(SharingWrapper):
     Args:
         optimizer: any optimizer of Keras that does not accumulate gradients itself, a
             wrapper included.
-        num_worker: the number of workers, >= 1; without effect on numbers.
         custom_getter: the :class:`AGNCustomGetter` that made the shared variables.
-        communication_period: P: local steps between two pushes, >= 1.
         use_locking: accepted, no effect.
-        name: the name that ``get_name`` returns.
-        commit: ``"gradient"`` or ``"delta"``.
         strict: reproduce ``tf.contrib.opt.AGNOptimizer`` (1.15) with its quirks: the
             worker's ``iterations``, from which Keras' Adam takes its powers of beta,
             count local and shared updates and serve both; pairs from a one-shot
@@ -84,9 +82,6 @@ class AGNOptimizer(SharingWrapper):
 
     State: accumulators, local step, shared variables and their slots are among
     ``variables`` and in ``.keras`` files.
-
-    Origin: TensorFlow 1.15, ``tf.contrib.opt.AGNOptimizer``; J. Hermans, G. Spanakis,
-    R. Moeckel, "Accumulated Gradient Normalization", 2017 (arXiv:1710.02368).
 
     Example:
         >>> w = keras.Variable([1.0], name="weight")

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.keras3.base.gradients import as_variable, key_of, name_of, value_of
 from lockstep.keras3.base.slots import Slots, base_of, build_observed
 from lockstep.keras3.base.wrapper import Wrapper
@@ -125,8 +126,9 @@ class Center:
 
 
 @keras.saving.register_keras_serializable(package="lockstep")
+@documented
 class AGNCustomGetter:
-    """Make the shared variable and the accumulator of each of a worker's variables.
+    """...
 
     Keras has no variable scopes whose getter this could be: it is called with a model
     or its variables instead. Workers of one process share one center.
@@ -136,16 +138,6 @@ class AGNCustomGetter:
 
     Args:
         worker_device: where the accumulators are put, such as ``/cpu:0``.
-        center: the :class:`Center` of the other workers, their getter's ``center``;
-            None makes one.
-        strict: as ``tf.contrib.opt.AGNCustomGetter`` (1.15): until the init op has run
-            an accumulator holds the variable's value.
-
-    Attributes:
-        center: what the workers share.
-
-    Raises:
-        GetterError: a TypeError; ``center`` is none.
 
     Example:
         >>> w = keras.Variable([1.0, 2.0], name="w")

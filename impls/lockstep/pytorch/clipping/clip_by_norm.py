@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from lockstep.docstrings import documented
 from lockstep.messages import pytorch as torch_host
 from lockstep.messages.base.pairs import as_pairs, require_shape
 from lockstep.messages.clipping import clip_by_global_norm as words
@@ -34,6 +35,7 @@ __all__ = [
 
 
 @torch.no_grad()
+@documented
 def clip_by_global_norm(
     t_list: Iterable[Tensor | None],
     clip_norm: float,
@@ -41,30 +43,14 @@ def clip_by_global_norm(
     name: str | None = None,
     strict: bool = False,
 ) -> tuple[list[Tensor | None], Tensor]:
-    """Scale a list of tensors so that their global norm is at most ``clip_norm``.
-
-    s = clip_norm min(1 / norm, 1 / clip_norm); each t becomes float32(t) s. An infinite
-    norm makes finite elements 0 and the others NaN; a norm of NaN makes all NaN.
+    """...
 
     Args:
         t_list: tensors of any shape and dtype, sparse ones too, or None.
-        clip_norm: the largest norm that is left as it is, > 0 and finite.
-        use_norm: the norm, 0-d; None takes that of ``t_list``, duplicate rows summed.
-        name: as in TensorFlow; without effect.
-        strict: as the original: ``use_norm`` is required, a scalar comes out with
-            shape [1], iterators are refused, ``clip_norm`` is not checked.
 
     Returns:
         The clipped tensors, all in float32 (complex ones in complex64), and the norm:
         float32, 0-d. What was float64 is rounded, as in the original.
-
-    Raises:
-        NotASequenceError: a TypeError; ``t_list`` is a tensor, a string or the like.
-        MalformedPairsError: a TypeError; an entry is no tensor.
-        OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0, or
-            ``use_norm`` a number < 0.
-
-    Origin: OpenSeq2Seq (8681d381ed40), ``_clip_by_global_norm``.
 
     Example:
         >>> clipped, norm = clip_by_global_norm([torch.tensor([3.0, 4.0]), None], 2.5)
@@ -85,6 +71,7 @@ def clip_by_global_norm(
 
 
 @torch.no_grad()
+@documented
 def clip_gradients_by_norm(
     grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
     clip_gradients: float,
@@ -98,8 +85,6 @@ def clip_gradients_by_norm(
     Args:
         grads_and_vars: iterable of (gradient or None, parameter).
         clip_gradients: the largest global norm that is left as it is, > 0 and finite.
-        strict: as the original: duplicate rows are not summed in the norm, a scalar
-            comes out with shape [1], an absent gradient is an error.
 
     Returns:
         The pairs, with clipped gradients; those given are left as they are.

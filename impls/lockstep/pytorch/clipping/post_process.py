@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lockstep.docstrings import documented
 from lockstep.messages.clipping import larc as words
 from lockstep.messages.clipping.larc import LarcPolicy
 from lockstep.messages.step import summaries as telling
@@ -35,6 +36,7 @@ Rate = Tensor | float | Sequence[float]
 
 
 @torch.no_grad()
+@documented
 def post_process_gradients(
     grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
     summaries: Iterable[str] | None,
@@ -59,22 +61,15 @@ def post_process_gradients(
     Args:
         grads_and_vars: iterable of (gradient or None, parameter); for LARC a gradient
             has its parameter's shape and dtype.
-        summaries: names out of ``OPTIMIZER_SUMMARIES``; None for the default ones.
         lr: the learning rate of this step: a number or a 0-d tensor, or one for each
             pair, where they are of groups with rates of their own. Numbers are >= 0
             and finite; a tensor is not checked.
-        clip_gradients: as in :func:`clip_gradients_by_norm`; None does not clip.
-        larc_params: ``larc_eta`` (required), ``larc_mode`` ("clip" or "scale"),
-            ``min_update`` and ``epsilon`` (1e-7), all float; None for no LARC.
         recorder: is told the summaries, such as :class:`TensorBoardRecorder`; without
             one none is computed.
         names: of the parameters, for the tags; their positions if left out.
         in_place: overwrite the gradients, where their dtype lets us, in place of
             making new ones: less memory, and faster. Gradients that share elements,
             as ``torch.autograd.grad`` makes them, are copied all the same.
-        strict: as the original: a zero weight gets ``min_update``, lr = 0 with it NaN,
-            sparse gradients become dense, an absent one is an error, and so is a rate
-            in a tensor that is not float32.
 
     Returns:
         The pairs, with processed gradients. Nothing waits for a GPU unless a gradient
@@ -88,9 +83,6 @@ def post_process_gradients(
             that is none.
         MalformedPairsError: a TypeError; not pairs of a gradient and a parameter.
         NoGradientsError: a ValueError; the list is empty.
-
-    Origin: OpenSeq2Seq (8681d381ed40), ``post_process_gradients``; You, Gitman,
-    Ginsburg: Large Batch Training of Convolutional Networks, 2017.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))

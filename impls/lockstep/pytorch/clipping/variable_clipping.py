@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lockstep.docstrings import documented
 from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
 from lockstep.messages.clipping import variable_clipping as words
 from lockstep.messages.masters.mixed_precision import clips_outside
@@ -30,6 +31,7 @@ class Clipped(NamedTuple):
     too_large: Tensor
 
 
+@documented
 class VariableClippingOptimizer(OptimizerWrapper):
     """After each step, hold the norm of a parameter's rows to a limit.
 
@@ -49,16 +51,6 @@ class VariableClippingOptimizer(OptimizerWrapper):
             taken; [1] are the rows of a matrix, [] the elements. If ``opt`` was given
             ``named_parameters``, names can stand for parameters. A parameter that is
             not listed is never clipped.
-        max_norm: the largest norm that is left as it is, > 0 and finite; or a mapping
-            from the keys of ``vars_to_clip_dims`` to such norms.
-        use_locking: without effect.
-        colocate_clip_ops_with_vars: without effect.
-        name: the name that ``get_name`` returns.
-        strict: reproduce ``tf.contrib.opt.VariableClippingOptimizer`` (1.15) with its
-            quirks: rows below the norm change by rounding, a row named k times is
-            corrected k times, a negative axis that means 0 is taken over the named
-            rows, float16 squares overflow, pairs from a one-shot iterator are not
-            clipped, ``max_norm`` is not checked, ``variables()`` is empty.
 
     Raises:
         TypeError: ``opt`` is no optimizer, or the axes of a parameter are no list.

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from lockstep.docstrings import documented
 from lockstep.interface import GATE_OP
 from lockstep.messages import pytorch as torch_host
 from lockstep.messages.base.pairs import as_pairs
@@ -52,6 +53,7 @@ from lockstep.quirks import quirks_of
 __all__ = ["MixedPrecisionOptimizerWrapper"]
 
 
+@documented
 class MixedPrecisionOptimizerWrapper(MasterUnscaling):
     """Train half-precision parameters through float32 masters, with a scaled loss.
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from lockstep.docstrings import documented
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.pytorch.base.gradients import dtype_name
 
@@ -19,6 +20,7 @@ REGISTERED = WeakTensorKeyDictionary()
 """Weight -> its regularizer, for as long as the weight lives."""
 
 
+@documented
 def mp_regularizer_wrapper(regularizer: Regularizer) -> Callable[[Tensor], object]:
     """Keep a regularizer of half-precision weights for the wrapper of the optimizer.
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from lockstep.docstrings import documented
 from lockstep.messages.base.pairs import listed_pairs
 from lockstep.messages.scaling import automatic_scaler as words
 from lockstep.pytorch.base.gradients import dtype_name, require_tensor
@@ -18,29 +19,11 @@ from lockstep.quirks import quirks_of
 __all__ = ["AutomaticLossScaler"]
 
 
+@documented
 class AutomaticLossScaler:
-    """A loss scale that follows what ``check_grads`` says of each step's gradients.
+    """...
 
-    Backoff halves the scale on overflow and doubles it every so many steps after the
-    last one. LogMax keeps running means of log2 of the largest gradient and chooses the
-    scale so that the next one lies some standard deviations below overflow. The state
-    is plain numbers: see ``state_dict``.
-
-    Args:
-        algorithm: "Backoff" or "LogMax"; case and outer spaces do not matter.
-        params: the algorithm's parameters by name, floats as float, the window as int.
-            Backoff: scale_min=1., scale_max=16384., step_factor=2., step_window=2000
-            (steps); LogMax: scale_min=1., scale_max=16384., log_max=16., beta1=0.99,
-            beta2=0.999, overflow_std_dev=3.09.
-        strict: as in OpenSeq2Seq, quirks included: bounds are not checked, a NaN amax
-            is no overflow; LogMax counts an overflow as 2^log_max, aims at 2^16
-            whatever ``log_max`` is, and after one amax of 0 its scale is NaN for ever.
-
-    Raises:
-        ValueError: an unknown algorithm or parameter, a parameter of another type or
-            out of range.
-
-    Origin: OpenSeq2Seq (8681d381ed40), ``AutomaticLossScaler``.
+    State: plain numbers, see ``state_dict``.
 
     Example:
         >>> scaler = AutomaticLossScaler("Backoff", {"scale_max": 1024.0})

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lockstep.docstrings import documented
 from lockstep.messages.base import checkpoints as saved_states
 from lockstep.messages.scaling import loss_scale as words
 from lockstep.pytorch.base.gradients import dtype_name
@@ -113,17 +114,12 @@ class LossScale:
         return words.shown(type(self).__name__, self.get_config())
 
 
+@documented
 class FixedLossScale(LossScale):
-    """A loss scale that stays what it is.
+    """...
 
     Args:
-        loss_scale_value: a number >= 1 that float32 can hold.
         strict: NaN, infinity and bools pass, too, but no NumPy number.
-
-    Raises:
-        ValueError: another type, or below 1.
-
-    Origin: TensorFlow 1.15, ``tf.train.experimental.FixedLossScale``.
 
     Example:
         >>> FixedLossScale(128)().item()
@@ -152,31 +148,13 @@ class FixedLossScale(LossScale):
         return f"FixedLossScale({self.loss_scale_value})"
 
 
+@documented
 class DynamicLossScale(words.OldNames, LossScale):
-    """A loss scale that grows after finite steps and shrinks after another one.
-
-    ``increment_period`` finite steps in a row: scale = min(scale multiplier, ceiling).
-    A step that is not finite: scale = max(scale / multiplier, floor).
+    """...
 
     Args:
-        initial_loss_scale: the scale to begin with, > 0.
-        increment_period: optimizer steps, >= 1.
-        multiplier: > 1.
-        floor: > 0, at most the initial scale; None: 1, or the initial scale if smaller.
-        ceiling: at least the initial scale; None: the largest that float32 can hold.
-        growth_factor: the scale grows by this instead, > 1.
-        backoff_factor: the scale shrinks by this instead, in (0, 1).
-        hysteresis: only from this overflow on, counted since the scale last grew, does
-            one shrink the scale, >= 1.
-        tolerance: an overflow shrinks the scale only if at least this share of the
-            steps since the scale last moved overflowed, in [0, 1).
         strict: as in TensorFlow 1.15: nothing is checked, an overflow raises a scale
             below 1 to 1; no floor, no ceiling.
-
-    Raises:
-        ValueError: an argument out of range.
-
-    Origin: TensorFlow 1.15, ``tf.train.experimental.DynamicLossScale``.
 
     Example:
         >>> scale = DynamicLossScale(8.0, increment_period=2)

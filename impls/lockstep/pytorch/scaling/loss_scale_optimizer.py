@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lockstep.docstrings import documented
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
 from lockstep.pytorch.base.gradients import named_parameters
@@ -26,8 +27,9 @@ from lockstep.quirks import quirks_of
 __all__ = ["MixedPrecisionLossScaleOptimizer"]
 
 
+@documented
 class MixedPrecisionLossScaleOptimizer(ScaleKeeper):
-    """Scale the loss, unscale the gradients, skip a step that is not finite.
+    """...
 
     If every gradient is finite, ``opt`` takes its step; otherwise nothing changes:
     neither weights nor any state of ``opt`` nor ``global_step``. Then the scale moves,
@@ -49,12 +51,7 @@ class MixedPrecisionLossScaleOptimizer(ScaleKeeper):
     Args:
         opt: any optimizer of torch, a wrapper included.
         loss_scale: a number, "dynamic" or a loss scale.
-        at_floor: "warn", "raise" or "ignore" when the scale is at its floor and
-            ``floor_patience`` steps in a row were skipped.
         floor_patience: optimizer steps.
-        strict: as in TensorFlow 1.15: under a fixed scale gradients that are not
-            finite are applied, float16 is refused, ``get_slot`` and ``variables()``
-            see nothing, subnormals are flushed, ``clip_norm`` is refused.
         clip_norm: the largest global norm that is left as it is, > 0. A norm that
             float32 cannot hold is an overflow. None: no clipping.
         capturable: never wait for a GPU. The numbers of the scale become tensors beside

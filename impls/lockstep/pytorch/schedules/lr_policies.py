@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from lockstep.docstrings import documented
 from lockstep.messages.errors import OutOfRangeError
 from lockstep.messages.schedules import lr_policies as words
 from lockstep.pytorch.tensors.scalars import (
@@ -49,18 +50,13 @@ Step = int | Tensor
 
 
 @checked
+@documented
 def fixed_lr(global_step: Step, learning_rate: float, *, strict: bool = False) -> float:
-    """Return ``learning_rate`` itself, whatever the step.
-
-    Args:
-        global_step: optimizer steps done so far.
-        learning_rate: the rate.
-        strict: no difference.
-    """
     return learning_rate
 
 
 @checked
+@documented
 def piecewise_constant(
     global_step: Step,
     learning_rate: float,
@@ -70,21 +66,6 @@ def piecewise_constant(
     *,
     strict: bool = False,
 ) -> Number:
-    """Return rate c_k with b_(k-1) < s <= b_k, c_0 = 1: the boundary has the old rate.
-
-    Args:
-        global_step: optimizer steps s done so far.
-        learning_rate: the rate until the first boundary.
-        boundaries: steps b_k, or epochs if ``steps_per_epoch`` is given.
-        decay_rates: factors c_k of ``learning_rate`` after each boundary.
-        steps_per_epoch: optimizer steps in an epoch.
-        strict: check nothing but the boundaries.
-
-    Raises:
-        NoBoundariesError: ``boundaries`` is empty.
-        OutOfRangeError: other than one rate a boundary, boundaries that are no
-            integers, or a step at which two ranges of unsorted boundaries hold.
-    """
     ends = words.step_boundaries(boundaries, decay_rates, steps_per_epoch)
     step = global_step
     # A step on a boundary has the old rate, by default too.
@@ -100,6 +81,7 @@ def piecewise_constant(
 
 
 @checked
+@documented
 def exp_decay(
     global_step: Step,
     learning_rate: float,
@@ -111,18 +93,6 @@ def exp_decay(
     *,
     strict: bool = False,
 ) -> Number:
-    """Return max(min_lr, rate decay_rate^p), p = (s - begin) / decay_steps, 0 before.
-
-    Args:
-        global_step: optimizer steps s done so far.
-        learning_rate: the rate at the beginning.
-        decay_steps: steps in which the rate decays once by ``decay_rate``.
-        decay_rate: the factor.
-        use_staircase_decay: round p down, so that the rate falls in stairs.
-        begin_decay_at: the first step of the decay.
-        min_lr: the floor, in force before the decay too.
-        strict: refuse an integer rate, check nothing else.
-    """
     step, rate = global_step, rounded(learning_rate)
     progress = rounded(rounded(step - begin_decay_at) / rounded(decay_steps))
     if use_staircase_decay:
@@ -133,6 +103,7 @@ def exp_decay(
 
 
 @checked
+@documented
 def poly_decay(
     global_step: Step,
     learning_rate: float,
@@ -144,23 +115,6 @@ def poly_decay(
     *,
     strict: bool = False,
 ) -> Number:
-    """Return (base - min_lr) (1 - p)^power + min_lr.
-
-    The progress is p = min(s - begin, decay_steps) / decay_steps.
-
-    Args:
-        global_step: optimizer steps s done so far.
-        learning_rate: the rate at the beginning.
-        decay_steps: steps from the rate down to ``min_lr``.
-        power: the exponent; 1 is a straight line.
-        begin_decay_at: the first step of the decay; before it the rate is base.
-        min_lr: the rate at the end.
-        warmup_steps: base = rate s / warmup_steps before this step, then the rate.
-        strict: refuse an integer rate, check nothing else.
-
-    Kept from the original: the decay runs during the warm-up where it begins before
-    the warm-up ends, and pulls a base below ``min_lr`` up.
-    """
     step = global_step
     base, least = warmed_up(step, learning_rate, warmup_steps), rounded(min_lr)
     progress = decay_progress(step, decay_steps, begin_decay_at)
@@ -170,6 +124,7 @@ def poly_decay(
 
 
 @checked
+@documented
 def cosine_decay(
     global_step: Step,
     learning_rate: float,
@@ -181,20 +136,6 @@ def cosine_decay(
     *,
     strict: bool = False,
 ) -> Number:
-    """Return (base - min_lr) c + min_lr, c = (1 + cos(pi p)) / 2, p as in poly_decay.
-
-    Args:
-        global_step: optimizer steps s done so far.
-        learning_rate: the rate at the beginning.
-        decay_steps: steps from the rate down to ``min_lr``.
-        power: 1 (strict: anything, ignored).
-        begin_decay_at: the first step of the decay; before it the rate is base.
-        min_lr: the rate at the end (strict: as a fraction of the rate).
-        warmup_steps: as in ``poly_decay``.
-        strict: base ((1 - min_lr) c + min_lr), the original's rule.
-
-    Paper: Loshchilov and Hutter, SGDR, 2016.
-    """
     step = global_step
     base, least = warmed_up(step, learning_rate, warmup_steps), rounded(min_lr)
     progress = decay_progress(step, decay_steps, begin_decay_at)
@@ -209,6 +150,7 @@ def cosine_decay(
 
 
 @checked
+@documented
 def inv_poly_decay(
     global_step: Step,
     learning_rate: float,
@@ -221,26 +163,6 @@ def inv_poly_decay(
     *,
     strict: bool = False,
 ) -> Number:
-    """Return max(m, base / (1 + k (s - begin))^power).
-
-    The growth is k = ((rate / m)^(1 / power) - 1) / decay_steps, so that m is reached
-    ``decay_steps`` after the beginning.
-
-    Args:
-        global_step: optimizer steps s done so far.
-        learning_rate: the rate at the beginning.
-        decay_steps: steps from the rate down to m.
-        min_lr: the floor; m is ``min_lr``, but at least 1e-8 and at most the rate.
-        power: the exponent.
-        begin_decay_at: the first step of the decay; before it the rate is base.
-        warmup_steps: base = rate s / warmup_steps before this step, then the rate.
-        name: of the operation in a graph; without effect here.
-        strict: ignore ``begin_decay_at``, ``warmup_steps`` and the floor after
-            ``decay_steps``, as the original does.
-
-    Raises:
-        OutOfRangeError: ``power`` is not positive, or the step is None.
-    """
     step, rate, exponent = global_step, rounded(learning_rate), rounded(power)
     least = min(max(min_lr, 1e-8), learning_rate)
     # In float64 and rounded once: the original takes the growth in Python's numbers.
@@ -258,6 +180,7 @@ def inv_poly_decay(
 
 
 @checked
+@documented
 def transformer_policy(
     global_step: Step,
     learning_rate: float,
@@ -269,23 +192,6 @@ def transformer_policy(
     *,
     strict: bool = False,
 ) -> Number:
-    """Return rate a d_model^-0.5 min((s + 1) w^-1.5, (s + 1)^-0.5).
-
-    Here a is ``coefficient`` and w is ``warmup_steps``.
-
-    Args:
-        global_step: optimizer steps s done so far.
-        learning_rate: a factor.
-        d_model: the width of the model.
-        warmup_steps: steps until the peak.
-        max_lr: the ceiling, if any.
-        coefficient: another factor.
-        dtype: what everything is computed in. float16 is coarse, and its steps end:
-            from s = 65519 on the rate is 0.
-        strict: refuse ``max_lr`` where ``dtype`` is not float32, as the original does.
-
-    Paper: Vaswani and others, Attention is all you need, 2017, section 5.3.
-    """
     if quirks_of(strict).policies_float16:
         words.refuse_limit_of_another_dtype(max_lr, dtype)
     kind = getattr(torch, dtype) if isinstance(dtype, str) else dtype

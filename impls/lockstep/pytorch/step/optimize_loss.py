@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lockstep.docstrings import documented
 from lockstep.messages import pytorch as torch_host
 from lockstep.messages.step import arguments as border
 from lockstep.messages.step import optimize_loss as words
@@ -61,6 +62,7 @@ OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
 """The names that ``optimize_loss`` takes, and their classes: the rules of TF1."""
 
 
+@documented
 def optimize_loss(
     loss: Callable[..., Tensor | tuple[Any, ...]],
     optimizer: str | Callable[..., Optimizer] | Optimizer,
@@ -81,12 +83,7 @@ def optimize_loss(
     reduction: Reduction | None = None,
     strict: bool = False,
 ) -> TrainingStep:
-    """Return an object that takes one step of training each time it is called.
-
-    rate = learning_rate_decay_fn(steps applied so far); g = gradients of the loss,
-    times 1 / scale; with ``iter_size`` > 1, g = sum of g / iter_size over the
-    micro-batches; averaged over ranks; not finite: the step is left out ("mixed");
-    clipped or scaled by LARC; then the optimizer's update, and the step counts.
+    """...
 
     Args:
         loss: a function that computes the loss, a 0-d tensor; it is given the arguments
@@ -98,8 +95,6 @@ def optimize_loss(
             ``optimizer_params``; or, without these, an optimizer, whose groups share
             one rate and have the trainable parameters of ``model``, if that is given
             without ``var_list``.
-        optimizer_params: the optimizer's arguments by name. "AdamW" by name decays by
-            rate x ``weight_decay``.
         learning_rate_decay_fn: steps applied so far (0-d int64 tensor) -> rate; see
             ``lr_policies``. It is called at each step; ``lr`` in the groups is set. A
             number is a rate that never changes.
@@ -108,39 +103,17 @@ def optimize_loss(
             already. What is frozen now and trained later has to be among them.
         dtype: float32, float16 or "mixed": half-precision parameters with float32
             masters, and the loss scaled.
-        clip_gradients: the largest global norm, > 0. Not together with LARC.
         summaries: names of ``OPTIMIZER_SUMMARIES``; None: ``learning_rate``,
             ``global_gradient_norm`` and ``loss_scale``. They are computed once
             ``summaries_to`` has named a writer.
-        larc_params: ``larc_eta``, ``larc_mode``, ``min_update``, ``epsilon``.
-        loss_scaling: with "mixed": a number, "Backoff" or "LogMax", or a scale object.
-        loss_scaling_params: of the named scaler; refused where none is named.
         on_horovod: average over the ranks of ``torch.distributed``, if there are any.
         iter_size: micro-batches in a step.
-        skip_update_ph: whether to add only: a bool, a 0-d tensor, or a function that is
-            asked at each call. None: each ``iter_size``-th call updates.
         model: a module whose parameters are trained if ``var_list`` is None; not one
             in ``DistributedDataParallel``.
         reduction: what averages; None: ``torch.distributed``.
-        strict: as in OpenSeq2Seq, quirks included: ``optimizer_params`` of "AdamW" are
-            changed in place; ``iter_size`` is ignored without ``on_horovod`` and needs
-            ``skip_update_ph`` with it, then absent and sparse gradients are refused;
-            clipping comes before the look for infinities; an absent gradient is refused
-            with the default summaries; a named scaler is made also without "mixed".
-
-    Raises:
-        ValueError: an unknown name (the nearest is given), a value out of its range,
-            nothing to train.
-        TypeError: an argument that the optimizer needs or does not have; a
-            ``learning_rate_decay_fn`` that cannot be called with the steps.
-        KeyError: "AdamW" without ``weight_decay``.
-        RuntimeError: ``loss`` is no function.
-        AttributeError and ValueError in one: clipping and LARC together.
 
     State: ``state_dict`` of the step has that of the optimizer, the counters and the
     sums of micro-batches.
-
-    Origin: OpenSeq2Seq (8681d381ed40), ``optimizers/optimizers.py``.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))

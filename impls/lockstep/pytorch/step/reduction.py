@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from lockstep.docstrings import documented
 from lockstep.messages.step import reduction as words
 from lockstep.messages.step.reduction import Reduction
 from lockstep.pytorch.base.gradients import Pairs
@@ -63,13 +64,14 @@ class GroupReduction:
 
 
 @torch.no_grad()
+@documented
 def reduce_gradients(
     grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
     on_horovod: bool,
     model: object = None,
     reduction: Reduction | None = None,
 ) -> Pairs:
-    """Return each gradient's mean over the ranks.
+    """...
 
     g = sum over ranks of (g / ranks). A gradient that is absent on one rank is zeros
     there; one that is absent on all stays absent, so the ranks agree first, in one
@@ -78,8 +80,6 @@ def reduce_gradients(
     Args:
         grads_and_vars: iterable of (gradient or None, parameter), the same parameters
             in the same order on every rank.
-        on_horovod: has to be True; the original reduces nothing otherwise, it raises.
-        model: as in OpenSeq2Seq; without effect.
         reduction: what averages: ``size``, ``any`` and ``all_reduce``, as in
             :class:`GroupReduction`. None takes ``torch.distributed``'s group of all
             ranks, and where there is none this rank is the only one.

@@ -7,35 +7,27 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 from torch import Tensor
 
+from lockstep.docstrings import documented
 from lockstep.messages.step import regularization as words
 
 __all__ = ["get_regularization_loss"]
 
 
+@documented
 def get_regularization_loss(
     scope: str | None = None,
     name: str = words.NAME,
     losses: Mapping[str, Tensor | None] | Iterable[Tensor | None] | None = None,
 ) -> Tensor:
-    """Return the sum of the losses in float32, each cast first: 0-d.
+    """...
 
     The original finds them in a collection of its graph. torch has none, so they are
     handed over; for a model say, the penalties of its weights by name.
 
     Args:
-        scope: a regular expression that has to match at the start of a loss's name.
-        name: as in TensorFlow; without effect.
         losses: a mapping name -> loss, 0-d, or an iterable of losses. None among them,
             which :func:`mp_regularizer_wrapper` leaves for a weight in half precision,
             is left out. Nothing adds up to 0.
-
-    Raises:
-        UnsupportedError: a ValueError; no ``losses``, or a scope and no names.
-        MalformedPairsError: a TypeError; ``losses`` is no collection of losses.
-        OutOfRangeError: a ValueError; ``scope`` is no regular expression, or a loss is
-            not 0-d.
-
-    Origin: OpenSeq2Seq (8681d381ed40), ``get_regularization_loss``.
 
     Example:
         >>> penalties = {"encoder/w": torch.tensor(1.5), "decoder/w": torch.tensor(2.0)}

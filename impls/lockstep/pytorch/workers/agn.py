@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lockstep.docstrings import documented
 from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
 from lockstep.messages.base.pairs import as_pairs
 from lockstep.messages.step import numbers as tags
@@ -40,6 +41,7 @@ from lockstep.quirks import quirks_of
 __all__ = ["AGNOptimizer"]
 
 
+@documented
 class AGNOptimizer(SharingWrapper):
     """Train a worker's own weights; every P steps push a mean gradient to shared ones.
 
@@ -60,12 +62,7 @@ class AGNOptimizer(SharingWrapper):
     Args:
         optimizer: any optimizer of torch that takes dense gradients, a wrapper
             included; its groups hold the parameters that the getter was given.
-        num_worker: the number of workers, >= 1; without effect on numbers.
         custom_getter: the :class:`AGNCustomGetter` that made the shared parameters.
-        communication_period: P: local steps between two pushes, >= 1.
-        use_locking: without effect.
-        name: the name that ``get_name`` returns.
-        commit: ``"gradient"`` or ``"delta"``.
         strict: reproduce ``tf.contrib.opt.AGNOptimizer`` (1.15) with its quirks: local
             and shared updates of a TF1 optimizer advance one pair of powers of beta
             (torch's own count steps for each parameter, and go on doing so), pairs from
@@ -80,9 +77,6 @@ class AGNOptimizer(SharingWrapper):
 
     ``state_dict`` holds the worker's part and the shared one: accumulators, local step,
     shared weights and their state. The worker's own weights are the model's.
-
-    Origin: TensorFlow 1.15, ``tf.contrib.opt.AGNOptimizer``; J. Hermans, G. Spanakis,
-    R. Moeckel, "Accumulated Gradient Normalization", 2017 (arXiv:1710.02368).
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([1.0]))

@@ -12,6 +12,7 @@ from torch.nn import Parameter
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
+from lockstep.docstrings import documented
 from lockstep.messages.workers import center as words
 from lockstep.messages.workers import getter as agn_getter
 from lockstep.messages.workers.center import Update
@@ -147,6 +148,7 @@ class Center:
         return TrainV1.get_slot(self.optimizer, parameter, name)
 
 
+@documented
 class AGNCustomGetter:
     """Make the shared weight and the accumulator of each of a worker's parameters.
 
@@ -155,8 +157,6 @@ class AGNCustomGetter:
 
     Args:
         worker_device: where the worker's parameters are, and its accumulators.
-        center: the :class:`Center` of the other workers, their getter's ``center``;
-            None makes one.
         strict: as ``tf.contrib.opt.AGNCustomGetter`` (1.15): until the init op has run
             an accumulator holds the parameter's value.
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lockstep.docstrings import documented
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.messages.base.pairs import as_pairs, refuse_complex, require_shape
 from lockstep.messages.clipping import clip_by_global_norm as words
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 
+@documented
 def clip_by_global_norm(
     t_list: Iterable[Any],
     clip_norm: float,
@@ -42,11 +44,7 @@ def clip_by_global_norm(
 
     Args:
         t_list: arrays of any shape, :class:`~lockstep.interface.Rows` or None.
-        clip_norm: the largest norm that is left as it is, > 0 and finite.
         use_norm: the norm; None takes that of ``t_list``, duplicate rows summed.
-        name: as in TensorFlow; without effect.
-        strict: as the original: ``use_norm`` is required, a scalar comes out with
-            shape [1], iterators are refused, ``clip_norm`` is not checked.
 
     Returns:
         The clipped arrays, all in float32, and the norm.
@@ -64,21 +62,16 @@ def clip_by_global_norm(
     return scale_in_float32(gradients, scale), norm
 
 
+@documented
 def clip_gradients_by_norm(
     grads_and_vars: Iterable[tuple[Gradient, Variable]],
     clip_gradients: float,
     strict: bool = False,
 ) -> Pairs:
-    """Clip gradients by their global norm, each in its variable's dtype afterwards.
+    """...
 
     Args:
-        grads_and_vars: iterable of (gradient or None, variable).
         clip_gradients: the largest global norm that is left as it is, > 0 and finite.
-        strict: as the original: duplicate rows are not summed in the norm, a scalar
-            comes out with shape [1], an absent gradient is an error.
-
-    Returns:
-        The pairs, with clipped gradients.
     """
     quirks = quirks_of(strict)
     pairs = as_variable_pairs(grads_and_vars, words.BY_NORM, quirks)

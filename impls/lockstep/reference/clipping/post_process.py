@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lockstep.docstrings import documented
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.messages.base.pairs import require_like
 from lockstep.messages.clipping import larc as words
@@ -31,6 +32,7 @@ OWNER = "post_process_gradients"
 GLOBAL_NORM = "global_gradient_norm"
 
 
+@documented
 def post_process_gradients(
     grads_and_vars: Iterable[tuple[Gradient, Variable]],
     summaries: Iterable[str] | None,
@@ -40,28 +42,18 @@ def post_process_gradients(
     recorder: Recorder | None = None,
     strict: bool = False,
 ) -> Pairs:
-    """Clip gradients by their global norm if asked to, then scale them by LARC.
-
-    LARC multiplies each gradient g of a variable w by a ratio r, norms in float32:
-
-    clip:  r = min(max(eta |w| / (lr (|g| + epsilon)), min_update), 1)
-    scale: r = max(eta |w| / (|g| + epsilon), min_update)
+    """...
 
     r is 1 where a norm is 0, or lr in mode "clip".
 
     Args:
         grads_and_vars: iterable of (gradient or None, variable).
-        summaries: names out of ``OPTIMIZER_SUMMARIES``; None for the default ones.
         lr: the learning rate of this step.
-        clip_gradients: as in :func:`clip_gradients_by_norm`; None does not clip.
         larc_params: ``larc_eta`` (required), ``larc_mode`` ("clip" or "scale"),
             ``min_update`` and ``epsilon`` (1e-7); None for no LARC.
         recorder: is told the summaries; without one none is computed.
         strict: as the original: a zero weight gets ``min_update``, sparse gradients
             become dense, an absent one is an error.
-
-    Returns:
-        The pairs, with processed gradients.
     """
     asked = Summaries(telling.check_summaries(summaries, OWNER), recorder)
     telling.check_recorder(recorder, OWNER)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.docstrings import documented
 from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
 from lockstep.messages.clipping import variable_clipping as words
 from lockstep.messages.masters.mixed_precision import clips_outside
@@ -23,8 +24,9 @@ __all__ = ["VariableClippingOptimizer", "share_row_limits"]
 Axes = tuple[int, ...]
 
 
+@documented
 class VariableClippingOptimizer(Optimizer):
-    """After each update, hold the norm of a variable's rows to a limit.
+    """...
 
     For each variable w that is listed and whose gradient was present: after ``opt`` has
     updated it, n = sqrt(sum over its axes of w^2), and where n > max_norm,
@@ -36,16 +38,6 @@ class VariableClippingOptimizer(Optimizer):
         vars_to_clip_dims: Variable -> list or tuple of axes over which the norm is
             taken; [1] are the rows of a matrix. A variable that is not listed is never
             clipped.
-        max_norm: the largest norm that is left as it is, > 0 and finite; or a mapping
-            from the keys of ``vars_to_clip_dims`` to such norms.
-        use_locking: without effect.
-        colocate_clip_ops_with_vars: without effect.
-        name: the name that ``get_name`` returns.
-        strict: reproduce ``tf.contrib.opt.VariableClippingOptimizer`` (1.15) with its
-            quirks: rows below the norm change by rounding, a row named k times is
-            corrected k times, a negative axis that means 0 is taken over the named
-            rows, float16 squares overflow, pairs from a one-shot iterator are not
-            clipped, ``max_norm`` is not checked, ``variables()`` is empty.
 
     Raises:
         TypeError: ``opt`` is no optimizer, or the axes of a variable are no list.

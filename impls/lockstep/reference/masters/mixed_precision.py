@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.docstrings import documented
 from lockstep.interface import GATE_OP, Array, Gradient
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.messages.scaling.loss_scaling import PATIENCE
@@ -30,8 +31,9 @@ from lockstep.reference.tensors.variable import Variable
 __all__ = ["MixedPrecisionOptimizerWrapper"]
 
 
+@documented
 class MixedPrecisionOptimizerWrapper(SkippingWrapper):
-    """Train half-precision variables through float32 masters, with a scaled loss.
+    """...
 
     ``compute_gradients``: g = (gradient of loss x scale, in the variable's dtype) cast
     to float32, plus scale x the gradient of its regularizer at the master, all times

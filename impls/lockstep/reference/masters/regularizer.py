@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from lockstep.docstrings import documented
 from lockstep.interface import Array
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.reference.tensors.variable import Variable
@@ -18,6 +19,7 @@ REGISTERED: WeakKeyDictionary[Variable, Regularizer] = WeakKeyDictionary()
 """Half-precision weight -> its regularizer, for as long as the weight lives."""
 
 
+@documented
 def mp_regularizer_wrapper(regularizer: Regularizer) -> Callable[[Variable], Any]:
     """Keep a regularizer of half-precision weights for the wrapper of the optimizer.
 

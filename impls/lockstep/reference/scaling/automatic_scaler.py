@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from lockstep.docstrings import documented
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.messages.base.pairs import listed_pairs
 from lockstep.messages.scaling import automatic_scaler as words
@@ -17,21 +18,8 @@ from lockstep.reference.scaling.logmax import LogMaxState, start_logmax, step_lo
 __all__ = ["AutomaticLossScaler"]
 
 
+@documented
 class AutomaticLossScaler:
-    """A loss scale that follows what ``check_grads`` says of each step's gradients.
-
-    Args:
-        algorithm: "Backoff" or "LogMax"; case and outer spaces do not matter.
-        params: the algorithm's parameters by name, floats as float, window as int.
-        strict: as in OpenSeq2Seq, quirks included: bounds are not checked, a NaN amax
-            is no overflow; LogMax counts an overflow as 2^log_max, aims at 2^16
-            whatever ``log_max`` is, and after one amax of 0 its scale is NaN for ever.
-
-    Raises:
-        ValueError: an unknown algorithm or parameter, a parameter of another type or
-            out of range.
-    """
-
     SUPPORTED_ALGOS: ClassVar[list[str]] = words.ALGORITHMS
 
     def __init__(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.docstrings import documented
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.messages.scaling import loss_scale as words
 from lockstep.messages.scaling import refusals
@@ -58,15 +59,12 @@ class LossScale:
         return words.shown(type(self).__name__, self.get_config())
 
 
+@documented
 class FixedLossScale(LossScale):
-    """A loss scale that stays what it is.
+    """...
 
     Args:
-        loss_scale_value: a number >= 1 that float32 can hold.
         strict: NaN, infinity and bools pass, too, but no NumPy number.
-
-    Raises:
-        ValueError: another type, or below 1.
     """
 
     def __init__(self, loss_scale_value: float, strict: bool = False) -> None:
@@ -89,34 +87,15 @@ class FixedLossScale(LossScale):
         return f"FixedLossScale({self.loss_scale_value})"
 
 
+@documented
 class DynamicLossScale(words.OldNames, LossScale):
-    """A loss scale that grows after finite steps and shrinks after another one.
-
-    ``increment_period`` finite steps in a row: scale = min(scale growth, ceiling). A
-    step that is not finite: scale = max(scale / multiplier, floor), at once by default;
-    with patience only if overflows >= hysteresis and overflows / steps >= tolerance,
-    see :func:`~lockstep.reference.scaling.dynamic_scale.step_dynamic`.
+    """...
 
     Args:
-        initial_loss_scale: the scale to begin with, > 0.
-        increment_period: optimizer steps, >= 1.
-        multiplier: > 1.
-        floor: > 0, at most the initial scale; None: 1, or the initial scale if smaller.
-        ceiling: at least the initial scale; None: the largest that float32 can hold.
-        growth_factor: what growth multiplies by, > 1; None: ``multiplier``.
-        backoff_factor: what an overflow multiplies by, in (0, 1); None: it divides by
-            ``multiplier``.
-        hysteresis: overflows since the scale last grew before it is lowered, >= 1.
-        tolerance: share of the steps since the scale last moved that may overflow, in
-            [0, 1); not together with ``hysteresis``.
         strict: as in TensorFlow 1.15: nothing is checked, an overflow raises a scale
             below 1 to 1, sparse gradients need a dense shape; what is after
             ``multiplier`` is refused.
 
-    Raises:
-        ValueError: an argument out of range.
-
-    Origin: TensorFlow 1.15; hysteresis as in Megatron-LM, tolerance as in fairseq.
     """
 
     def __init__(

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.docstrings import documented
 from lockstep.interface import GATE_OP, Array, Gradient
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
@@ -22,8 +23,9 @@ from lockstep.reference.tensors.variable import Variable
 __all__ = ["MixedPrecisionLossScaleOptimizer"]
 
 
+@documented
 class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
-    """Scale the loss, unscale the gradients, skip a step that is not finite.
+    """...
 
     ``compute_gradients``: the gradients of loss x scale, each times 1 / scale, which is
     rounded to float32. ``apply_gradients``: if all gradients are finite, they are
@@ -33,15 +35,10 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
     Args:
         opt: any optimizer or wrapper of the reference.
         loss_scale: a number, "dynamic" or a loss scale.
-        at_floor: "warn", "raise" or "ignore" when the scale is at its floor and
-            ``floor_patience`` steps in a row were skipped.
         floor_patience: optimizer steps.
         clip_norm: > 0; n the float32 global norm of the unscaled gradients, each g
             becomes g clip_norm / n if n > clip_norm; n that is not finite is an
             overflow, and skipped. None: no clipping, no norm.
-        strict: as in TensorFlow 1.15: under a fixed scale gradients that are not
-            finite are applied, float16 is refused, ``get_slot`` and ``variables()``
-            see nothing, subnormals are flushed, ``clip_norm`` is refused.
 
     Raises:
         ValueError: ``opt`` is no optimizer, an argument out of range.

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.docstrings import documented
 from lockstep.interface import Gradient
 from lockstep.messages.step import arguments as border
 from lockstep.messages.step import optimize_loss as words
@@ -51,6 +52,7 @@ OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
 """The names that ``optimize_loss`` takes, and their classes."""
 
 
+@documented
 def optimize_loss(
     loss: Callable[..., Iterable[Gradient]],
     optimizer: str | Callable[..., Optimizer] | Optimizer,
@@ -71,31 +73,17 @@ def optimize_loss(
     reduction: Reduction | None = None,
     strict: bool = False,
 ) -> TrainingStep:
-    """Return an object that takes one step of training each time it is called.
-
-    rate = learning_rate_decay_fn(steps applied so far); g = gradients of the loss,
-    times 1 / scale; with ``iter_size`` > 1, g = sum of g / iter_size over the
-    micro-batches; averaged over ranks; not finite: the step is left out ("mixed");
-    clipped or scaled by LARC; then the optimizer's update, and the step counts.
+    """...
 
     Args:
         loss: a function that returns the gradients, one for each variable.
         optimizer: a name of ``OPTIMIZER_CLS_NAMES``; or a class, or a function that
             makes an optimizer, called with ``learning_rate=`` and
             ``optimizer_params``; or, without these, an optimizer.
-        optimizer_params: the optimizer's arguments by name. "AdamW" by name decays by
-            rate x ``weight_decay``.
         learning_rate_decay_fn: steps applied so far (int64 array) -> rate.
         var_list: the variables to train.
-        dtype: float32, float16 or "mixed": half-precision variables with float32
-            masters, and the loss scaled.
-        clip_gradients: the largest global norm, > 0. Not together with LARC.
         summaries: names of ``OPTIMIZER_SUMMARIES``; None: ``learning_rate``,
             ``global_gradient_norm`` and ``loss_scale``. Told to ``recorder``.
-        larc_params: ``larc_eta``, ``larc_mode``, ``min_update``, ``epsilon``.
-        loss_scaling: with "mixed": a number, "Backoff" or "LogMax", or a scale object.
-        loss_scaling_params: of the named scaler; refused where none is named.
-        on_horovod: average over the ranks of ``reduction``.
         iter_size: micro-batches in a step.
         skip_update_ph: whether to add only: a bool, or a function that is asked at each
             call. None: each ``iter_size``-th call updates.
@@ -115,8 +103,6 @@ def optimize_loss(
         KeyError: "AdamW" without ``weight_decay``.
         RuntimeError: ``loss`` is no function.
         AttributeError and ValueError in one: clipping and LARC together.
-
-    Origin: OpenSeq2Seq (8681d381ed40), ``optimizers/optimizers.py``.
     """
     settings = words.Settings(
         dtype=dtype,

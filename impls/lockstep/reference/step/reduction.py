@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from lockstep.docstrings import documented
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.messages.base.pairs import as_pairs
 from lockstep.messages.step import reduction as words
@@ -17,22 +18,19 @@ from lockstep.reference.tensors.variable import Variable
 __all__ = ["reduce_gradients"]
 
 
+@documented
 def reduce_gradients(
     grads_and_vars: Iterable[tuple[Gradient, Variable]],
     on_horovod: bool,
     model: object = None,
     reduction: Reduction | None = None,
 ) -> Pairs:
-    """Return each gradient's mean over the ranks.
+    """...
 
     A gradient that is absent on one rank is zeros there; one that is absent on all
     stays absent. A sparse one becomes dense.
 
     Args:
-        grads_and_vars: iterable of (gradient or None, variable), the same variables in
-            the same order on every rank.
-        on_horovod: has to be True; the original reduces nothing otherwise, it raises.
-        model: as in OpenSeq2Seq; without effect.
         reduction: what averages; None is a rank of its own.
 
     Raises:

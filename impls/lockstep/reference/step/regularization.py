@@ -7,22 +7,22 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.docstrings import documented
 from lockstep.interface import Array
 from lockstep.messages.step import regularization as words
 
 __all__ = ["get_regularization_loss", "sum_losses"]
 
 
+@documented
 def get_regularization_loss(
     scope: str | None = None,
     name: str = words.NAME,
     losses: Mapping[str, Any] | Iterable[Any] | None = None,
 ) -> Array:
-    """Return the sum of the losses in float32, each cast first: 0-d.
+    """...
 
     Args:
-        scope: a regular expression that has to match at the start of a loss's name.
-        name: as in TensorFlow; without effect.
         losses: a mapping name -> loss, or an iterable of losses; None among them is
             left out. Nothing adds up to 0.
     """

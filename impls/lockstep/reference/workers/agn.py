@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.docstrings import documented
 from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
 from lockstep.messages.workers import agn as words
 from lockstep.messages.workers.agn import (
@@ -28,31 +29,12 @@ from lockstep.reference.workers.center import AGNCustomGetter
 __all__ = ["AGNOptimizer"]
 
 
+@documented
 class AGNOptimizer(Optimizer):
-    """Train a worker's own weights; every P steps push a mean gradient to shared ones.
-
-    With P = ``communication_period``, g a gradient at the worker's weights w, a the
-    accumulator of w and c the shared weights, for each variable with a gradient:
-
-    1. ``optimizer`` applies g to w;
-    2. a = a + g;
-    3. local_step = local_step + 1, once a call;
-    4. if local_step is a multiple of P: a = a / P; the same optimizer applies a to c,
-       with slots that belong to c and powers of beta that belong to the worker; then
-       global_step = global_step + 1, w = c, a = 0. The slots of w stay.
-
-    With ``commit="delta"``, as the paper has it, step 2 adds to a what step 1 added to
-    w, and step 4 has c = c + a / P. A variable whose gradient is absent in the call
-    that ends a round is neither pushed nor pulled.
+    """...
 
     Args:
         optimizer: any optimizer of the reference that this worker uses.
-        num_worker: the number of workers, >= 1; without effect on numbers.
-        custom_getter: the :class:`AGNCustomGetter` that made the variables.
-        communication_period: P: local steps between two pushes, >= 1.
-        use_locking: without effect.
-        name: the name that ``get_name`` returns.
-        commit: ``"gradient"`` or ``"delta"``.
         strict: reproduce ``tf.contrib.opt.AGNOptimizer`` (1.15) with its quirks: pairs
             from a one-shot iterator are refused, arguments are not checked,
             ``get_slot`` and ``variables()`` see nothing, row clipping inside leaves

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.docstrings import documented
 from lockstep.interface import Array
 from lockstep.messages.workers import center as words
 from lockstep.messages.workers import getter as agn_getter
@@ -78,8 +79,9 @@ class Center:
         return self.slots.get(variable, {}).get(name)
 
 
+@documented
 class AGNCustomGetter:
-    """Make the shared variable and the accumulator of each of a worker's variables.
+    """...
 
     NumPy has no variable scopes whose getter this could be: it is called with the
     worker's trainable variables instead. Workers share one center::
@@ -91,17 +93,10 @@ class AGNCustomGetter:
 
     Args:
         worker_device: accepted, no effect.
-        center: the :class:`Center` of the other workers, their getter's ``center``;
-            None makes one.
-        strict: as ``tf.contrib.opt.AGNCustomGetter`` (1.15): until the init op has run
-            an accumulator holds the variable's value.
 
     Attributes:
         center: what the workers share.
         names: variable -> its name there.
-
-    Raises:
-        GetterError: a TypeError; ``center`` is none.
     """
 
     def __init__(

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.messages.step.summaries import Recorder
 from lockstep.tf.base.pairs import Pairs
 from lockstep.tf.clipping.clip_by_norm import as_entries
@@ -16,6 +17,7 @@ __all__ = ["post_process_gradients"]
 
 
 @tf.autograph.experimental.do_not_convert
+@documented
 def post_process_gradients(
     grads_and_vars: Iterable[tuple[Any, Any]],
     summaries: Iterable[str] | None,
@@ -25,45 +27,14 @@ def post_process_gradients(
     recorder: Recorder | None = None,
     strict: bool = False,
 ) -> Pairs:
-    """Clip gradients by their global norm if asked to, then scale them by LARC.
-
-    LARC multiplies each gradient g of a variable w by a ratio r, norms in float32:
-
-    clip:  r = min(max(eta |w| / (lr (|g| + epsilon)), min_update), 1)
-    scale: r = max(eta |w| / (|g| + epsilon), min_update)
+    """...
 
     r is 1 where a norm is 0, or lr in mode "clip", as long as both norms are finite.
     Scaled gradients have to be unscaled first: the weights have no such scale.
 
     Args:
-        grads_and_vars: iterable of (gradient or None, variable); for LARC a gradient
-            has its variable's shape and dtype.
-        summaries: names out of ``OPTIMIZER_SUMMARIES``; None for the default ones.
-        lr: the learning rate of this step, 0-d, >= 0 and finite; a tensor is not
-            checked.
-        clip_gradients: as in :func:`clip_gradients_by_norm`; None does not clip.
-        larc_params: ``larc_eta`` (required), ``larc_mode`` ("clip" or "scale"),
-            ``min_update`` and ``epsilon`` (1e-7), all float; None for no LARC.
         recorder: is told the summaries. None: in a graph ``tf.compat.v1.summary``;
             otherwise ``tf.summary``, if there is a default writer.
-        strict: as the original: a zero weight gets ``min_update``, lr = 0 with it NaN,
-            sparse gradients become dense, an absent one is an error, and so is a rate
-            in a tensor that is not float32.
-
-    Returns:
-        The pairs, with processed gradients.
-
-    Raises:
-        OutOfRangeError, UnknownNameError: ValueErrors; a parameter or a summary that
-            is missing, unknown, of another type or out of range.
-        ShapeError: a ValueError; a gradient has another shape than its variable.
-        DtypeError: a TypeError; LARC with a gradient of another dtype, or a recorder
-            that is none.
-        MalformedPairsError: a TypeError; not pairs of a gradient and a variable.
-        NoGradientsError: a ValueError; the list is empty.
-
-    Origin: OpenSeq2Seq (8681d381ed40), ``post_process_gradients``; You, Gitman,
-    Ginsburg: Large Batch Training of Convolutional Networks, 2017.
 
     Example:
         >>> w = tf.Variable([3.0, 4.0])

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.messages import tf as tf_host
 from lockstep.messages.clipping import variable_clipping as words
@@ -38,8 +39,9 @@ DELEGATED = ("compute_gradients", "apply_gradients", "get_slot", "get_slot_names
 Axes = words.Axes
 
 
+@documented
 class VariableClippingOptimizer(Wrapper):
-    """After each update, hold the norm of a variable's rows to a limit.
+    """...
 
     For each variable w that is listed and whose gradient was present: after ``opt`` has
     updated it, n = sqrt(sum over its axes of w^2), and where n > max_norm,

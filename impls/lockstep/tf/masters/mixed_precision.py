@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.messages import tf as tf_host
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.messages.scaling.loss_scaling import PATIENCE
@@ -35,8 +36,9 @@ from lockstep.tf.shared.scaling.verdict import Verdict
 __all__ = ["MixedPrecisionOptimizerWrapper"]
 
 
+@documented
 class MixedPrecisionOptimizerWrapper(SkippingWrapper):
-    """Train half-precision variables through float32 masters, with a scaled loss.
+    """...
 
     ``compute_gradients``: g = (float32(d(s loss)/dw) + s d reg(m)/dm) (1/s), s the loss
     scale, m the master of w, reg what ``mp_regularizer_wrapper`` registered for w.
@@ -49,8 +51,6 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     Args:
         optimizer: a ``tf.compat.v1.train.Optimizer``, or a wrapper around one. Row
             clipping goes inside, with the model's variables as keys.
-        loss_scale: a number > 0, None for 1, ``dynamic``, an ``AutomaticLossScaler`` or
-            a loss scale.
         clip_norm, at_floor, floor_patience: as in
             :class:`~lockstep.tf.MixedPrecisionLossScaleOptimizer`; a number is at its
             floor.
@@ -72,9 +72,6 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     Raises:
         NotScalableError: a ValueError and TypeError; ``optimizer`` is no v1 optimizer.
         UnknownNameError, OutOfRangeError: a ValueError; see the arguments.
-
-    Origin: OpenSeq2Seq, ``MixedPrecisionOptimizerWrapper``; P. Micikevicius et al.,
-    "Mixed Precision Training". By default we differ in what ``strict`` lists.
 
     Example:
         >>> w = tf.Variable([1.0, 2.0], dtype=tf.float16)

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.quirks import Quirks, quirks_of
 from lockstep.tf.base.pairs import Gradient, as_variable
@@ -18,10 +19,11 @@ __all__ = ["mp_regularizer_wrapper", "regularized", "regularizers"]
 Regularizer = Callable[[Any], Any]
 
 
+@documented
 def mp_regularizer_wrapper(
     regularizer: Regularizer, strict: bool = False
 ) -> Regularizer:
-    """Leave the regularization of half-precision weights to the optimizer.
+    """...
 
     float32 weight w: returns regularizer(w). float16 or bfloat16 variable: returns
     None, so the loss has no such term; ``MixedPrecisionOptimizerWrapper`` adds
@@ -33,12 +35,8 @@ def mp_regularizer_wrapper(
     ``tf.compat.v1.reset_default_graph`` empties.
 
     Args:
-        regularizer: weight -> penalty, 0-d, or None.
         strict: as the original: bfloat16 weights are regularized at once, float16
             tensors that are no variables are registered too, every call adds a pair.
-
-    Raises:
-        DtypeError: a TypeError; ``regularizer`` cannot be called.
 
     Origin: OpenSeq2Seq, ``mp_regularizer_wrapper``.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.messages import tf as tf_host
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
@@ -24,6 +25,7 @@ from lockstep.tf.shared.tensors.finite import with_values
 __all__ = ["MixedPrecisionLossScaleOptimizer"]
 
 
+@documented
 class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
     """Differentiate a scaled loss, and leave steps out whose gradients are not finite.
 
@@ -35,13 +37,11 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
 
     Args:
         opt: a ``tf.compat.v1.train.Optimizer``, or a wrapper around one.
-        loss_scale: a number >= 1, ``dynamic``, or a loss scale.
         at_floor: what to do once ``floor_patience`` steps in a row were skipped and the
             scale cannot sink any more: ``warn`` (in a graph: print to stderr), once;
             ``raise`` (in a graph an assertion, which raises
             ``tf.errors.InvalidArgumentError`` when it runs); ``ignore``. What XLA
             compiles only counts.
-        floor_patience: steps.
         strict: as the original: non-finite gradients are applied at a fixed scale,
             float16 is refused, slots and variables are hidden, no stall is noticed,
             ``clip_norm`` is refused.
@@ -62,9 +62,6 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         NotScalableError: a ValueError and TypeError; ``opt`` is no v1 optimizer.
         MissingLossScaleError: a TypeError and ValueError; ``loss_scale`` is None.
         UnknownNameError, OutOfRangeError: a ValueError; see the arguments.
-
-    Origin: ``tf.train.experimental.MixedPrecisionLossScaleOptimizer``, TensorFlow 1.15.
-    By default we differ in what ``strict`` lists.
 
     Example:
         >>> w = tf.Variable([1.0, 2.0])

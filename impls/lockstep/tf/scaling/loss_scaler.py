@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.messages.base.pairs import listed_pairs
 from lockstep.messages.scaling import automatic_scaler as words
 from lockstep.quirks import quirks_of
@@ -23,25 +24,9 @@ from lockstep.tf.shared.scaling.automatic_scale import (
 __all__ = ["AutomaticLossScaler"]
 
 
+@documented
 class AutomaticLossScaler(tf.Module):
-    """A loss scale that is updated with the largest gradient of every step.
-
-    Backoff starts at scale_max; an overflow divides by step_factor, and every
-    step_window steps after the last one the scale is multiplied by it. LogMax follows
-    the mean and the deviation of log2(amax) so that overflows stay rare.
-
-    Args:
-        algorithm: ``Backoff`` or ``LogMax``, in any case.
-        params: name -> value; Backoff: scale_min, scale_max, step_factor (floats),
-            step_window (steps, int). LogMax: scale_min, scale_max, log_max, beta1,
-            beta2, overflow_std_dev (floats).
-        strict: as the original: see docs/differences.md.
-
-    Raises:
-        UnknownNameError: a ValueError; an unknown algorithm or parameter.
-        OutOfRangeError: a ValueError; a parameter of another type or out of its range.
-
-    Origin: OpenSeq2Seq, ``AutomaticLossScaler``; B. Ginsburg et al.
+    """...
 
     Example:
         >>> scaler = AutomaticLossScaler("Backoff", {"scale_max": 64.0})

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.messages import tf as tf_host
 from lockstep.messages.step import arguments as border
 from lockstep.messages.step import optimize_loss as words
@@ -49,6 +50,7 @@ SCOPE = "Loss_Optimization"
 
 
 @tf.autograph.experimental.do_not_convert
+@documented
 def optimize_loss(
     loss: tf.Tensor | Callable[..., tf.Tensor],
     optimizer: str | Callable[..., Optimizer] | Optimizer,
@@ -82,36 +84,21 @@ def optimize_loss(
         optimizer: a name of ``OPTIMIZER_CLS_NAMES``; or a class, or a function that
             makes a v1 optimizer: called with ``learning_rate=`` and
             ``optimizer_params``; or, without these, an optimizer.
-        optimizer_params: the optimizer's arguments by name. "AdamW" by name decays by
-            rate x ``weight_decay``.
         learning_rate_decay_fn: steps applied so far (0-d int64 tensor) -> rate; see
             ``lr_policies``. A graph counts them in its global step.
         var_list: the variables to train. None: those of ``model``; in a graph its
             trainable variables.
-        dtype: float32, float16 or "mixed": half-precision variables with float32
-            masters, and the loss scaled.
-        clip_gradients: the largest global norm, > 0. Not together with LARC.
         summaries: names of ``OPTIMIZER_SUMMARIES``; None: ``learning_rate``,
             ``global_gradient_norm`` and ``loss_scale``. In a graph they are in its
             collection SUMMARIES; otherwise the default writer of ``tf.summary`` gets
             them with each applied step.
-        larc_params: ``larc_eta``, ``larc_mode``, ``min_update``, ``epsilon``.
-        loss_scaling: with "mixed": a number, "Backoff" or "LogMax", or a scale object.
-        loss_scaling_params: of the named scaler; refused where none is named.
         on_horovod: average over the ranks, if there are any; see ``reduce_gradients``.
-        iter_size: micro-batches in a step. A gradient is present in all of them or in
-            none, and either sparse or dense.
         skip_update_ph: whether to add only: a bool or a 0-d tensor, such as a
             placeholder; or a function that is asked at each call. None: each
             ``iter_size``-th call updates.
         model: an object with ``trainable_variables``, which are trained if ``var_list``
             is None; without them, as in OpenSeq2Seq, without effect.
         reduction: what averages; None: the replicas of ``tf.distribute``.
-        strict: as in OpenSeq2Seq, quirks included: ``optimizer_params`` of "AdamW" are
-            changed in place; ``iter_size`` is ignored without ``on_horovod`` and needs
-            ``skip_update_ph`` with it, then absent and sparse gradients are refused;
-            clipping comes before the look for infinities; an absent gradient is refused
-            with the default summaries; a named scaler is made also without "mixed".
 
     Returns:
         In a graph the loss before the update, told after it, whose attribute
@@ -129,8 +116,6 @@ def optimize_loss(
         KeyError: "AdamW" without ``weight_decay``.
         RuntimeError: eager, and ``loss`` is no function.
         AttributeError and ValueError in one: clipping and LARC together.
-
-    Origin: OpenSeq2Seq (8681d381ed40), ``optimizers/optimizers.py``.
 
     Example:
         >>> weight = tf.Variable([3.0, 4.0])

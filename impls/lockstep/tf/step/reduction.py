@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.messages.step import reduction as words
 from lockstep.messages.step.reduction import Reduction
 from lockstep.tf.base.pairs import Pairs
@@ -17,35 +18,20 @@ __all__ = ["reduce_gradients"]
 
 
 @tf.autograph.experimental.do_not_convert
+@documented
 def reduce_gradients(
     grads_and_vars: Iterable[tuple[Any, Any]],
     on_horovod: bool,
     model: object = None,
     reduction: Reduction | None = None,
 ) -> Pairs:
-    """Return each gradient's mean over the ranks.
+    """...
 
     g = sum over ranks of (g / ranks). A gradient that is absent on one rank is zeros
     there; one that is absent on all stays absent. A sparse gradient becomes dense.
 
-    Args:
-        grads_and_vars: iterable of (gradient or None, variable), the same variables in
-            the same order on every rank.
-        on_horovod: has to be True; the original reduces nothing otherwise, it raises.
-        model: as in OpenSeq2Seq; without effect.
-        reduction: what averages: ``size``, ``any`` and ``all_reduce``, as in
-            :class:`lockstep.messages.step.reduction.Reduction`. None takes the replicas
-            of the ``tf.distribute`` strategy at work; without one this rank is the only
-            one.
-
     Returns:
         The pairs, with averaged gradients; of a single rank as they are.
-
-    Raises:
-        NotReducedError: a NotImplementedError; ``on_horovod`` is False.
-        OutOfRangeError: a ValueError; it is no bool, or ``reduction`` no engine.
-        CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
-        MalformedPairsError, NoGradientsError: not pairs, or none.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``reduce_gradients``, on Horovod.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.messages.step import regularization as words
 from lockstep.tf.shared.step.penalties import sum_losses
 
@@ -14,19 +15,19 @@ __all__ = ["get_regularization_loss"]
 
 
 @tf.autograph.experimental.do_not_convert
+@documented
 def get_regularization_loss(
     scope: str | None = None,
     name: str = words.NAME,
     losses: Mapping[str, Any] | Iterable[Any] | None = None,
 ) -> tf.Tensor:
-    """Return the sum of the losses in float32, each cast first: 0-d.
+    """...
 
     In a graph, that of a ``tf.function`` included, they are those in its collection
     REGULARIZATION_LOSSES, where ``tf.compat.v1.get_variable`` and v1 layers put them.
     Eagerly there is no such thing, and they are handed over.
 
     Args:
-        scope: a regular expression that has to match at the start of a loss's name.
         name: of the sum; nothing adds up to a constant 0 without it.
         losses: in place of the collection: a mapping name -> loss, 0-d, or an iterable
             of losses. None among them, which :func:`mp_regularizer_wrapper` leaves for

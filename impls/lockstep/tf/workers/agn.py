@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.messages import tf as tf_host
 from lockstep.messages.workers import agn as words
@@ -33,32 +34,14 @@ from lockstep.tf.workers.worker import copy_of, local_collection, make_local_ste
 __all__ = ["AGNOptimizer"]
 
 
+@documented
 class AGNOptimizer(SharingWrapper):
-    """Train a worker's own weights; every P steps push a mean gradient to shared ones.
-
-    With P = ``communication_period``, g a gradient at the worker's weights w, a the
-    accumulator of w and c the shared weights, for each variable with a gradient:
-
-    1. ``optimizer`` applies g to w;
-    2. a = a + g;
-    3. local_step = local_step + 1, once a call;
-    4. if local_step is a multiple of P: a = a / P; the same optimizer applies a to c,
-       with slots that belong to c and powers of beta that belong to the worker; then
-       global_step = global_step + 1, w = c, a = 0. The slots of w stay.
-
-    With ``commit="delta"``, as the paper has it, step 2 adds to a what step 1 added to
-    w, and step 4 has c = c + a / P. A variable whose gradient is absent in the call
-    that ends a round is neither pushed nor pulled.
+    """...
 
     Args:
         optimizer: a ``tf.compat.v1.train.Optimizer`` of this worker, or a wrapper.
-        num_worker: the number of workers, >= 1; without effect on numbers.
-        custom_getter: the :class:`AGNCustomGetter` that made the variables.
-        communication_period: P: local steps between two pushes, >= 1.
         use_locking: whether ``commit="delta"`` locks what it adds to; otherwise the
             wrapped optimizer's own argument counts.
-        name: the name that ``get_name`` returns.
-        commit: ``"gradient"`` or ``"delta"``.
         strict: as the original: pairs from a one-shot iterator are refused, arguments
             are not checked, ``local_step`` is on the device around, ``get_slot`` and
             ``variables()`` see nothing, row clipping inside leaves shared rows alone.

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.messages import tf as tf_host
 from lockstep.messages.workers import center as words
 from lockstep.messages.workers import getter as agn_getter
@@ -121,8 +122,9 @@ class Center(tf.Module):
         return self.rule.get_slot(as_variable(variable), name)
 
 
+@documented
 class AGNCustomGetter(tf.Module):
-    """Make the shared variable and the accumulator of each of a worker's variables.
+    """...
 
     As ``custom_getter`` of a variable scope, for each trainable variable N:
 
@@ -144,14 +146,9 @@ class AGNCustomGetter(tf.Module):
 
     Args:
         worker_device: a device as ``tf.compat.v1.device`` takes it.
-        center: the :class:`Center` of the other workers, their getter's ``center``;
-            None makes one.
         strict: as the original: until the init op has run an accumulator holds the
             variable's initial value; a regularizer counts three times; reference
             variables are accepted in a cluster.
-
-    Attributes:
-        center: what the workers share.
 
     Raises:
         GetterError: a TypeError; ``center`` is none, or what it is called with.

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.messages.base.pairs import refuse_complex
 from lockstep.messages.clipping import clip_by_global_norm as words
 from lockstep.quirks import Quirks, quirks_of
@@ -31,6 +32,7 @@ __all__ = [
 
 
 @tf.autograph.experimental.do_not_convert
+@documented
 def clip_by_global_norm(
     t_list: Iterable[Any],
     clip_norm: float | tf.Tensor,
@@ -38,30 +40,16 @@ def clip_by_global_norm(
     name: str | None = None,
     strict: bool = False,
 ) -> tuple[list[Gradient], tf.Tensor]:
-    """Scale a list of tensors so that their global norm is at most ``clip_norm``.
-
-    s = clip_norm min(1 / norm, 1 / clip_norm); each t becomes float32(t) s. An infinite
-    norm makes finite elements 0 and the others NaN; a norm of NaN makes all NaN.
+    """...
 
     Args:
         t_list: tensors of any shape, ``tf.IndexedSlices`` or None.
         clip_norm: the largest norm that is left as it is, > 0 and finite; a tensor is
             not checked.
-        use_norm: the norm, 0-d; None takes that of ``t_list``, duplicate rows summed.
         name: of the scope of the operations.
-        strict: as the original: ``use_norm`` is required, a scalar comes out with
-            shape [1], iterators are refused, ``clip_norm`` is not checked.
 
     Returns:
         The clipped tensors, all in float32, and the norm: float32, 0-d.
-
-    Raises:
-        NotASequenceError: a TypeError; ``t_list`` is a tensor, a string or the like.
-        MalformedPairsError: a TypeError; an entry is no tensor.
-        OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0, or
-            ``use_norm`` a number < 0.
-
-    Origin: OpenSeq2Seq (8681d381ed40), ``_clip_by_global_norm``.
 
     Example:
         >>> clipped, norm = clip_by_global_norm([tf.constant([3.0, 4.0]), None], 2.5)

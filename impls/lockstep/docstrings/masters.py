@@ -1,0 +1,28 @@
+"""Float32 masters: what docstrings of all backends share."""
+
+from __future__ import annotations
+
+__all__ = ["TEXTS"]
+
+TEXTS: dict[str, str] = {
+    "MixedPrecisionOptimizerWrapper": """\
+Train half-precision variables through float32 masters, with a scaled loss.
+
+Args:
+    loss_scale: a number > 0, None for 1, ``dynamic``, an ``AutomaticLossScaler`` or
+        a loss scale.
+
+Origin: OpenSeq2Seq, ``MixedPrecisionOptimizerWrapper``; P. Micikevicius et al.,
+"Mixed Precision Training". By default we differ in what ``strict`` lists.
+""",
+    "mp_regularizer_wrapper": """\
+Leave the regularization of half-precision weights to the optimizer.
+
+Args:
+    regularizer: weight -> penalty, 0-d, or None.
+
+Raises:
+    DtypeError: a TypeError; ``regularizer`` cannot be called.
+""",
+}
+"""Name of a class or function -> what its docstrings share."""

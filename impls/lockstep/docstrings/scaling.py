@@ -1,0 +1,94 @@
+"""Loss scaling: what docstrings of all backends share."""
+
+from __future__ import annotations
+
+__all__ = ["TEXTS"]
+
+TEXTS: dict[str, str] = {
+    "DynamicLossScale": """\
+A loss scale that grows while gradients are finite and shrinks when they are not.
+
+finite: good_steps + 1; from ``increment_period`` on
+scale = min(scale growth, ceiling), unless the product is not finite, and
+good_steps = overflows = steps = 0. Otherwise good_steps = 0, overflows + 1, and if
+overflows >= hysteresis and overflows / steps >= tolerance (this step counted; at
+once by default) scale = max(scale / multiplier, floor), overflows = hysteresis - 1,
+steps = 0.
+
+Args:
+    initial_loss_scale: the first scale, > 0.
+    increment_period: steps from one growth to the next, >= 1.
+    multiplier: the factor of growth, > 1; an overflow divides by it.
+    floor: the least scale, not above the initial one; None takes 1, or the initial
+        scale where that is smaller. Strict: 1 in any case.
+    ceiling: the greatest scale, not below the initial one; None for float32's.
+    growth_factor: what growth multiplies by, > 1; None for ``multiplier``.
+    backoff_factor: what an overflow multiplies by, in (0, 1); None divides by
+        ``multiplier``.
+    hysteresis: overflows since the last growth until the scale is lowered, >= 1.
+    tolerance: the share of steps since the scale last moved that may overflow, in
+        [0, 1); not together with ``hysteresis``.
+    strict: as the original: nothing is checked, an overflow raises a scale below 1
+        to 1, a sparse gradient needs a dense_shape; the options after
+        ``multiplier`` are refused.
+
+Raises:
+    OutOfRangeError: a ValueError; an argument is out of its range.
+    UnsupportedError: a ValueError; an option under ``strict``.
+
+Origin: ``tf.train.experimental.DynamicLossScale``, TensorFlow 1.15; hysteresis as
+in Megatron-LM, tolerance as in fairseq.
+""",
+    "FixedLossScale": """\
+A loss scale that never moves.
+
+Args:
+    loss_scale_value: the factor, a number >= 1 that float32 can hold.
+    strict: NaN, infinity and bools pass, too; an optimizer that scales by it
+        applies what is not finite.
+
+Raises:
+    OutOfRangeError: a ValueError; no number, or one that is out of range.
+
+Origin: ``tf.train.experimental.FixedLossScale``, TensorFlow 1.15.
+""",
+    "AutomaticLossScaler": """\
+A loss scale that is updated with the largest gradient of every step.
+
+Backoff starts at scale_max; an overflow divides by step_factor, and every
+step_window steps after the last one the scale is multiplied by it. LogMax follows
+the mean and the deviation of log2(amax) so that overflows stay rare.
+
+Args:
+    algorithm: "Backoff" or "LogMax"; case and outer spaces do not matter.
+    params: the algorithm's parameters by name, floats as float, the window as int.
+        Backoff: scale_min=1., scale_max=16384., step_factor=2., step_window=2000
+        (steps); LogMax: scale_min=1., scale_max=16384., log_max=16., beta1=0.99,
+        beta2=0.999, overflow_std_dev=3.09.
+    strict: as in OpenSeq2Seq, quirks included: bounds are not checked, a NaN amax
+        is no overflow; LogMax counts an overflow as 2^log_max, aims at 2^16
+        whatever ``log_max`` is, and after one amax of 0 its scale is NaN for ever.
+
+Raises:
+    UnknownNameError: a ValueError; an unknown algorithm or parameter.
+    OutOfRangeError: a ValueError; a parameter of another type or out of its range.
+
+Origin: OpenSeq2Seq (8681d381ed40), ``AutomaticLossScaler``; B. Ginsburg et al.
+""",
+    "MixedPrecisionLossScaleOptimizer": """\
+Scale the loss, unscale the gradients, skip a step that is not finite.
+
+Args:
+    loss_scale: a number >= 1, ``dynamic``, or a loss scale.
+    at_floor: "warn", "raise" or "ignore" when the scale is at its floor and
+        ``floor_patience`` steps in a row were skipped.
+    floor_patience: steps.
+    strict: as in TensorFlow 1.15: under a fixed scale gradients that are not
+        finite are applied, float16 is refused, ``get_slot`` and ``variables()``
+        see nothing, subnormals are flushed, ``clip_norm`` is refused.
+
+Origin: ``tf.train.experimental.MixedPrecisionLossScaleOptimizer``, TensorFlow 1.15.
+By default we differ in what ``strict`` lists.
+""",
+}
+"""Name of a class or function -> what its docstrings share."""

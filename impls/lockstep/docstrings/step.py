@@ -1,0 +1,82 @@
+"""The whole step: what docstrings of all backends share."""
+
+from __future__ import annotations
+
+__all__ = ["TEXTS"]
+
+TEXTS: dict[str, str] = {
+    "optimize_loss": """\
+Return an object that takes one step of training each time it is called.
+
+rate = learning_rate_decay_fn(steps applied so far); g = gradients of the loss,
+times 1 / scale; with ``iter_size`` > 1, g = sum of g / iter_size over the
+micro-batches; averaged over ranks; not finite: the step is left out ("mixed");
+clipped or scaled by LARC; then the optimizer's update, and the step counts.
+
+Args:
+    optimizer_params: the optimizer's arguments by name. "AdamW" by name decays by
+        rate x ``weight_decay``.
+    dtype: float32, float16 or "mixed": half-precision variables with float32
+        masters, and the loss scaled.
+    clip_gradients: the largest global norm, > 0. Not together with LARC.
+    larc_params: ``larc_eta``, ``larc_mode``, ``min_update``, ``epsilon``.
+    loss_scaling: with "mixed": a number, "Backoff" or "LogMax", or a scale object.
+    loss_scaling_params: of the named scaler; refused where none is named.
+    on_horovod: average over the ranks of ``reduction``.
+    iter_size: micro-batches in a step. A gradient is present in all of them or in
+        none, and either sparse or dense.
+    skip_update_ph: whether to add only: a bool, a 0-d tensor, or a function that is
+        asked at each call. None: each ``iter_size``-th call updates.
+    strict: as in OpenSeq2Seq, quirks included: ``optimizer_params`` of "AdamW" are
+        changed in place; ``iter_size`` is ignored without ``on_horovod`` and needs
+        ``skip_update_ph`` with it, then absent and sparse gradients are refused;
+        clipping comes before the look for infinities; an absent gradient is refused
+        with the default summaries; a named scaler is made also without "mixed".
+
+Raises:
+    ValueError: an unknown name (the nearest is given), a value out of its range,
+        nothing to train.
+    TypeError: an argument that the optimizer needs or does not have; a
+        ``learning_rate_decay_fn`` that cannot be called with the steps.
+    KeyError: "AdamW" without ``weight_decay``.
+    RuntimeError: ``loss`` is no function.
+    AttributeError and ValueError in one: clipping and LARC together.
+
+Origin: OpenSeq2Seq (8681d381ed40), ``optimizers/optimizers.py``.
+""",
+    "reduce_gradients": """\
+Return each gradient's mean over the ranks.
+
+Args:
+    grads_and_vars: iterable of (gradient or None, variable), the same variables in
+        the same order on every rank.
+    on_horovod: has to be True; the original reduces nothing otherwise, it raises.
+    model: as in OpenSeq2Seq; without effect.
+    reduction: what averages: ``size``, ``any`` and ``all_reduce``, as in
+        :class:`lockstep.messages.step.reduction.Reduction`. None takes the replicas
+        of the ``tf.distribute`` strategy at work; without one this rank is the only
+        one.
+
+Raises:
+    NotReducedError: a NotImplementedError; ``on_horovod`` is False.
+    OutOfRangeError: a ValueError; it is no bool, or ``reduction`` no engine.
+    CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
+    MalformedPairsError, NoGradientsError: not pairs, or none.
+""",
+    "get_regularization_loss": """\
+Return the sum of the losses in float32, each cast first: 0-d.
+
+Args:
+    scope: a regular expression that has to match at the start of a loss's name.
+    name: as in TensorFlow; without effect.
+
+Raises:
+    UnsupportedError: a ValueError; no ``losses``, or a scope and no names.
+    MalformedPairsError: a TypeError; ``losses`` is no collection of losses.
+    OutOfRangeError: a ValueError; ``scope`` is no regular expression, or a loss is
+        not 0-d.
+
+Origin: OpenSeq2Seq (8681d381ed40), ``get_regularization_loss``.
+""",
+}
+"""Name of a class or function -> what its docstrings share."""

@@ -1,0 +1,111 @@
+"""Docstrings of backends are complete: every argument is explained once."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lockstep
+from lockstep import registry
+from lockstep.docstrings import TEXTS, complete, documented
+from lockstep.interface import EXPORTS
+
+SOURCES = Path(lockstep.__file__).parent
+SHARED = """\
+Add two numbers.
+
+Args:
+    a: a number.
+    b: another.
+    c: a third.
+
+Raises:
+    ValueError: no numbers.
+
+Origin: arithmetic.
+"""
+
+
+def test_without_a_docstring_a_function_has_the_shared_one() -> None:
+    assert complete(None, SHARED, ["a", "b", "c"]) == SHARED.rstrip()
+
+
+def test_an_argument_that_a_function_does_not_have_is_left_out() -> None:
+    assert "c: a third." not in complete(None, SHARED, ["a", "b"])
+
+
+def test_own_entries_take_precedence_in_the_order_of_the_arguments() -> None:
+    own = "...\n\nArgs:\n    d: a fourth.\n    a: a tensor.\n        Of float32."
+    text = complete(own, SHARED, ["d", "a", "b"])
+    assert text.startswith("Add two numbers.\n\nArgs:\n    d: a fourth.\n")
+    assert "    a: a tensor.\n        Of float32.\n    b: another.\n\nRaises" in text
+
+
+def test_a_head_replaces_the_shared_one_unless_it_goes_on() -> None:
+    assert complete("Subtract.", SHARED, []).startswith("Subtract.\n\nRaises:")
+    goes_on = complete("...\n\nIn float32.", SHARED, [])
+    assert goes_on.startswith("Add two numbers.\n\nIn float32.\n\nRaises:")
+
+
+def test_a_section_or_named_paragraph_replaces_the_shared_one() -> None:
+    own = "Raises:\n    TypeError: always.\n\nOrigin: algebra.\n\nExample:\n    >>> 1"
+    text = complete(f"...\n\n{own}", SHARED, [])
+    assert text == f"Add two numbers.\n\n{own}"
+
+
+def test_a_name_without_a_text_is_refused() -> None:
+    with pytest.raises(KeyError, match="nowhere"):
+
+        @documented
+        def nowhere() -> None: ...
+
+
+def test_every_text_is_used_by_two_backends() -> None:
+    uses: dict[str, set[str]] = {name: set() for name in TEXTS}
+    for path in SOURCES.rglob("*.py"):
+        if "tests" not in path.parts:
+            for name in supplied(ast.parse(path.read_text("utf-8"))):
+                uses[name].add(path.relative_to(SOURCES).parts[0])
+    assert not {name for name, users in uses.items() if len(users) < 2}
+
+
+def supplied(tree: ast.Module) -> Iterator[str]:
+    """Yield the names of what is decorated."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            if "documented" in map(ast.unparse, node.decorator_list):
+                yield node.name
+
+
+CALLABLES = sorted(set(TEXTS) & set(EXPORTS)) + sorted(set(TEXTS) - set(EXPORTS))
+
+
+@pytest.mark.parametrize("name", CALLABLES)
+@pytest.mark.parametrize("backend", registry.BACKENDS)
+def test_every_argument_is_explained_once(backend: str, name: str) -> None:
+    if not registry.installed(backend):
+        pytest.skip(f"{registry.find(backend).framework} is not installed")
+    module = registry.load(backend)
+    thing = getattr(module, name, None) or getattr(module.lr_policies, name)
+    assert names_in_args(thing) == sorted(arguments_of(thing))
+    first = (inspect.getdoc(thing) or "").splitlines()[0]
+    assert first and not first.startswith("...")
+
+
+def names_in_args(thing: Any) -> list[str]:
+    """Return the names that the section "Args" of a docstring explains."""
+    text = re.search(r"^Args:\n((?:    .*\n?)+)", inspect.getdoc(thing) or "", re.M)
+    entries = re.findall(r"^    (\S[^:]*): ", text[1] if text else "", re.M)
+    return sorted(name for entry in entries for name in entry.split(", "))
+
+
+def arguments_of(thing: Any) -> list[str]:
+    parameters = inspect.signature(thing).parameters.values()
+    several = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return [p.name for p in parameters if p.kind not in several]

@@ -1,0 +1,52 @@
+"""AGN workers: what docstrings of all backends share."""
+
+from __future__ import annotations
+
+__all__ = ["TEXTS"]
+
+TEXTS: dict[str, str] = {
+    "AGNOptimizer": """\
+Train a worker's own weights; every P steps push a mean gradient to shared ones.
+
+With P = ``communication_period``, g a gradient at the worker's weights w, a the
+accumulator of w and c the shared weights, for each variable with a gradient:
+
+1. ``optimizer`` applies g to w;
+2. a = a + g;
+3. local_step = local_step + 1, once a call;
+4. if local_step is a multiple of P: a = a / P; the same optimizer applies a to c,
+   with slots that belong to c and powers of beta that belong to the worker; then
+   global_step = global_step + 1, w = c, a = 0. The slots of w stay.
+
+With ``commit="delta"``, as the paper has it, step 2 adds to a what step 1 added to
+w, and step 4 has c = c + a / P. A variable whose gradient is absent in the call
+that ends a round is neither pushed nor pulled.
+
+Args:
+    num_worker: the number of workers, >= 1; without effect on numbers.
+    custom_getter: the :class:`AGNCustomGetter` that made the variables.
+    communication_period: P: local steps between two pushes, >= 1.
+    use_locking: without effect.
+    name: the name that ``get_name`` returns.
+    commit: ``"gradient"`` or ``"delta"``.
+
+Origin: TensorFlow 1.15, ``tf.contrib.opt.AGNOptimizer``; J. Hermans, G. Spanakis,
+R. Moeckel, "Accumulated Gradient Normalization", 2017 (arXiv:1710.02368).
+""",
+    "AGNCustomGetter": """\
+Make the shared variable and the accumulator of each of a worker's variables.
+
+Args:
+    center: the :class:`Center` of the other workers, their getter's ``center``;
+        None makes one.
+    strict: as ``tf.contrib.opt.AGNCustomGetter`` (1.15): until the init op has run
+        an accumulator holds the variable's value.
+
+Attributes:
+    center: what the workers share.
+
+Raises:
+    GetterError: a TypeError; ``center`` is none.
+""",
+}
+"""Name of a class or function -> what its docstrings share."""
