@@ -11,6 +11,7 @@ from lockstep.messages.errors import (
     NonFiniteNormError,
     NotAnOptimizerError,
     OutOfRangeError,
+    Refusal,
     UnsupportedError,
     sentence,
 )
@@ -20,7 +21,6 @@ __all__ = [
     "SCOPE",
     "check_clip_kind",
     "check_clip_norm",
-    "nonfinite_norm",
     "not_an_optimizer",
     "refuse_mixed_dtypes",
     "refuse_sparse",
@@ -32,6 +32,33 @@ WRAPPER = "MultitaskOptimizerWrapper"
 CLIP = "clip_gradients_by_global_norm"
 SCOPE = "clip_by_global_norm"
 """The scope of what clipping makes in a graph of TensorFlow."""
+
+
+SPARSE_GRADIENT = Refusal(
+    UnsupportedError,
+    "clip_gradients_by_global_norm: expected dense gradients, got a sparse one; "
+    "the original cannot clip them; leave strict off.",
+)
+SEVERAL_DTYPES = Refusal(
+    DtypeError,
+    "clip_gradients_by_global_norm: expected gradients of one dtype, got {got}; "
+    "the original cannot mix them; leave strict off.",
+)
+CLIP_NORM_IS_TEXT = Refusal(
+    DtypeError,
+    "clip_gradients_by_global_norm: clip_norm: expected a number or a 0-d tensor, "
+    "got {got!r}; give the largest global norm that is to be left as it is.",
+)
+CLIP_NORM_IS_A_LIST = Refusal(
+    OutOfRangeError,
+    "clip_gradients_by_global_norm: clip_norm: expected a number or a 0-d tensor, "
+    "got {got!r}; give the largest global norm that is to be left as it is.",
+)
+NONFINITE_NORM = Refusal(
+    NonFiniteNormError,
+    "clip_gradients_by_global_norm: expected a finite global norm, got {norm}; "
+    "look for the gradient that overflowed, or leave error_if_nonfinite off.",
+)
 
 
 def not_an_optimizer(opt: object, expected: str, strict: bool) -> NotAnOptimizerError:
@@ -82,10 +109,7 @@ def refuse_sparse(any_sparse: bool) -> None:
     # Quirk: docs/differences.md#multitask-clip-sparse
     """
     if any_sparse:
-        remedy = "the original cannot clip them; leave strict off"
-        raise UnsupportedError(
-            sentence(CLIP, "dense gradients", "a sparse one", remedy)
-        )
+        raise SPARSE_GRADIENT.error()
 
 
 def refuse_mixed_dtypes(dtypes: Sequence[str]) -> None:
@@ -94,9 +118,8 @@ def refuse_mixed_dtypes(dtypes: Sequence[str]) -> None:
     # Quirk: docs/differences.md#multitask-clip-dtypes
     """
     if len(set(dtypes)) > 1:
-        remedy = "the original cannot mix them; leave strict off"
         got = " and ".join(sorted(set(dtypes)))
-        raise DtypeError(sentence(CLIP, "gradients of one dtype", got, remedy))
+        raise SEVERAL_DTYPES.error(got=got)
 
 
 def check_clip_norm(clip_norm: Any) -> None:
@@ -107,15 +130,7 @@ def check_clip_norm(clip_norm: Any) -> None:
 
 def check_clip_kind(clip_norm: Any) -> None:
     """Raise for text and lists, which the original refused (strict: nothing else)."""
-    subject, expected = f"{CLIP}: clip_norm", "a number or a 0-d tensor"
-    remedy = "give the largest global norm that is to be left as it is"
     if isinstance(clip_norm, str | bytes):
-        raise DtypeError(sentence(subject, expected, repr(clip_norm), remedy))
+        raise CLIP_NORM_IS_TEXT.error(got=clip_norm)
     if clip_norm is None or isinstance(clip_norm, list | tuple):
-        raise OutOfRangeError(sentence(subject, expected, repr(clip_norm), remedy))
-
-
-def nonfinite_norm(norm: float) -> NonFiniteNormError:
-    """Build the error for a norm that is NaN or infinite."""
-    remedy = "look for the gradient that overflowed, or leave error_if_nonfinite off"
-    return NonFiniteNormError(sentence(CLIP, "a finite global norm", str(norm), remedy))
+        raise CLIP_NORM_IS_A_LIST.error(got=clip_norm)

@@ -236,7 +236,7 @@ def clip_gradients_by_global_norm(
     else:
         norm = accurate_norm(present)
     if error_if_nonfinite and not norm.isfinite():
-        raise words.nonfinite_norm(norm.item())
+        raise words.NONFINITE_NORM.error(norm=norm.item())
     factor = clip_factor(norm, clip_norm, flush)
     clipped = scale_gradients(gradients, factor)
     if flush:

@@ -155,7 +155,7 @@ def clip_gradients_by_global_norm(
     nonzero = [gradient for gradient in present if not is_all_zero(gradient)]
     norm = global_norm(nonzero, dtype, flush)
     if error_if_nonfinite and not np.isfinite(norm):
-        raise words.nonfinite_norm(float(norm))
+        raise words.NONFINITE_NORM.error(norm=float(norm))
     with np.errstate(all="ignore"):
         factor = clip_factor(norm, clip_norm, flush)
         clipped = scale_gradients(gradients, factor)

@@ -20,11 +20,10 @@ from lockstep.keras3.base.gradients import (
 from lockstep.keras3.base.replicas import scope_of, together
 from lockstep.keras3.base.slots import Slots, base_of
 from lockstep.messages import keras3 as words
+from lockstep.messages.base import refusals
 from lockstep.messages.base.differentiation import (
     check_no_arguments,
     check_options,
-    loss_not_callable,
-    no_loss,
     not_listed,
     refuse_text,
 )
@@ -121,7 +120,7 @@ class TrainV1:
         owner = type(self).__name__
         check_options(owner, gate_gradients, aggregation_method)
         if not callable(loss):
-            raise loss_not_callable(owner, type(loss).__name__)
+            raise refusals.LOSS_NOT_CALLABLE.error(owner=owner, got=type(loss).__name__)
         if var_list is None and not self.built:
             raise words.NO_VARIABLES.error(owner=owner)
         check_no_arguments(loss, owner)
@@ -135,7 +134,7 @@ class TrainV1:
             tape.watch(values)
             value = loss()
             if value is None or isinstance(value, str):
-                raise no_loss(owner, value)
+                raise refusals.NO_LOSS.error(owner=owner, got=value)
             scaled = self.scale_loss(value)
         gradients = tape.gradient(scaled, values, grad_loss)
         return list(zip(gradients, variables, strict=True))

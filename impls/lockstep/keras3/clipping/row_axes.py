@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from lockstep.keras3.base.gradients import as_variable, key_of, name_of
+from lockstep.messages.clipping import refusals
 from lockstep.messages.clipping import variable_clipping as words
 from lockstep.quirks import Quirks
 
@@ -45,11 +46,15 @@ def listed_variables(
         variable = as_variable(key)
         if not isinstance(variable, str | keras.Variable | tf.Variable):
             remedy = "use variable.path, or variable.value.ref()"
-            raise words.not_a_key(key, "paths or references of variables", remedy)
+            raise refusals.NOT_A_KEY.error(
+                expected="paths or references of variables",
+                got=type(key).__name__,
+                remedy=remedy,
+            )
         axes = words.listed_axes(name_of(variable), dims)
         if not isinstance(variable, str):
             if key_of(variable) in seen:
-                raise words.listed_twice(name_of(variable))
+                raise refusals.LISTED_TWICE.error(name=name_of(variable))
             seen.add(key_of(variable))
             if resolve:
                 resolved(variable, axes)
@@ -110,7 +115,7 @@ def axes_by_variable(
             raise words.unknown_variable(name_of(key), map(name_of, variables))
         for variable in matches:
             if key_of(variable) in found:
-                raise words.listed_twice(name_of(variable))
+                raise refusals.LISTED_TWICE.error(name=name_of(variable))
             written = quirks.row_clip_axes
             found[key_of(variable)] = axes if written else resolved(variable, axes)
     return found
@@ -125,7 +130,9 @@ def matching(
     else:
         found = [variable for variable in variables if key_of(variable) == key_of(key)]
     if len(found) > 1:
-        raise words.several_variables(name_of(key))
+        raise refusals.SEVERAL_VARIABLES.error(
+            name=name_of(key), keys="use variable.value.ref() as keys"
+        )
     if not found and isinstance(key, str):
         raise words.unknown_variable(name_of(key), map(name_of, variables))
     return found
@@ -172,6 +179,8 @@ def by_path(listed: Listed) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for key, axes in listed:
         if name_of(key) in found:
-            raise words.several_variables(name_of(key))
+            raise refusals.SEVERAL_VARIABLES.error(
+                name=name_of(key), keys="use variable.value.ref() as keys"
+            )
         found[name_of(key)] = list(axes)
     return found

@@ -36,7 +36,7 @@ from lockstep.keras3.clipping.row_writing import (
     write_rows,
 )
 from lockstep.messages.clipping import variable_clipping as words
-from lockstep.messages.masters.mixed_precision import clips_outside
+from lockstep.messages.masters import refusals as masters_refusals
 from lockstep.messages.workers.agn import refuse_row_clipping_around
 from lockstep.quirks import quirks_of
 from lockstep.tf.shared.clipping.clip_rows import clip_rows, excess
@@ -164,7 +164,7 @@ class VariableClippingOptimizer(Wrapper):
             axes_of = axes_by_variable(listed, models, self._quirks, positions)
             for variable in models:
                 if key_of(variable) in axes_of and has_master(self, variable):
-                    raise clips_outside(name_of(variable))
+                    raise masters_refusals.CLIPS_OUTSIDE.error(name=name_of(variable))
             pairs = list(zip(variables, map(key_of, models), strict=True))
             axes = {key_of(v): axes_of[model] for v, model in pairs if model in axes_of}
             vars(self)["_axes"] = axes

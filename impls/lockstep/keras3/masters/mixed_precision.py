@@ -29,6 +29,7 @@ from lockstep.keras3.scaling.loss_scaler import AutomaticLossScaler
 from lockstep.keras3.scaling.skipping import Pairs, SkippingWrapper
 from lockstep.messages import keras3 as keras_host
 from lockstep.messages.masters import mixed_precision as words
+from lockstep.messages.masters import refusals
 from lockstep.messages.scaling.loss_scaling import PATIENCE
 from lockstep.messages.workers.agn import refuse_masters_around
 from lockstep.quirks import quirks_of
@@ -164,7 +165,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         half = [variable for variable in variables if self.trains_master(variable)]
         base = self.base_optimizer
         if half and base.built:
-            raise words.built_already(name_of(half[0]))
+            raise refusals.BUILT_ALREADY.error(name=name_of(half[0]))
         made = {key_of(variable): make_master(self, variable) for variable in half}
         for variable in half:
             # Decided by the name and identity that the user has excluded.
@@ -234,7 +235,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         is_automatic = isinstance(self.scale_object, AutomaticLossScaler)
         refuses = self._quirks.masters_half_loss
         if refuses and is_automatic and dtype != tf.float32:
-            raise words.half_loss(dtype.name)
+            raise refusals.HALF_LOSS.error(dtype=dtype.name)
 
     def _take_over(self, variables: Iterable[Any]) -> None:
         """Take over what others have written into variables that have masters."""
@@ -264,7 +265,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     ) -> Gradient:
         """Return the scaled gradient of a master, with that of its regularizer."""
         if gradient is None and self._quirks.masters_absent:
-            raise words.absent_half(name_of(variable))
+            raise refusals.ABSENT_HALF.error(name=name_of(variable))
         wide = None if gradient is None else widen(gradient)
         return regularized(wide, master, variable, factor)
 

@@ -12,6 +12,7 @@ from lockstep.keras3.scaling.loss_scale import DynamicLossScale, LossScale
 from lockstep.keras3.scaling.loss_scaler import AutomaticLossScaler
 from lockstep.keras3.scaling.skipping import Pairs
 from lockstep.messages.masters import mixed_precision as words
+from lockstep.messages.masters import refusals
 from lockstep.quirks import Quirks
 from lockstep.tf.shared.masters.casts import widen
 from lockstep.tf.shared.scaling.verdict import Verdict, judge
@@ -35,7 +36,7 @@ def scale_of(loss_scale: Any, quirks: Quirks) -> Scale:
         return DynamicLossScale()
     number = words.scale_number(loss_scale, anything)
     if number is None and not anything:
-        raise words.bad_loss_scale(loss_scale)
+        raise refusals.BAD_LOSS_SCALE.error(loss_scale=loss_scale)
     return loss_scale if number is None else number
 
 
@@ -53,7 +54,7 @@ def current(scale: Scale, quirks: Quirks) -> tf.Tensor:
     if isinstance(scale, LossScale) and not quirks.masters_scale_type:
         return scale()
     if not isinstance(scale, float):
-        raise words.unusable(scale)
+        raise refusals.UNUSABLE.error(loss_scale=scale)
     return tf.constant(scale, tf.float32)
 
 

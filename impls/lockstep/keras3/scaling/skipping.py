@@ -17,7 +17,7 @@ from lockstep.keras3.base.train_v1 import HiddenList, StateList, TrainV1
 from lockstep.keras3.base.wrapper import Wrapper
 from lockstep.keras3.scaling.loss_scale import state_variable
 from lockstep.keras3.scaling.scaled_loss import scaled, unscaled
-from lockstep.messages.base.differentiation import no_loss
+from lockstep.messages.base import refusals as base_refusals
 from lockstep.messages.base.pipeline import refuse_second_scale
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
@@ -176,7 +176,7 @@ class SkippingWrapper(Wrapper, ScalesAlready):
             return loss
         # Read once: the loss and its gradients must see one scale.
         if loss is None or isinstance(loss, str):
-            raise no_loss(self.owner, loss)
+            raise base_refusals.NO_LOSS.error(owner=self.owner, got=loss)
         scale, loss = self.loss_scale, tf.convert_to_tensor(loss)
         self.check_loss(loss.dtype)
         made = scaled(self.inner_optimizer.scale_loss(loss), scale)

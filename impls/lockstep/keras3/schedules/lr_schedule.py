@@ -10,7 +10,7 @@ import numpy as np
 from lockstep.keras3.base.gradients import value_of
 from lockstep.keras3.schedules import lr_policies
 from lockstep.messages.schedules import lr_policies as words
-from lockstep.messages.schedules.lr_schedules import not_a_policy_name
+from lockstep.messages.schedules import refusals
 
 __all__ = ["PolicySchedule"]
 
@@ -49,7 +49,7 @@ class PolicySchedule(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, policy: str, *, strict: bool = False, **parameters: Any) -> None:
         if not isinstance(policy, str):
-            raise not_a_policy_name(policy)
+            raise refusals.NOT_A_POLICY_NAME.error(got=policy)
         bound = words.find(policy).bind(parameters)
         self.policy = policy
         self.strict = strict

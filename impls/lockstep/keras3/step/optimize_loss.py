@@ -29,12 +29,12 @@ from lockstep.keras3.step.training_step import TrainingStep
 from lockstep.messages import keras3 as keras_host
 from lockstep.messages.step import arguments as border
 from lockstep.messages.step import optimize_loss as words
+from lockstep.messages.step import refusals
 from lockstep.messages.step.optimizer import DECAYING, arguments_for, instance
 from lockstep.messages.step.reduction import Reduction
 from lockstep.messages.step.summaries import check_summaries
 from lockstep.messages.step.training_step import (
     OWNER,
-    loss_not_callable,
     report_applied,
 )
 from lockstep.tf.shared.step.arguments import Makers, find_trained
@@ -142,7 +142,7 @@ def optimize_loss(
         reduction=reduction,
     )
     if not callable(loss):
-        raise loss_not_callable(loss)
+        raise refusals.LOSS_NOT_CALLABLE.error(got=type(loss).__name__)
     step = TrainingStep(task, trained(var_list, model))
     with scope_of(strategy_of(step.trained)):
         assemble(step)

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.docstrings import documented
+from lockstep.messages.step import refusals
 from lockstep.messages.step import regularization as words
 from lockstep.tf.shared.step.penalties import sum_losses
 
@@ -40,5 +41,5 @@ def get_regularization_loss(
         2.5
     """
     if losses is None:
-        raise words.no_collection()
+        raise refusals.NO_COLLECTION.error()
     return sum_losses(words.chosen_losses(losses, scope), name)

@@ -21,6 +21,7 @@ from lockstep.keras3.clipping.variable_clipping import clipping_layers
 from lockstep.keras3.workers.center import ITERATIONS, RATE, AGNCustomGetter
 from lockstep.keras3.workers.sharing import SharingWrapper
 from lockstep.messages.workers import agn as words
+from lockstep.messages.workers import refusals
 from lockstep.messages.workers.agn import (
     DELTA,
     GLOBAL_VARIABLE_NAME,
@@ -112,9 +113,9 @@ class AGNOptimizer(SharingWrapper):
         host = keras.optimizers.Optimizer
         words.check_optimizer(optimizer, host, "keras.optimizers.Optimizer")
         if optimizer.gradient_accumulation_steps:
-            raise words.accumulates(type(optimizer).__name__)
+            raise refusals.ACCUMULATES.error(opt=type(optimizer).__name__)
         if not isinstance(custom_getter, AGNCustomGetter):
-            raise words.not_a_getter(custom_getter)
+            raise refusals.NOT_A_GETTER.error(got=type(custom_getter).__name__)
         unchecked = quirks_of(strict).agn_workers
         words.check_arguments(num_worker, communication_period, commit, unchecked)
         super().__init__(optimizer, name)

@@ -16,6 +16,7 @@ from lockstep.keras3.base.wrapper import Wrapper
 from lockstep.keras3.clipping.variable_clipping import clipping_layers
 from lockstep.messages.workers import center as words
 from lockstep.messages.workers import getter as agn_getter
+from lockstep.messages.workers import refusals
 from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
 from lockstep.messages.workers.center import Update
 from lockstep.quirks import quirks_of
@@ -57,9 +58,9 @@ class Center:
             agn_getter.check_names(self.shared, variables)
         for name, variable in variables.items():
             pair = self.shared.get(name, variable), variable
-            told = [f"{value_of(v).dtype.name} {list(v.shape)}" for v in pair]
-            if told[0] != told[1]:
-                raise words.other_center(name, *told)
+            shared, own = (f"{value_of(v).dtype.name} {list(v.shape)}" for v in pair)
+            if shared != own:
+                raise refusals.OTHER_CENTER.error(name=name, shared=shared, own=own)
 
     def join(self, name: str, variable: Any) -> keras.Variable:
         """Return the shared variable of this name; the first worker's is copied."""
@@ -183,7 +184,7 @@ class AGNCustomGetter:
                 has been entered then.
         """
         if getattr(variables, "built", True) is False:
-            raise agn_getter.not_built(type(variables).__name__)
+            raise refusals.NOT_BUILT.error(got=type(variables).__name__)
         found = getattr(variables, "trainable_variables", variables)
         entries = agn_getter.read_entries(found, is_variable, TAKEN)
         new = self._named(entries)
@@ -202,7 +203,7 @@ class AGNCustomGetter:
             if not variable.trainable or key_of(variable) in known:
                 continue
             if given in taken:
-                raise agn_getter.taken_name(given)
+                raise refusals.TAKEN_NAME.error(name=given)
             name = given or words.unused_name(name_of(variable), taken)
             new[name] = variable
             known.add(key_of(variable))

@@ -12,7 +12,7 @@ from lockstep.keras3.base.gradients import key_of, name_of, value_of
 from lockstep.keras3.base.train_v1 import HiddenList, StateList
 from lockstep.keras3.base.wrapper import Wrapper
 from lockstep.keras3.workers.center import AGNCustomGetter
-from lockstep.messages.workers import agn as words
+from lockstep.messages.workers import refusals
 from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
 
 __all__ = ["SharingWrapper"]
@@ -45,7 +45,7 @@ class SharingWrapper(Wrapper):
         """Raise for a variable that has no shared one."""
         for variable in variables:
             if key_of(variable) not in self.custom_getter._global_map:
-                raise words.not_from_getter(name_of(variable))
+                raise refusals.NOT_FROM_GETTER.error(name=name_of(variable))
 
     def _accumulators(self, variables: Iterable[Any]) -> list[tf.Variable]:
         found = self.custom_getter._grad_map
@@ -73,7 +73,7 @@ class SharingWrapper(Wrapper):
         """
         entered = [reference.deref() for reference in self.custom_getter._global_map]
         if not entered:
-            raise words.nothing_to_start()
+            raise refusals.NOTHING_TO_START.error()
         self._begin_round(entered)
 
     def make_session_run_hook(

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from lockstep.messages.errors import NotAnOptimizerError, sentence
+from lockstep.messages.base import refusals
+from lockstep.messages.errors import NotAnOptimizerError
 from lockstep.messages.scaling import refusals as scaling_refusals
 
 __all__ = [
@@ -106,11 +107,9 @@ def pipeline_of(optimizer: Any) -> tuple[str, ...]:
 
 def no_pipeline(got: object) -> NotAnOptimizerError:
     """What is no optimizer, or only its class."""
-    expected = "an optimizer, or what optimize_loss returned"
-    remedy = "pass the object that takes the steps"
     kind = f"the class {got.__name__}" if isinstance(got, type) else None
     found = kind or f"a {type(got).__name__}"
-    return NotAnOptimizerError(sentence("pipeline_of", expected, found, remedy))
+    return refusals.NO_PIPELINE.error(got=found)
 
 
 def stages_of(optimizer: Any) -> Iterator[str]:

@@ -6,12 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from lockstep.messages.clipping import refusals
 from lockstep.messages.errors import (
-    ClipAndLarcError,
-    DtypeError,
     OutOfRangeError,
-    UnsupportedError,
-    sentence,
     unknown_name,
 )
 from lockstep.messages.ranges import CHOOSE, is_positive, require
@@ -21,12 +18,9 @@ __all__ = [
     "LARC",
     "MODES",
     "LarcPolicy",
-    "absent_gradient",
-    "bad_names",
     "bad_rate",
     "check_rate",
     "check_rate_dtype",
-    "clip_and_larc",
     "larc_policy",
 ]
 
@@ -71,17 +65,13 @@ def larc_policy(larc_params: Mapping[str, Any], strict: bool = False) -> LarcPol
         UnknownNameError: a ValueError; another name or mode.
     """
     if not isinstance(larc_params, Mapping):
-        remedy = "write {'larc_eta': 0.001}"
-        expected, got = "a dict of parameters", repr(larc_params)
-        raise OutOfRangeError(sentence(f"{LARC}: larc_params", expected, got, remedy))
+        raise refusals.PARAMS_NOT_A_DICT.error(got=larc_params)
     for name in larc_params:
         if name not in PARAMETERS:
             raise unknown_name(f"{LARC}: larc_params", name, PARAMETERS)
     if "larc_eta" not in larc_params:
-        remedy = "give the ratio of update to weight, such as 0.001"
         got = ", ".join(larc_params) or "an empty dict"
-        subject, expected = f"{LARC}: larc_params", "an entry 'larc_eta'"
-        raise OutOfRangeError(sentence(subject, expected, got, remedy))
+        raise refusals.MISSING_ETA.error(got=got)
     for name, value in larc_params.items():
         _check_type(name, value)
     named = {PARAMETERS[name]: value for name, value in larc_params.items()}
@@ -96,8 +86,7 @@ def _check_type(name: str, value: Any) -> None:
             raise unknown_name(f"{LARC}: larc_mode", value, MODES)
     elif not isinstance(value, float):
         remedy = f"write {value}.0" if type(value) is int else "write a Python float"
-        text = sentence(f"{LARC}: {name}", "of type float", repr(value), remedy)
-        raise OutOfRangeError(text)
+        raise refusals.PARAMETER_NOT_A_FLOAT.error(name=name, got=value, remedy=remedy)
 
 
 def _checked(policy: LarcPolicy) -> LarcPolicy:
@@ -109,16 +98,6 @@ def _checked(policy: LarcPolicy) -> LarcPolicy:
     return policy
 
 
-def absent_gradient(owner: str, name: str) -> UnsupportedError:
-    """Strict: an absent gradient, whose norm the original cannot take.
-
-    # Quirk: docs/differences.md#clip-absent
-    """
-    remedy = "the original cannot leave it out; leave strict off"
-    expected = f"a gradient for {name!r}"
-    return UnsupportedError(sentence(owner, expected, "None", remedy))
-
-
 def check_rate(lr: Any) -> None:
     """Raise for a Python number that is no rate; tensors are not looked at."""
     if isinstance(lr, int | float) and not 0 <= lr < math.inf:
@@ -128,26 +107,9 @@ def check_rate(lr: Any) -> None:
 def check_rate_dtype(dtype: str) -> None:
     """Strict: raise unless a rate that is a tensor is float32."""
     if dtype != "float32":
-        remedy = "cast it, or leave strict off"
-        expected = "lr to be a number or a float32 tensor"
-        raise DtypeError(sentence(LARC, expected, dtype, remedy))
+        raise refusals.RATE_DTYPE.error(got=dtype)
 
 
 def bad_rate(got: str, expected: str = "a number or a 0-d tensor") -> OutOfRangeError:
     """Build the error for a rate that is not as ``expected``."""
-    remedy = "pass the learning rate of this step"
-    return OutOfRangeError(sentence(f"{LARC}: lr", expected, got, remedy))
-
-
-def bad_names(expected: int, got: int) -> OutOfRangeError:
-    """Build the error for names of which there are not as many as pairs."""
-    remedy = "name every parameter, those without a gradient too"
-    text = sentence("post_process_gradients: names", str(expected), str(got), remedy)
-    return OutOfRangeError(text)
-
-
-def clip_and_larc() -> ClipAndLarcError:
-    """Build the error for a step that should clip and use LARC too."""
-    expected, got = "clip_gradients or larc_params", "both"
-    remedy = "leave one of them out"
-    return ClipAndLarcError(sentence("optimize_loss", expected, got, remedy))
+    return refusals.BAD_RATE.error(expected=expected, got=got)

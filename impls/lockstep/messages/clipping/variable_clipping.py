@@ -7,13 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lockstep.interface import StepReport
+from lockstep.messages.clipping import refusals
 from lockstep.messages.errors import (
-    AxesError,
-    DtypeError,
     NotAnOptimizerError,
-    OutOfRangeError,
     UnknownNameError,
-    UnsupportedError,
     nearest,
     sentence,
 )
@@ -28,14 +25,11 @@ __all__ = [
     "check_norm_kind",
     "limits_of",
     "listed_axes",
-    "listed_twice",
-    "not_a_key",
     "not_an_optimizer",
     "refuse_mapping",
     "report",
     "require_mapping",
     "resolved_axes",
-    "several_variables",
     "unknown_variable",
     "whole_variable",
 ]
@@ -92,9 +86,7 @@ def check_norm_kind(max_norm: Any, dtype: str | None, wanted: str) -> None:
     if dtype is not None and dtype != wanted:
         found = f"a tensor of {dtype}"
     if found is not None:
-        expected = f"a number, or a tensor of {wanted}"
-        remedy = "cast it to the dtype of the variable"
-        raise DtypeError(sentence(f"{WRAPPER}: max_norm", expected, found, remedy))
+        raise refusals.NORM_DTYPE.error(wanted=wanted, got=found)
 
 
 def check_max_norm(max_norm: Any) -> None:
@@ -111,11 +103,9 @@ def check_max_norms(norms: Mapping[str, Any], listed: Sequence[str]) -> None:
     """Raise unless there is a finite norm > 0 for each name that is listed."""
     for name in [*norms, *listed]:
         if (name in norms) != (name in listed):
-            expected = "one norm for each key of vars_to_clip_dims"
-            got = f"{'none' if name in listed else 'one'} for {name!r}"
-            remedy = "give both mappings the same keys"
-            text = sentence(f"{WRAPPER}: max_norm", expected, got, remedy)
-            raise UnknownNameError(text)
+            raise refusals.OTHER_KEYS.error(
+                got="none" if name in listed else "one", name=name
+            )
     for norm in norms.values():
         check_max_norm(norm)
 
@@ -123,9 +113,7 @@ def check_max_norms(norms: Mapping[str, Any], listed: Sequence[str]) -> None:
 def refuse_mapping(max_norm: Any) -> None:
     """Raise for a mapping, which the original does not take (strict)."""
     if isinstance(max_norm, Mapping):
-        expected, remedy = "one norm for all, as in the original", "leave strict off"
-        text = sentence(f"{WRAPPER}: max_norm", expected, "a mapping", remedy)
-        raise DtypeError(text)
+        raise refusals.MAPPING_UNDER_STRICT.error()
 
 
 def limits_of(max_norm: Any, names: Mapping[Any, str], strict: bool) -> dict[Any, Any]:
@@ -158,18 +146,14 @@ def limits_of(max_norm: Any, names: Mapping[Any, str], strict: bool) -> dict[Any
 def check_name(name: Any) -> None:
     """Raise unless ``name`` is a string with a character in it."""
     if not isinstance(name, str) or not name:
-        remedy = "leave it out, or give one"
-        raise OutOfRangeError(
-            sentence(f"{WRAPPER}: name", "a name", repr(name), remedy)
-        )
+        raise refusals.EMPTY_NAME.error(got=name)
 
 
 def require_mapping(vars_to_clip_dims: Any) -> None:
     """Raise unless ``vars_to_clip_dims`` maps variables to axes."""
     if not isinstance(vars_to_clip_dims, Mapping):
-        expected, got = "a dict {variable: axes}", type(vars_to_clip_dims).__name__
-        remedy = "for one matrix w whose rows are to be clipped give {w: [1]}"
-        raise AxesError(sentence(DIMS, expected, got, remedy))
+        got = type(vars_to_clip_dims).__name__
+        raise refusals.AXES_NOT_IN_A_DICT.error(got=got)
 
 
 def listed_axes(name: str, dims: Any) -> tuple[int, ...]:
@@ -187,9 +171,7 @@ def listed_axes(name: str, dims: Any) -> tuple[int, ...]:
             fine = False
         fine = fine and not isinstance(axis, bool)
     if not fine:
-        remedy = "give [1] for the rows of a matrix"
-        expected = f"a list of axes for {name!r}"
-        raise AxesError(sentence(DIMS, expected, repr(dims), remedy))
+        raise refusals.AXES_NOT_LISTED.error(name=name, got=dims)
     return tuple(axes)
 
 
@@ -205,24 +187,11 @@ def resolved_axes(name: str, axes: Sequence[int], rank: int) -> tuple[int, ...]:
     """
     for axis in axes:
         if not -rank <= axis < rank:
-            remedy = "axes count from 0, or from -1 at the end"
-            expected = f"axes of {name!r}, which has {rank}"
-            raise OutOfRangeError(sentence(DIMS, expected, str(axis), remedy))
+            raise refusals.AXIS_OUT_OF_RANGE.error(name=name, rank=rank, got=axis)
     resolved = sorted(axis % rank for axis in axes)
     if len(set(resolved)) < len(resolved):
-        expected, remedy = f"each axis of {name!r} once", "leave one of them out"
-        raise OutOfRangeError(sentence(DIMS, expected, str(list(axes)), remedy))
+        raise refusals.REPEATED_AXIS.error(name=name, got=list(axes))
     return tuple(resolved)
-
-
-def not_a_key(
-    got: object, expected: str, remedy: str = "use the variables themselves as keys"
-) -> AxesError:
-    """Build the error for a key of ``vars_to_clip_dims`` that names no variable.
-
-    ``expected`` says what keys there may be on this host, such as ``variables``.
-    """
-    return AxesError(sentence(DIMS, f"{expected} as keys", type(got).__name__, remedy))
 
 
 def unknown_variable(
@@ -241,27 +210,6 @@ def unknown_variable(
     shown = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
     text = sentence(DIMS, f"variables among {shown}", repr(key), remedy)
     return UnknownNameError(text.removesuffix(".") + "?" if close else text)
-
-
-def listed_twice(name: str) -> UnsupportedError:
-    """Build the error for a variable that two keys stand for."""
-    remedy = "leave one of the two out"
-    return UnsupportedError(
-        sentence(DIMS, "each variable once", f"{name!r} twice", remedy)
-    )
-
-
-def several_variables(
-    name: str, keys: str = "use variable.value.ref() as keys"
-) -> UnsupportedError:
-    """Build the error for a name that several variables have.
-
-    ``keys``: what else may stand for a variable on this host.
-    """
-    remedy = f"give them names of their own, or {keys}"
-    return UnsupportedError(
-        sentence(DIMS, f"one variable of the name {name!r}", "several", remedy)
-    )
 
 
 def whole_variable(name: str, axes: Sequence[int]) -> str:

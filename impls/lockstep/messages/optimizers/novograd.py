@@ -8,12 +8,11 @@ from lockstep.messages.errors import (
     DtypeError,
     MalformedPairsError,
     NoGradientsError,
-    sentence,
+    Refusal,
 )
 
 __all__ = [
     "NAME",
-    "decay_as_tensor",
     "require_all_present",
     "require_float32",
     "require_list",
@@ -21,7 +20,28 @@ __all__ = [
 
 NAME = "NovoGrad"
 
-REMEDY = "leave strict off, or "
+
+PAIRS_NOT_LISTED = Refusal(
+    MalformedPairsError,
+    "NovoGrad: expected a list of (gradient, variable), as the original, got {got}; "
+    "leave strict off, or pass list(pairs).",
+)
+ABSENT_GRADIENT = Refusal(
+    NoGradientsError,
+    "NovoGrad: expected a gradient for every variable, as the original, "
+    "got None for {names}; leave strict off, or leave such variables out.",
+)
+NOT_FLOAT32 = Refusal(
+    DtypeError,
+    "NovoGrad: expected float32 for {name!r}, as the original, got {got}; "
+    "leave strict off, or train float32 masters.",
+)
+# Quirk: docs/differences.md#novograd-limits
+DECAY_AS_TENSOR = Refusal(
+    DtypeError,
+    "NovoGrad: weight_decay: expected a number, as the original, got a tensor; "
+    "leave strict off, or give a number.",
+)
 
 
 def require_list(grads_and_vars: Any) -> None:
@@ -30,9 +50,7 @@ def require_list(grads_and_vars: Any) -> None:
     # Quirk: docs/differences.md#novograd-limits
     """
     if not isinstance(grads_and_vars, list):
-        got, remedy = type(grads_and_vars).__name__, REMEDY + "pass list(pairs)"
-        expected = "a list of (gradient, variable), as the original"
-        raise MalformedPairsError(sentence(NAME, expected, got, remedy))
+        raise PAIRS_NOT_LISTED.error(got=type(grads_and_vars).__name__)
 
 
 def require_all_present(absent: list[str]) -> None:
@@ -41,10 +59,7 @@ def require_all_present(absent: list[str]) -> None:
     # Quirk: docs/differences.md#novograd-limits
     """
     if absent:
-        expected = "a gradient for every variable, as the original"
-        remedy = REMEDY + "leave such variables out"
-        got = f"None for {', '.join(absent)}"
-        raise NoGradientsError(sentence(NAME, expected, got, remedy))
+        raise ABSENT_GRADIENT.error(names=", ".join(absent))
 
 
 def require_float32(name: str, dtype: str) -> None:
@@ -53,16 +68,4 @@ def require_float32(name: str, dtype: str) -> None:
     # Quirk: docs/differences.md#novograd-limits
     """
     if dtype != "float32":
-        expected = f"float32 for {name!r}, as the original"
-        remedy = REMEDY + "train float32 masters"
-        raise DtypeError(sentence(NAME, expected, dtype, remedy))
-
-
-def decay_as_tensor() -> DtypeError:
-    """Build the error for a decay that the original cannot compare with 0.
-
-    # Quirk: docs/differences.md#novograd-limits
-    """
-    expected, got = "a number, as the original", "a tensor"
-    remedy = REMEDY + "give a number"
-    return DtypeError(sentence(f"{NAME}: weight_decay", expected, got, remedy))
+        raise NOT_FLOAT32.error(name=name, got=dtype)

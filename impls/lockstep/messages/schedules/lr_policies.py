@@ -15,14 +15,12 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from lockstep.messages.errors import (
-    DtypeError,
-    NoBoundariesError,
-    OutOfRangeError,
     sentence,
     unknown_name,
 )
 from lockstep.messages.optimizers.parameters import REQUIRED, Parameter
 from lockstep.messages.ranges import with_full_name
+from lockstep.messages.schedules import refusals
 from lockstep.quirks import quirks_of
 from lockstep.strict.binding import bound
 
@@ -122,7 +120,9 @@ class PolicySpec:
         rate = values.get("learning_rate")
         refuses = quirks.policies_integer and self.float_rate
         if refuses and isinstance(rate, numbers.Integral):
-            raise integer_rate(self.name, rate)
+            raise refusals.INTEGER_RATE.error(
+                policy=self.name, got=rate, as_float=float(rate)
+            )
 
     def bind(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``given`` if it is complete and known; else say which name is meant.
@@ -137,10 +137,9 @@ class PolicySpec:
                 raise unknown_name(f"parameter of {self.name}", name, known)
         for parameter in self.parameters:
             if parameter.default is REQUIRED and parameter.name not in given:
-                subject = f"{self.name}: {parameter.name}"
-                remedy = f"add {parameter.name}"
-                text = sentence(subject, parameter.claim, "nothing", remedy)
-                raise OutOfRangeError(text)
+                raise refusals.MISSING_PARAMETER.error(
+                    policy=self.name, name=parameter.name, claim=parameter.claim
+                )
         return dict(given)
 
 
@@ -305,10 +304,7 @@ def check_step(name: str, step: Any, unchecked: bool, arrays: bool = True) -> No
         is_int = isinstance(step, numbers.Integral)
         fine = is_int and (unchecked or (int(step) >= 0 and not isinstance(step, bool)))
     if not fine:
-        expected = "an integer >= 0 or a tensor of integers"
-        remedy = "count optimizer steps from 0"
-        subject = f"{name}: global_step"
-        raise OutOfRangeError(sentence(subject, expected, repr(step), remedy))
+        raise refusals.BAD_STEP.error(policy=name, got=step)
 
 
 def step_boundaries(
@@ -320,18 +316,15 @@ def step_boundaries(
         OutOfRangeError: there are not as many rates, or a boundary is no integer.
         NoBoundariesError: there are none.
     """
-    subject = "piecewise_constant: boundaries"
     steps = [b if steps_per_epoch is None else steps_per_epoch * b for b in boundaries]
     if len(steps) != len(decay_rates):
-        expected = f"one for each of the {len(decay_rates)} decay_rates"
-        remedy = "the rate before the first boundary needs no entry"
-        raise OutOfRangeError(sentence(subject, expected, str(len(steps)), remedy))
+        raise refusals.BOUNDARIES_WITHOUT_RATES.error(
+            decay_rates=len(decay_rates), got=len(steps)
+        )
     if not steps:
-        remedy = "use fixed_lr for a rate that never changes"
-        raise NoBoundariesError(sentence(subject, "at least one", "none", remedy))
+        raise refusals.NO_BOUNDARIES.error()
     if not all(isinstance(step, numbers.Integral) for step in steps):
-        remedy = "round them to steps"
-        raise OutOfRangeError(sentence(subject, "integers", repr(steps), remedy))
+        raise refusals.FRACTIONAL_BOUNDARIES.error(got=steps)
     return [int(step) for step in steps]
 
 
@@ -353,20 +346,7 @@ def refuse_limit_of_another_dtype(limit: Any, dtype: Any) -> None:
     # Quirk: docs/differences.md#policies-float16
     """
     if isinstance(limit, numbers.Number) and dtype_name(dtype) != "float32":
-        expected = "no max_lr where dtype is not float32, as in the original"
-        remedy = "leave strict off"
-        subject = "transformer_policy: max_lr"
-        raise DtypeError(sentence(subject, expected, repr(limit), remedy))
-
-
-def integer_rate(name: str, rate: Any) -> DtypeError:
-    """Build strict's error for an integer rate.
-
-    # Quirk: docs/differences.md#policies-integer
-    """
-    expected = "a float, as the original"
-    remedy = f"write {float(rate)} or leave strict off"
-    return DtypeError(sentence(f"{name}: learning_rate", expected, repr(rate), remedy))
+        raise refusals.LIMIT_UNDER_STRICT.error(got=limit)
 
 
 def is_tensor(value: Any) -> bool:

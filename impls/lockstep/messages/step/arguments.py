@@ -9,15 +9,13 @@ from typing import Any
 
 from lockstep.messages.errors import (
     NotASequenceError,
-    OutOfRangeError,
     RateFunctionError,
-    ShapeError,
     UnsupportedError,
     VarListError,
-    sentence,
 )
 from lockstep.messages.ranges import number_of
 from lockstep.messages.schedules.lr_policies import dtype_name
+from lockstep.messages.step import refusals
 from lockstep.messages.step.reduction import check_engine
 from lockstep.messages.step.training_step import OWNER
 
@@ -32,9 +30,7 @@ __all__ = [
     "other_parameters",
     "rate_function",
     "untrainable",
-    "wrapped_for_ranks",
     "wrong_answer",
-    "wrong_shape",
 ]
 
 
@@ -89,16 +85,19 @@ def check_rate_function(name: str, function: Any, owner: str = OWNER) -> None:
     except TypeError as error:
         needed = needed_of(signature)[1:]
         which = f"needs {', '.join(needed)} too" if needed else "does not take the step"
-        got = f"{getattr(function, '__name__', 'one')}, which {which}"
-        text = sentence(subject, RATE_FUNCTION, got, RATE_REMEDY)
-        raise RateFunctionError(text) from error
+        raise refusals.RATE_FUNCTION_ARGUMENTS.error(
+            owner=owner,
+            name=name,
+            got=getattr(function, "__name__", "one"),
+            which=which,
+        ) from error
 
 
 def no_rate(subject: str, expected: str, got: Any) -> RateFunctionError:
     """What gives no rate: neither a function nor a number."""
     simple = got is None or isinstance(got, bool | int | float | str)
     shown = repr(got) if simple else f"a {type(got).__name__}"
-    return RateFunctionError(sentence(subject, expected, shown, RATE_REMEDY))
+    return refusals.NO_RATE.error(subject=subject, expected=expected, got=shown)
 
 
 def needed_of(signature: inspect.Signature) -> list[str]:
@@ -123,19 +122,16 @@ def check_flag(name: str, flag: Any, answered: bool = False) -> None:
         rank = shape.rank if hasattr(shape, "rank") else len(shape)
         if not rank:
             return
-    expected = "a bool, a 0-d bool, or a function that returns one"
-    remedy = "pass True to add only, and None to count the calls"
-    text = sentence(f"{OWNER}: {name}", expected, repr(flag), remedy)
-    raise OutOfRangeError(text)
+    raise refusals.BAD_FLAG.error(name=name, got=flag)
 
 
 def check_mapping(name: str, params: Any) -> None:
     """Raise unless arguments are given by their names."""
     if params is not None and not isinstance(params, Mapping):
         example = {"optimizer_params": {"momentum": 0.9}}
-        remedy = f"write {example.get(name, {'step_window': 2000})}"
-        text = sentence(f"{OWNER}: {name}", "a dict or None", repr(params), remedy)
-        raise OutOfRangeError(text)
+        raise refusals.NOT_A_DICT.error(
+            name=name, got=params, example=example.get(name, {"step_window": 2000})
+        )
 
 
 def check_reduction(name: str, reduction: Any) -> None:
@@ -146,9 +142,7 @@ def check_reduction(name: str, reduction: Any) -> None:
 def check_model(name: str, model: Any) -> None:
     """Raise for a number or a text, where a model or nothing was to be given."""
     if isinstance(model, bool | int | float | str):
-        expected, remedy = "a model or None", "leave it out beside var_list"
-        text = sentence(f"{OWNER}: {name}", expected, repr(model), remedy)
-        raise OutOfRangeError(text)
+        raise refusals.NOT_A_MODEL.error(name=name, got=model)
 
 
 CHECKS: Mapping[str, Callable[[str, Any], None]] = {
@@ -166,9 +160,9 @@ def listed(var_list: Any, one: type[Any]) -> list[Any]:
     """Return what is listed; raise for a single variable, of class ``one``, or none."""
     if isinstance(var_list, str | one) or not isinstance(var_list, Iterable):
         remedy = "put it into a list" if isinstance(var_list, one) else "list them"
-        got = f"a {type(var_list).__name__}"
-        text = sentence(f"{OWNER}: var_list", "a list of variables", got, remedy)
-        raise VarListError(text)
+        raise refusals.VARIABLES_NOT_LISTED.error(
+            got=type(var_list).__name__, remedy=remedy
+        )
     return list(var_list)
 
 
@@ -177,8 +171,7 @@ def not_a_variable(expected: str, entry: Any) -> VarListError:
     got = f"a {type(entry).__name__}"
     if isinstance(entry, tuple):
         got = f"({', '.join(type(part).__name__ for part in entry)})"
-    remedy = "list the variables that this optimizer is to train"
-    return VarListError(sentence(f"{OWNER}: var_list", expected, got, remedy))
+    return refusals.NOT_A_VARIABLE.error(expected=expected, got=got)
 
 
 def check_once(variables: Iterable[Any], name_of: Callable[[Any], str]) -> None:
@@ -186,9 +179,7 @@ def check_once(variables: Iterable[Any], name_of: Callable[[Any], str]) -> None:
     seen: set[int] = set()
     for variable in variables:
         if id(variable) in seen:
-            subject, expected = f"{OWNER}: var_list", "each variable once"
-            got, remedy = f"{name_of(variable)} twice", "leave one of them out"
-            raise VarListError(sentence(subject, expected, got, remedy))
+            raise refusals.LISTED_TWICE.error(got=name_of(variable))
         seen.add(id(variable))
 
 
@@ -196,42 +187,18 @@ def untrainable(model: Any, expected: str, attribute: str) -> UnsupportedError:
     """A model that has nothing to train; ``attribute``: where it would be."""
     kind = f"a {type(model).__name__}"
     got = f"{kind} without any" if hasattr(model, attribute) else kind
-    remedy = "unfreeze some, or pass var_list"
-    return UnsupportedError(sentence(f"{OWNER}: model", expected, got, remedy))
-
-
-def wrapped_for_ranks(got: str) -> UnsupportedError:
-    """A model whose wrapper averages ``.grad``, which is not used here."""
-    expected = "the model itself, for no .grad is used and nothing would be averaged"
-    remedy = "pass model.module and on_horovod=True, and let the loss call model.module"
-    return UnsupportedError(sentence(f"{OWNER}: model", expected, got, remedy))
+    return refusals.UNTRAINABLE.error(expected=expected, got=got)
 
 
 def other_parameters(left_out: Iterable[str], added: int) -> UnsupportedError:
     """An optimizer that does not have the parameters of the model."""
     names = ", ".join(left_out)
-    expected = "an optimizer of the trainable parameters of the model"
     got = f"one without {names}" if names else f"one with {added} others"
-    remedy = "pass var_list to train a part, or leave model out"
-    return UnsupportedError(sentence(f"{OWNER}: optimizer", expected, got, remedy))
+    return refusals.OTHER_PARAMETERS.error(got=got)
 
 
 def wrong_answer(gradients: Any, count: int) -> NotASequenceError | UnsupportedError:
     """A loss of the reference that does not return a gradient for each variable."""
-    subject, remedy = f"{OWNER}: loss", "return one for each variable of var_list"
-    expected = f"a list of {count} gradients"
     if isinstance(gradients, list):
-        return UnsupportedError(
-            sentence(subject, expected, str(len(gradients)), remedy)
-        )
-    got = f"a {type(gradients).__name__}"
-    return NotASequenceError(sentence(subject, expected, got, remedy))
-
-
-def wrong_shape(
-    name: str, expected: tuple[int, ...], got: tuple[int, ...]
-) -> ShapeError:
-    """A gradient that is not like its variable."""
-    wanted = f"a gradient of shape {list(expected)} for {name!r}"
-    remedy = "return the gradients in the order of var_list"
-    return ShapeError(sentence(f"{OWNER}: loss", wanted, str(list(got)), remedy))
+        return refusals.OTHER_NUMBER_OF_GRADIENTS.error(count=count, got=len(gradients))
+    return refusals.ANSWER_NOT_A_LIST.error(count=count, got=type(gradients).__name__)

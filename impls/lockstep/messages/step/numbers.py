@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from lockstep.interface import StepReport
-from lockstep.messages.errors import DtypeError, sentence
 from lockstep.messages.ranges import require
+from lockstep.messages.step import refusals
 
 __all__ = [
     "CLIPPED_ROWS",
@@ -54,10 +54,7 @@ def check_target(owner: str, target: Any, every: Any, start: Any) -> None:
     """Raise for what takes no numbers, and for steps that are none."""
     writes = callable(getattr(target, "add_scalar", None)) or callable(target)
     if isinstance(target, type) or not (target is None or writes):
-        expected = "a writer with add_scalar, a function of (numbers, step), or None"
-        remedy = "pass torch.utils.tensorboard.SummaryWriter(folder)"
-        text = sentence(f"{owner}.summaries_to", expected, repr(target), remedy)
-        raise DtypeError(text)
+        raise refusals.BAD_TARGET.error(owner=owner, got=target)
     for name, value, least in (("every", every, 1), ("start", start, 0)):
         whole = isinstance(value, int) and not isinstance(value, bool)
         fine = whole and value >= least

@@ -8,18 +8,19 @@ from typing import Any
 
 from lockstep.messages.base.pipeline import in_order, stages_of, strictly_ordered
 from lockstep.messages.clipping import larc
+from lockstep.messages.clipping import refusals as clipping_refusals
 from lockstep.messages.clipping.clip_by_global_norm import check_limit
 from lockstep.messages.errors import (
-    OutOfRangeError,
     UnknownNameError,
     UnsupportedError,
-    sentence,
     unknown_name,
 )
 from lockstep.messages.masters import mixed_precision
+from lockstep.messages.masters import refusals as masters_refusals
 from lockstep.messages.ranges import number_of
 from lockstep.messages.scaling.automatic_scaler import algorithm_name
 from lockstep.messages.schedules.lr_policies import FLOATS, dtype_name
+from lockstep.messages.step import refusals
 from lockstep.messages.step.training_step import OWNER
 from lockstep.quirks import Quirks, quirks_of
 
@@ -27,8 +28,6 @@ __all__ = [
     "DTYPES",
     "Settings",
     "check_stack",
-    "no_flag",
-    "no_variables",
 ]
 
 DTYPES = ("float32", "float16", "mixed")
@@ -74,7 +73,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.clip_gradients is not None and self.larc_params is not None:
-            raise larc.clip_and_larc()
+            raise clipping_refusals.CLIP_AND_LARC.error()
         if self.larc_params is not None:
             larc.larc_policy(self.larc_params, self.strict)
         if self.scaler_name is not None:
@@ -85,7 +84,7 @@ class Settings:
         if not quirks.optimize_loss_scaler:
             self._check_effect()
         if quirks.optimize_loss_flag and self.accumulates and not self.has_flag:
-            raise no_flag()
+            raise refusals.NO_FLAG.error()
         if quirks.masters_scale_type and self.mixed and self.scaler_name is None:
             self._check_scale()
 
@@ -101,14 +100,10 @@ class Settings:
         if self.clip_gradients is not None:
             check_limit(OWNER, "clip_gradients", self.clip_gradients)
         if isinstance(self.on_horovod, str | float):
-            subject, remedy = f"{OWNER}: on_horovod", "pass True to average over ranks"
-            text = sentence(subject, "a bool", repr(self.on_horovod), remedy)
-            raise OutOfRangeError(text)
+            raise refusals.BAD_ON_HOROVOD.error(got=self.on_horovod)
         size = self.iter_size
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            expected, remedy = "an int >= 1", "give the micro-batches in a step"
-            text = sentence(f"{OWNER}: iter_size", expected, repr(size), remedy)
-            raise OutOfRangeError(text)
+            raise refusals.BAD_ITER_SIZE.error(got=size)
         if self.mixed and isinstance(self.loss_scaling, int | float):
             mixed_precision.scale_number(self.loss_scaling)
 
@@ -125,7 +120,7 @@ class Settings:
             self.loss_scaling, "dtype"
         )
         if number and mixed_precision.scale_number(self.loss_scaling, True) is None:
-            raise mixed_precision.unusable(self.loss_scaling)
+            raise masters_refusals.UNUSABLE.error(loss_scale=self.loss_scaling)
 
     @property
     def mixed(self) -> bool:
@@ -181,8 +176,7 @@ def unknown_dtype(name: str) -> UnknownNameError:
     remedy = "leave it out, for gradients keep the dtypes of their variables"
     if name == "bfloat16":
         remedy = "pass dtype='mixed', which trains it through float32 masters"
-    expected = f"one of {', '.join(DTYPES)}"
-    return UnknownNameError(sentence(f"{OWNER}: dtype", expected, repr(name), remedy))
+    return refusals.UNKNOWN_DTYPE.error(got=name, remedy=remedy)
 
 
 def check_stack(settings: Settings, optimizer: Any) -> None:
@@ -190,13 +184,7 @@ def check_stack(settings: Settings, optimizer: Any) -> None:
     checked = not settings.quirks.arguments_unchecked
     clips = checked and "clip" in stages_of(optimizer)
     if clips and settings.larc_params is not None:
-        raise larc.clip_and_larc()
-
-
-def no_variables(expected: str, got: str = "neither") -> UnsupportedError:
-    """Nothing that could be trained was given."""
-    remedy = "pass the variables that this optimizer is to train"
-    return UnsupportedError(sentence(f"{OWNER}: var_list", expected, got, remedy))
+        raise clipping_refusals.CLIP_AND_LARC.error()
 
 
 def without_effect(loss_scaling: object, dtype: str) -> UnsupportedError:
@@ -206,11 +194,7 @@ def without_effect(loss_scaling: object, dtype: str) -> UnsupportedError:
     """
     simple = isinstance(loss_scaling, int | float | str)
     kind = repr(loss_scaling) if simple else f"a {type(loss_scaling).__name__}"
-    expected = "dtype='mixed' beside it, without which no loss is scaled"
-    got = f"{kind} with dtype {dtype!r}"
-    remedy = "pass dtype='mixed', or leave loss_scaling out"
-    subject = f"{OWNER}: loss_scaling"
-    return UnsupportedError(sentence(subject, expected, got, remedy))
+    return refusals.WITHOUT_EFFECT.error(kind=kind, dtype=dtype)
 
 
 def without_scaler(given: Any, loss_scaling: object) -> UnsupportedError:
@@ -221,19 +205,4 @@ def without_scaler(given: Any, loss_scaling: object) -> UnsupportedError:
     named = ", ".join(map(repr, given)) if isinstance(given, Mapping) else repr(given)
     number = isinstance(loss_scaling, int | float)
     kind = repr(loss_scaling) if number else f"a {type(loss_scaling).__name__}"
-    expected = "the name of a scaler as loss_scaling, which takes them"
-    remedy = 'pass loss_scaling="Backoff" or "LogMax", or leave them out'
-    subject = f"{OWNER}: loss_scaling_params"
-    return UnsupportedError(
-        sentence(subject, expected, f"{named} beside {kind}", remedy)
-    )
-
-
-def no_flag() -> UnsupportedError:
-    """Strict: accumulation that is not told when to stop.
-
-    # Quirk: docs/differences.md#optimize-loss-flag
-    """
-    remedy = "give it, or leave strict off: the steps are counted then"
-    expected = "skip_update_ph with iter_size > 1"
-    return UnsupportedError(sentence(OWNER, expected, "None", remedy))
+    return refusals.WITHOUT_SCALER.error(named=named, kind=kind)

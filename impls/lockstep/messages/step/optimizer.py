@@ -7,17 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lockstep.messages.errors import (
-    MissingArgumentError,
-    MissingDecayError,
     NotAnOptimizerError,
     UnknownArgumentError,
     UnknownNameError,
-    UnsupportedError,
     nearest,
     sentence,
     unknown_name,
 )
 from lockstep.messages.optimizers.parameters import NOVOGRAD, OPTIMIZERS, REQUIRED
+from lockstep.messages.step import refusals
 from lockstep.messages.step.training_step import OWNER
 
 __all__ = [
@@ -28,7 +26,6 @@ __all__ = [
     "instance",
     "not_an_optimizer",
     "rate_argument",
-    "several_rates",
 ]
 
 CLASS_NAMES: Mapping[str, str] = {
@@ -73,7 +70,7 @@ def arguments_for(
     if optimizer not in CLASS_NAMES:
         raise unknown_name(f"{OWNER}: optimizer", optimizer, CLASS_NAMES)
     if optimizer == DECAYING and "weight_decay" not in given:
-        raise missing_decay()
+        raise refusals.MISSING_DECAY.error()
     spec = OPTIMIZERS[CLASS_NAMES[optimizer].removesuffix("Optimizer")]
     known = {p.name: p for p in spec.parameters if p.name != "learning_rate"}
     for name in given:
@@ -81,7 +78,7 @@ def arguments_for(
             raise unknown_argument(optimizer, name, (*known, *ALWAYS))
     for name, parameter in known.items():
         if name not in given and parameter.default is REQUIRED:
-            raise missing_argument(optimizer, name)
+            raise refusals.MISSING_ARGUMENT.error(optimizer=optimizer, name=name)
         if name in given and not callable(given[name]) and not strict:
             parameter.check(f"{OWNER}: {optimizer}", given[name])
     return given
@@ -114,18 +111,14 @@ def check_maker(make: Callable[..., Any]) -> None:
     kinds = [parameter.kind for parameter in parameters.values()]
     if rate in parameters or inspect.Parameter.VAR_KEYWORD in kinds:
         return
-    expected = "a class or a function that takes learning_rate= or lr="
     got = name_of(make)
-    remedy = "pass a function of the rate that makes the stack"
-    raise NotAnOptimizerError(sentence(f"{OWNER}: optimizer", expected, got, remedy))
+    raise refusals.NO_RATE_ARGUMENT.error(got=got)
 
 
 def no_name(optimizer: str, host: str) -> UnknownNameError:
     """An optimizer that the original has no name for."""
-    expected = f"one of {', '.join(sorted(CLASS_NAMES))}"
-    remedy = f"pass the class lockstep.{host}.{optimizer}"
-    subject = f"{OWNER}: optimizer"
-    return UnknownNameError(sentence(subject, expected, repr(optimizer), remedy))
+    names = ", ".join(sorted(CLASS_NAMES))
+    return refusals.NO_NAME.error(names=names, got=optimizer, backend=host)
 
 
 def unknown_argument(
@@ -137,20 +130,9 @@ def unknown_argument(
     if name in RATES:
         remedy = "let learning_rate_decay_fn return it"
     expected = f"one of {', '.join(known)}" if known else "no rate"
-    subject = f"{OWNER}: optimizer_params of {optimizer}"
-    return UnknownArgumentError(sentence(subject, expected, repr(name), remedy))
-
-
-def missing_argument(optimizer: str, name: str) -> MissingArgumentError:
-    """An argument without a default."""
-    subject, remedy = f"{OWNER}: optimizer_params of {optimizer}", f"add {name!r}"
-    return MissingArgumentError(sentence(subject, repr(name), "none", remedy))
-
-
-def missing_decay() -> MissingDecayError:
-    """AdamW without what it is there for."""
-    subject, remedy = f"{OWNER}: optimizer_params of AdamW", "add it, or take 'Adam'"
-    return MissingDecayError(sentence(subject, "'weight_decay'", "none", remedy))
+    return refusals.UNKNOWN_ARGUMENT.error(
+        optimizer=optimizer, expected=expected, got=name, remedy=remedy
+    )
 
 
 def instance(optimizer: object, arguments: Mapping[str, Any]) -> NotAnOptimizerError:
@@ -158,18 +140,8 @@ def instance(optimizer: object, arguments: Mapping[str, Any]) -> NotAnOptimizerE
 
     # Quirk: docs/differences.md#optimize-loss-instance
     """
-    expected = "the name of an optimizer, a class, or a function that makes one"
-    remedy = "pass its class, and its arguments as optimizer_params"
     beside = f" beside {', '.join(arguments)}" if arguments else ""
-    got = f"an instance of {type(optimizer).__name__}{beside}"
-    return NotAnOptimizerError(sentence(f"{OWNER}: optimizer", expected, got, remedy))
-
-
-def several_rates(rates: Sequence[float]) -> UnsupportedError:
-    """An optimizer whose groups have rates of their own."""
-    expected, got = "an optimizer with one rate", ", ".join(f"{r:g}" for r in rates)
-    remedy = "give its groups the same one, for each step sets it"
-    return UnsupportedError(sentence(f"{OWNER}: optimizer", expected, got, remedy))
+    return refusals.INSTANCE.error(got=type(optimizer).__name__, beside=beside)
 
 
 def not_an_optimizer(optimizer: object, expected: str) -> NotAnOptimizerError:

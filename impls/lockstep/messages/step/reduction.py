@@ -7,14 +7,14 @@ from numbers import Integral
 from types import NoneType
 from typing import Any, Protocol
 
-from lockstep.messages.errors import (
-    NotReducedError,
-    OutOfRangeError,
-    UnsupportedError,
-    sentence,
-)
+from lockstep.messages.step import refusals
 
-__all__ = ["REDUCE", "Reduction", "check_arguments", "check_engine", "wrong_answer"]
+__all__ = [
+    "REDUCE",
+    "Reduction",
+    "check_arguments",
+    "check_engine",
+]
 
 REDUCE = "reduce_gradients"
 ENGINE = ("size", "any", "all_reduce")
@@ -48,11 +48,9 @@ class Reduction(Protocol):
 def check_arguments(on_horovod: Any, reduction: Any) -> None:
     """Raise unless gradients are to be reduced, and by an engine."""
     if not isinstance(on_horovod, Integral | NoneType):
-        expected, remedy = "True", "pass True where there are ranks"
-        text = sentence(f"{REDUCE}: on_horovod", expected, repr(on_horovod), remedy)
-        raise OutOfRangeError(text)
+        raise refusals.REDUCED_WITHOUT_RANKS.error(got=on_horovod)
     if not on_horovod:
-        raise not_reduced()
+        raise refusals.NOT_REDUCED.error()
     check_engine(reduction)
 
 
@@ -63,20 +61,4 @@ def check_engine(reduction: Any, subject: str = f"{REDUCE}: reduction") -> None:
     if reduction is not None and (missing or is_class):
         lacks = "which is no instance" if is_class else f"without {', '.join(missing)}"
         kind = reduction.__name__ if is_class else f"a {type(reduction).__name__}"
-        expected, remedy = f"an engine with {', '.join(ENGINE)}", "see Reduction"
-        text = sentence(subject, expected, f"{kind}, {lacks}", remedy)
-        raise OutOfRangeError(text)
-
-
-def not_reduced() -> NotReducedError:
-    """Build the error for gradients that were to be reduced without ranks."""
-    expected = "on_horovod=True"
-    remedy = "gradients of several towers in one process were never reduced; add them"
-    return NotReducedError(sentence(REDUCE, expected, "False", remedy))
-
-
-def wrong_answer(expected: int, got: int) -> UnsupportedError:
-    """Build the error for an engine that answers another number of tensors."""
-    remedy = "return one mean for each tensor, in their order"
-    text = f"{expected} means from reduction.all_reduce"
-    return UnsupportedError(sentence(REDUCE, text, str(got), remedy))
+        raise refusals.BAD_ENGINE.error(subject=subject, kind=kind, lacks=lacks)

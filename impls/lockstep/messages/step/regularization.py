@@ -6,14 +6,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from lockstep.messages.errors import (
-    MalformedPairsError,
-    OutOfRangeError,
-    UnsupportedError,
-    sentence,
-)
+from lockstep.messages.step import refusals
 
-__all__ = ["NAME", "chosen_losses", "in_groups", "no_collection", "not_scalar"]
+__all__ = [
+    "NAME",
+    "chosen_losses",
+    "in_groups",
+]
 
 FUNCTION = "get_regularization_loss"
 NAME = "total_regularization_loss"
@@ -50,14 +49,10 @@ def chosen_losses(losses: Any, scope: str | None) -> list[Any]:
         return [value for value in kept if value is not None]
     one = isinstance(losses, str) or hasattr(losses, "dtype")
     if one or not isinstance(losses, Iterable):
-        remedy = "pass {name: loss}, or a list such as [loss]"
-        expected, got = "a mapping or an iterable of losses", type(losses).__name__
-        subject = f"{FUNCTION}: losses"
-        raise MalformedPairsError(sentence(subject, expected, got, remedy))
+        got = type(losses).__name__
+        raise refusals.LOSSES_NOT_LISTED.error(got=got)
     if pattern is not None:
-        remedy = "pass {name: loss}, or leave scope out"
-        expected, got = "losses with names", "losses without names"
-        raise UnsupportedError(sentence(f"{FUNCTION}: scope", expected, got, remedy))
+        raise refusals.LOSSES_WITHOUT_NAMES.error()
     return [value for value in losses if value is not None]
 
 
@@ -65,21 +60,4 @@ def _pattern(scope: str) -> re.Pattern[str]:
     try:
         return re.compile(scope)
     except (re.error, TypeError) as error:
-        remedy = "escape special characters with re.escape"
-        text = sentence(
-            f"{FUNCTION}: scope", "a regular expression", repr(scope), remedy
-        )
-        raise OutOfRangeError(text) from error
-
-
-def no_collection() -> UnsupportedError:
-    """Build the error where no collection keeps the losses and none were given."""
-    expected = "losses=, for only a TensorFlow graph collects them"
-    remedy = "pass losses={name: regularizer(weight)}"
-    return UnsupportedError(sentence(FUNCTION, expected, "None", remedy))
-
-
-def not_scalar(got: str) -> OutOfRangeError:
-    """Build the error for a loss that is not one number."""
-    remedy = "sum it first"
-    return OutOfRangeError(sentence(f"{FUNCTION}: losses", "0-d tensors", got, remedy))
+        raise refusals.BAD_SCOPE.error(got=scope) from error

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from numbers import Integral
 from typing import Any, NamedTuple, Protocol
 
-from lockstep.messages.errors import DtypeError, sentence, unknown_name
+from lockstep.messages.errors import unknown_name
 from lockstep.messages.ranges import require
+from lockstep.messages.step import refusals
 
 __all__ = [
     "DEFAULT_SUMMARIES",
@@ -111,9 +112,7 @@ def check_summaries(summaries: Iterable[str] | None, owner: str) -> frozenset[st
     if summaries is None:
         return frozenset(DEFAULT_SUMMARIES)
     if isinstance(summaries, str) or not isinstance(summaries, Iterable):
-        expected, remedy = "a list of names or None", "write ['global_gradient_norm']"
-        subject = f"{owner}: summaries"
-        raise DtypeError(sentence(subject, expected, repr(summaries), remedy))
+        raise refusals.SUMMARIES_NOT_LISTED.error(owner=owner, got=summaries)
     names = list(summaries)
     for name in names:
         if name not in OPTIMIZER_SUMMARIES:
@@ -131,9 +130,8 @@ def check_writer(writer: Any, global_step: Any, owner: str) -> None:
     is_class = isinstance(writer, type)
     if is_class or not callable(getattr(writer, "add_scalar", None)):
         got = f"the class {writer.__name__}" if is_class else repr(writer)
-        remedy = "pass torch.utils.tensorboard.SummaryWriter(folder)"
         expected = "what has add_scalar and add_histogram"
-        raise DtypeError(sentence(f"{owner}: writer", expected, got, remedy))
+        raise refusals.BAD_WRITER.error(owner=owner, got=got)
     counts = isinstance(global_step, Integral) and not isinstance(global_step, bool)
     fine = global_step is None or (counts and global_step >= 0)
     expected = "an int >= 0 or None"
@@ -148,6 +146,6 @@ def check_recorder(recorder: Any, owner: str) -> None:
     remedy = "leave it out, or give an object with these two"
     if hasattr(recorder, "add_scalar"):
         remedy = "wrap it: TensorBoardRecorder(writer, step)"
-    expected = "scalar(tag, value) and histogram(tag, values), or None"
-    got = f"a {type(recorder).__name__}"
-    raise DtypeError(sentence(f"{owner}: recorder", expected, got, remedy))
+    raise refusals.BAD_RECORDER.error(
+        owner=owner, got=type(recorder).__name__, remedy=remedy
+    )

@@ -8,32 +8,21 @@ from typing import Any
 
 from lockstep.interface import StepReport
 from lockstep.messages.errors import (
-    AbsentAccumulatedError,
-    LossNotCallableError,
     NoGradientsError,
-    OutOfRangeError,
-    UnsupportedError,
-    sentence,
 )
 from lockstep.messages.ranges import number_of
+from lockstep.messages.step import refusals
 
 __all__ = [
     "OWNER",
     "DecayNow",
-    "absent_accumulated",
     "check_rate",
     "joined",
     "loss_and_extras",
-    "loss_not_callable",
     "loss_of_others",
-    "not_a_count",
-    "other_iter_size",
-    "other_state",
     "report_accumulated",
     "report_applied",
     "shown",
-    "sparse_accumulated",
-    "varying",
 ]
 
 OWNER = "optimize_loss"
@@ -74,18 +63,7 @@ class DecayNow:
 def check_rate(rate: Any) -> None:
     """Raise unless a rate is a finite number >= 0."""
     if not 0 <= number_of(rate) < math.inf:
-        subject, expected = f"{OWNER}: learning_rate_decay_fn", "a finite rate >= 0"
-        remedy = "return a number, such as lr_policies.poly_decay(global_step, ...)"
-        raise OutOfRangeError(sentence(subject, expected, repr(rate), remedy))
-
-
-def loss_not_callable(got: object) -> LossNotCallableError:
-    """A loss that cannot be computed anew at each step."""
-    expected = "a function that computes the loss"
-    remedy = "each step calls it: pass lambda: ..., or a function of a batch"
-    return LossNotCallableError(
-        sentence(f"{OWNER}: loss", expected, f"a {type(got).__name__}", remedy)
-    )
+        raise refusals.BAD_RATE.error(got=rate)
 
 
 def loss_and_extras(answer: Any) -> tuple[Any, tuple[Any, ...] | None]:
@@ -93,9 +71,7 @@ def loss_and_extras(answer: Any) -> tuple[Any, tuple[Any, ...] | None]:
     if not isinstance(answer, tuple):
         return answer, None
     if not answer:
-        expected, remedy = "a loss, or a tuple that begins with one", "return the loss"
-        text = sentence(f"{OWNER}: loss", expected, "an empty tuple", remedy)
-        raise UnsupportedError(text)
+        raise refusals.EMPTY_ANSWER.error()
     return answer[0], answer[1:]
 
 
@@ -122,66 +98,10 @@ def shown(
     return f"{OWNER}({type(optimizer).__name__}, {trained}; {now}; {stages})"
 
 
-def absent_accumulated(name: str) -> AbsentAccumulatedError:
-    """Strict: an absent gradient, which the original cannot add up.
-
-    # Quirk: docs/differences.md#optimize-loss-accumulated
-    """
-    remedy = "the original cannot leave it out; leave strict off"
-    expected = f"a gradient for {name!r} with iter_size > 1"
-    return AbsentAccumulatedError(sentence(OWNER, expected, "None", remedy))
-
-
-def sparse_accumulated(name: str) -> UnsupportedError:
-    """Strict: a sparse gradient, which the original cannot add up.
-
-    # Quirk: docs/differences.md#optimize-loss-accumulated
-    """
-    remedy = "the original cannot add it up; leave strict off"
-    expected = f"a dense gradient for {name!r} with iter_size > 1"
-    return UnsupportedError(sentence(OWNER, expected, "a sparse one", remedy))
-
-
-def varying(name: str) -> UnsupportedError:
-    """A graph in which a gradient comes and goes: its sum has no fixed place."""
-    expected = "the same gradients, dense or sparse, in each micro-batch"
-    remedy = "fill in zeros where the loss does not depend on it"
-    got = f"another kind for {name!r} than before"
-    return UnsupportedError(sentence(f"{OWNER}: iter_size", expected, got, remedy))
-
-
 def loss_of_others(names: Sequence[str]) -> NoGradientsError:
     """A loss in which none of the parameters takes part, as in a copy of a step."""
     shown = ", ".join(names[:AT_MOST]) + ", ..." * (len(names) > AT_MOST)
-    expected = "a loss that depends on a parameter of this step"
-    remedy = (
-        "check that it does; the loss of a deepcopy may still be that of the original "
-        "model: set step.loss to one of the copied parameters"
-    )
-    got = f"None as the gradient of every one of {shown}"
-    return NoGradientsError(sentence(f"{OWNER}: loss", expected, got, remedy))
-
-
-def other_state(got: str) -> UnsupportedError:
-    """A saved state of something else."""
-    expected = "what state_dict() of the same step object returned"
-    remedy = "make the step object with the same arguments before loading"
-    return UnsupportedError(sentence(f"{OWNER}: state", expected, got, remedy))
-
-
-def not_a_count(name: str, got: object) -> UnsupportedError:
-    """A saved counter that has not counted."""
-    expected, remedy = "an int >= 0", "load what state_dict() of the step returned"
-    return UnsupportedError(sentence(f"{OWNER}: {name}", expected, repr(got), remedy))
-
-
-def other_iter_size(micro_step: int, iter_size: int) -> UnsupportedError:
-    """Saved sums of shares that are larger or smaller than those of this step."""
-    expected = "sums of the iter_size of this step"
-    got = f"one of {micro_step} micro-batches with iter_size {iter_size}"
-    remedy = "make the step object with the iter_size that was saved"
-    subject = f"{OWNER}: iter_size"
-    return UnsupportedError(sentence(subject, expected, got, remedy))
+    return refusals.LOSS_OF_OTHERS.error(names=shown)
 
 
 def report_accumulated(count: int, iter_size: int) -> StepReport:

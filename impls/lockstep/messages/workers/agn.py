@@ -9,15 +9,11 @@ from typing import Any
 from lockstep.interface import StepReport
 from lockstep.messages.base.pipeline import has_layer, stages_of
 from lockstep.messages.errors import (
-    GetterError,
-    NoGradientsError,
     NotAnOptimizerError,
-    NotFromGetterError,
-    OutOfRangeError,
-    UnsupportedError,
     sentence,
     unknown_name,
 )
+from lockstep.messages.workers import refusals
 
 __all__ = [
     "COMMITS",
@@ -26,15 +22,10 @@ __all__ = [
     "GRADIENT",
     "GRAD_VARIABLE_NAME",
     "WRAPPER",
-    "accumulates",
     "check_arguments",
     "check_counts",
     "check_optimizer",
-    "not_a_getter",
-    "not_from_getter",
     "nothing_done",
-    "nothing_to_start",
-    "other_commit",
     "refuse_iterator",
     "refuse_masters_around",
     "refuse_row_clipping_around",
@@ -74,39 +65,27 @@ def check_optimizer(opt: object, kind: type, expected: str) -> None:
         raise NotAnOptimizerError(sentence(WRAPPER, f"a {expected}", got, remedy))
     if has_layer(opt, MASTERS):
         expected = "an optimizer of the worker's own variables"
-        raise UnsupportedError(sentence(WRAPPER, expected, MASTERS, WITHOUT_MASTERS))
+        raise refusals.MASTERS_INSIDE.error()
     if "unscale" in stages_of(opt) or getattr(opt, "loss_scale", None) is not None:
         remedy = f"wrap the other way round: the loss scale around {WRAPPER}"
         expected, got = "an optimizer of unscaled gradients", type(opt).__name__
-        raise UnsupportedError(sentence(WRAPPER, expected, got, remedy))
+        raise refusals.SCALE_INSIDE.error(got=got)
     if has_layer(opt, WRAPPER):
         remedy = "its weights are shared already; make one for each worker"
         expected = "the optimizer that a worker trains with"
-        raise UnsupportedError(sentence(WRAPPER, expected, WRAPPER, remedy))
+        raise refusals.SHARED_ALREADY.error()
 
 
 def refuse_masters_around(opt: object) -> None:
     """Raise for an optimizer that is to train masters but shares the variables."""
     if has_layer(opt, WRAPPER):
-        expected = "an optimizer that can be given masters"
-        raise UnsupportedError(sentence(MASTERS, expected, WRAPPER, WITHOUT_MASTERS))
+        raise refusals.MASTERS_AROUND.error()
 
 
 def refuse_row_clipping_around(opt: object) -> None:
     """Raise for an optimizer whose shared weights the clipping would not see."""
     if has_layer(opt, WRAPPER):
-        expected = "an optimizer of the listed variables alone"
-        remedy = (
-            f"put the row clipping inside of {WRAPPER}: it cuts the shared rows too"
-        )
-        raise UnsupportedError(sentence(ROW_CLIPPING, expected, WRAPPER, remedy))
-
-
-def accumulates(opt: str) -> UnsupportedError:
-    """Build the error for an optimizer that adds gradients up by itself."""
-    expected = "an optimizer without gradient_accumulation_steps"
-    remedy = "leave it out there; communication_period says how often to push"
-    return UnsupportedError(sentence(WRAPPER, expected, f"{opt} with it", remedy))
+        raise refusals.ROW_CLIPPING_AROUND.error()
 
 
 def check_arguments(
@@ -124,10 +103,7 @@ def check_arguments(
     if strict:
         if commit != GRADIENT:
             remedy = "the original has no other; leave strict off"
-            subject = f"{WRAPPER}: commit"
-            raise UnsupportedError(
-                sentence(subject, repr(GRADIENT), repr(commit), remedy)
-            )
+            raise refusals.COMMIT_UNDER_STRICT.error(got=commit)
         return
     remedy = "give the number of workers; it changes no result"
     _require_count("num_worker", num_worker, remedy)
@@ -141,8 +117,9 @@ def _require_count(name: str, value: Any, remedy: str, least: int = 1) -> None:
     except TypeError:
         fine = False
     if not fine:
-        subject, expected = f"{WRAPPER}: {name}", f"an integer >= {least}"
-        raise OutOfRangeError(sentence(subject, expected, repr(value), remedy))
+        raise refusals.NOT_A_COUNT.error(
+            name=name, least=least, got=value, remedy=remedy
+        )
 
 
 def check_counts(local_step: Any, communication_period: Any, strict: bool) -> None:
@@ -157,43 +134,13 @@ def check_counts(local_step: Any, communication_period: Any, strict: bool) -> No
         _require_count("communication_period", communication_period, remedy)
 
 
-def not_a_getter(got: object) -> GetterError:
-    """Build the error for a ``custom_getter`` that is none of ours."""
-    remedy = f"pass the {GETTER} that made the worker's variables"
-    subject = f"{WRAPPER}: custom_getter"
-    return GetterError(sentence(subject, f"an {GETTER}", type(got).__name__, remedy))
-
-
-def other_commit(expected: str, got: str) -> UnsupportedError:
-    """Build the error for a saved state whose accumulators hold something else."""
-    remedy = f"make the optimizer with commit={got!r}, or start without the state"
-    wanted, found = f"a state of commit={expected!r}", f"one of {got!r}"
-    return UnsupportedError(sentence(WRAPPER, wanted, found, remedy))
-
-
-def not_from_getter(name: str) -> NotFromGetterError:
-    """Build the error for a variable without a shared one."""
-    remedy = "hand it to the getter first, and again if it was frozen then"
-    expected = f"variables made through the {GETTER}"
-    return NotFromGetterError(sentence(WRAPPER, expected, repr(name), remedy))
-
-
-def nothing_to_start() -> NoGradientsError:
-    """Build the error for an init op without a variable."""
-    remedy = f"make the variables through the {GETTER} first"
-    subject, expected = f"{WRAPPER}.get_init_op", "at least one trainable variable"
-    return NoGradientsError(sentence(subject, expected, "none", remedy))
-
-
 def refuse_iterator(grads_and_vars: object, strict: bool) -> None:
     """Strict: raise for pairs that can be read only once, as the original does.
 
     # Quirk: docs/differences.md#agn-iterator
     """
     if strict and isinstance(grads_and_vars, Iterator):
-        remedy = "make it a list, or leave strict off"
-        got = f"a one-shot {type(grads_and_vars).__name__}"
-        raise UnsupportedError(sentence(WRAPPER, "a list of pairs", got, remedy))
+        raise refusals.ITERATOR_UNDER_STRICT.error(got=type(grads_and_vars).__name__)
 
 
 def nothing_done(names: Sequence[str]) -> StepReport:

@@ -6,15 +6,13 @@ import threading
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from lockstep.messages.errors import UnsupportedError, sentence
-from lockstep.messages.workers.agn import GETTER, WRAPPER
+from lockstep.messages.errors import UnsupportedError
+from lockstep.messages.workers import refusals
 
 __all__ = [
     "Center",
     "CenterLock",
     "Update",
-    "other_center",
-    "other_device",
     "other_groups",
     "unused_name",
 ]
@@ -71,24 +69,10 @@ class CenterLock:
         return CenterLock, ()
 
 
-def other_device(name: str, worker_device: str, got: str) -> UnsupportedError:
-    """Build the error for a variable that is not on the device of the worker."""
-    expected, remedy = f"{name!r} on {worker_device}", "move it there first"
-    return UnsupportedError(sentence(GETTER, expected, got, remedy))
-
-
 def other_groups(expected: Sequence[str], got: Sequence[str]) -> UnsupportedError:
     """Build the error for an optimizer whose groups are not those of the others."""
-    remedy = "give every worker's optimizer the same variables in the same groups"
     told = [", ".join(names) or "none" for names in (expected, got)]
-    expected_ones = f"a group of the variables {told[0]}, as the other workers'"
-    return UnsupportedError(sentence(WRAPPER, expected_ones, told[1], remedy))
-
-
-def other_center(name: str, shared: str, own: str) -> UnsupportedError:
-    """Build the error for a variable that is not like the shared one of its name."""
-    expected, remedy = f"{name!r} to be {shared}, as the shared one", "use another name"
-    return UnsupportedError(sentence(GETTER, expected, own, remedy))
+    return refusals.OTHER_GROUPS.error(expected=told[0], got=told[1])
 
 
 def unused_name(name: str, taken: Container[str]) -> str:

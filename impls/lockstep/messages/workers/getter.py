@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from lockstep.messages.errors import GetterError, UnsupportedError, sentence
-from lockstep.messages.workers.agn import GETTER
+from lockstep.messages.errors import GetterError
+from lockstep.messages.workers import refusals
 
 __all__ = [
     "check_center",
     "check_names",
-    "not_a_device",
-    "not_built",
     "not_variables",
     "read_entries",
     "require_several",
-    "taken_name",
 ]
 
 Entries = list[tuple[str | None, Any]]
@@ -28,9 +25,7 @@ AT_MOST = 4
 def check_center(center: object, kind: type) -> None:
     """Raise a GetterError unless ``center`` is None or of the host's ``kind``."""
     if center is not None and not isinstance(center, kind):
-        subject, expected = f"{GETTER}: center", "the center of another worker's getter"
-        remedy = "pass its attribute, center=getter.center"
-        raise GetterError(sentence(subject, expected, type(center).__name__, remedy))
+        raise refusals.NOT_A_CENTER.error(got=type(center).__name__)
 
 
 def read_entries(
@@ -85,12 +80,7 @@ def check_names(known: Collection[str], names: Iterable[str]) -> None:
     """
     strange = [name for name in names if name not in known]
     if strange:
-        expected = f"names that the center has, {listed(known)}"
-        remedy = (
-            "give each worker's variables the same names: name models and layers "
-            "alike or pass pairs (name, variable); only the first worker adds names"
-        )
-        raise UnsupportedError(sentence(GETTER, expected, listed(strange), remedy))
+        raise refusals.UNKNOWN_NAMES.error(known=listed(known), got=listed(strange))
 
 
 def listed(names: Collection[str]) -> str:
@@ -100,28 +90,8 @@ def listed(names: Collection[str]) -> str:
     return f"{told} and {left} more" if left > 0 else told
 
 
-def taken_name(name: str) -> UnsupportedError:
-    """Build the error for a name that stands for another variable of the worker."""
-    remedy = "pass one model that holds both, or pairs (name, variable) with a prefix"
-    expected, got = "one variable of each name", f"another {name!r}"
-    return UnsupportedError(sentence(GETTER, expected, got, remedy))
-
-
 def not_variables(
     expected: str, got: str, remedy: str = "pass what the worker trains"
 ) -> GetterError:
     """Build the error for what has no variables to enter."""
-    return GetterError(sentence(GETTER, expected, got, remedy))
-
-
-def not_built(got: str) -> GetterError:
-    """Build the error for a model whose variables are not there yet."""
-    remedy = "build the model first, or call it once"
-    return GetterError(sentence(GETTER, "a model with its variables", got, remedy))
-
-
-def not_a_device(got: object, examples: str) -> GetterError:
-    """Build the error for a ``worker_device`` that the host does not know."""
-    subject, remedy = f"{GETTER}: worker_device", "spell it as the host does"
-    expected = f"a device such as {examples}"
-    return GetterError(sentence(subject, expected, repr(got), remedy))
+    return refusals.NOT_VARIABLES.error(expected=expected, got=got, remedy=remedy)

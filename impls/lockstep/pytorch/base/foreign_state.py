@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.messages.base import checkpoints as words
+from lockstep.messages.base import refusals
 from lockstep.messages.optimizers.parameters import OptimizerSpec
 from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.base.stack import base_of
@@ -120,14 +121,16 @@ def check_groups(
     ours = [len(group["params"]) for group in optimizer.param_groups]
     theirs = [len(group["params"]) for group in saved["param_groups"]]
     if ours != theirs:
-        raise words.other_groups(owner, ours, theirs)
+        raise refusals.OTHER_GROUPS.error(
+            owner=owner, expected=list(ours), got=list(theirs)
+        )
     check_numbering(owner, saved["param_groups"])
     for own, group in zip(optimizer.param_groups, saved["param_groups"], strict=True):
         check_rule(owner, group, own, base_of(optimizer))
         for number, parameter in zip(group["params"], own["params"], strict=True):
             entry, name = saved["state"].get(number, {}), names[parameter]
             if MASTER in entry and not has_masters:
-                raise words.foreign_masters(owner, name)
+                raise refusals.FOREIGN_MASTERS.error(owner=owner, name=name)
             check_slots(owner, entry, group, base_of(optimizer), name)
             check_shapes(owner, entry, parameter, base_of(optimizer), name)
 
@@ -138,7 +141,7 @@ def check_numbering(owner: str, groups: Sequence[Mapping[str, Any]]) -> None:
     if not all(isinstance(number, int | str) for number in numbers) or (
         len(set(numbers)) < len(numbers)
     ):
-        raise words.repeated_numbers(owner)
+        raise refusals.REPEATED_NUMBERS.error(owner=owner)
     for group in groups:
         names, count = group.get("param_names", ()), len(group["params"])
         listed = isinstance(names, list | tuple)
@@ -225,15 +228,21 @@ def require_shape(
     """Raise unless a saved value is a tensor of this shape."""
     found = list(value.shape) if isinstance(value, Tensor) else f"{value!r:.40}"
     if found != list(shape):
-        raise words.other_shape(owner, key, name, shape, found)
+        raise refusals.SAVED_SHAPE.error(
+            owner=owner, slot=key, expected=list(shape), name=name, got=found
+        )
 
 
 def require_dense(owner: str, key: str, name: str, value: Tensor) -> None:
     """Raise unless a saved tensor holds real floating-point numbers, all of them."""
     if not value.is_floating_point():
-        raise words.other_dtype(owner, key, name, str(value.dtype))
+        raise refusals.SAVED_DTYPE.error(
+            owner=owner, slot=key, name=name, got=value.dtype
+        )
     if value.layout != torch.strided:
-        raise words.other_dtype(owner, key, name, str(value.layout))
+        raise refusals.SAVED_DTYPE.error(
+            owner=owner, slot=key, name=name, got=value.layout
+        )
 
 
 def spec_of(base: Any) -> OptimizerSpec | None:
@@ -255,9 +264,11 @@ def check_scale(owner: str, saved: Mapping[str, Any], keys: Iterable[str]) -> No
     first = saved["param_groups"][0] if saved["param_groups"] else {}
     layout = first.get(LAYOUT, words.LAYOUT)
     if not isinstance(layout, int) or layout > words.LAYOUT:
-        raise words.other_layout(owner, layout)
+        raise refusals.OTHER_LAYOUT.error(owner=owner, newest=LAYOUT, got=layout)
     ours = set(keys)
     theirs = {key for key in first if key.startswith(SCALES)} - {OLD_COUNT}
     # A scale with patience counts more than one without: either may go on as the other.
     if ours and theirs and not (ours <= theirs or theirs <= ours):
-        raise words.other_scale(owner, ours, theirs)
+        raise refusals.OTHER_SCALE.error(
+            owner=owner, expected=", ".join(sorted(ours)), got=", ".join(sorted(theirs))
+        )

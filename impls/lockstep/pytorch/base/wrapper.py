@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from lockstep.messages import pytorch as words
-from lockstep.messages.masters.mixed_precision import masters_inside
+from lockstep.messages.masters import refusals as masters_refusals
 from lockstep.messages.step.numbers import check_target, numbers_of
 from lockstep.pytorch.base.foreign_state import check_groups, check_mapping
 from lockstep.pytorch.base.gradients import (
@@ -78,7 +78,7 @@ class OptimizerWrapper(TrainV1, Optimizer):
     def _refuse_masters(self, inner_optimizer: Optimizer) -> None:
         """Raise for an optimizer that trains masters: they have no gradients yet."""
         if getattr(inner_optimizer, "trains_masters", False):
-            raise masters_inside(type(self).__name__)
+            raise masters_refusals.MASTERS_INSIDE.error(owner=type(self).__name__)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the public attributes; hooks do not travel, as in torch."""

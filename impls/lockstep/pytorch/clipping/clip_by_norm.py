@@ -14,7 +14,7 @@ from lockstep.docstrings import documented
 from lockstep.messages import pytorch as torch_host
 from lockstep.messages.base.pairs import as_pairs, require_shape
 from lockstep.messages.clipping import clip_by_global_norm as words
-from lockstep.messages.clipping.larc import absent_gradient
+from lockstep.messages.clipping import refusals
 from lockstep.pytorch.base.gradients import Pairs, require_tensor
 from lockstep.pytorch.clipping.clip_by_global_norm import (
     clip_scale,
@@ -61,7 +61,9 @@ def clip_by_global_norm(
     tensors = words.as_list(t_list, quirks.clip_scalar)
     for position, tensor in enumerate(tensors):
         if tensor is not None and not isinstance(tensor, Tensor):
-            raise words.not_a_tensor(position, type(tensor).__name__)
+            raise refusals.NOT_A_TENSOR.error(
+                position=position, got=type(tensor).__name__
+            )
     if not quirks.clip_limit:
         words.check_limit(words.CLIP, "clip_norm", clip_norm)
         words.check_norm(use_norm)
@@ -160,7 +162,7 @@ def require_present(owner: str, pairs: Pairs) -> None:
     """Raise for an absent gradient, as the original does."""
     for position, (gradient, _) in enumerate(pairs):
         if gradient is None:
-            raise absent_gradient(owner, f"pair {position}")
+            raise refusals.ABSENT_GRADIENT.error(owner=owner, name=f"pair {position}")
 
 
 def as_norm(use_norm: Any, tensors: list[Tensor | None]) -> Tensor:
@@ -170,7 +172,7 @@ def as_norm(use_norm: Any, tensors: list[Tensor | None]) -> Tensor:
     if not isinstance(use_norm, Real) or isinstance(use_norm, bool):
         is_tensor = isinstance(use_norm, Tensor)
         shape = f"shape {list(use_norm.shape)}" if is_tensor else repr(use_norm)
-        raise words.bad_norm(shape)
+        raise refusals.BAD_NORM.error(got=shape)
     device = next((t.device for t in tensors if t is not None), None)
     return torch.full((), float(use_norm), dtype=torch.float32, device=device)
 

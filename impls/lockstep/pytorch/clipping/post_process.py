@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lockstep.docstrings import documented
 from lockstep.messages.clipping import larc as words
+from lockstep.messages.clipping import refusals
 from lockstep.messages.clipping.larc import LarcPolicy
 from lockstep.messages.step import summaries as telling
 from lockstep.messages.step.summaries import Recorder, Summaries
@@ -214,5 +215,5 @@ def names_of(pairs: Pairs, names: Iterable[str] | None) -> list[str]:
         return [f"parameter_{k}" for k in range(len(pairs))]
     named = [str(name) for name in names]
     if len(named) != len(pairs):
-        raise words.bad_names(len(pairs), len(named))
+        raise refusals.BAD_NAMES.error(expected=len(pairs), got=len(named))
     return named

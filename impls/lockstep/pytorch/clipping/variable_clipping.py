@@ -12,8 +12,9 @@ from torch.optim import Optimizer
 
 from lockstep.docstrings import documented
 from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
+from lockstep.messages.clipping import refusals
 from lockstep.messages.clipping import variable_clipping as words
-from lockstep.messages.masters.mixed_precision import clips_outside
+from lockstep.messages.masters import refusals as masters_refusals
 from lockstep.messages.step import numbers as tags
 from lockstep.messages.workers.agn import refuse_row_clipping_around
 from lockstep.pytorch.base.gradients import named_parameters
@@ -105,7 +106,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
             refuse_master(opt, key, names)
             parameter = parameter_of(key, names, quirks.arguments_unchecked)
             if parameter in listed:
-                raise words.listed_twice(names[parameter])
+                raise refusals.LISTED_TWICE.error(name=names[parameter])
             known_as = names.get(parameter, "a parameter")
             axes = words.listed_axes(known_as, dims)
             if not quirks.row_clip_axes:
@@ -238,7 +239,7 @@ def refuse_master(opt: Optimizer, key: Any, names: Mapping[Tensor, str]) -> None
     by_name = {name: parameter for parameter, name in names.items()}
     parameter = by_name.get(key) if isinstance(key, str) else key
     if isinstance(parameter, Tensor) and opt.trains_master(parameter):
-        raise clips_outside(names[opt.master(parameter)])
+        raise masters_refusals.CLIPS_OUTSIDE.error(name=names[opt.master(parameter)])
 
 
 def parameter_of(key: Any, names: Mapping[Tensor, str], unchecked: bool) -> Tensor:
@@ -252,10 +253,16 @@ def parameter_of(key: Any, names: Mapping[Tensor, str], unchecked: bool) -> Tens
             raise words.unknown_variable(shown, names.values())
         return key
     if not isinstance(key, str):
-        raise words.not_a_key(key, "parameters or their names")
+        raise refusals.NOT_A_KEY.error(
+            expected="parameters or their names",
+            got=type(key).__name__,
+            remedy="use the variables themselves as keys",
+        )
     named = [parameter for parameter, name in names.items() if name == key]
     if len(named) > 1:
-        raise words.several_variables(key, "use the parameters themselves as keys")
+        raise refusals.SEVERAL_VARIABLES.error(
+            name=key, keys="use the parameters themselves as keys"
+        )
     if not named:
         remedy = "make the optimizer of model.named_parameters(), which has names"
         raise words.unknown_variable(key, names.values(), remedy)

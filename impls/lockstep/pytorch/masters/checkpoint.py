@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lockstep.messages.masters import mixed_precision as words
+from lockstep.messages.masters import refusals
 from lockstep.pytorch.base.foreign_state import MASTER, require_dense
 from lockstep.pytorch.optimizers import GradientDescentOptimizer
 
@@ -119,7 +120,7 @@ def saved_masters(
         if parameter in own:
             found = saved["state"].get(number, {})
             if KEY not in found:
-                raise words.without_masters(f"none for {name!r}")
+                raise refusals.WITHOUT_MASTERS.error(got=f"none for {name!r}")
             require_dense(words.WRAPPER, KEY, name, found[KEY])
             values[parameter] = found[KEY]
     return values
@@ -166,6 +167,6 @@ def refuse_model_of_weights(weights: Iterable[Tensor]) -> None:
             if isinstance(model, nn.Module):
                 own = set(map(id, model.parameters()))
                 if any(id(weight) in own for weight in weights):
-                    raise words.needs_as_module()
+                    raise refusals.NEEDS_AS_MODULE.error()
                 return
         frame = frame.f_back

@@ -13,6 +13,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from lockstep.messages.masters import mixed_precision as words
+from lockstep.messages.masters import refusals
 from lockstep.pytorch.base.gradients import dtype_name, named_parameters
 from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.clipping.variable_clipping import VariableClippingOptimizer
@@ -71,7 +72,9 @@ class MasterCopies:
         """Raise for a weight that is not in half precision any more."""
         for weight in self.masters:
             if not words.has_master(dtype_name(weight)):
-                raise words.widened_since(str(weight.dtype), weight.shape)
+                raise refusals.WIDENED_SINCE.error(
+                    dtype=weight.dtype, shape=list(weight.shape)
+                )
 
     def buffers(self) -> list[FlatMasters]:
         """Return the flat buffers; made anew after a copy or a move to a device."""

@@ -14,6 +14,7 @@ from lockstep.interface import GATE_OP
 from lockstep.messages import pytorch as torch_host
 from lockstep.messages.base.pairs import as_pairs
 from lockstep.messages.masters import mixed_precision as words
+from lockstep.messages.masters import refusals
 from lockstep.messages.scaling.loss_scaling import PATIENCE
 from lockstep.messages.workers.agn import refuse_masters_around
 from lockstep.pytorch.base.gradients import (
@@ -155,7 +156,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
             options = {"strict": strict, "at_floor='raise'": at_floor == "raise"}
             require_capturable(words.WRAPPER, optimizer, options)
             if isinstance(scale, AutomaticScale):
-                raise words.automatic_on_device()
+                raise refusals.AUTOMATIC_ON_DEVICE.error()
         super().__init__(
             optimizer,
             scale,
@@ -175,7 +176,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
 
     def _refuse_grad_scaler(self, value: Any) -> None:
         """Raise where a ``GradScaler`` hands its scale over."""
-        raise words.scales_itself()
+        raise refusals.SCALES_ITSELF.error()
 
     grad_scale = property(fset=_refuse_grad_scaler)
 
@@ -225,7 +226,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         if loss.itemsize >= 4 or not self._quirks.masters_half_loss:
             return super()._scaled(loss)
         if isinstance(self.scale_object, AutomaticScale):
-            raise words.half_loss(dtype_name(loss))
+            raise refusals.HALF_LOSS.error(dtype=dtype_name(loss))
         scale = self.scale_object.value()
         return loss * scale, scale
 
@@ -260,7 +261,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         for gradient, weight in pairs:
             refuses = self._quirks.masters_absent and weight in masters
             if gradient is None and refuses:
-                raise words.absent_half(names[masters[weight]])
+                raise refusals.ABSENT_HALF.error(name=names[masters[weight]])
             found = widened(gradient) if weight in masters else gradient
             if weight in penalties:
                 penalty = penalty_gradient(penalties[weight], masters[weight])
@@ -361,7 +362,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         refuse_sharded_group(words.WRAPPER, listed)
         plain = [entry[1] if isinstance(entry, tuple) else entry for entry in listed]
         for parameter in filter(self.copies.has, plain):
-            raise words.twice(tuple(parameter.shape))
+            raise refusals.TWICE.error(shape=list(parameter.shape))
         fresh = make_masters(plain, self._quirks.half_precision_scalars)
         masters = [fresh.get(parameter, parameter) for parameter in plain]
         if isinstance(listed[0] if listed else None, tuple):

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from lockstep.messages.base import checkpoints as saved_states
+from lockstep.messages.base import refusals as base_refusals
 from lockstep.messages.masters import mixed_precision as words
+from lockstep.messages.masters import refusals
 from lockstep.pytorch.base.trial_step import number_in
 from lockstep.pytorch.scaling.automatic_scaler import AutomaticLossScaler
 from lockstep.pytorch.scaling.loss_scale import DynamicLossScale, LossScale
@@ -92,7 +94,9 @@ class AutomaticScale(LossScale):
             saved_states.check_number(owner, PREFIX + key, value)
             must_be_finite = isinstance(now, int) or not unchecked
             if must_be_finite and not math.isfinite(value):
-                raise saved_states.not_a_number(owner, PREFIX + key, value)
+                raise base_refusals.SAVED_NUMBER.error(
+                    owner=owner, key=PREFIX + key, value=value
+                )
         if saved:
             self.scaler.check_state(saved)
 
@@ -127,7 +131,7 @@ class UnusableScale(LossScale):
 
     def value(self) -> float:
         """Raise."""
-        raise words.unusable(self.given)
+        raise refusals.UNUSABLE.error(loss_scale=self.given)
 
     def get_config(self) -> dict[str, Any]:
         """Return the argument of the constructor."""
@@ -153,4 +157,4 @@ def scale_of(loss_scale: Any, takes_any: bool) -> LossScale:
         return DynamicLossScale()
     if isinstance(loss_scale, LossScale):
         return loss_scale
-    raise words.bad_loss_scale(loss_scale)
+    raise refusals.BAD_LOSS_SCALE.error(loss_scale=loss_scale)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from lockstep.messages.masters import mixed_precision as words
+from lockstep.messages.masters import refusals
 from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.masters.copies import MasterCopies, require_masters
 from lockstep.pytorch.masters.gradients import MasterGradients
@@ -48,7 +48,9 @@ class MasterUnscaling(ScaleKeeper):
         changed = [s for s in unscaled.sources if s.changed] if unscaled else []
         if changed:
             names = named_parameters(self)
-            raise words.own_gradient_changed(names[self.master(changed[0].weight)])
+            raise refusals.OWN_GRADIENT_CHANGED.error(
+                name=names[self.master(changed[0].weight)]
+            )
 
     def _regularizers(self) -> dict[Tensor, Regularizer]:
         """Return the regularizers of weights, those registered by now included.

@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from lockstep.messages.ranges import with_full_name
 from lockstep.messages.schedules import lr_policies as specs
 from lockstep.messages.schedules import lr_schedules as words
+from lockstep.messages.schedules import refusals
 from lockstep.messages.step.arguments import check_rate_function
 from lockstep.pytorch.schedules import lr_policies
 from lockstep.quirks import quirks_of
@@ -77,7 +78,7 @@ class PolicyLR(LRScheduler):
         **arguments: Any,
     ) -> None:
         if not isinstance(optimizer, Optimizer):
-            raise words.not_schedulable(optimizer)
+            raise refusals.NOT_SCHEDULABLE.error(got=type(optimizer).__name__)
         self._unit: float | None = None
         if isinstance(policy, str):
             spec = specs.find(policy)
@@ -89,9 +90,9 @@ class PolicyLR(LRScheduler):
             function = getattr(lr_policies, policy)
             policy = functools.partial(function, strict=strict, **bound)
         elif not callable(policy):
-            raise words.not_a_policy(policy)
+            raise refusals.NOT_A_POLICY.error(got=policy)
         elif arguments:
-            raise words.arguments_without_name(arguments)
+            raise refusals.ARGUMENTS_WITHOUT_NAME.error(got=", ".join(arguments))
         else:
             check_rate_function("policy", policy, "PolicyLR")
         self._policy, self._strict = policy, strict
@@ -131,7 +132,7 @@ class PolicyLR(LRScheduler):
         rates = [float(rate) for rate in self.base_lrs]
         unit = rates[0] if self._unit is None else self._unit
         if not unit and any(rates):
-            raise words.no_ratio(rates)
+            raise refusals.NO_RATIO.error(rates=rates)
         return [rate / unit if rate != unit else 1.0 for rate in rates]
 
     def __repr__(self) -> str:
@@ -173,7 +174,7 @@ class PolicyLR(LRScheduler):
         """Write into groups of several rates; learn whether they are of one."""
         ratios = self.ratios
         if len(groups) != len(ratios):
-            raise words.groups_changed(len(groups), len(ratios))
+            raise refusals.GROUPS_CHANGED.error(then=len(ratios), now=len(groups))
         self._equal = len(ratios) if set(ratios) == {1.0} else 0
         for group, ratio in zip(groups, ratios, strict=True):
             write(group, rate * ratio)

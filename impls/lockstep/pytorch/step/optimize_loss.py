@@ -14,6 +14,7 @@ from lockstep.docstrings import documented
 from lockstep.messages import pytorch as torch_host
 from lockstep.messages.step import arguments as border
 from lockstep.messages.step import optimize_loss as words
+from lockstep.messages.step import refusals
 from lockstep.messages.step.optimizer import (
     DECAYING,
     arguments_for,
@@ -21,11 +22,10 @@ from lockstep.messages.step.optimizer import (
     instance,
     not_an_optimizer,
     rate_argument,
-    several_rates,
 )
 from lockstep.messages.step.reduction import Reduction
 from lockstep.messages.step.summaries import check_summaries
-from lockstep.messages.step.training_step import OWNER, DecayNow, loss_not_callable
+from lockstep.messages.step.training_step import OWNER, DecayNow
 from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.base.train_v1 import TrainV1
 from lockstep.pytorch.base.wrapper import OptimizerWrapper, needs_closure
@@ -153,7 +153,7 @@ def optimize_loss(
     )
     names = check_summaries(summaries, OWNER)
     if not callable(loss):
-        raise loss_not_callable(loss)
+        raise refusals.LOSS_NOT_CALLABLE.error(got=type(loss).__name__)
     rate = border.rate_function(learning_rate_decay_fn, quirks.arguments_unchecked)
     step = TrainingStep(settings, loss, rate)
     step.summaries, step.skip_update_ph = names, skip_update_ph
@@ -239,7 +239,9 @@ def as_it_is(
         raise instance(optimizer, arguments)
     rates = {float(group["lr"]) for group in optimizer.param_groups}
     if len(rates) > 1:
-        raise several_rates(sorted(rates))
+        raise refusals.SEVERAL_RATES.error(
+            got=", ".join(f"{r:g}" for r in sorted(rates))
+        )
     return wrapped(optimizer)
 
 

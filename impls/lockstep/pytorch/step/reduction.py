@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lockstep.docstrings import documented
 from lockstep.messages.step import reduction as words
+from lockstep.messages.step import refusals
 from lockstep.messages.step.reduction import Reduction
 from lockstep.pytorch.base.gradients import Pairs
 from lockstep.pytorch.clipping.clip_by_norm import as_parameter_pairs
@@ -110,7 +111,7 @@ def reduce_gradients(
     held = [pair for pair, wanted in zip(pairs, present, strict=True) if wanted]
     means = list(reduction.all_reduce([dense(*pair) for pair in held]))
     if len(means) != len(held):
-        raise words.wrong_answer(len(held), len(means))
+        raise refusals.OTHER_NUMBER_OF_MEANS.error(expected=len(held), got=len(means))
     left = iter(means)
     return [
         (next(left) if wanted else None, parameter)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lockstep.docstrings import documented
+from lockstep.messages.step import refusals
 from lockstep.messages.step import regularization as words
 
 __all__ = ["get_regularization_loss"]
@@ -35,13 +36,13 @@ def get_regularization_loss(
         1.5
     """
     if losses is None:
-        raise words.no_collection()
+        raise refusals.NO_COLLECTION.error()
     chosen = words.chosen_losses(losses, scope)
     for loss in chosen:
         if not isinstance(loss, Tensor) or loss.dim():
             is_tensor = isinstance(loss, Tensor)
             shape = f"shape {list(loss.shape)}" if is_tensor else type(loss).__name__
-            raise words.not_scalar(shape)
+            raise refusals.NOT_SCALAR.error(got=shape)
     return _in_turn([_in_turn(group) for group in words.in_groups(chosen)])
 
 

@@ -8,11 +8,9 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lockstep.messages.step import refusals
 from lockstep.messages.step.training_step import (
     OWNER,
-    not_a_count,
-    other_iter_size,
-    other_state,
 )
 from lockstep.pytorch.base.foreign_state import is_state
 from lockstep.pytorch.base.trial_step import check_bare
@@ -33,16 +31,18 @@ def check_saved(step: Any, state_dict: Any) -> list[Tensor | None]:
     if not isinstance(state_dict, Mapping) or set(state_dict) != set(OWN):
         found = isinstance(state_dict, Mapping)
         got = ", ".join(map(str, state_dict)) if found else repr(state_dict)
-        raise other_state(got or "nothing")
+        raise refusals.OTHER_STATE.error(got=got or "nothing")
     for name in ("global_step", "micro_step", "iter_size"):
         count = state_dict[name]
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise not_a_count(name, count)
+            raise refusals.NOT_A_COUNT.error(name=name, got=count)
     # A sum of shares of another size cannot go on. With a flag it may be of more of
     # them than iter_size.
     ours = step.settings.iter_size if step.settings.accumulates else 1
     if state_dict["micro_step"] and (ours == 1 or state_dict["iter_size"] != ours):
-        raise other_iter_size(state_dict["micro_step"], state_dict["iter_size"])
+        raise refusals.OTHER_ITER_SIZE.error(
+            micro_step=state_dict["micro_step"], iter_size=state_dict["iter_size"]
+        )
     sums = checked_sums(state_dict["accumulators"], step.parameters)
     check_optimizer(step.optimizer, state_dict["optimizer"])
     return sums
@@ -53,14 +53,14 @@ def checked_sums(saved: Any, parameters: Sequence[Tensor]) -> list[Tensor | None
     if not isinstance(saved, list) or not all(
         total is None or isinstance(total, Tensor) for total in saved
     ):
-        raise other_state(f"accumulators {saved!r}")
+        raise refusals.OTHER_STATE.error(got=f"accumulators {saved!r}")
     shapes = [None if total is None else tuple(total.shape) for total in saved]
     fits = len(shapes) == len(parameters) and all(
         shape in (None, tuple(p.shape))
         for shape, p in zip(shapes, parameters, strict=True)
     )
     if not fits:
-        raise other_state(f"sums of shapes {shapes}")
+        raise refusals.OTHER_STATE.error(got=f"sums of shapes {shapes}")
     return [
         None if total is None else total.to(p.device, copy=True)
         for total, p in zip(saved, parameters, strict=True)
@@ -70,7 +70,7 @@ def checked_sums(saved: Any, parameters: Sequence[Tensor]) -> list[Tensor | None
 def check_optimizer(optimizer: Optimizer, saved: Any) -> None:
     """Raise for the state of another rule, or of other parameters."""
     if not is_state(saved):
-        raise other_state(f"the optimizer {saved!r:.60}")
+        raise refusals.OTHER_STATE.error(got=f"the optimizer {saved!r:.60}")
     if isinstance(optimizer, OptimizerWrapper):
         optimizer._check_saved(dict(saved))
     else:

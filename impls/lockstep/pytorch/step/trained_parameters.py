@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from lockstep.messages import pytorch as torch_host
 from lockstep.messages.step import arguments as border
-from lockstep.messages.step import optimize_loss as words
+from lockstep.messages.step import refusals
 from lockstep.messages.step.training_step import OWNER
 from lockstep.pytorch.base.gradients import named_parameters
 
@@ -23,7 +23,7 @@ Named = list[tuple[str | None, Tensor]]
 def trained(var_list: Any, model: Any, optimizer: Any) -> Named:
     """Return the parameters to train, with their names where they have any."""
     if isinstance(model, DistributedDataParallel):
-        raise border.wrapped_for_ranks(type(model).__name__)
+        raise refusals.WRAPPED_FOR_RANKS.error(got=type(model).__name__)
     of_model = dict(model.named_parameters()) if isinstance(model, nn.Module) else {}
     if var_list is not None:
         listed = [as_named(entry) for entry in border.listed(var_list, Tensor)]
@@ -31,7 +31,9 @@ def trained(var_list: Any, model: Any, optimizer: Any) -> Named:
             [p for _, p in listed], lambda p: f"one of shape {list(p.shape)}"
         )
         if not listed:
-            raise words.no_variables("parameters", "an empty list")
+            raise refusals.NO_VARIABLES.error(
+                expected="parameters", got="an empty list"
+            )
     elif isinstance(optimizer, Optimizer):
         listed = [(None, parameter) for parameter in named_parameters(optimizer)]
     else:
@@ -40,7 +42,9 @@ def trained(var_list: Any, model: Any, optimizer: Any) -> Named:
             expected = "a model with parameters that require a gradient"
             raise border.untrainable(model, expected, "named_parameters")
     if not listed:
-        raise words.no_variables("parameters, or a model that has some")
+        raise refusals.NO_VARIABLES.error(
+            expected="parameters, or a model that has some", got="neither"
+        )
     names = {parameter: name for name, parameter in of_model.items()}
     return [(name or names.get(parameter), parameter) for name, parameter in listed]
 

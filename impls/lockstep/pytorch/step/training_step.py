@@ -12,10 +12,10 @@ from torch import Tensor
 from lockstep.interface import NO_STEP, StepReport
 from lockstep.messages.step import arguments as border
 from lockstep.messages.step import optimize_loss as words
+from lockstep.messages.step import refusals
 from lockstep.messages.step.reduction import Reduction
 from lockstep.messages.step.summaries import Recorder, Summaries
 from lockstep.messages.step.training_step import (
-    absent_accumulated,
     check_rate,
     joined,
     loss_and_extras,
@@ -23,7 +23,6 @@ from lockstep.messages.step.training_step import (
     report_accumulated,
     report_applied,
     shown,
-    sparse_accumulated,
 )
 from lockstep.pytorch.base.gradients import Pairs
 from lockstep.pytorch.base.stack import base_of
@@ -174,9 +173,9 @@ class TrainingStep:
         """Raise for what the original cannot add up."""
         for name, (gradient, _) in zip(self.names, pairs, strict=True):
             if gradient is None:
-                raise absent_accumulated(name)
+                raise refusals.ABSENT_ACCUMULATED.error(name=name)
             if gradient.is_sparse:
-                raise sparse_accumulated(name)
+                raise refusals.SPARSE_ACCUMULATED.error(name=name)
 
     def waits(self, skip_update: Any) -> bool:
         """Say whether the sum, this micro-batch included, has to wait for more."""

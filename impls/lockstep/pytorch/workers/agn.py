@@ -14,6 +14,7 @@ from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
 from lockstep.messages.base.pairs import as_pairs
 from lockstep.messages.step import numbers as tags
 from lockstep.messages.workers import agn as words
+from lockstep.messages.workers import refusals
 from lockstep.messages.workers.agn import DELTA, GRADIENT
 from lockstep.messages.workers.center import Update
 from lockstep.pytorch.base.gradients import named_parameters
@@ -107,7 +108,7 @@ class AGNOptimizer(SharingWrapper):
     ) -> None:
         words.check_optimizer(optimizer, Optimizer, "torch.optim.Optimizer")
         if not isinstance(custom_getter, AGNCustomGetter):
-            raise words.not_a_getter(custom_getter)
+            raise refusals.NOT_A_GETTER.error(got=type(custom_getter).__name__)
         unchecked = quirks_of(strict).agn_workers
         words.check_arguments(num_worker, communication_period, commit, unchecked)
         super().__init__(optimizer)

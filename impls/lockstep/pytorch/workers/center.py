@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from lockstep.docstrings import documented
 from lockstep.messages.workers import center as words
 from lockstep.messages.workers import getter as agn_getter
+from lockstep.messages.workers import refusals
 from lockstep.messages.workers.center import Update
 from lockstep.pytorch.base.gradients import gradients_set_to
 from lockstep.pytorch.base.stack import base_of
@@ -63,8 +64,11 @@ class Center:
         for name, parameter in parameters.items():
             shared = self.parameters.get(name, parameter)
             if (shared.shape, shared.dtype) != (parameter.shape, parameter.dtype):
-                told = [f"{p.dtype} {list(p.shape)}" for p in (shared, parameter)]
-                raise words.other_center(name, *told)
+                raise refusals.OTHER_CENTER.error(
+                    name=name,
+                    shared=f"{shared.dtype} {list(shared.shape)}",
+                    own=f"{parameter.dtype} {list(parameter.shape)}",
+                )
 
     def join(self, name: str, parameter: Tensor) -> Parameter:
         """Return the shared weight of this name; the first worker's is copied."""
@@ -235,7 +239,7 @@ class AGNCustomGetter:
             if not parameter.requires_grad or parameter in known:
                 continue
             if name in taken:
-                raise agn_getter.taken_name(name)
+                raise refusals.TAKEN_NAME.error(name=name)
             new[name] = parameter
             known.add(parameter)
             taken.add(name)
@@ -244,10 +248,12 @@ class AGNCustomGetter:
     def _require_here(self, name: str, parameter: Tensor) -> None:
         """Raise for a parameter that is not on the worker's device."""
         if is_lazy(parameter):
-            raise agn_getter.not_built(f"{name!r} without a shape")
+            raise refusals.NOT_BUILT.error(got=f"{name!r} without a shape")
         found, wanted = parameter.device, self.worker_device
         if found.type != wanted.type or wanted.index not in (None, found.index):
-            raise words.other_device(name, str(wanted), str(found))
+            raise refusals.OTHER_DEVICE.error(
+                name=name, worker_device=wanted, got=found
+            )
 
 
 def is_tensor(found: Any) -> bool:
@@ -267,7 +273,7 @@ def as_device(device: Any) -> torch.device:
     try:
         return torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise agn_getter.not_a_device(device, "'cpu' or 'cuda:0'") from error
+        raise refusals.NOT_A_DEVICE.error(got=device) from error
 
 
 def powers(optimizer: Optimizer) -> Mapping[str, str]:

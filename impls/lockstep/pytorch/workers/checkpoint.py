@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.messages.workers import agn as words
+from lockstep.messages.workers import refusals
 from lockstep.pytorch.base.foreign_state import SHARED, require_dense, require_shape
 from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.base.trial_step import check_bare
@@ -128,10 +129,12 @@ def check_own(bare: StateDict, own: StateDict, optimizer: Any) -> None:
     # Mean gradients are what a state holds that does not say it.
     adds = first.get(ADDS_CHANGES, False)
     if not isinstance(adds, bool):
-        raise words.other_commit(optimizer.commit, f"{adds!r:.40}")
+        raise refusals.OTHER_COMMIT.error(
+            expected=optimizer.commit, got=f"{adds!r:.40}"
+        )
     saved = words.DELTA if adds else words.GRADIENT
     if saved != optimizer.commit:
-        raise words.other_commit(optimizer.commit, saved)
+        raise refusals.OTHER_COMMIT.error(expected=optimizer.commit, got=saved)
     numbers = [k for group in own["param_groups"] for k in group["params"]]
     names = named_parameters(optimizer)
     for number, (parameter, name) in zip(numbers, names.items(), strict=True):

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 import torch
 from torch import Tensor
 
-from lockstep.messages.workers import agn as words
+from lockstep.messages.workers import refusals
 from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
 from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.base.train_v1 import TrainV1
@@ -47,7 +47,7 @@ class SharingWrapper(OptimizerWrapper):
             if parameter not in self.custom_getter._global_map:
                 shown = f"another of shape {list(parameter.shape)}"
                 name = named_parameters(self).get(parameter, shown)
-                raise words.not_from_getter(name)
+                raise refusals.NOT_FROM_GETTER.error(name=name)
 
     def _accumulators(self, parameters: Iterable[Tensor]) -> list[Tensor]:
         return [self.custom_getter._grad_map[parameter] for parameter in parameters]
@@ -72,7 +72,7 @@ class SharingWrapper(OptimizerWrapper):
             ValueError: the getter was given no parameters.
         """
         if not self.custom_getter._global_map:
-            raise words.nothing_to_start()
+            raise refusals.NOTHING_TO_START.error()
         self.begin_round(self.custom_getter._global_map)
 
     @contextmanager

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from lockstep.interface import Gradient, Rows
-from lockstep.messages.base.differentiation import no_var_list, not_listed
+from lockstep.messages.base import refusals
+from lockstep.messages.base.differentiation import not_listed
 from lockstep.messages.base.pairs import (
     as_pairs,
-    not_a_counter,
     require_gradients,
     require_like,
 )
@@ -35,7 +35,7 @@ Pairs = list[tuple[Gradient, Variable]]
 def listed(var_list: Any, owner: str) -> list[Variable]:
     """Return the variables of a list; raise for anything else."""
     if var_list is None:
-        raise no_var_list(owner)
+        raise refusals.NO_VAR_LIST.error(owner=owner)
     if isinstance(var_list, str | Variable) or not isinstance(var_list, Iterable):
         raise not_listed(owner, var_list)
     variables = list(var_list)
@@ -115,10 +115,12 @@ def check_counter(global_step: Any, owner: str) -> None:
     if global_step is None:
         return
     if not isinstance(global_step, Variable):
-        raise not_a_counter(owner, type(global_step).__name__)
+        raise refusals.NOT_A_COUNTER.error(owner=owner, got=type(global_step).__name__)
     if global_step.shape or not np.issubdtype(global_step.dtype, np.integer):
         shape, dtype = list(global_step.shape), global_step.dtype
-        raise not_a_counter(owner, f"a {dtype} variable of shape {shape}")
+        raise refusals.NOT_A_COUNTER.error(
+            owner=owner, got=f"a {dtype} variable of shape {shape}"
+        )
 
 
 def advance(global_step: Variable | None) -> None:

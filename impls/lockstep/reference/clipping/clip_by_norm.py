@@ -12,7 +12,7 @@ from lockstep.docstrings import documented
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.messages.base.pairs import as_pairs, refuse_complex, require_shape
 from lockstep.messages.clipping import clip_by_global_norm as words
-from lockstep.messages.clipping.larc import absent_gradient
+from lockstep.messages.clipping import refusals
 from lockstep.quirks import Quirks, quirks_of
 from lockstep.reference.base.pairs import Pairs, require_variable
 from lockstep.reference.clipping.clip_by_global_norm import (
@@ -112,7 +112,7 @@ def require_present(owner: str, pairs: Pairs) -> None:
     """Raise for an absent gradient, as the original does."""
     for gradient, variable in pairs:
         if gradient is None:
-            raise absent_gradient(owner, variable.name)
+            raise refusals.ABSENT_GRADIENT.error(owner=owner, name=variable.name)
 
 
 def as_array(entry: Any, position: int) -> Gradient:
@@ -121,7 +121,7 @@ def as_array(entry: Any, position: int) -> Gradient:
         return entry
     array = np.asarray(entry)
     if not np.issubdtype(array.dtype, np.number):
-        raise words.not_a_tensor(position, type(entry).__name__)
+        raise refusals.NOT_A_TENSOR.error(position=position, got=type(entry).__name__)
     return array
 
 
@@ -129,7 +129,7 @@ def as_norm(use_norm: Any) -> Array:
     """Return a norm that was given as float32, 0-d."""
     norm = np.asarray(use_norm)
     if norm.shape or not np.issubdtype(norm.dtype, np.number):
-        raise words.bad_norm(repr(use_norm))
+        raise refusals.BAD_NORM.error(got=repr(use_norm))
     return norm.astype(np.float32)
 
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from lockstep.docstrings import documented
 from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
+from lockstep.messages.clipping import refusals
 from lockstep.messages.clipping import variable_clipping as words
-from lockstep.messages.masters.mixed_precision import clips_outside
+from lockstep.messages.masters import refusals as masters_refusals
 from lockstep.messages.workers.agn import refuse_row_clipping_around
 from lockstep.quirks import Quirks, quirks_of
 from lockstep.reference.base.pairs import check_pairs
@@ -61,7 +62,11 @@ class VariableClippingOptimizer(Optimizer):
         words.require_mapping(vars_to_clip_dims)
         for variable in vars_to_clip_dims:
             if not isinstance(variable, Variable):
-                raise words.not_a_key(variable, "reference Variables")
+                raise refusals.NOT_A_KEY.error(
+                    expected="reference Variables",
+                    got=type(variable).__name__,
+                    remedy="use the variables themselves as keys",
+                )
         axes = {v: words.listed_axes(v.name, d) for v, d in vars_to_clip_dims.items()}
         self.quirks = quirks = quirks_of(strict)
         names = {v: v.name for v in axes}
@@ -172,7 +177,7 @@ def refuse_masters(opt: Optimizer, listed: Iterable[Variable]) -> None:
     trains_master = getattr(opt, "trains_master", None)
     for variable in listed:
         if trains_master is not None and trains_master(variable):
-            raise clips_outside(variable.name)
+            raise masters_refusals.CLIPS_OUTSIDE.error(name=variable.name)
 
 
 def resolved(variable: Variable, axes: Sequence[int]) -> Axes:

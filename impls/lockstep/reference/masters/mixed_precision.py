@@ -10,6 +10,7 @@ import numpy as np
 from lockstep.docstrings import documented
 from lockstep.interface import GATE_OP, Array, Gradient
 from lockstep.messages.masters import mixed_precision as words
+from lockstep.messages.masters import refusals
 from lockstep.messages.scaling.loss_scaling import PATIENCE
 from lockstep.messages.workers.agn import refuse_masters_around
 from lockstep.quirks import quirks_of
@@ -95,7 +96,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             return scale.loss_scale
         number = words.scale_number(scale, self.quirks.masters_scale_type)
         if number is None:
-            raise words.unusable(scale)
+            raise refusals.UNUSABLE.error(loss_scale=scale)
         with np.errstate(over="ignore"):
             return np.float32(number)
 
@@ -141,7 +142,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         """Return the still scaled gradient of a variable's master, and the master."""
         refuses = self.quirks.masters_absent and self.trains_master(variable)
         if gradient is None and refuses:
-            raise words.absent_half(variable.name)
+            raise refusals.ABSENT_HALF.error(name=variable.name)
         wide, master = self.for_master(gradient, variable)
         regularizer = REGISTERED.get(variable)
         if regularizer is not None and master is not variable:
@@ -283,7 +284,7 @@ def get_scale(loss_scale: Any) -> float | AutomaticLossScaler | LossScale:
         return loss_scale
     number = words.scale_number(loss_scale)
     if number is None:
-        raise words.bad_loss_scale(loss_scale)
+        raise refusals.BAD_LOSS_SCALE.error(loss_scale=loss_scale)
     return number
 
 

@@ -18,10 +18,10 @@ from lockstep.interface import (
     Gradient,
     Rows,
 )
+from lockstep.messages.base import refusals as base_refusals
 from lockstep.messages.base.differentiation import (
     check_count,
     check_options,
-    loss_not_callable,
     refuse_text,
 )
 from lockstep.messages.errors import sentence
@@ -93,7 +93,9 @@ class Optimizer:
         variables = listed(var_list, owner)
         refuse_text(grad_loss, owner)
         if not callable(loss):
-            raise loss_not_callable(owner, type(loss).__name__)
+            raise base_refusals.LOSS_NOT_CALLABLE.error(
+                owner=owner, got=type(loss).__name__
+            )
         gradients = list(loss())
         check_count(owner, len(variables), len(gradients))
         gradients = [upstream(g, grad_loss) for g in gradients]

@@ -12,6 +12,7 @@ from lockstep.docstrings import documented
 from lockstep.interface import Gradient
 from lockstep.messages.step import arguments as border
 from lockstep.messages.step import optimize_loss as words
+from lockstep.messages.step import refusals
 from lockstep.messages.step.optimizer import (
     DECAYING,
     arguments_for,
@@ -22,7 +23,7 @@ from lockstep.messages.step.optimizer import (
 )
 from lockstep.messages.step.reduction import Reduction
 from lockstep.messages.step.summaries import check_summaries
-from lockstep.messages.step.training_step import OWNER, DecayNow, loss_not_callable
+from lockstep.messages.step.training_step import OWNER, DecayNow
 from lockstep.reference.masters.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.reference.optimizers.classes import (
     AdagradOptimizer,
@@ -127,7 +128,7 @@ def optimize_loss(
     )
     names = check_summaries(summaries, OWNER)
     if not callable(loss):
-        raise loss_not_callable(loss)
+        raise refusals.LOSS_NOT_CALLABLE.error(got=type(loss).__name__)
     rate = border.rate_function(learning_rate_decay_fn, quirks.arguments_unchecked)
     step = TrainingStep(settings, loss, trained(var_list), rate)
     step.summaries, step.skip_update_ph = names, skip_update_ph
@@ -143,14 +144,14 @@ def trained(var_list: Any) -> list[Variable]:
     """Return the variables to train."""
     expected = "variables, since NumPy cannot find them"
     if var_list is None:
-        raise words.no_variables(expected, "None")
+        raise refusals.NO_VARIABLES.error(expected=expected, got="None")
     variables = border.listed(var_list, Variable)
     for variable in variables:
         if not isinstance(variable, Variable):
             raise border.not_a_variable("lockstep.reference.Variable", variable)
     border.check_once(variables, lambda variable: variable.name)
     if not variables:
-        raise words.no_variables(expected, "an empty list")
+        raise refusals.NO_VARIABLES.error(expected=expected, got="an empty list")
     return variables
 
 

@@ -10,6 +10,7 @@ from lockstep.docstrings import documented
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.messages.base.pairs import as_pairs
 from lockstep.messages.step import reduction as words
+from lockstep.messages.step import refusals
 from lockstep.messages.step.reduction import Reduction
 from lockstep.reference.base.pairs import Pairs
 from lockstep.reference.tensors.rows import densify
@@ -45,7 +46,7 @@ def reduce_gradients(
     held = [pair for pair, wanted in zip(pairs, present, strict=True) if wanted]
     means = list(reduction.all_reduce([dense(*pair) for pair in held]))
     if len(means) != len(held):
-        raise words.wrong_answer(len(held), len(means))
+        raise refusals.OTHER_NUMBER_OF_MEANS.error(expected=len(held), got=len(means))
     left = iter(means)
     return [
         (next(left) if wanted else None, variable)

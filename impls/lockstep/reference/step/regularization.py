@@ -9,6 +9,7 @@ import numpy as np
 
 from lockstep.docstrings import documented
 from lockstep.interface import Array
+from lockstep.messages.step import refusals
 from lockstep.messages.step import regularization as words
 
 __all__ = ["get_regularization_loss", "sum_losses"]
@@ -27,7 +28,7 @@ def get_regularization_loss(
             left out. Nothing adds up to 0.
     """
     if losses is None:
-        raise words.no_collection()
+        raise refusals.NO_COLLECTION.error()
     return sum_losses(words.chosen_losses(losses, scope))
 
 
@@ -35,7 +36,7 @@ def sum_losses(losses: list[Any]) -> Array:
     """Return the sum of 0-d losses in float32, added up as the original does."""
     for loss in losses:
         if np.shape(loss):
-            raise words.not_scalar(f"shape {list(np.shape(loss))}")
+            raise refusals.NOT_SCALAR.error(got=f"shape {list(np.shape(loss))}")
     zero = np.zeros((), np.float32)
     groups = words.in_groups([np.float32(loss) for loss in losses])
     return np.asarray(sum((sum(group, zero) for group in groups), zero))

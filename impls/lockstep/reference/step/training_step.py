@@ -11,18 +11,17 @@ import numpy as np
 from lockstep.interface import NO_STEP, Gradient, Rows, StepReport
 from lockstep.messages.step import arguments as border
 from lockstep.messages.step import optimize_loss as words
+from lockstep.messages.step import refusals
 from lockstep.messages.step.reduction import Reduction
 from lockstep.messages.step.summaries import Recorder, Summaries
 from lockstep.messages.step.training_step import (
     OWNER,
-    absent_accumulated,
     check_rate,
     joined,
     loss_and_extras,
     report_accumulated,
     report_applied,
     shown,
-    sparse_accumulated,
 )
 from lockstep.reference.base.pairs import Pairs, check_gradient
 from lockstep.reference.clipping.post_process import post_process_gradients
@@ -249,13 +248,15 @@ def require_shape(gradient: Gradient, variable: Variable) -> None:
     else:
         found, wanted = np.shape(gradient), variable.shape
     if tuple(found) != tuple(wanted):
-        raise border.wrong_shape(variable.name, tuple(wanted), tuple(found))
+        raise refusals.OTHER_SHAPE.error(
+            expected=list(wanted), name=variable.name, got=list(found)
+        )
 
 
 def check_accumulated(pairs: Pairs) -> None:
     """Raise for what the original cannot add up."""
     for gradient, variable in pairs:
         if gradient is None:
-            raise absent_accumulated(variable.name)
+            raise refusals.ABSENT_ACCUMULATED.error(name=variable.name)
         if isinstance(gradient, Rows):
-            raise sparse_accumulated(variable.name)
+            raise refusals.SPARSE_ACCUMULATED.error(name=variable.name)

@@ -11,6 +11,7 @@ import numpy as np
 from lockstep.docstrings import documented
 from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
 from lockstep.messages.workers import agn as words
+from lockstep.messages.workers import refusals
 from lockstep.messages.workers.agn import (
     DELTA,
     GLOBAL_VARIABLE_NAME,
@@ -62,7 +63,7 @@ class AGNOptimizer(Optimizer):
     ) -> None:
         words.check_optimizer(optimizer, Optimizer, "lockstep.reference optimizer")
         if not isinstance(custom_getter, AGNCustomGetter):
-            raise words.not_a_getter(custom_getter)
+            raise refusals.NOT_A_GETTER.error(got=type(custom_getter).__name__)
         self.quirks = quirks_of(strict)
         unchecked = self.quirks.agn_workers
         words.check_arguments(num_worker, communication_period, commit, unchecked)
@@ -94,7 +95,7 @@ class AGNOptimizer(Optimizer):
         check_counter(global_step, words.WRAPPER)
         for _, variable in pairs:
             if variable not in self.custom_getter._global_map:
-                raise words.not_from_getter(variable.name)
+                raise refusals.NOT_FROM_GETTER.error(name=variable.name)
         present = [(g, variable) for g, variable in pairs if g is not None]
         before = [variable.value for _, variable in present]
         self.inner_optimizer.apply_gradients(pairs, None, name)
@@ -162,7 +163,7 @@ class AGNOptimizer(Optimizer):
             ValueError: there are no variables.
         """
         if not self.custom_getter._global_map:
-            raise words.nothing_to_start()
+            raise refusals.NOTHING_TO_START.error()
         self.begin_round(self.custom_getter._global_map)
 
     @contextmanager

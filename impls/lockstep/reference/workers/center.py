@@ -11,6 +11,7 @@ from lockstep.docstrings import documented
 from lockstep.interface import Array
 from lockstep.messages.workers import center as words
 from lockstep.messages.workers import getter as agn_getter
+from lockstep.messages.workers import refusals
 from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
 from lockstep.messages.workers.center import Update
 from lockstep.quirks import quirks_of
@@ -45,8 +46,11 @@ class Center:
         shared = self.variables[name]
         found = shared.shape, shared.dtype
         if found != (variable.shape, variable.dtype):
-            told = [f"{v.dtype} {list(v.shape)}" for v in (shared, variable)]
-            raise words.other_center(name, *told)
+            raise refusals.OTHER_CENTER.error(
+                name=name,
+                shared=f"{shared.dtype} {list(shared.shape)}",
+                own=f"{variable.dtype} {list(variable.shape)}",
+            )
         return shared
 
     def pull(self, names: Iterable[str]) -> dict[str, Array]:

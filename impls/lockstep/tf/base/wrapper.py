@@ -8,10 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.messages import tf as words
+from lockstep.messages.base import refusals
 from lockstep.messages.base.differentiation import (
     check_no_arguments,
     check_options,
-    no_loss,
     not_listed,
     refuse_text,
 )
@@ -283,7 +283,7 @@ def checked_loss(loss: Any, owner: str) -> Any:
     def compute() -> Any:
         value = loss()
         if value is None or isinstance(value, str | tf.Operation):
-            raise no_loss(owner, value)
+            raise refusals.NO_LOSS.error(owner=owner, got=value)
         return value
 
     return compute

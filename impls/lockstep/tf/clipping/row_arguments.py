@@ -7,8 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from lockstep.messages.clipping import refusals
 from lockstep.messages.clipping import variable_clipping as words
-from lockstep.messages.masters.mixed_precision import clips_outside
+from lockstep.messages.masters import refusals as masters_refusals
 from lockstep.tf.base.pairs import as_variable, name_of
 
 __all__ = [
@@ -41,7 +42,7 @@ def refuse_masters(opt: Optimizer, keys: Iterable[Any]) -> None:
     trains_master = getattr(opt, "trains_master", None)
     for variable in map(as_variable, keys):
         if trains_master is not None and trains_master(variable):
-            raise clips_outside(name_of(variable))
+            raise masters_refusals.CLIPS_OUTSIDE.error(name=name_of(variable))
 
 
 def axes_by_variable(
@@ -58,10 +59,14 @@ def axes_by_variable(
     for key, dims in vars_to_clip_dims.items():
         variable = as_variable(key)
         if not isinstance(variable, tf.Variable):
-            raise words.not_a_key(key, "variables, or their ref(),")
+            raise refusals.NOT_A_KEY.error(
+                expected="variables, or their ref(),",
+                got=type(key).__name__,
+                remedy="use the variables themselves as keys",
+            )
         axes = words.listed_axes(name_of(variable), dims)
         if variable.ref() in found:
-            raise words.listed_twice(name_of(variable))
+            raise refusals.LISTED_TWICE.error(name=name_of(variable))
         found[variable.ref()] = resolved(variable, axes) if resolve else axes
     return found
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 from lockstep.docstrings import documented
 from lockstep.messages import tf as tf_host
 from lockstep.messages.masters import mixed_precision as words
+from lockstep.messages.masters import refusals
 from lockstep.messages.scaling.loss_scaling import PATIENCE
 from lockstep.messages.workers.agn import refuse_masters_around
 from lockstep.quirks import quirks_of
@@ -200,7 +201,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             master = self._copies.of(variable)
             if self._copies.wanted(variable):
                 if gradient is None and quirks.masters_absent:
-                    raise words.absent_half(name_of(variable))
+                    raise refusals.ABSENT_HALF.error(name=name_of(variable))
                 with tf.control_dependencies(self._copies.follow(variable)):
                     wide = None if gradient is None else widen(gradient)
                     regularizer = known.get(variable.ref())
@@ -217,7 +218,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         """Raise for a loss that the original could not scale."""
         refuses = self._quirks.masters_half_loss
         if refuses and tf.is_tensor(self.factor) and dtype != tf.float32:
-            raise words.half_loss(dtype.name)
+            raise refusals.HALF_LOSS.error(dtype=dtype.name)
 
     @tf.autograph.experimental.do_not_convert
     def apply_gradients(

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.messages.masters import mixed_precision as words
+from lockstep.messages.masters import refusals
 from lockstep.quirks import Quirks
 from lockstep.tf.base.pairs import Pairs, name_of
 from lockstep.tf.scaling.loss_scale import DynamicLossScale, LossScale
@@ -33,7 +34,7 @@ def scale_of(loss_scale: Any, quirks: Quirks) -> Scale:
         return DynamicLossScale()
     number = words.scale_number(loss_scale, anything)
     if number is None and not anything:
-        raise words.bad_loss_scale(loss_scale)
+        raise refusals.BAD_LOSS_SCALE.error(loss_scale=loss_scale)
     return loss_scale if number is None else number
 
 
@@ -44,7 +45,7 @@ def current(scale: Scale, quirks: Quirks) -> float | tf.Tensor:
     if isinstance(scale, LossScale) and not quirks.masters_scale_type:
         return scale()
     if not isinstance(scale, float):
-        raise words.unusable(scale)
+        raise refusals.UNUSABLE.error(loss_scale=scale)
     return scale
 
 

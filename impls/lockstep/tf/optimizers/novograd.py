@@ -94,7 +94,7 @@ class NovoGrad(v1.train.MomentumOptimizer):
         if not quirks.arguments_unchecked:
             check_arguments(words.NAME, learning_rate=learning_rate, **self._arguments)
         if quirks.novograd_limits and tf.is_tensor(weight_decay):
-            raise words.decay_as_tensor()
+            raise words.DECAY_AS_TENSOR.error()
         super().__init__(learning_rate, beta1, use_locking, name)
         self._unwritten: list[tf.Variable] = []
         self._of_last_call: list[tf.Tensor | tf.Variable] = []

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.interface import NO_EAGER_STEP, StepReport
-from lockstep.messages.base.differentiation import no_loss
+from lockstep.messages.base import refusals as base_refusals
 from lockstep.messages.base.pipeline import refuse_second_scale
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling.loss_scale import check_gradient_dtype
@@ -136,7 +136,7 @@ class SkippingWrapper(Wrapper):
             LossNotCallableError: a TypeError; None or a string.
         """
         if loss is None or isinstance(loss, str):
-            raise no_loss(self.owner, loss)
+            raise base_refusals.NO_LOSS.error(owner=self.owner, got=loss)
         found = scaled(loss, self.factor, self.check_loss)
         self._by_hand.note(is_unscaled=False)
         return found

@@ -11,10 +11,11 @@ from lockstep.docstrings import documented
 from lockstep.messages import tf as tf_host
 from lockstep.messages.step import arguments as border
 from lockstep.messages.step import optimize_loss as words
+from lockstep.messages.step import refusals
 from lockstep.messages.step.optimizer import DECAYING, arguments_for, instance
 from lockstep.messages.step.reduction import Reduction
 from lockstep.messages.step.summaries import check_summaries
-from lockstep.messages.step.training_step import OWNER, DecayNow, loss_not_callable
+from lockstep.messages.step.training_step import OWNER, DecayNow
 from lockstep.tf.base.hooks import base_of
 from lockstep.tf.base.pairs import as_variable, name_of
 from lockstep.tf.base.replicas import ReplicatedStep, copies_of, is_mirrored
@@ -155,7 +156,7 @@ def optimize_loss(
         reduction=reduction,
     )
     if not callable(loss) and not builds_graph():
-        raise loss_not_callable(loss)
+        raise refusals.LOSS_NOT_CALLABLE.error(got=type(loss).__name__)
     variables = trained(var_list, model)
     if not settings.quirks.arguments_unchecked:
         border.check_once(variables, name_of)

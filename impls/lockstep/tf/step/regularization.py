@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.docstrings import documented
+from lockstep.messages.step import refusals
 from lockstep.messages.step import regularization as words
 from lockstep.tf.shared.step.penalties import sum_losses
 
@@ -51,6 +52,6 @@ def get_regularization_loss(
     if losses is not None:
         return sum_losses(words.chosen_losses(losses, scope), name)
     if tf.executing_eagerly():
-        raise words.no_collection()
+        raise refusals.NO_COLLECTION.error()
     key = tf.compat.v1.GraphKeys.REGULARIZATION_LOSSES
     return sum_losses(tf.compat.v1.get_collection(key, scope), name)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.messages import tf as tf_host
-from lockstep.messages.base.differentiation import no_loss
+from lockstep.messages.base import refusals as base_refusals
 from lockstep.messages.step.summaries import SummaryRecord
 from lockstep.messages.step.training_step import (
     OWNER,
@@ -133,7 +133,7 @@ class TrainingStep(tf.Module):
         def loss() -> tf.Tensor:
             found, extras = loss_and_extras(self.task.loss(*inputs))
             if found is None or isinstance(found, str):
-                raise no_loss(OWNER, found)
+                raise base_refusals.NO_LOSS.error(owner=OWNER, got=found)
             value = tf.convert_to_tensor(found)
             values.append(joined(value, extras))
             return value

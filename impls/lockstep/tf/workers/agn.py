@@ -12,6 +12,7 @@ from lockstep.docstrings import documented
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.messages import tf as tf_host
 from lockstep.messages.workers import agn as words
+from lockstep.messages.workers import refusals
 from lockstep.messages.workers.agn import DELTA, GRADIENT
 from lockstep.quirks import quirks_of
 from lockstep.tf.base.hooks import require_resources, skips_of
@@ -95,7 +96,7 @@ class AGNOptimizer(SharingWrapper):
             )
         words.check_optimizer(optimizer, Optimizer, "tf.compat.v1.train.Optimizer")
         if not isinstance(custom_getter, AGNCustomGetter):
-            raise words.not_a_getter(custom_getter)
+            raise refusals.NOT_A_GETTER.error(got=type(custom_getter).__name__)
         quirks = quirks_of(strict)
         unchecked = quirks.agn_workers
         words.check_arguments(num_worker, communication_period, commit, unchecked)

@@ -12,6 +12,7 @@ from lockstep.docstrings import documented
 from lockstep.messages import tf as tf_host
 from lockstep.messages.workers import center as words
 from lockstep.messages.workers import getter as agn_getter
+from lockstep.messages.workers import refusals
 from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
 from lockstep.quirks import Quirks, quirks_of
 from lockstep.tf.base.pairs import as_variable, name_of
@@ -84,9 +85,9 @@ class Center(tf.Module):
             agn_getter.check_names(self.shared, variables)
         for name, variable in variables.items():
             pair = self.shared.get(name, variable), variable
-            told = [f"{v.dtype.base_dtype.name} {v.shape}" for v in pair]
-            if told[0] != told[1]:
-                raise words.other_center(name, *told)
+            shared, own = (f"{v.dtype.base_dtype.name} {v.shape}" for v in pair)
+            if shared != own:
+                raise refusals.OTHER_CENTER.error(name=name, shared=shared, own=own)
 
     def join(self, names: list[str], make: Make) -> list[Any]:
         """Return the shared variables of these names, which the first worker makes.
@@ -251,7 +252,7 @@ class AGNCustomGetter(tf.Module):
             if not inner.trainable or inner.ref() in known:
                 continue
             if given in taken:
-                raise agn_getter.taken_name(given)
+                raise refusals.TAKEN_NAME.error(name=given)
             made = getattr(variable, "path", name_of(inner))
             name = given or words.unused_name(made, taken)
             new[name] = inner

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from lockstep.messages import tf as tf_host
 from lockstep.messages.workers import getter as agn_getter
+from lockstep.messages.workers import refusals
 from lockstep.tf.base.hooks import is_reference
 from lockstep.tf.base.pairs import as_variable, name_of
 
@@ -23,7 +24,7 @@ def entries_of(given: Any) -> list[tuple[str | None, Any]]:
         GetterError: a TypeError; no variables, or a model that is not built.
     """
     if getattr(given, "built", True) is False:
-        raise agn_getter.not_built(type(given).__name__)
+        raise refusals.NOT_BUILT.error(got=type(given).__name__)
     found = getattr(given, "trainable_variables", given)
     return agn_getter.read_entries(found, is_variable, TAKEN)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lockstep.messages.workers import agn as words
+from lockstep.messages.workers import refusals
 from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
 from lockstep.tf.base.pairs import name_of
 from lockstep.tf.base.wrapper import Wrapper
@@ -40,7 +40,7 @@ class SharingWrapper(Wrapper):
         """Return the shared ones; raise for a variable that has none."""
         for variable in variables:
             if variable not in self.custom_getter._global_map:
-                raise words.not_from_getter(name_of(variable))
+                raise refusals.NOT_FROM_GETTER.error(name=name_of(variable))
         return [self.custom_getter._global_map[variable] for variable in variables]
 
     def _accumulators(self, variables: Variables) -> list[tf.Variable]:
@@ -69,7 +69,7 @@ class SharingWrapper(Wrapper):
         """
         variables = list(self.custom_getter._global_map)
         if not variables:
-            raise words.nothing_to_start()
+            raise refusals.NOTHING_TO_START.error()
         return self._begin_round(variables)
 
     def make_session_run_hook(

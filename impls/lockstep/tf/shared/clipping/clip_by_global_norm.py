@@ -10,6 +10,7 @@ import tensorflow as tf
 from lockstep.docstrings import documented
 from lockstep.messages.base.pairs import refuse_complex
 from lockstep.messages.clipping import clip_by_global_norm as words
+from lockstep.messages.clipping import refusals
 from lockstep.quirks import Quirks, quirks_of
 from lockstep.tf.shared.clipping.clip_gradients import (
     Gradient,
@@ -135,9 +136,11 @@ def to_tensor(entry: Any, position: int) -> Gradient:
     try:
         tensor = tf.convert_to_tensor(entry)
     except (TypeError, ValueError) as error:
-        raise words.not_a_tensor(position, type(entry).__name__) from error
+        raise refusals.NOT_A_TENSOR.error(
+            position=position, got=type(entry).__name__
+        ) from error
     if tensor.dtype == tf.string:
-        raise words.not_a_tensor(position, type(entry).__name__)
+        raise refusals.NOT_A_TENSOR.error(position=position, got=type(entry).__name__)
     return tensor
 
 
@@ -146,7 +149,7 @@ def as_norm(use_norm: Any) -> tf.Tensor:
     try:
         norm = tf.cast(use_norm, tf.float32)
     except (TypeError, ValueError, tf.errors.UnimplementedError) as error:
-        raise words.bad_norm(repr(use_norm)) from error
+        raise refusals.BAD_NORM.error(got=repr(use_norm)) from error
     if not norm.shape.is_compatible_with([]):
-        raise words.bad_norm(f"shape {norm.shape.as_list()}")
+        raise refusals.BAD_NORM.error(got=f"shape {norm.shape.as_list()}")
     return norm

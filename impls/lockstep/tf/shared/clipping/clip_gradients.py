@@ -105,7 +105,7 @@ def require_finite(norm: tf.Tensor) -> tf.Tensor:
     finite = tf.math.is_finite(norm)
     if tf.executing_eagerly():
         if not finite:
-            raise words.nonfinite_norm(float(norm))
+            raise words.NONFINITE_NORM.error(norm=float(norm))
         return norm
     with tf.control_dependencies([tf.Assert(finite, [tf_host.NONFINITE_NORM, norm])]):
         return tf.identity(norm)

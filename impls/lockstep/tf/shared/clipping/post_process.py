@@ -10,6 +10,7 @@ import tensorflow as tf
 from lockstep.messages.base.pairs import require_like, require_shape
 from lockstep.messages.clipping import clip_by_global_norm as clipping
 from lockstep.messages.clipping import larc as words
+from lockstep.messages.clipping import refusals
 from lockstep.messages.clipping.larc import LarcPolicy
 from lockstep.messages.step import summaries as telling
 from lockstep.messages.step.summaries import Recorder, Summaries
@@ -144,7 +145,7 @@ def require_present(owner: str, entries: Sequence[Entry]) -> None:
     """Raise for an absent gradient, as the original does."""
     for entry in entries:
         if entry.gradient is None:
-            raise words.absent_gradient(owner, entry.name)
+            raise refusals.ABSENT_GRADIENT.error(owner=owner, name=entry.name)
 
 
 def check_entry(entry: Entry) -> None:

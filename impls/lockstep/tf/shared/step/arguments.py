@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.messages.step import arguments as border
-from lockstep.messages.step import optimize_loss as words
+from lockstep.messages.step import refusals
 from lockstep.messages.step.optimizer import (
     check_maker,
     not_an_optimizer,
@@ -101,5 +101,7 @@ def find_trained(
         raise border.untrainable(model, expected, "trainable_variables")
     if not found:
         got = "neither" if var_list is None else "an empty list"
-        raise words.no_variables("variables, or a model that has some", got)
+        raise refusals.NO_VARIABLES.error(
+            expected="variables, or a model that has some", got=got
+        )
     return found

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lockstep.messages.step import refusals
 from lockstep.messages.step import regularization as words
 
 __all__ = ["sum_losses"]
@@ -19,8 +20,8 @@ def sum_losses(losses: Sequence[Any], name: str = words.NAME) -> tf.Tensor:
         try:
             tensor = tf.convert_to_tensor(loss)
         except (TypeError, ValueError) as error:
-            raise words.not_scalar(type(loss).__name__) from error
+            raise refusals.NOT_SCALAR.error(got=type(loss).__name__) from error
         if not tensor.shape.is_compatible_with([]):
-            raise words.not_scalar(f"shape {tensor.shape.as_list()}")
+            raise refusals.NOT_SCALAR.error(got=f"shape {tensor.shape.as_list()}")
         wide.append(tf.cast(tensor, tf.float32))
     return tf.add_n(wide, name) if wide else tf.constant(0.0)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from lockstep.messages import tf as tf_host
 from lockstep.messages.step import reduction as words
+from lockstep.messages.step import refusals
 from lockstep.messages.step.reduction import Reduction
 
 __all__ = ["ReplicaReduction", "mean_gradients"]
@@ -77,7 +78,7 @@ def mean_gradients(
     ]
     means = list(reduction.all_reduce(held)) if held else []
     if len(means) != len(held):
-        raise words.wrong_answer(len(held), len(means))
+        raise refusals.OTHER_NUMBER_OF_MEANS.error(expected=len(held), got=len(means))
     left = iter(means)
     return [next(left) if wanted else None for wanted in present]
 

@@ -10,11 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from lockstep.messages.step.training_step import (
-    absent_accumulated,
-    sparse_accumulated,
-    varying,
-)
+from lockstep.messages.step import refusals as step_refusals
 from lockstep.quirks import Quirks
 from lockstep.tf.shared.step.micro_batches import add_share
 
@@ -121,7 +117,7 @@ class Accumulators(tf.Module):
         self.begin(pairs)
         for total, (gradient, variable) in zip(self.sums, pairs, strict=True):
             if type(total) is not kind_of(gradient):
-                raise varying(self.name_of(variable))
+                raise step_refusals.VARYING.error(name=self.name_of(variable))
         everything = zip(self.values, pairs, strict=True)
         return [
             (add_share(total, gradient, self.iter_size), variable)
@@ -138,9 +134,13 @@ class Accumulators(tf.Module):
         """Raise for what the original cannot add up."""
         for gradient, variable in pairs:
             if gradient is None:
-                raise absent_accumulated(self.name_of(variable))
+                raise step_refusals.ABSENT_ACCUMULATED.error(
+                    name=self.name_of(variable)
+                )
             if isinstance(gradient, tf.IndexedSlices):
-                raise sparse_accumulated(self.name_of(variable))
+                raise step_refusals.SPARSE_ACCUMULATED.error(
+                    name=self.name_of(variable)
+                )
 
     def keep(self, pairs: Pairs, count: tf.Tensor) -> tf.Operation | None:
         """Write the sums of ``count`` micro-batches into their variables."""

@@ -1,0 +1,108 @@
+"""The errors of float32 masters of half-precision weights."""
+
+from __future__ import annotations
+
+from lockstep.messages.errors import (
+    DtypeError,
+    Refusal,
+    UnknownNameError,
+    UnsupportedError,
+    UnusableScaleError,
+)
+
+BAD_LOSS_SCALE = Refusal(
+    UnknownNameError,
+    "MixedPrecisionOptimizerWrapper: loss_scale: expected a number, None, 'dynamic', "
+    "an AutomaticLossScaler or a loss scale, got {loss_scale!r}; "
+    "for OpenSeq2Seq's scalers pass AutomaticLossScaler('Backoff').",
+)
+# Quirk: docs/differences.md#masters-scale-type
+UNUSABLE = Refusal(
+    UnusableScaleError,
+    "MixedPrecisionOptimizerWrapper: loss_scale: expected a float or an "
+    "AutomaticLossScaler, got {loss_scale!r}; "
+    "the original fails at the first use; leave strict off.",
+)
+REGULARIZER_NOT_CALLABLE = Refusal(
+    DtypeError,
+    "mp_regularizer_wrapper: regularizer: expected a callable of a weight, got {got}; "
+    "pass a function that returns the penalty.",
+)
+# Quirk: docs/differences.md#masters-absent
+ABSENT_HALF = Refusal(
+    UnsupportedError,
+    "MixedPrecisionOptimizerWrapper: expected a gradient for the float16 variable "
+    "{name!r}, got None; the original cannot leave it out; leave strict off.",
+)
+# Quirk: docs/differences.md#masters-half-loss
+HALF_LOSS = Refusal(
+    DtypeError,
+    "MixedPrecisionOptimizerWrapper: expected a float32 loss for an automatic scale, "
+    "got {dtype}; cast the loss to float32, or leave strict off.",
+)
+HALVED_SINCE = Refusal(
+    DtypeError,
+    "MixedPrecisionOptimizerWrapper: expected a float32 master for each {dtype} "
+    "parameter, got none for {shown}; "
+    "convert the model first, as model.half() does, and wrap it then.",
+)
+WIDENED_SINCE = Refusal(
+    DtypeError,
+    "MixedPrecisionOptimizerWrapper: expected parameters in half precision beside "
+    "their float32 masters, got {dtype} for one of shape {shape}; "
+    "convert the model first and make the optimizer then.",
+)
+BUILT_ALREADY = Refusal(
+    UnsupportedError,
+    "MixedPrecisionOptimizerWrapper: expected an optimizer that is not built yet, for "
+    "the masters of {name!r}, got one that is built; "
+    "wrap the optimizer before it is built.",
+)
+CLIPS_OUTSIDE = Refusal(
+    UnsupportedError,
+    "VariableClippingOptimizer: expected an optimizer that updates {name!r} itself, "
+    "got MixedPrecisionOptimizerWrapper, which updates its master; "
+    "put the row clipping inside of the masters' wrapper, with the same keys.",
+)
+MASTERS_INSIDE = Refusal(
+    UnsupportedError,
+    "{owner}: expected an optimizer that updates the model's parameters itself, "
+    "got MixedPrecisionOptimizerWrapper, which updates masters; "
+    "put the wrapper inside, as in MixedPrecisionOptimizerWrapper({owner}(...)).",
+)
+AUTOMATIC_ON_DEVICE = Refusal(
+    UnsupportedError,
+    "MixedPrecisionOptimizerWrapper: loss_scale: expected a number, 'dynamic' or a "
+    "loss scale for capturable=True, got an automatic scaler; "
+    "the scaler's state is not on the device; leave capturable off.",
+)
+NEEDS_AS_MODULE = Refusal(
+    UnsupportedError,
+    "MixedPrecisionOptimizerWrapper: expected optimizer.as_module(model) for "
+    "torch.distributed.checkpoint, "
+    "got the model itself, which does not have the masters; "
+    "pass optimizer.as_module(model) with the optimizer.",
+)
+OWN_GRADIENT_CHANGED = Refusal(
+    UnsupportedError,
+    "MixedPrecisionOptimizerWrapper.step: expected the model's gradients as they were "
+    "at unscale_(), got a changed one for {name!r}, which the step would not see; "
+    "change the gradients of master_params(), or call zero_grad() first.",
+)
+SCALES_ITSELF = Refusal(
+    UnsupportedError,
+    "MixedPrecisionOptimizerWrapper: expected a loss multiplied by scale_loss(loss), "
+    "and step(), got a GradScaler; "
+    "give the wrapper a loss scale, such as 'dynamic', and leave it out.",
+)
+TWICE = Refusal(
+    UnsupportedError,
+    "MixedPrecisionOptimizerWrapper: expected each parameter in one group, "
+    "got one of shape {shape} in two; leave it out of the new group.",
+)
+WITHOUT_MASTERS = Refusal(
+    UnsupportedError,
+    "MixedPrecisionOptimizerWrapper: expected a state with the masters of every "
+    "half-precision parameter, got {got}; "
+    "load the optimizer's state before it is wrapped, or save it again.",
+)
