@@ -208,7 +208,8 @@ class DynamicLossScale(words.OldNames, LossScale):
             DtypeError: a TypeError; a gradient of integers.
             UnsupportedError: a ValueError; strict, a sparse one without dense_shape.
         """
-        finite = tf.reduce_all(finite_flags(present_in(grads, self.needs_shape)))
+        needs_shape = quirks_of(self.strict).dynamic_scale_dense_shape
+        finite = tf.reduce_all(finite_flags(present_in(grads, needs_shape)))
         if tf.executing_eagerly():
             return self.move(finite), finite
         complete = self.good_steps.read_value() + 1 >= self.increment_period
@@ -233,11 +234,6 @@ class DynamicLossScale(words.OldNames, LossScale):
         """Return the constructor's arguments."""
         without_options = quirks_of(self.strict).dynamic_scale_floor
         return words.dynamic_config(self._policy, without_options)
-
-    @property
-    def needs_shape(self) -> bool:
-        """Whether a sparse gradient has to have a ``dense_shape``."""
-        return quirks_of(self.strict).dynamic_scale_dense_shape
 
     @property
     def _current_loss_scale(self) -> tf.Variable:

@@ -251,7 +251,8 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
     def judge(self, pairs: Pairs) -> Verdict:
         """Look at the gradients of a step."""
         scale = self.scale_object
-        needs_shape = isinstance(scale, DynamicLossScale) and scale.needs_shape
+        is_dynamic = isinstance(scale, DynamicLossScale)
+        needs_shape = is_dynamic and quirks_of(scale.strict).dynamic_scale_dense_shape
         present = present_in([gradient for gradient, _ in pairs], needs_shape)
         names = [name_of(variable) for g, variable in pairs if g is not None]
         return judge(present, names, self.clip_norm)
