@@ -16,6 +16,7 @@ from lockstep.messages.base.differentiation import not_listed
 from lockstep.messages.base.pairs import as_pairs, require_gradients, require_like
 
 __all__ = [
+    "SHARDED",
     "Pairs",
     "check_grad_loss",
     "check_group",
@@ -30,6 +31,9 @@ __all__ = [
 ]
 
 Pairs = list[tuple[Tensor | None, Tensor]]
+
+SHARDED = "torch.distributed.tensor"
+"""The module of tensors of which each rank has but a part."""
 
 
 def named_parameters(optimizer: Optimizer) -> dict[Tensor, str]:
@@ -73,7 +77,7 @@ def refuse_sharded_group(owner: str, params: Any) -> None:
 def refuse_sharded(owner: str, parameters: Iterable[Tensor]) -> None:
     """Raise for parameters of which each rank has but a part."""
     # There are none before torch's module of them is imported, which takes long.
-    module = sys.modules.get("torch.distributed.tensor")
+    module = sys.modules.get(SHARDED)
     if module is not None and any(isinstance(p, module.DTensor) for p in parameters):
         raise words.SHARDED.error(owner=owner)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from lockstep.messages.masters import refusals as masters_refusals
 from lockstep.messages.step.numbers import check_target, numbers_of
 from lockstep.pytorch.base.foreign_state import check_groups, check_mapping
 from lockstep.pytorch.base.gradients import (
+    SHARDED,
     check_group,
     named_parameters,
     refuse_sharded,
@@ -113,14 +115,17 @@ class OptimizerWrapper(TrainV1, Optimizer):
         # A group that was added since may have brought the first masters.
         self._refuse_masters(self.inner_optimizer)
         self._refuse_sharded()
-        loss = evaluate(closure)
+        loss = None if closure is None else evaluate(closure)
         self.step_inner()
         return loss
 
     def _refuse_sharded(self) -> None:
         """Raise for parameters of which each rank has but a part."""
-        for group in self.param_groups:
-            refuse_sharded(type(self).__name__, group["params"])
+        # There are none before torch's module of such tensors is imported.
+        module = sys.modules.get(SHARDED)
+        for group in [] if module is None else self.param_groups:
+            if any(isinstance(p, module.DTensor) for p in group["params"]):
+                raise words.SHARDED.error(owner=type(self).__name__)
 
     def apply_gradients(
         self,

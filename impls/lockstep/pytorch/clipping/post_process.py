@@ -25,7 +25,7 @@ from lockstep.pytorch.clipping.clip_by_norm import (
     require_shapes,
 )
 from lockstep.pytorch.tensors.devices import moved
-from lockstep.pytorch.tensors.overlap import share_elements
+from lockstep.pytorch.tensors.foreach import share_elements
 from lockstep.quirks import Quirks, quirks_of
 
 __all__ = ["apply_larc", "post_process_gradients"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lockstep.docstrings import documented
-from lockstep.interface import GATE_OP
 from lockstep.messages import pytorch as torch_host
 from lockstep.messages.base.pairs import as_pairs
 from lockstep.messages.masters import mixed_precision as words
@@ -18,15 +17,11 @@ from lockstep.messages.masters import refusals
 from lockstep.messages.scaling.loss_scaling import PATIENCE
 from lockstep.messages.workers.agn import refuse_masters_around
 from lockstep.pytorch.base.gradients import (
-    Pairs,
     check_group,
-    dtype_name,
-    listed,
     named_parameters,
     refuse_sharded_group,
 )
 from lockstep.pytorch.base.not_traced import untraced
-from lockstep.pytorch.masters.buffers import add_penalty
 from lockstep.pytorch.masters.checkpoint import (
     KEY,
     MastersInState,
@@ -44,11 +39,10 @@ from lockstep.pytorch.masters.copies import (
     take_over,
 )
 from lockstep.pytorch.masters.gradients import MasterGradients, widened
-from lockstep.pytorch.masters.regularizer import Regularizer, penalty_gradient
+from lockstep.pytorch.masters.regularizer import Regularizer
 from lockstep.pytorch.masters.scale import AutomaticScale, scale_of
-from lockstep.pytorch.masters.step import find_largest, step_on_masters
 from lockstep.pytorch.masters.unscaling import MasterUnscaling
-from lockstep.pytorch.scaling.fused import require_capturable
+from lockstep.pytorch.scaling.capturable import require_capturable
 from lockstep.quirks import quirks_of
 
 __all__ = ["MixedPrecisionOptimizerWrapper"]
@@ -221,54 +215,6 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         """Return loss x scale: see the base class."""
         return super().scale_loss(loss)
 
-    def _scaled(self, loss: Tensor) -> tuple[Tensor, Any]:
-        """Return loss x scale, and the scale. Strict: in the dtype of the loss."""
-        if loss.itemsize >= 4 or not self._quirks.masters_half_loss:
-            return super()._scaled(loss)
-        if isinstance(self.scale_object, AutomaticScale):
-            raise refusals.HALF_LOSS.error(dtype=dtype_name(loss))
-        scale = self.scale_object.value()
-        return loss * scale, scale
-
-    def compute_gradients(
-        self,
-        loss: Tensor | Callable[[], Tensor],
-        var_list: Iterable[Tensor] | None = None,
-        gate_gradients: int = GATE_OP,
-        aggregation_method: int | None = None,
-        colocate_gradients_with_ops: bool = False,
-        grad_loss: Tensor | float | None = None,
-    ) -> Pairs:
-        """Return unscaled float32 gradients with the masters: see the base class.
-
-        ``var_list`` holds the model's parameters.
-        """
-        if self._quirks.masters_scale_type:
-            self.scale_object.value()
-        weights = self.copies.weights(
-            named_parameters(self)
-            if var_list is None
-            else listed(var_list, self.get_name())
-        )
-        options = gate_gradients, aggregation_method, colocate_gradients_with_ops
-        return super().compute_gradients(loss, weights, *options, grad_loss)
-
-    @torch.no_grad()
-    def _unscaled(self, pairs: Pairs) -> Pairs:
-        """Return float32 gradients, penalties added, times 1 / scale; and masters."""
-        names, masters = named_parameters(self), self.copies.masters
-        penalties, wide = self._regularizers(), []
-        for gradient, weight in pairs:
-            refuses = self._quirks.masters_absent and weight in masters
-            if gradient is None and refuses:
-                raise refusals.ABSENT_HALF.error(name=names[masters[weight]])
-            found = widened(gradient) if weight in masters else gradient
-            if weight in penalties:
-                penalty = penalty_gradient(penalties[weight], masters[weight])
-                found = add_penalty(found, penalty * self._pending)
-            wide.append((found, self.master(weight)))
-        return super()._unscaled(wide)
-
     def apply_gradients(
         self,
         grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
@@ -289,12 +235,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
     def _skips(self) -> bool:
         """Whether steps that are not finite are left out."""
         is_automatic = isinstance(self.chosen_scale, AutomaticScale)
-        return is_automatic or not self._looks_by_itself
-
-    @property
-    def _looks_by_itself(self) -> bool:
-        """Whether only an automatic scaler skips steps, by its own look."""
-        return self._quirks.masters_static_scale
+        return is_automatic or not self._quirks.masters_static_scale
 
     @property
     def _hides_slots(self) -> bool:
@@ -307,39 +248,50 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         Its parts turn autograd off, each by itself: the wrapped optimizer sees whether
         it was on, by which it knows a step of ``torch.distributed.checkpoint``.
         """
-        trained = [p for group in self.param_groups for p in group["params"]]
+        groups, by_hand = self.inner_optimizer.param_groups, self._unscaled_by_hand
+        trained = [p for group in groups for p in group["params"]]
         require_masters(self, trained)
         flats = self.copies.buffers()
-        self._require_own_unchanged()
-        if not self._borrowed:
-            self._refuse_later(p for p in trained if p.grad is not None)
+        if by_hand is not None:
+            self._require_own_unchanged()
+            if not self._borrowed:
+                self._refuse_later(p for p in trained if p.grad is not None)
         self.copies.adopt_changes()
         overwrites = self._quirks.masters_slots or self.capturable
         if not overwrites and self.copies.is_due():
             self.copies.adopt_hidden_changes()
-        pending, self._pending = self._pending, None
+        held, self._pending = self._pending, None
         # Unscaled by hand, the masters have theirs already.
-        given = self._borrowed or self._unscaled_by_hand is not None
-        gradients = MasterGradients(trained, [] if given else flats)
+        from_model = not self._borrowed and by_hand is None
+        gradients = MasterGradients(trained, flats if from_model else [])
+        present = gradients.present
         try:
-            if not gradients.present or self._only_wants_state(gradients.present):
+            without_autograd = not torch.is_grad_enabled()
+            if not present or (without_autograd and self._only_wants_state(present)):
                 self.inner_optimizer.step()
-                self._in_state.add(gradients.present, alone=True)
-                if not gradients.present:
+                self._in_state.add(present, alone=True)
+                if not present:
                     self.note_no_gradients()
                 return
             self._in_state.free()
-            held = 1.0 if pending is None else pending
-            if self._unscaled_by_hand is None:
-                gradients.penalize(self._regularizers(), self.copies.masters, held)
-                find_largest(self, gradients, held)
-            step = step_on_masters(self, gradients, pending, self._borrowed)
+            if by_hand is None:
+                number = 1.0 if held is None else held
+                gradients.penalize(self._regularizers(), self.copies.masters, number)
+                self._find_largest(gradients, number)
+            step = self._take_step(
+                gradients.present,
+                held,
+                None if self._borrowed else gradients.pieces,
+                by_elements=self._quirks.masters_static_scale,
+                needs_any=isinstance(self.chosen_scale, AutomaticScale),
+            )
             if step.applied is not False:
                 self._in_state.add(gradients.present)
                 self.copies.give_back(flats)
         finally:
             gradients.release()
-            self._forget_unscaled()
+            if by_hand is not None:
+                self._forget_unscaled()
         self._note(step)
 
     @property

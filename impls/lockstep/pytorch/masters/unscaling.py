@@ -1,23 +1,35 @@
-"""Gradients of masters, unscaled by hand before the step."""
+"""The gradients of masters before the step: computed, or unscaled by hand."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import torch
 from torch import Tensor
 
+from lockstep.interface import GATE_OP
 from lockstep.messages.masters import refusals
-from lockstep.pytorch.base.gradients import named_parameters
+from lockstep.pytorch.base.gradients import Pairs, dtype_name, listed, named_parameters
+from lockstep.pytorch.masters.buffers import add_penalty
 from lockstep.pytorch.masters.copies import MasterCopies, require_masters
-from lockstep.pytorch.masters.gradients import MasterGradients
-from lockstep.pytorch.masters.regularizer import Regularizer, registered
-from lockstep.pytorch.masters.step import find_largest
+from lockstep.pytorch.masters.gradients import MasterGradients, widened
+from lockstep.pytorch.masters.regularizer import (
+    Regularizer,
+    penalty_gradient,
+    registered,
+)
+from lockstep.pytorch.masters.scale import AutomaticScale
 from lockstep.pytorch.scaling.scale_keeper import ScaleKeeper
-from lockstep.pytorch.scaling.unscaling import Source, Unscaled
+from lockstep.pytorch.scaling.scaled_gradients import Source, Unscaled
 
 __all__ = ["MasterUnscaling"]
 
 
 class MasterUnscaling(ScaleKeeper):
-    """``unscale_`` of a wrapper whose gradients belong to other tensors.
+    """A wrapper whose gradients belong to other tensors than the model's.
 
     Attributes:
         copies: the masters.
@@ -26,6 +38,54 @@ class MasterUnscaling(ScaleKeeper):
 
     copies: MasterCopies
     regularizers: dict[Tensor, Regularizer]
+
+    def _scaled(self, loss: Tensor) -> tuple[Tensor, Any]:
+        """Return loss x scale, and the scale. Strict: in the dtype of the loss."""
+        if loss.itemsize >= 4 or not self._quirks.masters_half_loss:
+            return super()._scaled(loss)
+        if isinstance(self.scale_object, AutomaticScale):
+            raise refusals.HALF_LOSS.error(dtype=dtype_name(loss))
+        scale = self.scale_object.value()
+        return loss * scale, scale
+
+    def compute_gradients(
+        self,
+        loss: Tensor | Callable[[], Tensor],
+        var_list: Iterable[Tensor] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: Tensor | float | None = None,
+    ) -> Pairs:
+        """Return unscaled float32 gradients with the masters: see the base class.
+
+        ``var_list`` holds the model's parameters.
+        """
+        if self._quirks.masters_scale_type:
+            self.scale_object.value()
+        weights = self.copies.weights(
+            named_parameters(self)
+            if var_list is None
+            else listed(var_list, self.get_name())
+        )
+        options = gate_gradients, aggregation_method, colocate_gradients_with_ops
+        return super().compute_gradients(loss, weights, *options, grad_loss)
+
+    @torch.no_grad()
+    def _unscaled(self, pairs: Pairs) -> Pairs:
+        """Return float32 gradients, penalties added, times 1 / scale; and masters."""
+        names, masters = named_parameters(self), self.copies.masters
+        penalties, wide = self._regularizers(), []
+        for gradient, weight in pairs:
+            refuses = self._quirks.masters_absent and weight in masters
+            if gradient is None and refuses:
+                raise refusals.ABSENT_HALF.error(name=names[masters[weight]])
+            gradient = widened(gradient) if weight in masters else gradient
+            if weight in penalties:
+                penalty = penalty_gradient(penalties[weight], masters[weight])
+                gradient = add_penalty(gradient, penalty * self._pending)
+            wide.append((gradient, self.copies.of(weight)))
+        return super()._unscaled(wide)
 
     def _model_parameters(self) -> list[Tensor]:
         """Return what ``backward`` gives gradients to: weights, not their masters."""
@@ -37,10 +97,19 @@ class MasterUnscaling(ScaleKeeper):
         require_masters(self, trained)
         gradients = MasterGradients(trained, self.copies.buffers())
         gradients.penalize(self._regularizers(), self.copies.masters, held)
-        find_largest(self, gradients, held)
-        unscaled = self._divide(gradients.present, gradients.pieces, held, flush=False)
+        self._find_largest(gradients, held)
+        look = self._divide(gradients.present, held, False, gradients.pieces)
         sources = [Source.of(weight) for weight in self.copies.masters]
-        return unscaled._replace(masters=gradients.borrowed, sources=sources)
+        return Unscaled(look, gradients.borrowed, sources)
+
+    def _find_largest(self, gradients: MasterGradients, held: float | Tensor) -> None:
+        """Let the scale have the largest unscaled magnitude, if it moves by that."""
+        scale = self.chosen_scale
+        if isinstance(scale, AutomaticScale) and scale.wants_amax:
+            least = -math.inf if self._quirks.masters_static_scale else 0.0
+            largest = np.float32(gradients.largest(least))
+            with np.errstate(all="ignore"):
+                scale.amax = float(largest * (np.float32(1) / np.float32(held)))
 
     def _require_own_unchanged(self) -> None:
         """Raise where the model's own gradients were changed after ``unscale_``."""

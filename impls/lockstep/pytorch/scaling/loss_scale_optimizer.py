@@ -14,14 +14,9 @@ from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
 from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.multitask import MultitaskOptimizerWrapper
-from lockstep.pytorch.scaling.fused import require_capturable
+from lockstep.pytorch.scaling.capturable import require_capturable
 from lockstep.pytorch.scaling.loss_scale import FixedLossScale, get
 from lockstep.pytorch.scaling.scale_keeper import ScaleKeeper
-from lockstep.pytorch.scaling.scaled_step import (
-    step_flushed,
-    step_on_device,
-    step_on_host,
-)
 from lockstep.quirks import quirks_of
 
 __all__ = ["MixedPrecisionLossScaleOptimizer"]
@@ -148,26 +143,3 @@ class MixedPrecisionLossScaleOptimizer(ScaleKeeper):
     def _hides_slots(self) -> bool:
         """Whether the slots and variables of the stack are not shown."""
         return self._quirks.loss_scale_slots
-
-    def step_inner(self) -> None:
-        """Look at the gradients, take the step or skip it, move the scale."""
-        parameters = [p for group in self.param_groups for p in group["params"]]
-        seen = [p for p in parameters if p.grad is not None]
-        if not self._borrowed:
-            self._refuse_later(seen)
-        pending, self._pending = self._pending, None
-        try:
-            if not seen or self._only_wants_state(seen):
-                self.inner_optimizer.step()
-                if not seen:
-                    self.note_no_gradients()
-                return
-            if self.capturable:
-                step = step_on_device(self, seen, pending, self._borrowed)
-            elif self._quirks.multitask_subnormals:
-                step = step_flushed(self, seen, pending)
-            else:
-                step = step_on_host(self, seen, pending, self._borrowed)
-        finally:
-            self._forget_unscaled()
-        self._note(step)

@@ -1,59 +1,47 @@
-"""A wrapper that scales the loss and keeps the scale's numbers in its first group."""
+"""A wrapper that takes steps on the gradients of a scaled loss, and keeps its scale."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lockstep.interface import GATE_OP, NO_GRADIENTS, NO_STEP, StepReport
-from lockstep.messages import pytorch as torch_host
+from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
 from lockstep.messages.base import checkpoints as layouts
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
-from lockstep.messages.scaling.loss_scale import check_saved_scale
 from lockstep.messages.step import numbers as tags
-from lockstep.pytorch.base.foreign_state import (
-    COUNTS,
-    IN_A_ROW,
-    LAYOUT,
-    OLD_COUNT,
-    SKIPPED,
-    check_form,
-    check_scale,
-)
-from lockstep.pytorch.base.gradients import Pairs, listed, named_parameters
-from lockstep.pytorch.base.train_v1 import evaluate
-from lockstep.pytorch.base.trial_step import number_in
+from lockstep.pytorch.base.foreign_state import COUNTS, IN_A_ROW, LAYOUT, SKIPPED
+from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.base.wrapper import OptimizerWrapper
-from lockstep.pytorch.scaling.fused import require_fused
-from lockstep.pytorch.scaling.loss_scale import SCALE, LossScale
-from lockstep.pytorch.scaling.scaled_report import ScaledStep
-from lockstep.pytorch.scaling.unscale import unscaled
-from lockstep.pytorch.scaling.unscaling import UnscalingWrapper
+from lockstep.pytorch.scaling.capturable import CapturableStep, require_fused
+from lockstep.pytorch.scaling.loss_scale import LossScale
+from lockstep.pytorch.scaling.saved_scale import (
+    check_saved_scale,
+    move_numbers,
+    number_on,
+)
+from lockstep.pytorch.scaling.scaled_gradients import ScaledGradients
+from lockstep.pytorch.scaling.scaled_step import ScaledStep, unscaled
 from lockstep.quirks import quirks_of
 
 __all__ = ["ScaleKeeper"]
 
 
-class ScaleKeeper(UnscalingWrapper):
-    """What a loss scale counts is saved and loaded with the wrapped optimizer.
+class ScaleKeeper(ScaledGradients):
+    """Take a step if its gradients are finite, and move the loss scale.
 
-    It is in ``param_groups[0]``, since that, unlike ``state``, is never cast to the
-    dtype of a parameter, and is in a distributed checkpoint too. ``capturable``: as 0-d
-    tensors beside the parameters, moved in place; otherwise as plain numbers. Numbers
-    that were loaded become what they are here.
-
+    The numbers of the scale are saved and loaded with the wrapped optimizer. They are
+    in ``param_groups[0]``, which, unlike ``state``, is never cast to the dtype of a
+    parameter, and is in a distributed checkpoint too: plain numbers, with
+    ``capturable`` 0-d tensors beside the parameters, moved in place. Numbers that are
+    loaded become what they are here.
     """
 
-    _looks_by_itself = False
-    """Whether what ``unscale_`` has found does not count: the step looks anew."""
-
-    _borrowed = False
     _warned = False
     _took: bool | Tensor = True
     _seen: ScaledStep | StepReport = NO_STEP
@@ -110,17 +98,15 @@ class ScaleKeeper(UnscalingWrapper):
     @property
     def scale_object(self) -> LossScale:
         """The loss scale itself; its numbers live in ``param_groups[0]``."""
-        scale, group = self.chosen_scale, self.param_groups[0]
-        if scale.numbers is not group:
-            read_old_count(group)
-            for key in COUNTS:
-                group.setdefault(key, scale.numbers.get(key, 0))
-            group.setdefault(LAYOUT, layouts.LAYOUT)
-            scale.live_in(group)
-            self._convert((*scale.keys, *COUNTS), group)
-        skips, device = group[IN_A_ROW], self._device() if self.capturable else None
-        if (skips.device if isinstance(skips, Tensor) else None) != device:
-            self._convert((*scale.keys, *COUNTS), group)
+        scale, group = self.chosen_scale, self.inner_optimizer.param_groups[0]
+        is_elsewhere = scale.numbers is not group
+        if is_elsewhere:
+            move_numbers(scale, group)
+        device = self._device() if self.capturable else None
+        there = getattr(group[IN_A_ROW], "device", None)
+        if is_elsewhere or there != device:
+            keys = (*scale.keys, *COUNTS)
+            group.update({key: number_on(device, group[key]) for key in keys})
         return scale
 
     @property
@@ -133,11 +119,6 @@ class ScaleKeeper(UnscalingWrapper):
         """How many were skipped since the last one that was not."""
         return int(self.scale_object.numbers[IN_A_ROW])
 
-    def _convert(self, keys: tuple[str, ...], group: dict[str, Any]) -> None:
-        """Turn the numbers into plain ones, or into tensors on the device."""
-        device = self._device() if self.capturable else None
-        group.update({key: number_on(device, group[key]) for key in keys})
-
     def _device(self) -> torch.device:
         """Return the device of the first parameter of any group."""
         parameters = (p for group in self.param_groups for p in group["params"])
@@ -148,95 +129,79 @@ class ScaleKeeper(UnscalingWrapper):
         """The current loss scale: a 0-d float32 tensor."""
         return self.scale_object()
 
-    def scale_loss(self, loss: Tensor) -> Tensor:
-        """Return loss x scale; a loss in half precision becomes float32.
-
-        The gradients are divided by the scale once, by whatever comes first of
-        ``step``, ``apply_gradients`` and ``compute_gradients``. A loss that cannot be
-        differentiated, as under ``no_grad``, makes no gradients to divide.
-
-        Raises:
-            TypeError: the loss is no tensor.
-            RuntimeError: ``unscale_`` was called and there are gradients: those of
-                this loss would be added to unscaled ones.
-        """
-        if not isinstance(loss, Tensor):
-            raise torch_host.NOT_DIFFERENTIABLE.error(
-                owner=self.owner, got=type(loss).__name__
-            )
-        product, scale = self._scaled(loss)
-        if product.requires_grad:
-            self._refuse_mixture()
-            self._pending = scale
-        return product
-
-    def _scaled(self, loss: Tensor) -> tuple[Tensor, Any]:
-        """Return loss x scale, and the scale."""
-        found = self.scale_object
-        on_device = self.capturable
-        scale = found.on_device(self._device()) if on_device else found.value()
-        return (loss.float() if loss.itemsize < 4 else loss) * scale, scale
-
-    def compute_gradients(
-        self,
-        loss: Tensor | Callable[[], Tensor],
-        var_list: Iterable[Tensor] | None = None,
-        gate_gradients: int = GATE_OP,
-        aggregation_method: int | None = None,
-        colocate_gradients_with_ops: bool = False,
-        grad_loss: Tensor | float | None = None,
-    ) -> Pairs:
-        """Differentiate loss x scale and unscale: see the base class.
-
-        Raises:
-            TypeError: under ``strict`` also what the original cannot scale.
-        """
-        if callable(loss):
-            self._pending = None
-            loss = evaluate(loss)
-        variables = None if var_list is None else listed(var_list, self.get_name())
+    def step_inner(self) -> None:
+        """Look at the gradients, take a step or skip it, and move the scale."""
+        groups, by_hand = self.inner_optimizer.param_groups, self._unscaled_by_hand
+        trained = [p for group in groups for p in group["params"]]
+        present = [p for p in trained if p.grad is not None]
+        if by_hand is not None and not self._borrowed:
+            self._refuse_later(present)
+        quirks, held, self._pending = self._quirks, self._pending, None
         try:
-            self._check(loss, variables)
-            if isinstance(loss, Tensor) and self._pending is None:
-                loss, self._pending = self._scaled(loss)
-            options = gate_gradients, aggregation_method, colocate_gradients_with_ops
-            pairs = super().compute_gradients(loss, variables, *options, grad_loss)
-            return self._unscaled(pairs)
+            without_grad = not torch.is_grad_enabled()
+            if not present or (without_grad and self._only_wants_state(present)):
+                self.inner_optimizer.step()
+                if not present:
+                    self.note_no_gradients()
+                return
+            if quirks.multitask_subnormals and held is not None:
+                gradients = unscaled([p.grad for p in present], held, flush=True)
+                for parameter, gradient in zip(present, gradients, strict=True):
+                    parameter.grad = gradient
+                held = None
+            step = self._take_step(present, held, None, quirks.loss_scale_fixed)
         finally:
-            self._pending = None
+            if by_hand is not None:
+                self._forget_unscaled()
+        self._note(step)
 
-    def _check(self, loss: Any, variables: Iterable[Any] | None) -> None:
-        """Raise for a loss, or a parameter, that cannot be scaled."""
-
-    def _unscaled(self, pairs: Pairs) -> Pairs:
-        """Return the pairs with gradients times 1 / scale, rounded to float32."""
-        found = [gradient for gradient, _ in pairs]
-        flush = self._quirks.multitask_subnormals
-        gradients = unscaled(found, self._pending, flush)
-        return [(g, p) for g, (_, p) in zip(gradients, pairs, strict=True)]
-
-    def apply_gradients(
+    def _take_step(
         self,
-        grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
-        global_step: Tensor | None = None,
-        name: str | None = None,
-    ) -> None:
-        """Take one ``step()`` with these gradients: see the base class.
+        parameters: list[Tensor],
+        held: Any,
+        pieces: Sequence[Tensor] | None = None,
+        by_elements: bool = False,
+        needs_any: bool = False,
+    ) -> ScaledStep:
+        """Look at the gradients, take a step or skip it, and move the scale.
 
-        The gradients keep their values; to unscale or clip them costs a copy.
-        ``global_step`` stands still at a skipped step; with ``capturable`` it must be
-        on the device of the parameters.
+        Args:
+            parameters: those that have a gradient.
+            held: the scale that the gradients hold; None: they hold none.
+            pieces: the same gradients in fewer tensors; None: those of ``parameters``.
+            by_elements: look at the elements alone, whatever ``unscale_`` saw.
+            needs_any: without any element, such gradients are not finite.
         """
-        self._borrowed = True
-        try:
-            super().apply_gradients(grads_and_vars, global_step, name)
-        finally:
-            self._borrowed = False
+        scale, device = self.scale_object, parameters[0].device
+        if self.capturable:
+            require_fused(self.owner, self.inner_optimizer)
+            before: Any = scale.on_device(device)
+            shrinks = held is not None and scale.may_be_below_one()
+            step = CapturableStep(parameters, held, pieces, shrinks)
+        else:
+            before, step = scale.value(), ScaledStep(parameters, held, pieces)
+        if by_elements:
+            step.look_at_elements(self.clip_norm, needs_any)
+        else:
+            step.look(self.clip_norm)
+            if self._unscaled_by_hand is not None:
+                step.add_look(self._unscaled_by_hand.look)
+        step.applied = step.finite
+        if not self.capturable:
+            step.applied = step.finite or not self._skips
+        if step.applied is not False:
+            step.update(self.inner_optimizer, self._borrowed)
+        # What the step replaced, such as a group, is looked up again.
+        scale = self.scale_object
+        scale.move(step.finite)
+        after = scale.on_device(device) if self.capturable else scale.value()
+        step.scales, step.pieces = (before, after), ()
+        return step
 
     def _note(self, step: ScaledStep) -> None:
         """Remember a step; count those that are skipped; warn, or raise, of a stall."""
         self._seen, self._took = step, step.applied
-        scale = self.scale_object
+        scale = self.chosen_scale
         numbers = scale.numbers
         if isinstance(step.applied, Tensor):
             skipped = ~step.applied
@@ -310,16 +275,8 @@ class ScaleKeeper(UnscalingWrapper):
 
     def _check_saved(self, state_dict: dict[str, Any]) -> None:
         """Raise for another stack's state, another kind of loss scale's too."""
-        check_form(self.owner, state_dict)
-        check_scale(self.owner, state_dict, self.chosen_scale.keys)
-        for group in state_dict["param_groups"][:1]:
-            numbers = {key: number_in(value) for key, value in group.items()}
-            layouts.check_number(self.owner, SCALE, numbers.get(SCALE, 1))
-            if not self._quirks.arguments_unchecked:
-                check_saved_scale(self.owner, numbers.get(SCALE))
-            self.chosen_scale.check_saved(self.owner, numbers)
-            for key in (*COUNTS, OLD_COUNT):
-                layouts.check_count(self.owner, key, numbers.get(key, 0))
+        unchecked = self._quirks.arguments_unchecked
+        check_saved_scale(self.owner, state_dict, self.chosen_scale, unchecked)
         super()._check_saved(state_dict)
         if self.capturable:
             # torch takes a missing switch for one that is off.
@@ -341,22 +298,3 @@ class ScaleKeeper(UnscalingWrapper):
         scale = self.scale_object
         own = [scale.numbers[key] for key in scale.keys]
         return [*super().variables(), *map(torch.as_tensor, own)]
-
-
-def read_old_count(group: dict[str, Any]) -> None:
-    """Rename the count of a state that was saved when there was but one."""
-    count = group.pop(OLD_COUNT, None)
-    if count is not None:
-        group.setdefault(IN_A_ROW, count)
-        # A tensor of its own: both are moved in place.
-        group.setdefault(SKIPPED, count + 0)
-
-
-def number_on(device: torch.device | None, number: Any) -> Any:
-    """Return a number as a 0-d tensor on ``device``; None: as a plain number."""
-    if device is None:
-        return number.item() if isinstance(number, Tensor) else number
-    if isinstance(number, Tensor):
-        return number.to(device)
-    dtype = torch.float32 if isinstance(number, float) else torch.int64
-    return torch.full((), number, dtype=dtype, device=device)

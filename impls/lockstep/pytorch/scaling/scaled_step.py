@@ -1,128 +1,243 @@
-"""One step on the gradients of a scaled loss, in three ways."""
+"""One step on the gradients of a scaled loss: what it looks at, does and reports."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import compress
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
-from lockstep.pytorch.scaling.fused import (
-    handing,
-    make_momentum,
-    own_gradients,
-    require_fused,
-    step_divided,
-)
-from lockstep.pytorch.scaling.scale_keeper import ScaleKeeper
-from lockstep.pytorch.scaling.scaled_report import ScaledStep
-from lockstep.pytorch.scaling.unscale import Look, fit, look, look_on_device, unscaled
-from lockstep.pytorch.tensors.finite import finite_flags
-from lockstep.pytorch.tensors.overlap import share_elements
+from lockstep.interface import StepReport
+from lockstep.messages.scaling import loss_scaling as words
+from lockstep.pytorch.tensors import foreach
+from lockstep.pytorch.tensors.finite import finite_flags, times
+from lockstep.pytorch.tensors.norms import magnitudes, total_norm
 
-__all__ = ["step_flushed", "step_on_device", "step_on_host", "with_norm"]
+__all__ = ["LARGEST", "ScaledStep", "fit", "handing", "is_fused", "unscaled"]
+
+DOUBLE = torch.float64, torch.complex128
+LARGEST = float(np.finfo(np.float32).max)
+
+Groups = Sequence[Mapping[str, Any]]
 
 
-def step_on_host(
-    owner: ScaleKeeper,
-    seen: list[Tensor],
-    pending: float | None,
-    borrowed: bool,
-    pieces: Sequence[Tensor] | None = None,
-) -> ScaledStep:
-    """Take or skip a step; move the scale.
+class ScaledStep:
+    """One step on gradients that hold a loss scale.
+
+    Its methods are called in this order: :meth:`look`, :meth:`update` unless the step
+    is skipped, and :meth:`report` if somebody asks.
 
     Args:
-        owner: the wrapper.
-        seen: the parameters that have a gradient.
-        pending: the scale that the gradients hold; None: they hold none.
-        borrowed: the gradients must keep their values.
-        pieces: the same gradients in fewer tensors; None: those of ``seen``.
+        parameters: those that have a gradient.
+        held: the scale that the gradients hold; None: they hold none.
+        pieces: the same gradients in fewer tensors; None: those of ``parameters``.
+
+    Attributes:
+        finite: whether all gradients are finite.
+        fits: [len(seen)], whether each gradient is finite; None: all are.
+        seen: the parameters of ``fits``.
+        norm: the global norm of the unscaled gradients, in float64; None: not taken.
+        clip_factor: what they are multiplied by to be clipped, in float64.
+        divisor: the one number that unscales and clips: held / clip_factor.
+        applied: whether the wrapped optimizer takes its step.
+        scales: the loss scale before and after the step.
     """
-    held = 1.0 if pending is None else pending
-    gradients = [p.grad for p in seen] if pieces is None else pieces
-    found = with_first_look(owner, look(gradients, held, owner.clip_norm))
-    fits = found.fits
-    if fits is not None and pieces is not None:
-        fits = fit([p.grad for p in seen], held)
-    before = owner.scale_object.value()
-    applied = found.finite or not owner._skips
-    if applied:
-        if found.divisor != 1 and (borrowed or share_elements(gradients)):
-            gradients = own_gradients(seen)
-        step_divided(owner.inner_optimizer, gradients, found.divisor)
-    # What the step replaced, such as a group, is looked up again.
-    scale = owner.scale_object
-    scale.move(found.finite)
-    step = ScaledStep(seen, fits, (before, scale.value()), applied)
-    return with_norm(owner, step, found)
+
+    finite: bool | Tensor = True
+    fits: Tensor | list[bool] | None = None
+    norm: float | Tensor | None = None
+    clip_factor: float | Tensor | None = None
+    applied: bool | Tensor = True
+    scales: tuple[float | Tensor, float | Tensor] = (1.0, 1.0)
+
+    def __init__(
+        self,
+        parameters: list[Tensor],
+        held: Any,
+        pieces: Sequence[Tensor] | None = None,
+    ) -> None:
+        self.parameters = self.seen = parameters
+        self.held = self.divisor = 1.0 if held is None else held
+        self.pieces = [p.grad for p in parameters] if pieces is None else pieces
+
+    def look(self, clip_norm: float | None) -> None:
+        """Look at the gradients, in one host sync.
+
+        norm = sqrt(sum g^2) / held; clip_factor = min(1, clip_norm / norm), 1 if
+        ``clip_norm`` is None. Finite: every element is and, as unscaled, fits its
+        dtype; if they are to be clipped, float32 must hold the norm too.
+        """
+        norm = total_norm(self.pieces).item() / self.held
+        finite = math.isfinite(norm) and (clip_norm is None or norm <= LARGEST)
+        if not finite or self.held < 1:
+            self.fits = fit([p.grad for p in self.parameters], self.held)
+            finite = finite and bool(self.fits.all())
+        self.finite = finite
+        if clip_norm is not None:
+            factor = clip_norm / norm if norm > clip_norm else 1.0
+            self.norm, self.clip_factor = norm, factor
+            self.divisor = self.held / factor if factor else math.inf
+
+    def look_at_elements(self, clip_norm: float | None, needs_any: bool) -> None:
+        """Look whether each element is finite as it is, whatever the norm.
+
+        ``needs_any``: without any element, gradients are not finite.
+        """
+        if clip_norm is not None:
+            self.look(clip_norm)
+        gradients = [p.grad for p in self.parameters]
+        self.fits = finite_flags(gradients)
+        is_empty = not any(
+            g._values().numel() if g.is_sparse else g.numel() for g in gradients
+        )
+        self.finite = all(self.fits) and not (needs_any and is_empty)
+
+    def add_look(self, first: ScaledStep) -> None:
+        """Let gradients be finite only if they were at a first look, too.
+
+        It is the first one's flags that count then: clipping to a norm that is NaN
+        makes every gradient NaN.
+        """
+        self.finite = self.finite & first.finite
+        if not first.finite:
+            self.seen, self.fits = first.seen, first.fits
+
+    def update(self, optimizer: Optimizer, borrowed: bool) -> None:
+        """Let ``optimizer`` take its step with the gradients divided.
+
+        A fused optimizer divides by itself. ``borrowed``: the gradients must keep their
+        values.
+        """
+        if self.divisor == 1:
+            optimizer.step()
+        elif is_fused(optimizer):
+            self.own_gradients(borrowed)
+            with np.errstate(over="ignore"):
+                number = float(np.float32(self.divisor))
+            divisor = torch.full((), number, device=self.pieces[0].device)
+            with handing(optimizer, divisor):
+                optimizer.step()
+        else:
+            self.divide(borrowed)
+            optimizer.step()
+
+    def own_gradients(self, borrowed: bool = False) -> None:
+        """Copy gradients that must not be written into: borrowed or shared ones."""
+        if borrowed or foreach.share_elements(self.pieces):
+            for parameter in self.parameters:
+                parameter.grad = parameter.grad.clone()
+            self.pieces = [p.grad for p in self.parameters]
+
+    @torch.no_grad()
+    def divide(self, borrowed: bool = False) -> None:
+        """Divide in place: times the float32 reciprocal, rounded once to each dtype.
+
+        Gradients in float64 are multiplied by the float64 reciprocal.
+        """
+        self.own_gradients(borrowed)
+        with np.errstate(all="ignore"):
+            reciprocal = 1 / np.float64(self.divisor)
+            factor = float(np.float32(reciprocal))
+        values = [g._values() if g.is_sparse else g for g in self.pieces]
+        if double := [v for v in values if v.dtype in DOUBLE]:
+            foreach.scale_in_place(double, float(reciprocal))
+        if single := [v for v in values if v.itemsize >= 4 and v.dtype not in DOUBLE]:
+            foreach.scale_in_place(single, factor)
+        if half := [v for v in values if v.itemsize < 4]:
+            foreach.copy(half, times(half, factor))
+
+    @torch.no_grad()
+    def unscale(self, flush: bool) -> None:
+        """Divide the gradients by what they hold, in place.
+
+        ``flush``: subnormals are zero, as where ``compute_gradients`` divides.
+        """
+        if flush:
+            self.own_gradients()
+            products = unscaled(self.pieces, self.held, flush)
+            for gradient, product in zip(self.pieces, products, strict=True):
+                gradient.copy_(product)
+        elif self.held != 1:
+            self.divide()
+
+    def nonfinite(self, names: Mapping[Tensor, str]) -> list[str]:
+        """Return the names of the parameters whose gradients were not finite."""
+        if self.fits is None:
+            return []
+        fits = self.fits.tolist() if isinstance(self.fits, Tensor) else self.fits
+        return [names[p] for p in compress(self.seen, [not fit for fit in fits])]
+
+    def report(
+        self, names: Mapping[Tensor, str], inner: StepReport | None
+    ) -> words.ScaledStepReport:
+        """Return the report; ``inner``: the ``last_step`` of the wrapped optimizer."""
+        applied, nonfinite = bool(self.applied), self.nonfinite(names)
+        had_gradient = set(self.seen)
+        trained = [n for p, n in names.items() if p.requires_grad or p in had_gradient]
+        before, after = map(float, self.scales)
+        has_norm = self.norm is not None and not nonfinite
+        return words.report(
+            inner,
+            trained,
+            nonfinite,
+            (before, after),
+            applied,
+            float(self.norm) if has_norm else None,
+            float(self.clip_factor) if has_norm and applied else None,
+        )
+
+
+def fit(gradients: Sequence[Tensor], scale: float | Tensor) -> Tensor:
+    """Return which gradients, divided by ``scale``, fit their dtypes.
+
+    A flag is False where an element is not finite: [n], bool.
+    """
+    limits = [torch.finfo(gradient.dtype).max for gradient in gradients]
+    quotients = (magnitudes(gradients) / scale).unbind()
+    return torch.stack([q <= limit for q, limit in zip(quotients, limits, strict=True)])
 
 
 @torch.no_grad()
-def step_on_device(
-    owner: ScaleKeeper,
-    seen: list[Tensor],
-    pending: Tensor | None,
-    borrowed: bool,
-    pieces: Sequence[Tensor] | None = None,
-) -> ScaledStep:
-    """Do what :func:`step_on_host` does, without waiting for a GPU."""
-    optimizer, device = owner.inner_optimizer, seen[0].device
-    require_fused(owner.owner, optimizer)
-    held = torch.ones((), device=device) if pending is None else pending
-    shrinks = pending is not None and owner.scale_object.may_be_below_one()
-    gradients = [p.grad for p in seen]
-    # On a GPU the norm of each tells at once whose fault it is.
-    if pieces is None or not seen[0].is_cpu:
-        pieces = gradients
-    found = look_on_device(pieces, held, owner.clip_norm, shrinks)
-    found = with_first_look(owner, found)
-    fits = found.fits
-    if fits is not None and pieces is not gradients:
-        fits = fit(gradients, held)
-    before = owner.scale_object.on_device(device)
-    if borrowed or share_elements(gradients):
-        own_gradients(seen)
-    make_momentum(optimizer)
-    divisor, skip = found.divisor.float(), (~found.finite).float()
-    with handing(optimizer, divisor, skip):
-        optimizer.step()
-    scale = owner.scale_object
-    scale.move(found.finite)
-    scales = before, scale.on_device(device)
-    return with_norm(owner, ScaledStep(seen, fits, scales, found.finite), found)
+def unscaled(
+    gradients: Sequence[Tensor | None], scale: float | Tensor, flush: bool
+) -> list[Tensor | None]:
+    """Return gradients times the float32 reciprocal of the scale; None stays None."""
+    with np.errstate(all="ignore"):
+        is_tensor = isinstance(scale, Tensor)
+        factor = 1 / scale if is_tensor else float(1 / np.float32(scale))
+    present = [gradient for gradient in gradients if gradient is not None]
+    products = iter(times(present, factor, flush))
+    return [None if gradient is None else next(products) for gradient in gradients]
 
 
-def step_flushed(
-    owner: ScaleKeeper, seen: list[Tensor], pending: float | None
-) -> ScaledStep:
-    """Do what :func:`step_on_host` does; unscale as ``compute_gradients`` does."""
-    if pending is not None:
-        gradients = unscaled([p.grad for p in seen], pending, flush=True)
-        for parameter, gradient in zip(seen, gradients, strict=True):
-            parameter.grad = gradient
-    before = owner.scale_object.value()
-    fits = finite_flags([p.grad for p in seen])
-    finite = all(fits)
-    applied = finite or not owner._skips
-    if applied:
-        owner.inner_optimizer.step()
-    scale = owner.scale_object
-    scale.move(finite)
-    return ScaledStep(seen, fits, (before, scale.value()), applied)
+def is_fused(optimizer: Optimizer, groups: Groups | None = None) -> bool:
+    """Whether ``step`` reads ``grad_scale`` and ``found_inf``, with these groups.
+
+    A copy of one of torch's optimizers has forgotten it, but its groups know. None:
+    those of the optimizer.
+    """
+    own = type(optimizer).__module__.startswith("torch.optim.")
+    able = getattr(optimizer, "_step_supports_amp_scaling", own and None)
+    groups = optimizer.param_groups if groups is None else groups
+    return able is not False and all(group.get("fused", able) for group in groups)
 
 
-def with_first_look(owner: ScaleKeeper, found: Look) -> Look:
-    """Return a look that is finite only if that of ``unscale_`` was, too."""
-    first = owner.unscaled_by_hand
-    return found if first is None else first.combine(found)
+@contextmanager
+def handing(
+    optimizer: Optimizer, grad_scale: Tensor, found_inf: Tensor | None = None
+) -> Iterator[None]:
+    """Let steps in the block divide gradients by ``grad_scale``, which they write back.
 
-
-def with_norm(owner: ScaleKeeper, step: ScaledStep, found: Look) -> ScaledStep:
-    """Return what a step did; its norm only if it was to be clipped."""
-    if owner.unscaled_by_hand is not None and not owner._looks_by_itself:
-        seen, fits = owner.unscaled_by_hand.flags(step.seen, step.fits)
-        step = step._replace(seen=seen, fits=fits)
-    if owner.clip_norm is None:
-        return step
-    return step._replace(norm=found.norm, clip_factor=found.clip_factor)
+    Where ``found_inf`` is 1 they change nothing.
+    """
+    optimizer.grad_scale, optimizer.found_inf = grad_scale, found_inf
+    try:
+        yield
+    finally:
+        del optimizer.grad_scale, optimizer.found_inf

@@ -29,6 +29,7 @@ __all__ = [
     "scale_each",
     "scale_each_in_place",
     "scale_in_place",
+    "share_elements",
     "subtract",
     "subtract_in_place",
     "zero",
@@ -165,6 +166,19 @@ def end_to_end(tensors: Sequence[Tensor]) -> list[Tensor]:
         else torch._utils._flatten_dense_tensors(part)
         for part in parts
     ]
+
+
+def share_elements(tensors: Sequence[Tensor]) -> bool:
+    """Whether two tensors begin at one element, or one is expanded.
+
+    ``torch.autograd.grad`` returns such gradients, where ``backward`` makes copies.
+    Views that overlap otherwise are not found. Nothing waits for a GPU.
+    """
+    values = [t._values() if t.is_sparse else t for t in tensors]
+    starts = [start for start in map(Tensor.data_ptr, values) if start]
+    if len(set(starts)) < len(starts):
+        return True
+    return any(0 in value.stride() for value in values if not value.is_contiguous())
 
 
 def part_by_part(

@@ -57,6 +57,8 @@ def total_norm(gradients: Sequence[Tensor]) -> Tensor:
         return torch.zeros((), dtype=torch.float64)
     values = stored_values(gradients)
     on_cpu = [v for v in values if v.is_cpu]
+    if len(on_cpu) == len(values):
+        return norm_on_cpu(on_cpu)
     norms = foreach.norms([v for v in values if not v.is_cpu])
     if on_cpu:
         norms.append(norm_on_cpu(on_cpu))

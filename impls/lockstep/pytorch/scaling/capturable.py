@@ -1,0 +1,149 @@
+"""A step on the gradients of a scaled loss for which nothing waits for a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+from torch.optim import SGD, Optimizer
+
+from lockstep.messages import pytorch as words
+from lockstep.pytorch.scaling.scaled_step import (
+    LARGEST,
+    Groups,
+    ScaledStep,
+    fit,
+    handing,
+    is_fused,
+    unscaled,
+)
+from lockstep.pytorch.tensors.norms import tensor_norms, total_norm
+
+__all__ = ["CapturableStep", "require_capturable", "require_fused"]
+
+
+class CapturableStep(ScaledStep):
+    """A :class:`ScaledStep` of the same bits, whose numbers are 0-d tensors.
+
+    Args:
+        parameters: those that have a gradient.
+        held: the scale that the gradients hold, 0-d; None: they hold none.
+        pieces: the same gradients in fewer tensors; None: those of ``parameters``.
+        may_be_below_one: whether ``held`` may be, which cannot be asked; it costs a
+            second read of the gradients.
+    """
+
+    held: Tensor
+    divisor: Tensor
+    finite: Tensor
+
+    def __init__(
+        self,
+        parameters: list[Tensor],
+        held: float | Tensor | None,
+        pieces: Sequence[Tensor] | None = None,
+        may_be_below_one: bool = False,
+    ) -> None:
+        if not isinstance(held, Tensor):
+            number = 1.0 if held is None else held
+            held = torch.full((), number, device=parameters[0].device)
+        # On a GPU the norm of each gradient tells at once which one is not finite.
+        pieces = pieces if parameters[0].is_cpu else None
+        super().__init__(parameters, held, pieces)
+        self.may_be_below_one = may_be_below_one
+
+    @torch.no_grad()
+    def look(self, clip_norm: float | None) -> None:
+        """Look at the gradients: see the base class."""
+        gradients = [p.grad for p in self.parameters]
+        on_cpu, held = gradients[0].is_cpu, self.held.double()
+        norms = total_norm(self.pieces) if on_cpu else tensor_norms(gradients)
+        norm = torch.linalg.vector_norm(norms) / held
+        finite, factor = norm.isfinite(), torch.ones_like(norm)
+        if clip_norm is not None:
+            finite &= norm <= LARGEST
+            factor = (clip_norm / norm).clamp(max=1.0)
+            self.norm, self.clip_factor = norm, factor
+        if self.may_be_below_one:
+            self.fits = fit(gradients, held)
+            finite &= (held >= 1) | self.fits.all()
+        elif not on_cpu:
+            self.fits = norms.isfinite()
+        elif not finite:
+            self.fits = fit(gradients, held)
+        self.finite, self.divisor = finite, held / factor
+
+    def add_look(self, first: ScaledStep) -> None:
+        """Let gradients be finite only if they were at a first look, too."""
+        if not isinstance(first.finite, Tensor) or first.finite.is_cpu:
+            super().add_look(first)
+            return
+        self.finite = self.finite & first.finite
+        same = list(map(id, self.seen)) == list(map(id, first.seen))
+        if same and self.fits is not None and first.fits is not None:
+            self.fits = torch.where(first.finite, self.fits, first.fits)
+        else:
+            self.seen, self.fits = first.seen, first.fits
+
+    @torch.no_grad()
+    def update(self, optimizer: Optimizer, borrowed: bool) -> None:
+        """Let ``optimizer``, which is fused, divide and take its step, or skip it."""
+        self.own_gradients(borrowed)
+        make_momentum(optimizer)
+        divisor, skip = self.divisor.float(), (~self.finite).float()
+        with handing(optimizer, divisor, skip):
+            optimizer.step()
+
+    @torch.no_grad()
+    def unscale(self, flush: bool) -> None:
+        """Divide the gradients by what they hold, in place."""
+        self.own_gradients()
+        gradients = [p.grad for p in self.parameters]
+        products = unscaled(gradients, self.held, flush)
+        for gradient, product in zip(gradients, products, strict=True):
+            gradient.copy_(product)
+
+
+def make_momentum(optimizer: Optimizer) -> None:
+    """Give SGD its momentum buffers, filled with zeros, before its first step.
+
+    Made by a step that is then skipped, they would keep what the memory held. From
+    zeros the first step gives the same: momentum 0 + g = g.
+    """
+    if not isinstance(optimizer, SGD):
+        return
+    for group in optimizer.param_groups:
+        for parameter in group["params"] if group["momentum"] else []:
+            if parameter.grad is not None:
+                state = optimizer.state[parameter]
+                if state.get("momentum_buffer") is None:
+                    state["momentum_buffer"] = torch.zeros_like(parameter)
+
+
+def require_fused(
+    owner: str, optimizer: Optimizer, groups: Groups | None = None
+) -> None:
+    """Raise unless ``optimizer`` can skip a step without asking the device.
+
+    Dampened momentum cannot: the first step that counts would have to be known.
+    """
+    groups = optimizer.param_groups if groups is None else groups
+    if not is_fused(optimizer, groups):
+        raise words.NOT_FUSED.error(owner=owner, got=type(optimizer).__name__)
+    for group in groups:
+        if group.get("momentum") and group.get("dampening"):
+            raise words.DAMPENED.error(owner=owner, dampening=group["dampening"])
+
+
+def require_capturable(
+    owner: str, optimizer: Optimizer, options: Mapping[str, bool]
+) -> None:
+    """Raise unless no step has to be looked at on the host.
+
+    ``options``: those for which one would have to be, and whether they are chosen.
+    """
+    require_fused(owner, optimizer)
+    for option, is_chosen in options.items():
+        if is_chosen:
+            raise words.ASKS_EACH_STEP.error(owner=owner, option=option)

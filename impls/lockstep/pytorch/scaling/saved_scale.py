@@ -1,0 +1,75 @@
+"""The numbers of a loss scale in the first group of an optimizer, also as saved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lockstep.messages.base import checkpoints as layouts
+from lockstep.messages.scaling import loss_scale
+from lockstep.pytorch.base.foreign_state import (
+    COUNTS,
+    IN_A_ROW,
+    LAYOUT,
+    OLD_COUNT,
+    SKIPPED,
+    check_form,
+    check_scale,
+)
+from lockstep.pytorch.base.trial_step import number_in
+from lockstep.pytorch.scaling.loss_scale import SCALE, LossScale
+
+__all__ = ["check_saved_scale", "move_numbers", "number_on"]
+
+
+def check_saved_scale(
+    owner: str, saved: dict[str, Any], scale: LossScale, unchecked: bool
+) -> None:
+    """Raise for the state of another kind of loss scale, or numbers that are none.
+
+    Args:
+        owner: the public name of the wrapper that loads.
+        saved: what some ``state_dict`` returned.
+        scale: the one that is to go on.
+        unchecked: any saved scale is taken.
+    """
+    check_form(owner, saved)
+    check_scale(owner, saved, scale.keys)
+    for group in saved["param_groups"][:1]:
+        numbers = {key: number_in(value) for key, value in group.items()}
+        layouts.check_number(owner, SCALE, numbers.get(SCALE, 1))
+        if not unchecked:
+            loss_scale.check_saved_scale(owner, numbers.get(SCALE))
+        scale.check_saved(owner, numbers)
+        for key in (*COUNTS, OLD_COUNT):
+            layouts.check_count(owner, key, numbers.get(key, 0))
+
+
+def move_numbers(scale: LossScale, group: dict[str, Any]) -> None:
+    """Let a scale live in another group, with the numbers that are there already."""
+    read_old_count(group)
+    for key in COUNTS:
+        group.setdefault(key, scale.numbers.get(key, 0))
+    group.setdefault(LAYOUT, layouts.LAYOUT)
+    scale.live_in(group)
+
+
+def read_old_count(group: dict[str, Any]) -> None:
+    """Rename the count of a state that was saved when there was but one."""
+    count = group.pop(OLD_COUNT, None)
+    if count is not None:
+        group.setdefault(IN_A_ROW, count)
+        # A tensor of its own: both are moved in place.
+        group.setdefault(SKIPPED, count + 0)
+
+
+def number_on(device: torch.device | None, number: Any) -> Any:
+    """Return a number as a 0-d tensor on ``device``; None: as a plain number."""
+    if device is None:
+        return number.item() if isinstance(number, Tensor) else number
+    if isinstance(number, Tensor):
+        return number.to(device)
+    dtype = torch.float32 if isinstance(number, float) else torch.int64
+    return torch.full((), number, dtype=dtype, device=device)

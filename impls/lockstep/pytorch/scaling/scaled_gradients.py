@@ -1,0 +1,256 @@
+"""The gradients of a scaled loss before the step, also unscaled by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from lockstep.interface import GATE_OP
+from lockstep.messages import pytorch as torch_messages
+from lockstep.messages.scaling import loss_scaling as words
+from lockstep.messages.scaling import refusals
+from lockstep.pytorch.base.gradients import Pairs, listed, named_parameters
+from lockstep.pytorch.base.not_traced import untraced
+from lockstep.pytorch.base.train_v1 import evaluate
+from lockstep.pytorch.base.wrapper import OptimizerWrapper
+from lockstep.pytorch.scaling.capturable import CapturableStep
+from lockstep.pytorch.scaling.loss_scale import LossScale
+from lockstep.pytorch.scaling.scaled_step import ScaledStep, unscaled
+from lockstep.quirks import Quirks
+
+__all__ = ["ScaledGradients", "Source", "Unscaled"]
+
+
+class Source(NamedTuple):
+    """The model's own gradient of a weight, and its version when it was read."""
+
+    weight: Tensor
+    gradient: Tensor | None
+    version: int
+
+    @classmethod
+    def of(cls, weight: Tensor) -> Source:
+        """Return what the gradient of a weight is now."""
+        gradient = weight.grad
+        return cls(weight, gradient, -1 if gradient is None else gradient._version)
+
+    @property
+    def changed(self) -> bool:
+        """Whether the gradient was replaced or written into since."""
+        now = Source.of(self.weight)
+        return now.gradient is not self.gradient or now.version != self.version
+
+
+class Unscaled(NamedTuple):
+    """What ``unscale_`` did, remembered until the step.
+
+    A gradient that is not finite then skips the step, also if it has been clipped to a
+    finite one since.
+
+    Attributes:
+        look: the gradients and whether they were finite.
+        masters: those whose ``.grad`` lasts until the step only.
+        sources: the gradients that were copied to them.
+    """
+
+    look: ScaledStep
+    masters: Sequence[Tensor] = ()
+    sources: Sequence[Source] = ()
+
+    def release(self) -> None:
+        """Take back the gradients of masters."""
+        for master in self.masters:
+            master.grad = None
+
+
+class ScaledGradients(OptimizerWrapper):
+    """A wrapper that scales the loss and unscales its gradients before the step.
+
+    ``owner``: the public name of the wrapper, for its messages.
+    """
+
+    owner: str
+    capturable: bool
+    _quirks: Quirks
+    scale_object: LossScale
+
+    _borrowed = False
+    _pending: Any = None
+    _unscaled_by_hand: Unscaled | None = None
+
+    def scale_loss(self, loss: Tensor) -> Tensor:
+        """Return loss x scale; a loss in half precision becomes float32.
+
+        The gradients are divided by the scale once, by whatever comes first of
+        ``step``, ``apply_gradients`` and ``compute_gradients``. A loss that cannot be
+        differentiated, as under ``no_grad``, makes no gradients to divide.
+
+        Raises:
+            TypeError: the loss is no tensor.
+            RuntimeError: ``unscale_`` was called and there are gradients: those of
+                this loss would be added to unscaled ones.
+        """
+        if not isinstance(loss, Tensor):
+            raise torch_messages.NOT_DIFFERENTIABLE.error(
+                owner=self.owner, got=type(loss).__name__
+            )
+        product, scale = self._scaled(loss)
+        if product.requires_grad:
+            self._refuse_mixture()
+            self._pending = scale
+        return product
+
+    def _scaled(self, loss: Tensor) -> tuple[Tensor, Any]:
+        """Return loss x scale, and the scale."""
+        scale: Any = self.scale_object
+        scale = scale.on_device(self._device()) if self.capturable else scale.value()
+        return (loss.float() if loss.itemsize < 4 else loss) * scale, scale
+
+    def compute_gradients(
+        self,
+        loss: Tensor | Callable[[], Tensor],
+        var_list: Iterable[Tensor] | None = None,
+        gate_gradients: int = GATE_OP,
+        aggregation_method: int | None = None,
+        colocate_gradients_with_ops: bool = False,
+        grad_loss: Tensor | float | None = None,
+    ) -> Pairs:
+        """Differentiate loss x scale and unscale: see the base class.
+
+        Raises:
+            TypeError: under ``strict`` also what the original cannot scale.
+        """
+        if callable(loss):
+            self._pending = None
+            loss = evaluate(loss)
+        variables = None if var_list is None else listed(var_list, self.get_name())
+        try:
+            self._check(loss, variables)
+            if isinstance(loss, Tensor) and self._pending is None:
+                loss, self._pending = self._scaled(loss)
+            options = gate_gradients, aggregation_method, colocate_gradients_with_ops
+            pairs = super().compute_gradients(loss, variables, *options, grad_loss)
+            return self._unscaled(pairs)
+        finally:
+            self._pending = None
+
+    def _check(self, loss: Any, variables: Iterable[Any] | None) -> None:
+        """Raise for a loss, or a parameter, that cannot be scaled."""
+
+    def _unscaled(self, pairs: Pairs) -> Pairs:
+        """Return the pairs with gradients times 1 / scale, rounded to float32."""
+        gradients, flush = [g for g, _ in pairs], self._quirks.multitask_subnormals
+        gradients = unscaled(gradients, self._pending, flush)
+        return [(g, p) for g, (_, p) in zip(gradients, pairs, strict=True)]
+
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
+        global_step: Tensor | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Take one ``step()`` with these gradients: see the base class.
+
+        The gradients keep their values; to unscale or clip them costs a copy.
+        ``global_step`` stands still at a skipped step; with ``capturable`` it must be
+        on the device of the parameters.
+        """
+        self._borrowed = True
+        try:
+            super().apply_gradients(grads_and_vars, global_step, name)
+        finally:
+            self._borrowed = False
+
+    @untraced
+    def unscale_(self) -> None:
+        """Divide the gradients by the scale now, in place, for you to look at or clip.
+
+        Each gradient becomes g x fl32(1 / s). Once before each step, after the last
+        ``backward``; the step then does not divide again, and refuses a gradient that
+        was not there. What to clip is in :meth:`master_params`. A gradient that is not
+        finite here skips the step, whatever becomes of it until then. ``zero_grad``
+        takes it back. Costs a read of the gradients, and one host sync unless
+        ``capturable``.
+
+        Raises:
+            RuntimeError: the gradients of this step are unscaled already.
+        """
+        if self._unscaled_by_hand is not None:
+            raise refusals.UNSCALED_TWICE.error(
+                owner=f"{self.owner}.unscale_", remedy=words.CLEAR
+            )
+        self._refuse_sharded()
+        pending, self._pending = self._pending, None
+        self._unscaled_by_hand = self._unscale(1.0 if pending is None else pending)
+
+    @property
+    def unscaled_by_hand(self) -> Unscaled | None:
+        """What ``unscale_`` did for the step to come; None if it was not called."""
+        return self._unscaled_by_hand
+
+    def _unscale(self, held: float | Tensor) -> Unscaled:
+        """Divide the gradients by what they hold."""
+        present = [p for p in self.master_params() if p.grad is not None]
+        return Unscaled(self._divide(present, held, self._quirks.multitask_subnormals))
+
+    def _divide(
+        self,
+        parameters: list[Tensor],
+        held: float | Tensor,
+        flush: bool,
+        pieces: Sequence[Tensor] | None = None,
+    ) -> ScaledStep:
+        """Divide the gradients of parameters, in place, and return the look at them."""
+        if not parameters:
+            return ScaledStep(parameters, None)
+        step = ScaledStep(parameters, held, pieces)
+        if self.capturable:
+            shrinks = self.scale_object.may_be_below_one()
+            step = CapturableStep(parameters, held, pieces, shrinks)
+        step.look(None)
+        step.unscale(flush)
+        step.pieces = ()
+        return step
+
+    def master_params(self) -> Iterator[Tensor]:
+        """Yield what the wrapped optimizer updates: the masters where there are any.
+
+        Between ``unscale_`` and ``step`` they have the unscaled gradients, as for
+        ``torch.nn.utils.clip_grad_norm_(optimizer.master_params(), 1.0)``.
+        """
+        for group in self.param_groups:
+            yield from group["params"]
+
+    def _model_parameters(self) -> Iterable[Tensor]:
+        """Return what ``backward`` gives gradients to."""
+        return self.master_params()
+
+    def _refuse_later(self, seen: Iterable[Tensor]) -> None:
+        """Raise for a gradient that came after ``unscale_``: it may be scaled."""
+        if self._unscaled_by_hand is None:
+            return
+        known = set(map(id, self._unscaled_by_hand.look.parameters))
+        for parameter in seen:
+            if id(parameter) not in known:
+                name = named_parameters(self)[parameter]
+                raise refusals.LATER_GRADIENT.error(owner=self.owner, name=name)
+
+    def _forget_unscaled(self) -> None:
+        """Leave ``unscale_`` behind; masters lose the gradients they had from it."""
+        if self._unscaled_by_hand is not None:
+            self._unscaled_by_hand.release()
+            self._unscaled_by_hand = None
+
+    def _refuse_mixture(self) -> None:
+        """Raise where gradients of a scaled loss would be added to unscaled ones."""
+        if self._unscaled_by_hand is not None:
+            if any(p.grad is not None for p in self._model_parameters()):
+                raise refusals.SCALED_AGAIN.error(owner=self.owner)
+            self._forget_unscaled()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients, as the wrapped optimizer does it."""
+        self._forget_unscaled()
+        super().zero_grad(set_to_none)
