@@ -1,9 +1,8 @@
 """Docstrings as the API pages show them: an extension of Griffe, which reads them.
 
 What backends have in common is added, as :mod:`lockstep.docstrings` does on import.
-Sphinx roles become links, doctests become code, the mark of a kept quirk becomes a link
-to its entry in docs/differences.md instead of a heading, and arguments that share a
-description get one each.
+Sphinx roles become links, doctests become code, and arguments that share a description
+get one each.
 """
 
 from __future__ import annotations
@@ -19,12 +18,6 @@ __all__ = ["Docstrings", "as_markdown"]
 
 ROLE = re.compile(r":(?:py:)?(?:class|func|meth|mod|data|attr|exc):`(~?)([\w.]+)`")
 EXAMPLE = re.compile(r"^(\s*)Example:$", re.MULTILINE)
-COMMENT = re.compile(r"^(\s*)# ", re.MULTILINE)
-CATALOGUE = "../../../differences.md"
-"""From ``docs/generated/reference/BACKEND/``: no docstring elsewhere names a quirk."""
-
-QUIRK = re.compile(r"^(\s*)# Quirk: docs/differences\.md#([\w-]+)\.?", re.MULTILINE)
-
 SHARED = re.compile(r"^( +)(\w+(?:, \w+)+): (.*(?:\n\1 +.*)*)$", re.MULTILINE)
 STARS = {"args": "*args", "kwargs": "**kwargs"}
 
@@ -56,9 +49,7 @@ def _complete(obj: Any, loader: Any) -> None:
 def as_markdown(text: str) -> str:
     """Turn the forms of our docstrings into what Griffe and Markdown know."""
     text = SHARED.sub(_one_each, text)
-    text = EXAMPLE.sub(r"\1Examples:", ROLE.sub(_link, text))
-    text = QUIRK.sub(rf"\1A [quirk of the original]({CATALOGUE}#\2).", text)
-    return COMMENT.sub(r"\1", text)
+    return EXAMPLE.sub(r"\1Examples:", ROLE.sub(_link, text))
 
 
 def _link(match: re.Match[str]) -> str:

@@ -18,11 +18,6 @@ docstrings = pytest.importorskip(
             "<code>Rows</code></autoref>.",
         ),
         ("A :func:`torch.where`.", "A <code>torch.where</code>."),
-        (
-            "# Quirk: docs/differences.md#in-place. It stays\n# for good.",
-            "A [quirk of the original](../../../differences.md#in-place). It stays\n"
-            "for good.",
-        ),
         ("Example:\n    >>> 1 + 1", "Examples:\n    >>> 1 + 1"),
         (
             "Args:\n    a, b: both\n        of them.\n    c: alone, and: so on.",

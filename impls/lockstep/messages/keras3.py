@@ -134,7 +134,7 @@ SCALE_INSIDE = Refusal(
     "{owner}: expected an optimizer whose loss Keras does not scale, got {got}; "
     "{remedy}.",
 )
-# Quirk: docs/differences.md#ftrl-zero-rate
+# quirks.ftrl_zero_rate
 ZERO_RATE = Refusal(
     OutOfRangeError,
     "{owner}: expected learning_rate > 0, got 0; "

@@ -61,12 +61,14 @@ NONFINITE_NORM = Refusal(
 )
 
 
-def not_an_optimizer(opt: object, expected: str, strict: bool) -> NotAnOptimizerError:
+def not_an_optimizer(
+    opt: object, expected: str, multitask_nesting: bool
+) -> NotAnOptimizerError:
     """Build the error for an ``opt`` that cannot be wrapped."""
     got = opt.__name__ if isinstance(opt, type) else type(opt).__name__
     if isinstance(opt, type):
         got, remedy = f"the class {got}", "pass an instance"
-    elif strict and got == WRAPPER:
+    elif multitask_nesting and got == WRAPPER:
         remedy = "the original refuses a wrapper; leave strict off to nest wrappers"
     else:
         remedy = "pass the optimizer whose state is to be kept"
@@ -106,7 +108,7 @@ def report(
 def refuse_sparse(any_sparse: bool) -> None:
     """Strict: raise for sparse gradients, which the original could not clip.
 
-    # Quirk: docs/differences.md#multitask-clip-sparse
+    Quirk ``multitask_clip_sparse``.
     """
     if any_sparse:
         raise SPARSE_GRADIENT.error()
@@ -115,7 +117,7 @@ def refuse_sparse(any_sparse: bool) -> None:
 def refuse_mixed_dtypes(dtypes: Sequence[str]) -> None:
     """Strict: raise for gradients of several dtypes.
 
-    # Quirk: docs/differences.md#multitask-clip-dtypes
+    Quirk ``multitask_clip_dtypes``.
     """
     if len(set(dtypes)) > 1:
         got = " and ".join(sorted(set(dtypes)))

@@ -35,7 +35,7 @@ SHARDED = Refusal(
     "got a DTensor, as fully_shard (FSDP2) makes it; "
     "train in DistributedDataParallel, or with an optimizer of torch alone.",
 )
-# Quirk: docs/differences.md#ftrl-zero-rate
+# quirks.ftrl_zero_rate
 ZERO_RATE = Refusal(
     OutOfRangeError,
     "{owner}: expected learning_rate > 0, got 0; "

@@ -83,7 +83,7 @@ def with_full_name(owner: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
 def check_norm_limit(owner: str, name: str, limit: Any, remedy: str = CHOOSE) -> None:
     """Raise unless gradients can be clipped to the norm ``limit`` in float32.
 
-    # Quirk: docs/differences.md#clip-limit
+    Quirk ``clip_limit``.
     """
     number = number_of(limit)
     require(owner, name, limit, is_positive(number), "a finite number > 0", remedy)

@@ -119,7 +119,7 @@ NOT_A_GRADIENT = Refusal(
     "{owner}: expected a tensor, tf.IndexedSlices or None for {name!r}, got {got}; "
     "convert it with tf.convert_to_tensor.",
 )
-# Quirk: docs/differences.md#multitask-dense-shape
+# quirks.multitask_dense_shape
 MISSING_DENSE_SHAPE = Refusal(
     UnsupportedError,
     "MultitaskOptimizerWrapper: expected a sparse gradient with dense_shape for the "
@@ -148,7 +148,7 @@ GETTER_IN_GRAPH = Refusal(
     "AGNCustomGetter: expected to make the variables of a graph, got a {got} of them; "
     "use it as custom_getter of a tf.compat.v1.variable_scope.",
 )
-# Quirk: docs/differences.md#agn-reference-variables
+# quirks.agn_reference_variables
 RACING_REFERENCE = Refusal(
     UnsupportedError,
     "AGNCustomGetter: expected a resource variable for {name!r}, because {device} is "

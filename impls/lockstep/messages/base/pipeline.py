@@ -144,7 +144,7 @@ def in_order(names: Iterable[str]) -> tuple[str, ...]:
 def strictly_ordered(pipeline: tuple[str, ...]) -> tuple[str, ...]:
     """Return the order of the original: it looks for infinities after clipping.
 
-    # Quirk: docs/differences.md#optimize-loss-order
+    Quirk ``optimize_loss_order``.
     """
     late = ("zero filter", "finite check")
     place = pipeline.index("update")

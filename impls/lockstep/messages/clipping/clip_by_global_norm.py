@@ -21,15 +21,13 @@ CLIP = "clip_by_global_norm"
 BY_NORM = "clip_gradients_by_norm"
 
 
-def as_list(t_list: Any, strict: bool) -> list[Any]:
+def as_list(t_list: Any, clip_scalar: bool) -> list[Any]:
     """Return the tensors of ``t_list``, or raise unless it is a sequence of them.
 
-    By default an iterator is read once; strict refuses it.
-
-    # Quirk: docs/differences.md#clip-scalar
+    An iterator is read once, unless ``clip_scalar``.
     """
     listed = isinstance(t_list, Sequence) and not isinstance(t_list, str | bytes)
-    read_once = isinstance(t_list, Iterator | ValuesView) and not strict
+    read_once = isinstance(t_list, Iterator | ValuesView) and not clip_scalar
     if not (listed or read_once):
         raise refusals.NOT_A_SEQUENCE.error(got=type(t_list).__name__)
     return list(t_list)
@@ -40,7 +38,7 @@ def check_limit(owner: str, name: str, limit: Any) -> None:
 
     Strict does not ask: 0, negative, infinite and NaN limits give odd results.
 
-    # Quirk: docs/differences.md#clip-limit
+    Quirk ``clip_limit``.
     """
     expected = "a finite number > 0"
     require(owner, name, limit, isinstance(limit, Real), expected, CHOOSE)

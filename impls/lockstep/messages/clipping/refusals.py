@@ -28,7 +28,7 @@ PARAMETER_NOT_A_FLOAT = Refusal(
     OutOfRangeError,
     "LARC: {name}: expected of type float, got {got!r}; {remedy}.",
 )
-# Quirk: docs/differences.md#clip-absent
+# quirks.clip_absent
 ABSENT_GRADIENT = Refusal(
     UnsupportedError,
     "{owner}: expected a gradient for {name!r}, got None; "

@@ -92,7 +92,7 @@ def check_norm_kind(max_norm: Any, dtype: str | None, wanted: str) -> None:
 def check_max_norm(max_norm: Any) -> None:
     """Raise unless ``max_norm`` is a finite number > 0 (not called under strict).
 
-    # Quirk: docs/differences.md#row-clip-range
+    Quirk ``row_clip_range``.
     """
     fine = is_positive(number_of(max_norm))
     remedy = "give the largest norm that a row may keep"
@@ -116,20 +116,22 @@ def refuse_mapping(max_norm: Any) -> None:
         raise refusals.MAPPING_UNDER_STRICT.error()
 
 
-def limits_of(max_norm: Any, names: Mapping[Any, str], strict: bool) -> dict[Any, Any]:
+def limits_of(
+    max_norm: Any, names: Mapping[Any, str], row_clip_range: bool
+) -> dict[Any, Any]:
     """Return the largest norm of each key of ``vars_to_clip_dims``.
 
     Args:
-        max_norm: one norm for all or, but under strict, a mapping from the same keys.
+        max_norm: one norm for all or, without the quirk, a mapping from the same keys.
         names: those of the keys.
-        strict: check nothing.
+        row_clip_range: the quirk: check nothing.
 
     Raises:
         OutOfRangeError: a norm out of its range.
         UnknownNameError: a mapping with other keys.
         DtypeError: strict, a mapping.
     """
-    if strict:
+    if row_clip_range:
         refuse_mapping(max_norm)
         return dict.fromkeys(names, max_norm)
     if not isinstance(max_norm, Mapping):

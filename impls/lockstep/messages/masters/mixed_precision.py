@@ -52,17 +52,19 @@ LARGEST: Mapping[str, float] = {
 
 
 check_at_floor = partial(loss_scaling.check_at_floor, owner=WRAPPER)
-check_clip_norm = partial(loss_scaling.check_clip_norm, strict=False, owner=WRAPPER)
+check_clip_norm = partial(
+    loss_scaling.check_clip_norm, arguments_unchecked=False, owner=WRAPPER
+)
 stalled = partial(loss_scaling.stalled, owner=WRAPPER)
 """What the loss-scaling wrapper says too, in the name of this one."""
 
 
-def has_master(dtype: str, strict: bool = False) -> bool:
+def has_master(dtype: str, half_precision_scalars: bool = False) -> bool:
     """Say whether a variable of this dtype is trained through a float32 master.
 
     Strict: float16 only; the original knew no bfloat16.
     """
-    return dtype == "float16" if strict else dtype in LARGEST
+    return dtype == "float16" if half_precision_scalars else dtype in LARGEST
 
 
 def master_name(name: str) -> str:
@@ -70,19 +72,17 @@ def master_name(name: str) -> str:
     return f"{SCOPE}/{name}"
 
 
-def scale_number(loss_scale: Any, strict: bool = False) -> float | None:
+def scale_number(loss_scale: Any, masters_scale_type: bool = False) -> float | None:
     """Return the static scale that ``loss_scale`` stands for; None if it is no number.
 
     None stands for 1. Strict: only floats are numbers, and none is checked.
-
-    # Quirk: docs/differences.md#masters-scale-type
 
     Raises:
         OutOfRangeError: not positive, or not finite.
     """
     if loss_scale is None:
         return 1.0
-    if strict:
+    if masters_scale_type:
         return float(loss_scale) if isinstance(loss_scale, float) else None
     return scale_argument(loss_scale, f"{WRAPPER}: loss_scale")
 

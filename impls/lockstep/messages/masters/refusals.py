@@ -16,7 +16,7 @@ BAD_LOSS_SCALE = Refusal(
     "an AutomaticLossScaler or a loss scale, got {loss_scale!r}; "
     "for OpenSeq2Seq's scalers pass AutomaticLossScaler('Backoff').",
 )
-# Quirk: docs/differences.md#masters-scale-type
+# quirks.masters_scale_type
 UNUSABLE = Refusal(
     UnusableScaleError,
     "MixedPrecisionOptimizerWrapper: loss_scale: expected a float or an "
@@ -28,13 +28,13 @@ REGULARIZER_NOT_CALLABLE = Refusal(
     "mp_regularizer_wrapper: regularizer: expected a callable of a weight, got {got}; "
     "pass a function that returns the penalty.",
 )
-# Quirk: docs/differences.md#masters-absent
+# quirks.masters_absent
 ABSENT_HALF = Refusal(
     UnsupportedError,
     "MixedPrecisionOptimizerWrapper: expected a gradient for the float16 variable "
     "{name!r}, got None; the original cannot leave it out; leave strict off.",
 )
-# Quirk: docs/differences.md#masters-half-loss
+# quirks.masters_half_loss
 HALF_LOSS = Refusal(
     DtypeError,
     "MixedPrecisionOptimizerWrapper: expected a float32 loss for an automatic scale, "

@@ -36,7 +36,7 @@ NOT_FLOAT32 = Refusal(
     "NovoGrad: expected float32 for {name!r}, as the original, got {got}; "
     "leave strict off, or train float32 masters.",
 )
-# Quirk: docs/differences.md#novograd-limits
+# quirks.novograd_limits
 DECAY_AS_TENSOR = Refusal(
     DtypeError,
     "NovoGrad: weight_decay: expected a number, as the original, got a tensor; "
@@ -47,7 +47,7 @@ DECAY_AS_TENSOR = Refusal(
 def require_list(grads_and_vars: Any) -> None:
     """Raise unless the pairs are in a list: the original writes into it.
 
-    # Quirk: docs/differences.md#novograd-limits
+    Quirk ``novograd_limits``.
     """
     if not isinstance(grads_and_vars, list):
         raise PAIRS_NOT_LISTED.error(got=type(grads_and_vars).__name__)
@@ -56,7 +56,7 @@ def require_list(grads_and_vars: Any) -> None:
 def require_all_present(absent: list[str]) -> None:
     """Raise if the gradient of any variable, here by name, is absent.
 
-    # Quirk: docs/differences.md#novograd-limits
+    Quirk ``novograd_limits``.
     """
     if absent:
         raise ABSENT_GRADIENT.error(names=", ".join(absent))
@@ -65,7 +65,7 @@ def require_all_present(absent: list[str]) -> None:
 def require_float32(name: str, dtype: str) -> None:
     """Raise unless a variable is float32: the original's norm is, and nothing casts.
 
-    # Quirk: docs/differences.md#novograd-limits
+    Quirk ``novograd_limits``.
     """
     if dtype != "float32":
         raise NOT_FLOAT32.error(name=name, got=dtype)

@@ -176,7 +176,7 @@ def check_amax_dtype(dtype: str) -> None:
         raise refusals.AMAX_DTYPE.error(got=dtype)
 
 
-def check_update(has_nan: Any, amax: Any, strict: bool) -> None:
+def check_update(has_nan: Any, amax: Any, arguments_unchecked: bool) -> None:
     """Raise for a plain flag or maximum that is none; tensors are not looked at.
 
     By default a maximum is >= 0; -inf is that of no elements, and NaN an overflow.
@@ -189,12 +189,12 @@ def check_update(has_nan: Any, amax: Any, strict: bool) -> None:
         return
     fine = isinstance(amax, Real) and not isinstance(amax, bool)
     require(subject, "amax", amax, fine, "a number", remedy)
-    fine = strict or not -math.inf < amax < 0
+    fine = arguments_unchecked or not -math.inf < amax < 0
     require(subject, "amax", amax, fine, "a magnitude, >= 0", remedy)
 
 
 def check_state(
-    algorithm: str, found: Any, fields: Sequence[str], strict: bool
+    algorithm: str, found: Any, fields: Sequence[str], arguments_unchecked: bool
 ) -> None:
     """Raise unless ``found`` holds exactly these entries, as plain numbers.
 
@@ -211,7 +211,7 @@ def check_state(
     for name, value in found.items():
         fine = isinstance(value, Real)
         require(f"{SCALER}: state", name, value, fine, "a number", remedy)
-    if not strict:
+    if not arguments_unchecked:
         scale = found["loss_scale"]
         fine = is_scale(number_of(scale))
         require(f"{SCALER}: state", "loss_scale", scale, fine, HELD, remedy)

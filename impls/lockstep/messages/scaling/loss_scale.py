@@ -89,21 +89,21 @@ class OldNames:
         return self.multiplier
 
 
-def fixed_value(value: Any, strict: bool = False) -> float:
+def fixed_value(value: Any, arguments_unchecked: bool = False) -> float:
     """Return the scale of :class:`FixedLossScale`.
 
     Strict: bools, NaN and infinity pass, and no NumPy number but float64.
-
-    # Quirk: docs/differences.md#arguments-checked
 
     Raises:
         OutOfRangeError: no number, below 1, or none that float32 can hold.
     """
     owner, name, remedy = "FixedLossScale", "loss_scale_value", FACTOR
-    kinds = int | float if strict else Real
-    fine = isinstance(value, kinds) and (strict or not isinstance(value, bool))
+    kinds = int | float if arguments_unchecked else Real
+    fine = isinstance(value, kinds) and (
+        arguments_unchecked or not isinstance(value, bool)
+    )
     require(owner, name, value, fine, "an int or float", remedy)
-    if strict:
+    if arguments_unchecked:
         require(owner, name, value, not value < 1, "a number >= 1", remedy)
         return float(value)
     number = number_of(value)
@@ -215,11 +215,11 @@ def number(name: str, value: Any, expected: str = "a number") -> float:
     return converted
 
 
-def dynamic_config(policy: DynamicPolicy, strict: bool) -> dict[str, Any]:
+def dynamic_config(policy: DynamicPolicy, dynamic_scale_floor: bool) -> dict[str, Any]:
     """Return ``get_config()``: what is optional only where it was chosen."""
     fields = policy._asdict()
     config = {name: fields.pop(name) for name in list(fields)[:3]}
-    if strict:
+    if dynamic_scale_floor:
         return config
     unchosen = {
         "floor": min(1.0, policy.initial_loss_scale),

@@ -109,11 +109,13 @@ def check_at_floor(at_floor: Any, floor_patience: Any, owner: str = WRAPPER) -> 
     require(owner, "floor_patience", floor_patience, fine, "an int >= 1")
 
 
-def check_clip_norm(clip_norm: Any, strict: bool, owner: str = WRAPPER) -> None:
+def check_clip_norm(
+    clip_norm: Any, arguments_unchecked: bool, owner: str = WRAPPER
+) -> None:
     """Raise unless ``clip_norm`` of ``owner`` is None or a norm to clip to."""
     if clip_norm is None:
         return
-    if strict:
+    if arguments_unchecked:
         raise refusals.CLIP_NORM_UNDER_STRICT.error(owner=owner, got=clip_norm)
     remedy = f"{CHOOSE}, or leave it out"
     number = isinstance(clip_norm, Real)

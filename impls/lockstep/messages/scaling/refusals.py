@@ -52,7 +52,7 @@ INTEGER_GRADIENTS = Refusal(
     "DynamicLossScale: expected floating-point gradients, got {got}; "
     "cast the gradients.",
 )
-# Quirk: docs/differences.md#dynamic-scale-dense-shape
+# quirks.dynamic_scale_dense_shape
 WITHOUT_DENSE_SHAPE = Refusal(
     UnsupportedError,
     "DynamicLossScale: expected a dense shape for {name}, got None; "
@@ -148,7 +148,7 @@ CLIP_NORM_UNDER_STRICT = Refusal(
     "{owner}: expected no clip_norm under strict, got {got!r}; "
     "the original does not clip; leave strict off.",
 )
-# Quirk: docs/differences.md#loss-scale-float16
+# quirks.loss_scale_float16
 HALF_PRECISION = Refusal(
     DtypeError,
     "MixedPrecisionLossScaleOptimizer: expected float32, got {what} in float16; "

@@ -187,7 +187,7 @@ POLICIES: dict[str, PolicySpec] = {
             (
                 RATE,
                 STEPS,
-                # Quirk: docs/differences.md#policies-cosine
+                # quirks.policies_cosine
                 Parameter(
                     "power",
                     1.0,
@@ -343,7 +343,7 @@ def overlapping_ranges(boundaries: Sequence[int]) -> str:
 def refuse_limit_of_another_dtype(limit: Any, dtype: Any) -> None:
     """Strict: raise for a number as ``max_lr`` where the policy is not float32.
 
-    # Quirk: docs/differences.md#policies-float16
+    Quirk ``policies_float16``.
     """
     if isinstance(limit, numbers.Number) and dtype_name(dtype) != "float32":
         raise refusals.LIMIT_UNDER_STRICT.error(got=limit)

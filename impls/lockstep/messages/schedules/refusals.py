@@ -36,7 +36,7 @@ LIMIT_UNDER_STRICT = Refusal(
     "transformer_policy: max_lr: expected no max_lr where dtype is not float32, as in "
     "the original, got {got!r}; leave strict off.",
 )
-# Quirk: docs/differences.md#policies-integer
+# quirks.policies_integer
 INTEGER_RATE = Refusal(
     DtypeError,
     "{policy}: learning_rate: expected a float, as the original, got {got!r}; "

@@ -38,7 +38,7 @@ RATE_FUNCTION = "a function from the steps to the rate"
 RATE_REMEDY = "write lambda step: 0.1, or functools.partial(policy, ...)"
 
 
-def check_given(strict: bool, **given: Any) -> None:
+def check_given(arguments_unchecked: bool, **given: Any) -> None:
     """Raise for an argument of another kind than it should be; strict: for none.
 
     Raises:
@@ -48,17 +48,17 @@ def check_given(strict: bool, **given: Any) -> None:
             ``loss_scaling_params`` is no mapping, ``reduction`` is no engine, ``model``
             is a number or a text.
     """
-    if not strict:
+    if not arguments_unchecked:
         for name, value in given.items():
             CHECKS[name](name, value)
 
 
-def rate_function(given: Any, strict: bool) -> Callable[[Any], Any]:
+def rate_function(given: Any, arguments_unchecked: bool) -> Callable[[Any], Any]:
     """Return a function from the steps to the rate; strict: what was given.
 
     A rate that never changes may be given as a number.
     """
-    if strict or callable(given):
+    if arguments_unchecked or callable(given):
         return given  # type: ignore[no-any-return]
     return lambda global_step: given
 

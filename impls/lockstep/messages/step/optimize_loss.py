@@ -190,7 +190,7 @@ def check_stack(settings: Settings, optimizer: Any) -> None:
 def without_effect(loss_scaling: object, dtype: str) -> UnsupportedError:
     """A loss scale beside a dtype with which the loss is not scaled.
 
-    # Quirk: docs/differences.md#optimize-loss-scaler
+    Quirk ``optimize_loss_scaler``.
     """
     simple = isinstance(loss_scaling, int | float | str)
     kind = repr(loss_scaling) if simple else f"a {type(loss_scaling).__name__}"
@@ -200,7 +200,7 @@ def without_effect(loss_scaling: object, dtype: str) -> UnsupportedError:
 def without_scaler(given: Any, loss_scaling: object) -> UnsupportedError:
     """Arguments of a loss scaler that nobody named, so that nothing would have them.
 
-    # Quirk: docs/differences.md#optimize-loss-scaler
+    Quirk ``optimize_loss_scaler``.
     """
     named = ", ".join(map(repr, given)) if isinstance(given, Mapping) else repr(given)
     number = isinstance(loss_scaling, int | float)

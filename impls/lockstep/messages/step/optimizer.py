@@ -47,7 +47,10 @@ RATES = {"learning_rate", "lr"}
 
 
 def arguments_for(
-    optimizer: Any, optimizer_params: Mapping[str, Any] | None, strict: bool, host: str
+    optimizer: Any,
+    optimizer_params: Mapping[str, Any] | None,
+    arguments_unchecked: bool,
+    host: str,
 ) -> dict[str, Any]:
     """Return a checked copy of the arguments of an optimizer that is given by name.
 
@@ -79,7 +82,7 @@ def arguments_for(
     for name, parameter in known.items():
         if name not in given and parameter.default is REQUIRED:
             raise refusals.MISSING_ARGUMENT.error(optimizer=optimizer, name=name)
-        if name in given and not callable(given[name]) and not strict:
+        if name in given and not callable(given[name]) and not arguments_unchecked:
             parameter.check(f"{OWNER}: {optimizer}", given[name])
     return given
 
@@ -138,7 +141,7 @@ def unknown_argument(
 def instance(optimizer: object, arguments: Mapping[str, Any]) -> NotAnOptimizerError:
     """An optimizer that is made already: strict, or with arguments for another one.
 
-    # Quirk: docs/differences.md#optimize-loss-instance
+    Quirk ``optimize_loss_instance``.
     """
     beside = f" beside {', '.join(arguments)}" if arguments else ""
     return refusals.INSTANCE.error(got=type(optimizer).__name__, beside=beside)

@@ -120,7 +120,7 @@ WITHOUT_SCALER = Refusal(
     "loss_scaling, which takes them, got {named} beside {kind}; "
     'pass loss_scaling="Backoff" or "LogMax", or leave them out.',
 )
-# Quirk: docs/differences.md#optimize-loss-flag
+# quirks.optimize_loss_flag
 NO_FLAG = Refusal(
     UnsupportedError,
     "optimize_loss: expected skip_update_ph with iter_size > 1, got None; "
@@ -247,13 +247,13 @@ EMPTY_ANSWER = Refusal(
     "optimize_loss: loss: expected a loss, or a tuple that begins with one, "
     "got an empty tuple; return the loss.",
 )
-# Quirk: docs/differences.md#optimize-loss-accumulated
+# quirks.optimize_loss_accumulated
 ABSENT_ACCUMULATED = Refusal(
     AbsentAccumulatedError,
     "optimize_loss: expected a gradient for {name!r} with iter_size > 1, got None; "
     "the original cannot leave it out; leave strict off.",
 )
-# Quirk: docs/differences.md#optimize-loss-accumulated
+# quirks.optimize_loss_accumulated
 SPARSE_ACCUMULATED = Refusal(
     UnsupportedError,
     "optimize_loss: expected a dense gradient for {name!r} with iter_size > 1, "

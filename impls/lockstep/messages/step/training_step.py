@@ -36,7 +36,7 @@ class DecayNow:
     A number: ``float`` and products have the value of the moment, as the tensor does
     that a graph has there. Called, it returns that value.
 
-    # Quirk: docs/differences.md#optimize-loss-dict
+    Quirk ``optimize_loss_dict``.
     """
 
     __array_ufunc__ = None

@@ -65,7 +65,7 @@ def test_a_fixed_scale_that_float32_cannot_hold_is_refused(value):
 
 @pytest.mark.parametrize(("value", "scale"), [(True, 1.0), (math.inf, math.inf)])
 def test_strict_takes_a_fixed_scale_as_the_original_did(value, scale):
-    assert loss_scale.fixed_value(value, strict=True) == scale
+    assert loss_scale.fixed_value(value, arguments_unchecked=True) == scale
 
 
 def test_a_fixed_scale_may_be_a_number_of_numpy():

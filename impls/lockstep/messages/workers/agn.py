@@ -89,7 +89,7 @@ def refuse_row_clipping_around(opt: object) -> None:
 
 
 def check_arguments(
-    num_worker: Any, communication_period: Any, commit: str, strict: bool
+    num_worker: Any, communication_period: Any, commit: str, agn_workers: bool
 ) -> None:
     """Raise for arguments that cannot be meant; strict checks ``commit`` only.
 
@@ -100,7 +100,7 @@ def check_arguments(
     """
     if commit not in COMMITS:
         raise unknown_name(f"{WRAPPER}: commit", commit, COMMITS)
-    if strict:
+    if agn_workers:
         if commit != GRADIENT:
             remedy = "the original has no other; leave strict off"
             raise refusals.COMMIT_UNDER_STRICT.error(got=commit)
@@ -122,7 +122,7 @@ def _require_count(name: str, value: Any, remedy: str, least: int = 1) -> None:
         )
 
 
-def check_counts(local_step: Any, communication_period: Any, strict: bool) -> None:
+def check_counts(local_step: Any, communication_period: Any, agn_workers: bool) -> None:
     """Raise for saved numbers that nobody has counted; strict knows any period.
 
     Raises:
@@ -130,16 +130,13 @@ def check_counts(local_step: Any, communication_period: Any, strict: bool) -> No
     """
     remedy = "load what state_dict() of this optimizer returned"
     _require_count("local_step", local_step, remedy, least=0)
-    if not strict:
+    if not agn_workers:
         _require_count("communication_period", communication_period, remedy)
 
 
-def refuse_iterator(grads_and_vars: object, strict: bool) -> None:
-    """Strict: raise for pairs that can be read only once, as the original does.
-
-    # Quirk: docs/differences.md#agn-iterator
-    """
-    if strict and isinstance(grads_and_vars, Iterator):
+def refuse_iterator(grads_and_vars: object, agn_iterator: bool) -> None:
+    """Strict: raise for pairs that can be read only once, as the original does."""
+    if agn_iterator and isinstance(grads_and_vars, Iterator):
         raise refusals.ITERATOR_UNDER_STRICT.error(got=type(grads_and_vars).__name__)
 
 

@@ -33,7 +33,7 @@ def step_backoff(
     scale = clip(scale / factor), last = i. Otherwise, where (i - last) mod window = 0:
     scale = clip(scale factor). Then iteration = i + 1. In float32.
 
-    # Quirk: docs/differences.md#backoff-window. Growth comes every ``window`` steps
+    Kept by default too: growth comes every ``window`` steps
     after the last overflow, without a counter that is set back.
     """
     scale, i, last = state

@@ -41,7 +41,7 @@ def step_logmax(
     in float32; 1 - b is taken in double and rounded. By default a step with amax 0
     leaves all of that, and the scale, alone.
 
-    # Quirk: docs/differences.md#logmax-overflow
+    Quirk ``logmax_overflow``.
     """
     state = state._replace(iteration=state.iteration + 1)
     with np.errstate(all="ignore"):
@@ -63,7 +63,7 @@ def step_logmax(
 def log_amax(policy: LogMaxPolicy, has_nan: bool, amax: float) -> np.float32:
     """Return x: fl(ln amax) / fl(ln 2) in float32; -inf for zero and subnormals.
 
-    # Quirk: docs/differences.md#logmax-overflow
+    Quirk ``logmax_overflow``.
     """
     largest = Single(amax)
     if has_nan or np.isinf(largest) or (policy.guarded and np.isnan(largest)):
