@@ -107,7 +107,19 @@ class Wrapper(Protocol):
         colocate_gradients_with_ops: bool = False,
         grad_loss: Any = None,
     ) -> list[tuple[Any, Any]]:
-        """Differentiate ``loss``: a list of (gradient or None, variable)."""
+        """Differentiate ``loss``: a list of (gradient or None, variable).
+
+        Args:
+            loss: what to differentiate: a function, or a tensor in a graph.
+            var_list: the variables.
+            gate_gradients: how much of a graph's parallelism to allow; without effect
+                elsewhere.
+            aggregation_method: how a graph adds up the terms of a gradient; without
+                effect elsewhere.
+            colocate_gradients_with_ops: place gradients with their operations in a
+                graph; without effect elsewhere.
+            grad_loss: the upstream gradient of ``loss``; 1 if left out.
+        """
         ...
 
     def apply_gradients(

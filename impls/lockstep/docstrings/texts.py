@@ -1,6 +1,8 @@
-"""All texts, of one module a capability."""
+"""All texts: of one module a capability, and of the interface's methods."""
 
 from __future__ import annotations
+
+import inspect
 
 from lockstep.docstrings import (
     clipping,
@@ -10,8 +12,15 @@ from lockstep.docstrings import (
     step,
     workers,
 )
+from lockstep.interface import Wrapper
 
-__all__ = ["TEXTS"]
+__all__ = ["METHODS", "TEXTS"]
+
+METHODS: dict[str, str] = {
+    name: inspect.getdoc(getattr(Wrapper, name)) or ""
+    for name in ("compute_gradients", "get_name", "minimize")
+}
+"""Name of a method -> its docstring in the interface."""
 
 TEXTS: dict[str, str] = {
     **clipping.TEXTS,
@@ -20,5 +29,6 @@ TEXTS: dict[str, str] = {
     **schedules.TEXTS,
     **step.TEXTS,
     **workers.TEXTS,
+    **METHODS,
 }
 """Name of a class or function -> what the docstrings of all backends share."""

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
 from lockstep.keras3.base.gradients import (
     Gradient,
@@ -90,6 +91,7 @@ class TrainV1:
         return [name for name in super().__dir__() if name != "get_slot_names"]
 
     @tf.autograph.experimental.do_not_convert
+    @documented
     def compute_gradients(
         self,
         loss: Any,
@@ -99,7 +101,7 @@ class TrainV1:
         colocate_gradients_with_ops: bool = False,
         grad_loss: Any = None,
     ) -> list[tuple[Gradient, Any]]:
-        """Differentiate ``loss()``: a list of (gradient or None, variable).
+        """...
 
         The loss is passed through ``scale_loss`` first, as ``fit`` does it; what scales
         it there divides the gradients again when they are applied.
@@ -107,10 +109,6 @@ class TrainV1:
         Args:
             loss: a callable without arguments that returns a tensor.
             var_list: the variables; None means those that the optimizer is built with.
-            gate_gradients: accepted, no effect.
-            aggregation_method: accepted, no effect.
-            colocate_gradients_with_ops: accepted, no effect.
-            grad_loss: the upstream gradient of the loss.
 
         Raises:
             LossNotCallableError: a RuntimeError; ``loss`` cannot be called.
@@ -183,6 +181,7 @@ class TrainV1:
         return self._iterations
 
     @tf.autograph.experimental.do_not_convert
+    @documented
     def minimize(
         self,
         loss: Any,
@@ -194,7 +193,6 @@ class TrainV1:
         name: str | None = None,
         grad_loss: Any = None,
     ) -> tf.Variable:
-        """Call ``compute_gradients`` and hand the result to ``apply_gradients``."""
         pairs = self.compute_gradients(
             loss,
             var_list,
@@ -219,8 +217,8 @@ class TrainV1:
         """Return what makes the state for ``variables`` before a step."""
         return lambda gradients: self.ensure_built(variables)
 
+    @documented
     def get_name(self) -> str:
-        """Return the optimizer's name."""
         return self.name
 
     def get_slot(self, var: Any, name: str) -> keras.Variable | None:

@@ -189,6 +189,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             inner = inner.inner_optimizer
 
     @tf.autograph.experimental.do_not_convert
+    @documented
     def compute_gradients(
         self,
         loss: Any,
@@ -206,9 +207,6 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         Args:
             loss: a callable without arguments that returns a tensor.
             var_list: the variables; None means those that the optimizer is built with.
-            gate_gradients: accepted, no effect.
-            aggregation_method: accepted, no effect.
-            colocate_gradients_with_ops: accepted, no effect.
             grad_loss: the upstream gradient of the loss, unscaled.
 
         Raises:

@@ -123,6 +123,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
             refuse_half("a loss", dtype)
 
     @tf.autograph.experimental.do_not_convert
+    @documented
     def compute_gradients(
         self,
         loss: Any,
@@ -137,9 +138,6 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         Args:
             loss: a callable without arguments that returns a tensor.
             var_list: the variables; None means those that the optimizer is built with.
-            gate_gradients: accepted, no effect.
-            aggregation_method: accepted, no effect.
-            colocate_gradients_with_ops: accepted, no effect.
             grad_loss: the upstream gradient of the loss, unscaled.
 
         Raises:

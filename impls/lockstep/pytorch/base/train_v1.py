@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lockstep.docstrings import documented
 from lockstep.interface import GATE_GRAPH, GATE_NONE, GATE_OP
 from lockstep.messages import pytorch as words
 from lockstep.messages.base.differentiation import check_options, not_listed
@@ -40,6 +41,7 @@ class TrainV1:
 
     GATE_NONE, GATE_OP, GATE_GRAPH = GATE_NONE, GATE_OP, GATE_GRAPH
 
+    @documented
     def compute_gradients(
         self,
         loss: Tensor | Callable[[], Tensor],
@@ -55,10 +57,6 @@ class TrainV1:
             loss: a callable without arguments that returns the loss, or the loss
                 itself: a 0-d tensor, or any shape if ``grad_loss`` is given.
             var_list: the parameters; None means every parameter of every group.
-            gate_gradients: checked; without effect here.
-            aggregation_method: checked; without effect here.
-            colocate_gradients_with_ops: without effect here.
-            grad_loss: what the gradient of ``loss`` itself is; 1 if left out.
 
         Returns:
             A list of (gradient, parameter), None where ``loss`` does not depend on the
@@ -117,6 +115,7 @@ class TrainV1:
         if global_step is not None:
             global_step += took_step
 
+    @documented
     def minimize(
         self,
         loss: Tensor | Callable[[], Tensor],
@@ -128,7 +127,6 @@ class TrainV1:
         name: str | None = None,
         grad_loss: Tensor | float | None = None,
     ) -> None:
-        """Call ``compute_gradients`` and hand the result to ``apply_gradients``."""
         check_counter(global_step, self.get_name())
         pairs = self.compute_gradients(
             loss,
@@ -147,8 +145,8 @@ class TrainV1:
         """
         return True
 
+    @documented
     def get_name(self) -> str:
-        """Return the optimizer's name."""
         raise NotImplementedError
 
     def get_slot(self, var: Tensor, name: str) -> Tensor | None:

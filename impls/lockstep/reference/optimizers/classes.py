@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from lockstep.docstrings import documented
 from lockstep.interface import (
     GATE_GRAPH,
     GATE_NONE,
@@ -64,6 +65,7 @@ class Optimizer:
 
     GATE_NONE, GATE_OP, GATE_GRAPH = GATE_NONE, GATE_OP, GATE_GRAPH
 
+    @documented
     def compute_gradients(
         self,
         loss: Callable[[], Iterable[Gradient]],
@@ -101,6 +103,7 @@ class Optimizer:
         gradients = [upstream(g, grad_loss) for g in gradients]
         return list(zip(gradients, variables, strict=True))
 
+    @documented
     def minimize(
         self,
         loss: Callable[[], Iterable[Gradient]],
@@ -112,7 +115,6 @@ class Optimizer:
         name: str | None = None,
         grad_loss: float | None = None,
     ) -> None:
-        """Call ``compute_gradients`` and hand the result to ``apply_gradients``."""
         pairs = self.compute_gradients(
             loss,
             var_list,
@@ -151,8 +153,8 @@ class Optimizer:
             vars(self)["last_step"] = NO_GRADIENTS
             vars(self)["inner_optimizer"].note_no_gradients()
 
+    @documented
     def get_name(self) -> str:
-        """Return the optimizer's name."""
         return type(self).__name__
 
     def get_slot(self, var: Variable, name: str) -> Array | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.messages import tf as words
 from lockstep.messages.base import refusals
 from lockstep.messages.base.differentiation import (
@@ -99,6 +100,7 @@ class Wrapper(Optimizer):
         return base_of(self)
 
     @tf.autograph.experimental.do_not_convert
+    @documented
     def compute_gradients(
         self,
         loss: Any,
@@ -108,16 +110,12 @@ class Wrapper(Optimizer):
         colocate_gradients_with_ops: bool = False,
         grad_loss: tf.Tensor | None = None,
     ) -> Pairs:
-        """Differentiate ``loss``: a list of (gradient or None, variable).
+        """...
 
         Args:
             loss: a tensor in a graph; a callable without arguments anywhere.
             var_list: the variables; None means the graph's trainable ones, and with a
                 callable loss those that it touched.
-            gate_gradients: how much of the graph's parallelism to allow; graphs only.
-            aggregation_method: how to add up gradient terms; graphs only.
-            colocate_gradients_with_ops: place gradients with their ops; graphs only.
-            grad_loss: the upstream gradient of ``loss``; honoured eagerly as well.
 
         Raises:
             EagerLossError: a RuntimeError; ``loss`` cannot be called in eager mode.

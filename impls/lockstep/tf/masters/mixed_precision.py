@@ -149,6 +149,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             share_row_limits(made, self.inner_optimizer)
 
     @tf.autograph.experimental.do_not_convert
+    @documented
     def compute_gradients(
         self,
         loss: Any,
@@ -167,9 +168,6 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             loss: a tensor in a graph; a callable without arguments anywhere.
             var_list: the model's variables, or None: see
                 :class:`~lockstep.tf.base.wrapper.Wrapper`.
-            gate_gradients: how much of the graph's parallelism to allow; graphs only.
-            aggregation_method: how to add up gradient terms; graphs only.
-            colocate_gradients_with_ops: place gradients with their ops; graphs only.
             grad_loss: the upstream gradient of ``loss``, unscaled.
 
         Raises:

@@ -101,6 +101,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         return self.scale_object()
 
     @tf.autograph.experimental.do_not_convert
+    @documented
     def compute_gradients(
         self,
         loss: Any,
@@ -116,9 +117,6 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
             loss: a tensor in a graph; a callable without arguments anywhere.
             var_list: the variables, or None: see
                 :class:`~lockstep.tf.base.wrapper.Wrapper`.
-            gate_gradients: how much of the graph's parallelism to allow; graphs only.
-            aggregation_method: how to add up gradient terms; graphs only.
-            colocate_gradients_with_ops: place gradients with their ops; graphs only.
             grad_loss: the upstream gradient of ``loss``, unscaled.
 
         Raises:
