@@ -40,21 +40,10 @@ Pairs = list[tuple[Gradient, Any]]
 @keras.saving.register_keras_serializable(package="lockstep")
 @documented
 class AGNOptimizer(SharingWrapper):
-    """Train a worker's own weights; every P steps push a mean gradient to shared ones.
+    """...
 
-    With P = ``communication_period``, g a gradient at the worker's weights w, a the
-    accumulator of w and c the shared weights, for each variable with a gradient:
-
-    1. ``optimizer`` applies g to w;
-    2. a = a + g;
-    3. local_step = local_step + 1, once a call;
-    4. if local_step is a multiple of P: a = a / P; an optimizer like ``optimizer``,
-       with slots and a count that belong to c and this worker's learning rate, applies
-       a to c; then global_step = global_step + 1, w = c, a = 0. The slots of w stay.
-
-    With ``commit="delta"``, as the paper has it, step 2 adds to a what step 1 added to
-    w, and step 4 has c = c + a / P. A variable whose gradient is absent in the call
-    that ends a round is neither pushed nor pulled. ``fit`` does all of it.
+    Here an optimizer like ``optimizer`` applies a to c, with slots and a count that
+    belong to c and this worker's learning rate. ``fit`` does all of it.
 
     Args:
         optimizer: any optimizer of Keras that does not accumulate gradients itself, a

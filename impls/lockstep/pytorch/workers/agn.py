@@ -44,21 +44,11 @@ __all__ = ["AGNOptimizer"]
 
 @documented
 class AGNOptimizer(SharingWrapper):
-    """Train a worker's own weights; every P steps push a mean gradient to shared ones.
+    """...
 
-    With P = ``communication_period``, g a gradient at the worker's weights w, a the
-    accumulator of w and c the shared weights, for each parameter with a gradient:
-
-    1. ``optimizer`` applies g to w;
-    2. a = a + g;
-    3. local_step = local_step + 1, once a step, whatever the number of groups;
-    4. if local_step is a multiple of P: a = a / P; an optimizer like ``optimizer``,
-       with state that belongs to c and this worker's hyper-parameters, applies a to c;
-       then w = c, a = 0. The state of w stays.
-
-    With ``commit="delta"``, as the paper has it, step 2 adds to a what step 1 added to
-    w, and step 4 has c = c + a / P. A parameter whose gradient is absent in the step
-    that ends a round is neither pushed nor pulled.
+    Here a step counts once, whatever the number of groups, and an optimizer like
+    ``optimizer`` applies a to c, with state that belongs to c and this worker's
+    hyper-parameters.
 
     Args:
         optimizer: any optimizer of torch that takes dense gradients, a wrapper

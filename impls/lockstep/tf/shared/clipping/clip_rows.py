@@ -19,23 +19,11 @@ def clip_rows(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Return ``values`` with each norm over ``axes`` at most ``max_norm``.
 
-    In this order, with ``wide`` the dtype of w, but float32 for half precision:
-    n = sqrt(sum over axes of w^2), in float64; limit = max_norm rounded to ``wide``.
-    Where n <= limit, w stays to the bit. Elsewhere f = limit / n, taken in float64 and
-    rounded to ``wide``, and w' = w f, taken in ``wide`` and rounded to the dtype of w.
-    Where rounding has left the norm of that above the limit, f = limit / n (1 - margin)
-    instead, by :data:`lockstep.messages.clipping.variable_clipping.MARGINS`. So n' <=
-    limit: clipped again, w' stays.
-
-    A norm that is NaN makes its row NaN; an infinite one makes finite elements 0.
+    The rule, and what is not explained here, is that of
+    :func:`lockstep.reference.clipping.clip_rows.clip_rows`.
 
     Args:
-        values: a variable, or [k, ...] rows of it; any shape.
         axes: distinct axes from 0 on; none takes the norm of each element.
-        max_norm: the largest norm that is left as it is, > 0 and finite.
-
-    Returns:
-        The clipped values, and which norms were too large: bool, ``axes`` of length 1.
     """
     wide = tf.float32 if values.dtype in HALF else values.dtype
     limit = tf.cast(as_tensor(max_norm, wide), tf.float64)

@@ -18,9 +18,8 @@ def add_changes(
 ) -> list[tf.Tensor]:
     """Return each accumulator + its change; sparse rows are added up first.
 
-    Args:
-        accumulators: of any shapes and dtypes.
-        changes: like them, or rows of them: gradients, or what a step added to weights.
+    The rule and the arguments are those of
+    :func:`lockstep.reference.workers.accumulate.add_changes`.
     """
     pairs = zip(accumulators, changes, strict=True)
     return [accumulator + densify(change, accumulator) for accumulator, change in pairs]
