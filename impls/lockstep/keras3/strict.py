@@ -23,7 +23,7 @@ from lockstep.keras3.scaling.loss_scale import LossScale, get
 from lockstep.messages.schedules.lr_policies import strict_module
 from lockstep.registry import BACKENDS
 from lockstep.strict import originals
-from lockstep.strict.binding import bound, forwards
+from lockstep.strict.binding import bound, classes_in, forwards
 
 if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
     __all__ = list(BACKENDS["keras3"].public_names(strict=True))
@@ -225,13 +225,7 @@ class NovoGrad(FromOldConfigs, default.NovoGrad):
     ) -> None: ...
 
 
-OPTIMIZER_CLS_NAMES = {
-    **default.OPTIMIZER_CLS_NAMES,
-    "Adam": AdamOptimizer,
-    "RMSProp": RMSPropOptimizer,
-    "AdamW": AdamWOptimizer,
-    "Ftrl": FtrlOptimizer,
-}
+OPTIMIZER_CLS_NAMES = classes_in(globals(), default.OPTIMIZER_CLS_NAMES)
 
 clip_by_global_norm = bound(
     default.clip_by_global_norm, originals.clip_by_global_norm, __name__

@@ -19,7 +19,7 @@ from lockstep.pytorch import pipeline_of as pipeline_of
 from lockstep.pytorch import reduce_gradients as reduce_gradients
 from lockstep.registry import BACKENDS
 from lockstep.strict import originals
-from lockstep.strict.binding import bound, forwards
+from lockstep.strict.binding import bound, classes_in, forwards
 
 if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
     __all__ = list(BACKENDS["pytorch"].public_names(strict=True))
@@ -202,15 +202,7 @@ class RMSPropOptimizer(pytorch.RMSPropOptimizer):
     ) -> None: ...
 
 
-OPTIMIZER_CLS_NAMES = {
-    "Adagrad": AdagradOptimizer,
-    "Adam": AdamOptimizer,
-    "Ftrl": FtrlOptimizer,
-    "Momentum": MomentumOptimizer,
-    "RMSProp": RMSPropOptimizer,
-    "SGD": GradientDescentOptimizer,
-    "AdamW": AdamWOptimizer,
-}
+OPTIMIZER_CLS_NAMES = classes_in(globals(), pytorch.OPTIMIZER_CLS_NAMES)
 
 clip_by_global_norm = bound(
     pytorch.clip_by_global_norm, originals.clip_by_global_norm, __name__

@@ -17,7 +17,7 @@ from lockstep.reference.optimizers.classes import Optimizer
 from lockstep.registry import BACKENDS
 from lockstep.strict import optimizers as original_rules
 from lockstep.strict import originals
-from lockstep.strict.binding import bound
+from lockstep.strict.binding import bound, classes_in
 
 if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
     __all__ = list(BACKENDS["reference"].public_names(strict=True))
@@ -104,15 +104,7 @@ class RMSPropOptimizer(original_rules.RMSPropOptimizer, reference.RMSPropOptimiz
     """The optimizer with ``strict=True``."""
 
 
-OPTIMIZER_CLS_NAMES = {
-    "Adagrad": AdagradOptimizer,
-    "Adam": AdamOptimizer,
-    "Ftrl": FtrlOptimizer,
-    "Momentum": MomentumOptimizer,
-    "RMSProp": RMSPropOptimizer,
-    "SGD": GradientDescentOptimizer,
-    "AdamW": AdamWOptimizer,
-}
+OPTIMIZER_CLS_NAMES = classes_in(globals(), reference.OPTIMIZER_CLS_NAMES)
 
 clip_by_global_norm = bound(
     reference.clip_by_global_norm, originals.clip_by_global_norm, __name__

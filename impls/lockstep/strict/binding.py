@@ -18,7 +18,7 @@ from lockstep.messages.errors import (
     sentence,
 )
 
-__all__ = ["bound", "forwards"]
+__all__ = ["bound", "classes_in", "forwards"]
 
 P = ParamSpec("P")
 Own = TypeVar("Own")
@@ -76,6 +76,24 @@ def bound(
     # Pickle finds a function by these.
     call.__module__, call.__qualname__ = module, name
     return call
+
+
+def classes_in(
+    module: Mapping[str, Any], default: Mapping[str, Any]
+) -> dict[str, Callable[..., Any]]:
+    """Return the classes of a strict module that ``optimize_loss`` has names for.
+
+    Args:
+        module: the names in the strict module.
+        default: name of an optimizer -> its class by default.
+
+    Example:
+        >>> from lockstep.reference import OPTIMIZER_CLS_NAMES, strict
+        >>> classes = classes_in(vars(strict), OPTIMIZER_CLS_NAMES)
+        >>> classes["SGD"] is strict.GradientDescentOptimizer
+        True
+    """
+    return {name: module[cls.__name__] for name, cls in default.items()}
 
 
 def bind(

@@ -15,7 +15,7 @@ from lockstep.messages.schedules.lr_policies import strict_module
 from lockstep.registry import BACKENDS
 from lockstep.strict import optimizers as original_rules
 from lockstep.strict import originals
-from lockstep.strict.binding import bound
+from lockstep.strict.binding import bound, classes_in
 from lockstep.tf import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
 from lockstep.tf import AdagradOptimizer as AdagradOptimizer
 from lockstep.tf import GradientDescentOptimizer as GradientDescentOptimizer
@@ -111,13 +111,7 @@ class NovoGrad(original_rules.NovoGrad, default.NovoGrad):
     """NovoGrad with ``strict=True``: the second moment is never written back."""
 
 
-OPTIMIZER_CLS_NAMES = {
-    **default.OPTIMIZER_CLS_NAMES,
-    "Adam": AdamOptimizer,
-    "AdamW": AdamWOptimizer,
-    "RMSProp": RMSPropOptimizer,
-    "Ftrl": FtrlOptimizer,
-}
+OPTIMIZER_CLS_NAMES = classes_in(globals(), default.OPTIMIZER_CLS_NAMES)
 
 clip_by_global_norm = bound(
     default.clip_by_global_norm, originals.clip_by_global_norm, __name__
