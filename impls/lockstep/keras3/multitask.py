@@ -13,6 +13,7 @@ from lockstep.keras3.base.preserved import preserved
 from lockstep.keras3.base.wrapper import Wrapper
 from lockstep.messages import keras3 as keras_host
 from lockstep.messages import multitask as words
+from lockstep.messages.nouns import KERAS3
 from lockstep.quirks import quirks_of
 from lockstep.tf.shared.tensors.zero_test import all_zero_flags, some_may_be_zero
 
@@ -66,7 +67,7 @@ class MultitaskOptimizerWrapper(Wrapper):
         nesting = quirks.multitask_nesting
         refused = nesting and isinstance(opt, MultitaskOptimizerWrapper)
         if refused or not isinstance(opt, keras.optimizers.Optimizer):
-            raise words.not_an_optimizer(opt, "keras.optimizers.Optimizer", nesting)
+            raise words.not_an_optimizer(opt, KERAS3, nesting)
         super().__init__(opt)
         self.strict = strict
         if quirks.multitask_in_place and not isinstance(opt, Wrapper):

@@ -10,7 +10,6 @@ from lockstep.messages.errors import (
     MalformedPairsError,
     MissingFrameworkError,
     NotAnOptimizerError,
-    OutOfRangeError,
     Refusal,
     UnknownNameError,
     UnsupportedError,
@@ -94,11 +93,6 @@ NO_VARIABLES = Refusal(
     "{owner}: expected var_list, for the optimizer is not built yet, got None; "
     "pass the variables, or call build(variables) first.",
 )
-NOT_A_VARIABLE = Refusal(
-    MalformedPairsError,
-    "{owner}: expected pairs (gradient, keras.Variable), got {got}; "
-    "put the gradient first and the variable second.",
-)
 NOT_A_GRADIENT = Refusal(
     MalformedPairsError,
     "{owner}: expected a tensor, tf.IndexedSlices or None for {name!r}, got {got}; "
@@ -133,10 +127,4 @@ SCALE_INSIDE = Refusal(
     UnsupportedError,
     "{owner}: expected an optimizer whose loss Keras does not scale, got {got}; "
     "{remedy}.",
-)
-# quirks.ftrl_zero_rate
-ZERO_RATE = Refusal(
-    OutOfRangeError,
-    "{owner}: expected learning_rate > 0, got 0; "
-    "the original fails at rate 0; leave strict off to skip the step.",
 )

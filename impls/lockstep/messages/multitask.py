@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lockstep.interface import StepReport
+from lockstep.messages.base import pipeline
 from lockstep.messages.errors import (
     DtypeError,
     NonFiniteNormError,
@@ -13,8 +14,8 @@ from lockstep.messages.errors import (
     OutOfRangeError,
     Refusal,
     UnsupportedError,
-    sentence,
 )
+from lockstep.messages.nouns import Nouns
 from lockstep.messages.ranges import check_norm_limit
 
 __all__ = [
@@ -34,6 +35,12 @@ SCOPE = "clip_by_global_norm"
 """The scope of what clipping makes in a graph of TensorFlow."""
 
 
+NESTED_UNDER_STRICT = Refusal(
+    NotAnOptimizerError,
+    "MultitaskOptimizerWrapper: expected a {nouns.optimizer}, "
+    "got MultitaskOptimizerWrapper; "
+    "the original refuses a wrapper; leave strict off to nest wrappers.",
+)
 SPARSE_GRADIENT = Refusal(
     UnsupportedError,
     "clip_gradients_by_global_norm: expected dense gradients, got a sparse one; "
@@ -62,17 +69,12 @@ NONFINITE_NORM = Refusal(
 
 
 def not_an_optimizer(
-    opt: object, expected: str, multitask_nesting: bool
+    opt: object, nouns: Nouns, multitask_nesting: bool
 ) -> NotAnOptimizerError:
     """Build the error for an ``opt`` that cannot be wrapped."""
-    got = opt.__name__ if isinstance(opt, type) else type(opt).__name__
-    if isinstance(opt, type):
-        got, remedy = f"the class {got}", "pass an instance"
-    elif multitask_nesting and got == WRAPPER:
-        remedy = "the original refuses a wrapper; leave strict off to nest wrappers"
-    else:
-        remedy = "pass the optimizer whose state is to be kept"
-    return NotAnOptimizerError(sentence(WRAPPER, f"a {expected}", got, remedy))
+    if multitask_nesting and type(opt).__name__ == WRAPPER:
+        return NESTED_UNDER_STRICT.error(nouns=nouns)
+    return pipeline.not_an_optimizer(WRAPPER, opt, nouns)
 
 
 def report_through(own: StepReport, inner: Any, names: Sequence[str]) -> StepReport:

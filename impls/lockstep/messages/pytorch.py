@@ -35,12 +35,6 @@ SHARDED = Refusal(
     "got a DTensor, as fully_shard (FSDP2) makes it; "
     "train in DistributedDataParallel, or with an optimizer of torch alone.",
 )
-# quirks.ftrl_zero_rate
-ZERO_RATE = Refusal(
-    OutOfRangeError,
-    "{owner}: expected learning_rate > 0, got 0; "
-    "the original fails at rate 0; leave strict off to skip the step.",
-)
 EMPTY_NAME = Refusal(
     OutOfRangeError,
     "{owner}: name: expected a name, got ''; give a name, or None for the rule's.",
@@ -54,11 +48,6 @@ NOT_A_GRADIENT = Refusal(
     MalformedPairsError,
     "{owner}: expected a tensor or None, got {got} for {name!r}; "
     "convert it with torch.as_tensor.",
-)
-NOT_A_PARAMETER = Refusal(
-    MalformedPairsError,
-    "{owner}: expected pairs (gradient, parameter), got {got}; "
-    "put the gradient first and the parameter second.",
 )
 SWAPPED = Refusal(
     MalformedPairsError,

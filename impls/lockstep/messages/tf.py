@@ -109,11 +109,6 @@ KERAS_OPTIMIZER = Refusal(
     "{owner}: expected a tf.compat.v1.train.Optimizer, got the Keras optimizer {got}; "
     "pass its v1 counterpart, such as lockstep.tf.AdamOptimizer.",
 )
-NOT_A_VARIABLE = Refusal(
-    MalformedPairsError,
-    "{owner}: expected pairs (gradient, tf.Variable), got {got}; "
-    "put the gradient first and the variable second.",
-)
 NOT_A_GRADIENT = Refusal(
     MalformedPairsError,
     "{owner}: expected a tensor, tf.IndexedSlices or None for {name!r}, got {got}; "

@@ -17,6 +17,7 @@ from lockstep.docstrings import documented
 from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
 from lockstep.messages import multitask as words
 from lockstep.messages.base.pairs import as_pairs, refuse_integers
+from lockstep.messages.nouns import PYTORCH
 from lockstep.pytorch.base.gradients import (
     Pairs,
     dtype_name,
@@ -87,7 +88,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         nesting = quirks.multitask_nesting
         refused = nesting and isinstance(opt, MultitaskOptimizerWrapper)
         if refused or not isinstance(opt, Optimizer):
-            raise words.not_an_optimizer(opt, "torch.optim.Optimizer", nesting)
+            raise words.not_an_optimizer(opt, PYTORCH, nesting)
         super().__init__(opt)
         self.strict, self._quirks = strict, quirks
         if quirks.multitask_in_place:

@@ -11,6 +11,7 @@ from lockstep.docstrings import documented
 from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
 from lockstep.messages import multitask as words
 from lockstep.messages.base.pairs import as_pairs, refuse_complex, refuse_integers
+from lockstep.messages.nouns import REFERENCE
 from lockstep.quirks import Quirks, quirks_of
 from lockstep.reference.base.pairs import Pairs, advance, check_counter, check_pairs
 from lockstep.reference.clipping.clip_gradients import (
@@ -46,8 +47,7 @@ class MultitaskOptimizerWrapper(Optimizer):
         nesting = self.quirks.multitask_nesting
         refused = nesting and isinstance(opt, MultitaskOptimizerWrapper)
         if refused or not isinstance(opt, Optimizer):
-            expected = "lockstep.reference optimizer"
-            raise words.not_an_optimizer(opt, expected, nesting)
+            raise words.not_an_optimizer(opt, REFERENCE, nesting)
         self.inner_optimizer = opt
         self.last_step: StepReport = NO_STEP
         if self.quirks.multitask_in_place:

@@ -14,6 +14,7 @@ from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.messages import multitask as words
 from lockstep.messages import tf as tf_host
 from lockstep.messages.base.pairs import as_pairs
+from lockstep.messages.nouns import TF
 from lockstep.quirks import quirks_of
 from lockstep.tf.base.hooks import (
     Skip,
@@ -101,7 +102,7 @@ class MultitaskOptimizerWrapper(Wrapper):
                 owner=words.WRAPPER, got=type(opt).__name__
             )
         if refused or not isinstance(opt, Optimizer):
-            raise words.not_an_optimizer(opt, "tf.compat.v1.train.Optimizer", nesting)
+            raise words.not_an_optimizer(opt, TF, nesting)
         super().__init__(opt)
         self.strict = strict
         self.last_step: StepReport = NO_EAGER_STEP

@@ -9,7 +9,9 @@ import keras
 import tensorflow as tf
 
 from lockstep.messages import keras3 as words
+from lockstep.messages.base import refusals
 from lockstep.messages.base.pairs import require_like
+from lockstep.messages.nouns import KERAS3
 from lockstep.tf.shared.tensors.rows import check_rows
 
 __all__ = [
@@ -71,7 +73,9 @@ def require_variable(variable: Any, owner: str) -> Any:
     """Return the variable, or raise if it is none."""
     variable = as_variable(variable)
     if not isinstance(variable, keras.Variable | tf.Variable):
-        raise words.NOT_A_VARIABLE.error(owner=owner, got=type(variable).__name__)
+        raise refusals.NOT_A_VARIABLE.error(
+            owner=owner, nouns=KERAS3, got=type(variable).__name__
+        )
     return variable
 
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 from lockstep.keras3.base.gradients import as_variable, key_of, name_of
 from lockstep.messages.clipping import refusals
 from lockstep.messages.clipping import variable_clipping as words
+from lockstep.messages.nouns import KERAS3
 from lockstep.quirks import Quirks
 
 __all__ = [
@@ -45,12 +46,7 @@ def listed_variables(
     for key, dims in vars_to_clip_dims.items():
         variable = as_variable(key)
         if not isinstance(variable, str | keras.Variable | tf.Variable):
-            remedy = "use variable.path, or variable.value.ref()"
-            raise refusals.NOT_A_KEY.error(
-                expected="paths or references of variables",
-                got=type(key).__name__,
-                remedy=remedy,
-            )
+            raise refusals.NOT_A_KEY.error(nouns=KERAS3, got=type(key).__name__)
         axes = words.listed_axes(name_of(variable), dims)
         if not isinstance(variable, str):
             if key_of(variable) in seen:

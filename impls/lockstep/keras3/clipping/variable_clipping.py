@@ -35,8 +35,10 @@ from lockstep.keras3.clipping.row_writing import (
     subtract_rows,
     write_rows,
 )
+from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.clipping import variable_clipping as words
 from lockstep.messages.masters import refusals as masters_refusals
+from lockstep.messages.nouns import KERAS3
 from lockstep.messages.workers.agn import refuse_row_clipping_around
 from lockstep.quirks import quirks_of
 from lockstep.tf.shared.clipping.clip_rows import clip_rows, excess
@@ -128,7 +130,7 @@ class VariableClippingOptimizer(Wrapper):
         strict: bool = False,
     ) -> None:
         if not isinstance(opt, keras.optimizers.Optimizer):
-            raise words.not_an_optimizer(opt, "keras.optimizers.Optimizer")
+            raise not_an_optimizer(words.WRAPPER, opt, KERAS3)
         words.check_name(name)
         quirks = quirks_of(strict)
         listed = listed_variables(vars_to_clip_dims, resolve=not quirks.row_clip_axes)

@@ -28,8 +28,10 @@ from lockstep.keras3.scaling.loss_scale import LossScale
 from lockstep.keras3.scaling.loss_scaler import AutomaticLossScaler
 from lockstep.keras3.scaling.skipping import Pairs, SkippingWrapper
 from lockstep.messages import keras3 as keras_host
+from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.messages.masters import refusals
+from lockstep.messages.nouns import KERAS3
 from lockstep.messages.scaling.loss_scaling import PATIENCE
 from lockstep.messages.workers.agn import refuse_masters_around
 from lockstep.quirks import quirks_of
@@ -109,7 +111,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         strict: bool = False,
     ) -> None:
         if not isinstance(optimizer, keras.optimizers.Optimizer):
-            raise words.not_an_optimizer(optimizer, "keras.optimizers.Optimizer")
+            raise not_an_optimizer(words.WRAPPER, optimizer, KERAS3)
         quirks = quirks_of(strict)
         if not quirks.arguments_unchecked:
             refuse_masters_around(optimizer)

@@ -12,7 +12,7 @@ from lockstep.keras3.base.gradients import densify, value_of
 from lockstep.keras3.base.preserved import preserved
 from lockstep.keras3.optimizers.rule_optimizer import RuleOptimizer
 from lockstep.keras3.optimizers.widened import WidenedRule
-from lockstep.messages import keras3 as words
+from lockstep.messages.optimizers import refusals
 from lockstep.messages.optimizers.parameters import OPTIMIZERS
 
 __all__ = ["AdagradOptimizer", "FtrlOptimizer", "RMSPropOptimizer"]
@@ -196,8 +196,8 @@ class FtrlOptimizer(RuleOptimizer, keras.optimizers.Ftrl):
 def refuse_zero(stands: tf.Tensor) -> list[tf.Operation]:
     """Raise where the rate is 0: now, or when the returned operation runs."""
     if not tf.executing_eagerly():
-        text = words.ZERO_RATE.text(owner="FtrlOptimizer")
+        text = refusals.ZERO_RATE.text(owner="FtrlOptimizer")
         return [tf.debugging.Assert(tf.logical_not(stands), [text])]
     if stands:
-        raise words.ZERO_RATE.error(owner="FtrlOptimizer")
+        raise refusals.ZERO_RATE.error(owner="FtrlOptimizer")
     return []

@@ -15,6 +15,8 @@ from lockstep.keras3.multitask import MultitaskOptimizerWrapper
 from lockstep.keras3.scaling.loss_scale import DynamicLossScale, LossScale, get
 from lockstep.keras3.scaling.scaled_loss import narrowed, refuse_half
 from lockstep.keras3.scaling.skipping import Pairs, SkippingWrapper
+from lockstep.messages.base.pipeline import not_an_optimizer
+from lockstep.messages.nouns import KERAS3
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
 from lockstep.quirks import quirks_of
@@ -103,7 +105,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         is_multitask = isinstance(opt, MultitaskOptimizerWrapper)
         refused = quirks.multitask_nesting and is_multitask
         if refused or not isinstance(opt, keras.optimizers.Optimizer):
-            raise words.not_an_optimizer(opt, "keras.optimizers.Optimizer")
+            raise not_an_optimizer(words.WRAPPER, opt, KERAS3)
         scale = self.scale_of(loss_scale, strict)
         if scale is None:
             raise refusals.MISSING_LOSS_SCALE.error()

@@ -27,6 +27,7 @@ from lockstep.keras3.optimizers import (
 from lockstep.keras3.scaling.loss_scaler import AutomaticLossScaler
 from lockstep.keras3.step.training_step import TrainingStep
 from lockstep.messages import keras3 as keras_host
+from lockstep.messages.nouns import KERAS3
 from lockstep.messages.step import arguments as border
 from lockstep.messages.step import optimize_loss as words
 from lockstep.messages.step import refusals
@@ -54,7 +55,7 @@ OPTIMIZER_CLS_NAMES: dict[str, Callable[..., Optimizer]] = {
     "AdamW": AdamWOptimizer,
 }
 """The names that ``optimize_loss`` takes, and their classes: with Keras' rules."""
-MAKERS = Makers(OPTIMIZER_CLS_NAMES, Optimizer, "keras.optimizers.Optimizer")
+MAKERS = Makers(OPTIMIZER_CLS_NAMES, Optimizer, KERAS3)
 
 
 @documented

@@ -20,6 +20,7 @@ from lockstep.keras3.base.train_v1 import check_counter
 from lockstep.keras3.clipping.variable_clipping import clipping_layers
 from lockstep.keras3.workers.center import ITERATIONS, RATE, AGNCustomGetter
 from lockstep.keras3.workers.sharing import SharingWrapper
+from lockstep.messages.nouns import KERAS3
 from lockstep.messages.workers import agn as words
 from lockstep.messages.workers import refusals
 from lockstep.messages.workers.agn import (
@@ -100,7 +101,7 @@ class AGNOptimizer(SharingWrapper):
         strict: bool = False,
     ) -> None:
         host = keras.optimizers.Optimizer
-        words.check_optimizer(optimizer, host, "keras.optimizers.Optimizer")
+        words.check_optimizer(optimizer, host, KERAS3)
         if optimizer.gradient_accumulation_steps:
             raise refusals.ACCUMULATES.error(opt=type(optimizer).__name__)
         if not isinstance(custom_getter, AGNCustomGetter):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from lockstep.messages.base import refusals
 from lockstep.messages.errors import NotAnOptimizerError
+from lockstep.messages.nouns import Nouns
 from lockstep.messages.scaling import refusals as scaling_refusals
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "has_layer",
     "in_order",
     "layers_of",
+    "not_an_optimizer",
     "pipeline_of",
     "refuse_second_scale",
     "stages_of",
@@ -56,6 +58,15 @@ OCCUPANTS: Mapping[str, tuple[str, ...]] = {
     "VariableClippingOptimizer": ("row clip",),
 }
 """Wrapper -> its stages; one with a ``clip_norm`` has "norm" and "clip" besides."""
+
+WRAPPED: Mapping[str, str] = {
+    "AGNOptimizer": "of this worker",
+    "MixedPrecisionLossScaleOptimizer": "whose loss is to be scaled",
+    "MixedPrecisionOptimizerWrapper": "that is to train",
+    "MultitaskOptimizerWrapper": "whose state is to be kept",
+    "VariableClippingOptimizer": "whose steps come first",
+}
+"""Wrapper -> which optimizer it wraps."""
 
 FOREIGN: Mapping[str, tuple[str, ...]] = {
     "LossScaleOptimizer": ("unscale", "finite check"),
@@ -103,6 +114,16 @@ def pipeline_of(optimizer: Any) -> tuple[str, ...]:
     ):
         raise no_pipeline(optimizer)
     return in_order([*stages_of(optimizer), "update"])
+
+
+def not_an_optimizer(owner: str, opt: object, nouns: Nouns) -> NotAnOptimizerError:
+    """Build the error for an ``opt`` that the wrapper ``owner`` cannot wrap."""
+    got, remedy = type(opt).__name__, f"pass the optimizer {WRAPPED[owner]}"
+    if isinstance(opt, type):
+        got, remedy = f"the class {opt.__name__}", "pass an instance"
+    scales = "unscale" in OCCUPANTS.get(owner, ())
+    row = refusals.NOT_SCALABLE if scales else refusals.NOT_AN_OPTIMIZER
+    return row.error(owner=owner, nouns=nouns, got=got, remedy=remedy)
 
 
 def no_pipeline(got: object) -> NotAnOptimizerError:

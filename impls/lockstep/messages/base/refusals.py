@@ -8,6 +8,7 @@ from lockstep.messages.errors import (
     MalformedPairsError,
     NoGradientsError,
     NotAnOptimizerError,
+    NotScalableError,
     OutOfRangeError,
     Refusal,
     ShapeError,
@@ -24,6 +25,11 @@ NO_PAIRS = Refusal(
     NoGradientsError,
     "{owner}: expected at least one (gradient, variable) pair, got an empty list; "
     "pass what compute_gradients returned.",
+)
+NOT_A_VARIABLE = Refusal(
+    MalformedPairsError,
+    "{owner}: expected pairs (gradient, {nouns.variable}), got {got}; "
+    "put the gradient first and the {nouns.kind} second.",
 )
 NO_GRADIENTS = Refusal(
     NoGradientsError,
@@ -190,6 +196,14 @@ SAVED_COUNT = Refusal(
     OutOfRangeError,
     "{owner}: expected a saved {key} that is an integer >= 0, got {got!r:.40}; "
     "load what state_dict() of the same stack and model returned.",
+)
+NOT_AN_OPTIMIZER = Refusal(
+    NotAnOptimizerError,
+    "{owner}: expected a {nouns.optimizer}, got {got}; {remedy}.",
+)
+NOT_SCALABLE = Refusal(
+    NotScalableError,
+    "{owner}: expected a {nouns.optimizer}, got {got}; {remedy}.",
 )
 NO_PIPELINE = Refusal(
     NotAnOptimizerError,

@@ -116,8 +116,8 @@ AXIS_OUT_OF_RANGE = Refusal(
 )
 NOT_A_KEY = Refusal(
     AxesError,
-    "VariableClippingOptimizer: vars_to_clip_dims: expected {expected} as keys, "
-    "got {got}; {remedy}.",
+    "VariableClippingOptimizer: vars_to_clip_dims: expected {nouns.keys} as keys, "
+    "got {got}; {nouns.use_keys}.",
 )
 LISTED_TWICE = Refusal(
     UnsupportedError,

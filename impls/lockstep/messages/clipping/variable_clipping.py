@@ -9,7 +9,6 @@ from typing import Any
 from lockstep.interface import StepReport
 from lockstep.messages.clipping import refusals
 from lockstep.messages.errors import (
-    NotAnOptimizerError,
     UnknownNameError,
     nearest,
     sentence,
@@ -25,7 +24,6 @@ __all__ = [
     "check_norm_kind",
     "limits_of",
     "listed_axes",
-    "not_an_optimizer",
     "refuse_mapping",
     "report",
     "require_mapping",
@@ -64,14 +62,6 @@ class Axes(tuple[int, ...]):
         made = cls(axes)
         made.max_norm = max_norm
         return made
-
-
-def not_an_optimizer(opt: object, expected: str) -> NotAnOptimizerError:
-    """Build the error for an ``opt`` that cannot be wrapped."""
-    got, remedy = type(opt).__name__, "pass the optimizer whose steps come first"
-    if isinstance(opt, type):
-        got, remedy = f"the class {opt.__name__}", "pass an instance"
-    return NotAnOptimizerError(sentence(WRAPPER, f"a {expected}", got, remedy))
 
 
 def check_norm_kind(max_norm: Any, dtype: str | None, wanted: str) -> None:

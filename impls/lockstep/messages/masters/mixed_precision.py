@@ -8,7 +8,6 @@ from typing import Any
 
 from lockstep.messages.errors import (
     DtypeError,
-    NotScalableError,
     sentence,
 )
 from lockstep.messages.masters import refusals
@@ -28,7 +27,6 @@ __all__ = [
     "halved_since",
     "has_master",
     "master_name",
-    "not_an_optimizer",
     "scale_number",
     "stalled",
     "written_through_data",
@@ -85,14 +83,6 @@ def scale_number(loss_scale: Any, masters_scale_type: bool = False) -> float | N
     if masters_scale_type:
         return float(loss_scale) if isinstance(loss_scale, float) else None
     return scale_argument(loss_scale, f"{WRAPPER}: loss_scale")
-
-
-def not_an_optimizer(optimizer: object, expected: str) -> NotScalableError:
-    """Build the error for an ``optimizer`` that cannot be wrapped."""
-    got, remedy = type(optimizer).__name__, "pass the optimizer that is to train"
-    if isinstance(optimizer, type):
-        got, remedy = f"the class {optimizer.__name__}", "pass an instance"
-    return NotScalableError(sentence(WRAPPER, f"a {expected}", got, remedy))
 
 
 def check_regularizer(regularizer: object) -> None:

@@ -8,9 +8,7 @@ from typing import Any
 
 from lockstep.interface import StepReport
 from lockstep.messages.errors import (
-    NotScalableError,
     ScaleStalledError,
-    sentence,
 )
 from lockstep.messages.ranges import CHOOSE, check_norm_limit, require
 from lockstep.messages.scaling import refusals
@@ -25,7 +23,6 @@ __all__ = [
     "check_at_floor",
     "check_clip_norm",
     "listed_gradients",
-    "not_an_optimizer",
     "report",
     "stalled",
 ]
@@ -77,14 +74,6 @@ class ScaledStepReport(StepReport):
         """Return a changed copy that keeps the findings, as wrappers outside need."""
         made = super()._replace(**changes)
         return self.of(made, self.nonfinite, self.norm, self.clip_factor)
-
-
-def not_an_optimizer(opt: object, expected: str) -> NotScalableError:
-    """Build the error for an ``opt`` that cannot be wrapped."""
-    got, remedy = type(opt).__name__, "pass the optimizer whose loss is to be scaled"
-    if isinstance(opt, type):
-        got, remedy = f"the class {opt.__name__}", "pass an instance"
-    return NotScalableError(sentence(WRAPPER, f"a {expected}", got, remedy))
 
 
 def listed_gradients(

@@ -11,7 +11,6 @@ from lockstep.messages.errors import (
     UnknownArgumentError,
     UnknownNameError,
     nearest,
-    sentence,
     unknown_name,
 )
 from lockstep.messages.optimizers.parameters import NOVOGRAD, OPTIMIZERS, REQUIRED
@@ -24,7 +23,6 @@ __all__ = [
     "arguments_for",
     "check_maker",
     "instance",
-    "not_an_optimizer",
     "rate_argument",
 ]
 
@@ -145,12 +143,3 @@ def instance(optimizer: object, arguments: Mapping[str, Any]) -> NotAnOptimizerE
     """
     beside = f" beside {', '.join(arguments)}" if arguments else ""
     return refusals.INSTANCE.error(got=type(optimizer).__name__, beside=beside)
-
-
-def not_an_optimizer(optimizer: object, expected: str) -> NotAnOptimizerError:
-    """What is no optimizer, nor anything that makes one."""
-    got = f"a {type(optimizer).__name__}"
-    remedy = "pass a name of OPTIMIZER_CLS_NAMES, or a class"
-    return NotAnOptimizerError(
-        sentence(f"{OWNER}: optimizer", f"a {expected}", got, remedy)
-    )

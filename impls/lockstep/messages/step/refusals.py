@@ -136,6 +136,11 @@ BAD_ITER_SIZE = Refusal(
     "optimize_loss: iter_size: expected an int >= 1, got {got!r}; "
     "give the micro-batches in a step.",
 )
+NOT_AN_OPTIMIZER = Refusal(
+    NotAnOptimizerError,
+    "optimize_loss: optimizer: expected a {nouns.optimizer}, got a {got}; "
+    "pass a name of OPTIMIZER_CLS_NAMES, or a class.",
+)
 NO_RATE_ARGUMENT = Refusal(
     NotAnOptimizerError,
     "optimize_loss: optimizer: expected a class or a function that takes "

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import lockstep
+from lockstep.messages import nouns
 from lockstep.messages.errors import Refusal
 
 PACKAGE = "lockstep.messages"
@@ -44,6 +45,9 @@ TABLES = {
 }
 
 
+NOUNS = [value for value in vars(nouns).values() if isinstance(value, nouns.Nouns)]
+
+
 class Noun:
     """A value of a field, with any format."""
 
@@ -63,9 +67,11 @@ def fields_of(row: Refusal[Any]) -> set[str]:
 @pytest.mark.parametrize("name", TABLES)
 def test_every_row_is_a_sentence_of_the_one_shape(name: str) -> None:
     row = TABLES[name]
-    text = row.text(**{field: Noun() for field in fields_of(row)})
-    assert SHAPE.fullmatch(text), text
-    assert "  " not in text
+    fields: dict[str, Any] = {field: Noun() for field in fields_of(row)}
+    for own in NOUNS if "nouns" in fields else [Noun()]:
+        text = row.text(**{**fields, "nouns": own})
+        assert SHAPE.fullmatch(text), text
+        assert "  " not in text
 
 
 def imports_of(path: Path) -> dict[str, str]:

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lockstep.interface import StepReport
-from lockstep.messages.base.pipeline import has_layer, stages_of
+from lockstep.messages.base.pipeline import has_layer, not_an_optimizer, stages_of
 from lockstep.messages.errors import (
-    NotAnOptimizerError,
-    sentence,
     unknown_name,
 )
+from lockstep.messages.nouns import Nouns
 from lockstep.messages.workers import refusals
 
 __all__ = [
@@ -50,29 +49,21 @@ COMMITS = (GRADIENT, DELTA)
 """What a worker pushes: its mean gradient, or its mean change of weights."""
 
 
-def check_optimizer(opt: object, kind: type, expected: str) -> None:
+def check_optimizer(opt: object, kind: type, nouns: Nouns) -> None:
     """Raise unless ``opt`` is of the host's ``kind`` and may be stepped twice.
 
     Raises:
-        NotAnOptimizerError: no optimizer of the host, which ``expected`` names.
+        NotAnOptimizerError: no optimizer of the host, which ``nouns`` name.
         UnsupportedError: it scales losses, so that its gradients are not to be added;
             it trains masters, or shares weights itself.
     """
     if not isinstance(opt, kind):
-        got, remedy = type(opt).__name__, "pass the optimizer of this worker"
-        if isinstance(opt, type):
-            got, remedy = f"the class {opt.__name__}", "pass an instance"
-        raise NotAnOptimizerError(sentence(WRAPPER, f"a {expected}", got, remedy))
+        raise not_an_optimizer(WRAPPER, opt, nouns)
     if has_layer(opt, MASTERS):
-        expected = "an optimizer of the worker's own variables"
         raise refusals.MASTERS_INSIDE.error()
     if "unscale" in stages_of(opt) or getattr(opt, "loss_scale", None) is not None:
-        remedy = f"wrap the other way round: the loss scale around {WRAPPER}"
-        expected, got = "an optimizer of unscaled gradients", type(opt).__name__
-        raise refusals.SCALE_INSIDE.error(got=got)
+        raise refusals.SCALE_INSIDE.error(got=type(opt).__name__)
     if has_layer(opt, WRAPPER):
-        remedy = "its weights are shared already; make one for each worker"
-        expected = "the optimizer that a worker trains with"
         raise refusals.SHARED_ALREADY.error()
 
 

@@ -264,7 +264,7 @@ def check_scale(owner: str, saved: Mapping[str, Any], keys: Iterable[str]) -> No
     first = saved["param_groups"][0] if saved["param_groups"] else {}
     layout = first.get(LAYOUT, words.LAYOUT)
     if not isinstance(layout, int) or layout > words.LAYOUT:
-        raise refusals.OTHER_LAYOUT.error(owner=owner, newest=LAYOUT, got=layout)
+        raise refusals.OTHER_LAYOUT.error(owner=owner, newest=words.LAYOUT, got=layout)
     ours = set(keys)
     theirs = {key for key in first if key.startswith(SCALES)} - {OLD_COUNT}
     # A scale with patience counts more than one without: either may go on as the other.

@@ -12,8 +12,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.messages import pytorch as words
+from lockstep.messages.base import refusals
 from lockstep.messages.base.differentiation import not_listed
 from lockstep.messages.base.pairs import as_pairs, require_gradients, require_like
+from lockstep.messages.nouns import PYTORCH
 
 __all__ = [
     "SHARDED",
@@ -106,7 +108,9 @@ def check_pairs(
     for gradient, parameter in pairs:
         is_swapped = isinstance(gradient, Tensor) and gradient in names
         if not isinstance(parameter, Tensor) or (is_swapped and parameter not in names):
-            raise words.NOT_A_PARAMETER.error(owner=owner, got=type(parameter).__name__)
+            raise refusals.NOT_A_VARIABLE.error(
+                owner=owner, nouns=PYTORCH, got=type(parameter).__name__
+            )
         if parameter not in names:
             raise words.UNKNOWN_PARAMETER.error(owner=owner, got=list(parameter.shape))
         if parameter in seen:

@@ -12,9 +12,11 @@ from torch.nn import Parameter
 
 from lockstep.docstrings import documented
 from lockstep.messages import pytorch as torch_host
+from lockstep.messages.base import refusals as base_refusals
 from lockstep.messages.base.pairs import as_pairs, require_shape
 from lockstep.messages.clipping import clip_by_global_norm as words
 from lockstep.messages.clipping import refusals
+from lockstep.messages.nouns import PYTORCH
 from lockstep.pytorch.base.gradients import Pairs, require_tensor
 from lockstep.pytorch.clipping.clip_by_global_norm import (
     clip_scale,
@@ -140,8 +142,8 @@ def as_parameter_pairs(grads_and_vars: Iterable[Any], owner: str) -> Pairs:
         if not isinstance(gradient, Tensor):
             require_tensor(gradient, owner, f"pair {position}")
         if not isinstance(parameter, Tensor):
-            raise torch_host.NOT_A_PARAMETER.error(
-                owner=owner, got=type(parameter).__name__
+            raise base_refusals.NOT_A_VARIABLE.error(
+                owner=owner, nouns=PYTORCH, got=type(parameter).__name__
             )
         # The cheap question first: Parameter's own isinstance takes ten times as long.
         is_leaf = parameter.requires_grad or isinstance(parameter, Parameter)

@@ -12,9 +12,11 @@ from torch.optim import Optimizer
 
 from lockstep.docstrings import documented
 from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
+from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.clipping import refusals
 from lockstep.messages.clipping import variable_clipping as words
 from lockstep.messages.masters import refusals as masters_refusals
+from lockstep.messages.nouns import PYTORCH
 from lockstep.messages.step import numbers as tags
 from lockstep.messages.workers.agn import refuse_row_clipping_around
 from lockstep.pytorch.base.gradients import named_parameters
@@ -94,7 +96,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         strict: bool = False,
     ) -> None:
         if not isinstance(opt, Optimizer):
-            raise words.not_an_optimizer(opt, "torch.optim.Optimizer")
+            raise not_an_optimizer(words.WRAPPER, opt, PYTORCH)
         words.check_name(name)
         words.require_mapping(vars_to_clip_dims)
         names = named_parameters(opt)
@@ -253,11 +255,7 @@ def parameter_of(key: Any, names: Mapping[Tensor, str], unchecked: bool) -> Tens
             raise words.unknown_variable(shown, names.values())
         return key
     if not isinstance(key, str):
-        raise refusals.NOT_A_KEY.error(
-            expected="parameters or their names",
-            got=type(key).__name__,
-            remedy="use the variables themselves as keys",
-        )
+        raise refusals.NOT_A_KEY.error(nouns=PYTORCH, got=type(key).__name__)
     named = [parameter for parameter, name in names.items() if name == key]
     if len(named) > 1:
         raise refusals.SEVERAL_VARIABLES.error(

@@ -12,8 +12,10 @@ from torch.optim import Optimizer
 from lockstep.docstrings import documented
 from lockstep.messages import pytorch as torch_host
 from lockstep.messages.base.pairs import as_pairs
+from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.messages.masters import refusals
+from lockstep.messages.nouns import PYTORCH
 from lockstep.messages.scaling.loss_scaling import PATIENCE
 from lockstep.messages.workers.agn import refuse_masters_around
 from lockstep.pytorch.base.gradients import (
@@ -139,7 +141,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         strict: bool = False,
     ) -> None:
         if not isinstance(optimizer, Optimizer):
-            raise words.not_an_optimizer(optimizer, "torch.optim.Optimizer")
+            raise not_an_optimizer(words.WRAPPER, optimizer, PYTORCH)
         quirks = quirks_of(strict)
         if not quirks.arguments_unchecked:
             refuse_masters_around(optimizer)

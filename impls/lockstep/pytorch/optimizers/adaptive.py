@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
-from lockstep.messages import pytorch as words
+from lockstep.messages.optimizers import refusals
 from lockstep.messages.optimizers.parameters import OPTIMIZERS
 from lockstep.pytorch.optimizers.rate_names import torch_arguments
 from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
@@ -195,7 +195,7 @@ class FtrlOptimizer(RuleOptimizer):
         """Raise if the rule cannot be applied; under ``strict`` also at rate 0."""
         super().check(group, parameter)
         if self._quirks.ftrl_zero_rate and group["lr"] == 0:
-            raise words.ZERO_RATE.error(owner=self.spec.class_name)
+            raise refusals.ZERO_RATE.error(owner=self.spec.class_name)
 
     def policy(self, group: dict[str, Any], dtype: torch.dtype) -> Any:
         """Return the rule's hyper-parameters for parameters of ``dtype``."""

@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lockstep.docstrings import documented
+from lockstep.messages.base.pipeline import not_an_optimizer
+from lockstep.messages.nouns import PYTORCH
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
 from lockstep.pytorch.base.gradients import named_parameters
@@ -101,7 +103,7 @@ class MixedPrecisionLossScaleOptimizer(ScaleKeeper):
         is_multitask = isinstance(opt, MultitaskOptimizerWrapper)
         refused = quirks.multitask_nesting and is_multitask
         if refused or not isinstance(opt, Optimizer):
-            raise words.not_an_optimizer(opt, "torch.optim.Optimizer")
+            raise not_an_optimizer(words.WRAPPER, opt, PYTORCH)
         scale = get(loss_scale, strict)
         if scale is None:
             raise refusals.MISSING_LOSS_SCALE.error()

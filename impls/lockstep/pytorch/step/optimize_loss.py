@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from lockstep.docstrings import documented
 from lockstep.messages import pytorch as torch_host
+from lockstep.messages.nouns import PYTORCH
 from lockstep.messages.step import arguments as border
 from lockstep.messages.step import optimize_loss as words
 from lockstep.messages.step import refusals
@@ -20,7 +21,6 @@ from lockstep.messages.step.optimizer import (
     arguments_for,
     check_maker,
     instance,
-    not_an_optimizer,
     rate_argument,
 )
 from lockstep.messages.step.reduction import Reduction
@@ -193,12 +193,14 @@ def make_optimizer(
             optimizer_params["weight_decay"] = DecayNow(step.decay)
     make = make_of(optimizer, step.settings.strict)
     if not callable(make):
-        raise not_an_optimizer(optimizer, "torch.optim.Optimizer")
+        raise refusals.NOT_AN_OPTIMIZER.error(
+            nouns=PYTORCH, got=type(optimizer).__name__
+        )
     check_maker(make)
     rate = {rate_argument(make): float(step.learning_rate)}
     made = make([parameter for _, parameter in named], **rate, **arguments)
     if not isinstance(made, Optimizer):
-        raise not_an_optimizer(made, "torch.optim.Optimizer")
+        raise refusals.NOT_AN_OPTIMIZER.error(nouns=PYTORCH, got=type(made).__name__)
     write_names(made, {p: name for name, p in named if name is not None})
     return wrapped(made)
 

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from lockstep.docstrings import documented
 from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
 from lockstep.messages.base.pairs import as_pairs
+from lockstep.messages.nouns import PYTORCH
 from lockstep.messages.step import numbers as tags
 from lockstep.messages.workers import agn as words
 from lockstep.messages.workers import refusals
@@ -96,7 +97,7 @@ class AGNOptimizer(SharingWrapper):
         commit: str = GRADIENT,
         strict: bool = False,
     ) -> None:
-        words.check_optimizer(optimizer, Optimizer, "torch.optim.Optimizer")
+        words.check_optimizer(optimizer, Optimizer, PYTORCH)
         if not isinstance(custom_getter, AGNCustomGetter):
             raise refusals.NOT_A_GETTER.error(got=type(custom_getter).__name__)
         unchecked = quirks_of(strict).agn_workers

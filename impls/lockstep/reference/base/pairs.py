@@ -16,6 +16,7 @@ from lockstep.messages.base.pairs import (
     require_like,
 )
 from lockstep.messages.errors import MalformedPairsError, sentence
+from lockstep.messages.nouns import REFERENCE
 from lockstep.reference.tensors.variable import Variable
 
 __all__ = [
@@ -76,10 +77,8 @@ def check_pairs(
 def require_variable(variable: Any, owner: str) -> None:
     """Raise unless the second of a pair is a variable."""
     if not isinstance(variable, Variable):
-        remedy = "put the gradient first and the variable second"
         got = type(variable).__name__
-        text = sentence(owner, "pairs (gradient, Variable)", got, remedy)
-        raise MalformedPairsError(text)
+        raise refusals.NOT_A_VARIABLE.error(owner=owner, nouns=REFERENCE, got=got)
 
 
 def check_gradient(

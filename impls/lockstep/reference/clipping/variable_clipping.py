@@ -10,9 +10,11 @@ import numpy as np
 
 from lockstep.docstrings import documented
 from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
+from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.clipping import refusals
 from lockstep.messages.clipping import variable_clipping as words
 from lockstep.messages.masters import refusals as masters_refusals
+from lockstep.messages.nouns import REFERENCE
 from lockstep.messages.workers.agn import refuse_row_clipping_around
 from lockstep.quirks import Quirks, quirks_of
 from lockstep.reference.base.pairs import check_pairs
@@ -57,15 +59,13 @@ class VariableClippingOptimizer(Optimizer):
         strict: bool = False,
     ) -> None:
         if not isinstance(opt, Optimizer):
-            raise words.not_an_optimizer(opt, "lockstep.reference optimizer")
+            raise not_an_optimizer(words.WRAPPER, opt, REFERENCE)
         words.check_name(name)
         words.require_mapping(vars_to_clip_dims)
         for variable in vars_to_clip_dims:
             if not isinstance(variable, Variable):
                 raise refusals.NOT_A_KEY.error(
-                    expected="reference Variables",
-                    got=type(variable).__name__,
-                    remedy="use the variables themselves as keys",
+                    nouns=REFERENCE, got=type(variable).__name__
                 )
         axes = {v: words.listed_axes(v.name, d) for v, d in vars_to_clip_dims.items()}
         self.quirks = quirks = quirks_of(strict)

@@ -9,8 +9,10 @@ import numpy as np
 
 from lockstep.docstrings import documented
 from lockstep.interface import GATE_OP, Array, Gradient
+from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.messages.masters import refusals
+from lockstep.messages.nouns import REFERENCE
 from lockstep.messages.scaling.loss_scaling import PATIENCE
 from lockstep.messages.workers.agn import refuse_masters_around
 from lockstep.quirks import quirks_of
@@ -70,7 +72,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         strict: bool = False,
     ) -> None:
         if not isinstance(optimizer, Optimizer):
-            raise words.not_an_optimizer(optimizer, "lockstep.reference optimizer")
+            raise not_an_optimizer(words.WRAPPER, optimizer, REFERENCE)
         quirks = quirks_of(strict)
         if not quirks.arguments_unchecked:
             refuse_masters_around(optimizer)

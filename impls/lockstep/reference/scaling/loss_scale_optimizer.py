@@ -9,6 +9,8 @@ import numpy as np
 
 from lockstep.docstrings import documented
 from lockstep.interface import GATE_OP, Array, Gradient
+from lockstep.messages.base.pipeline import not_an_optimizer
+from lockstep.messages.nouns import REFERENCE
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
 from lockstep.quirks import quirks_of
@@ -61,7 +63,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         is_multitask = isinstance(opt, MultitaskOptimizerWrapper)
         refused = quirks.multitask_nesting and is_multitask
         if refused or not isinstance(opt, Optimizer):
-            raise words.not_an_optimizer(opt, "lockstep.reference optimizer")
+            raise not_an_optimizer(words.WRAPPER, opt, REFERENCE)
         scale = get(loss_scale, strict)
         if scale is None:
             raise refusals.MISSING_LOSS_SCALE.error()

@@ -10,6 +10,7 @@ import numpy as np
 
 from lockstep.docstrings import documented
 from lockstep.interface import Gradient
+from lockstep.messages.nouns import REFERENCE
 from lockstep.messages.step import arguments as border
 from lockstep.messages.step import optimize_loss as words
 from lockstep.messages.step import refusals
@@ -18,7 +19,6 @@ from lockstep.messages.step.optimizer import (
     arguments_for,
     check_maker,
     instance,
-    not_an_optimizer,
     rate_argument,
 )
 from lockstep.messages.step.reduction import Reduction
@@ -176,13 +176,15 @@ def make_optimizer(
             )
     make = make_of(optimizer, step.settings.strict)
     if not callable(make):
-        raise not_an_optimizer(optimizer, "lockstep.reference optimizer")
+        raise refusals.NOT_AN_OPTIMIZER.error(
+            nouns=REFERENCE, got=type(optimizer).__name__
+        )
     check_maker(make)
     arguments.pop("use_locking", None)
     rate = {rate_argument(make): float(step.learning_rate)}
     made = make(**rate, **arguments)
     if not isinstance(made, Optimizer):
-        raise not_an_optimizer(made, "lockstep.reference optimizer")
+        raise refusals.NOT_AN_OPTIMIZER.error(nouns=REFERENCE, got=type(made).__name__)
     return made
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from lockstep.docstrings import documented
 from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
+from lockstep.messages.nouns import REFERENCE
 from lockstep.messages.workers import agn as words
 from lockstep.messages.workers import refusals
 from lockstep.messages.workers.agn import (
@@ -61,7 +62,7 @@ class AGNOptimizer(Optimizer):
         commit: str = GRADIENT,
         strict: bool = False,
     ) -> None:
-        words.check_optimizer(optimizer, Optimizer, "lockstep.reference optimizer")
+        words.check_optimizer(optimizer, Optimizer, REFERENCE)
         if not isinstance(custom_getter, AGNCustomGetter):
             raise refusals.NOT_A_GETTER.error(got=type(custom_getter).__name__)
         self.quirks = quirks_of(strict)

@@ -8,12 +8,14 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.messages import tf as words
+from lockstep.messages.base import refusals
 from lockstep.messages.base.pairs import (
     as_pairs,
     require_gradients,
     require_like,
     require_shape,
 )
+from lockstep.messages.nouns import TF
 from lockstep.tf.shared.tensors.rows import check_rows
 
 __all__ = [
@@ -46,7 +48,9 @@ def check_pairs(
     for gradient, variable in as_pairs(grads_and_vars, owner):
         variable = as_variable(variable)
         if not isinstance(variable, tf.Variable):
-            raise words.NOT_A_VARIABLE.error(owner=owner, got=type(variable).__name__)
+            raise refusals.NOT_A_VARIABLE.error(
+                owner=owner, nouns=TF, got=type(variable).__name__
+            )
         gradient = as_gradient(gradient, name_of(variable), owner)
         if gradient is not None:
             check_like(gradient, variable, owner, takes_wide)

@@ -8,9 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.docstrings import documented
-from lockstep.messages import tf as tf_host
+from lockstep.messages.base import refusals as base_refusals
 from lockstep.messages.base.pairs import as_pairs
 from lockstep.messages.clipping import clip_by_global_norm as words
+from lockstep.messages.nouns import TF
 from lockstep.quirks import quirks_of
 from lockstep.tf.base.pairs import Pairs, as_gradient, as_variable
 from lockstep.tf.shared.clipping.clip_by_global_norm import (
@@ -61,7 +62,9 @@ def as_entries(
     for gradient, given in pairs:
         variable = as_variable(given)
         if not isinstance(variable, tf.Variable):
-            raise tf_host.NOT_A_VARIABLE.error(owner=owner, got=type(given).__name__)
+            raise base_refusals.NOT_A_VARIABLE.error(
+                owner=owner, nouns=TF, got=type(given).__name__
+            )
         name = str(variable.name)
         entries.append(Entry(as_gradient(gradient, name, owner), variable, name))
     return entries, [variable for _, variable in pairs]

@@ -10,6 +10,7 @@ import tensorflow as tf
 from lockstep.messages.clipping import refusals
 from lockstep.messages.clipping import variable_clipping as words
 from lockstep.messages.masters import refusals as masters_refusals
+from lockstep.messages.nouns import TF
 from lockstep.tf.base.pairs import as_variable, name_of
 
 __all__ = [
@@ -59,11 +60,7 @@ def axes_by_variable(
     for key, dims in vars_to_clip_dims.items():
         variable = as_variable(key)
         if not isinstance(variable, tf.Variable):
-            raise refusals.NOT_A_KEY.error(
-                expected="variables, or their ref(),",
-                got=type(key).__name__,
-                remedy="use the variables themselves as keys",
-            )
+            raise refusals.NOT_A_KEY.error(nouns=TF, got=type(key).__name__)
         axes = words.listed_axes(name_of(variable), dims)
         if variable.ref() in found:
             raise refusals.LISTED_TWICE.error(name=name_of(variable))

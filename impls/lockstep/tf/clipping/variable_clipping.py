@@ -14,7 +14,9 @@ import tensorflow as tf
 from lockstep.docstrings import documented
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.messages import tf as tf_host
+from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.clipping import variable_clipping as words
+from lockstep.messages.nouns import TF
 from lockstep.messages.workers.agn import refuse_row_clipping_around
 from lockstep.quirks import quirks_of
 from lockstep.tf.base.hooks import is_reference, skips_of, unless
@@ -269,7 +271,7 @@ def refuse_others(opt: Any, unchecked: bool) -> None:
     if unchecked and not isinstance(opt, type):
         fine = all(hasattr(opt, method) for method in DELEGATED)
     if not fine:
-        raise words.not_an_optimizer(opt, "tf.compat.v1.train.Optimizer")
+        raise not_an_optimizer(words.WRAPPER, opt, TF)
 
 
 def read_rows(variable: tf.Variable, indices: tf.Tensor | None) -> tf.Tensor:

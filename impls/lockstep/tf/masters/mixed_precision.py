@@ -9,8 +9,10 @@ import tensorflow as tf
 
 from lockstep.docstrings import documented
 from lockstep.messages import tf as tf_host
+from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.messages.masters import refusals
+from lockstep.messages.nouns import TF
 from lockstep.messages.scaling.loss_scaling import PATIENCE
 from lockstep.messages.workers.agn import refuse_masters_around
 from lockstep.quirks import quirks_of
@@ -96,7 +98,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         strict: bool = False,
     ) -> None:
         if is_keras(optimizer) or not isinstance(optimizer, Optimizer):
-            raise words.not_an_optimizer(optimizer, "tf.compat.v1.train.Optimizer")
+            raise not_an_optimizer(words.WRAPPER, optimizer, TF)
         quirks = quirks_of(strict)
         if not quirks.arguments_unchecked:
             refuse_masters_around(optimizer)

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.messages.optimizers import novograd as words
+from lockstep.messages.optimizers import refusals
 from lockstep.quirks import quirks_of
 from lockstep.tf.base.arguments import check_arguments
 from lockstep.tf.base.pairs import HALF, as_counter, as_variable, check_pairs, name_of
@@ -94,7 +95,7 @@ class NovoGrad(v1.train.MomentumOptimizer):
         if not quirks.arguments_unchecked:
             check_arguments(words.NAME, learning_rate=learning_rate, **self._arguments)
         if quirks.novograd_limits and tf.is_tensor(weight_decay):
-            raise words.DECAY_AS_TENSOR.error()
+            raise refusals.DECAY_AS_TENSOR.error()
         super().__init__(learning_rate, beta1, use_locking, name)
         self._unwritten: list[tf.Variable] = []
         self._of_last_call: list[tf.Tensor | tf.Variable] = []

@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from lockstep.docstrings import documented
 from lockstep.messages import tf as tf_host
+from lockstep.messages.base.pipeline import not_an_optimizer
+from lockstep.messages.nouns import TF
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
 from lockstep.quirks import Quirks, quirks_of
@@ -293,4 +295,4 @@ def refuse_others(opt: Any, quirks: Quirks) -> None:
     if quirks.multitask_nesting and isinstance(opt, MultitaskOptimizerWrapper):
         fine = not opt.strict
     if is_keras(opt) or not fine:
-        raise words.not_an_optimizer(opt, "tf.compat.v1.train.Optimizer")
+        raise not_an_optimizer(words.WRAPPER, opt, TF)

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from lockstep.docstrings import documented
 from lockstep.messages import tf as tf_host
+from lockstep.messages.nouns import TF
 from lockstep.messages.step import arguments as border
 from lockstep.messages.step import optimize_loss as words
 from lockstep.messages.step import refusals
@@ -232,7 +233,7 @@ def make_optimizer(step: TrainingStep) -> Optimizer:
         if quirks.optimize_loss_dict:
             params["weight_decay"] = decay if builds_graph() else DecayNow(decay)
     rate = step._rate if builds_graph() else float(step.next_rate())
-    makers = Makers(OPTIMIZER_CLS_NAMES, Optimizer, "tf.compat.v1.train.Optimizer")
+    makers = Makers(OPTIMIZER_CLS_NAMES, Optimizer, TF)
     made = makers.make(optimizer, rate, arguments, step.settings.strict)
     return made if builds_graph() else with_free_rate(made)
 

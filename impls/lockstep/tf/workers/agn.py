@@ -11,6 +11,7 @@ import tensorflow as tf
 from lockstep.docstrings import documented
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.messages import tf as tf_host
+from lockstep.messages.nouns import TF
 from lockstep.messages.workers import agn as words
 from lockstep.messages.workers import refusals
 from lockstep.messages.workers.agn import DELTA, GRADIENT
@@ -94,7 +95,7 @@ class AGNOptimizer(SharingWrapper):
             raise tf_host.KERAS_OPTIMIZER.error(
                 owner=words.WRAPPER, got=type(optimizer).__name__
             )
-        words.check_optimizer(optimizer, Optimizer, "tf.compat.v1.train.Optimizer")
+        words.check_optimizer(optimizer, Optimizer, TF)
         if not isinstance(custom_getter, AGNCustomGetter):
             raise refusals.NOT_A_GETTER.error(got=type(custom_getter).__name__)
         quirks = quirks_of(strict)

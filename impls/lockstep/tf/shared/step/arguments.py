@@ -10,11 +10,11 @@ from typing import Any
 
 import tensorflow as tf
 
+from lockstep.messages.nouns import Nouns
 from lockstep.messages.step import arguments as border
 from lockstep.messages.step import refusals
 from lockstep.messages.step.optimizer import (
     check_maker,
-    not_an_optimizer,
     rate_argument,
 )
 
@@ -28,12 +28,12 @@ class Makers:
     Attributes:
         classes: name -> class.
         kind: the class of all optimizers.
-        called: how users know that class.
+        nouns: what the backend calls that class.
     """
 
     classes: Mapping[str, Callable[..., Any]]
     kind: type[Any]
-    called: str
+    nouns: Nouns
 
     def make(
         self, optimizer: Any, rate: Any, arguments: Mapping[str, Any], strict: bool
@@ -45,11 +45,15 @@ class Makers:
         """
         make = self.maker_of(optimizer, strict)
         if not callable(make):
-            raise not_an_optimizer(optimizer, self.called)
+            raise refusals.NOT_AN_OPTIMIZER.error(
+                nouns=self.nouns, got=type(optimizer).__name__
+            )
         check_maker(make)
         made = make(**{rate_argument(make): rate}, **arguments)
         if not isinstance(made, self.kind):
-            raise not_an_optimizer(made, self.called)
+            raise refusals.NOT_AN_OPTIMIZER.error(
+                nouns=self.nouns, got=type(made).__name__
+            )
         return made
 
     def maker_of(self, optimizer: Any, strict: bool) -> Any:
