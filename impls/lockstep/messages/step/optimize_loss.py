@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 from lockstep.messages.base.pipeline import in_order, stages_of, strictly_ordered
@@ -74,8 +75,7 @@ class Settings:
     def __post_init__(self) -> None:
         if self.clip_gradients is not None and self.larc_params is not None:
             raise clipping_refusals.CLIP_AND_LARC.error()
-        if self.larc_params is not None:
-            larc.larc_policy(self.larc_params, self.strict)
+        self.larc_policy  # noqa: B018
         if self.scaler_name is not None:
             algorithm_name(self.scaler_name)
         quirks = self.quirks
@@ -88,10 +88,20 @@ class Settings:
         if quirks.masters_scale_type and self.mixed and self.scaler_name is None:
             self._check_scale()
 
-    @property
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the arguments; what follows from them is found again."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @cached_property
     def quirks(self) -> Quirks:
         """The quirks of the original that are on."""
         return quirks_of(self.strict)
+
+    @cached_property
+    def larc_policy(self) -> larc.LarcPolicy | None:
+        """The checked parameters of LARC; None: no LARC."""
+        given = self.larc_params
+        return None if given is None else larc.larc_policy(given, self.strict)
 
     def _check(self) -> None:
         name = dtype_name(self.dtype)
@@ -147,7 +157,7 @@ class Settings:
             return scaler
         return optimizer if "unscale" in self.pipeline(optimizer) else None
 
-    @property
+    @cached_property
     def accumulates(self) -> bool:
         """Whether several micro-batches make a step; strict: only over ranks."""
         anywhere = not self.quirks.optimize_loss_iter_size

@@ -28,7 +28,7 @@ from lockstep.pytorch.tensors.devices import moved
 from lockstep.pytorch.tensors.foreach import share_elements
 from lockstep.quirks import Quirks, quirks_of
 
-__all__ = ["apply_larc", "post_process_gradients"]
+__all__ = ["OWNER", "apply_larc", "post_process", "post_process_gradients"]
 
 OWNER = "post_process_gradients"
 GLOBAL_NORM = "global_gradient_norm"
@@ -97,25 +97,45 @@ def post_process_gradients(
     telling.check_recorder(recorder, OWNER)
     policy = None if larc_params is None else words.larc_policy(larc_params, strict)
     pairs = as_parameter_pairs(grads_and_vars, OWNER)
+    # Without a recorder, names are only checked for their number.
+    unheard = names is None and recorder is None
+    named = [] if unheard else names_of(pairs, names)
     quirks = quirks_of(strict)
+    return post_process(
+        pairs, asked, named, lr, clip_gradients, policy, quirks, in_place
+    )
+
+
+@torch.no_grad()
+def post_process(
+    pairs: Pairs,
+    asked: Summaries,
+    names: list[str],
+    lr: Rate,
+    clip_gradients: float | None,
+    policy: LarcPolicy | None,
+    quirks: Quirks,
+    in_place: bool,
+) -> Pairs:
+    """Do what :func:`post_process_gradients` does, with arguments that are checked."""
     if not quirks.clip_limit:
         require_shapes(pairs, OWNER)
     rate = None if policy is None else as_rate(lr, quirks, pairs)
-    # Nobody is told a name without a recorder; those given are counted all the same.
-    unheard = names is None and recorder is None
-    named = [] if unheard else names_of(pairs, names)
     if quirks.clip_absent and (policy or GLOBAL_NORM in asked.names):
         require_present(OWNER, pairs)
-    record_norm(asked, GLOBAL_NORM, pairs, quirks)
+    records, clips = asked.recorder is not None, clip_gradients is not None
+    if records:
+        record_norm(asked, GLOBAL_NORM, pairs, quirks)
     pairs = owned(pairs) if in_place else pairs
-    if clip_gradients is not None:
+    if clips:
         pairs = clip_pairs(pairs, clip_gradients, quirks, in_place)
-    record_pairs(asked, pairs, named)
-    if clip_gradients is not None:
+    if records:
+        record_pairs(asked, pairs, names)
+    if records and clips:
         record_norm(asked, telling.CLIPPED_NORM, pairs, quirks)
     if policy is None or rate is None:
         return pairs
-    told = (asked, named) if recorder is not None else None
+    told = (asked, names) if records else None
     if quirks.larc_sparse:
         pairs = as_original(pairs)
     return apply_larc(policy, pairs, rate, in_place, told)

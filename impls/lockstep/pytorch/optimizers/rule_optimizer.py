@@ -135,7 +135,7 @@ class RuleOptimizer(TrainV1, Optimizer):
         Returns:
             What ``closure``, if there is one, returned.
         """
-        loss = evaluate(closure)
+        loss = None if closure is None else evaluate(closure)
         ready = [
             (group, parameter)
             for group in self.param_groups

@@ -27,7 +27,8 @@ from lockstep.messages.step.training_step import (
 from lockstep.pytorch.base.gradients import Pairs
 from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.base.summaries import TensorBoardRecorder
-from lockstep.pytorch.clipping.post_process import post_process_gradients
+from lockstep.pytorch.clipping.clip_by_norm import as_parameter_pairs
+from lockstep.pytorch.clipping.post_process import OWNER, post_process
 from lockstep.pytorch.scaling.automatic_scaler import AutomaticLossScaler
 from lockstep.pytorch.schedules.lr_scheduler import write
 from lockstep.pytorch.step.micro_batches import add_share
@@ -192,6 +193,7 @@ class TrainingStep:
         settings = self.settings
         if settings.on_horovod:
             pairs = reduce_gradients(pairs, True, self.model, self.reduction)
+            pairs = as_parameter_pairs(pairs, OWNER)
         if settings.quirks.optimize_loss_order or self.fits(pairs):
             pairs = self.post_process(pairs)
         if all(gradient is None for gradient, _ in pairs):
@@ -217,27 +219,30 @@ class TrainingStep:
 
     def post_process(self, pairs: Pairs) -> Pairs:
         """Clip or scale by LARC; tell the recorder what was asked for."""
-        settings = self.settings
-        if isinstance(self.recorder, TensorBoardRecorder):
-            self.recorder.global_step = int(self.global_step) + 1
-        told = Summaries(self.summaries, self.recorder)
-        told.scalar("learning_rate", "learning_rate", self.learning_rate)
-        scaled = settings.told_scale(self.optimizer, self.scaler)
-        if scaled is not None:
-            told.scalar("loss_scale", "loss_scale", scaled.loss_scale)
-        return post_process_gradients(
+        settings, asked = self.settings, Summaries(self.summaries, self.recorder)
+        if self.recorder is not None:
+            self.record_numbers(asked)
+        return post_process(
             pairs,
-            sorted(self.summaries),
+            asked,
+            self.names,
             self.learning_rate,
             settings.clip_gradients,
-            settings.larc_params,
-            recorder=self.recorder,
-            names=self.names,
-            in_place=self.owns_gradients,
-            strict=settings.strict,
+            settings.larc_policy,
+            settings.quirks,
+            self.owns_gradients,
         )
 
-    @property
+    def record_numbers(self, asked: Summaries) -> None:
+        """Record the rate and the loss scale of this step."""
+        if isinstance(self.recorder, TensorBoardRecorder):
+            self.recorder.global_step = int(self.global_step) + 1
+        asked.scalar("learning_rate", "learning_rate", self.learning_rate)
+        scaled = self.settings.told_scale(self.optimizer, self.scaler)
+        if scaled is not None:
+            asked.scalar("loss_scale", "loss_scale", scaled.loss_scale)
+
+    @cached_property
     def owns_gradients(self) -> bool:
         """Whether gradients may be written into; autograd hands out shared ones."""
         return self.settings.accumulates or "unscale" in self.pipeline
