@@ -74,8 +74,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
         print(__version__)
         raise typer.Exit
 
@@ -187,7 +187,7 @@ def catalogue() -> None:
 
 @app.command(name="list")
 def list_everything(as_json: AsJson = False) -> None:
-    """Say which experiments, benchmarks, backends and families there are."""
+    """List the experiments, benchmarks, backends and families."""
     from harness.listing import everything, print_everything
 
     if as_json:
@@ -302,11 +302,11 @@ def compare(
         print(json.dumps(finding.as_json(), indent=1))
         return
     print(finding.question)
-    for found in filter(None, (finding, finding.local)):
-        beside = "your own runs: " if found is finding.local else ""
-        print(f"{beside}{found.answer}")
-        verdict = [f"verdict: {found.verdict}."] if found.verdict else []
-        lines = (*verdict, *found.notices, *found.small_print, *found.missing)
+    for result in filter(None, (finding, finding.local)):
+        beside = "your own runs: " if result is finding.local else ""
+        print(f"{beside}{result.answer}")
+        verdict = [f"verdict: {result.verdict}."] if result.verdict else []
+        lines = (*verdict, *result.notices, *result.small_print, *result.missing)
         print(*(f"- {line}" for line in lines), sep="\n")
     _print_staleness(name)
 
@@ -324,9 +324,9 @@ def _print_staleness(name: str) -> None:
     sources = Sources()
     for place, publish in (("published", True), ("your own", False)):
         home = folder(name, publish)
-        found = staleness_of(home, sources, counted_records(of, home))
-        if found.stale:
-            print(f"- {place}: {found}")
+        staleness = staleness_of(home, sources, counted_records(of, home))
+        if staleness.stale:
+            print(f"- {place}: {staleness}")
 
 
 @app.command()
@@ -460,5 +460,5 @@ def main() -> None:
 def say_interrupted() -> None:
     """Print what Ctrl-C left: runs and processes are recorded as soon as they end."""
     goes_on = "; what is done is kept, and the same command goes on"
-    kept = goes_on if sys.argv[1:2] in (["run"], ["bench"], ["mutants"]) else ""
-    print(f"harness: interrupted{kept}.", file=sys.stderr)
+    hint = goes_on if sys.argv[1:2] in (["run"], ["bench"], ["mutants"]) else ""
+    print(f"harness: interrupted{hint}.", file=sys.stderr)

@@ -84,7 +84,7 @@ def _judge(experiment: Experiment, records: Sequence[Record]) -> Finding | None:
     arms = {digest(record.config, 12) for record in usable}
     if declared - arms or len(declared) < len(experiment.arms(scale)):
         return None
-    apart, left_out = _told_apart(experiment, scale, usable)
+    apart, left_out = _judged_records(experiment, scale, usable)
     finding = Finding(
         experiment=experiment.name,
         task=experiment.task,
@@ -160,7 +160,7 @@ def _not_judged(task: str, error: Exception) -> str:
     return f"These records cannot be judged: harness.tasks.{task} got {got}."
 
 
-def _told_apart(
+def _judged_records(
     experiment: Experiment, scale: str, records: Sequence[Record]
 ) -> tuple[list[Record], list[str]]:
     """Return the records that a task's tables can tell apart, and what is left out.
@@ -173,16 +173,16 @@ def _told_apart(
     judged, differing = set(), dict[str, None]()
     for run in experiment.runs(scale):
         named = json.dumps([_setting(run.config, path) for path in apart])
-        kept = first.setdefault(named, run.config)
-        if kept == run.config:
+        first_config = first.setdefault(named, run.config)
+        if first_config == run.config:
             judged.add(digest(run.config, 12))
-        differing |= {k: None for k, v in run.config.items() if kept[k] != v}
+        differing |= {k: None for k, v in run.config.items() if first_config[k] != v}
     if not differing:
         return list(records), []
-    told = joined([path.replace(".", "'s ") for path in apart])
+    names = joined([path.replace(".", "'s ") for path in apart])
     sentence = (
         f"runs that differ in {joined(list(differing))} alone are not judged but for "
-        f"the first value: this task's tables tell runs apart by {told}."
+        f"the first value: this task's tables tell runs apart by {names}."
     )
     return [r for r in records if digest(r.config, 12) in judged], [sentence]
 
@@ -201,10 +201,10 @@ def _at_best_scale(
     """Choose the largest scale among those with the highest share of its runs."""
     best: tuple[float, str, list[Record]] = (-1.0, SCALES[0], [])
     for scale in SCALES:
-        wanted = {run.id for run in experiment.runs(scale)}
-        there = [record for record in records if record.id in wanted]
+        ids = {run.id for run in experiment.runs(scale)}
+        there = [record for record in records if record.id in ids]
         settled = sum(record.settled for record in there)
-        share = settled / max(len(wanted), 1)
+        share = settled / max(len(ids), 1)
         if settled and share >= best[0]:
             best = share, scale, there
     return best[1], best[2]

@@ -78,11 +78,11 @@ def _counts(of: Experiment | Benchmark, root: Path, sources: Sources) -> dict[st
     for place, publish in (("published", True), ("local", False)):
         try:
             home = folder(of.name, publish, root)
-            found = staleness_of(home, sources, counted_records(of, home))
+            staleness = staleness_of(home, sources, counted_records(of, home))
         except HarnessError as error:
             counts[place] = {"records": None, "stale": None, "problem": str(error)}
         else:
-            counts[place] = {"records": found.records, "stale": found.stale}
+            counts[place] = {"records": staleness.records, "stale": staleness.stale}
     return counts
 
 
@@ -109,17 +109,17 @@ def _counted(entry: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def print_everything(found: dict[str, list[dict[str, Any]]], console: Console) -> None:
+def print_everything(lists: dict[str, list[dict[str, Any]]], console: Console) -> None:
     """Print one line each; brackets in a question are no markup of the terminal."""
     write = functools.partial(console.print, markup=False)
     for kind in ("experiment", "benchmark"):
-        for entry in found[f"{kind}s"]:
+        for entry in lists[f"{kind}s"]:
             write(f"{kind:<11} {entry['name']}: {entry['question']}")
             planned = [_planned(entry)] if "tune" in entry else []
             write(f"{'':<11} {'; '.join([*planned, _counted(entry)])}")
-    for backend in found["backends"]:
+    for backend in lists["backends"]:
         state = "" if backend["installed"] else " (not installed)"
         modes = ", ".join(backend["modes"])
         write(f"backend     {backend['name']}: {modes}{state}")
-    for family in found["families"]:
+    for family in lists["families"]:
         write(f"family      {family['name']}")

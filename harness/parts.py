@@ -141,7 +141,7 @@ class Part:
         self.report.stop(f"{reason.removesuffix('.')}. {left}; {again}.")
         self.waiting.clear()
 
-    def made(self, run: Run, answer: Answer, worker: Worker) -> Record:
+    def record_of(self, run: Run, answer: Answer, worker: Worker) -> Record:
         """Return the record of a run; its environment and code are written if new."""
         assert worker.introduction is not None
         rest = {k: v for k, v in answer.items() if k not in ("id", "modules")}
@@ -167,4 +167,4 @@ class Part:
         return record
 
     def _append(self, run: Run, answer: Answer, worker: Worker) -> Record:
-        return self.keep(self.made(run, answer, worker))
+        return self.keep(self.record_of(run, answer, worker))

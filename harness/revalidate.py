@@ -145,7 +145,7 @@ class StalePart(Part):
         """Verify the group of a run, or record the run anew."""
         before = self.stale[run.id]
         scale = self.scales[run.id]
-        record = replace(self.made(run, answer, worker), scale=scale)
+        record = replace(self.record_of(run, answer, worker), scale=scale)
         # In float32, as the record before was read from its file.
         record = Record.from_json(record.as_json())
         if not record.settled:

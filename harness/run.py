@@ -201,8 +201,8 @@ class Sweep:
 
     def _expect(self, part: Part) -> None:
         """Show how many runs of a part wait, and how long they may take."""
-        made = [r.duration for r in part.records if r.scale == self.request.scale]
-        known = [seconds for seconds in made if seconds is not None]
+        durations = [r.duration for r in part.records if r.scale == self.request.scale]
+        known = [seconds for seconds in durations if seconds is not None]
         before = fmean(known) if known else None
         self.shown.expect(self._name(part), len(part.waiting), before)
 

@@ -88,12 +88,18 @@ DARK = Theme(
 )
 
 
-def symbol(host: str) -> str:
-    """Return the marker of a host's backend."""
-    return BACKENDS[host.split(" ")[0]].marker
+def symbol(backend: str) -> str:
+    """Return the marker of a backend, which may be named with its device."""
+    return BACKENDS[backend.split(" ")[0]].marker
 
 
-def marker(host: str, hosts: Sequence[str], colour: str) -> dict[str, Any]:
-    """Return how a host's points are drawn: filled for the first host only."""
-    filled = colour if host == hosts[0] else "none"
-    return {"marker": symbol(host), "ms": 4.5, "color": colour, "mfc": filled, "lw": 0}
+def marker(backend: str, backends: Sequence[str], colour: str) -> dict[str, Any]:
+    """Return how a backend's points are drawn: filled for the first backend only."""
+    filled = colour if backend == backends[0] else "none"
+    return {
+        "marker": symbol(backend),
+        "ms": 4.5,
+        "color": colour,
+        "mfc": filled,
+        "lw": 0,
+    }

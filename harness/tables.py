@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-__all__ = ["first_host", "grouped"]
+__all__ = ["first_backend", "grouped"]
 
 
 def grouped(
@@ -17,7 +17,7 @@ def grouped(
         yield [str(value) for value in values], rows
 
 
-def first_host(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the host that is named first; none of an empty table."""
-    rows: pd.DataFrame = table[table["host"] == next(iter(table["host"]), None)]
+def first_backend(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the backend that is named first; none of an empty table."""
+    rows: pd.DataFrame = table[table["backend"] == next(iter(table["backend"]), None)]
     return rows

@@ -60,8 +60,8 @@ class TomlFile:
         try:
             self.content: dict[str, Any] = tomllib.loads(text)
         except (tomllib.TOMLDecodeError, RecursionError) as error:
-            found = PLACE.search(str(error))
-            line = int((found and found[1]) or len(self._lines) or 1)
+            match = PLACE.search(str(error))
+            line = int((match and match[1]) or len(self._lines) or 1)
             got = PLACE.sub("", str(error)).strip() or "tables inside too many others"
             text = sentence(self._place(line), "TOML", got, "mend that line")
             raise HarnessError(text) from error

@@ -203,7 +203,7 @@ def _choices(
 
 
 def _choice(
-    tune: Tune, metric: Metric, arm: str, made: Sequence[tuple[Run, Record]]
+    tune: Tune, metric: Metric, arm: str, trials: Sequence[tuple[Run, Record]]
 ) -> Choice:
     sign = 1.0 if metric.better == "smaller" else -1.0
     costs = np.array(
@@ -211,7 +211,7 @@ def _choice(
             np.median(
                 [
                     _cost(tune.metric, metric, sign, record)
-                    for run, record in made
+                    for run, record in trials
                     if tune.value(run.config) == value
                 ]
             )
@@ -224,7 +224,7 @@ def _choice(
     low, high = _run_of(close, best)
     scores = dict(zip(tune.values, (sign * costs).tolist(), strict=True))
     config = next(
-        run.config for run, _ in made if tune.value(run.config) == tune.values[best]
+        run.config for run, _ in trials if tune.value(run.config) == tune.values[best]
     )
     ends = tune.values[low], tune.values[high]
     return Choice(arm, config, tune.values[best], scores, *ends)

@@ -40,7 +40,7 @@ from harness.statistics import (
     paired_effects,
     within,
 )
-from harness.tasks.cells import host_of
+from harness.tasks.cells import backend_of
 from lockstep.messages.errors import sentence
 
 __all__ = ["COLUMNS", "NOT_RUN", "Result", "judge", "notices", "results", "verdict_of"]
@@ -123,7 +123,7 @@ def results(experiment: Experiment, records: Sequence[Record]) -> pd.DataFrame:
     rows = []
     subjects = _subjects(experiment, records)
     for subject in subjects:
-        mine = [record for record in records if host_of(record) == subject]
+        mine = [record for record in records if backend_of(record) == subject]
         pairs = [
             _pairs(primary, experiment.task, mine) for primary in experiment.primaries
         ]
@@ -180,11 +180,11 @@ def _of_predictions(experiment: Experiment, records: Sequence[Record]) -> Iterat
 
 def _subjects(experiment: Experiment, records: Sequence[Record]) -> list[str]:
     """Return the subjects by backend as declared, 'tf' before 'tf on cuda'."""
-    found = {(r.subject["backend"], host_of(r)) for r in records}
+    pairs = {(r.subject["backend"], backend_of(r)) for r in records}
     return [
         subject
         for backend in experiment.backends
-        for subject in sorted(subject for name, subject in found if name == backend)
+        for subject in sorted(subject for name, subject in pairs if name == backend)
     ]
 
 

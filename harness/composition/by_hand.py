@@ -38,33 +38,37 @@ class Pipeline:
         wide = np.float32 if has_masters(stack) else None
         self.variables = [Variable(str(k), v, wide) for k, v in enumerate(values)]
         self.skips = skips(stack)
-        made = getattr(reference, f"{base}Optimizer")(**BASES[base])
-        assert isinstance(made, RuleOptimizer)
-        self.base = made
+        optimizer = getattr(reference, f"{base}Optimizer")(**BASES[base])
+        assert isinstance(optimizer, RuleOptimizer)
+        self.base = optimizer
         self.scale, self.good_steps = np.float32(4.0), 0
         # What several workers would share, and what this one has gathered for it.
         self.shared = [Variable(f"shared {v.name}", v.value) for v in self.variables]
         self.gathered = [np.zeros_like(v.value) for v in self.variables]
         self.local_step = 0
 
-    def advance(self, given: Sequence[Array | None]) -> None:
+    def advance(self, arrays: Sequence[Array | None]) -> None:
         """Take a step on unscaled gradients."""
-        gradients = [self.widened(gradient) for gradient in given]
+        gradients = [self.widened(gradient) for gradient in arrays]
         left = self.zero_filter(gradients)
         counts = left if "idle counts" not in self.notes else gradients
         finite = all(g is None or bool(np.isfinite(g).all()) for g in counts)
         if self.skips and any(g is not None for g in counts):
             self.move_scale(finite)
         applied = finite or not self.skips
-        seen = gradients if "zeros go round" in self.notes else left
+        round_gradients = gradients if "zeros go round" in self.notes else left
         if applied:
             self.update(self.variables, left)
         if applied or "skip clips" in self.notes:
             self.row_clip(
                 self.variables, gradients if "zero clips" in self.notes else left
             )
-        if applied and "agn" in self.layers and any(g is not None for g in seen):
-            self.go_round(seen)
+        if (
+            applied
+            and "agn" in self.layers
+            and any(g is not None for g in round_gradients)
+        ):
+            self.go_round(round_gradients)
 
     def update(
         self, variables: Sequence[Variable], gradients: Sequence[Array | None]
@@ -73,9 +77,9 @@ class Pipeline:
         if any(g is not None for g in gradients):
             self.base.apply_gradients(zip(gradients, variables, strict=True))
 
-    def go_round(self, seen: Sequence[Array | None]) -> None:
+    def go_round(self, arrays: Sequence[Array | None]) -> None:
         """Gather; at the end of a round move what is shared, as any step, and pull."""
-        for k, gradient in enumerate(seen):
+        for k, gradient in enumerate(arrays):
             if gradient is not None:
                 self.gathered[k] = self.gathered[k] + gradient
         self.local_step += 1
@@ -83,7 +87,7 @@ class Pipeline:
             return
         means = [
             None if g is None else gathered / np.float32(ROUND)
-            for g, gathered in zip(seen, self.gathered, strict=True)
+            for g, gathered in zip(arrays, self.gathered, strict=True)
         ]
         left = self.zero_filter(means) if "zeros go round" in self.notes else means
         self.update(self.shared, left)

@@ -1,4 +1,4 @@
-"""Wrappers and base optimizers by short names, and stacks of them on any host.
+"""Wrappers and base optimizers by short names, and stacks of them on any backend.
 
 A stack is spelled from the outside in: ``"multitask dynamic Adam"`` is a multitask
 wrapper around a loss-scale optimizer around Adam.
@@ -52,7 +52,7 @@ class Layer(NamedTuple):
 
     Attributes:
         wrapper: its public name.
-        wrap: host, optimizer, what is trained -> the wrapper.
+        wrap: backend, optimizer, what is trained -> the wrapper.
     """
 
     wrapper: str

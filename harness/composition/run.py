@@ -32,17 +32,17 @@ def gradients(step: int, dtype: str, overflows: bool) -> list[Gradient]:
         overflows: whether some steps are not finite.
     """
     random = np.random.default_rng(step)
-    found = [random.normal(size=shape) for shape in SHAPES.values()]
+    arrays = [random.normal(size=shape) for shape in SHAPES.values()]
     idle = step % 11 == 7
     if idle or step % 5 == 1:
-        found[1] = np.zeros(SHAPES["head"])
+        arrays[1] = np.zeros(SHAPES["head"])
     if idle:
-        found = [np.zeros_like(gradient) for gradient in found]
+        arrays = [np.zeros_like(gradient) for gradient in arrays]
     if overflows and step in OVERFLOWS:
-        found[step % 2].flat[1] = np.nan if step == OVERFLOWS[-1] else np.inf
+        arrays[step % 2].flat[1] = np.nan if step == OVERFLOWS[-1] else np.inf
     table, head, bias = (
         gradient.astype(kind)
-        for gradient, kind in zip(found, (dtype, dtype, "float32"), strict=True)
+        for gradient, kind in zip(arrays, (dtype, dtype, "float32"), strict=True)
     )
     if step % 6 == 2:
         rows = Rows(np.array([3, 0, 3]), table[:3], SHAPES["table"])
@@ -51,7 +51,7 @@ def gradients(step: int, dtype: str, overflows: bool) -> list[Gradient]:
 
 
 class Run:
-    """One stack on one host, which can be advanced step by step.
+    """One stack on one backend, which can be advanced step by step.
 
     Attributes:
         variables: the model's.
@@ -76,8 +76,8 @@ class Run:
         count = int(np.prod(shape))
         return np.linspace(-1, 1, count).reshape(shape).astype(dtype)
 
-    def _apply(self, given: Sequence[Any]) -> None:
-        pairs = list(zip(given, self.variables, strict=True))
+    def _apply(self, arrays: Sequence[Any]) -> None:
+        pairs = list(zip(arrays, self.variables, strict=True))
         self.optimizer.apply_gradients(pairs)
 
     def build(self) -> None:

@@ -1,4 +1,4 @@
-"""The stacks whose state must survive a checkpoint, on every host."""
+"""The stacks whose state must survive a checkpoint, on every backend."""
 
 from __future__ import annotations
 

@@ -89,16 +89,16 @@ class Recording:
 def programs() -> Mapping[str, Program]:
     """Read ``programs.toml``."""
     entries = tomllib.loads((HOME / "programs.toml").read_text("utf-8"))["program"]
-    found = {}
+    by_name = {}
     for entry in entries:
-        phases = tuple(Phase(**given) for given in entry.pop("phases", [{}]))
+        phases = tuple(Phase(**phase) for phase in entry.pop("phases", [{}]))
         program = Program(**entry, phases=phases)
         if program.ulp and not program.reason:
             expected = f"a reason for {program.ulp:g} ULP"
             text = sentence("programs.toml", expected, "none", "say why it is not 0")
             raise HarnessError(text)
-        found[program.name] = program
-    return found
+        by_name[program.name] = program
+    return by_name
 
 
 def find(name: str) -> Program:

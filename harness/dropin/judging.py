@@ -41,15 +41,17 @@ def compare(recorded: Sequence[str], got: Sequence[str]) -> list[Apart]:
     magnitude of their quantity, a list of numbers; those inside a text are compared one
     by one. All else is equal or infinitely far.
     """
-    found: list[Apart] = []
-    for number, (wanted, line) in enumerate(zip_longest(recorded, got)):
-        if wanted is None or line is None:
-            texts = [(text or "no line")[:80] for text in (wanted, line)]
-            found.append(Apart(number, "", texts[0], texts[1], float(np.inf)))
+    differences: list[Apart] = []
+    for number, (expected, line) in enumerate(zip_longest(recorded, got)):
+        if expected is None or line is None:
+            texts = [(text or "no line")[:80] for text in (expected, line)]
+            differences.append(Apart(number, "", texts[0], texts[1], float(np.inf)))
             continue
-        for where, one, other, ulp in _apart(json.loads(wanted), json.loads(line), ""):
-            found.append(Apart(number, where, _told(one), _told(other), ulp))
-    return found
+        for where, one, other, ulp in _apart(
+            json.loads(expected), json.loads(line), ""
+        ):
+            differences.append(Apart(number, where, _text(one), _text(other), ulp))
+    return differences
 
 
 def largest(apart: Sequence[Apart]) -> float:
@@ -102,6 +104,6 @@ def _is_list(recorded: Any, got: Any) -> bool:
     return both and len(recorded) == len(got)
 
 
-def _told(value: Any) -> str:
+def _text(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) <= 120 else f"{text[:120]}..."

@@ -67,5 +67,5 @@ def _parted(program: str) -> tuple[list[str], list[str], list[str]]:
 
 
 def _changed(line: str) -> list[str]:
-    found = (entry.change(line) for entry in lines())
-    return next((moved for moved in found if moved is not None), [line])
+    changes = (entry.change(line) for entry in lines())
+    return next((moved for moved in changes if moved is not None), [line])

@@ -17,7 +17,7 @@ from harness.errors import HarnessError
 
 __all__ = [
     "LOCKSTEP",
-    "Host",
+    "Interpreter",
     "original",
     "quiet_variables",
     "run",
@@ -30,7 +30,7 @@ LIMIT = 300
 
 
 @dataclass(frozen=True)
-class Host:
+class Interpreter:
     """An interpreter for programs, and whether they are moved to Lockstep first."""
 
     name: str
@@ -39,33 +39,35 @@ class Host:
     variables: Mapping[str, str]
 
 
-LOCKSTEP = Host("lockstep", Path(sys.executable), True, child_variables())
+LOCKSTEP = Interpreter("lockstep", Path(sys.executable), True, child_variables())
 
 
-def original(python: Path, variables: Mapping[str, str]) -> Host:
-    """Return the host of the originals: TensorFlow 1.15 under Python 3.7."""
-    return Host("original", python, False, variables)
+def original(python: Path, variables: Mapping[str, str]) -> Interpreter:
+    """Return the interpreter of the originals: TensorFlow 1.15 under Python 3.7."""
+    return Interpreter("original", python, False, variables)
 
 
-def run(program: Program, host: Host, folder: Path) -> list[list[str]]:
+def run(program: Program, interpreter: Interpreter, folder: Path) -> list[list[str]]:
     """Run every phase of ``program`` in ``folder``; return the lines of each.
 
     Raises:
         HarnessError: a phase ended with another status than it should have.
     """
-    return [run_phase(program, phase, host, folder) for phase in program.phases]
+    return [run_phase(program, phase, interpreter, folder) for phase in program.phases]
 
 
-def run_phase(program: Program, phase: Phase, host: Host, folder: Path) -> list[str]:
+def run_phase(
+    program: Program, phase: Phase, interpreter: Interpreter, folder: Path
+) -> list[str]:
     """Run one phase in ``folder``, where the phases before it left their files."""
-    path = folder / f"{program.name}_{host.name}.py"
-    path.write_text(move(program.text) if host.moved else program.text, "utf-8")
-    command = [str(host.python), "-W", "ignore", str(path), *phase.arguments]
+    path = folder / f"{program.name}_{interpreter.name}.py"
+    path.write_text(move(program.text) if interpreter.moved else program.text, "utf-8")
+    command = [str(interpreter.python), "-W", "ignore", str(path), *phase.arguments]
     try:
         done = subprocess.run(
             command,
             cwd=folder,
-            env={**host.variables, "CUDA_VISIBLE_DEVICES": "-1"},
+            env={**interpreter.variables, "CUDA_VISIBLE_DEVICES": "-1"},
             capture_output=True,
             text=True,
             timeout=LIMIT,
@@ -76,8 +78,8 @@ def run_phase(program: Program, phase: Phase, host: Host, folder: Path) -> list[
         raise HarnessError(f"{text}; look at it alone.") from error
     if done.returncode != phase.status:
         last = (done.stderr.strip().splitlines() or ["no error was printed"])[-1]
-        told = " ".join([program.name, *phase.arguments])
-        text = f"{told} on {host.name}: expected status {phase.status}"
+        command_line = " ".join([program.name, *phase.arguments])
+        text = f"{command_line} on {interpreter.name}: expected status {phase.status}"
         raise HarnessError(f"{text}, got {done.returncode}: {last}")
     return done.stdout.splitlines()
 
@@ -86,11 +88,11 @@ def take_checkpoints(origin: Path, target: Path) -> Sequence[Path]:
     """Copy the checkpoints that lie in ``origin``; graphs beside them are left."""
     target.mkdir(parents=True, exist_ok=True)
     names = ("checkpoint", "*.index", "*.data-*")
-    found = sorted(path for name in names for path in origin.glob(name))
-    return [Path(shutil.copy(path, target)) for path in found]
+    paths = sorted(path for name in names for path in origin.glob(name))
+    return [Path(shutil.copy(path, target)) for path in paths]
 
 
 def quiet_variables() -> dict[str, str]:
     """Return the variables of a child of another Python: none of ours lead there."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-    return {**kept, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONDONTWRITEBYTECODE": "1"}
+    others = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    return {**others, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONDONTWRITEBYTECODE": "1"}

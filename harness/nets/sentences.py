@@ -116,11 +116,11 @@ class Recorder:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Add what a finished process of pytest-xdist collected."""
-        found = getattr(node, "workeroutput", {}).get(KEY)
-        if found is None:  # It crashed.
+        output = getattr(node, "workeroutput", {}).get(KEY)
+        if output is None:  # It crashed.
             self.whole = False
             return
-        sentences, files, whole = found
+        sentences, files, whole = output
         self.files.update(files)
         self.whole &= whole
         for part, texts in sentences.items():
@@ -164,9 +164,9 @@ class Recorder:
         """List what differs; return whether a sentence of the snapshot is missing."""
         gone, new = [], []
         for part, sentences in fresh.items():
-            known, made = set(frozen.get(part, ())), set(sentences)
-            gone += [f"- {part}: {text}" for text in sorted(known - made)]
-            new += [f"+ {part}: {text}" for text in sorted(made - known)]
+            known, current = set(frozen.get(part, ())), set(sentences)
+            gone += [f"- {part}: {text}" for text in sorted(known - current)]
+            new += [f"+ {part}: {text}" for text in sorted(current - known)]
         remedy = f"to write them: python -m harness.nets write {NAME}"
         if gone:
             self.lines += [*gone, *new, f"FAILED: {len(gone)} are missing; {remedy}"]

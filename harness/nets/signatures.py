@@ -35,8 +35,8 @@ def of_backend(name: str) -> dict[str, dict[str, str]]:
 
 def of_errors() -> dict[str, str]:
     """Return the name of each error -> the classes that it can be caught as."""
-    found = [getattr(errors, name) for name in errors.__all__]
-    classes = [c for c in found if isinstance(c, type) and issubclass(c, Exception)]
+    objects = [getattr(errors, name) for name in errors.__all__]
+    classes = [c for c in objects if isinstance(c, type) and issubclass(c, Exception)]
     return {c.__name__: ", ".join(b.__name__ for b in c.__mro__[1:-2]) for c in classes}
 
 

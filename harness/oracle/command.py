@@ -56,12 +56,12 @@ def run_oracle(
         _replay_cases(request, python, report, on_done)
     if request.families and not chosen:
         return report
-    host = original(python, quiet_variables())
+    interpreter = original(python, quiet_variables())
     chosen = chosen or list(programs().values())
     for program in chosen:
         if request.record and program.live:
-            record(program, host, _versions(python))
-        report.programs.append(replay_program(program, host))
+            record(program, interpreter, _versions(python))
+        report.programs.append(replay_program(program, interpreter))
         on_done(program.name, len(chosen))
     report.environment = report.environment or _versions(python)
     return report
@@ -99,11 +99,11 @@ def _replay_cases(
 
 def _versions(python: Path) -> dict[str, str]:
     """Return what the originals run on."""
-    found: list[str] = []
+    lines: list[str] = []
     module = ["-W", "ignore", "-m", "harness.oracle.live", "--versions"]
     variables = {**quiet_variables(), "PYTHONPATH": str(ROOT)}
-    status, errors = run_command([str(python), *module], "", found.append, variables)
+    status, errors = run_command([str(python), *module], "", lines.append, variables)
     if status:
         raise HarnessError(f"oracle: TensorFlow 1.15 does not start: {errors[-300:]}")
-    versions: dict[str, str] = json.loads(found[-1])["environment"]
+    versions: dict[str, str] = json.loads(lines[-1])["environment"]
     return versions

@@ -53,9 +53,9 @@ def find_python(variables: Mapping[str, str]) -> Path | None:
 def _candidates(variables: Mapping[str, str]) -> Iterator[Path]:
     if variables.get(VARIABLE):
         yield Path(variables[VARIABLE])
-    found = shutil.which("python3.7", path=variables.get("PATH", ""))
-    if found:
-        yield Path(found)
+    path = shutil.which("python3.7", path=variables.get("PATH", ""))
+    if path:
+        yield Path(path)
     home = variables.get("HOME", "")
     for root in (variables.get("PYENV_ROOT"), f"{home}/.pyenv" if home else None):
         if root:

@@ -11,7 +11,7 @@ from harness.dropin.declared import Program
 from harness.dropin.judging import Apart, compare, largest
 from harness.dropin.running import (
     LOCKSTEP,
-    Host,
+    Interpreter,
     run,
     run_phase,
     take_checkpoints,
@@ -24,8 +24,8 @@ __all__ = ["record", "replay_program"]
 BY_HAND = "OpenSeq2Seq cannot be installed; what it documents, written as laws"
 
 
-def replay_program(program: Program, original: Host) -> ProgramRow:
-    """Run a program on both hosts; where it can, let each go on from the other's file.
+def replay_program(program: Program, original: Interpreter) -> ProgramRow:
+    """Run a program on both interpreters, and resume each from the other's file.
 
     What is identical on the original, but further from it on Lockstep than is allowed,
     is ``different``, with the reason.
@@ -50,42 +50,42 @@ def replay_program(program: Program, original: Host) -> ProgramRow:
     return ProgramRow(program.name, status, count, largest(apart), exchanged, reason)
 
 
-def record(program: Program, original: Host, about: Mapping[str, str]) -> None:
+def record(program: Program, original: Interpreter, about: Mapping[str, str]) -> None:
     """Write down what a program prints on the original, and its checkpoints.
 
     One whose original cannot be run is made to say what Lockstep prints, which must
     then be looked at: it is to be a list of laws that hold.
     """
-    host = original if program.live else LOCKSTEP
+    interpreter = original if program.live else LOCKSTEP
     with tempfile.TemporaryDirectory() as folder:
         if program.exchange:
-            first = run_phase(program, program.phases[0], host, Path(folder))
+            first = run_phase(program, program.phases[0], interpreter, Path(folder))
             take_checkpoints(Path(folder), program.checkpoints)
             rest = program.phases[1:]
-            later = [run_phase(program, p, host, Path(folder)) for p in rest]
+            later = [run_phase(program, p, interpreter, Path(folder)) for p in rest]
             parts = [first, *later]
         else:
-            parts = run(program, host, Path(folder))
+            parts = run(program, interpreter, Path(folder))
     facts = dict(about) if program.live else {"by": BY_HAND}
     head = {"recorded": {**facts, "lines": [len(part) for part in parts]}}
     lines = [json.dumps(head), *(line for part in parts for line in part)]
     program.recording.write_text("\n".join(lines) + "\n", "utf-8")
 
 
-def _apart(program: Program, host: Host) -> Sequence[Apart]:
+def _apart(program: Program, interpreter: Interpreter) -> Sequence[Apart]:
     with tempfile.TemporaryDirectory() as folder:
-        parts = run(program, host, Path(folder))
+        parts = run(program, interpreter, Path(folder))
     return compare(program.recorded.lines, [line for part in parts for line in part])
 
 
-def _exchanged(program: Program, original: Host) -> float:
-    """Let each host go on from the other's checkpoint; return the largest distance."""
+def _exchanged(program: Program, original: Interpreter) -> float:
+    """Resume each interpreter from the other's checkpoint; return the distance."""
     first, second = program.phases
     recorded = program.of_phase(second, program.recorded.lines)
     worst = 0.0
-    for hosts in ((original, LOCKSTEP), (LOCKSTEP, original)):
+    for interpreters in ((original, LOCKSTEP), (LOCKSTEP, original)):
         with tempfile.TemporaryDirectory() as folder:
-            run_phase(program, first, hosts[0], Path(folder))
-            lines = run_phase(program, second, hosts[1], Path(folder))
+            run_phase(program, first, interpreters[0], Path(folder))
+            lines = run_phase(program, second, interpreters[1], Path(folder))
         worst = max(worst, largest(compare(recorded, lines)))
     return worst

@@ -71,14 +71,14 @@ def record_cases(
     families = families or list(DRAWN)
     folder.mkdir(parents=True, exist_ok=True)
     for family in families:
-        drawn = list(draw_cases([family], count, seed))
+        cases = list(draw_cases([family], count, seed))
         recorded: list[dict[str, Any]] = []
 
         def take(line: str, recorded: list[dict[str, Any]] = recorded) -> None:
             recorded.append(json.loads(line))
             on_done(recorded[-1]["family"], count * len(families))
 
-        _run_live(python, drawn, take)
+        _run_live(python, cases, take)
         if len(recorded) != count:
             text = f"oracle: expected {count} recorded cases, got {len(recorded)}"
             raise HarnessError(text)

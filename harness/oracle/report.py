@@ -81,10 +81,10 @@ class Report:
 
     def families(self) -> dict[str, list[CaseRow]]:
         """Return the cases by family."""
-        found: dict[str, list[CaseRow]] = {}
+        rows_by_family: dict[str, list[CaseRow]] = {}
         for row in self.cases:
-            found.setdefault(row.family, []).append(row)
-        return found
+            rows_by_family.setdefault(row.family, []).append(row)
+        return rows_by_family
 
 
 def judged(line: Mapping[str, Any]) -> CaseRow:
@@ -96,8 +96,8 @@ def judged(line: Mapping[str, Any]) -> CaseRow:
         return row
     for entry in listed():
         if row.optimizer in entry["optimizer"] and row.ulp <= entry["ulp"]:
-            told = {"status": "listed", "reason": str(entry["reason"])}
-            return CaseRow(**{**content, **told})
+            changes = {"status": "listed", "reason": str(entry["reason"])}
+            return CaseRow(**{**content, **changes})
     return row
 
 
@@ -149,8 +149,8 @@ def print_report(report: Report, console: Console) -> None:
         console.print(_programs_table(report))
     for row in report.cases:
         if row.status in BAD:
-            told = row.reason or json.dumps(row.first)
-            console.print(f"{row.status}  {row.id}: {told}", soft_wrap=True)
+            explanation = row.reason or json.dumps(row.first)
+            console.print(f"{row.status}  {row.id}: {explanation}", soft_wrap=True)
     reasons = Counter(row.reason for row in report.cases if row.status == "listed")
     for reason, number in reasons.items():
         console.print(f"listed  {number} cases: {reason}", soft_wrap=True)

@@ -17,13 +17,13 @@ __all__ = ["claims_page"]
 PARTS = {"source": "Claims of sources", "ours": "Our own claims"}
 
 
-def claims_page(found: Sequence[Answered]) -> str:
+def claims_page(answers: Sequence[Answered]) -> str:
     """Return the page of all claims.
 
     Args:
-        found: the experiments and benchmarks, with what they found.
+        answers: the experiments and benchmarks with their findings.
     """
-    answered = {each.question.name: each for each in found}
+    answered = {each.question.name: each for each in answers}
     claims = read_claims()
     parts = {
         title: [_row(claim, answered) for claim in claims if claim.of == kind]
@@ -37,7 +37,7 @@ def _row(claim: Claim, answered: Mapping[str, Answered]) -> dict[str, Any]:
     finding = _published(each)
     verdict, results = answer(claim, finding)
     folder = "benchmarks" if claim.benchmark else "experiments"
-    drawn = each is not None and claim.picture in [f.name for f in each.figures]
+    has_picture = each is not None and claim.picture in [f.name for f in each.figures]
     return {
         "claim": claim,
         "title": each.question.title if each else "",
@@ -47,7 +47,7 @@ def _row(claim: Claim, answered: Mapping[str, Answered]) -> dict[str, Any]:
             _ratio(row, claim) if claim.benchmark else _result(row) for row in results
         ],
         "note": _note(claim, finding, verdict),
-        "picture": claim.picture if drawn else "",
+        "picture": claim.picture if has_picture else "",
     }
 
 

@@ -65,10 +65,10 @@ def _cell(nesting: Nesting) -> Cell | str:
 
 def stacks_list() -> str:
     """Return the stacks, from the outside in, as a list in columns."""
-    stacks = [" around ".join(_told(part) for part in s.split()) for s in STACKS]
+    stacks = [" around ".join(_part_name(part) for part in s.split()) for s in STACKS]
     return render("stacks.html.jinja", stacks=stacks)
 
 
-def _told(part: str) -> str:
+def _part_name(part: str) -> str:
     """Return the name of a part of a stack; a base optimizer has its own."""
     return PARTS.get(part, part)

@@ -48,13 +48,13 @@ def differences_inserts(root: Path, results: Path) -> dict[str, str]:
 
 def sections(page: str) -> list[Section]:
     """Return the sections that have an anchor, in the order of the page."""
-    found, part = [], ""
+    result, part = [], ""
     for level, title, anchor in HEADING.findall(page):
         if level == "##":
             part = title
         if anchor:
-            found.append(Section(part, title, anchor))
-    return found
+            result.append(Section(part, title, anchor))
+    return result
 
 
 def read_quotes(folder: Path) -> list[Quoted] | None:
@@ -74,10 +74,10 @@ def read_quotes(folder: Path) -> list[Quoted] | None:
         raise HarnessError(text) from error
 
 
-def _contents(found: Sequence[Section]) -> str:
+def _contents(headings: Sequence[Section]) -> str:
     does = {entry.anchor: entry.does for entry in entries()}
     parts: dict[str, list[tuple[str, Markup, Sequence[str]]]] = {}
-    for part, title, anchor in found:
+    for part, title, anchor in headings:
         marks = does.get(anchor, ())
         parts.setdefault(part, []).append((anchor, _inline(title), marks))
     return render("differences.html.jinja", parts=parts, marks=MARKS)

@@ -84,9 +84,11 @@ def finding_page(answered: Answered, commands: Mapping[str, str]) -> str:
     )
 
 
-def index_page(title: str, introduction: str, found: Sequence[Answered]) -> str:
+def index_page(title: str, introduction: str, answers: Sequence[Answered]) -> str:
     """Return the page that lists all questions with their answers."""
-    return render("index.md.jinja", title=title, introduction=introduction, found=found)
+    return render(
+        "index.md.jinja", title=title, introduction=introduction, found=answers
+    )
 
 
 def table_files(finding: Finding) -> dict[str, str]:

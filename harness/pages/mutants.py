@@ -17,8 +17,14 @@ NOT_YET = "not explained yet"
 
 def mutants_inserts(results: Path) -> dict[str, str]:
     """Return the tables of shares and of survivors; they say so without results."""
-    found = [summarize(backend, results / "mutants") for backend in BACKENDS]
-    summaries = [summary for summary in found if summary is not None and summary.tried]
+    summaries_or_none = [
+        summarize(backend, results / "mutants") for backend in BACKENDS
+    ]
+    summaries = [
+        summary
+        for summary in summaries_or_none
+        if summary is not None and summary.tried
+    ]
     if not summaries:
         nothing = render("not_measured.md.jinja", command=COMMAND)
         return {"mutants": nothing, "mutants_alive": ""}

@@ -48,7 +48,7 @@ def _within(value: Any) -> Any:
 
 
 def _questions(source: Source) -> dict[str, str]:
-    return {asked.title: f"{asked.name}.md" for asked in source.questions()}
+    return {question.title: f"{question.name}.md" for question in source.questions()}
 
 
 def _reference(backend: str) -> dict[str, str]:

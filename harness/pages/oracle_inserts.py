@@ -47,8 +47,8 @@ def _summary(report: Report) -> str:
     ]
     if counts["listed"]:
         worst = max(row.ulp for row in report.cases if row.status == "listed")
-        told = f"{number(counts['listed'])} are listed, at most {ulps(worst)} apart"
-        sentences.append(f"{told}: {'; '.join(apart)}.")
+        listed = f"{number(counts['listed'])} are listed, at most {ulps(worst)} apart"
+        sentences.append(f"{listed}: {'; '.join(apart)}.")
     bad = counts["different"] + counts["error"]
     if bad:
         sentences.append(f"{number(bad)} differ or could not be replayed.")
@@ -58,11 +58,11 @@ def _summary(report: Report) -> str:
 
 def _families(report: Report) -> str:
     rows: list[list[Cell | str]] = []
-    for family, found in report.families().items():
-        counts = Counter(row.status for row in found)
+    for family, rows_of_family in report.families().items():
+        counts = Counter(row.status for row in rows_of_family)
         numbers = [Cell(str(counts[s]), float(counts[s])) for s in STATUSES]
-        worst = max(row.ulp for row in found)
-        live = counts["not live"] < len(found)
+        worst = max(row.ulp for row in rows_of_family)
+        live = counts["not live"] < len(rows_of_family)
         apart = Cell(ulps(worst), worst) if live else Cell("–", None)
         rows.append([Cell(family, family, "code"), *numbers, apart])
     columns = ["Family", *(status.capitalize() for status in STATUSES), "Largest"]

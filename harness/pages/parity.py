@@ -1,4 +1,4 @@
-"""What the parity report says: rows in, matrices and lists for the pages out."""
+"""The parity report as matrices and lists for the pages."""
 
 from __future__ import annotations
 
@@ -17,14 +17,21 @@ from harness.parity.row import Row
 from lockstep.messages.errors import sentence
 from lockstep.registry import BACKENDS
 
-__all__ = ["Host", "Report", "Summary", "capabilities", "read_report", "tolerances"]
+__all__ = [
+    "BackendMode",
+    "Report",
+    "Summary",
+    "capabilities",
+    "read_report",
+    "tolerances",
+]
 
 TABLES = Path(__file__).resolve().parent.parent / "parity"
 
 
 @dataclass(frozen=True, order=True)
-class Host:
-    """A backend in one of its modes; hosts sort in the order of the registry."""
+class BackendMode:
+    """A backend in one of its modes, sorted in the order of the registry."""
 
     order: tuple[int, int, str]
     backend: str
@@ -32,7 +39,7 @@ class Host:
 
     @property
     def label(self) -> str:
-        """How the host is named in tables: its mode only where there are several."""
+        """The name in tables, with the mode only where there are several."""
         known = BACKENDS.get(self.backend)
         one_mode = known is not None and len(known.modes) == 1
         return self.backend if one_mode else f"{self.backend} {self.mode}"
@@ -40,7 +47,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Summary:
-    """The cases of one family on one host."""
+    """The cases of one family on one backend, in one or more of its modes."""
 
     rows: Sequence[Row]
 
@@ -69,9 +76,9 @@ class Report:
     environment: dict[str, Any]
 
     @cached_property
-    def hosts(self) -> list[Host]:
-        """The hosts that the report speaks of."""
-        return sorted({_host(row) for row in self.rows})
+    def modes(self) -> list[BackendMode]:
+        """The backends in the modes that the report has rows of."""
+        return sorted({_mode_of(row) for row in self.rows})
 
     @cached_property
     def families(self) -> list[str]:
@@ -79,26 +86,26 @@ class Report:
         present = {row.family for row in self.rows}
         return [name for name in FAMILIES if name in present]
 
-    def summary(self, family: str, *hosts: Host) -> Summary:
-        """Return the rows of one family on some hosts."""
+    def summary(self, family: str, *modes: BackendMode) -> Summary:
+        """Return the rows of one family in some modes."""
         return Summary(
-            [r for r in self.rows if r.family == family and _host(r) in hosts]
+            [r for r in self.rows if r.family == family and _mode_of(r) in modes]
         )
 
     def cases(self, *families: str) -> dict[str, list[Row]]:
         """Return the rows of each case of the given families."""
-        found: dict[str, list[Row]] = {}
+        rows_by_case: dict[str, list[Row]] = {}
         for row in self.rows:
             if row.family in families:
-                found.setdefault(row.id, []).append(row)
-        return found
+                rows_by_case.setdefault(row.id, []).append(row)
+        return rows_by_case
 
     def reasons(self, status: str) -> list[tuple[str, str, str, str, int]]:
-        """Group the rows of a status: family, kind, hosts, reason, number of cases."""
+        """Group rows of a status: family, kind, backends, reason, number of cases."""
         groups: dict[tuple[str, str, str], list[Row]] = {}
         for row in self.rows:
-            told = row.reason or status != "passed"
-            if row.status == status and told:
+            is_explained = row.reason or status != "passed"
+            if row.status == status and is_explained:
                 key = (row.family, row.kind, row.reason)
                 groups.setdefault(key, []).append(row)
         return [
@@ -131,21 +138,21 @@ def tolerances() -> list[dict[str, Any]]:
 
 
 def capabilities() -> list[dict[str, Any]]:
-    """Return the table of what a host has no counterpart for."""
+    """Return the table of what a backend has no counterpart for."""
     return list(_read_toml("capabilities.toml")["excuse"])
 
 
-def _host(row: Row) -> Host:
+def _mode_of(row: Row) -> BackendMode:
     backends = list(BACKENDS)
     known = BACKENDS.get(row.backend)
     first = backends.index(row.backend) if known else len(backends)
     modes = known.modes if known else ()
     second = modes.index(row.mode) if row.mode in modes else len(modes)
-    return Host((first, second, row.backend + row.mode), row.backend, row.mode)
+    return BackendMode((first, second, row.backend + row.mode), row.backend, row.mode)
 
 
 def _labels(rows: Iterable[Row]) -> str:
-    return ", ".join(host.label for host in sorted({_host(row) for row in rows}))
+    return ", ".join(mode.label for mode in sorted({_mode_of(row) for row in rows}))
 
 
 def _read_json(path: Path) -> Any:

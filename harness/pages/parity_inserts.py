@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from harness.pages.parity import (
-    Host,
+    BackendMode,
     Report,
     Summary,
     capabilities,
@@ -75,7 +75,9 @@ def ulps(distance: float | None) -> str:
 
 
 def _matrix(report: Report) -> str:
-    return _grid("Parity by family and host", report, report.families, _modes(report))
+    return _grid(
+        "Parity by family and backend", report, report.families, _modes(report)
+    )
 
 
 def _tool(title: str, families: Sequence[str], report: Report) -> str:
@@ -85,15 +87,15 @@ def _tool(title: str, families: Sequence[str], report: Report) -> str:
     return _grid(title, report, present, _modes(report))
 
 
-def _modes(report: Report) -> dict[str, list[Host]]:
-    return {host.label: [host] for host in report.hosts}
+def _modes(report: Report) -> dict[str, list[BackendMode]]:
+    return {mode.label: [mode] for mode in report.modes}
 
 
 def _short(report: Report) -> str:
     """One column a backend, its modes together."""
-    backends = dict.fromkeys(host.backend for host in report.hosts)
+    backends = dict.fromkeys(mode.backend for mode in report.modes)
     columns = {
-        name: [host for host in report.hosts if host.backend == name]
+        name: [mode for mode in report.modes if mode.backend == name]
         for name in backends
     }
     title = "Cases that pass, of those replayed; all modes of a backend together"
@@ -104,12 +106,12 @@ def _grid(
     title: str,
     report: Report,
     families: Sequence[str],
-    columns: Mapping[str, Sequence[Host]],
+    columns: Mapping[str, Sequence[BackendMode]],
 ) -> Markup:
     rows = [
         [
             _code(name),
-            *(_verdict(report.summary(name, *hosts)) for hosts in columns.values()),
+            *(_verdict(report.summary(name, *modes)) for modes in columns.values()),
         ]
         for name in families
     ]
@@ -134,25 +136,25 @@ def _worst(report: Report) -> str:
     """The case with the largest distance in each cell of the matrix, if not exact."""
     rows = []
     for family in report.families:
-        for host in report.hosts:
-            row = report.summary(family, host).worst
+        for mode in report.modes:
+            row = report.summary(family, mode).worst
             if row is not None and row.max_ulp:
-                rows.append([_code(family), host.label, *_where(row)])
+                rows.append([_code(family), mode.label, *_where(row)])
     if not rows:
         return "Every replayed case gives the recorded bits.\n"
-    columns = ["Family", "Host", "Case", "ULP", "Raw ULP", "Leaves the record at"]
-    title = "The largest distance of each family on each host"
+    columns = ["Family", "Backend", "Case", "ULP", "Raw ULP", "Leaves the record at"]
+    title = "The largest distance of each family on each backend"
     return table(title, columns, rows)
 
 
 def _where(row: Row) -> list[Cell | str]:
     first = row.first_divergence
-    found = [_code(row.id), _distance(row.max_ulp), _distance(row.max_ulp_raw)]
+    cells = [_code(row.id), _distance(row.max_ulp), _distance(row.max_ulp_raw)]
     if first is None:
-        return [*found, ""]
+        return [*cells, ""]
     place = f"{first.quantity}, step {first.step + 1}, element {first.index}"
     values = f"{_decimal(first.got)}, recorded {_decimal(first.expected)}"
-    return [*found, Cell(place, place, "wrap", (values,))]
+    return [*cells, Cell(place, place, "wrap", (values,))]
 
 
 def _decimal(value: str) -> str:
@@ -167,29 +169,29 @@ def _reasons(report: Report) -> str:
             _code(family),
             _code(kind),
             IN_PART if status == "passed" else status,
-            hosts,
+            backends,
             Cell(str(n), float(n), notes=notes.mark(why)),
         ]
         for status in (*STATUS, "passed")
-        for family, kind, hosts, why, n in report.reasons(status)
+        for family, kind, backends, why, n in report.reasons(status)
     ]
     if not rows:
-        return "Every case of these families is replayed and passes on every host.\n"
-    columns = ["Family", "Kind", "Status", "Hosts", "Cases"]
+        return "Every case of these families is replayed and passes on every backend.\n"
+    columns = ["Family", "Kind", "Status", "Backends", "Cases"]
     title = "Cases that did not pass in full, and why"
     return f"{table(title, columns, rows)}\n{notes.listed()}"
 
 
 def _cases(report: Report) -> str:
-    """Every case: one row a case, one column a host."""
+    """Every case: one row a case, one column a backend and mode."""
     rows: list[list[Cell | str]] = []
-    for name, found in report.cases(*report.families).items():
-        by_host = {(row.backend, row.mode): row for row in found}
-        hosts = [by_host.get((host.backend, host.mode)) for host in report.hosts]
-        outcomes = [_outcome(row) for row in hosts]
-        rows.append([Cell(name, name, "code", (found[0].kind,)), *outcomes])
-    columns = ["Case", *(host.label for host in report.hosts)]
-    title = "Every case on every host: the largest distance from the recording"
+    for name, rows_of_case in report.cases(*report.families).items():
+        by_mode = {(row.backend, row.mode): row for row in rows_of_case}
+        rows_by_mode = [by_mode.get((m.backend, m.mode)) for m in report.modes]
+        outcomes = [_outcome(row) for row in rows_by_mode]
+        rows.append([Cell(name, name, "code", (rows_of_case[0].kind,)), *outcomes])
+    columns = ["Case", *(mode.label for mode in report.modes)]
+    title = "Every case on every backend: the largest distance from the recording"
     return table(title, columns, rows, filtered=True, style="matrix")
 
 
@@ -230,8 +232,8 @@ def _excused() -> Markup:
         ]
         for entry in capabilities()
     ]
-    columns = ["Hosts", "Cases", "Gradients", "Not compared", "Reason"]
-    return table("What a host has no counterpart for", columns, rows, style=CARDS)
+    columns = ["Backends", "Cases", "Gradients", "Not compared", "Reason"]
+    return table("What a backend has no counterpart for", columns, rows, style=CARDS)
 
 
 def _prose(text: str) -> Cell:
@@ -252,8 +254,8 @@ def _selectors(entry: dict[str, Any]) -> list[str]:
     ]
     if "elements" in entry:
         subjects.append(f"from {entry['elements']} elements on")
-    given = entry.get("arguments", {})
-    subjects += [f"{name} = {value:g}" for name, value in given.items()]
+    arguments = entry.get("arguments", {})
+    subjects += [f"{name} = {value:g}" for name, value in arguments.items()]
     if "dtype" in entry:
         subjects.append(entry["dtype"])
     if "finite" in entry:

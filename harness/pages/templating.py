@@ -59,7 +59,7 @@ def as_text(text: str) -> Markup:
     What could be markup in either is a character reference, and a line is one line: so
     there is no tag, link, formula, list or attribute, and no snippet is included.
     """
-    line = ACTIVE.sub(lambda found: f"&#{ord(found[0])};", _one_line(text).strip())
+    line = ACTIVE.sub(lambda match: f"&#{ord(match[0])};", _one_line(text).strip())
     return Markup(f"&#{ord(line[0])};{line[1:]}" if LEADING.match(line) else line)
 
 

@@ -49,13 +49,13 @@ def write_pages(
     """
     target = docs / "generated"
     with _staged(target) as folder:
-        found = write_findings(folder, EXPERIMENTS, results)
+        answers = write_findings(folder, EXPERIMENTS, results)
         timed = write_findings(folder, BENCHMARKS, results)
-        _write(folder / "claims.md", claims_page([*found, *timed]))
+        _write(folder / "claims.md", claims_page([*answers, *timed]))
         inserts = {
             **parity_inserts(results),
             **oracle_inserts(results),
-            "answers": render("answers.md.jinja", found=found),
+            "answers": render("answers.md.jinja", found=answers),
             **_costs(timed),
             "base_optimizers": optimizers_insert(),
             "pipeline": pipeline_insert(),
@@ -91,16 +91,17 @@ def write_findings(folder: Path, source: Source, results: Path) -> list[Answered
     """Write an index and one page a question, with its figures and tables as files."""
     home = folder / source.folder
     code = Sources()
-    found = [
-        _answer(home, source, asked, results, code) for asked in source.questions()
+    answers = [
+        _answer(home, source, question, results, code)
+        for question in source.questions()
     ]
-    for answered in found:
+    for answered in answers:
         name = answered.question.name
         _write(home / f"{name}.md", finding_page(answered, source.commands_for(name)))
-    findings = [answered.finding for answered in found if answered.finding]
+    findings = [answered.finding for answered in answers if answered.finding]
     introduction = source.introduction_to(findings)
-    _write(home / "index.md", index_page(source.title, introduction, found))
-    return found
+    _write(home / "index.md", index_page(source.title, introduction, answers))
+    return answers
 
 
 def _answer(
@@ -113,18 +114,18 @@ def _answer(
         place = records(question.name, published, results)
         stale = staleness_of(place, code, source.counted(question, place))
     except HarnessError as error:
-        return Answered(question, None, published, problems=(_said(error),))
+        return Answered(question, None, published, problems=(_warn(error),))
     if finding is None:
         return Answered(question, None, published)
     files, problems = home / question.name, list[str]()
-    figures = _drawn(source, finding, files, problems)
+    figures = _draw(source, finding, files, problems)
     own_figures: Sequence[Figure] = ()
     if finding.local is not None:
-        own_figures = _drawn(source, finding.local, files / "own", problems)
+        own_figures = _draw(source, finding.local, files / "own", problems)
     return Answered(question, finding, published, figures, own_figures, problems, stale)
 
 
-def _drawn(
+def _draw(
     source: Source, finding: Finding, folder: Path, problems: list[str]
 ) -> Sequence[Figure]:
     """Write tables and figures; what cannot be drawn is one of the ``problems``."""
@@ -132,12 +133,12 @@ def _drawn(
     try:
         return source.draw(finding, folder)
     except HarnessError as error:
-        problems.append(_said(error))
+        problems.append(_warn(error))
         return ()
 
 
-def _said(error: HarnessError) -> str:
-    """Warn of what one question lacks: the pages of all others are written still."""
+def _warn(error: HarnessError) -> str:
+    """Warn of an error of one question, and return it as text."""
     warnings.warn(str(error), stacklevel=2)
     return str(error)
 

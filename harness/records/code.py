@@ -65,8 +65,8 @@ class Sources:
 
     def of(self, modules: Iterator[str]) -> dict[str, str]:
         """Return the digests of those modules that have a source."""
-        found = {name: self.digest(name) for name in sorted(modules)}
-        return {name: text for name, text in found.items() if text is not None}
+        digests = {name: self.digest(name) for name in sorted(modules)}
+        return {name: text for name, text in digests.items() if text is not None}
 
     def _read(self, module: str) -> str | None:
         package = next((name for name in PACKAGES if _within(module, name)), None)

@@ -54,9 +54,9 @@ class Store:
     def append(self, record: Record) -> None:
         """Write a record; keep it as a reader of the file sees it, in float32."""
         content = record.as_json()
-        kept = Record.from_json(content)  # Nothing unreadable is written.
+        copy = Record.from_json(content)  # Nothing unreadable is written.
         self._records.append(content)
-        self.records.append(kept)
+        self.records.append(copy)
 
     def verify(self, verification: Verification) -> None:
         """Write a verification."""

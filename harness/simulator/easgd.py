@@ -58,8 +58,8 @@ class EASGD:
 
     def weights_of(self, state: Any) -> Weights:
         """Return the weights of a worker or of the server."""
-        found: Weights = getattr(state, "weights", state)
-        return found
+        weights: Weights = getattr(state, "weights", state)
+        return weights
 
     def local_step(self, worker: ElasticWorker, gradients: Gradients) -> ElasticWorker:
         """Take a step of the worker's own."""

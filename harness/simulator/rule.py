@@ -36,10 +36,10 @@ class Rule:
 
     def start(self, weights: Mapping[str, Array]) -> RuleState:
         """Return the state before the first step."""
-        made = {
+        variables = {
             name: reference.Variable(name, value) for name, value in weights.items()
         }
-        slots = {name: self.made.initial_slots(v) for name, v in made.items()}
+        slots = {name: self.made.initial_slots(v) for name, v in variables.items()}
         return RuleState(slots, dict(self.made.shared))
 
     def step(

@@ -232,8 +232,8 @@ class _Simulation:
             self.result.pushes.append(Push(sender, self.queue.seconds, stale))
         replies = self.state.apply(messages)
         if self.observe is not None:
-            seen = self.observe(self.method.weights_of(self.state.server))
-            self.result.trace.append((self.queue.seconds, seen))
+            observation = self.observe(self.method.weights_of(self.state.server))
+            self.result.trace.append((self.queue.seconds, observation))
         for sender, reply in replies.items():
             self.queue.after(self.send(reply), self.reply(sender, reply))
 

@@ -52,11 +52,11 @@ class Synchronous:
 
     def local_step(self, worker: WaitingWorker, gradients: Gradients) -> WaitingWorker:
         """Keep the gradients; absent ones count as zero in the mean."""
-        kept = {name: np.zeros_like(value) for name, value in worker.weights.items()}
+        sums = {name: np.zeros_like(value) for name, value in worker.weights.items()}
         for name, gradient in gradients.items():
             if gradient is not None:
-                kept[name] = dense(gradient, kept[name])
-        return worker._replace(gradients=kept)
+                sums[name] = dense(gradient, sums[name])
+        return worker._replace(gradients=sums)
 
     def push(self, worker: WaitingWorker) -> tuple[Weights, Any]:
         """Send the gradients."""

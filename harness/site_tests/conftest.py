@@ -70,8 +70,8 @@ def served(folder: Path) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def address(site: Path) -> Iterator[str]:
     """Serve the site."""
-    with served(site) as found:
-        yield found
+    with served(site) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

@@ -108,10 +108,10 @@ def visible_plots(page: Any) -> list[str]:
 
 def plotted(site: Path) -> str:
     """Return the address of a page with plots."""
-    found = [p for p in PAGES if "ls-frame" in (site / p).read_text("utf-8")]
-    if not found:
+    pages = [p for p in PAGES if "ls-frame" in (site / p).read_text("utf-8")]
+    if not pages:
         pytest.skip("no result has been published yet, so there is no plot")
-    return found[0]
+    return pages[0]
 
 
 def test_the_toggle_swaps_the_plots(page: Any, address: str, site: Path) -> None:
@@ -181,11 +181,11 @@ def test_a_table_sorts_by_numbers_with_the_missing_last(
 ) -> None:
     head = cases.locator("th.num").last
     index = head.evaluate("h => h.cellIndex")
-    given = ["10", "", "9", "inf", "-50", "-2"]
+    values = ["10", "", "9", "inf", "-50", "-2"]
     cases.evaluate(
         """(t, [k, keys]) => [...t.tBodies[0].rows].forEach(
             (row, i) => { row.cells[k].dataset.sort = keys[i] ?? ""; })""",
-        [index, given],
+        [index, values],
     )
     for _ in range(clicks):
         head.get_by_role("button").click()

@@ -71,10 +71,10 @@ def test_a_text_outside_of_a_figure_would_be_found(window: Any, tmp_path: Path) 
 def test_no_title_is_cut_off(width: int, window: Any, address: str, site: Path) -> None:
     window.set_viewport_size({"width": width, "height": 900})
     pages = sorted(site.rglob("generated/**/*.html"))
-    found = {}
+    titles = {}
     for page in pages:
         name = page.relative_to(site).as_posix()
         window.goto(address + name)
         if cut := window.evaluate(CUT_OFF):
-            found[name] = cut
-    assert pages and found == {}
+            titles[name] = cut
+    assert pages and titles == {}

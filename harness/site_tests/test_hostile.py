@@ -76,8 +76,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     experiment = hostile_experiment(home)
     write_records(experiment, home)
     source = dataclasses.replace(EXPERIMENTS, questions=lambda: [experiment])
-    found = write_findings(home / "docs", source, home)
-    cards = render("answers.md.jinja", found=found)
+    answers = write_findings(home / "docs", source, home)
+    cards = render("answers.md.jinja", found=answers)
     where = cards.replace("generated/experiments/", "experiments/")
     (home / "docs" / "index.md").write_text(f"# Home\n\n{where}", "utf-8")
     settings = {
@@ -102,8 +102,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def hostile_address(built: Path) -> Iterator[str]:
     """Serve the hostile site."""
-    with served(built) as found:
-        yield found
+    with served(built) as url:
+        yield url
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,12 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note the addresses and the id of one element."""
-        found = {name: value for name, value in attrs if value}
-        self.anchors |= {found[key] for key in ("id", "name") if key in found}
-        target = found.get("href") or found.get("src") or found.get("data")
-        if target and (tag, found.get("rel")) != ("link", "canonical"):
+        attributes = {name: value for name, value in attrs if value}
+        self.anchors |= {attributes[key] for key in ("id", "name") if key in attributes}
+        target = (
+            attributes.get("href") or attributes.get("src") or attributes.get("data")
+        )
+        if target and (tag, attributes.get("rel")) != ("link", "canonical"):
             (self.loaded if tag in LOADED else self.links).append(target)
 
 
@@ -42,7 +44,7 @@ def pages(site: Path) -> dict[str, Page]:
 
 def broken(site: Path, pages: dict[str, Page]) -> list[str]:
     """Return every address that leads nowhere, with the page that it stands on."""
-    found = []
+    targets = []
     for name, page in pages.items():
         for target in page.links + page.loaded:
             address, anchor = urldefrag(urljoin(f"/{name}", target))
@@ -53,8 +55,8 @@ def broken(site: Path, pages: dict[str, Page]) -> list[str]:
             plot = anchor in ("only-light", "only-dark")
             known = pages[file].anchors if file in pages and not plot else {anchor}
             if not (site / file).is_file() or (anchor and unquote(anchor) not in known):
-                found.append(f"{name}: {target}")
-    return found
+                targets.append(f"{name}: {target}")
+    return targets
 
 
 def test_every_internal_link_and_anchor_holds(

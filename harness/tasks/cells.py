@@ -12,7 +12,7 @@ import numpy as np
 from harness.records.record import Record
 from harness.statistics import Floats
 
-__all__ = ["SeedCell", "grouped", "host_of", "same_seeds", "twins"]
+__all__ = ["SeedCell", "backend_of", "grouped", "same_seeds", "twins"]
 
 
 class Measured(Protocol):
@@ -32,10 +32,10 @@ C = TypeVar("C", bound="SeedCell[Any]")
 class SeedCell(Generic[S]):
     """The runs that differ in nothing but their seed, on one backend and device.
 
-    ``host`` is the backend, and its device where that is not the CPU.
+    ``backend`` includes the device where that is not the CPU.
     """
 
-    host: str
+    backend: str
     settings: S
     records: Sequence[Record]
 
@@ -59,28 +59,28 @@ class SeedCell(Generic[S]):
 
     def last(self, name: str) -> Floats:
         """Return a number of each run's summary, [seeds]; NaN if it diverged."""
-        found = [record.summary.get(name, np.nan) for record in self.records]
-        return np.array(found, float)
+        numbers = [record.summary.get(name, np.nan) for record in self.records]
+        return np.array(numbers, float)
 
 
 def grouped(records: Sequence[Record]) -> list[list[Record]]:
     """Group records that differ in nothing but their seed, in order of appearance."""
     groups: dict[str, list[Record]] = {}
     for record in sorted(records, key=lambda record: record.seed):
-        groups.setdefault(f"{host_of(record)} {record.config}", []).append(record)
+        groups.setdefault(f"{backend_of(record)} {record.config}", []).append(record)
     return list(groups.values())
 
 
-def host_of(record: Record) -> str:
+def backend_of(record: Record) -> str:
     """Return the backend of a run, and its device where that is not the CPU."""
     backend, device = record.subject["backend"], record.subject["device"]
     return backend if device == "cpu" else f"{backend} on {device}"
 
 
 def twins(of: Sequence[C]) -> Iterator[tuple[C, C]]:
-    """Pair the cells of the first ``host`` with the same cells elsewhere, by seed."""
+    """Pair the cells of the first backend with the same cells elsewhere, by seed."""
     for a, b in product(of, of):
-        if a.host == of[0].host != b.host and a.settings == b.settings:
+        if a.backend == of[0].backend != b.backend and a.settings == b.settings:
             yield from same_seeds(a, b)
 
 
@@ -88,5 +88,5 @@ def same_seeds(a: C, b: C) -> Iterator[tuple[C, C]]:
     """Yield two cells with the runs whose seeds they share, if there are any."""
     common = {r.seed for r in a.records} & {r.seed for r in b.records}
     if common:
-        kept = [[r for r in cell.records if r.seed in common] for cell in (a, b)]
-        yield replace(a, records=kept[0]), replace(b, records=kept[1])
+        shared = [[r for r in cell.records if r.seed in common] for cell in (a, b)]
+        yield replace(a, records=shared[0]), replace(b, records=shared[1])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.bench.declare import find
-from harness.tasks import hosts
+from harness.tasks import backends
 from harness.tasks.row_clipping_overhead.tables import LIMIT, SHORT, WIDTH, named_rows
 from harness.timing import AGAIN, Rounds, build_steps
 from lockstep import registry
@@ -38,10 +38,10 @@ SMALL: list[tuple[str, str, Setup]] = [
 ]
 
 
-def host(task: str, backend: str) -> ModuleType:
+def model_of(task: str, backend: str) -> ModuleType:
     framework = registry.find(backend).framework or "numpy"
     pytest.importorskip(framework, reason=f"{framework} is not installed")
-    found: ModuleType = hosts.model(f"harness.tasks.{task}", backend)
+    found: ModuleType = backends.model(f"harness.tasks.{task}", backend)
     return found
 
 
@@ -50,7 +50,7 @@ def test_the_variants_are_ours_and_the_peers_of_the_table(
     name: str, backend: str, setup: Setup
 ) -> None:
     benchmark = find(name)
-    makers = host(benchmark.task, backend).makers(0, device="cpu", **setup)
+    makers = model_of(benchmark.task, backend).makers(0, device="cpu", **setup)
     rounds = Rounds(lambda seed: build_steps(makers, makers, seed), 1, seed=0)
     rounds()
     variants = {
@@ -64,7 +64,7 @@ def test_the_variants_are_ours_and_the_peers_of_the_table(
 
 @pytest.mark.parametrize("name", ["ours", "forward", "dense"])
 def test_every_clip_in_pytorch_shortens_the_named_rows_and_no_others(name: str) -> None:
-    model = host("row_clipping_overhead", "pytorch")
+    model = model_of("row_clipping_overhead", "pytorch")
     table = model.Table(600, 0, "cpu")
     step = model.clip_makers(table, 0)[name]()
     step.prepare()
@@ -76,7 +76,7 @@ def test_every_clip_in_pytorch_shortens_the_named_rows_and_no_others(name: str) 
 def test_every_clip_in_tensorflow_shortens_the_named_rows_and_no_others(
     maker: str,
 ) -> None:
-    model = host("row_clipping_overhead", "tf")
+    model = model_of("row_clipping_overhead", "tf")
     table = model.Table(600, 0)
     step = getattr(model, maker)(table)
     step.prepare()
@@ -95,7 +95,7 @@ def check_clipped(rows: Any, rounding: float = 0.0) -> None:
 
 @pytest.mark.parametrize("policy", ["poly_decay", "cosine_decay", "transformer_policy"])
 def test_both_schedulers_write_the_same_rates(policy: str) -> None:
-    model = host("learning_rate_overhead", "pytorch")
+    model = model_of("learning_rate_overhead", "pytorch")
     kinds = (
         model.PolicyLR(model.optimizer("cpu"), policy, **model.POLICIES[policy]),
         model.LambdaLR(model.optimizer("cpu"), model.LAMBDAS[policy]),
@@ -111,7 +111,7 @@ def test_both_schedulers_write_the_same_rates(policy: str) -> None:
 
 @pytest.mark.parametrize("kind", ["our_step", "gradscaler_step"])
 def test_gradients_are_unscaled_and_clipped_before_adam_sees_them(kind: str) -> None:
-    model = host("loss_scaling_overhead", "pytorch")
+    model = model_of("loss_scaling_overhead", "pytorch")
     weights = model.parameters("S1000", "cpu", model.torch.float32)
     gradients = model.Gradients("S1000", model.SCALE, "cpu", model.torch.float32)
     options = {"fused": True} if kind == "gradscaler_step" else {}
@@ -133,7 +133,7 @@ def test_gradients_are_unscaled_and_clipped_before_adam_sees_them(kind: str) -> 
 
 
 def test_the_step_on_masters_divides_by_the_scale() -> None:
-    model = host("masters_overhead", "pytorch")
+    model = model_of("masters_overhead", "pytorch")
     weights = model.parameters("S1000", "cpu", model.torch.float16)
     gradients = model.Gradients("S1000", model.SCALE, "cpu", model.torch.float16)
     scale, step = model.our_step(weights)
@@ -146,7 +146,7 @@ def test_the_step_on_masters_divides_by_the_scale() -> None:
 
 
 def test_both_ways_of_larc_scale_the_gradients_alike() -> None:
-    model = host("larc_overhead", "pytorch")
+    model = model_of("larc_overhead", "pytorch")
     found = []
     for make in (model.our_step, model.loop_step):
         weights = model.parameters("smoke", "cpu", model.torch.float32)
@@ -158,7 +158,7 @@ def test_both_ways_of_larc_scale_the_gradients_alike() -> None:
 
 @pytest.mark.parametrize("name", ["smoke", "MLP"])
 def test_a_step_in_one_call_is_the_step_by_hand(name: str) -> None:
-    model = host("optimize_loss_overhead", "pytorch")
+    model = model_of("optimize_loss_overhead", "pytorch")
     found = []
     for make in (model.our_step, model.by_hand):
         loss, weights = model.problem(name, "cpu")
@@ -175,7 +175,7 @@ def test_a_step_in_one_call_is_the_step_by_hand(name: str) -> None:
 
 
 def test_a_step_by_hand_that_is_not_finite_is_skipped() -> None:
-    model = host("optimize_loss_overhead", "pytorch")
+    model = model_of("optimize_loss_overhead", "pytorch")
     for make in (model.our_step, model.by_hand):
         loss, weights = model.problem("smoke", "cpu")
         start = weights[0].detach().clone()
@@ -185,7 +185,7 @@ def test_a_step_by_hand_that_is_not_finite_is_skipped() -> None:
 
 @pytest.mark.parametrize("peer", ["keras_step", "bare_step"])
 def test_in_keras_both_steps_unscale_and_clip_alike(peer: str) -> None:
-    model = host("loss_scaling_overhead", "keras3")
+    model = model_of("loss_scaling_overhead", "keras3")
     gradients = [model.tf.constant(g * model.SCALE) for g in model.arrays("S400", 1)]
     ours, theirs = (model.keras_variables("S400") for _ in range(2))
     steps = (
@@ -203,7 +203,7 @@ def test_in_keras_both_steps_unscale_and_clip_alike(peer: str) -> None:
 
 
 def test_in_keras_both_ways_of_masters_lead_to_the_same_weights() -> None:
-    model = host("masters_overhead", "keras3")
+    model = model_of("masters_overhead", "keras3")
     gradients = [
         model.tf.constant(g * model.SCALE, model.tf.float16)
         for g in model.arrays("smoke", 1)
@@ -222,7 +222,7 @@ def test_in_keras_both_ways_of_masters_lead_to_the_same_weights() -> None:
 
 @pytest.mark.parametrize("name", ["ours", "constraint", "bare"])
 def test_every_clip_in_keras_shortens_the_named_rows_and_no_others(name: str) -> None:
-    model = host("row_clipping_overhead", "keras3")
+    model = model_of("row_clipping_overhead", "keras3")
     tables: list[Any] = []
     table = model.table
 
@@ -246,7 +246,7 @@ def test_every_clip_in_keras_shortens_the_named_rows_and_no_others(name: str) ->
     "wrapper", ["multitask", "rows", "scaling", "masters", "stacked", "AdamOptimizer"]
 )
 def test_every_wrapped_small_step_moves_every_weight(wrapper: str) -> None:
-    model = host("small_steps_overhead", "pytorch")
+    model = model_of("small_steps_overhead", "pytorch")
     kept: list[Any] = []
 
     def wrap(weights: Any) -> Any:

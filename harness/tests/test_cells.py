@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.records.record import Record
-from harness.tasks.cells import SeedCell, grouped, host_of, same_seeds, twins
+from harness.tasks.cells import SeedCell, backend_of, grouped, same_seeds, twins
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ def record(
     )
 
 
-def cell(host: str, *records: Record) -> SeedCell[Measured]:
-    return SeedCell(host, Measured(), records)
+def cell(backend: str, *records: Record) -> SeedCell[Measured]:
+    return SeedCell(backend, Measured(), records)
 
 
 def test_what_differs_in_the_seed_alone_is_one_group_in_order_of_seeds() -> None:
@@ -47,8 +47,8 @@ def test_what_differs_in_the_seed_alone_is_one_group_in_order_of_seeds() -> None
 
 
 def test_a_host_names_its_device_unless_that_is_the_cpu() -> None:
-    assert host_of(record(0)) == "tf"
-    assert host_of(record(0, device="cuda")) == "tf on cuda"
+    assert backend_of(record(0)) == "tf"
+    assert backend_of(record(0, device="cuda")) == "tf on cuda"
 
 
 def test_a_run_that_diverged_goes_on_at_the_worst() -> None:
@@ -67,6 +67,8 @@ def test_only_seeds_that_both_have_are_paired() -> None:
 
 
 def test_twins_are_the_first_host_and_each_of_the_others() -> None:
-    hosts = ("tf", "pytorch", "pytorch on cuda")
-    pairs = twins([cell(host, record(0)) for host in hosts])
-    assert [(a.host, b.host) for a, b in pairs] == [("tf", h) for h in hosts[1:]]
+    backends = ("tf", "pytorch", "pytorch on cuda")
+    pairs = twins([cell(backend, record(0)) for backend in backends])
+    assert [(a.backend, b.backend) for a, b in pairs] == [
+        ("tf", h) for h in backends[1:]
+    ]

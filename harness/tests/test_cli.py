@@ -137,10 +137,10 @@ def test_a_device_that_torch_does_not_know_is_one_short_sentence(
     device: str, said: str
 ) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
-    from harness.tasks import hosts
+    from harness.tasks import backends
 
     with pytest.raises(HarnessError, match=said) as refused:
-        hosts.prepare("harness.tasks.lost_updates", "pytorch", device)
+        backends.prepare("harness.tasks.lost_updates", "pytorch", device)
     assert len(str(refused.value)) < 250 and str(refused.value).endswith("use cpu.")
 
 

@@ -172,7 +172,7 @@ def record(run: declare.Run, backend: str, loss: float, zeros: float) -> Record:
 
 
 def judged(changed: str = "", loss: float = 0.4, zeros: float = 0.0) -> Any:
-    """Judge records as expected; change those of one method on the second host."""
+    """Judge records as expected; change those of one method on the second backend."""
     records = []
     for run in RUNS:
         label = run.config["method"]["label"]
@@ -255,7 +255,7 @@ def test_a_scale_that_became_nan_is_told_and_counts_as_the_lowest() -> None:
     assert scales_of.loc["fp16, LogMax strict", "lowest"] == 2
 
 
-# -- hosts -----------------------------------------------------------------------------
+# -- backends ------------------------------------------------------------------------
 
 
 @cache
@@ -272,13 +272,13 @@ def trained(backend: str, label: str) -> Outcome:
 
 
 @pytest.mark.parametrize("label", ["fp32", "fp16, dynamic", "fp16, LogMax"])
-def test_hosts_take_the_same_first_steps(label: str) -> None:
+def test_backends_take_the_same_first_steps(label: str) -> None:
     torch, tf = (trained(backend, label) for backend in ("pytorch", "tf"))
     for name in ("scale", "skipped"):
         # LogMax goes by the largest gradient, which float16 sums round differently.
         expected = pytest.approx(tf.series[name], rel=2e-2)
         assert torch.series[name] == expected, name
-    # float16 forward passes round to 2^-11, in another order on each host.
+    # float16 forward passes round to 2^-11, in another order on each backend.
     tolerance = 1e-4 if label == "fp32" else 5e-3
     assert torch.series["loss"] == pytest.approx(tf.series["loss"], rel=tolerance)
     assert torch.series["loss"][-1] < torch.series["loss"][0]
@@ -297,11 +297,11 @@ def first_gradients(backend: str, label: str) -> dict[str, Any]:
     """Return the gradients of the first batch at the first weights."""
     if importlib.util.find_spec("sklearn") is None:
         pytest.skip("sklearn is not installed")
-    from harness.tasks import hosts
+    from harness.tasks import backends
     from harness.tasks.deep_digits.data import make_plan
 
     pytest.importorskip({"pytorch": "torch", "tf": "tensorflow"}[backend])
-    model = hosts.model("harness.tasks.deep_digits", backend)
+    model = backends.model("harness.tasks.deep_digits", backend)
     settings = Settings(**{**METHODS[label].config, "depth": 4})
     plan = make_plan(settings, 0)
     trainer = model.Trainer(settings, plan, "cpu")

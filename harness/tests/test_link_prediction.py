@@ -17,7 +17,7 @@ from harness.tasks.link_prediction import data, findings, metrics, training
 from harness.tasks.link_prediction.settings import MARGIN, RELATIONS, Settings
 from lockstep.messages.errors import LockstepError
 
-HOSTS = [
+BACKENDS = [
     pytest.param(
         backend,
         marks=pytest.mark.skipif(
@@ -85,7 +85,7 @@ def test_a_rank_counts_nearer_tails_but_no_other_true_ones() -> None:
     assert metrics.filtered_ranks(places, relation, link, known).tolist() == [4.5]
 
 
-@pytest.mark.parametrize("backend", HOSTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_step_is_that_of_the_margin_loss(backend: str) -> None:
     settings = Settings(**config(limit="none", steps=1, checkpoints=1, batch=1))
     plan = training.make_plan(settings, 0)
@@ -102,34 +102,34 @@ def test_a_step_is_that_of_the_margin_loss(backend: str) -> None:
     ):
         rows["entity"][at_plus] += sign * 0.03 * way / length
         rows["entity"][at_minus] -= sign * 0.03 * way / length
-    host = trainer(settings, backend)
-    host.reset(plan.weights)
-    host.advance(plan.batches)
+    model = trainer(settings, backend)
+    model.reset(plan.weights)
+    model.advance(plan.batches)
     # float32 against float64, one step.
-    assert np.allclose(host.tables()["entity"], rows["entity"], atol=1e-6)
+    assert np.allclose(model.tables()["entity"], rows["entity"], atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ("GradientDescent", "Adam"))
-@pytest.mark.parametrize("backend", HOSTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_rows_that_a_step_names_end_within_the_limit(backend: str, name: str) -> None:
     settings = Settings(
         **config(start=3.0, optimizer={"name": name, "learning_rate": 0.3})
     )
     plan = training.make_plan(settings, 0)
-    host = trainer(settings, backend)
-    host.reset(plan.weights)
+    model = trainer(settings, backend)
+    model.reset(plan.weights)
     for step in range(5):
-        host.advance(plan.batches[step : step + 1])
+        model.advance(plan.batches[step : step + 1])
         named = plan.named("entity", step, step + 1)
-        lengths = np.linalg.norm(host.tables()["entity"].astype(float), axis=1)
+        lengths = np.linalg.norm(model.tables()["entity"].astype(float), axis=1)
         assert lengths[named].max() <= OVER * settings.max_norm
         others = np.setdiff1d(np.arange(len(lengths)), plan.named("entity", 0, 5))
         assert lengths[others].max() > settings.max_norm
-    relation = host.tables()["relation"].astype(float)
+    relation = model.tables()["relation"].astype(float)
     assert np.linalg.norm(relation, axis=1).max() > OVER
 
 
-@pytest.mark.parametrize("backend", HOSTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_run_does_not_depend_on_those_before_it(backend: str) -> None:
     adam = {"name": "Adam", "learning_rate": 0.01}
     alone = run(backend, seed=3, optimizer=adam)
@@ -138,7 +138,7 @@ def test_a_run_does_not_depend_on_those_before_it(backend: str) -> None:
 
 
 @pytest.mark.parametrize("limit", ("none", "clip", "lookup"))
-def test_hosts_start_equal_and_agree_on_a_short_run(limit: str) -> None:
+def test_backends_start_equal_and_agree_on_a_short_run(limit: str) -> None:
     for framework in ("torch", "tensorflow"):
         pytest.importorskip(framework, reason=f"{framework} is not installed")
     torch, tf = (run(b, limit=limit, start=2.0).series for b in ("pytorch", "tf"))
@@ -149,7 +149,7 @@ def test_hosts_start_equal_and_agree_on_a_short_run(limit: str) -> None:
         assert values == pytest.approx(tf[column], rel=1e-4, abs=1e-6), column
 
 
-@pytest.mark.parametrize("backend", HOSTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_run_that_leaves_the_numbers_has_diverged(backend: str) -> None:
     rate = {"name": "GradientDescent", "learning_rate": 3e38}
     outcome = run(backend, limit="none", optimizer=rate)

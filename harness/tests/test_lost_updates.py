@@ -1,4 +1,4 @@
-"""The lost updates' task: float16's law, hosts to the bit, checks that can fail."""
+"""The lost updates' task: float16's law, backends to the bit, checks that can fail."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def record(run: declare.Run, backend: str, **changes: float) -> Record:
 
 
 def judged(method: str = "", ratio: float = 0.0, **changes: float) -> Any:
-    """Judge records of both hosts; change one setting on the second."""
+    """Judge records of both backends; change one setting on the second."""
     records = []
     for run in RUNS:
         records.append(record(run, "pytorch"))
@@ -120,7 +120,7 @@ def test_a_host_that_behaves_otherwise_fails_a_check(
     assert any(check in sentence for sentence in failed), failed
 
 
-# -- hosts -----------------------------------------------------------------------------
+# -- backends ------------------------------------------------------------------------
 
 
 def trained(backend: str, method: str, ratio: float) -> Outcome:

@@ -1,4 +1,4 @@
-"""The task: one plan for all hosts, exact zeros for absent tasks, no retracing."""
+"""The task: one plan for all backends, exact zeros for absent tasks, no retracing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.tasks.multitask_digits import training
 from harness.tasks.multitask_digits.data import make_plan
 from harness.tasks.multitask_digits.settings import ABSENTEE, TASKS, Settings
 
-HOSTS = [
+BACKENDS = [
     pytest.param(
         backend,
         marks=pytest.mark.skipif(
@@ -73,7 +73,7 @@ def test_schedules_are_nested_and_parity_leaves_at_the_end() -> None:
     assert often[40:].any()
 
 
-@pytest.mark.parametrize("backend", HOSTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_probes_count_what_the_laws_speak_of(backend: str) -> None:
     rate = 0.5
     series = run(backend, optimizer={"name": "GradientDescent", "learning_rate": rate})
@@ -84,7 +84,7 @@ def test_probes_count_what_the_laws_speak_of(backend: str) -> None:
         )
 
 
-@pytest.mark.parametrize("backend", HOSTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_an_absent_task_is_fed_exact_zeros(backend: str) -> None:
     series = run(backend).series
     for name in ("state/head/m", "state/head/v", "state/probe/m", "probe/parity"):
@@ -95,14 +95,14 @@ def test_an_absent_task_is_fed_exact_zeros(backend: str) -> None:
     assert fed[-1] == pytest.approx(0.9**5 * fed[4], rel=1e-5)
 
 
-@pytest.mark.parametrize("backend", HOSTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_run_does_not_depend_on_those_before_it(backend: str) -> None:
     alone = run(backend, seed=3)
     run(backend, seed=4, presence=1.0)
     assert run(backend, seed=3) == alone
 
 
-def test_hosts_agree_on_a_short_run() -> None:
+def test_backends_agree_on_a_short_run() -> None:
     for framework in ("torch", "tensorflow"):
         pytest.importorskip(framework, reason=f"{framework} is not installed")
     for name in ("Momentum", "Adam", "RMSProp"):
@@ -129,7 +129,7 @@ def optimizer_key() -> tuple[tuple[str, Any], ...]:
     return tuple(Settings(**config()).optimizer.items())
 
 
-@pytest.mark.parametrize("backend", HOSTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_run_that_leaves_the_numbers_has_diverged(backend: str) -> None:
     outcome = run(backend, optimizer={"name": "GradientDescent", "learning_rate": 1e30})
     assert outcome.status == "diverged"

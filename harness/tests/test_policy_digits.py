@@ -1,4 +1,4 @@
-"""The policies' task: shares become steps, laws hold, hosts agree, checks can fail."""
+"""The policies' task: shares become steps, laws hold, backends agree."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_settings_that_cannot_be_used_are_one_sentence(
 
 
 def record(run: declare.Run, backend: str, **changes: Any) -> Record:
-    """Return what a host that follows the reference to the bit would write."""
+    """Return what a backend that follows the reference to the bit would write."""
     of = Settings(**run.config)
     rates = laws.rates(of, np.arange(of.steps + 1.0))
     series = {
@@ -99,7 +99,7 @@ def record(run: declare.Run, backend: str, **changes: Any) -> Record:
 
 
 def judged(backend_changes: dict[str, Any] | None = None, only: str = "") -> Any:
-    """Judge synthetic records; change those of one schedule on the second host."""
+    """Judge synthetic records; change those of one schedule on the second backend."""
     records = []
     for run in EXPERIMENT.runs("quick"):
         records.append(record(run, "pytorch"))
@@ -151,7 +151,7 @@ def test_losses_of_a_seed_that_differ_on_two_hosts_are_named(factor, sentences) 
     assert all(s.startswith("cosine (") for s in apart)
 
 
-# -- hosts -----------------------------------------------------------------------------
+# -- backends ------------------------------------------------------------------------
 
 
 @cache
@@ -172,9 +172,11 @@ def trained(backend: str, label: str, mode: str) -> Outcome:
 
 @pytest.mark.parametrize("label", ["poly", "inverse poly", "fixed"])
 @pytest.mark.parametrize("mode", ["default", "strict"])
-def test_hosts_write_the_same_rates_and_learn_the_same(label: str, mode: str) -> None:
+def test_backends_write_the_same_rates_and_learn_the_same(
+    label: str, mode: str
+) -> None:
     torch, tf = (trained(backend, label, mode) for backend in ("pytorch", "tf"))
-    # Rates are float32; the hosts round pow and cos differently.
+    # Rates are float32; the backends round pow and cos differently.
     assert torch.series["rate"] == pytest.approx(tf.series["rate"], rel=1e-6)
     # 40 steps of a linear model: rounding.
     assert torch.series["loss"] == pytest.approx(tf.series["loss"], rel=1e-4)

@@ -15,7 +15,7 @@ from harness.tasks.recommender import data, findings, training
 from harness.tasks.recommender.settings import Settings
 from lockstep.interface import Array
 
-HOSTS = [
+BACKENDS = [
     pytest.param(
         backend,
         marks=pytest.mark.skipif(
@@ -60,7 +60,7 @@ def test_choices_follow_from_the_seed_alone() -> None:
     assert np.array_equal(first, data.draw_choices(SIZES, 1).batches)
 
 
-@pytest.mark.parametrize("backend", HOSTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_clipping_holds_named_rows_and_leaves_others_as_they_were(
     backend: str,
 ) -> None:
@@ -73,7 +73,7 @@ def test_clipping_holds_named_rows_and_leaves_others_as_they_were(
     assert series["changed"] == [0, 0, 0]
 
 
-@pytest.mark.parametrize("backend", HOSTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_adam_moves_clipped_rows_back_above_the_limit(backend: str) -> None:
     adam = {"name": "Adam", "learning_rate": 0.3}
     series = run(backend, optimizer=adam).series
@@ -82,7 +82,7 @@ def test_adam_moves_clipped_rows_back_above_the_limit(backend: str) -> None:
     assert series["drifted"][-1] > 0
 
 
-@pytest.mark.parametrize("backend", HOSTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_lookup_hands_out_rows_within_the_limit_and_stores_longer_ones(
     backend: str,
 ) -> None:
@@ -94,7 +94,7 @@ def test_a_lookup_hands_out_rows_within_the_limit_and_stores_longer_ones(
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-def test_hosts_start_equal_and_agree_on_a_short_run(limit: str) -> None:
+def test_backends_start_equal_and_agree_on_a_short_run(limit: str) -> None:
     for framework in ("torch", "tensorflow"):
         pytest.importorskip(framework, reason=f"{framework} is not installed")
     torch, tf = (run(b, limit=limit).series for b in ("pytorch", "tf"))
@@ -105,7 +105,7 @@ def test_hosts_start_equal_and_agree_on_a_short_run(limit: str) -> None:
         assert values == pytest.approx(tf[column], rel=1e-4, abs=1e-6), column
 
 
-@pytest.mark.parametrize("backend", HOSTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_runs_that_clip_time_every_limit(backend: str) -> None:
     summary = run(backend).summary
     names = {
@@ -116,14 +116,14 @@ def test_runs_that_clip_time_every_limit(backend: str) -> None:
     assert run(backend, limit="none").summary == {}
 
 
-@pytest.mark.parametrize("backend", HOSTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_run_does_not_depend_on_the_timing_before_it(backend: str) -> None:
     alone = run(backend, seed=3, limit="none").series
     run(backend, seed=4)
     assert run(backend, seed=3, limit="none").series == alone
 
 
-@pytest.mark.parametrize("backend", HOSTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_a_run_that_leaves_the_numbers_has_diverged(backend: str) -> None:
     rate = {"name": "GradientDescent", "learning_rate": 1e30}
     outcome = run(backend, limit="none", optimizer=rate)
@@ -175,14 +175,14 @@ def test_every_id_of_a_batch_is_looked_up_in_the_table_that_it_belongs_to() -> N
     assert plan.named("item", 0, 1).tolist() == [1, 2, 3]
 
 
-@pytest.mark.parametrize("backend", HOSTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_only_named_rows_of_the_named_table_move(backend: str) -> None:
     settings = Settings(**config(limit="none"))
     place = (training.LIMITED, data.COLUMNS, backend, "cpu")
-    host = trainer_of("recommender", settings, *place)
+    model = trainer_of("recommender", settings, *place)
     plan = training.make_plan(settings, 0)
-    host.reset(plan.weights)
-    host.advance(plan.batches[:1])
-    for name, table in host.tables().items():
+    model.reset(plan.weights)
+    model.advance(plan.batches[:1])
+    for name, table in model.tables().items():
         moved = np.flatnonzero((table != plan.weights[name]).any(axis=1))
         assert moved.tolist() == plan.named(name, 0, 1).tolist(), name

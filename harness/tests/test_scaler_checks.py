@@ -20,7 +20,7 @@ from harness.tests.makers import scaler_as_promised
 from harness.tests.synthetic import record_of
 
 EXPERIMENT = declare.find("scaler_limits")
-HOSTS = ("pytorch", "tf")
+BACKENDS = ("pytorch", "tf")
 
 
 def judged(
@@ -30,12 +30,16 @@ def judged(
     records = []
     for run in EXPERIMENT.runs("quick"):
         of = Settings(**run.config)
-        for host in HOSTS:
-            outcome = scaler_as_promised(of, host)
-            wanted = [(situation, of.situation), (subject, of.subject), (backend, host)]
-            if changes and all(asked in ("", there) for asked, there in wanted):
+        for name in BACKENDS:
+            outcome = scaler_as_promised(of, name)
+            filters = [
+                (situation, of.situation),
+                (subject, of.subject),
+                (backend, name),
+            ]
+            if changes and all(chosen in ("", own) for chosen, own in filters):
                 outcome = changed(outcome, **changes)
-            records.append(record_of(run, host, outcome))
+            records.append(record_of(run, name, outcome))
     return findings.judge(records)
 
 

@@ -1,4 +1,4 @@
-"""The scalers' limits: what watches them sees them, and every host keeps to its own."""
+"""The scalers' limits: measured alike on every backend."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from harness.tests.synthetic import record_of
 from lockstep.messages.errors import OutOfRangeError, UnknownNameError
 
 EXPERIMENT = declare.find("scaler_limits")
-HOSTS = ("pytorch", "tf")
+BACKENDS = ("pytorch", "tf")
 
 
 def settings(situation: str, subject: str = WARNS, **changes: Any) -> Settings:
@@ -188,7 +188,7 @@ def test_the_rule_of_a_step_refuses_one_that_is_a_hundredth_off() -> None:
     assert not Law(of).holds(batch, before, before * np.float32(math.nan))
 
 
-# -- hosts -----------------------------------------------------------------------------
+# -- backends ------------------------------------------------------------------------
 
 
 def short(situation: str, subject: str) -> Settings:
@@ -218,7 +218,7 @@ def observed(backend: str, situation: str, subject: str) -> tables.Observed:
     return seen(backend, of, outcome)
 
 
-@pytest.mark.parametrize("backend", HOSTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_no_scaler_leaves_a_trace_of_steps_that_overflow(
     backend: str, subject: str
@@ -226,7 +226,7 @@ def test_no_scaler_leaves_a_trace_of_steps_that_overflow(
     assert row_of(backend, "overflow", subject)["kept"]
 
 
-@pytest.mark.parametrize("backend", HOSTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("subject", [WARNS, ON_DEVICE])
 def test_lockstep_stops_at_its_floor_says_so_and_trains_on(
     backend: str, subject: str
@@ -238,21 +238,21 @@ def test_lockstep_stops_at_its_floor_says_so_and_trains_on(
     assert row["said"] == "warning" and "not finite: head;" in heard
 
 
-@pytest.mark.parametrize("backend", HOSTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_lockstep_stops_the_run_where_it_was_asked_to(backend: str) -> None:
     row = row_of(backend, "sentences", RAISES)
     assert row_of(backend, "overflow", RAISES)["said"] == "error"
     assert row["step"] == 100 and "not finite: head;" in row["sentence"]
 
 
-@pytest.mark.parametrize("backend", HOSTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_what_is_published_of_a_peer_is_what_it_does_here(backend: str) -> None:
     row = row_of(backend, "overflow", PEER)
     assert (row["scale"], row["said"], row["applied_again"]) == (0.0, "nothing", 1)
     assert not row["right"] and not row["finite"]
 
 
-@pytest.mark.parametrize("backend", HOSTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("subject", [ON_DEVICE, PEER])
 def test_a_clip_does_not_depend_on_the_scale(backend: str, subject: str) -> None:
     row = row_of(backend, "clipping", subject)
@@ -265,7 +265,7 @@ def test_only_the_scale_of_keras_grows_to_infinity() -> None:
     assert torch["scale"] == 2.0**127 and torch["wrong"] == 0
 
 
-@pytest.mark.parametrize("backend", HOSTS)
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("subject", [WARNS, ON_DEVICE])
 def test_lockstep_s_scale_stays_finite_while_it_only_grows(
     backend: str, subject: str

@@ -21,7 +21,7 @@ import numpy as np
 from harness.composition.layers import Model, build, has_masters, skips
 from harness.composition.run import SHAPES, Run
 from harness.composition.stacks import STACKS
-from harness.composition.tests.savers import SAVERS, HostSaver, KerasSaver
+from harness.composition.tests.savers import SAVERS, BackendSaver, KerasSaver
 from harness.parity.drivers.protocol import Worker
 from lockstep.interface import Array
 from lockstep.messages.errors import LockstepError
@@ -110,21 +110,21 @@ def three_variables() -> type:
     return ThreeVariables
 
 
-KINDS: dict[str, type[HostSaver]] = {
+KINDS: dict[str, type[BackendSaver]] = {
     **{kind: SAVERS[kind] for kind in ("pytorch", "tf eager", "tf graph", "keras3")},
     "keras3 file": FileSaver,
 }
 """The reference has no state of its own to save: it is pickled as a whole."""
 
 
-def saver_of(kind: str, mode: str) -> HostSaver:
+def saver_of(kind: str, mode: str) -> BackendSaver:
     """Return how runs of this kind are saved, bound to the names of the mode."""
     saver = KINDS[kind]()
     saver.strict = mode == "strict"
     return saver
 
 
-def values_of(saver: HostSaver, run: Run) -> Values:
+def values_of(saver: BackendSaver, run: Run) -> Values:
     """Return the variables and their slots."""
     found = {str(k): variable for k, variable in enumerate(run.variables)}
     for name in run.optimizer.get_slot_names():
@@ -228,7 +228,7 @@ def differences(
     return found
 
 
-def miscounted(saver: HostSaver, run: Run, in_all: int) -> list[str]:
+def miscounted(saver: BackendSaver, run: Run, in_all: int) -> list[str]:
     """List which loaded counts of skipped steps are wrong."""
     scaled = run.optimizer
     while not hasattr(scaled, "skipped_in_a_row"):

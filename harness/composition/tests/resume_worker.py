@@ -1,8 +1,10 @@
-"""Hosts' runs, recorded or resumed: ``python resume_worker.py ACT FOLDER HOST ...``.
+"""Record or resume the runs of backends.
+
+Start it with ``python resume_worker.py ACT FOLDER BACKEND ...``.
 
 ``record`` runs every stack for 50 steps without a break, saves before each, and writes
 what the state was. ``resume``, in a process of its own, goes on from every one of these
-and prints what came out otherwise, as JSON: host -> stack -> sentences.
+and prints what came out otherwise, as JSON: backend -> stack -> sentences.
 """
 
 from __future__ import annotations
@@ -58,10 +60,10 @@ def differing(got: Snapshot, expected: Snapshot) -> list[str]:
     return [name for name in names if got.get(name) != expected.get(name)]
 
 
-def main(act: str, folder: Path, *hosts: str) -> None:
-    """Record or resume every stack of some hosts."""
+def main(act: str, folder: Path, *backends: str) -> None:
+    """Record or resume every stack of some backends."""
     results: dict[str, dict[str, list[str]]] = {}
-    for driver in hosts:
+    for driver in backends:
         saver, found = SAVERS[driver](), results.setdefault(driver, {})
         for number, stack in enumerate(STACKS):
             place = folder / driver / str(number)

@@ -1,4 +1,4 @@
-"""How each host saves a run and goes on from what was saved."""
+"""How each backend saves a run and goes on from what was saved."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from harness.composition.run import Run
 from harness.parity.drivers.protocol import Driver
 from lockstep.registry import load
 
-__all__ = ["SAVERS", "HostSaver", "KerasSaver", "Saver"]
+__all__ = ["SAVERS", "BackendSaver", "KerasSaver", "Saver"]
 
 Snapshot = dict[str, str]
 
 
 class Saver(Protocol):
-    """What a host does with the runs of all stacks.
+    """What a backend does with the runs of all stacks.
 
     ``starts_anew``: whether a run is cheap to make; a graph is built once a process.
     """
@@ -53,8 +53,8 @@ def digest(value: Any) -> str:
     return hashlib.sha256(text).hexdigest()[:12]
 
 
-class HostSaver:
-    """What all hosts have in common."""
+class BackendSaver:
+    """What all backends have in common."""
 
     backend, mode, starts_anew = "reference", "", True
     strict = False
@@ -69,7 +69,7 @@ class HostSaver:
     def snapshot(self, run: Run) -> Snapshot:
         """Return model and slots by name; the rest of the state, sorted.
 
-        In what order a host lists its state depends on what was made first.
+        In what order a backend lists its state depends on what was made first.
         """
         optimizer, found = run.optimizer, dict[str, Any]()
         found |= {str(k): variable for k, variable in enumerate(run.variables)}
@@ -94,7 +94,7 @@ class HostSaver:
         run.driver.close()
 
 
-class ReferenceSaver(HostSaver):
+class ReferenceSaver(BackendSaver):
     """Model and optimizer pickled together: the state is keyed by the variables."""
 
     def save(self, run: Run, path: Path) -> None:
@@ -104,7 +104,7 @@ class ReferenceSaver(HostSaver):
         run.variables, run.optimizer = pickle.loads(path.read_bytes())
 
 
-class TorchSaver(HostSaver):
+class TorchSaver(BackendSaver):
     """``torch.save`` of the parameters and ``state_dict()``."""
 
     backend = "pytorch"
@@ -144,7 +144,7 @@ def leaves(nest: Any, place: str = ""):
         yield place, digest(nest.detach().numpy()) if is_tensor else repr(nest)
 
 
-class EagerSaver(HostSaver):
+class EagerSaver(BackendSaver):
     """``tf.train.Checkpoint`` of the variables and the optimizer."""
 
     backend, mode = "tf", "eager"
@@ -179,7 +179,7 @@ class KerasSaver(EagerSaver):
         return [variable.value for variable in run.variables]
 
 
-class GraphSaver(HostSaver):
+class GraphSaver(BackendSaver):
     """A ``Saver`` of the graph's global variables, and of what a worker has itself."""
 
     backend, mode, starts_anew = "tf", "graph", False

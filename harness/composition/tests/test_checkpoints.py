@@ -26,15 +26,15 @@ NEEDS = {
 
 
 TOGETHER = [["keras3"], ["tf eager", "tf graph"], ["pytorch", "reference"]]
-"""Hosts whose runs share a process: it is the imports that take long."""
+"""Backends whose runs share a process: it is the imports that take long."""
 
 Found = dict[str, dict[str, list[str]]]
 
 
-def act(what: str, folder: Path, hosts: list[str]) -> Found:
-    """Record or resume every stack of some hosts in a process of its own."""
+def act(what: str, folder: Path, backends: list[str]) -> Found:
+    """Record or resume every stack of some backends in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", WORKER, what, str(folder), *hosts],
+        [sys.executable, "-W", "ignore", "-m", WORKER, what, str(folder), *backends],
         capture_output=True,
         text=True,
         env=child_variables(),
@@ -46,17 +46,19 @@ def act(what: str, folder: Path, hosts: list[str]) -> Found:
 
 @pytest.fixture(scope="module")
 def resumed(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """Return, for each host that is here, what came out otherwise in each stack."""
+    """Return, for each backend that is here, what came out otherwise in each stack."""
     here = {
         driver for driver, needs in NEEDS.items() if importlib.util.find_spec(needs)
     }
     folder = tmp_path_factory.mktemp("runs")
 
-    def both(hosts: list[str]) -> Found:
-        act("record", folder, hosts)
-        return act("resume", folder, hosts)
+    def both(backends: list[str]) -> Found:
+        act("record", folder, backends)
+        return act("resume", folder, backends)
 
-    groups = [[driver for driver in hosts if driver in here] for hosts in TOGETHER]
+    groups = [
+        [driver for driver in backends if driver in here] for backends in TOGETHER
+    ]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = list(pool.map(both, filter(None, groups)))
     return {driver: stacks for part in found for driver, stacks in part.items()}

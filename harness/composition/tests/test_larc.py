@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from harness.composition.layers import BASES
-from harness.composition.tests.test_nesting import HOSTS
+from harness.composition.tests.test_nesting import BACKENDS
 from harness.parity.drivers.protocol import Driver
 from lockstep.interface import Array
 from lockstep.registry import load
@@ -23,9 +23,9 @@ GRADIENTS = [
 ]
 
 
-@pytest.fixture(params=HOSTS)
+@pytest.fixture(params=BACKENDS)
 def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
-    backend, mode, needs = HOSTS[request.param]
+    backend, mode, needs = BACKENDS[request.param]
     pytest.importorskip(needs, reason=f"needs {needs}")
     module = importlib.import_module(f"harness.parity.drivers.{backend}")
     made = module.make_driver(mode, load(backend))

@@ -17,7 +17,7 @@ from harness.parity.drivers.protocol import Driver
 from lockstep.interface import Array, Gradient
 from lockstep.registry import load
 
-HOSTS = {
+BACKENDS = {
     "reference": ("reference", "", "numpy"),
     "pytorch": ("pytorch", "", "torch"),
     "tf eager": ("tf", "eager", "tensorflow"),
@@ -54,9 +54,9 @@ SCENARIOS = {
 }
 
 
-@pytest.fixture(params=HOSTS)
+@pytest.fixture(params=BACKENDS)
 def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
-    backend, mode, needs = HOSTS[request.param]
+    backend, mode, needs = BACKENDS[request.param]
     pytest.importorskip(needs, reason=f"needs {needs}")
     module = importlib.import_module(f"harness.parity.drivers.{backend}")
     made = module.make_driver(mode, load(backend))
@@ -159,7 +159,9 @@ def test_a_pair_is_the_pipeline_to_the_bit_or_refused(stack, driver) -> None:
     assert_as_the_table_says(stack, driver)
 
 
-@pytest.mark.parametrize("driver", [h for h in HOSTS if h != "tf graph"], indirect=True)
+@pytest.mark.parametrize(
+    "driver", [h for h in BACKENDS if h != "tf graph"], indirect=True
+)
 @pytest.mark.parametrize("stack", TRIPLES)
 def test_a_triple_is_what_its_pairs_say(stack, driver) -> None:
     assert_as_the_table_says(stack, driver)

@@ -14,7 +14,7 @@ from harness.parity.drivers.protocol import Driver
 from lockstep.interface import Array
 from lockstep.registry import load
 
-HOSTS = {
+BACKENDS = {
     "reference": ("", "numpy"),
     "tf": ("eager", "tensorflow"),
     "keras3": ("eager", "keras"),
@@ -33,9 +33,9 @@ STEPS = range(len(GRADIENTS))
 everyone = pytest.mark.parametrize("stack", STACKS)
 
 
-@pytest.fixture(params=HOSTS)
+@pytest.fixture(params=BACKENDS)
 def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
-    mode, needs = HOSTS[request.param]
+    mode, needs = BACKENDS[request.param]
     pytest.importorskip(needs, reason=f"needs {needs}")
     module = importlib.import_module(f"harness.parity.drivers.{request.param}")
     yield module.make_driver(mode, load(request.param))
@@ -48,7 +48,7 @@ def trained(
 
     Args:
         stack: the wrappers.
-        host: where.
+        backend: where.
         without: the steps in which the head has no gradient.
         left_out: whether it is not even named then.
     """

@@ -11,7 +11,7 @@ import pytest
 from harness.dropin.declared import Program, find, programs
 from harness.dropin.judging import compare, largest
 from harness.dropin.moving import BEGIN, END, Line, imports, lines, move
-from harness.dropin.running import LOCKSTEP, Host, run, run_phase
+from harness.dropin.running import LOCKSTEP, Interpreter, run, run_phase
 from harness.errors import HarnessError
 
 NAMES = sorted(programs())
@@ -125,9 +125,9 @@ def test_a_program_that_ends_otherwise_than_declared_is_an_error(
     text = f"{BEGIN}\n{END}\nraise SystemExit('stop here')\n"
     monkeypatch.setattr(Program, "text", property(lambda program: text))
     program = Program("stopping", "nothing")
-    host = Host("here", LOCKSTEP.python, False, LOCKSTEP.variables)
+    interpreter = Interpreter("here", LOCKSTEP.python, False, LOCKSTEP.variables)
     with pytest.raises(HarnessError, match="got 1: stop here"):
-        run(program, host, tmp_path)
+        run(program, interpreter, tmp_path)
 
 
 def test_an_unknown_program_is_answered_with_the_known_ones() -> None:

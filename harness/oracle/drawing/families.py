@@ -19,7 +19,7 @@ from harness.oracle.drawing.rows import variable_clipping, vars_to_clip_dims
 __all__ = ["DRAWN"]
 
 Json = dict[str, Any]
-Found = tuple[str, Json]
+KindAndInputs = tuple[str, Json]
 
 SIMPLE = ("GradientDescent", "Momentum", "Adam", "Adagrad", "RMSProp")
 WRAPPERS = {
@@ -37,40 +37,40 @@ WRAPPERS = {
 WORKERS = {1: "one_worker", 2: "two_workers", 4: "four_workers"}
 
 
-def named(profile: Profile, kinds: Mapping[str, str], found: Gradients) -> str:
+def named(profile: Profile, kinds: Mapping[str, str], gradients: Gradients) -> str:
     """Return the kind: that of the numbers if ``kinds`` has one, else of the form."""
     dense = kinds.get("dense", "dense")
-    form = kinds.get("sparse", "sparse") if found.sparse else dense
+    form = kinds.get("sparse", "sparse") if gradients.sparse else dense
     return kinds.get(profile.name, form)
 
 
-def base_optimizers(generator: Generator) -> Found:
+def base_optimizers(generator: Generator) -> KindAndInputs:
     """Draw a case of a bare optimizer."""
     profile = choose_profile(generator)
     draw = Draw(generator, profile)
-    found = draw.gradients(int(generator.integers(1, 6)))
+    gradients = draw.gradients(int(generator.integers(1, 6)))
     kinds = {
         "tiny": "subnormal",
         "wide": "extreme",
         "special": "nonfinite",
         "half": "float16",
     }
-    return named(profile, kinds, found), {
+    return named(profile, kinds, gradients), {
         "optimizer": optimizer(generator),
         "variables": draw.variables(),
-        "gradients": found.steps,
+        "gradients": gradients.steps,
         "variable_kind": one_of(generator, ["ref", "resource"]),
     }
 
 
-def multitask(generator: Generator) -> Found:
+def multitask(generator: Generator) -> KindAndInputs:
     """Draw a case of the multitask wrapper, one in three in a chain."""
     share = generator.random()
     others = list(WRAPPERS)[1:]
     wrapper = "zero_patterns" if share < 0.7 else str(one_of(generator, others))
     profile = choose_profile(generator) if share < 0.7 else ORDINARY
     draw = Draw(generator, profile)
-    found = draw.gradients(int(generator.integers(2, 6)))
+    gradients = draw.gradients(int(generator.integers(2, 6)))
     kinds = {
         "tiny": "denormal",
         "wide": "extreme",
@@ -82,17 +82,17 @@ def multitask(generator: Generator) -> Found:
         "wrapper": WRAPPERS[wrapper],
         "optimizer": optimizer(generator),
         "variables": draw.variables(),
-        "gradients": found.steps,
+        "gradients": gradients.steps,
         "variable_kind": one_of(generator, ["ref", "resource"]),
     }
     if wrapper.startswith("chain"):
         inputs["vars_to_clip_dims"] = vars_to_clip_dims(generator, draw)
         inputs["max_norm"] = decimal(generator, -0.5, 0.7)
     chained = wrapper != "zero_patterns"
-    return wrapper if chained else named(profile, kinds, found), inputs
+    return wrapper if chained else named(profile, kinds, gradients), inputs
 
 
-def multitask_clip(generator: Generator) -> Found:
+def multitask_clip(generator: Generator) -> KindAndInputs:
     """Draw a case of the function that clips, one in four applied as well."""
     if generator.random() < 0.25:
         return _clip_then_apply(generator)
@@ -101,24 +101,24 @@ def multitask_clip(generator: Generator) -> Found:
     # Without variables nothing tells the shape of what is empty.
     draw.shapes = [shape for shape in draw.shapes if 0 not in shape] or [(2,)]
     draw.sparse = [False] * len(draw.shapes)
-    found = draw.gradients(1, absent=0.2)
+    gradients = draw.gradients(1, absent=0.2)
     kinds = {
         "tiny": "denormal",
         "wide": "extreme",
         "special": "nonfinite",
         "half": "float16",
-        "dense": "with_none" if found.absent else "dense",
+        "dense": "with_none" if gradients.absent else "dense",
     }
     extent = (profile.lowest, profile.highest)
     near = extent if profile.name in ("tiny", "wide") else (-1.0, 1.5)
-    return named(profile, kinds, found), {
+    return named(profile, kinds, gradients), {
         "dtype": profile.dtype,
-        "gradients": found.steps[0],
+        "gradients": gradients.steps[0],
         "clip_norm": decimal(generator, *near),
     }
 
 
-def _clip_then_apply(generator: Generator) -> Found:
+def _clip_then_apply(generator: Generator) -> KindAndInputs:
     draw = Draw(generator, ORDINARY)
     draw.sparse = [False] * len(draw.shapes)
     return "clip_then_apply", {
@@ -131,7 +131,7 @@ def _clip_then_apply(generator: Generator) -> Found:
     }
 
 
-def loss_scale_fixed(generator: Generator) -> Found:
+def loss_scale_fixed(generator: Generator) -> KindAndInputs:
     """Draw a case of a fixed loss scale."""
     value = one_of(generator, [1.0, 2.0, 3.7, 1024.0, 1e6, decimal(generator, 0, 12)])
     kinds = {
@@ -143,7 +143,7 @@ def loss_scale_fixed(generator: Generator) -> Found:
     return _scaled(generator, scale, kinds)
 
 
-def loss_scale_dynamic(generator: Generator) -> Found:
+def loss_scale_dynamic(generator: Generator) -> KindAndInputs:
     """Draw a case of a dynamic loss scale; one in three moves the scale only."""
     scale = {
         "kind": "dynamic",
@@ -171,43 +171,45 @@ def loss_scale_dynamic(generator: Generator) -> Found:
     return _scaled(generator, scale, kinds)
 
 
-def _scaled(generator: Generator, scale: Json, kinds: Mapping[str, str]) -> Found:
+def _scaled(
+    generator: Generator, scale: Json, kinds: Mapping[str, str]
+) -> KindAndInputs:
     """Draw what is trained with a scale: through a loss, or as given."""
     profile = choose_profile(generator)
-    given = profile.dtype == HALF.dtype or generator.random() < 0.3
+    as_pairs = profile.dtype == HALF.dtype or generator.random() < 0.3
     draw = Draw(generator, profile)
-    found = draw.gradients(int(generator.integers(2, 6)))
-    kind = named(profile, kinds, found)
+    gradients = draw.gradients(int(generator.integers(2, 6)))
+    kind = named(profile, kinds, gradients)
     if profile.name not in kinds:
-        kind = "apply_only" if given else "absent" if found.absent else kind
+        kind = "apply_only" if as_pairs else "absent" if gradients.absent else kind
     return kind, {
-        "mode": "apply_only" if given else "minimize",
+        "mode": "apply_only" if as_pairs else "minimize",
         "optimizer": optimizer(generator),
         "loss_scale": scale,
         "variables": draw.variables(),
-        "gradients": found.steps,
+        "gradients": gradients.steps,
         "variable_kind": one_of(generator, ["ref", "resource"]),
     }
 
 
-def agn(generator: Generator) -> Found:
+def agn(generator: Generator) -> KindAndInputs:
     """Draw a case of one, two or four workers that take their steps in any order."""
     profile = choose_profile(generator)
     draw = Draw(generator, profile)
     workers = int(one_of(generator, [1, 2, 4]))
     period = int(generator.integers(1, 5))
     count = int(generator.integers(2, 9))
-    found = draw.gradients(count)
+    gradients = draw.gradients(count)
     order = generator.integers(workers, size=count).tolist()
-    together = zip(order, found.steps, strict=True)
+    together = zip(order, gradients.steps, strict=True)
     kinds = {
         "tiny": "subnormal",
         "wide": "extreme",
         "special": "nonfinite",
         "half": "float16",
-        "dense": "absent" if found.absent else WORKERS[workers],
+        "dense": "absent" if gradients.absent else WORKERS[workers],
     }
-    return named(profile, kinds, found), {
+    return named(profile, kinds, gradients), {
         "optimizer": optimizer(generator, SIMPLE),
         "num_workers": workers,
         "communication_period": period,
@@ -216,7 +218,7 @@ def agn(generator: Generator) -> Found:
     }
 
 
-DRAWN: Mapping[str, tuple[str, Callable[[Generator], Found]]] = {
+DRAWN: Mapping[str, tuple[str, Callable[[Generator], KindAndInputs]]] = {
     "agn": ("tf.contrib.opt.AGNOptimizer", agn),
     "base_optimizers": ("tf.train optimizers", base_optimizers),
     "loss_scale_dynamic": ("tf.train.experimental", loss_scale_dynamic),

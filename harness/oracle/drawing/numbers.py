@@ -10,7 +10,15 @@ import numpy as np
 
 from harness.oracle.live.golden import encoded
 
-__all__ = ["HALF", "PROFILES", "Profile", "decimal", "drawn", "one_of", "shape_of"]
+__all__ = [
+    "HALF",
+    "PROFILES",
+    "Profile",
+    "decimal",
+    "one_of",
+    "random_array",
+    "shape_of",
+]
 
 Generator = np.random.Generator
 Shape = tuple[int, ...]
@@ -77,7 +85,7 @@ def decimal(generator: Generator, lowest: float, highest: float) -> float:
     return float(f"{10 ** generator.uniform(lowest, highest):.2e}")
 
 
-def drawn(generator: Generator, shape: Shape, profile: Profile) -> Any:
+def random_array(generator: Generator, shape: Shape, profile: Profile) -> Any:
     """Draw an array, in the form of a golden file.
 
     A tenth of the elements is zero of either sign, a tenth a small whole number, so

@@ -13,8 +13,8 @@ from harness.oracle.drawing.numbers import (
     Generator,
     Profile,
     decimal,
-    drawn,
     one_of,
+    random_array,
     shape_of,
 )
 
@@ -87,15 +87,15 @@ def rmsprop(generator: Generator) -> dict[str, Json]:
 
 def ftrl(generator: Generator) -> dict[str, Json]:
     """Draw the arguments of Ftrl."""
-    found = {
+    arguments = {
         "l1_regularization_strength": float(one_of(generator, [0.0, 0.01, 0.5])),
         "l2_regularization_strength": float(one_of(generator, [0.0, 0.02, 1.0])),
     }
     if generator.random() < 0.3:
-        found["l2_shrinkage_regularization_strength"] = decimal(generator, -3, -1)
+        arguments["l2_shrinkage_regularization_strength"] = decimal(generator, -3, -1)
     if generator.random() < 0.3:
-        found["learning_rate_power"] = -decimal(generator, -1, 0)
-    return found
+        arguments["learning_rate_power"] = -decimal(generator, -1, 0)
+    return arguments
 
 
 ARGUMENTS = {
@@ -135,7 +135,7 @@ class Draw:
                 "name": f"v{k}",
                 "dtype": self.profile.dtype,
                 "shape": list(shape),
-                "value": drawn(self.generator, shape, finite),
+                "value": random_array(self.generator, shape, finite),
             }
             for k, shape in enumerate(self.shapes)
         ]
@@ -164,12 +164,12 @@ class Draw:
         profile = self.profile
         zero = self.generator.random() < 0.15
         if not sparse:
-            values = drawn(self.generator, shape, profile)
+            values = random_array(self.generator, shape, profile)
             return zeros(shape) if zero else values
         count = int(one_of(self.generator, [0, 1, 2, 3, 5, 9]))
         indices = self.generator.integers(shape[0], size=count).tolist()
         block = (count, *shape[1:])
-        values = zeros(block) if zero else drawn(self.generator, block, profile)
+        values = zeros(block) if zero else random_array(self.generator, block, profile)
         if count > 1 and self.generator.random() < 0.2:
             indices[1], values[1] = indices[0], negative(values[0])
         return {"indices": indices, "values": values, "dense_shape": list(shape)}

@@ -30,12 +30,12 @@ def variable_clipping(generator: Generator) -> tuple[str, Json]:
     scaled = generator.random() < 0.1
     profile = ORDINARY if scaled else choose_profile(generator)
     if profile.name in KINDS:
-        # Fewer than eight norms: their roots are rounded to the nearest on every host.
+        # Every backend rounds the roots of fewer than eight norms to the nearest.
         # A root that is not may turn the rounding of w - c, which is all that is left
         # of a row far above the limit.
         profile = profile._replace(size=7)
     draw = Draw(generator, profile)
-    found = draw.gradients(int(generator.integers(1, 5)))
+    gradients = draw.gradients(int(generator.integers(1, 5)))
     layers = 2 if generator.random() < 0.2 and not scaled else 1
     inputs: Json = {
         "optimizer": optimizer(generator),
@@ -47,7 +47,7 @@ def variable_clipping(generator: Generator) -> tuple[str, Json]:
             for _ in range(layers)
         ],
         "variables": draw.variables(),
-        "gradients": found.steps,
+        "gradients": gradients.steps,
         "variable_kind": one_of(generator, ["ref", "resource"]),
     }
     listed = [layer["vars_to_clip_dims"] for layer in inputs["layers"]]
@@ -56,9 +56,9 @@ def variable_clipping(generator: Generator) -> tuple[str, Json]:
         for dims in listed
         for k, sparse in enumerate(draw.sparse)
     )
-    form = "sparse" if found.sparse else "chained" if layers > 1 else "dense"
+    form = "sparse" if gradients.sparse else "chained" if layers > 1 else "dense"
     form = "sparse_over_first_dim" if whole else form
-    form = "sparse_duplicates" if found.duplicates else form
+    form = "sparse_duplicates" if gradients.duplicates else form
     if scaled:
         inputs["loss_scale"] = {
             "kind": "dynamic",
@@ -85,7 +85,7 @@ def vars_to_clip_dims(generator: Generator, draw: Draw) -> dict[str, list[int]]:
     A negative axis that means dimension 0 is not drawn for sparse gradients: it has a
     kind of its own.
     """
-    found = {}
+    dims_of = {}
     for k, (shape, sparse) in enumerate(zip(draw.shapes, draw.sparse, strict=True)):
         if generator.random() < 0.15:
             continue
@@ -93,7 +93,7 @@ def vars_to_clip_dims(generator: Generator, draw: Draw) -> dict[str, list[int]]:
         if sparse and generator.random() < 0.7:
             axes = list(range(1, len(shape)))
         backwards = generator.random() < 0.3
-        found[f"v{k}"] = [
+        dims_of[f"v{k}"] = [
             axis - len(shape) if backwards and axis else axis for axis in axes
         ]
-    return found
+    return dims_of

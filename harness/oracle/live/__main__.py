@@ -44,16 +44,16 @@ def replay(case: Case) -> dict[str, Any]:
         if case.family not in FAMILIES:
             raise NotImplementedError(f"the family {case.family!r}")
         with tf.Graph().as_default():
-            found = FAMILIES[case.family](case)
+            result = FAMILIES[case.family](case)
     except Exception as error:  # the exception may be what was recorded
-        told = f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
         if raises == type(error).__name__:
             return {**row, "status": "identical", "compared": 1}
-        return {**row, "status": "error", "reason": told[:500]}
+        return {**row, "status": "error", "reason": message[:500]}
     if raises is not None:
         reason = f"expected {raises}, nothing was raised"
         return {**row, "status": "error", "reason": reason}
-    values = list(compare(case.expected, found))
+    values = list(compare(case.expected, result))
     apart = [value for value in values if value.ulp != 0]
     row["compared"] = len(values)
     if not apart:
@@ -66,8 +66,8 @@ def replay(case: Case) -> dict[str, Any]:
 
 def optimizer_of(case: Case) -> str:
     """Return the name of the base optimizer, or nothing."""
-    given = case.inputs.get("optimizer", "")
-    return str(given["name"] if isinstance(given, dict) else given)
+    spec = case.inputs.get("optimizer", "")
+    return str(spec["name"] if isinstance(spec, dict) else spec)
 
 
 def say(line: dict[str, Any]) -> None:

@@ -54,9 +54,9 @@ def agn(case: Case) -> dict[str, Any]:
             "global": workers[0].read_shared(running),
             "local": [worker.read(running) for worker in workers],
         }
-        found = [played(event, workers, running) for event in events]
+        states = [played(event, workers, running) for event in events]
         final = [worker.read(running) for worker in workers]
-    return {"initial": initial, "events": found, "final_local": final}
+    return {"initial": initial, "events": states, "final_local": final}
 
 
 def played(event: Any, workers: list[Worker], running: Any) -> dict[str, Any]:
@@ -152,15 +152,15 @@ class Worker:
         state = state_of(self.base, self.named)
         step = self.optimizer._local_step
         more = {"accumulators": self.accumulators, "local_step": step}
-        found: dict[str, Any] = running.run({**state, **more})
-        return found
+        values: dict[str, Any] = running.run({**state, **more})
+        return values
 
     def read_shared(self, running: Any) -> dict[str, Any]:
         """Read what all workers share."""
         state = state_of(self.owner.base, self.centers)
         state.pop("non_slots", None)
-        found: dict[str, Any] = running.run({**state, "global_step": self.counter})
-        return found
+        values: dict[str, Any] = running.run({**state, "global_step": self.counter})
+        return values
 
 
 def renaming(index: int, shared: dict[str, Any]) -> Callable[..., Any]:
@@ -195,7 +195,7 @@ class only_trainable:
         self.collection[:] = self.before
 
 
-def made(name: str = "w", period: int = 2) -> tuple[Any, Any]:
+def make_agn(name: str = "w", period: int = 2) -> tuple[Any, Any]:
     """Make one variable through the getter, and an optimizer for it."""
     getter = contrib.AGNCustomGetter("/cpu:0")
     with tf.variable_scope("", custom_getter=getter):
@@ -206,7 +206,7 @@ def made(name: str = "w", period: int = 2) -> tuple[Any, Any]:
 
 def unknown_variable(case: Case) -> dict[str, Any]:
     """Apply to a variable that was not made through the getter."""
-    _, optimizer = made()
+    _, optimizer = make_agn()
     other = tf.Variable([1.0, 1.0], name="other")
     optimizer.apply_gradients([(tf.constant([1.0, 1.0]), other)])
     return {}
@@ -214,14 +214,14 @@ def unknown_variable(case: Case) -> dict[str, Any]:
 
 def iterator(case: Case) -> dict[str, Any]:
     """Give the pairs as a one-shot iterator."""
-    variable, optimizer = made()
+    variable, optimizer = make_agn()
     optimizer.apply_gradients(iter([(tf.constant([[1.0, 1.0]]), variable)]))
     return {}
 
 
 def all_absent(case: Case) -> dict[str, Any]:
     """Give no gradient at all."""
-    variable, optimizer = made()
+    variable, optimizer = make_agn()
     optimizer.apply_gradients([(None, variable)])
     return {}
 

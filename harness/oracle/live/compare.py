@@ -19,79 +19,79 @@ __all__ = ["Compared", "compare", "distance"]
 class Compared:
     """One recorded value: where it stands, what was found, how far apart they are."""
 
-    def __init__(self, where: str, recorded: Any, found: Any, ulp: float) -> None:
+    def __init__(self, where: str, recorded: Any, live: Any, ulp: float) -> None:
         self.where = where
         self.recorded = recorded
-        self.found = found
+        self.found = live
         self.ulp = ulp
 
     def as_json(self) -> dict[str, Any]:
         """Return what a report says of a difference; infinity is a string."""
         ulp = self.ulp if np.isfinite(self.ulp) else "inf"
-        told = {"recorded": _told(self.recorded), "found": _told(self.found)}
-        return {"where": self.where, "ulp": ulp, **told}
+        values = {"recorded": _text(self.recorded), "found": _text(self.found)}
+        return {"where": self.where, "ulp": ulp, **values}
 
 
-def compare(recorded: Any, found: Any, where: str = "") -> Iterator[Compared]:
+def compare(recorded: Any, live: Any, where: str = "") -> Iterator[Compared]:
     """Yield every recorded value beside the one found.
 
     What was found besides is passed over, for the recording says what it is about. What
     is missing, has another form or another type is infinitely far.
     """
-    if isinstance(found, (np.ndarray, np.generic)):
-        yield _of_arrays(recorded, np.asarray(found), where)
-    elif isinstance(recorded, dict) and isinstance(found, dict):
+    if isinstance(live, (np.ndarray, np.generic)):
+        yield _of_arrays(recorded, np.asarray(live), where)
+    elif isinstance(recorded, dict) and isinstance(live, dict):
         for key in recorded:
             place = f"{where}/{key}".lstrip("/")
-            if key in found:
-                yield from compare(recorded[key], found[key], place)
+            if key in live:
+                yield from compare(recorded[key], live[key], place)
             else:
                 yield Compared(place, recorded[key], "nothing", np.inf)
-    elif isinstance(recorded, list) and isinstance(found, list):
-        yield Compared(f"{where}: length", *_unlike(len(recorded), len(found)))
-        for position, pair in enumerate(zip(recorded, found)):
+    elif isinstance(recorded, list) and isinstance(live, list):
+        yield Compared(f"{where}: length", *_unlike(len(recorded), len(live)))
+        for position, pair in enumerate(zip(recorded, live)):
             yield from compare(*pair, f"{where}/{position}".lstrip("/"))
     else:
-        yield Compared(where, *_unlike(recorded, found))
+        yield Compared(where, *_unlike(recorded, live))
 
 
-def distance(recorded: Any, found: Any) -> float:
+def distance(recorded: Any, live: Any) -> float:
     """Return how far two arrays of one dtype are apart, in ULP."""
-    if recorded.shape != found.shape:
+    if recorded.shape != live.shape:
         return float(np.inf)
     if recorded.dtype.kind != "f":
-        return 0.0 if np.array_equal(recorded, found) else float(np.inf)
-    wide, wide_found = recorded.astype(np.float64), found.astype(np.float64)
-    same = (wide == wide_found) | (np.isnan(wide) & np.isnan(wide_found))
+        return 0.0 if np.array_equal(recorded, live) else float(np.inf)
+    wide, wide_live = recorded.astype(np.float64), live.astype(np.float64)
+    same = (wide == wide_live) | (np.isnan(wide) & np.isnan(wide_live))
     if same.all():
         return 0.0
-    if not (np.isfinite(wide) == np.isfinite(wide_found))[~same].all():
+    if not (np.isfinite(wide) == np.isfinite(wide_live))[~same].all():
         return float(np.inf)
     if not np.isfinite(wide[~same]).all():
         return float(np.inf)
     finite = np.abs(recorded[np.isfinite(recorded)])
-    return float(np.abs(wide_found - wide)[~same].max() / np.spacing(finite.max()))
+    return float(np.abs(wide_live - wide)[~same].max() / np.spacing(finite.max()))
 
 
-def _of_arrays(recorded: Any, found: Any, where: str) -> Compared:
+def _of_arrays(recorded: Any, live: Any, where: str) -> Compared:
     """Decode what was recorded in the dtype that was found; a double is never right."""
-    if found.dtype == np.float64 or found.dtype.kind not in "fiub":
-        return Compared(where, recorded, f"{found.dtype} {found}", np.inf)
+    if live.dtype == np.float64 or live.dtype.kind not in "fiub":
+        return Compared(where, recorded, f"{live.dtype} {live}", np.inf)
     try:
-        decoded = array(recorded, found.dtype)
+        decoded = array(recorded, live.dtype)
     except (TypeError, ValueError):
-        return Compared(where, recorded, found.tolist(), np.inf)
-    if decoded.size == 0 and found.size == 0:
+        return Compared(where, recorded, live.tolist(), np.inf)
+    if decoded.size == 0 and live.size == 0:
         # An empty array loses its trailing dimensions.
-        decoded = decoded.reshape(found.shape)
-    return Compared(where, recorded, found.tolist(), distance(decoded, found))
+        decoded = decoded.reshape(live.shape)
+    return Compared(where, recorded, live.tolist(), distance(decoded, live))
 
 
-def _unlike(recorded: Any, found: Any) -> tuple[Any, Any, float]:
-    same = type(recorded) is type(found) and recorded == found
-    return recorded, found, 0.0 if same else float(np.inf)
+def _unlike(recorded: Any, live: Any) -> tuple[Any, Any, float]:
+    same = type(recorded) is type(live) and recorded == live
+    return recorded, live, 0.0 if same else float(np.inf)
 
 
-def _told(value: Any) -> str:
+def _text(value: Any) -> str:
     text = str(value)
     return text if len(text) <= 200 else f"{text[:200]}..."

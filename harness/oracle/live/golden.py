@@ -15,27 +15,27 @@ __all__ = ["Case", "Variable", "array", "encoded", "read_cases"]
 class Variable:
     """A variable of a case."""
 
-    def __init__(self, given: dict[str, Any]) -> None:
-        self.name: str = given["name"]
-        self.dtype = np.dtype(given["dtype"])
-        self.value = array(given["value"], self.dtype, given["shape"])
+    def __init__(self, content: dict[str, Any]) -> None:
+        self.name: str = content["name"]
+        self.dtype = np.dtype(content["dtype"])
+        self.value = array(content["value"], self.dtype, content["shape"])
 
 
 class Case:
     """One recorded case."""
 
-    def __init__(self, family: str, given: dict[str, Any]) -> None:
+    def __init__(self, family: str, content: dict[str, Any]) -> None:
         self.family = family
-        self.id: str = given["id"]
-        self.kind: str = given["kind"]
-        self.source: str = given["source"]
-        self.inputs: dict[str, Any] = given["inputs"]
-        self.expected: dict[str, Any] = given["expected"]
+        self.id: str = content["id"]
+        self.kind: str = content["kind"]
+        self.source: str = content["source"]
+        self.inputs: dict[str, Any] = content["inputs"]
+        self.expected: dict[str, Any] = content["expected"]
 
     @property
     def variables(self) -> list[Variable]:
         """The variables with their initial values."""
-        return [Variable(given) for given in self.inputs["variables"]]
+        return [Variable(entry) for entry in self.inputs["variables"]]
 
 
 def read_cases(folder: Path, families: list[str]) -> Iterator[Case]:
@@ -43,8 +43,8 @@ def read_cases(folder: Path, families: list[str]) -> Iterator[Case]:
     for path in sorted(folder.glob("*.json")):
         content = json.loads(path.read_text("utf-8"))
         if not families or content["family"] in families:
-            for given in content["cases"]:
-                yield Case(content["family"], given)
+            for case in content["cases"]:
+                yield Case(content["family"], case)
 
 
 def array(value: Any, dtype: Any, shape: Any = None) -> Any:

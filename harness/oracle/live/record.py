@@ -19,18 +19,18 @@ from harness.oracle.live.golden import Case, encoded
 __all__ = ["recorded"]
 
 
-def recorded(given: dict[str, Any]) -> dict[str, Any]:
+def recorded(content: dict[str, Any]) -> dict[str, Any]:
     """Return a case with its expectation."""
-    inputs = json.dumps(given["inputs"])
-    case = Case(given["family"], {**given, "expected": {}})
+    inputs = json.dumps(content["inputs"])
+    case = Case(content["family"], {**content, "expected": {}})
     try:
         with tf.Graph().as_default():
             expected = encoded(FAMILIES[case.family](case))
     except Exception as error:  # what is recorded may be an error
         expected = {"raises": type(error).__name__}
-        given["note"] = str(error).split("\n")[0][:200]
+        content["note"] = str(error).split("\n")[0][:200]
     # A family may fill in what an error case leaves out.
-    return {**given, "inputs": json.loads(inputs), "expected": expected}
+    return {**content, "inputs": json.loads(inputs), "expected": expected}
 
 
 if __name__ == "__main__":

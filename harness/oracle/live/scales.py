@@ -32,8 +32,8 @@ def loss_scale(case: Case) -> dict[str, Any]:
 def trained(case: Case, mode: str) -> dict[str, Any]:
     """Train through the loss, or with the gradients as given."""
     training = Training(case)
-    given = case.inputs.get("loss_scale", {"kind": "dynamic"})
-    scale = made(given)
+    arguments = case.inputs.get("loss_scale", {"kind": "dynamic"})
+    scale = make_scale(arguments)
     wrapper = experimental.MixedPrecisionLossScaleOptimizer(training.base, scale)
 
     def step(gradients: list[Any]) -> dict[str, Any]:
@@ -47,12 +47,12 @@ def trained(case: Case, mode: str) -> dict[str, Any]:
         fetched[""] = wrapper.apply_gradients(pairs, global_step=training.counter)
         return fetched
 
-    found = trajectory(training.run(step, scale_state(scale)))
-    for state in found["steps"] if mode == "minimize" else []:
+    states = trajectory(training.run(step, scale_state(scale)))
+    for state in states["steps"] if mode == "minimize" else []:
         got = state["unscaled_gradients"]
         positions = range(len(training.variables))
         state["unscaled_gradients"] = [plain(got.get(str(k))) for k in positions]
-    return found
+    return states
 
 
 def linear(pairs: list[Any]) -> Any:
@@ -77,19 +77,19 @@ def plain(gradient: Any) -> Any:
     return {"indices": indices, "values": gradient.values, "dense_shape": known}
 
 
-def made(given: dict[str, Any]) -> Any:
+def make_scale(arguments: dict[str, Any]) -> Any:
     """Make the loss scale that a case describes."""
-    options = {key: value for key, value in given.items() if key != "kind"}
+    options = {key: value for key, value in arguments.items() if key != "kind"}
     kinds = {
         "fixed": experimental.FixedLossScale,
         "dynamic": experimental.DynamicLossScale,
     }
-    return kinds[given["kind"]](**options)
+    return kinds[arguments["kind"]](**options)
 
 
 def moved(case: Case) -> dict[str, Any]:
     """Move a scale, each step with the gradients [[1, x], absent]."""
-    scale = made(case.inputs["loss_scale"])
+    scale = make_scale(case.inputs["loss_scale"])
     entry = tf.placeholder(tf.float32, [])
     update, should_apply = scale.update([tf.stack([1.0, entry]), None])
     steps = []
@@ -130,9 +130,9 @@ def fixed(case: Case) -> dict[str, Any]:
     scale = experimental.FixedLossScale(value)
     _, should_apply = scale.update([tf.ones([1])])
     with session() as running:
-        found = running.run(scale())
+        current = running.run(scale())
     return {
-        "loss_scale": found,
+        "loss_scale": current,
         "dtype": scale().dtype.name,
         "config": config_of(scale),
         "repr": repr(scale),
@@ -142,9 +142,9 @@ def fixed(case: Case) -> dict[str, Any]:
 
 def wrapped(case: Case) -> dict[str, Any]:
     """Hand an argument to the wrapper around Adam."""
-    given = case.inputs["loss_scale"]
+    argument = case.inputs["loss_scale"]
     base = tf.train.AdamOptimizer()
-    wrapper = experimental.MixedPrecisionLossScaleOptimizer(base, given)
+    wrapper = experimental.MixedPrecisionLossScaleOptimizer(base, argument)
     scale = wrapper._loss_scale
     kind, name = type(scale).__name__, wrapper.get_name()
     return {"loss_scale_class": kind, "config": config_of(scale), "name": name}
@@ -153,8 +153,8 @@ def wrapped(case: Case) -> dict[str, Any]:
 def not_an_optimizer(case: Case) -> dict[str, Any]:
     """Wrap what is no optimizer."""
     inner = tf.contrib.opt.MultitaskOptimizerWrapper(tf.train.AdamOptimizer())
-    given = {"MultitaskOptimizerWrapper(Adam)": inner, "int": 3, "None": None}
-    argument = given[case.inputs["argument"]]
+    arguments = {"MultitaskOptimizerWrapper(Adam)": inner, "int": 3, "None": None}
+    argument = arguments[case.inputs["argument"]]
     experimental.MixedPrecisionLossScaleOptimizer(argument, 2.0)
     return {}
 

@@ -37,9 +37,9 @@ def session() -> tf.Session:
     return tf.Session(config=config)
 
 
-def make_optimizer(given: dict[str, Any]) -> tf.train.Optimizer:
+def make_optimizer(spec: dict[str, Any]) -> tf.train.Optimizer:
     """Make the base optimizer that a case describes."""
-    return OPTIMIZERS[given["name"]](**given.get("args", {}))
+    return OPTIMIZERS[spec["name"]](**spec.get("args", {}))
 
 
 def make_variable(variable: Variable, kind: str) -> tf.Variable:
@@ -57,8 +57,8 @@ class Training:
 
     def __init__(self, case: Case, kind: str = "ref") -> None:
         self.recorded = case.variables
-        given = case.inputs.get("variable_kind", kind)
-        self.variables = [make_variable(v, given) for v in self.recorded]
+        variable_kind = case.inputs.get("variable_kind", kind)
+        self.variables = [make_variable(v, variable_kind) for v in self.recorded]
         # Made by hand: the function of this name would choose another kind.
         zero = np.int64(0)
         self.counter = tf.Variable(zero, trainable=False, name="global_step")
@@ -75,21 +75,23 @@ class Training:
             extra: more state, a dictionary of tensors and variables to read.
         """
         built = {}
-        for given in self.steps:
-            pattern = tuple(pattern_of(gradient) for gradient in given)
+        for gradients in self.steps:
+            pattern = tuple(pattern_of(gradient) for gradient in gradients)
             if pattern not in built:
                 inputs = [
                     input_like(gradient, variable)
-                    for gradient, variable in zip(given, self.recorded)
+                    for gradient, variable in zip(gradients, self.recorded)
                 ]
                 built[pattern] = inputs, step([tensor for tensor, _ in inputs])
         with session() as running:
             running.run(tf.global_variables_initializer())
             yield self.read(running, extra)
-            for given in self.steps:
-                inputs, fetched = built[tuple(pattern_of(g) for g in given)]
+            for gradients in self.steps:
+                inputs, fetched = built[tuple(pattern_of(g) for g in gradients)]
                 feeds: dict[Any, Any] = {}
-                for gradient, variable, (_, feed) in zip(given, self.recorded, inputs):
+                for gradient, variable, (_, feed) in zip(
+                    gradients, self.recorded, inputs
+                ):
                     feeds.update(feed(gradient, variable))
                 results = running.run(fetched, feeds)
                 yield {**results, **self.read(running, extra)}
@@ -98,8 +100,8 @@ class Training:
         """Read variables, slots, shared powers and counters."""
         named = dict(zip((v.name for v in self.recorded), self.variables))
         state = {**state_of(self.base, named), "global_step": self.counter}
-        found: dict[str, Any] = running.run({**state, **(extra or {})})
-        return found
+        values: dict[str, Any] = running.run({**state, **(extra or {})})
+        return values
 
 
 def state_of(optimizer: tf.train.Optimizer, named: dict[str, Any]) -> dict[str, Any]:
@@ -114,7 +116,7 @@ def state_of(optimizer: tf.train.Optimizer, named: dict[str, Any]) -> dict[str, 
     }
     powers = {name: power for (name, _), power in optimizer._non_slot_dict.items()}
     state = {"variables": named}
-    present = {slot: found for slot, found in slots.items() if found}
+    present = {slot: variables for slot, variables in slots.items() if variables}
     state.update({"slots": present} if present else {})
     state.update({"non_slots": powers} if powers else {})
     return state

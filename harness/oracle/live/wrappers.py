@@ -28,8 +28,8 @@ def multitask(case: Case) -> dict[str, Any]:
         inner = tf.contrib.opt.MultitaskOptimizerWrapper(
             tf.train.MomentumOptimizer(0.1, 0.9)
         )
-        given = {"MultitaskOptimizerWrapper": inner, "int": 3, "None": None}
-        tf.contrib.opt.MultitaskOptimizerWrapper(given[case.inputs["argument"]])
+        arguments = {"MultitaskOptimizerWrapper": inner, "int": 3, "None": None}
+        tf.contrib.opt.MultitaskOptimizerWrapper(arguments[case.inputs["argument"]])
         return {}
     training = Training(case)
     spelled = case.inputs.get("wrapper", "MultitaskOptimizerWrapper")
@@ -83,8 +83,8 @@ def applied(
 
     def step(gradients: list[Any]) -> dict[str, Any]:
         pairs = list(zip(gradients, training.variables))
-        given = iter(pairs) if once else pairs
-        return {"": optimizer.apply_gradients(given, global_step=training.counter)}
+        argument = iter(pairs) if once else pairs
+        return {"": optimizer.apply_gradients(argument, global_step=training.counter)}
 
     return trajectory(training.run(step, extra))
 
@@ -125,9 +125,9 @@ def bad_layer(case: Case) -> dict[str, Any]:
     }
 
 
-def dynamic(optimizer: Any, given: dict[str, Any]) -> Any:
+def dynamic(optimizer: Any, arguments: dict[str, Any]) -> Any:
     """Wrap ``optimizer`` with a dynamic loss scale."""
-    options = {key: value for key, value in given.items() if key != "kind"}
+    options = {key: value for key, value in arguments.items() if key != "kind"}
     scale = tf.train.experimental.DynamicLossScale(**options)
     return tf.train.experimental.MixedPrecisionLossScaleOptimizer(optimizer, scale)
 
@@ -142,19 +142,21 @@ def scale_state(scale: Any) -> dict[str, Any]:
 
 def clipped_once(case: Case, clip: Callable[..., Any]) -> dict[str, Any]:
     """Clip one list of gradients that have no variables."""
-    given = case.inputs["gradients"]
+    recorded = case.inputs["gradients"]
     one = case.inputs.get("dtype", "float32")
-    dtypes = case.inputs.get("dtypes", [one] * len(given))
-    pairs = [(constant(g, d), f"v{k}") for k, (g, d) in enumerate(zip(given, dtypes))]
+    dtypes = case.inputs.get("dtypes", [one] * len(recorded))
+    pairs = [
+        (constant(g, d), f"v{k}") for k, (g, d) in enumerate(zip(recorded, dtypes))
+    ]
     omitted = case.inputs.get("clip_norm_omitted", False)
     options = {} if omitted else {"clip_norm": float(case.inputs["clip_norm"])}
     clipped, norm = clip(pairs, **options)
     present = {str(k): g for k, (g, _) in enumerate(clipped) if g is not None}
     with session() as running:
-        values, found = running.run((present, norm))
+        values, norm_value = running.run((present, norm))
     results = [values.get(str(k)) for k in range(len(clipped))]
     dtype = norm.dtype.name
-    return {"clipped": results, "global_norm": found, "global_norm_dtype": dtype}
+    return {"clipped": results, "global_norm": norm_value, "global_norm_dtype": dtype}
 
 
 def constant(gradient: Any, dtype: str) -> Any:

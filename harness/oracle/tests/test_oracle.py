@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from harness.dropin.declared import Program
-from harness.dropin.running import LOCKSTEP, Host, original
+from harness.dropin.running import LOCKSTEP, Interpreter, original
 from harness.errors import HarnessError
 from harness.oracle import environment, programs, terminal
 from harness.oracle.command import Request, run_oracle
@@ -250,20 +250,20 @@ def printing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Program:
 
 
 @pytest.fixture
-def live() -> Host:
+def live() -> Interpreter:
     """This Python in place of the originals'."""
     return original(LOCKSTEP.python, LOCKSTEP.variables)
 
 
 def test_a_program_that_prints_what_was_recorded_is_identical(
-    printing: Program, live: Host
+    printing: Program, live: Interpreter
 ) -> None:
     row = programs.replay_program(printing, live)
     assert (row.status, row.lines, row.ulp) == ("identical", 1, 0.0)
 
 
 def test_an_original_that_prints_something_else_is_different(
-    printing: Program, live: Host
+    printing: Program, live: Interpreter
 ) -> None:
     text = printing.recording.read_text().replace("1.0}", "2.0}")
     printing.recording.write_text(text)
@@ -273,7 +273,7 @@ def test_an_original_that_prints_something_else_is_different(
 
 
 def test_a_program_is_recorded_with_what_it_ran_on(
-    printing: Program, live: Host
+    printing: Program, live: Interpreter
 ) -> None:
     printing.recording.write_text("")
     programs.record(printing, live, {"tensorflow": "1.15.5"})

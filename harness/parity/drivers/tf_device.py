@@ -15,7 +15,7 @@ def use_device(device: str) -> None:
     Raises:
         UnsupportedError: another device, or no GPU is there.
     """
-    found = tf.config.list_physical_devices("GPU")
-    if device not in ("cpu", "cuda") or (device == "cuda" and not found):
+    devices = tf.config.list_physical_devices("GPU")
+    if device not in ("cpu", "cuda") or (device == "cuda" and not devices):
         raise no_device("tf", device, "only the CPU")
-    tf.config.set_visible_devices(found if device == "cuda" else [], "GPU")
+    tf.config.set_visible_devices(devices if device == "cuda" else [], "GPU")

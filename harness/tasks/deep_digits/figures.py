@@ -43,11 +43,11 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
 def losses(finding: Finding) -> Drawing:
     """The held-out loss over the steps, a line a method, with its interval."""
     table = finding.tables["curves"]
-    host = table["host"].iloc[0]
+    backend = table["backend"].iloc[0]
 
     def paint(canvas: Canvas, theme: Theme) -> None:
         axes = canvas.subplots()
-        for style, rows in _lines(table, host, theme):
+        for style, rows in _lines(table, backend, theme):
             band = rows["loss_low"], rows["loss_high"]
             axes.fill_between(rows["step"], *band, color=style["color"], alpha=0.15)
             axes.plot(rows["step"], rows["loss"], **style)
@@ -60,7 +60,7 @@ def losses(finding: Finding) -> Drawing:
         "losses",
         _ending(finding.tables["losses"]),
         alt=f"Held-out loss over the steps for each method. {finding.answer}",
-        caption=f"Median over seeds on {host}, the 95 % interval as a band. In the "
+        caption=f"Median over seeds on {backend}, the 95 % interval as a band. In the "
         "middle of every run one step has an infinite loss.",
         data=table,
         size=(WIDTH, 3.8),
@@ -133,12 +133,12 @@ def _paint_flushed(axes: Axes, table: pd.DataFrame, theme: Theme) -> None:
 def trajectories(finding: Finding) -> Drawing:
     """Left: scales over a run; right: the steps in which each scale recovered."""
     table, recovered = finding.tables["curves"], _moving(finding)
-    host = table["host"].iloc[0]
+    backend = table["backend"].iloc[0]
     moving = set(recovered["method"])
 
     def paint(canvas: Canvas, theme: Theme) -> None:
         left, right = canvas.subplots(1, 2, width_ratios=(3, 2))
-        for style, rows in _lines(table, host, theme):
+        for style, rows in _lines(table, backend, theme):
             if style["label"] in moving:
                 band = rows["scale_log2_low"], rows["scale_log2_high"]
                 look = {"color": style["color"], "alpha": 0.15}
@@ -155,7 +155,7 @@ def trajectories(finding: Finding) -> Drawing:
         "How long each loss scale takes to recover from one overflow",
         alt="The loss scale over the steps of a run with one overflow, and how many "
         f"steps each scaler takes to recover. {finding.answer}",
-        caption=f"Left: log2 of the scale, median over seeds on {host}, the 95 % "
+        caption=f"Left: log2 of the scale, median over seeds on {backend}, the 95 % "
         "interval as a band; the overflow is in the middle. Right: steps in these runs "
         "until the scale was above half of what it had been, median over seeds.",
         data=recovered,
@@ -168,7 +168,7 @@ def _moving(finding: Finding) -> pd.DataFrame:
     """Return the rows of the scales that move, on the first backend."""
     table = finding.tables["scales"]
     rows: pd.DataFrame = table[
-        table["moves"] & (table["host"] == table["host"].iloc[0])
+        table["moves"] & (table["backend"] == table["backend"].iloc[0])
     ]
     return rows
 
@@ -198,32 +198,34 @@ def ends(finding: Finding) -> Drawing:
     """A line a method: the loss at the end on every backend."""
     table = finding.tables["losses"]
     names = list(dict.fromkeys(table["method"]))
-    hosts = list(dict.fromkeys(table["host"]))
+    backends = list(dict.fromkeys(table["backend"]))
 
     def paint(canvas: Canvas, theme: Theme) -> None:
         axes = canvas.subplots()
         colours = _colours(names, theme)
         for _, row in table.iterrows():
             colour = colours[row["method"]]
-            place = names.index(row["method"]) + 0.2 * hosts.index(row["host"]) - 0.1
+            place = (
+                names.index(row["method"]) + 0.2 * backends.index(row["backend"]) - 0.1
+            )
             band = [row["loss_low"], row["loss_high"]]
             axes.plot(band, [place] * 2, color=colour, lw=1.4)
-            axes.plot(row["loss"], place, **marker(row["host"], hosts, colour))
+            axes.plot(row["loss"], place, **marker(row["backend"], backends, colour))
         axes.set_yticks(range(len(names)), names)
         axes.invert_yaxis()
         log_axis(axes, "x")
         axes.set_xlabel("held-out loss at the end (nats)")
         axes.grid(visible=False, axis="y")
         handles = [
-            Line2D([], [], label=host, **marker(host, hosts, theme.ink))
-            for host in hosts
+            Line2D([], [], label=backend, **marker(backend, backends, theme.ink))
+            for backend in backends
         ]
-        canvas.legend(handles=handles, loc="outside lower center", ncols=len(hosts))
+        canvas.legend(handles=handles, loc="outside lower center", ncols=len(backends))
 
     return Drawing(
         "ends",
         _title(table),
-        alt=f"Held-out loss at the end for each method and host. {finding.answer}",
+        alt=f"Held-out loss at the end for each method and backend. {finding.answer}",
         caption="Median over seeds with its 95 % interval.",
         data=table,
         size=(WIDTH, 3.4),
@@ -252,15 +254,15 @@ def _title(table: pd.DataFrame) -> str:
 
 
 def _first_losses(table: pd.DataFrame) -> dict[str, float]:
-    rows = table[table["host"] == table["host"].iloc[0]]
+    rows = table[table["backend"] == table["backend"].iloc[0]]
     return dict(zip(rows["method"], rows["loss"].astype(float), strict=True))
 
 
 def _lines(
-    table: pd.DataFrame, host: str, theme: Theme
+    table: pd.DataFrame, backend: str, theme: Theme
 ) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
     """Yield the style and the rows of each method on one backend."""
-    of = table[table["host"] == host]
+    of = table[table["backend"] == backend]
     names = list(dict.fromkeys(of["method"]))
     colours = _colours(names, theme)
     for name, dashes in zip(names, cycle(DASHES), strict=False):

@@ -11,7 +11,7 @@ from harness.finding import NO_ANSWER, Judgement, joined
 from harness.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import Interval, overlap
-from harness.tables import first_host
+from harness.tables import first_backend
 from harness.tasks.checks import Check, Holds, all_hold, both, listed
 from harness.tasks.deep_digits import tables
 from harness.tasks.deep_digits.settings import Settings
@@ -43,7 +43,7 @@ PINNED = (9_000, 13_000)
 def judge(records: Sequence[Record]) -> Judgement:
     """Make tables of the records, check them and say the answer."""
     cells = tables.cells(records)
-    made = {
+    frames = {
         "losses": tables.losses(cells),
         "scales": tables.scales(cells),
         "simulation": tables.simulation(cells),
@@ -53,9 +53,9 @@ def judge(records: Sequence[Record]) -> Judgement:
     }
     settings = {cell.settings.label: cell.settings for cell in cells}
     return Judgement(
-        answer=_answer(made, settings),
-        tables=made,
-        small_print=_small_print(made, checks(made, settings), settings),
+        answer=_answer(frames, settings),
+        tables=frames,
+        small_print=_small_print(frames, checks(frames, settings), settings),
     )
 
 
@@ -63,7 +63,7 @@ def match(
     published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
 ) -> pd.DataFrame:
     """Compare a user's losses with the published ones, at the same scale of runs."""
-    keys = ["method", "host"]
+    keys = ["method", "backend"]
     both = published["losses"].merge(
         own["losses"], on=keys, suffixes=("_published", "_own")
     )
@@ -86,14 +86,14 @@ def _loss(row: pd.Series, suffix: str = "") -> Interval:
 
 
 def checks(
-    made: Mapping[str, pd.DataFrame], settings: Mapping[str, Settings]
+    frames: Mapping[str, pd.DataFrame], settings: Mapping[str, Settings]
 ) -> list[Check]:
     """Return each check with whether it holds on every backend."""
-    windows, scales = _windows(settings), made["scales"]
+    windows, scales = _windows(settings), frames["scales"]
     return [
         (
             "without a scale most gradients are 0 in float16, with one hardly any",
-            _flushes(made, settings, scaled_of(settings)),
+            _flushes(frames, settings, scaled_of(settings)),
         ),
         (
             "after one overflow dynamic and Backoff are back in a window of steps",
@@ -107,7 +107,7 @@ def checks(
         (
             "in a simulation of the scaler alone, one infinity pins the original's "
             "LogMax at its minimum for about 11000 updates",
-            all_hold([PINNED[0] < n < PINNED[1] for n in _pinned(made, settings)]),
+            all_hold([PINNED[0] < n < PINNED[1] for n in _pinned(frames, settings)]),
         ),
     ]
 
@@ -138,12 +138,12 @@ def _windows(settings: Mapping[str, Settings]) -> dict[str, int]:
 
 
 def _flushes(
-    made: Mapping[str, pd.DataFrame],
+    frames: Mapping[str, pd.DataFrame],
     settings: Mapping[str, Settings],
     scaled: Sequence[str],
 ) -> Holds:
     """More than half by the law and in the runs; with a scale, under one in twenty."""
-    underflow, scales = made["underflow"], made["scales"]
+    underflow, scales = frames["underflow"], frames["scales"]
     by_law = underflow[underflow["scale_log2"] == 0]["flushed_low"]
     columns = ["zero_weights", "zero_activations"]
     without = scales[scales["method"] == floor_of(settings)][columns]
@@ -154,10 +154,10 @@ def _flushes(
 
 
 def _pinned(
-    made: Mapping[str, pd.DataFrame], settings: Mapping[str, Settings]
+    frames: Mapping[str, pd.DataFrame], settings: Mapping[str, Settings]
 ) -> list[float]:
     """Return the updates that one infinity costs each LogMax with the quirk."""
-    pinned = _column(made["simulation"], "pinned")
+    pinned = _column(frames["simulation"], "pinned")
     return [
         pinned[label]
         for label, each in settings.items()
@@ -175,8 +175,10 @@ def _column(table: pd.DataFrame, name: str) -> dict[str, float]:
 # -- sentences -------------------------------------------------------------------------
 
 
-def _answer(made: Mapping[str, pd.DataFrame], settings: Mapping[str, Settings]) -> str:
-    losses, scales = first_host(made["losses"]), first_host(made["scales"])
+def _answer(
+    frames: Mapping[str, pd.DataFrame], settings: Mapping[str, Settings]
+) -> str:
+    losses, scales = first_backend(frames["losses"]), first_backend(frames["scales"])
     sentences = [
         *_of_the_original(losses, settings),
         *_of_others(losses, settings),
@@ -267,15 +269,15 @@ def _steps(steps: float) -> str:
 
 
 def _small_print(
-    made: Mapping[str, pd.DataFrame],
+    frames: Mapping[str, pd.DataFrame],
     checked: Sequence[Check],
     settings: Mapping[str, Settings],
 ) -> list[str]:
     first = next(iter(settings.values()))
     return [
         *listed(checked),
-        *_of_zeros(made, settings),
-        *_of_the_quirk(made["scales"], settings),
+        *_of_zeros(frames, settings),
+        *_of_the_quirk(frames["scales"], settings),
         f"The loss is multiplied by 2^{first.loss_log2} and the rate divided by it: "
         "nothing changes in float32. A scale here is as good as one smaller by that "
         "factor for a loss that is left alone.",
@@ -291,14 +293,14 @@ def _small_print(
 
 
 def _of_zeros(
-    made: Mapping[str, pd.DataFrame], settings: Mapping[str, Settings]
+    frames: Mapping[str, pd.DataFrame], settings: Mapping[str, Settings]
 ) -> Iterator[str]:
     """Compare the law of float16's limits with the gradients that were 0."""
-    at_one = made["underflow"][made["underflow"]["scale_log2"] == 0]
+    at_one = frames["underflow"][frames["underflow"]["scale_log2"] == 0]
     law = dict(zip(at_one["gradients"], at_one["flushed"].astype(float), strict=True))
     floor = floor_of(settings)
     for kind in law if floor else ():
-        share = _column(made["scales"], f"zero_{kind}")[floor]
+        share = _column(frames["scales"], f"zero_{kind}")[floor]
         yield (
             f"Of the float32 gradients of {kind}, {law[kind]:.0%} are too small for "
             f"float16; in float16 without a scale {share:.0%} were 0."
@@ -309,8 +311,8 @@ def _of_the_quirk(scales: pd.DataFrame, settings: Mapping[str, Settings]) -> lis
     """Return a sentence about each scaler with the quirks, on each backend."""
     strict = [label for label, each in settings.items() if each.strict]
     return [
-        f"{row['method']} on {row['host']}: in {row['pinned']} of {row['runs']} runs "
-        "an overflow of its own had pinned the scale before the injected one; in "
+        f"{row['method']} on {row['backend']}: in {row['pinned']} of {row['runs']} "
+        "runs an overflow of its own had pinned the scale before the injected one; in "
         f"{row['nan']} it ended as NaN, after a step whose gradients all were 0."
         for _, row in scales[scales["method"].isin(strict)].iterrows()
     ]

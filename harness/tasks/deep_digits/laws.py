@@ -44,9 +44,9 @@ def zeros(values: Array) -> float:
     return float(np.mean(values == 0))
 
 
-def count(counts: dict[str, int], found: Mapping[str, Array]) -> None:
+def count(counts: dict[str, int], gradients: Mapping[str, Array]) -> None:
     """Add gradients to ``counts``: KIND/EXPONENT, of zeros KIND/zero."""
-    for kind, values in found.items():
+    for kind, values in gradients.items():
         whole, exponent = np.frexp(np.abs(values[np.isfinite(values)]))
         # frexp's mantissa is in [0.5, 1): the floor of log2 is one less.
         bins = np.clip(exponent[whole > 0] - 1, LOWEST, HIGHEST)
@@ -117,5 +117,5 @@ def _scales(
         dynamic = reference.DynamicLossScale(**arguments)
         return np.array([(dynamic.update([x]), float(dynamic()))[1] for x in stream])
     scaler = reference.AutomaticLossScaler(kind, arguments)
-    found = [(scaler.update_op(False, x), float(scaler.loss_scale))[1] for x in stream]
-    return np.array(found)
+    scales = [(scaler.update_op(False, x), float(scaler.loss_scale))[1] for x in stream]
+    return np.array(scales)

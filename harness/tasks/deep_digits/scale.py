@@ -10,16 +10,16 @@ from harness.tasks.deep_digits.settings import Settings
 __all__ = ["make_scale"]
 
 
-def make_scale(settings: Settings, host: ModuleType) -> Any:
-    """Return the loss scale of a run, as the wrapper of ``host`` takes it.
+def make_scale(settings: Settings, names: ModuleType) -> Any:
+    """Return the loss scale of a run, as the wrapper of ``names`` takes it.
 
-    ``host`` is ``lockstep.pytorch`` or ``lockstep.tf``.
+    ``names`` is ``lockstep.pytorch`` or ``lockstep.tf``.
     """
     if settings.scale == "none":
         return None
     if settings.scale == "fixed":
         return settings.arguments["value"]
     if settings.scale == "dynamic":
-        return host.DynamicLossScale(**settings.arguments)
-    scaler = host.AutomaticLossScaler
+        return names.DynamicLossScale(**settings.arguments)
+    scaler = names.AutomaticLossScaler
     return scaler(settings.scale, settings.arguments, settings.strict)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from harness.records.record import Record
 from harness.statistics import Floats, bootstrap, median, paired_effects
-from harness.tasks.cells import SeedCell, grouped, host_of, same_seeds
+from harness.tasks.cells import SeedCell, backend_of, grouped, same_seeds
 from harness.tasks.deep_digits import laws
 from harness.tasks.deep_digits.settings import Settings
 
@@ -41,13 +41,13 @@ class Cell(SeedCell[Settings]):
     @property
     def labels(self) -> dict[str, Any]:
         """The columns that name the cell in every table."""
-        return {"method": self.settings.label, "host": self.host}
+        return {"method": self.settings.label, "backend": self.backend}
 
 
 def cells(records: Sequence[Record]) -> list[Cell]:
     """Group records that differ in nothing but their seed, in order of appearance."""
     return [
-        Cell(host_of(group[0]), Settings(**group[0].config), group)
+        Cell(backend_of(group[0]), Settings(**group[0].config), group)
         for group in grouped(records)
     ]
 
@@ -79,7 +79,7 @@ def losses(of: Sequence[Cell]) -> pd.DataFrame:
 def _over_float32(cell: Cell, of: Sequence[Cell]) -> dict[str, Any]:
     for base in of:
         plain = base.settings.dtype == "float32" and base.settings.scale == "none"
-        if plain and base.host == cell.host:
+        if plain and base.backend == cell.backend:
             for mine, other in same_seeds(cell, base):
                 ends, others = (each.column("loss")[:, -1] for each in (mine, other))
                 effects = paired_effects(ends, others, "log ratio")
@@ -171,7 +171,7 @@ def simulation(of: Sequence[Cell]) -> pd.DataFrame:
     """
     rows = []
     amax = [2.0 ** _highest(counted) for counted in _counted(of, "weights")]
-    for cell in (cell for cell in of if amax and cell.host == of[0].host):
+    for cell in (cell for cell in of if amax and cell.backend == of[0].backend):
         settings = cell.settings
         if settings.scale in ("none", "fixed"):
             continue

@@ -48,9 +48,9 @@ class Trainer:
         """Return the gradients of the scaled loss before they are unscaled, flat."""
         features, digit = (part[rows] for part in self.training)
         product = tf.constant(float(factor) * self.scale(), tf.float32)
-        found = self.loop.probe(features, digit, product)
+        tensors = self.loop.probe(features, digit, product)
         names = ("weights", "activations")
-        return {name: each.numpy() for name, each in zip(names, found, strict=True)}
+        return {name: each.numpy() for name, each in zip(names, tensors, strict=True)}
 
     def measure(self) -> tuple[float, float]:
         """Return the held-out loss in nats, and the share of digits that are right."""
@@ -131,15 +131,15 @@ class Loop:
         with tf.GradientTape() as tape:
             logits, hidden = self.forward(features)
             loss = loss_of(logits, digit) * factor
-        found = tape.gradient(loss, [*self.weights, *hidden])
-        flat = [tf.reshape(tf.cast(each, tf.float32), [-1]) for each in found]
+        tensors = tape.gradient(loss, [*self.weights, *hidden])
+        flat = [tf.reshape(tf.cast(each, tf.float32), [-1]) for each in tensors]
         return tf.concat(flat[:3], 0), tf.concat(flat[3:], 0)
 
     def quality(self, features, digit):
         """Return the mean loss in nats, and the share of digits that are right."""
         logits, _ = self.forward(features)
-        found = tf.argmax(logits, axis=1, output_type=tf.int32)
-        right = tf.reduce_mean(tf.cast(tf.equal(found, digit), tf.float32))
+        answers = tf.argmax(logits, axis=1, output_type=tf.int32)
+        right = tf.reduce_mean(tf.cast(tf.equal(answers, digit), tf.float32))
         return loss_of(logits, digit), right
 
     def forward(self, features):

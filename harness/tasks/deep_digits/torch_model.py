@@ -63,8 +63,8 @@ class Trainer:
         chosen = torch.tensor(rows, device=self.device).long()
         logits, hidden = self.forward(self.features[chosen])
         loss = loss_of(logits, self.digit[chosen]) * (float(factor) * self.scale())
-        found = torch.autograd.grad(loss, [*self.weights, *hidden])
-        flat = [gradient.float().flatten() for gradient in found]
+        tensors = torch.autograd.grad(loss, [*self.weights, *hidden])
+        flat = [gradient.float().flatten() for gradient in tensors]
         split = {"weights": flat[: len(self.weights)], "activations": flat[3:]}
         return {name: torch.cat(each).cpu().numpy() for name, each in split.items()}
 

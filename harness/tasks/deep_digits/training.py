@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from harness.records.record import Outcome
-from harness.tasks import hosts
+from harness.tasks import backends
 from harness.tasks.deep_digits import laws
 from harness.tasks.deep_digits.data import Plan, make_plan
 from harness.tasks.deep_digits.settings import Settings
@@ -27,7 +27,7 @@ class Taken(NamedTuple):
 
 def prepare(backend: str, device: str) -> None:
     """Import the backend's framework and try the device; raise if either fails."""
-    hosts.prepare(__package__, backend, device)
+    backends.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
@@ -41,7 +41,7 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     :func:`harness.tasks.deep_digits.laws.count` say.
     """
     settings = Settings(**config)
-    module = hosts.model(__package__, backend)
+    module = backends.model(__package__, backend)
     plan = make_plan(settings, seed)
     trainer = module.Trainer(settings, plan, device)
     taken: list[Taken] = []
@@ -51,7 +51,7 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     for start, stop in [(0, 0), *pairwise(settings.measured_at)]:
         taken += trainer.advance(start, stop) if stop else []
         skipped = sum(not step.applied for step in taken)
-        found = _gradients(trainer, plan, stop)
+        gradients = _gradients(trainer, plan, stop)
         loss, accuracy = trainer.measure()
         scale = taken[-1].scale if taken else scales[0]
         rows.append(
@@ -61,11 +61,13 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
                 "accuracy": accuracy,
                 "scale": scale,
                 "skipped": float(skipped),
-                **{f"zero/{kind}": laws.zeros(each) for kind, each in found.items()},
+                **{
+                    f"zero/{kind}": laws.zeros(each) for kind, each in gradients.items()
+                },
             }
         )
         if settings.dtype == "float32":
-            laws.count(counts, found)
+            laws.count(counts, gradients)
         if not np.isfinite(loss):
             reason = f"a held-out loss was not finite after step {stop}"
             return Outcome("diverged", reason, _columns(rows))
@@ -97,8 +99,8 @@ def around(scales: Sequence[float], overflow: int) -> dict[str, float]:
 def _gradients(trainer: Any, plan: Plan, step: int) -> dict[str, Array]:
     """Return gradients of weights and activations, flat, of the batch of a step."""
     rows = plan.batches[min(step, len(plan.batches) - 1)]
-    found: dict[str, Array] = trainer.gradients(rows, plan.factors[0])
-    return found
+    gradients: dict[str, Array] = trainer.gradients(rows, plan.factors[0])
+    return gradients
 
 
 def _columns(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:

@@ -14,16 +14,16 @@ import pandas as pd
 from harness.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import Floats, bootstrap, median, relative_gap
-from harness.tasks.cells import SeedCell, grouped, host_of, same_seeds, twins
+from harness.tasks.cells import SeedCell, backend_of, grouped, same_seeds, twins
 from harness.tasks.embeddings.settings import EmbeddingSettings
 
 __all__ = [
     "Cell",
     "agreeing",
+    "backends",
     "cells",
     "curves",
     "differences",
-    "hosts",
     "last",
     "mean",
     "paired",
@@ -53,7 +53,7 @@ def last(name: str, unit: str) -> Metric:
 class Cell(SeedCell[EmbeddingSettings]):
     """The runs that differ in nothing but their seed, on one backend and device.
 
-    ``varied`` names the cell in tables beside optimizer, limit and host.
+    ``varied`` names the cell in tables beside optimizer, limit and backend.
     """
 
     varied: Mapping[str, Any]
@@ -63,7 +63,12 @@ class Cell(SeedCell[EmbeddingSettings]):
         """The columns that name the cell in every table."""
         name = self.settings.optimizer["name"]
         limit = self.settings.limit
-        return {"optimizer": name, **self.varied, "limit": limit, "host": self.host}
+        return {
+            "optimizer": name,
+            **self.varied,
+            "limit": limit,
+            "backend": self.backend,
+        }
 
     def measured(self, name: str) -> Floats:
         """Return a series of all runs, [seeds, checkpoints].
@@ -79,19 +84,19 @@ def cells(
     varied: Sequence[str] = (),
 ) -> list[Cell]:
     """Group records that differ in nothing but their seed, in order of appearance."""
-    made = []
+    result = []
     for group in grouped(records):
         config = group[0].config
         more = {name: config[name] for name in varied}
-        made.append(Cell(host_of(group[0]), settings(**config), group, more))
-    return made
+        result.append(Cell(backend_of(group[0]), settings(**config), group, more))
+    return result
 
 
 def paired(of: Sequence[Cell], limit: str, other: str) -> Iterator[tuple[Cell, Cell]]:
     """Pair cells of one limit with those that differ in it alone, by seed."""
     for a, b in product(of, of):
         alike = replace(a.settings, limit=other) == b.settings
-        if a.settings.limit == limit and alike and a.host == b.host:
+        if a.settings.limit == limit and alike and a.backend == b.backend:
             yield from same_seeds(a, b)
 
 
@@ -124,16 +129,16 @@ def curves(of: Sequence[Cell], names: Sequence[str]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def hosts(of: Sequence[Cell], name: str) -> pd.DataFrame:
+def backends(of: Sequence[Cell], name: str) -> pd.DataFrame:
     """Return how far two backends are apart on the same seeds, over the steps.
 
     ``median`` and ``highest`` over the seeds of |a - b| / max(|a|, |b|); ``against`` is
-    the host that ``host`` is compared with.
+    the backend that ``backend`` is compared with.
     """
     frames = []
     for first, other in twins(of):
         gaps = relative_gap(first.measured(name), other.measured(name))
-        labels = {**other.labels, "against": first.host, "what": name}
+        labels = {**other.labels, "against": first.backend, "what": name}
         labels["step"] = first.settings.measured_at
         numbers = {"median": np.median(gaps, axis=0), "highest": gaps.max(axis=0)}
         frames.append(pd.DataFrame({**labels, **numbers}))

@@ -32,26 +32,26 @@ def colour(theme: Theme, limit: str) -> str:
 
 def draw_curves(panel: Axes, rows: pd.DataFrame, theme: Theme) -> None:
     """Draw medians with bands: lines for the first backend, markers for others."""
-    hosts = list(dict.fromkeys(rows["host"]))
-    for (limit, host), curve in grouped(rows, "limit", "host"):
+    backends = list(dict.fromkeys(rows["backend"]))
+    for (limit, backend), curve in grouped(rows, "limit", "backend"):
         ink, steps = colour(theme, limit), curve["step"]
-        if host == hosts[0]:
+        if backend == backends[0]:
             panel.fill_between(
                 steps, curve["low"], curve["high"], color=ink, alpha=0.2, lw=0
             )
             panel.plot(steps, curve["median"], LINES[limit], color=ink)
         else:
-            panel.plot(steps, curve["median"], marker=symbol(host), **_hollow(ink))
+            panel.plot(steps, curve["median"], marker=symbol(backend), **_hollow(ink))
 
 
 def draw_intervals(panel: Axes, rows: pd.DataFrame, theme: Theme) -> None:
     """Draw estimates with intervals, one line each; ``place`` says how far down."""
-    hosts = list(dict.fromkeys(rows["host"]))
+    backends = list(dict.fromkeys(rows["backend"]))
     for _, row in rows.iterrows():
         ink = colour(theme, row["limit"])
         panel.plot([row["low"], row["high"]], [row["place"]] * 2, color=ink, lw=2)
-        style = _hollow(ink) | {"marker": symbol(row["host"]), "ms": 5}
-        style["mfc"] = ink if row["host"] == hosts[0] else "none"
+        style = _hollow(ink) | {"marker": symbol(row["backend"]), "ms": 5}
+        style["mfc"] = ink if row["backend"] == backends[0] else "none"
         panel.plot(row["estimate"], row["place"], **style)
 
 
@@ -59,7 +59,7 @@ def legend(
     canvas: Canvas,
     theme: Theme,
     limits: Iterable[str],
-    hosts: Iterable[str],
+    backends: Iterable[str],
     extra: Sequence[Line2D] = (),
     lines: bool = True,
 ) -> None:
@@ -74,13 +74,13 @@ def legend(
         )
         for limit in dict.fromkeys(limits)
     ]
-    named = list(dict.fromkeys(hosts))
-    for host in named:
-        if lines and host == named[0]:
+    named = list(dict.fromkeys(backends))
+    for backend in named:
+        if lines and backend == named[0]:
             continue
-        label = f"{host} (lines: {named[0]})" if lines else host
-        style = _hollow(theme.ink) | {"label": label, "marker": symbol(host)}
-        style["mfc"] = theme.ink if host == named[0] else "none"
+        label = f"{backend} (lines: {named[0]})" if lines else backend
+        style = _hollow(theme.ink) | {"label": label, "marker": symbol(backend)}
+        style["mfc"] = theme.ink if backend == named[0] else "none"
         handles.append(Line2D([], [], **style))
     handles += extra
     canvas.legend(

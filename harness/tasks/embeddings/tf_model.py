@@ -93,6 +93,6 @@ class EmbeddingTrainer:
     def look_up_often(self, table: str, ids: tf.Tensor) -> tf.Tensor:
         """Return a sum over one entry of each lookup, so that none can be left out."""
         total = tf.constant(0.0)
-        for asked in ids:
-            total += self.look_up(table, asked)[0, 0]
+        for row in ids:
+            total += self.look_up(table, row)[0, 0]
         return total

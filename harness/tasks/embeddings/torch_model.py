@@ -64,8 +64,8 @@ class EmbeddingTrainer:
     @torch.inference_mode()
     def serve(self, table: str, ids) -> None:
         """Look up ids [lookups, ids] without training; return when that is done."""
-        for asked in torch.from_numpy(ids).to(self.device).unbind():
-            self.look_up(table, asked)
+        for row in torch.from_numpy(ids).to(self.device).unbind():
+            self.look_up(table, row)
         self.wait()
 
     def wait(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from harness.records.record import Outcome
-from harness.tasks import hosts
+from harness.tasks import backends
 from harness.tasks.embeddings.settings import EmbeddingSettings
 from lockstep.interface import Array
 from lockstep.messages.optimizers.parameters import OPTIMIZERS
@@ -100,7 +100,7 @@ class Plan(NamedTuple):
 
 def prepare(backend: str, device: str) -> None:
     """Import the backend's framework and try the device; raise if either fails."""
-    hosts.prepare(__package__, backend, device)
+    backends.prepare(__package__, backend, device)
 
 
 def trainer_of(
@@ -121,8 +121,8 @@ def trainer_of(
 
 @cache
 def _trainer(recipe: Recipe, backend: str, device: str) -> Trainer:
-    loss = hosts.model(f"harness.tasks.{recipe.task}", backend).loss
-    model = hosts.model(__package__, backend)
+    loss = backends.model(f"harness.tasks.{recipe.task}", backend).loss
+    model = backends.model(__package__, backend)
     trainer: Trainer = model.EmbeddingTrainer(recipe, loss, device)
     return trainer
 

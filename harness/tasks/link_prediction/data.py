@@ -60,8 +60,8 @@ def draw_batches(
 ) -> Array:
     """Draw links [steps, batch, 5] with a false one each: head or tail is another."""
     entities = len(graph()[0])
-    drawn = links[stream.integers(len(links), size=(steps, batch))]
-    head, relation, tail = np.moveaxis(drawn, 2, 0)
+    sample = links[stream.integers(len(links), size=(steps, batch))]
+    head, relation, tail = np.moveaxis(sample, 2, 0)
     other = stream.integers(entities, size=(steps, batch), dtype=np.int32)
     at_head = stream.random((steps, batch)) < 0.5
     false_head, false_tail = (

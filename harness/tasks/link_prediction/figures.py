@@ -63,14 +63,17 @@ def _effect(finding: Finding) -> Drawing:
 
 def _paint_effect(canvas: Canvas, theme: Theme, table: pd.DataFrame) -> None:
     cases = list(dict.fromkeys(zip(table["start"], table["optimizer"], strict=True)))
-    hosts, limits = (list(dict.fromkeys(table[name])) for name in ("host", "limit"))
+    backends, limits = (
+        list(dict.fromkeys(table[name])) for name in ("backend", "limit")
+    )
     panels = canvas.subplots(1, len(MEASURES), sharey=True)
-    lines = list(product(limits, hosts))
+    lines = list(product(limits, backends))
     for panel, (what, title) in zip(panels, MEASURES.items(), strict=True):
         here = table[table["what"] == what].copy()
         here["place"] = [
             cases.index((row["start"], row["optimizer"]))
-            + 0.16 * (lines.index((row["limit"], row["host"])) - (len(lines) - 1) / 2)
+            + 0.16
+            * (lines.index((row["limit"], row["backend"])) - (len(lines) - 1) / 2)
             for _, row in here.iterrows()
         ]
         if what != "loss":
@@ -85,7 +88,7 @@ def _paint_effect(canvas: Canvas, theme: Theme, table: pd.DataFrame) -> None:
         range(len(cases)), [f"{name}\nfrom norm {start:.2g}" for start, name in cases]
     )
     panels[0].set_ylim(len(cases) - 0.5, -0.5)
-    legend(canvas, theme, limits, hosts, lines=False)
+    legend(canvas, theme, limits, backends, lines=False)
 
 
 def _ranks(finding: Finding) -> Drawing:
@@ -158,7 +161,7 @@ def _paint_curves(
         panel.set_xlabel("step")
     for panel in panels[:, 0]:
         panel.set_ylabel(label)
-    legend(canvas, theme, chosen["limit"], chosen["host"], extra)
+    legend(canvas, theme, chosen["limit"], chosen["backend"], extra)
     return list(panels.ravel())
 
 

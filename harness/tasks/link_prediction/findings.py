@@ -10,14 +10,14 @@ import pandas as pd
 from harness.finding import NO_ANSWER, Judgement
 from harness.records.record import Record
 from harness.statistics import bootstrap
-from harness.tables import first_host
+from harness.tables import first_backend
 from harness.tasks.embeddings.cells import (
     Cell,
     agreeing,
+    backends,
     cells,
     curves,
     differences,
-    hosts,
     last,
     mean,
     quoted,
@@ -46,13 +46,13 @@ MEASURES = ("loss", "mrr", "hits", "norm/median", "norm/highest", "stored/highes
 def judge(records: Sequence[Record]) -> Judgement:
     """Make tables of the records and say the answer."""
     of = cells(records, Settings, varied=["start"])
-    made = {
+    frames = {
         "effect": differences(of, ["mrr", "hits", "loss"]),
         "ends": ends(of),
         "curves": curves(of, MEASURES).assign(max_norm=of[0].settings.max_norm),
-        "hosts": hosts(of, "loss"),
+        "backends": backends(of, "loss"),
     }
-    return Judgement(_answer(made), made, list(_small_print(made, of)))
+    return Judgement(_answer(frames), frames, list(_small_print(frames, of)))
 
 
 def match(
@@ -77,9 +77,9 @@ def ends(of: Sequence[Cell]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _answer(made: Mapping[str, pd.DataFrame]) -> str:
-    clauses = list(_reached(made["ends"]))
-    effect = first_host(made["effect"])
+def _answer(frames: Mapping[str, pd.DataFrame]) -> str:
+    clauses = list(_reached(frames["ends"]))
+    effect = first_backend(frames["effect"])
     mrr, hits = (_of(effect, "none", what) for what in ("mrr", "hits"))
     cases = len(mrr)
     needed = int((mrr["high"] < -NEGLIGIBLE).sum())
@@ -112,8 +112,10 @@ def _reached(ends: pd.DataFrame) -> Iterator[str]:
         yield f"with rows normalised in the lookup {rank} {looked}"
 
 
-def _small_print(made: Mapping[str, pd.DataFrame], of: Sequence[Cell]) -> Iterator[str]:
-    ends, effect = first_host(made["ends"]), first_host(made["effect"])
+def _small_print(
+    frames: Mapping[str, pd.DataFrame], of: Sequence[Cell]
+) -> Iterator[str]:
+    ends, effect = first_backend(frames["ends"]), first_backend(frames["effect"])
     yield (
         "Lower means: lower than with rows clipped, "
         f"by more than {NEGLIGIBLE:g} in the whole of the interval (95 %, bootstrapped "
@@ -139,9 +141,9 @@ def _small_print(made: Mapping[str, pd.DataFrame], of: Sequence[Cell]) -> Iterat
         )
     yield from _drifting(ends, of[0])
     yield _data()
-    if len(made["hosts"]):
+    if len(frames["backends"]):
         yield (
-            "Two hosts with the same seed differ by rounding alone, which training "
+            "Two backends with the same seed differ by rounding alone, which training "
             "amplifies; what must agree are the intervals."
         )
 

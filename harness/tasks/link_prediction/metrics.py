@@ -65,8 +65,8 @@ def filtered_ranks(entity: Array, relation: Array, links: Array, known: Array) -
     Ties count half. Since links stand both ways, this ranks heads as well.
     """
     head, kind, tail = links.T
-    wanted = (entity[head] + relation[kind])[:, None]
-    distances = np.linalg.norm(wanted - entity[None], axis=2)
+    target = (entity[head] + relation[kind])[:, None]
+    distances = np.linalg.norm(target - entity[None], axis=2)
     true = np.take_along_axis(distances, tail[:, None].astype(int), axis=1)
     candidates = ~known[head, kind]
     nearer = (distances < true) & candidates

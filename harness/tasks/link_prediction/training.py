@@ -37,7 +37,7 @@ def make_plan(settings: Settings, seed: int) -> Plan:
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run."""
     settings = Settings(**config)
-    host = trainer_of(
+    trainer = trainer_of(
         "link_prediction", settings, LIMITED, data.COLUMNS, backend, device
     )
-    return walk(settings, make_plan(settings, seed), host)
+    return walk(settings, make_plan(settings, seed), trainer)

@@ -23,8 +23,8 @@ from lockstep.tf import (
 
 def makers(seed: int, device: str, part: str, model: str) -> Makers:
     """Return what builds each step: ``ours``, ``fixed``, ``keras``, ``bare``."""
-    drawn = [value * SCALE for value in arrays(model, seed=1)]
-    gradients = [tf.constant(value, tf.float32) for value in drawn]
+    values = [value * SCALE for value in arrays(model, seed=1)]
+    gradients = [tf.constant(value, tf.float32) for value in values]
 
     def make(step: Callable[[list, list], Step]) -> Step:
         variables = [tf.Variable(value) for value in arrays(model, seed=0)]

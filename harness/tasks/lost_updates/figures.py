@@ -74,13 +74,13 @@ def _title(table: pd.DataFrame) -> str:
 
 def _points(axes: Axes, table: pd.DataFrame, theme: Theme, column: str) -> None:
     """Draw a marker with its interval for each ratio, method and backend."""
-    hosts = list(dict.fromkeys(table["host"]))
-    for (method, host), rows in grouped(table, "method", "host"):
+    backends = list(dict.fromkeys(table["backend"]))
+    for (method, backend), rows in grouped(table, "method", "backend"):
         colour = theme.methods[COLOURS[method]]
         axes.vlines(
             rows["ratio"], rows[f"{column}_low"], rows[f"{column}_high"], color=colour
         )
-        axes.plot(rows["ratio"], rows[column], **_marker(host, hosts, colour))
+        axes.plot(rows["ratio"], rows[column], **_marker(backend, backends, colour))
 
 
 def _axis(axes: Axes, table: pd.DataFrame, theme: Theme) -> None:
@@ -100,21 +100,22 @@ def _is_power(ratio: float) -> bool:
     return whole & (whole - 1) == 0
 
 
-def _marker(host: str, hosts: Sequence[str], colour: str) -> dict[str, Any]:
-    """Return how a host's points are drawn: those of the first lie in the others'."""
-    size = 4.5 if host == hosts[0] else 7.5
-    return marker(host, hosts, colour) | {"ms": size}
+def _marker(backend: str, backends: Sequence[str], colour: str) -> dict[str, Any]:
+    """Return the style of a backend's points: those of the first are smaller."""
+    size = 4.5 if backend == backends[0] else 7.5
+    return marker(backend, backends, colour) | {"ms": size}
 
 
 def _legend(canvas: Canvas, table: pd.DataFrame, theme: Theme) -> None:
-    hosts = list(dict.fromkeys(table["host"]))
+    backends = list(dict.fromkeys(table["backend"]))
     handles = [
         Line2D([], [], color=theme.methods[COLOURS[method]], lw=3, label=name)
         for method, name in NAMES.items()
         if method in set(table["method"])
     ]
     handles += [
-        Line2D([], [], label=host, **_marker(host, hosts, theme.ink)) for host in hosts
+        Line2D([], [], label=backend, **_marker(backend, backends, theme.ink))
+        for backend in backends
     ]
     handles.append(Line2D([], [], color=theme.ink, lw=1, label="law"))
     canvas.legend(handles=handles, loc="outside lower center", ncols=len(handles))

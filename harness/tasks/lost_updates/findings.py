@@ -10,7 +10,7 @@ import pandas as pd
 from harness.finding import NO_ANSWER, Judgement, joined
 from harness.metrics import Metric
 from harness.records.record import Record
-from harness.tables import first_host
+from harness.tables import first_backend
 from harness.tasks.checks import Check, all_hold, both, listed
 from harness.tasks.lost_updates import tables
 
@@ -41,15 +41,15 @@ ROUNDING = 0.05
 def judge(records: Sequence[Record]) -> Judgement:
     """Make tables of the records, check them and say the answer."""
     table = tables.updates(records)
-    made = {"updates": table, "law": tables.curve(table)}
-    return Judgement(_answer(table), made, _small_print(table, checks(table)))
+    frames = {"updates": table, "law": tables.curve(table)}
+    return Judgement(_answer(table), frames, _small_print(table, checks(table)))
 
 
 def match(
     published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
 ) -> pd.DataFrame:
     """Compare a user's shares of lost updates with the published ones."""
-    keys = ["method", "host", "ratio"]
+    keys = ["method", "backend", "ratio"]
     both = published["updates"][[*keys, "first"]].merge(
         own["updates"][[*keys, "first"]], on=keys, suffixes=("_published", "_own")
     )
@@ -82,7 +82,7 @@ def checks(table: pd.DataFrame) -> list[Check]:
             all_hold(np.abs(masters["moved"] - 1) <= ROUNDING),
         ),
         (
-            "hosts and NumPy lose the same updates",
+            "backends and NumPy lose the same updates",
             all_hold(np.abs(plain["first"] - plain["numpy"]) <= 1e-6),
         ),
     ]
@@ -94,7 +94,7 @@ def _plain(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _answer(table: pd.DataFrame) -> str:
-    first = first_host(table)
+    first = first_backend(table)
     clauses = [*_losses(_plain(first)), *_kept(first[first["method"] == "masters"])]
     return f"{'; '.join(clauses) or NO_ANSWER}."
 

@@ -10,16 +10,16 @@ import pandas as pd
 
 from harness.records.record import Record
 from harness.statistics import Floats, bootstrap, median
-from harness.tasks.cells import host_of
+from harness.tasks.cells import backend_of
 from harness.tasks.lost_updates import laws
 
 __all__ = ["curve", "updates"]
 
-KEYS = ["method", "host", "ratio"]
+KEYS = ["method", "backend", "ratio"]
 
 
 def updates(records: Sequence[Record]) -> pd.DataFrame:
-    """A row a method, host and ratio, medians over the seeds with intervals.
+    """A row a method, backend and ratio, medians over the seeds with intervals.
 
     ``first``: the share of updates lost in the first step; ``law``, that of
     :func:`harness.tasks.lost_updates.laws.share_lost`, 0 with masters; ``numpy``, what
@@ -28,7 +28,7 @@ def updates(records: Sequence[Record]) -> pd.DataFrame:
     """
     groups: dict[tuple[Any, ...], list[Record]] = {}
     for record in sorted(records, key=lambda record: record.seed):
-        key = record.config["method"], host_of(record), float(record.config["ratio"])
+        key = record.config["method"], backend_of(record), float(record.config["ratio"])
         groups.setdefault(key, []).append(record)
     rows = [
         {**dict(zip(KEYS, key, strict=True)), **_row(key, group)}

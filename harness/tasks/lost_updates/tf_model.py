@@ -30,10 +30,10 @@ class Trainer:
 
     def trained(self) -> Array:
         """Return what the optimizer updates: weights, or masters."""
-        found: Array = self.master.numpy()
-        return found
+        value: Array = self.master.numpy()
+        return value
 
     def weights(self) -> Array:
         """Return the float16 weights."""
-        found: Array = self.weight.numpy()
-        return found
+        value: Array = self.weight.numpy()
+        return value

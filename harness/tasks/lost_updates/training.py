@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from harness.records.record import Outcome
-from harness.tasks import hosts
+from harness.tasks import backends
 from harness.tasks.lost_updates import laws
 from harness.tasks.lost_updates.data import make_plan
 from harness.tasks.lost_updates.settings import Settings
@@ -18,7 +18,7 @@ __all__ = ["prepare", "train"]
 
 def prepare(backend: str, device: str) -> None:
     """Import the backend's framework and try the device; raise if either fails."""
-    hosts.prepare(__package__, backend, device)
+    backends.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
@@ -31,17 +31,17 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     """
     settings = Settings(**config)
     plan = make_plan(settings, seed)
-    module = hosts.model(__package__, backend)
+    module = backends.model(__package__, backend)
     trainer = module.Trainer(settings, plan, device)
     lost, rows, before = 0.0, [], trainer.trained()
-    start, asked = plan.weights.astype(float), plan.updates.astype(float)
+    start, updates = plan.weights.astype(float), plan.updates.astype(float)
     for step in range(1, settings.steps + 1):
         trainer.step()
         now = trainer.trained()
         lost += float(np.mean(now == before))
         before = now
         if step in settings.measured_at:
-            way = (start - trainer.weights().astype(float)) / (step * asked)
+            way = (start - trainer.weights().astype(float)) / (step * updates)
             moved = float(np.median(way))
             rows.append({"step": float(step), "lost": lost / step, "moved": moved})
     series = {name: [row[name] for row in rows] for name in rows[0]}

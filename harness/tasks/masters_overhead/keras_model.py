@@ -19,8 +19,8 @@ from lockstep.keras3 import MixedPrecisionOptimizerWrapper
 
 def makers(seed: int, device: str, model: str) -> Makers:
     """Return what builds each step: ``ours``, ``loop``."""
-    drawn = [value * SCALE for value in arrays(model, seed=1)]
-    gradients = [tf.constant(value, tf.float16) for value in drawn]
+    values = [value * SCALE for value in arrays(model, seed=1)]
+    gradients = [tf.constant(value, tf.float16) for value in values]
 
     def make(step: Callable[[list[Any], list[Any]], Step]) -> Step:
         return traced(step(gradients, keras_variables(model, "float16")))

@@ -11,7 +11,7 @@ from harness.finding import NO_ANSWER, Judgement
 from harness.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import Interval, overlap
-from harness.tables import first_host
+from harness.tables import first_backend
 from harness.tasks.checks import Check, Holds, all_hold, listed
 from harness.tasks.multitask_digits import laws, tables
 from harness.tasks.multitask_digits.settings import TASKS, Settings
@@ -38,7 +38,7 @@ def _head_movement(record: Record) -> float:
     if record.status != "ok":
         return np.inf
     last = int(record.config["checkpoints"])
-    path, seen = (
+    path, steps = (
         sum(
             record.series[f"{kind}/{task}"][last]
             - record.series[f"{kind}/{task}"][last // 2]
@@ -46,7 +46,7 @@ def _head_movement(record: Record) -> float:
         )
         for kind in ("path", "informative")
     )
-    return path / seen if seen else np.nan
+    return path / steps if steps else np.nan
 
 
 METRICS = {
@@ -66,19 +66,19 @@ STATE_TOLERANCE = 1e-3
 def judge(records: Sequence[Record]) -> Judgement:
     """Make tables of the records, check the laws and say the answer."""
     cells = tables.cells(records)
-    made = {
+    frames = {
         "movement": tables.movement(cells),
         "laws": tables.theory(cells),
         "state": tables.state(cells),
         "losses": tables.losses(cells),
         "curves": tables.curves(cells),
-        "hosts": tables.hosts(cells),
+        "backends": tables.backends(cells),
     }
-    checked = _checks(made)
+    checked = _checks(frames)
     return Judgement(
-        answer=_answer(made),
-        tables=made,
-        small_print=_small_print(made, cells[0].settings, checked),
+        answer=_answer(frames),
+        tables=frames,
+        small_print=_small_print(frames, cells[0].settings, checked),
     )
 
 
@@ -90,10 +90,10 @@ def match(
     Runs of different length have different laws, so the ratios are what must match:
     their intervals overlap, or nearly so.
     """
-    keys = ["optimizer", "wrapper", "presence", "host"]
-    wanted = [*keys, "ratio", "ratio_low", "ratio_high"]
-    both = published["movement"][wanted].merge(
-        own["movement"][wanted], on=keys, suffixes=("_published", "_own")
+    keys = ["optimizer", "wrapper", "presence", "backend"]
+    columns = [*keys, "ratio", "ratio_low", "ratio_high"]
+    both = published["movement"][columns].merge(
+        own["movement"][columns], on=keys, suffixes=("_published", "_own")
     )
     both["matches"] = [
         overlap(_ratio(row, "_published"), _ratio(row, "_own"), TOLERANCE)
@@ -105,9 +105,9 @@ def match(
 # -- laws ------------------------------------------------------------------------------
 
 
-def _checks(made: Mapping[str, pd.DataFrame]) -> list[Check]:
+def _checks(frames: Mapping[str, pd.DataFrame]) -> list[Check]:
     """Return each law with whether it holds on every backend."""
-    movement, state = made["movement"], made["state"]
+    movement, state = frames["movement"], frames["state"]
     return [
         (
             "the probe, a weight with a constant gradient, moves as its law says",
@@ -123,8 +123,8 @@ def _checks(made: Mapping[str, pd.DataFrame]) -> list[Check]:
 
 def _keeps(state: pd.DataFrame) -> Holds:
     """With the wrapper every slot of every run is what it was, to the bit."""
-    kept = _after_absence(state, "default")
-    return all_hold((kept["lowest"] == 1) & (kept["highest"] == 1))
+    rows = _after_absence(state, "default")
+    return all_hold((rows["lowest"] == 1) & (rows["highest"] == 1))
 
 
 def _decays(state: pd.DataFrame) -> Holds:
@@ -143,10 +143,10 @@ def _lawless(movement: pd.DataFrame) -> pd.DataFrame:
 # -- sentences -------------------------------------------------------------------------
 
 
-def _answer(made: Mapping[str, pd.DataFrame]) -> str:
+def _answer(frames: Mapping[str, pd.DataFrame]) -> str:
     """Return sentences about the losses, then the heads, then the optimizer state."""
-    sentences = [*_of_losses(made["losses"]), *_of_heads(made["movement"])]
-    if _keeps(made["state"]):
+    sentences = [*_of_losses(frames["losses"]), *_of_heads(frames["movement"])]
+    if _keeps(frames["state"]):
         sentences.append(
             "With the wrapper the optimizer state of an absent task keeps every bit."
         )
@@ -157,7 +157,7 @@ def _of_losses(losses: pd.DataFrame) -> Iterator[str]:
     """Count the losses that the wrapper lowers and raises, on the first backend."""
     if losses.empty:
         return
-    rarest = first_host(losses[losses["presence"] == losses["presence"].min()])
+    rarest = first_backend(losses[losses["presence"] == losses["presence"].min()])
     lower, higher = _changed(rarest)
     yield (
         f"With each task in {_percent(rarest)} of the batches, the wrapper makes "
@@ -183,7 +183,7 @@ def _cases(rows: pd.DataFrame) -> list[str]:
 
 def _of_heads(movement: pd.DataFrame) -> Iterator[str]:
     """Quote how far the real heads move, in units of a task that is always present."""
-    first = first_host(movement)
+    first = first_backend(movement)
     always = first[first["presence"] == 1].set_index(["optimizer", "wrapper"])["head"]
     rarest = _rarest(first)
     parts = []
@@ -213,9 +213,9 @@ def _percent(rows: pd.DataFrame) -> str:
 
 
 def _small_print(
-    made: Mapping[str, pd.DataFrame], settings: Settings, checked: Sequence[Check]
+    frames: Mapping[str, pd.DataFrame], settings: Settings, checked: Sequence[Check]
 ) -> list[str]:
-    movement = made["movement"]
+    movement = frames["movement"]
     first, last = tables.second_half(settings)
     sentences = [
         *listed(checked),
@@ -234,11 +234,11 @@ def _small_print(
     ]
     sentences += _transients(movement)
     sentences += _shared_powers(movement, settings)
-    sentences += _lost_runs(made["losses"])
-    hosts = made["hosts"]
-    if len(hosts):
+    sentences += _lost_runs(frames["losses"])
+    backends = frames["backends"]
+    if len(backends):
         sentences.append(
-            "Two hosts with the same seed differ by rounding alone, which training "
+            "Two backends with the same seed differ by rounding alone, which training "
             "amplifies; what must agree are the intervals."
         )
     return sentences
@@ -251,7 +251,7 @@ def _transients(movement: pd.DataFrame) -> list[str]:
     if short.empty:
         return []
     cases = [
-        f"{_cell(row, host=False)} {row['law']:.2f} instead of {row['limit']:.2f} "
+        f"{_cell(row, backend=False)} {row['law']:.2f} instead of {row['limit']:.2f} "
         f"({row['informative']:.0f} informative steps)"
         for _, row in short.iterrows()
     ]
@@ -278,7 +278,7 @@ def _shared_powers(movement: pd.DataFrame, settings: Settings) -> list[str]:
 
 def _lost_runs(losses: pd.DataFrame) -> list[str]:
     """Count the runs that ended worse than an untrained net, on the first backend."""
-    rarest = first_host(losses[losses["presence"] == losses["presence"].min()])
+    rarest = first_backend(losses[losses["presence"] == losses["presence"].min()])
     sentences = []
     for _, row in rarest[rarest["lost_without"] + rarest["lost_with"] > 0].iterrows():
         sentences.append(
@@ -309,7 +309,7 @@ def _ratio(row: pd.Series, suffix: str = "") -> Interval:
     return Interval(*(np.asarray(row[f"{name}{suffix}"]) for name in names))
 
 
-def _cell(row: pd.Series, host: bool = True) -> str:
+def _cell(row: pd.Series, backend: bool = True) -> str:
     wrapper = {"none": "without", "default": "with"}.get(row["wrapper"], "with strict")
-    where = f" on {row['host']}" if host else ""
+    where = f" on {row['backend']}" if backend else ""
     return f"{row['optimizer']} {wrapper} the wrapper at p = {row['presence']:g}{where}"

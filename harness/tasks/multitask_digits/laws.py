@@ -145,10 +145,10 @@ def _scaled(p: float, b1: float, b2: float, start: float, steps: int) -> Floats:
     ages = np.arange(counted)[:, None]
     x = np.arange(-50.0, np.log(200 / (1 - b2)), NODE_DISTANCE)
     s = np.exp(x)
-    seen = np.exp(-s * (1 - b2) * b2**ages)
-    factors = 1 - p + p * seen
+    weights = np.exp(-s * (1 - b2) * b2**ages)
+    factors = 1 - p + p * weights
     past = np.cumsum(np.log(factors), axis=0)
-    m = np.cumsum((1 - b1) * b1**ages * p * seen / factors, axis=0)
+    m = np.cumsum((1 - b1) * b1**ages * p * weights / factors, axis=0)
     transform = np.exp(past - s * start * b2 ** (ages + 1)) * m
     settled = transform @ (np.sqrt(s) * NODE_DISTANCE / np.sqrt(np.pi))
     return np.pad(settled, (0, steps - counted), mode="edge")

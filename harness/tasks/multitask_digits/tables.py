@@ -12,19 +12,28 @@ import pandas as pd
 
 from harness.records.record import Record
 from harness.statistics import Floats, bootstrap, median, ratio_of_sums, relative_gap
-from harness.tasks.cells import SeedCell, grouped, host_of, same_seeds, twins
+from harness.tasks.cells import SeedCell, backend_of, grouped, same_seeds, twins
 from harness.tasks.multitask_digits import laws
 from harness.tasks.multitask_digits.settings import TASKS, Settings
 
-__all__ = ["Cell", "cells", "curves", "hosts", "losses", "movement", "state", "theory"]
+__all__ = [
+    "Cell",
+    "backends",
+    "cells",
+    "curves",
+    "losses",
+    "movement",
+    "state",
+    "theory",
+]
 
 PLACES = ("probe", "head")
 
-LABELS = ["optimizer", "wrapper", "presence", "host"]
+LABELS = ["optimizer", "wrapper", "presence", "backend"]
 MEASURED = ["measured", "low", "high", "law", "limit"]
 RATIO = ["ratio", "ratio_low", "ratio_high"]
 MOVEMENT = [*LABELS, *MEASURED, *RATIO, "head", "informative"]
-SLOT = ["optimizer", "wrapper", "host", "slot", "place"]
+SLOT = ["optimizer", "wrapper", "backend", "slot", "place"]
 STATE = [*SLOT, "absent", "kept", "lowest", "highest", "law"]
 LOST = ["lost_without", "lost_with", "seeds"]
 LOSSES = [*LABELS, "task", "without", "with", *RATIO, *LOST]
@@ -44,7 +53,7 @@ class Cell(SeedCell[Settings]):
             "optimizer": self.settings.optimizer["name"],
             "wrapper": self.settings.wrapper,
             "presence": self.settings.presence,
-            "host": self.host,
+            "backend": self.backend,
         }
 
     def finished(self) -> Cell:
@@ -56,7 +65,7 @@ class Cell(SeedCell[Settings]):
 def cells(records: Sequence[Record]) -> list[Cell]:
     """Group records that differ in nothing but their seed, in order of appearance."""
     return [
-        Cell(host_of(group[0]), Settings(**group[0].config), group)
+        Cell(backend_of(group[0]), Settings(**group[0].config), group)
         for group in grouped(records)
     ]
 
@@ -78,18 +87,18 @@ def _movement(cell: Cell) -> dict[str, Any] | None:
     settings, half = cell.settings, cell.settings.checkpoints // 2
     if not cell.records:
         return None
-    moved, path, seen = (
+    moved, path, presences = (
         _sum_over_tasks(cell, kind)[:, [half, 2 * half]] @ [-1, 1]
         for kind in ("probe", "path", "informative")
     )
-    if not np.sum(seen):
+    if not np.sum(presences):
         return None
     unit = laws.unit(settings.optimizer)
     of_run = settings.optimizer, settings.wrapper, settings.presence
     law = laws.movement(*of_run, second_half(settings))
     # A run in which no task was seen has no ratio; a resample of such runs alone, too.
-    some = seen > 0
-    measured = bootstrap(ratio_of_sums, moved[some] / unit, seen[some])
+    some = presences > 0
+    measured = bootstrap(ratio_of_sums, moved[some] / unit, presences[some])
     return {
         **cell.labels,
         **measured.columns("measured"),
@@ -98,8 +107,8 @@ def _movement(cell: Cell) -> dict[str, Any] | None:
         "ratio": measured.estimate / law,
         "ratio_low": measured.low / law,
         "ratio_high": measured.high / law,
-        "head": float(np.median(path / np.maximum(seen, 1))),
-        "informative": float(np.mean(seen)) / len(TASKS),
+        "head": float(np.median(path / np.maximum(presences, 1))),
+        "informative": float(np.mean(presences)) / len(TASKS),
     }
 
 
@@ -133,11 +142,11 @@ def state(of: Sequence[Cell]) -> pd.DataFrame:
     groups: dict[tuple[str, str, str], list[Cell]] = {}
     for cell in of:
         name = cell.settings.optimizer["name"]
-        groups.setdefault((name, cell.settings.wrapper, cell.host), []).append(cell)
-    for (name, wrapper, host), group in groups.items():
+        groups.setdefault((name, cell.settings.wrapper, cell.backend), []).append(cell)
+    for (name, wrapper, backend), group in groups.items():
         slots = [slot for optimizer, slot in laws.RATES if optimizer == name]
         for slot, place in product(slots, PLACES):
-            labels = {"optimizer": name, "wrapper": wrapper, "host": host}
+            labels = {"optimizer": name, "wrapper": wrapper, "backend": backend}
             labels |= {"slot": slot, "place": place}
             rows += [{**labels, **row} for row in _kept(group, slot, place)]
     return pd.DataFrame(rows, columns=STATE)
@@ -198,11 +207,12 @@ def curves(of: Sequence[Cell]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def hosts(of: Sequence[Cell]) -> pd.DataFrame:
+def backends(of: Sequence[Cell]) -> pd.DataFrame:
     """How far two backends are apart on the same seeds, over the steps.
 
     ``median`` and ``highest`` over seeds and tasks of |a - b| / max(|a|, |b|), where a
-    and b are held-out losses; ``against`` is the host that ``host`` is compared with.
+    and b are held-out losses; ``against`` is the backend that ``backend`` is compared
+    with.
     """
     frames = []
     for first, other in twins(of):
@@ -212,7 +222,7 @@ def hosts(of: Sequence[Cell]) -> pd.DataFrame:
             apart.append(relative_gap(a, b))
         gaps = np.concatenate(apart)
         columns = {"median": np.median(gaps, axis=0), "highest": gaps.max(axis=0)}
-        labels = {**other.labels, "against": first.host}
+        labels = {**other.labels, "against": first.backend}
         steps = first.settings.measured_at[:end]
         frames.append(pd.DataFrame({**labels, "step": steps, **columns}))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
@@ -228,7 +238,7 @@ def _pairs(of: Sequence[Cell]) -> Iterator[tuple[Cell, Cell]]:
     for a, b in product(of, of):
         alike = replace(a.settings, wrapper=b.settings.wrapper) == b.settings
         if a.settings.wrapper == "none" != b.settings.wrapper and alike:
-            if a.host == b.host:
+            if a.backend == b.backend:
                 yield from same_seeds(a, b)
 
 

@@ -17,7 +17,7 @@ class Recipe(NamedTuple):
     Attributes:
         optimizer, arguments: the class of the optimizer, and its arguments by name.
         wrapper: as in :class:`~harness.tasks.multitask_digits.settings.Settings`.
-        slots: names of the optimizer's slots, the same on every host.
+        slots: names of the optimizer's slots, the same on every backend.
     """
 
     optimizer: str

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.records.record import Outcome
-from harness.tasks import hosts
+from harness.tasks import backends
 from harness.tasks.multitask_digits.data import Plan, make_plan
 from harness.tasks.multitask_digits.settings import TASKS, Settings
 from harness.tasks.multitask_digits.trainer import Recipe, Trainer
@@ -21,7 +21,7 @@ __all__ = ["prepare", "train"]
 
 def prepare(backend: str, device: str) -> None:
     """Import the backend's framework and try the device; raise if either fails."""
-    hosts.prepare(__package__, backend, device)
+    backends.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
@@ -55,7 +55,7 @@ def _trainer(
 
     ``hidden`` is part of the key because a compiled step knows its shapes.
     """
-    module = hosts.model(__package__, backend)
+    module = backends.model(__package__, backend)
     arguments = dict(optimizer)
     spec = OPTIMIZERS[arguments.pop("name")]
     slots = [slot.name for slot in spec.active_slots(arguments)]
@@ -66,8 +66,8 @@ def _trainer(
 
 def _row(plan: Plan, step: int, trainer: Trainer) -> dict[str, float]:
     """Measure after ``step`` steps; ``informative/TASK`` counts a task's presences."""
-    seen = plan.presence[:step].sum(axis=0, dtype=np.int64)
-    counts = {f"informative/{t}": int(n) for t, n in zip(TASKS, seen, strict=True)}
+    presences = plan.presence[:step].sum(axis=0, dtype=np.int64)
+    counts = {f"informative/{t}": int(n) for t, n in zip(TASKS, presences, strict=True)}
     return {"step": step, **counts, **trainer.measure()}
 
 

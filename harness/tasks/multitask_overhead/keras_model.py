@@ -19,9 +19,9 @@ from lockstep.keras3 import MultitaskOptimizerWrapper
 
 def makers(seed: int, device: str, model: str, zeros: str) -> Makers:
     """Return what builds each step: ``ours``, ``bare``."""
-    flags, drawn = zero_flags(model, zeros), arrays(model, seed=1)
+    flags, values = zero_flags(model, zeros), arrays(model, seed=1)
     gradients = [
-        tf.constant(g * (not is_zero)) for g, is_zero in zip(drawn, flags, strict=True)
+        tf.constant(g * (not is_zero)) for g, is_zero in zip(values, flags, strict=True)
     ]
 
     def make(wrap: Callable[[Any], Any]) -> Step:

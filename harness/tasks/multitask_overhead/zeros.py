@@ -24,5 +24,5 @@ def zero_flags(model: str, zeros: str) -> list[bool]:
         raise unknown_name("zeros", zeros, SHARES)
     sizes = [int(np.prod(shape)) for shape in shapes_of(model)]
     before = np.cumsum(sizes) - sizes
-    kept = (1 - SHARES[zeros]) * sum(sizes)
-    return [bool(start >= kept) for start in before]
+    nonzero = (1 - SHARES[zeros]) * sum(sizes)
+    return [bool(start >= nonzero) for start in before]

@@ -66,8 +66,8 @@ def arrays(model: str, seed: int) -> tuple[Array, ...]:
     The arrays are shared: they must be copied, not written to.
     """
     rng = np.random.default_rng(seed)
-    drawn = [rng.standard_normal(shape, np.float32) for shape in shapes_of(model)]
-    for array in drawn:
+    sample = [rng.standard_normal(shape, np.float32) for shape in shapes_of(model)]
+    for array in sample:
         array *= 0.02
         array.flags.writeable = False
-    return tuple(drawn)
+    return tuple(sample)

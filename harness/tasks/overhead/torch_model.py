@@ -44,12 +44,12 @@ class Gradients:
     def __init__(
         self, model: str, scale: float, device: str, dtype: torch.dtype
     ) -> None:
-        drawn = [torch.tensor(value * scale) for value in arrays(model, seed=1)]
-        self.values = [value.to(device, dtype) for value in drawn]
+        tensors = [torch.tensor(value * scale) for value in arrays(model, seed=1)]
+        self.values = [value.to(device, dtype) for value in tensors]
 
-    def fill(self, made: list[Tensor]) -> None:
+    def fill(self, parameters: list[Tensor]) -> None:
         """Copy the gradients into those of the parameters, in place."""
-        for parameter, value in zip(made, self.values, strict=True):
+        for parameter, value in zip(parameters, self.values, strict=True):
             if parameter.grad is None:
                 parameter.grad = torch.empty_like(value)
             parameter.grad.copy_(value)

@@ -65,13 +65,15 @@ def rates(finding: Finding) -> Drawing:
 def losses(finding: Finding) -> Drawing:
     """A panel a schedule: the held-out loss over the steps, with its interval."""
     table = finding.tables["curves"]
-    hosts = list(dict.fromkeys(table["host"]))
+    backends = list(dict.fromkeys(table["backend"]))
 
     def paint(canvas: Canvas, theme: Theme) -> None:
         panels = _panels(canvas, table)
         for panel, (_, rows) in zip(panels, grouped(table, "schedule"), strict=False):
             for mode in _modes(rows):
-                of_mode = rows[(rows["mode"] == mode) & (rows["host"] == hosts[0])]
+                of_mode = rows[
+                    (rows["mode"] == mode) & (rows["backend"] == backends[0])
+                ]
                 band = of_mode["low"], of_mode["high"]
                 colour = theme.methods[mode]
                 panel.fill_between(
@@ -88,7 +90,7 @@ def losses(finding: Finding) -> Drawing:
         "The same budget under every schedule: held-out loss over the steps",
         alt="Held-out loss over the steps for each schedule, strict and default. "
         f"{finding.answer}",
-        caption=f"Median over seeds on {hosts[0]}, the 95 % interval as a band.",
+        caption=f"Median over seeds on {backends[0]}, the 95 % interval as a band.",
         data=table,
         size=(WIDTH, 0.8 + 1.8 * _rows(table)),
         paint=paint,
@@ -99,31 +101,33 @@ def ends(finding: Finding) -> Drawing:
     """A line a schedule: the loss at the end on every backend, strict and default."""
     table = finding.tables["losses"]
     names = list(dict.fromkeys(table["schedule"]))
-    hosts = list(dict.fromkeys(table["host"]))
+    backends = list(dict.fromkeys(table["backend"]))
 
     def paint(canvas: Canvas, theme: Theme) -> None:
         axes = canvas.subplots()
         for _, row in table.iterrows():
-            mode, host = str(row["mode"]), str(row["host"])
-            offset = 0.18 * (1 if mode == "strict" else -1) + 0.12 * hosts.index(host)
+            mode, backend = str(row["mode"]), str(row["backend"])
+            offset = 0.18 * (1 if mode == "strict" else -1) + 0.12 * backends.index(
+                backend
+            )
             place = names.index(row["schedule"]) + offset - 0.06
             colour = theme.methods[mode]
             axes.plot([row["low"], row["high"]], [place] * 2, color=colour, lw=1.4)
-            style = marker(host, hosts, colour)
+            style = marker(backend, backends, colour)
             axes.plot(row["loss"], place, **style)
         axes.set_yticks(range(len(names)), names)
         axes.invert_yaxis()
         axes.set_xlabel("held-out loss at the end (nats)")
         axes.grid(visible=False, axis="y")
-        _legend(canvas, theme, _modes(table), hosts)
+        _legend(canvas, theme, _modes(table), backends)
 
     return Drawing(
         "ends",
         _spread(table),
-        alt="Held-out loss at the end for each schedule, mode and host, with "
+        alt="Held-out loss at the end for each schedule, mode and backend, with "
         f"intervals. {finding.answer}",
-        caption="Median over seeds with its 95 % interval; a host's marker is filled "
-        "for the first one only.",
+        caption="Median over seeds with its 95 % interval; a backend's marker is "
+        "filled for the first one only.",
         data=table,
         size=(WIDTH, 1.4 + 0.35 * len(names)),
         paint=paint,
@@ -132,7 +136,7 @@ def ends(finding: Finding) -> Drawing:
 
 def _spread(table: pd.DataFrame) -> str:
     """Return the losses of the best and the worst schedule on the first backend."""
-    rows = table[table["host"] == table["host"].iloc[0]].sort_values("loss")
+    rows = table[table["backend"] == table["backend"].iloc[0]].sort_values("loss")
     best, worst = rows.iloc[0], rows.iloc[-1]
     return (
         f"Losses end between {best['loss']:.2f} ({best['schedule']}) and "
@@ -173,7 +177,7 @@ def _modes(table: pd.DataFrame) -> list[str]:
 
 
 def _legend(
-    canvas: Canvas, theme: Theme, modes: Sequence[str], hosts: Sequence[str] = ()
+    canvas: Canvas, theme: Theme, modes: Sequence[str], backends: Sequence[str] = ()
 ) -> None:
     """Name modes by line and colour and backends by marker, below the panels."""
     handles = [
@@ -181,6 +185,7 @@ def _legend(
         for m in modes
     ]
     handles += [
-        Line2D([], [], label=host, **marker(host, hosts, theme.ink)) for host in hosts
+        Line2D([], [], label=backend, **marker(backend, backends, theme.ink))
+        for backend in backends
     ]
     canvas.legend(handles=handles, loc="outside lower center", ncols=len(handles))

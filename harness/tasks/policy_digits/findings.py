@@ -10,7 +10,7 @@ import pandas as pd
 from harness.finding import NO_ANSWER, Judgement
 from harness.metrics import Metric
 from harness.records.record import Record
-from harness.tables import first_host
+from harness.tables import first_backend
 from harness.tasks.checks import Check, Holds, all_hold, both, listed
 from harness.tasks.policy_digits import tables
 from harness.tasks.policy_digits.settings import Settings
@@ -45,19 +45,19 @@ DIFFER = ("cosine_decay", "inv_poly_decay")
 def judge(records: Sequence[Record]) -> Judgement:
     """Make tables of the records, check them and say the answer."""
     cells = tables.cells(records)
-    made = {
+    frames = {
         "peaks": tables.peaks(cells),
         "losses": tables.losses(cells),
-        "hosts": tables.hosts(cells),
+        "backends": tables.backends(cells),
         "schedules": tables.schedules(cells),
         "curves": tables.curves(cells),
     }
     settings = {cell.settings.label: cell.settings for cell in cells}
-    checked = checks(made, settings)
+    checked = checks(frames, settings)
     return Judgement(
-        answer=_answer(made),
-        tables=made,
-        small_print=_small_print(made, checked, settings),
+        answer=_answer(frames),
+        tables=frames,
+        small_print=_small_print(frames, checked, settings),
     )
 
 
@@ -65,7 +65,7 @@ def match(
     published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
 ) -> pd.DataFrame:
     """Compare a user's peaks with the published ones; losses depend on the scale."""
-    keys = ["schedule", "mode", "host"]
+    keys = ["schedule", "mode", "backend"]
     both = published["peaks"][[*keys, "peak"]].merge(
         own["peaks"][[*keys, "peak"]], on=keys, suffixes=("_published", "_own")
     )
@@ -78,11 +78,11 @@ def match(
 
 
 def checks(
-    made: Mapping[str, pd.DataFrame], settings: Mapping[str, Settings]
+    frames: Mapping[str, pd.DataFrame], settings: Mapping[str, Settings]
 ) -> list[Check]:
     """Return each check with whether it holds on every backend."""
     policies = {label: setting.policy for label, setting in settings.items()}
-    peaks = made["peaks"].assign(policy=made["peaks"]["schedule"].map(policies))
+    peaks = frames["peaks"].assign(policy=frames["peaks"]["schedule"].map(policies))
     poly, inverse, cosine, piecewise, transformer = (
         peaks[peaks["policy"] == name]
         for name in (
@@ -124,11 +124,11 @@ def checks(
         ),
         (
             "the other policies are the same in both modes",
-            _same_in_both_modes(peaks, made["losses"]),
+            _same_in_both_modes(peaks, frames["losses"]),
         ),
         (
-            "the hosts' rates agree to rounding",
-            all_hold(made["hosts"]["rate"] <= ROUNDING),
+            "the backends' rates agree to rounding",
+            all_hold(frames["backends"]["rate"] <= ROUNDING),
         ),
     ]
 
@@ -139,7 +139,7 @@ def _lawful(peaks: pd.DataFrame) -> Holds:
 
 def _ends_lower(strict: pd.DataFrame, default: pd.DataFrame) -> Holds:
     """Whether every schedule ends lower under strict than in the default."""
-    keys = ["schedule", "host"]
+    keys = ["schedule", "backend"]
     rows = strict.merge(default, on=keys, suffixes=("_strict", "_default"))
     return all_hold(rows["last_strict"] < rows["last_default"])
 
@@ -155,8 +155,8 @@ def _ends_at_its_floor(peaks: pd.DataFrame, settings: Mapping[str, Settings]) ->
 def _same_in_both_modes(peaks: pd.DataFrame, losses: pd.DataFrame) -> Holds:
     """Compare what was written and where it led, to the last digit."""
     alike = peaks[~peaks["policy"].isin(DIFFER)]
-    rows = alike.merge(losses, on=["schedule", "mode", "host"])
-    strict, default = _in_both_modes(rows, ["schedule", "host"])
+    rows = alike.merge(losses, on=["schedule", "mode", "backend"])
+    strict, default = _in_both_modes(rows, ["schedule", "backend"])
     columns = ["peak", "first", "middle", "last", "loss"]
     return strict[columns].equals(default[columns]) if len(strict) else None
 
@@ -177,12 +177,12 @@ def _by_mode(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 # -- sentences -------------------------------------------------------------------------
 
 
-def _answer(made: Mapping[str, pd.DataFrame]) -> str:
-    clauses = [*_of_rates(made["peaks"]), *_of_losses(made["losses"])]
-    hosts = made["hosts"]
-    if len(hosts):
-        gap = f"{hosts['rate'].max():.0e}"
-        clauses.append(f"two hosts' rates are at most {gap} apart")
+def _answer(frames: Mapping[str, pd.DataFrame]) -> str:
+    clauses = [*_of_rates(frames["peaks"]), *_of_losses(frames["losses"])]
+    backends = frames["backends"]
+    if len(backends):
+        gap = f"{backends['rate'].max():.0e}"
+        clauses.append(f"two backends' rates are at most {gap} apart")
     text = "; ".join(clauses) or NO_ANSWER
     # The name of a policy stays as it is written.
     return f"{text if text.startswith('poly') else text[:1].upper() + text[1:]}."
@@ -190,7 +190,7 @@ def _answer(made: Mapping[str, pd.DataFrame]) -> str:
 
 def _of_rates(peaks: pd.DataFrame) -> Iterator[str]:
     """Quote the peak that warm-up lowers, and name what differs under strict."""
-    first = first_host(peaks)
+    first = first_backend(peaks)
     early = first[first["law"] < 1 - TOLERANCE]
     if len(early):
         peak, law = early["peak"].iloc[0], early["law"].iloc[0]
@@ -204,7 +204,7 @@ def _of_rates(peaks: pd.DataFrame) -> Iterator[str]:
 
 def _of_losses(losses: pd.DataFrame) -> Iterator[str]:
     """Quote the lowest and the highest loss of the default, or else of strict."""
-    first = first_host(losses)
+    first = first_backend(losses)
     for mode in ("default", "strict"):
         rows = first[first["mode"] == mode].sort_values("loss")
         if len(rows):
@@ -226,7 +226,7 @@ def _differing(peaks: pd.DataFrame) -> str:
 
 
 def _small_print(
-    made: Mapping[str, pd.DataFrame],
+    frames: Mapping[str, pd.DataFrame],
     checked: Sequence[Check],
     settings: Mapping[str, Settings],
 ) -> list[str]:
@@ -240,14 +240,14 @@ def _small_print(
         "Median over seeds, intervals bootstrapped over them (95 %); splits and "
         "batches of a seed are the same in every run."
     )
-    for _, row in _host_gaps(made["hosts"]).iterrows():
+    for _, row in _backend_gaps(frames["backends"]).iterrows():
         sentences.append(
-            f"{row['schedule']} ({row['mode']}): losses of a seed on {row['host']} and "
-            f"{row['against']} differ by up to {row['loss']:.1%}."
+            f"{row['schedule']} ({row['mode']}): losses of a seed on "
+            f"{row['backend']} and {row['against']} differ by up to {row['loss']:.1%}."
         )
     return sentences
 
 
-def _host_gaps(hosts: pd.DataFrame) -> pd.DataFrame:
+def _backend_gaps(backends: pd.DataFrame) -> pd.DataFrame:
     """Return pairs of backends whose losses differ on some seed by more than 5 %."""
-    return hosts[hosts["loss"] > SLACK]
+    return backends[backends["loss"] > SLACK]

@@ -18,8 +18,8 @@ def rates(settings: Settings, steps: Floats) -> Floats:
     strict = settings.mode == "strict"
     policies = registry.load("reference", strict).lr_policies
     policy = getattr(policies, settings.policy)
-    found = policy(steps.astype(np.int64), **settings.arguments)
-    return np.broadcast_to(np.asarray(found, np.float64), steps.shape)
+    values = policy(steps.astype(np.int64), **settings.arguments)
+    return np.broadcast_to(np.asarray(values, np.float64), steps.shape)
 
 
 def peak(settings: Settings) -> float:
@@ -29,13 +29,16 @@ def peak(settings: Settings) -> float:
     (s / w) (1 - s / T)^q, s = min(w, T / (q + 1)). Where the decay waits for the end of
     the warm-up, and in policies that have none, the quotient is 1.
     """
-    given = settings.arguments
-    warm_up, begin = given.get("warmup_steps", 0), given.get("begin_decay_at", 0)
+    arguments = settings.arguments
+    warm_up, begin = (
+        arguments.get("warmup_steps", 0),
+        arguments.get("begin_decay_at", 0),
+    )
     ignores = settings.policy == "inv_poly_decay" and settings.mode == "strict"
     if settings.policy == "transformer_policy" or begin >= warm_up or ignores:
         return 1.0
-    if settings.policy != "poly_decay" or begin or given.get("min_lr", 0.0):
+    if settings.policy != "poly_decay" or begin or arguments.get("min_lr", 0.0):
         return math.nan
-    length, power = given["decay_steps"], given.get("power", 1.0)
+    length, power = arguments["decay_steps"], arguments.get("power", 1.0)
     step = min(warm_up, length / (power + 1))
     return float(step / warm_up * (1 - step / length) ** power)

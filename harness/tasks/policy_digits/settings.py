@@ -68,15 +68,15 @@ class Settings:
     @property
     def arguments(self) -> dict[str, Any]:
         """The policy's arguments, in steps."""
-        given: dict[str, Any] = {"learning_rate": self.rate}
+        values: dict[str, Any] = {"learning_rate": self.rate}
         for name, value in self.schedule.items():
             if name not in ("label", "policy"):
-                given[name] = self._steps(value) if name in IN_STEPS else value
-        named = {"d_model", "warmup_steps"} <= given.keys() - {"coefficient"}
+                values[name] = self._steps(value) if name in IN_STEPS else value
+        named = {"d_model", "warmup_steps"} <= values.keys() - {"coefficient"}
         if self.policy == "transformer_policy" and named:
-            own = (given["d_model"] * given["warmup_steps"]) ** 0.5
-            given.setdefault("coefficient", own)
-        return find(self.policy).bind(given)
+            own = (values["d_model"] * values["warmup_steps"]) ** 0.5
+            values.setdefault("coefficient", own)
+        return find(self.policy).bind(values)
 
     def _steps(self, shares: Any) -> Any:
         if isinstance(shares, list):

@@ -11,11 +11,11 @@ import pandas as pd
 
 from harness.records.record import Record
 from harness.statistics import bootstrap, median, relative_gap
-from harness.tasks.cells import SeedCell, grouped, host_of, twins
+from harness.tasks.cells import SeedCell, backend_of, grouped, twins
 from harness.tasks.policy_digits import laws
 from harness.tasks.policy_digits.settings import Settings
 
-__all__ = ["Cell", "cells", "curves", "hosts", "losses", "peaks", "schedules"]
+__all__ = ["Cell", "backends", "cells", "curves", "losses", "peaks", "schedules"]
 
 POINTS = 201
 """Points of a drawn schedule."""
@@ -29,13 +29,13 @@ class Cell(SeedCell[Settings]):
     def labels(self) -> dict[str, Any]:
         """The columns that name the cell in every table."""
         mode = self.settings.mode
-        return {"schedule": self.settings.label, "mode": mode, "host": self.host}
+        return {"schedule": self.settings.label, "mode": mode, "backend": self.backend}
 
 
 def cells(records: Sequence[Record]) -> list[Cell]:
     """Group records that differ in nothing but their seed, in order of appearance."""
     return [
-        Cell(host_of(group[0]), Settings(**group[0].config), group)
+        Cell(backend_of(group[0]), Settings(**group[0].config), group)
         for group in grouped(records)
     ]
 
@@ -43,7 +43,7 @@ def cells(records: Sequence[Record]) -> list[Cell]:
 def schedules(of: Sequence[Cell]) -> pd.DataFrame:
     """The rate of the reference over the steps, at 201 of them."""
     frames = []
-    for cell in (cell for cell in of if cell.host == of[0].host):
+    for cell in (cell for cell in of if cell.backend == of[0].backend):
         settings = cell.settings
         steps = np.unique(np.linspace(0, settings.steps, POINTS).round())
         labels = {"schedule": settings.label, "mode": settings.mode}
@@ -98,7 +98,7 @@ def curves(of: Sequence[Cell]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def hosts(of: Sequence[Cell]) -> pd.DataFrame:
+def backends(of: Sequence[Cell]) -> pd.DataFrame:
     """How far two backends are apart on the same seeds: largest relative differences.
 
     ``rate`` at the checkpoints, ``loss`` at the end of each run.
@@ -111,9 +111,9 @@ def hosts(of: Sequence[Cell]) -> pd.DataFrame:
             [_gap(first.column("loss")[:, -1], other.column("loss")[:, -1])],
         ]
         rate, loss = (max(gap) for gap in gaps)
-        labels = {**other.labels, "against": first.host}
+        labels = {**other.labels, "against": first.backend}
         rows.append({**labels, "rate": rate, "loss": loss})
-    columns = ["schedule", "mode", "host", "against", "rate", "loss"]
+    columns = ["schedule", "mode", "backend", "against", "rate", "loss"]
     return pd.DataFrame(rows, columns=columns)
 
 

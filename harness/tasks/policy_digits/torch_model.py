@@ -24,10 +24,10 @@ class Trainer:
         zeros = torch.zeros(INPUTS, CLASSES, device=device)
         self.weight = torch.nn.Parameter(zeros)
         self.optimizer = torch.optim.SGD([self.weight], lr=settings.rate)
-        given = settings.arguments
+        arguments = settings.arguments
         strict = settings.mode == "strict"
         self.scheduler = PolicyLR(
-            self.optimizer, settings.policy, strict=strict, **given
+            self.optimizer, settings.policy, strict=strict, **arguments
         )
 
     def advance(self, start: int, stop: int) -> list[float]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from harness.records.record import Outcome
-from harness.tasks import hosts
+from harness.tasks import backends
 from harness.tasks.policy_digits.data import make_plan
 from harness.tasks.policy_digits.settings import Settings
 
@@ -18,17 +18,17 @@ __all__ = ["prepare", "train"]
 
 def prepare(backend: str, device: str) -> None:
     """Import the backend's framework and try the device; raise if either fails."""
-    hosts.prepare(__package__, backend, device)
+    backends.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run; it has diverged when a held-out loss is not finite.
 
-    Series: ``step``, ``rate`` (the host's, for the step that comes next) and ``loss``
-    (held out, nats). Summary: the last loss, the ``peak`` of the rate and its step.
+    Series: ``step``, ``rate`` (the backend's, for the next step) and ``loss`` (held
+    out, nats). Summary: the last loss, the ``peak`` of the rate and its step.
     """
     settings = Settings(**config)
-    module = hosts.model(__package__, backend)
+    module = backends.model(__package__, backend)
     trainer = module.Trainer(settings, make_plan(settings, seed), device)
     rates: list[float] = []
     losses = [trainer.loss()]

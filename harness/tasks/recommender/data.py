@@ -103,8 +103,8 @@ def _choose(
 ) -> Array:
     """Draw [count, 2 + others] int32: user, chosen item, other items."""
     user = stream.integers(sizes.users, size=count)
-    found = np.searchsorted(bounds, user + stream.random(count))
-    item = np.clip(found - user * sizes.items, 0, sizes.items - 1)
+    places = np.searchsorted(bounds, user + stream.random(count))
+    item = np.clip(places - user * sizes.items, 0, sizes.items - 1)
     fame = popularity(sizes.items)
     other = stream.choice(sizes.items, (count, others), p=fame)
     return np.column_stack([user, item, other]).astype(np.int32)

@@ -59,15 +59,16 @@ def _cost(finding: Finding) -> Drawing:
 
 
 def _paint_cost(canvas: Canvas, theme: Theme, table: pd.DataFrame) -> None:
-    names, hosts, limits = (
-        list(dict.fromkeys(table[column])) for column in ("optimizer", "host", "limit")
+    names, backends, limits = (
+        list(dict.fromkeys(table[column]))
+        for column in ("optimizer", "backend", "limit")
     )
     panels = canvas.subplots(1, len(TIMES), sharey=True)
-    cases, apart = list(product(hosts, names)), [-0.13, 0.13]
+    cases, apart = list(product(backends, names)), [-0.13, 0.13]
     for panel, (what, title) in zip(panels, TIMES.items(), strict=True):
         here = table[table["what"] == what].copy()
         here["place"] = [
-            cases.index((row["host"], row["optimizer"]))
+            cases.index((row["backend"], row["optimizer"]))
             + apart[limits.index(row["limit"])]
             for _, row in here.iterrows()
         ]
@@ -77,9 +78,11 @@ def _paint_cost(canvas: Canvas, theme: Theme, table: pd.DataFrame) -> None:
         panel.set_xlabel("time / time without a limit")
         panel.set_xlim(left=0)
         panel.grid(visible=False, axis="y")
-    panels[0].set_yticks(range(len(cases)), [f"{name}, {host}" for host, name in cases])
+    panels[0].set_yticks(
+        range(len(cases)), [f"{name}, {backend}" for backend, name in cases]
+    )
     panels[0].set_ylim(len(cases) - 0.5, -0.5)
-    legend(canvas, theme, limits, hosts, lines=False)
+    legend(canvas, theme, limits, backends, lines=False)
 
 
 def _promise(finding: Finding) -> Drawing:
@@ -184,7 +187,7 @@ def _paint_curves(
     for panel in panels[-1]:
         panel.set_xlabel("step")
     line = Line2D([], [], color=theme.ink, lw=THIN, label="limit")
-    legend(canvas, theme, curves["limit"], curves["host"], [line] if limit else [])
+    legend(canvas, theme, curves["limit"], curves["backend"], [line] if limit else [])
 
 
 def _chosen(finding: Finding, names: Mapping[str, str]) -> pd.DataFrame:

@@ -14,10 +14,10 @@ from harness.statistics import bootstrap, median
 from harness.tasks.embeddings.cells import (
     Cell,
     agreeing,
+    backends,
     cells,
     curves,
     differences,
-    hosts,
     last,
     quoted,
 )
@@ -70,14 +70,14 @@ limits, so that its two times are a comparison by themselves."""
 def judge(records: Sequence[Record]) -> Judgement:
     """Make tables of the records and say the answer."""
     of = cells(records, Settings)
-    made = {
+    frames = {
         "cost": cost(of),
         "promise": promise(of),
         "effect": differences(of, ["hits", "loss"]),
         "curves": curves(of, SERIES),
-        "hosts": hosts(of, "loss"),
+        "backends": backends(of, "loss"),
     }
-    return Judgement(_answer(made), made, list(_small_print(made, of[0])))
+    return Judgement(_answer(frames), frames, list(_small_print(frames, of[0])))
 
 
 def match(
@@ -132,10 +132,10 @@ def promise(of: Sequence[Cell]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _answer(made: Mapping[str, pd.DataFrame]) -> str:
-    lookups = _ratio(made["cost"], "lookup", "lookup", "clip")["estimate"]
-    steps = _ratio(made["cost"], "step", "clip", "lookup")["estimate"]
-    clipped, looked = (_rows(made["promise"], limit) for limit in ("clip", "lookup"))
+def _answer(frames: Mapping[str, pd.DataFrame]) -> str:
+    lookups = _ratio(frames["cost"], "lookup", "lookup", "clip")["estimate"]
+    steps = _ratio(frames["cost"], "step", "clip", "lookup")["estimate"]
+    clipped, looked = (_rows(frames["promise"], limit) for limit in ("clip", "lookup"))
     clauses = []
     if len(lookups):
         clauses.append(
@@ -145,7 +145,7 @@ def _answer(made: Mapping[str, pd.DataFrame]) -> str:
     if len(steps):
         times = f"{quoted(steps)} times as long as one that normalises"
         clauses.append(
-            f"a training step that clips takes {times}{_noise(made['cost'])}"
+            f"a training step that clips takes {times}{_noise(frames['cost'])}"
         )
     if len(clipped):
         named = f"{quoted(clipped['named'], '.4f')} of the limit"
@@ -168,7 +168,7 @@ def _noise(cost: pd.DataFrame) -> str:
     return f", where two identical lookups differ by factors of {quoted(same)}"
 
 
-def _small_print(made: Mapping[str, pd.DataFrame], cell: Cell) -> Iterator[str]:
+def _small_print(frames: Mapping[str, pd.DataFrame], cell: Cell) -> Iterator[str]:
     yield (
         f"Times are tenth percentiles of {_setting(cell, 'timings')} each, taken in "
         "turns in one process with one thread; a step names "
@@ -177,18 +177,18 @@ def _small_print(made: Mapping[str, pd.DataFrame], cell: Cell) -> Iterator[str]:
         "lookup: that their times differ shows the error of this timing. Another "
         "machine gives other times."
     )
-    against = [_ratio(made["cost"], "step", limit, "none") for limit in LIMITS[1:]]
+    against = [_ratio(frames["cost"], "step", limit, "none") for limit in LIMITS[1:]]
     if all(map(len, against)):
         yield (
             "Over the step without a limit: clipping takes "
             f"{quoted(against[0]['estimate'])} times as long, normalising "
             f"{quoted(against[1]['estimate'])} times."
         )
-    yield from _above(made["promise"])
-    yield from _changes(made["effect"])
-    if len(made["hosts"]):
+    yield from _above(frames["promise"])
+    yield from _changes(frames["effect"])
+    if len(frames["backends"]):
         yield (
-            "Two hosts with the same seed differ by rounding alone, which training "
+            "Two backends with the same seed differ by rounding alone, which training "
             "amplifies; what must agree are the intervals."
         )
 
@@ -208,10 +208,14 @@ def _above(promise: pd.DataFrame) -> Iterator[str]:
             f"though rows are clipped, {why}; the highest at "
             f"{quoted(rows['served'])} limits."
         )
-    kept = promise["changed"].max() == 0
+    bits_stay = promise["changed"].max() == 0
     yield (
         f"Rows that no step has named ({quoted(promise['unnamed'], '.0f')} a run) "
-        + ("keep their bits in every run." if kept else "were changed in some runs.")
+        + (
+            "keep their bits in every run."
+            if bits_stay
+            else "were changed in some runs."
+        )
     )
 
 

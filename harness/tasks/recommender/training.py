@@ -43,22 +43,22 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     """Do one run; that with rows clipped also takes the times, of every limit."""
     settings = Settings(**config)
     plan = make_plan(settings, seed)
-    outcome = walk(settings, plan, _host(settings, backend, device))
+    outcome = walk(settings, plan, _trainer(settings, backend, device))
     if outcome.status != "ok" or settings.limit != "clip":
         return outcome
-    hosts = {}
+    trainers = {}
     for limit in LIMITS:
-        hosts[limit] = _host(replace(settings, limit=limit), backend, device)
-        hosts[limit].reset(plan.weights)
-    return replace(outcome, summary=_times(settings, plan, hosts, seed))
+        trainers[limit] = _trainer(replace(settings, limit=limit), backend, device)
+        trainers[limit].reset(plan.weights)
+    return replace(outcome, summary=_times(settings, plan, trainers, seed))
 
 
-def _host(settings: Settings, backend: str, device: str) -> Trainer:
+def _trainer(settings: Settings, backend: str, device: str) -> Trainer:
     return trainer_of("recommender", settings, LIMITED, data.COLUMNS, backend, device)
 
 
 def _times(
-    settings: Settings, plan: Plan, hosts: Mapping[str, Trainer], seed: int
+    settings: Settings, plan: Plan, trainers: Mapping[str, Trainer], seed: int
 ) -> dict[str, float]:
     """Return the seconds of a step and of a lookup for each limit, taken in turns."""
     shares = data.popularity(settings.items)
@@ -66,9 +66,9 @@ def _times(
     ids = stream.choice(settings.items, (LOOKUPS, SERVED), p=shares).astype(np.int32)
     batches = plan.batches[:STEPS]
     work: dict[str, Callable[[], None]] = {}
-    for limit, host in hosts.items():
-        work[f"step/{limit}"] = partial(host.advance, batches)
-        work[f"lookup/{limit}"] = partial(host.serve, "item", ids)
+    for limit, trainer in trainers.items():
+        work[f"step/{limit}"] = partial(trainer.advance, batches)
+        work[f"lookup/{limit}"] = partial(trainer.serve, "item", ids)
     rounds = Rounds(lambda _: work, between_builds=settings.timings, seed=seed)
     for _ in range(settings.timings):
         rounds()

@@ -26,16 +26,16 @@ def make(settings: Settings, seed: int) -> Batches:
     if settings.situation == "clipping":
         # Sizes from a tenth of the limit to ten times of it.
         sizes = settings.clip_norm * 10 ** rng.uniform(-1, 1, settings.after)
-        drawn = rng.standard_normal((settings.after, *SHAPE))
-        norms = np.sqrt((drawn**2).sum(axis=(1, 2)))
-        return np.asarray(drawn * (sizes / norms)[:, None, None], np.float32)
+        gradients = rng.standard_normal((settings.after, *SHAPE))
+        norms = np.sqrt((gradients**2).sum(axis=(1, 2)))
+        return np.asarray(gradients * (sizes / norms)[:, None, None], np.float32)
     before, limit = settings.before, settings.limit
-    drawn = rng.standard_normal((before + limit + settings.after, *SHAPE))
+    gradients = rng.standard_normal((before + limit + settings.after, *SHAPE))
     if settings.situation == "zeros":
-        drawn[before : before + limit] = 0
+        gradients[before : before + limit] = 0
     else:
-        drawn[before : before + limit, NAMES.index("head"), 0] = np.inf
-    return np.asarray(drawn, np.float32)
+        gradients[before : before + limit, NAMES.index("head"), 0] = np.inf
+    return np.asarray(gradients, np.float32)
 
 
 def longer_than(batches: Batches, clip_norm: float) -> int:

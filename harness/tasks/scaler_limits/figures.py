@@ -77,12 +77,12 @@ def _short(name: str) -> str:
 
 
 def _panel(panel: Axes, theme: Theme, table: pd.DataFrame) -> None:
-    for (_, host), run in grouped(table, "scaler", "host"):
+    for (_, backend), run in grouped(table, "scaler", "backend"):
         peer, heights = bool(run["peer"].iloc[0]), _heights(run["scale"])
-        panel.plot(run["step"], heights, **_line(theme, host, peer))
+        panel.plot(run["step"], heights, **_line(theme, backend, peer))
         marks = ("o", run["told"].to_numpy()), ("X", _broken(run))
         for marker, at in marks:
-            colour = _line(theme, host, peer)["color"]
+            colour = _line(theme, backend, peer)["color"]
             panel.plot(
                 run["step"][at], heights[at], marker, color=colour, ms=7, zorder=5
             )
@@ -107,21 +107,21 @@ def _heights(scales: pd.Series) -> Floats:
     return heights
 
 
-def _line(theme: Theme, host: str, peer: bool) -> dict[str, Any]:
+def _line(theme: Theme, backend: str, peer: bool) -> dict[str, Any]:
     """Return how a scale is drawn; ours is one line, on all backends."""
     if not peer:
         return {"color": theme.methods["default"], "ls": "-", "lw": 2.6}
-    backend = host.split(" ")[0]
-    colour = theme.backends[backend]
-    return {"color": colour, "ls": PEERS.get(backend, "-."), "lw": 2.0, "zorder": 3}
+    name = backend.split(" ")[0]
+    colour = theme.backends[name]
+    return {"color": colour, "ls": PEERS.get(name, "-."), "lw": 2.0, "zorder": 3}
 
 
 def _legend(canvas: Canvas, theme: Theme, table: pd.DataFrame) -> None:
     """Name lines and marks below the panels."""
     handles = [Line2D([], [], label="Lockstep", **_line(theme, "", peer=False))]
-    peers = table[table["peer"]].drop_duplicates(["scaler", "host"])
+    peers = table[table["peer"]].drop_duplicates(["scaler", "backend"])
     handles += [
-        Line2D([], [], label=row["scaler"], **_line(theme, row["host"], peer=True))
+        Line2D([], [], label=row["scaler"], **_line(theme, row["backend"], peer=True))
         for _, row in peers.iterrows()
     ]
     marks = {"o": "somebody was told", "X": "weights NaN from here"}

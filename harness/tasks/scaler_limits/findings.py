@@ -24,7 +24,7 @@ APART = ("situation", "subject")
 METRICS: Mapping[str, Metric] = {}
 """None: what a scaler does in a situation is no matter of more or less."""
 
-KEYS = ["scaler", "host"]
+KEYS = ["scaler", "backend"]
 MUST_MATCH = {
     "overflow": ["scale", "kept", "applied_again", "right", "finite", "said"],
     "zeros": ["scale", "applied_again", "wrong"],
@@ -38,7 +38,7 @@ def judge(records: Sequence[Record]) -> Judgement:
     overflow, zeros, clipping = (
         tables.observed(records, name) for name in ("overflow", "zeros", "clipping")
     )
-    made = {
+    frames = {
         "overflow": tables.overflow(overflow),
         "sentences": tables.sentences(overflow),
         "zeros": tables.zeros(zeros),
@@ -47,10 +47,10 @@ def judge(records: Sequence[Record]) -> Judgement:
     }
     every = [*overflow, *zeros, *clipping]
     peers = {run.scaler for run in every if run.is_peer}
-    checked, settings = checks(made, peers), every[0].settings
+    checked, settings = checks(frames, peers), every[0].settings
     return Judgement(
-        answer=_answer(made, settings, peers),
-        tables=made,
+        answer=_answer(frames, settings, peers),
+        tables=frames,
         small_print=[*listed(checked), *_notes(settings)],
     )
 
@@ -77,12 +77,12 @@ def _same(row: Mapping[Any, Any], columns: Sequence[str]) -> bool:
 # -- checks ----------------------------------------------------------------------------
 
 
-def checks(made: Mapping[str, pd.DataFrame], peers: set[str]) -> list[Check]:
+def checks(frames: Mapping[str, pd.DataFrame], peers: set[str]) -> list[Check]:
     """Return each check with whether it holds on every backend."""
     (ours, theirs), zeros = (
-        _split(made[name], peers) for name in ("overflow", "zeros")
+        _split(frames[name], peers) for name in ("overflow", "zeros")
     )
-    heard = _split(made["sentences"], peers)[0]["sentence"].astype(str)
+    heard = _split(frames["sentences"], peers)[0]["sentence"].astype(str)
     return [
         (
             "Lockstep's scale stays above 0 while all steps overflow, no bit changes, "
@@ -116,16 +116,16 @@ def checks(made: Mapping[str, pd.DataFrame], peers: set[str]) -> list[Check]:
         ),
         (
             "a clip leads to the same bits at both scales, in every scaler",
-            _clips_alike(made["clipping"]),
+            _clips_alike(frames["clipping"]),
         ),
     ]
 
 
 def _survives(ours: pd.DataFrame) -> Holds:
     going_on = ours[ours["said"] != tables.ERROR]
-    kept = all_hold((ours["scale"] > 0) & (ours["kept"] == 1))
+    alive = all_hold((ours["scale"] > 0) & (ours["kept"] == 1))
     return both(
-        kept,
+        alive,
         all_hold((going_on["applied_again"] == 1) & (going_on["right"] == 1)),
     )
 
@@ -163,12 +163,12 @@ def _split(table: pd.DataFrame, peers: set[str]) -> tuple[pd.DataFrame, pd.DataF
 
 
 def _answer(
-    made: Mapping[str, pd.DataFrame], settings: Settings, peers: set[str]
+    frames: Mapping[str, pd.DataFrame], settings: Settings, peers: set[str]
 ) -> str:
     clauses = [
-        *_after_overflows(made["overflow"], settings, peers),
-        *_after_growth(made["zeros"], settings, peers),
-        *_after_clips(made["clipping"], settings, peers),
+        *_after_overflows(frames["overflow"], settings, peers),
+        *_after_growth(frames["zeros"], settings, peers),
+        *_after_clips(frames["clipping"], settings, peers),
     ]
     text = "; ".join(clauses) or NO_ANSWER
     return f"{text[:1].upper()}{text[1:]}."
@@ -212,14 +212,14 @@ def _after_clips(
 
 def _said(rows: Mapping[str, pd.DataFrame], peers: set[str]) -> str:
     """Return which scalers do what, without what none of them does."""
-    named = {what: _named(found, peers) for what, found in rows.items()}
+    named = {what: _named(table, peers) for what, table in rows.items()}
     return ", and ".join(f"{what} {who}" for what, who in named.items() if who)
 
 
 def _named(rows: pd.DataFrame, peers: set[str]) -> str:
     """Name the scalers of these rows: peers by name, ours by its backends."""
     is_peer = rows["scaler"].isin(peers)
-    ours = " and ".join(dict.fromkeys(rows[~is_peer]["host"]))
+    ours = " and ".join(dict.fromkeys(rows[~is_peer]["backend"]))
     names = [f"Lockstep ({ours})"] if ours else []
     return " and ".join([*names, *dict.fromkeys(rows[is_peer]["scaler"])])
 

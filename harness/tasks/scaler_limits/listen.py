@@ -24,14 +24,14 @@ def listening() -> Iterator[list[str]]:
     sys.stderr.flush()
     with tempfile.TemporaryFile() as file, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        kept = os.dup(STDERR)
+        original = os.dup(STDERR)
         os.dup2(file.fileno(), STDERR)
         try:
             yield heard
         finally:
             sys.stderr.flush()
-            os.dup2(kept, STDERR)
-            os.close(kept)
+            os.dup2(original, STDERR)
+            os.close(original)
             heard += [str(warning.message) for warning in said]
             file.seek(0)
             heard += file.read().decode(errors="replace").splitlines()

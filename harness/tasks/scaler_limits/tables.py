@@ -12,7 +12,7 @@ import pandas as pd
 
 from harness.records.record import Record
 from harness.statistics import Floats
-from harness.tasks.cells import host_of
+from harness.tasks.cells import backend_of
 from harness.tasks.scaler_limits.settings import ON_DEVICE, PEER, RAISES, Settings
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
 
 NOTHING, WARNING, ERROR = "nothing", "warning", "error"
 
-LABELS = ("scaler", "host")
+LABELS = ("scaler", "backend")
 
 NAMES = {
     ("pytorch", ON_DEVICE): "Lockstep, capturable",
@@ -45,10 +45,10 @@ NAMES = {
 class Observed:
     """One run with the questions that tables ask it.
 
-    ``host`` is the backend, and its device where that is not the CPU.
+    ``backend`` includes the device where that is not the CPU.
     """
 
-    host: str
+    backend: str
     settings: Settings
     record: Record
 
@@ -62,7 +62,7 @@ class Observed:
     @property
     def labels(self) -> dict[str, str]:
         """The columns that name the run in every table."""
-        return {"scaler": self.scaler, "host": self.host}
+        return {"scaler": self.scaler, "backend": self.backend}
 
     @property
     def is_peer(self) -> bool:
@@ -111,7 +111,7 @@ class Observed:
 
 def observed(records: Sequence[Record], situation: str) -> list[Observed]:
     """Return the runs of a situation: ours before the peers, backend by backend."""
-    runs = [Observed(host_of(r), Settings(**r.config), r) for r in records]
+    runs = [Observed(backend_of(r), Settings(**r.config), r) for r in records]
     chosen = [run for run in runs if run.settings.situation == situation]
     return sorted(chosen, key=lambda run: run.is_peer)
 

@@ -59,8 +59,8 @@ class Lockstep:
 
     def slots(self) -> list[Any]:
         """Return copies of the momentums that exist."""
-        found = (self.inner.get_slot(w, "momentum") for w in self.variables)
-        return [slot.numpy().copy() for slot in found if slot is not None]
+        slots = (self.inner.get_slot(w, "momentum") for w in self.variables)
+        return [slot.numpy().copy() for slot in slots if slot is not None]
 
 
 class InFunction(Lockstep):

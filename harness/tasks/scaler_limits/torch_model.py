@@ -50,8 +50,8 @@ class Model:
 
     def slots(self) -> list[Any]:
         """Return copies of the momentums that exist."""
-        found = (self.sgd.state[w] for w in self.parameters.values())
-        buffers = (state.get("momentum_buffer") for state in found)
+        states = (self.sgd.state[w] for w in self.parameters.values())
+        buffers = (state.get("momentum_buffer") for state in states)
         return [b.cpu().numpy().copy() for b in buffers if b is not None]
 
 

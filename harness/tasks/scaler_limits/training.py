@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from harness.records.record import Outcome
-from harness.tasks import hosts
+from harness.tasks import backends
 from harness.tasks.scaler_limits import batches as plans
 from harness.tasks.scaler_limits.law import Law
 from harness.tasks.scaler_limits.listen import listening
@@ -21,13 +21,13 @@ __all__ = ["clip", "observe", "prepare", "train"]
 
 def prepare(backend: str, device: str) -> None:
     """Import the backend's framework and try the device; raise if either fails."""
-    hosts.prepare(__package__, backend, device)
+    backends.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run. What was said, if anything, is the outcome's reason."""
     settings = Settings(**config)
-    module = hosts.model(__package__, backend)
+    module = backends.model(__package__, backend)
     batches = plans.make(settings, seed)
     if settings.situation != "clipping":
         subject = module.make(settings, of_situation(settings), device)
@@ -58,7 +58,7 @@ def observe(settings: Settings, subject: Subject, batches: plans.Batches) -> Out
     for number, batch in enumerate(batches, start=1):
         weights, before = subject.weights(), state(subject)
         heard, raised = take(subject, batch)
-        # What a host says while it starts has nothing to do with scales.
+        # What a framework prints while it starts has nothing to do with scales.
         if heard and not said and number > settings.before:
             said, told_at = " ".join(heard), number - settings.before
         applied = unequal(before, state(subject)) > 0

@@ -38,16 +38,16 @@ def rates(records: Sequence[Record]) -> pd.DataFrame:
         key = name, size, config["mode"]
         groups.setdefault(key, {})[record.seed] = record.summary["rate"]
     rows = []
-    for (name, size, mode), found in groups.items():
+    for (name, size, mode), values in groups.items():
         base = groups.get((name, size, "fp32"), {})
-        seeds = sorted(set(found) & set(base))
+        seeds = sorted(set(values) & set(base))
         row: dict[str, Any] = {"mode": mode, "device": name, "net": size}
-        row |= bootstrap(median, list(found.values())).named("rate")
+        row |= bootstrap(median, list(values.values())).named("rate")
         row |= dict.fromkeys(SPEEDUP, np.nan)
         if seeds:
-            pairs = [found[seed] / base[seed] for seed in seeds]
+            pairs = [values[seed] / base[seed] for seed in seeds]
             row |= bootstrap(median, pairs).named("speedup")
-        rows.append({**row, "seeds": len(found)})
+        rows.append({**row, "seeds": len(values)})
     return pd.DataFrame(rows)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from harness.records.record import Outcome
-from harness.tasks import hosts
+from harness.tasks import backends
 from harness.tasks.throughput.settings import Settings
 
 __all__ = ["prepare", "train"]
@@ -17,7 +17,7 @@ __all__ = ["prepare", "train"]
 
 def prepare(backend: str, device: str) -> None:
     """Import the backend's framework and try the device; raise if either fails."""
-    hosts.prepare(__package__, backend, device)
+    backends.prepare(__package__, backend, device)
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
@@ -27,7 +27,7 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     the ``loss`` before and after, so that a step that does nothing is seen.
     """
     settings = Settings(**config)
-    module = hosts.model(__package__, backend)
+    module = backends.model(__package__, backend)
     trainer = module.Trainer(settings, seed, device)
     before = trainer.loss()
     trainer.advance(settings.warm_up)

@@ -209,7 +209,7 @@ def _update_with_none(case: Case, driver: Driver) -> State:
     return _moved(scale, should_apply, driver)
 
 
-def _made(case: Case, driver: Driver) -> State:
+def _fixed_scale(case: Case, driver: Driver) -> State:
     """Make a fixed scale of a value and look at it from all sides."""
     value = case.inputs["loss_scale_value"]
     if value in ("nan", "inf", "-inf"):
@@ -261,8 +261,8 @@ def _no_gradients(case: Case, driver: Driver) -> State:
 
 
 SPECIAL: Mapping[str, Callable[[Case, Driver], State]] = {
-    "bad_value": _made,
-    "good_value": _made,
+    "bad_value": _fixed_scale,
+    "good_value": _fixed_scale,
     "constructor_argument": _wrapped,
     "not_an_optimizer": _not_an_optimizer,
     "update_with_no_gradients": _update_with_none,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from harness.finding import Finding
 from harness.plot import Drawing
-from harness.tasks.multitask_digits.figures.hosts import hosts
+from harness.tasks.multitask_digits.figures.backends import backends
 from harness.tasks.multitask_digits.figures.losses import losses
 from harness.tasks.multitask_digits.figures.movement import movement
 from harness.tasks.multitask_digits.figures.state import state
@@ -21,5 +21,5 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
     if len(finding.tables["state"]):
         yield state(finding)
     yield losses(finding)
-    if len(finding.tables["hosts"]):
-        yield hosts(finding)
+    if len(finding.tables["backends"]):
+        yield backends(finding)

@@ -55,7 +55,7 @@ def losses(finding: Finding) -> Drawing:
             panels[-1, column].set_xlabel("step")
         for row, name in enumerate(names):
             panels[row, 0].set_ylabel(f"{name}\nheld-out loss")
-        legend(canvas, theme, curves["wrapper"], curves["host"])
+        legend(canvas, theme, curves["wrapper"], curves["backend"])
 
     return Drawing(
         "losses",
@@ -80,7 +80,7 @@ def _title(table: pd.DataFrame) -> str:
     if table.empty:
         return "Held-out losses over the training steps"
     last = rarest(table)
-    last = last[last["host"] == last["host"].iloc[0]]
+    last = last[last["backend"] == last["backend"].iloc[0]]
     lower, higher = (last["ratio_low"] > 1).sum(), (last["ratio_high"] < 1).sum()
     return (
         f"At p = {last['presence'].iloc[0]:g} losses end lower with the wrapper in "
@@ -89,13 +89,13 @@ def _title(table: pd.DataFrame) -> str:
 
 
 def _draw_curves(panel: Axes, curves: pd.DataFrame, theme: Theme) -> None:
-    hosts = list(dict.fromkeys(curves["host"]))
-    for (wrapper, host), rows in grouped(curves, "wrapper", "host"):
+    backends = list(dict.fromkeys(curves["backend"]))
+    for (wrapper, backend), rows in grouped(curves, "wrapper", "backend"):
         colour, steps = theme.methods[wrapper], rows["step"]
-        if host == hosts[0]:
+        if backend == backends[0]:
             panel.fill_between(
                 steps, rows["low"], rows["high"], color=colour, alpha=0.2, lw=0
             )
             panel.plot(steps, rows["median"], LINES[wrapper], color=colour)
-        style = points(theme, wrapper, host, hosts) | {"ms": 3}
+        style = points(theme, wrapper, backend, backends) | {"ms": 3}
         panel.plot(steps, rows["median"], **style)

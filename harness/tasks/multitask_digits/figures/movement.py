@@ -43,7 +43,7 @@ def movement(finding: Finding) -> Drawing:
         for worst in _worst(table):
             _label(panels[names.index(worst)], laws[laws["optimizer"] == worst], theme)
         limit = Line2D([], [], color=theme.ink, lw=THIN, label="law of long runs")
-        legend(canvas, theme, table["wrapper"], table["host"], [limit])
+        legend(canvas, theme, table["wrapper"], table["backend"], [limit])
 
     return Drawing(
         "movement",
@@ -67,13 +67,13 @@ def _title(table: pd.DataFrame) -> str:
     parts = []
     for worst in _worst(table):
         of = rarest(table[table["optimizer"] == worst]).sort_values("measured")
-        fed, kept = (of[of["wrapper"] == name] for name in ("none", "default"))
+        fed, wrapped = (of[of["wrapper"] == name] for name in ("none", "default"))
         parts.append(
             f"Fed zeros, {worst} moves {fed['measured'].iloc[-1]:.1f} times as far at "
             f"p = {fed['presence'].iloc[-1]:g}"
         )
-        if len(kept):
-            parts.append(f"with the wrapper {kept['measured'].iloc[0]:.1f} times")
+        if len(wrapped):
+            parts.append(f"with the wrapper {wrapped['measured'].iloc[0]:.1f} times")
     return "; ".join(parts) or "Movement per informative step with the wrapper"
 
 
@@ -93,11 +93,11 @@ def _draw_laws(panel: Axes, laws: pd.DataFrame, theme: Theme) -> None:
 
 def _draw_measured(panel: Axes, rows: pd.DataFrame, theme: Theme) -> None:
     """Draw points with intervals; backends are shifted a little, so that both show."""
-    hosts = list(dict.fromkeys(rows["host"]))
-    for (wrapper, host), cell in grouped(rows, "wrapper", "host"):
-        apart = 1.08 ** (hosts.index(host) - (len(hosts) - 1) / 2)
+    backends = list(dict.fromkeys(rows["backend"]))
+    for (wrapper, backend), cell in grouped(rows, "wrapper", "backend"):
+        apart = 1.08 ** (backends.index(backend) - (len(backends) - 1) / 2)
         below, above = cell["measured"] - cell["low"], cell["high"] - cell["measured"]
-        style = points(theme, wrapper, host, hosts) | {"elinewidth": 1}
+        style = points(theme, wrapper, backend, backends) | {"elinewidth": 1}
         x = cell["presence"] * apart
         panel.errorbar(x, cell["measured"], yerr=[below, above], **style)
 

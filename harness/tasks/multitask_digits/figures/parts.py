@@ -40,17 +40,17 @@ def row_of_panels(canvas: Canvas, titles: Sequence[str]) -> list[Axes]:
 
 
 def points(
-    theme: Theme, wrapper: str, host: str, hosts: Sequence[str]
+    theme: Theme, wrapper: str, backend: str, backends: Sequence[str]
 ) -> dict[str, Any]:
     """Return the style of measured points: filled for the first backend only."""
-    return marker(host, hosts, theme.methods[wrapper])
+    return marker(backend, backends, theme.methods[wrapper])
 
 
 def legend(
     canvas: Canvas,
     theme: Theme,
     wrappers: Iterable[str],
-    hosts: Iterable[str] = (),
+    backends: Iterable[str] = (),
     extra: Sequence[Line2D] = (),
 ) -> None:
     """Name methods by line and colour and backends by marker, below the panels."""
@@ -58,9 +58,9 @@ def legend(
         Line2D([], [], color=theme.methods[name], ls=LINES[name], label=METHODS[name])
         for name in dict.fromkeys(wrappers)
     ]
-    named = list(dict.fromkeys(hosts))
-    for host in named:
-        style = marker(host, named, theme.ink)
-        handles.append(Line2D([], [], label=host, **style))
+    named = list(dict.fromkeys(backends))
+    for backend in named:
+        style = marker(backend, named, theme.ink)
+        handles.append(Line2D([], [], label=backend, **style))
     handles += extra
     canvas.legend(handles=handles, loc="outside lower center", ncols=len(handles))

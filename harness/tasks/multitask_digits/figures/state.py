@@ -36,7 +36,7 @@ def state(finding: Finding) -> Drawing:
             panel.set_xlabel("steps absent")
         log_axis(panels[0], "y", [1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1])
         panels[0].set_ylabel("norm of the slot\n(1 = at departure)")
-        legend(canvas, theme, head["wrapper"], head["host"])
+        legend(canvas, theme, head["wrapper"], head["backend"])
 
     return Drawing(
         "state",
@@ -60,23 +60,25 @@ def state(finding: Finding) -> Drawing:
 def _title(head: pd.DataFrame) -> str:
     end = head[head["absent"] == head["absent"].max()]
     steps = end["absent"].iloc[0]
-    fed, kept = (end[end["wrapper"] == wrapper] for wrapper in ("none", "default"))
+    fed, wrapped = (end[end["wrapper"] == wrapper] for wrapper in ("none", "default"))
     parts = []
     if len(fed):
         low, high = (100 * bound for bound in (fed["kept"].min(), fed["kept"].max()))
         left = f"{low:.2g} % to {high:.2g} %"
         parts.append(f"{steps} absent steps leave {left} of a slot")
-    if len(kept):
-        low = 100 * kept["lowest"].min()
-        whole = "all" if (kept["lowest"] == 1).all() else f"{low:.2g} %"
+    if len(wrapped):
+        low = 100 * wrapped["lowest"].min()
+        whole = "all" if (wrapped["lowest"] == 1).all() else f"{low:.2g} %"
         parts.append(f"with the wrapper {whole} of it")
     return "; ".join(parts) or f"What {steps} absent steps leave of a slot"
 
 
 def _draw_slot(panel: Axes, rows: pd.DataFrame, theme: Theme) -> None:
-    hosts = list(dict.fromkeys(rows["host"]))
-    for (wrapper, host), line in grouped(rows, "wrapper", "host"):
+    backends = list(dict.fromkeys(rows["backend"]))
+    for (wrapper, backend), line in grouped(rows, "wrapper", "backend"):
         colour = theme.methods[wrapper]
-        if host == hosts[0]:
+        if backend == backends[0]:
             panel.plot(line["absent"], line["law"], LINES[wrapper], color=colour)
-        panel.plot(line["absent"], line["kept"], **points(theme, wrapper, host, hosts))
+        panel.plot(
+            line["absent"], line["kept"], **points(theme, wrapper, backend, backends)
+        )

@@ -20,7 +20,7 @@ def judge(records: Sequence[Record]) -> Judgement:
     """Return the loss of every run as a table."""
     rows = [
         {
-            "host": r.subject["backend"],
+            "backend": r.subject["backend"],
             "arm": r.config["arm"],
             "rate": r.config["rate"],
             "seed": r.seed,

@@ -48,5 +48,5 @@ def _lacking_in_tf(device: str) -> str:
     import tensorflow as tf
 
     kind = {"cuda": "GPU"}.get(device, device.upper())
-    found = {each.device_type for each in tf.config.list_physical_devices()}
-    return "" if kind in found else f"found only {', '.join(sorted(found))}"
+    kinds = {each.device_type for each in tf.config.list_physical_devices()}
+    return "" if kind in kinds else f"found only {', '.join(sorted(kinds))}"

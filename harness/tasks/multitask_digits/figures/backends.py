@@ -15,15 +15,15 @@ from harness.tasks.multitask_digits.figures.parts import (
     row_of_panels,
 )
 
-__all__ = ["hosts"]
+__all__ = ["backends"]
 
 FLOOR = 1e-8
 """Where no difference at all is drawn: below the resolution of float32."""
 
 
-def hosts(finding: Finding) -> Drawing:
+def backends(finding: Finding) -> Drawing:
     """One panel an optimizer: relative difference of the losses over the steps."""
-    table = finding.tables["hosts"]
+    table = finding.tables["backends"]
 
     def paint(canvas: Canvas, theme: Theme) -> None:
         names = list(dict.fromkeys(table["optimizer"]))
@@ -42,11 +42,11 @@ def hosts(finding: Finding) -> Drawing:
         legend(canvas, theme, table["wrapper"])
 
     return Drawing(
-        "hosts",
+        "backends",
         _title(table),
         alt=(
-            "Relative difference of the held-out losses of two hosts over the steps: "
-            "rounding at first, amplified by training."
+            "Relative difference of the held-out losses of two backends over the "
+            "steps: rounding at first, amplified by training."
         ),
         caption=(
             "Thick lines: median over seeds and tasks, the largest of all p; thin "
@@ -61,6 +61,6 @@ def hosts(finding: Finding) -> Drawing:
 def _title(table: pd.DataFrame) -> str:
     """Return how far runs are apart, at the first measurement and at the worst one."""
     steps = table[table["step"] > 0].groupby("step")["median"].max()
-    pair = f"{table['against'].iloc[0]} and {table['host'].iloc[0]}, same seeds"
+    pair = f"{table['against'].iloc[0]} and {table['backend'].iloc[0]}, same seeds"
     first = f"{steps.iloc[0]:.0e} at step {steps.index[0]}"
     return f"{pair}: apart by {first}, later by up to {steps.max():.0e}"

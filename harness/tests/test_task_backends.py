@@ -7,7 +7,7 @@ import importlib.util
 import pytest
 
 from harness.errors import HarnessError
-from harness.tasks import TASKS, hosts
+from harness.tasks import TASKS, backends
 
 FRAMEWORKS = {"pytorch": "torch", "tf": "tensorflow"}
 ABSENT = {"pytorch": "cuda:99", "tf": "NPU"}
@@ -24,12 +24,12 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 
 def test_a_backend_can_work_on_the_cpu(backend: str) -> None:
-    hosts.prepare("harness.tasks.lost_updates", backend, "cpu")
+    backends.prepare("harness.tasks.lost_updates", backend, "cpu")
 
 
 def test_a_device_that_is_not_there_is_refused_in_one_sentence(backend: str) -> None:
     with pytest.raises(HarnessError) as caught:
-        hosts.prepare("harness.tasks.lost_updates", backend, ABSENT[backend])
+        backends.prepare("harness.tasks.lost_updates", backend, ABSENT[backend])
     told = str(caught.value)
     assert ABSENT[backend] in told
     assert "use cpu" in told
