@@ -1,14 +1,14 @@
-"""The errors that only users of this backend can make."""
+"""The nouns of this backend, and the errors that only it raises."""
 
 from __future__ import annotations
 
-from lockstep.messages.errors import MalformedPairsError, sentence
+from lockstep.messages.errors import MalformedPairsError, Refusal
+from lockstep.messages.nouns import Nouns
 
-__all__ = ["not_a_variable"]
+SKELETON = Nouns("skeleton optimizer", "Variable", "skeleton Variables")
 
-
-def not_a_variable(owner: str, got: object) -> MalformedPairsError:
-    """Build the error for a pair whose second is no variable."""
-    remedy = "put the gradient first and the variable second"
-    expected = "pairs (gradient, lockstep.skeleton.Variable)"
-    return MalformedPairsError(sentence(owner, expected, type(got).__name__, remedy))
+NOT_A_VARIABLE = Refusal(
+    MalformedPairsError,
+    "{owner}: expected pairs (gradient, lockstep.skeleton.Variable), got {got}; "
+    "put the gradient first and the variable second.",
+)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from lockstep.interface import NO_STEP, Array
 from lockstep.messages import multitask as messages
+from lockstep.messages.skeleton import SKELETON
 from lockstep.quirks import quirks_of
 from lockstep.skeleton.optimizers.classes import GradientDescentOptimizer, check_pairs
 from lockstep.skeleton.tensors.variable import Variable
@@ -20,8 +21,8 @@ class MultitaskOptimizerWrapper:
     def __init__(self, opt: GradientDescentOptimizer, strict: bool = False) -> None:
         self.quirks = quirks_of(strict)
         if not isinstance(opt, GradientDescentOptimizer):
-            expected, nesting = "skeleton optimizer", self.quirks.multitask_nesting
-            raise messages.not_an_optimizer(opt, expected, nesting)
+            nesting = self.quirks.multitask_nesting
+            raise messages.not_an_optimizer(opt, SKELETON, nesting)
         self.inner_optimizer, self.last_step = opt, NO_STEP
 
     def apply_gradients(

@@ -8,7 +8,7 @@ from typing import Any
 from lockstep.interface import Array
 from lockstep.messages.base.pairs import as_pairs
 from lockstep.messages.optimizers.parameters import OPTIMIZERS
-from lockstep.messages.skeleton import not_a_variable
+from lockstep.messages.skeleton import NOT_A_VARIABLE
 from lockstep.skeleton.tensors.variable import Variable
 
 __all__ = ["GradientDescentOptimizer", "check_pairs"]
@@ -44,5 +44,5 @@ def check_pairs(
     pairs: Pairs = as_pairs(grads_and_vars, owner)
     for _, variable in pairs:
         if not isinstance(variable, Variable):
-            raise not_a_variable(owner, variable)
+            raise NOT_A_VARIABLE.error(owner=owner, got=type(variable).__name__)
     return pairs
