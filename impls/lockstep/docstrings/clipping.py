@@ -13,6 +13,9 @@ LARC multiplies each gradient g of a variable w by a ratio r, norms in float32:
 clip:  r = min(max(eta |w| / (lr (|g| + epsilon)), min_update), 1)
 scale: r = max(eta |w| / (|g| + epsilon), min_update)
 
+r is 1 where a norm is 0, or lr in mode "clip", as long as both norms are finite.
+Scaled gradients have to be unscaled first: the weights have no such scale.
+
 Args:
     grads_and_vars: iterable of (gradient or None, variable); for LARC a gradient
         has its variable's shape and dtype.

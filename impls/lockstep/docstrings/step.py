@@ -47,6 +47,9 @@ Origin: OpenSeq2Seq (8681d381ed40), ``optimizers/optimizers.py``.
     "reduce_gradients": """\
 Return each gradient's mean over the ranks.
 
+g = sum over ranks of (g / ranks). A gradient that is absent on one rank is zeros
+there; one that is absent on all stays absent. A sparse gradient becomes dense.
+
 Args:
     grads_and_vars: iterable of (gradient or None, variable), the same variables in
         the same order on every rank.
@@ -56,6 +59,9 @@ Args:
         :class:`lockstep.messages.step.reduction.Reduction`. None takes the replicas
         of the ``tf.distribute`` strategy at work; without one this rank is the only
         one.
+
+Returns:
+    The pairs, with averaged gradients; of a single rank as they are.
 
 Raises:
     NotReducedError: a NotImplementedError; ``on_horovod`` is False.

@@ -29,9 +29,6 @@ def post_process_gradients(
 ) -> list[tuple[Gradient, Any]]:
     """...
 
-    r is 1 where a norm is 0, or lr in mode "clip", as long as both norms are finite.
-    Scaled gradients have to be unscaled first: the weights have no such scale.
-
     Args:
         recorder: is told the summaries; None: ``tf.summary``, if there is a default
             writer. Tags hold the variable's path.

@@ -27,12 +27,6 @@ def reduce_gradients(
 ) -> list[tuple[Gradient, Any]]:
     """...
 
-    g = sum over ranks of (g / ranks). A gradient that is absent on one rank is zeros
-    there; one that is absent on all stays absent. A sparse gradient becomes dense.
-
-    Returns:
-        The pairs, with averaged gradients; of a single rank as they are.
-
     Origin: OpenSeq2Seq (8681d381ed40), ``reduce_gradients``, on Horovod. Keras'
     optimizers add up the gradients of a strategy's replicas themselves, so this is for
     loops of one's own.

@@ -49,15 +49,7 @@ def post_process_gradients(
     in_place: bool = False,
     strict: bool = False,
 ) -> Pairs:
-    """Clip gradients by their global norm if asked to, then scale them by LARC.
-
-    LARC multiplies each gradient g of a parameter w by a ratio r, norms in float32:
-
-    clip:  r = min(max(eta |w| / (lr (|g| + epsilon)), min_update), 1)
-    scale: r = max(eta |w| / (|g| + epsilon), min_update)
-
-    r is 1 where a norm is 0, or lr in mode "clip", as long as both norms are finite.
-    Scaled gradients have to be unscaled first: the weights have no such scale.
+    """...
 
     Args:
         grads_and_vars: iterable of (gradient or None, parameter); for LARC a gradient

@@ -74,9 +74,7 @@ def reduce_gradients(
 ) -> Pairs:
     """...
 
-    g = sum over ranks of (g / ranks). A gradient that is absent on one rank is zeros
-    there; one that is absent on all stays absent, so the ranks agree first, in one
-    small collective. A sparse gradient becomes dense.
+    First the ranks agree in one small collective which gradients are absent on all.
 
     Args:
         grads_and_vars: iterable of (gradient or None, parameter), the same parameters
@@ -84,9 +82,6 @@ def reduce_gradients(
         reduction: what averages: ``size``, ``any`` and ``all_reduce``, as in
             :class:`GroupReduction`. None takes ``torch.distributed``'s group of all
             ranks, and where there is none this rank is the only one.
-
-    Returns:
-        The pairs, with averaged gradients; of a single rank as they are.
 
     Raises:
         NotReducedError: a NotImplementedError; ``on_horovod`` is False.

@@ -44,8 +44,6 @@ def post_process_gradients(
 ) -> Pairs:
     """...
 
-    r is 1 where a norm is 0, or lr in mode "clip".
-
     Args:
         grads_and_vars: iterable of (gradient or None, variable).
         lr: the learning rate of this step.

@@ -28,9 +28,6 @@ def reduce_gradients(
 ) -> Pairs:
     """...
 
-    A gradient that is absent on one rank is zeros there; one that is absent on all
-    stays absent. A sparse one becomes dense.
-
     Args:
         reduction: what averages; None is a rank of its own.
 

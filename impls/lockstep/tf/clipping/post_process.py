@@ -29,9 +29,6 @@ def post_process_gradients(
 ) -> Pairs:
     """...
 
-    r is 1 where a norm is 0, or lr in mode "clip", as long as both norms are finite.
-    Scaled gradients have to be unscaled first: the weights have no such scale.
-
     Args:
         recorder: is told the summaries. None: in a graph ``tf.compat.v1.summary``;
             otherwise ``tf.summary``, if there is a default writer.

@@ -27,12 +27,6 @@ def reduce_gradients(
 ) -> Pairs:
     """...
 
-    g = sum over ranks of (g / ranks). A gradient that is absent on one rank is zeros
-    there; one that is absent on all stays absent. A sparse gradient becomes dense.
-
-    Returns:
-        The pairs, with averaged gradients; of a single rank as they are.
-
     Origin: OpenSeq2Seq (8681d381ed40), ``reduce_gradients``, on Horovod.
 
     Example:
