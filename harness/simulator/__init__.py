@@ -17,10 +17,9 @@ events, so the same staleness of every push.
 from __future__ import annotations
 
 from harness.simulator.agn import AGN
-from harness.simulator.downpour import Downpour
-from harness.simulator.dynsgd import DynSGD
 from harness.simulator.easgd import EASGD
 from harness.simulator.events import Timing
+from harness.simulator.gathering import Downpour, DynSGD
 from harness.simulator.method import Method, Weights
 from harness.simulator.rule import Rule
 from harness.simulator.run import Push, Run, interleave, simulate

@@ -1,4 +1,7 @@
-"""Workers that train on weights of their own and push what they gathered meanwhile."""
+"""Workers that train on their own weights and push the sum of a round.
+
+DOWNPOUR and DynSGD are these workers with a server that uses their sums directly.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from harness.simulator.method import Gradients, Pushed, Weights
 from harness.simulator.rule import Rule, RuleState
 from lockstep.interface import Array, Rows
 
-__all__ = ["Gathering", "GatheringServer", "GatheringWorker"]
+__all__ = ["Downpour", "DynSGD", "Gathering", "GatheringServer", "GatheringWorker"]
 
 
 class GatheringWorker(NamedTuple):
@@ -122,6 +125,28 @@ class Gathering:
     def after_pull(self, state: RuleState) -> RuleState:
         """Return a worker's state once its push was applied with its powers."""
         return state._replace(shared=self.rule.advanced(state.shared))
+
+
+class Downpour(Gathering):
+    """Push the sum of a round, as it is.
+
+    J. Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012, with the
+    intervals of fetching and pushing equal: after P local steps the worker sends
+    a = sum g_t and the server has c = rule(c, a).
+    """
+
+
+class DynSGD(Gathering):
+    """Push the sum of a round; the server divides it by its staleness + 1.
+
+    J. Jiang, B. Cui, C. Zhang, L. Yu, "Heterogeneity-aware Distributed Parameter
+    Servers", SIGMOD 2017: a push of staleness s counts 1 / (s + 1), so
+    c = rule(c, a / (s + 1)) where DOWNPOUR has c = rule(c, a).
+    """
+
+    def weighed(self, change: Array, staleness: int) -> Array:
+        """Return change / (staleness + 1)."""
+        return np.asarray(change / change.dtype.type(staleness + 1))
 
 
 def dense(gradient: Array | Rows, like: Array) -> Array:

@@ -24,8 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness.parity.drivers.protocol import Worker
-from harness.parity.drivers.tensors import Step, TensorDriver
-from harness.parity.drivers.tf_device import use_device
+from harness.parity.drivers.tensors import Step, TensorDriver, use_device
 from lockstep.interface import Array, Gradient
 from lockstep.keras3.base.gradients import value_of
 from lockstep.keras3.base.slots import base_of

@@ -1,4 +1,4 @@
-"""What the eager drivers of TensorFlow and Keras share."""
+"""What the drivers of TensorFlow and Keras share."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.interface import Gradient
+from lockstep.messages.errors import no_device
 from lockstep.messages.optimizers.parameters import RULES
 from lockstep.tf.shared.tensors import numpy_values
 from lockstep.tf.shared.tensors.numpy_values import to_numpy, to_tensor
 
-__all__ = ["Regularizers", "Step", "TensorDriver"]
+__all__ = ["Regularizers", "Step", "TensorDriver", "use_device"]
 
 Step = Callable[[Sequence[Gradient]], Any]
 Regularizers = Mapping[int, Callable[[Any], tf.Tensor]]
@@ -95,3 +96,15 @@ class TensorDriver:
 
     def close(self) -> None:
         """Do nothing: there is nothing to give back."""
+
+
+def use_device(device: str) -> None:
+    """Let TensorFlow see the GPUs for ``cuda`` and none of them for ``cpu``.
+
+    Raises:
+        UnsupportedError: another device, or no GPU is there.
+    """
+    devices = tf.config.list_physical_devices("GPU")
+    if device not in ("cpu", "cuda") or (device == "cuda" and not devices):
+        raise no_device("tf", device, "only the CPU")
+    tf.config.set_visible_devices(devices if device == "cuda" else [], "GPU")

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from harness.parity.drivers.tf_device import use_device
+from harness.parity.drivers.tensors import use_device
 from harness.parity.drivers.tf_eager import EagerDriver, FunctionDriver
 from harness.parity.drivers.tf_graph import GraphDriver, V1Driver
 
