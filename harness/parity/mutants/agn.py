@@ -14,6 +14,7 @@ from harness.parity.mutants.mutant import (
     before,
     constant,
     instead,
+    of_class,
     one_percent_more,
 )
 from lockstep.interface import Array, Rows
@@ -186,12 +187,12 @@ def agn_mutants() -> Sequence[Mutant]:
     )
     optimizer, center = "workers.agn.AGNOptimizer", "workers.center.Center"
     begin, apply = f"{optimizer}.begin_round", f"{optimizer}.apply_gradients"
-    words, strict = "workers.agn.words", "strict.AGNOptimizer"
+    strict = "strict.AGNOptimizer"
     require = "base.pairs.require_gradients"
     nothing = instead(lambda accumulators, changes: list(accumulators))
     undivided = instead(lambda accumulators, period: list(accumulators))
     late = before(lambda step, period: (step - 1, period))
-    wrong = constant(ArithmeticError("of another class"))
+    rows, wrong = "workers.agn.refusals", of_class(ArithmeticError)
     densify, largest = "workers.accumulate.densify", after(each_one_percent_more)
     return (
         Mutant(gathered, "nothing is gathered", nothing, AGN),
@@ -220,7 +221,7 @@ def agn_mutants() -> Sequence[Mutant]:
         Mutant(
             "workers.center.GRAD_VARIABLE_NAME", "another name", instead("sum"), AGN
         ),
-        Mutant(f"{words}.not_from_getter", "another class", wrong, AGN),
-        Mutant(f"{words}.nothing_to_start", "another class", wrong, AGN),
+        Mutant(f"{rows}.NOT_FROM_GETTER", "another class", wrong, AGN),
+        Mutant(f"{rows}.NOTHING_TO_START", "another class", wrong, AGN),
         Mutant(require, "absent ones will do", constant(None), AGN),
     )

@@ -17,6 +17,7 @@ from harness.parity.mutants.mutant import (
     before,
     constant,
     instead,
+    of_class,
     one_percent_more,
     replaced,
 )
@@ -117,10 +118,10 @@ def _of_the_clipping() -> Iterator[Mutant]:
         "clipping.clip_by_norm.cast", "forgotten", instead(lambda g, _: g), CLIP
     )
     yield Mutant("clipping.clip_by_norm.words.as_list", "unchecked", unchecked, CLIP)
-    refused = "clipping.clip_by_norm.words.NotASequenceError"
-    yield Mutant(refused, "no error", instead(Warning), CLIP)
-    absent = "clipping.clip_by_norm.absent_gradient"
-    yield Mutant(absent, "no error", instead(Warning), CLIP)
+    refused = "clipping.clip_by_norm.words.refusals.NOT_A_SEQUENCE"
+    yield Mutant(refused, "no error", of_class(Warning), CLIP)
+    absent = "clipping.clip_by_norm.refusals.ABSENT_GRADIENT"
+    yield Mutant(absent, "no error", of_class(Warning), CLIP)
     default = instead(reference.clip_gradients_by_norm)
     yield Mutant("strict.clip_gradients_by_norm", "not strict", default, CLIP)
     default = instead(reference.clip_by_global_norm)

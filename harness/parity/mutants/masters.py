@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.mutants.mutant import Mutant, after, constant, instead
+from harness.parity.mutants.mutant import Mutant, after, constant, instead, of_class
 from lockstep.interface import Rows
 
 __all__ = ["masters_mutants"]
@@ -94,6 +94,7 @@ def masters_mutants() -> Sequence[Mutant]:
         "masters.mixed_precision.MixedPrecisionOptimizerWrapper",
     )
     words, cast = f"{module}.words", f"{module}.saturating_cast"
+    rows = f"{module}.refusals"
     penalty, scale = f"{module}.add_penalty", f"{module}.scale_in_dtype"
     half = after(lambda v: type(v)(v.name, v.value, np.float16))
     tenth = after(lambda number: None if number is None else number * 10)
@@ -110,8 +111,8 @@ def masters_mutants() -> Sequence[Mutant]:
         Mutant(f"{words}.master_name", "its own name", instead(str), MASTERS),
         Mutant(scale, "in float32", instead(scaled_in_float32), MASTERS),
         Mutant(f"{words}.scale_number", "ten times", tenth, MASTERS),
-        Mutant(f"{words}.unusable", "no error", instead(Warning), MASTERS),
-        Mutant(f"{words}.absent_half", "no error", instead(Warning), MASTERS),
+        Mutant(f"{rows}.UNUSABLE", "no error", of_class(Warning), MASTERS),
+        Mutant(f"{rows}.ABSENT_HALF", "no error", of_class(Warning), MASTERS),
         Mutant(f"{wrapper}.copy_back", "forgotten", constant(None), MASTERS),
         Mutant(f"{wrapper}.move_scale", "twice", one_more_step, MASTERS),
         Mutant(f"{wrapper}.judge", "infinity is fine", only_nan, MASTERS),

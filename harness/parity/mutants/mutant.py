@@ -21,6 +21,7 @@ __all__ = [
     "before",
     "constant",
     "instead",
+    "of_class",
     "one_percent_more",
     "planted",
     "replaced",
@@ -72,6 +73,11 @@ def constant(value: Any) -> Change:
 def instead(wrong: Any) -> Change:
     """Replace an object by ``wrong``, whatever it was."""
     return lambda right: wrong
+
+
+def of_class(kind: type[Exception]) -> Change:
+    """Let a row of a table of errors build errors of another class."""
+    return lambda right: replace(right, kind=kind)
 
 
 def after(change: Callable[[Any], Any]) -> Change:

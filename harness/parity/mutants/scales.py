@@ -13,6 +13,7 @@ from harness.parity.mutants.mutant import (
     before,
     constant,
     instead,
+    of_class,
     replaced,
 )
 from lockstep.interface import Rows
@@ -126,9 +127,9 @@ def scale_mutants() -> Sequence[Mutant]:
         Mutant(f"{words}.fixed_value", "one more", one_more, fixed_only),
         Mutant(f"{words}.dynamic_config", "another", other, BOTH),
         Mutant(
-            "scaling.loss_scale_optimizer.words.half_precision",
+            "scaling.loss_scale_optimizer.refusals.HALF_PRECISION",
             "no error",
-            instead(Warning),
+            of_class(Warning),
             FIXED,
         ),
         Mutant("base.pairs.require_gradients", "unchecked", constant(None), DYNAMIC),

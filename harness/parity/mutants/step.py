@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.mutants.mutant import Mutant, constant, instead
+from harness.parity.mutants.mutant import Mutant, constant, instead, of_class
 
 __all__ = ["step_mutants"]
 
@@ -112,7 +112,7 @@ def without_masters(step: Any, base: Any, loss_scaling: Any) -> Any:
     return base
 
 
-def unchecked(optimizer: Any, optimizer_params: Any, strict: bool) -> Any:
+def unchecked(optimizer: Any, optimizer_params: Any, *rest: Any) -> Any:
     """Return a copy of the parameters of the optimizer, unchecked."""
     return dict(optimizer_params)
 
@@ -126,14 +126,13 @@ def step_mutants() -> Sequence[Mutant]:
     words, process = f"{module}.words", "step.training_step.post_process_gradients"
     rate, apply = f"{step}.next_rate", f"{step}.apply"
     share, no_scaler = "step.training_step.add_share", constant(None)
-    errors = (
-        f"{words}.instance",
-        f"{words}.no_flag",
-        f"{words}.absent_accumulated",
-        f"{words}.sparse_accumulated",
-        "clipping.post_process.words.clip_and_larc",
-        "scaling.automatic_scaler.words._unknown",
-        "masters.mixed_precision.words.unusable",
+    functions = (f"{module}.instance", "scaling.automatic_scaler.words._unknown")
+    rows = (
+        f"{words}.refusals.NO_FLAG",
+        f"{words}.clipping_refusals.CLIP_AND_LARC",
+        f"{words}.masters_refusals.UNUSABLE",
+        "step.training_step.refusals.ABSENT_ACCUMULATED",
+        "step.training_step.refusals.SPARSE_ACCUMULATED",
     )
     return (
         Mutant(rate, "that of the next step", rate_of_the_next_step, STEP),
@@ -154,8 +153,9 @@ def step_mutants() -> Sequence[Mutant]:
         Mutant(f"{module}.with_masters", "forgotten", instead(without_masters), STEP),
         Mutant(f"{module}.AutomaticLossScaler", "not made", no_scaler, STEP),
         Mutant(f"{module}.check_summaries", "no check", constant(frozenset()), STEP),
-        Mutant(f"{words}.arguments_for", "no check", instead(unchecked), STEP),
-        Mutant(f"{words}.arguments_for", "another error", warned_of, STEP),
+        Mutant(f"{module}.arguments_for", "no check", instead(unchecked), STEP),
+        Mutant(f"{module}.arguments_for", "another error", warned_of, STEP),
         Mutant("strict.optimize_loss", "not strict", default, STEP),
-        *(Mutant(error, "no error", instead(Warning), STEP) for error in errors),
+        *(Mutant(error, "no error", instead(Warning), STEP) for error in functions),
+        *(Mutant(error, "no error", of_class(Warning), STEP) for error in rows),
     )
