@@ -97,7 +97,7 @@ def process(to_do: Processing, entries: Sequence[Entry], lr: Any) -> list[Gradie
         record_norm(asked, telling.CLIPPED_NORM, entries, quirks)
     if policy is None or rate is None:
         return [entry.gradient for entry in entries]
-    return apply_larc(policy, entries, rate, asked, quirks)
+    return apply_larc(policy, entries, rate, asked, quirks.larc_sparse)
 
 
 def clip_entries(
@@ -119,7 +119,7 @@ def apply_larc(
     pairs: Sequence[Entry],
     rate: tf.Tensor,
     asked: Summaries,
-    quirks: Quirks,
+    makes_dense: bool,
 ) -> list[Gradient]:
     """Multiply each gradient that is present by its ratio."""
     present = [entry for entry in pairs if entry.gradient is not None]
@@ -128,7 +128,7 @@ def apply_larc(
     if not present:
         return [None for _ in pairs]
     gradients = [entry.gradient for entry in present]
-    if quirks.larc_sparse:
+    if makes_dense:
         gradients = [larc.as_original(g, v.shape) for g, v, _ in present]
     weights = [tf.convert_to_tensor(entry.variable) for entry in present]
     norms = larc.tensor_norms(weights), larc.tensor_norms(gradients)
