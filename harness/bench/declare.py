@@ -22,7 +22,7 @@ __all__ = ["FOLDER", "Benchmark", "Row", "find", "known", "read"]
 
 FOLDER = Path(__file__).parent
 
-MEASURED = tuple(name for name, backend in BACKENDS.items() if backend.model_file)
+MEASURED = tuple(name for name, backend in BACKENDS.items() if backend.framework)
 """Backends for which a task can have a file with steps."""
 
 SCALES = ("quick", "std")

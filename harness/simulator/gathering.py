@@ -13,6 +13,8 @@ import numpy as np
 from harness.simulator.method import Gradients, Pushed, Weights
 from harness.simulator.rule import Rule, RuleState
 from lockstep.interface import Array, Rows
+from lockstep.messages.errors import unknown_name
+from lockstep.messages.workers.agn import COMMITS, DELTA, GRADIENT, WRAPPER
 
 __all__ = ["Downpour", "DynSGD", "Gathering", "GatheringServer", "GatheringWorker"]
 
@@ -39,21 +41,28 @@ class GatheringServer(NamedTuple):
 class Gathering:
     """The base of AGN, DOWNPOUR and DynSGD: they differ in what they make of a sum.
 
-    One local step of a worker with weights w, gradient g and sum a:
-    w = rule(w, g); a = a + g. At the end of a round the worker sends
-    :meth:`committed` of a, the server has c = rule(c, :meth:`weighed` of it), with the
-    worker's powers of beta, and the worker continues from c with a = 0.
+    One local step of a worker with weights w, gradient g and sum a: w' = rule(w, g),
+    a = a + g. At the end of a round the worker sends :meth:`committed` of a, the server
+    has c = rule(c, :meth:`weighed` of it), with the worker's powers of beta, and the
+    worker continues from c with a = 0.
+
+    With ``commit="delta"`` a worker adds up how far its weights moved, a = a + w' - w,
+    and the server adds what arrives: c = c + :meth:`weighed` of it.
 
     Args:
-        rule: the base optimizer, of workers and server alike.
+        rule: the base optimizer, of workers and, for gradients, of the server.
         period: local steps between two pushes.
+        commit: ``"gradient"`` or ``"delta"``.
     """
 
     waits_for_all = False
 
-    def __init__(self, rule: Rule, period: int) -> None:
+    def __init__(self, rule: Rule, period: int, commit: str = GRADIENT) -> None:
+        if commit not in COMMITS:
+            raise unknown_name(f"{WRAPPER}: commit", commit, COMMITS)
         self.rule = rule
         self.period = period
+        self.commit = commit
 
     def committed(self, gathered: Array) -> Array:
         """Return what is sent of a sum over a round."""
@@ -92,7 +101,9 @@ class Gathering:
     def gathered_of(
         self, worker: GatheringWorker, moved: Weights, name: str, gradient: Any
     ) -> Array:
-        """Return what one step adds to the sum: the gradient, rows added up."""
+        """Return what a step adds to the sum: the gradient, or how far it moved."""
+        if self.commit == DELTA:
+            return np.asarray(moved[name] - worker.weights[name])
         return dense(gradient, worker.weights[name])
 
     def push(self, worker: GatheringWorker) -> tuple[Weights, Any]:
@@ -104,12 +115,16 @@ class Gathering:
     def apply(
         self, server: GatheringServer, pushed: Sequence[Pushed]
     ) -> tuple[GatheringServer, list[Weights]]:
-        """Let the rule take one push after another, with the sender's powers."""
+        """Take one push after another: by the rule with the sender's powers, or add."""
         replies: list[Weights] = []
         for arrays, shared, staleness in pushed:
             changes = {n: self.weighed(a, staleness) for n, a in arrays.items()}
-            state = RuleState(server.state.slots, shared)
-            server = GatheringServer(*self.rule.step(server.weights, state, changes))
+            if self.commit == DELTA:
+                server = added(server, changes)
+            else:
+                state = RuleState(server.state.slots, shared)
+                stepped = self.rule.step(server.weights, state, changes)
+                server = GatheringServer(*stepped)
             replies.append({name: server.weights[name] for name in arrays})
         return server, replies
 
@@ -123,7 +138,12 @@ class Gathering:
         )
 
     def after_pull(self, state: RuleState) -> RuleState:
-        """Return a worker's state once its push was applied with its powers."""
+        """Return a worker's state once its push was applied.
+
+        Its powers of beta advance if the server's rule used them.
+        """
+        if self.commit == DELTA:
+            return state
         return state._replace(shared=self.rule.advanced(state.shared))
 
 
@@ -147,6 +167,13 @@ class DynSGD(Gathering):
     def weighed(self, change: Array, staleness: int) -> Array:
         """Return change / (staleness + 1)."""
         return np.asarray(change / change.dtype.type(staleness + 1))
+
+
+def added(server: GatheringServer, changes: Weights) -> GatheringServer:
+    """Return the server with changes added to its weights."""
+    with np.errstate(all="ignore"):
+        moved = {n: np.asarray(server.weights[n] + c) for n, c in changes.items()}
+    return server._replace(weights={**server.weights, **moved})
 
 
 def dense(gradient: Array | Rows, like: Array) -> Array:

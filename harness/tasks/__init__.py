@@ -30,6 +30,7 @@ from lockstep.registry import BACKENDS
 __all__ = ["TASKS", "TIMED", "part", "runs_on"]
 
 TASKS = (
+    "asynchronous_digits",
     "deep_digits",
     "link_prediction",
     "lost_updates",

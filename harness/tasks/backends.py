@@ -12,7 +12,7 @@ from harness.errors import HarnessError
 from lockstep import registry
 from lockstep.messages import errors
 
-__all__ = ["model", "prepare"]
+__all__ = ["model", "prepare", "require_cpu"]
 
 
 def model(package: str | None, backend: str) -> Any:
@@ -30,6 +30,16 @@ def prepare(package: str | None, backend: str, device: str) -> None:
     lacking = {"pytorch": _lacking_in_torch, "tf": _lacking_in_tf}[backend](device)
     if lacking:
         raise HarnessError(str(errors.no_device(backend, device, lacking)))
+
+
+def require_cpu(backend: str, device: str) -> None:
+    """Raise unless ``device`` is the CPU, for tasks in NumPy.
+
+    Raises:
+        HarnessError: another device is asked for.
+    """
+    if device != "cpu":
+        raise HarnessError(str(errors.no_device(backend, device, "only the CPU")))
 
 
 def _lacking_in_torch(device: str) -> str:

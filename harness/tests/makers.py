@@ -62,6 +62,22 @@ def scaler_as_promised(of: Any, backend: str) -> Outcome:
     return Outcome("ok", "not finite: head" if said else "", series, told)
 
 
+def _asynchronous(of: Any, backend: str, rng: Generator) -> Outcome:
+    accuracy = rng.uniform(0.3, 1, 6).tolist()
+    seconds = np.linspace(0.5, of.minibatches / of.workers, 6).tolist()
+    counts = np.linspace(1, of.minibatches, 6).tolist()
+    series = {"minibatches": counts, "seconds": seconds, "accuracy": accuracy}
+    summary = {
+        "accuracy": float(np.mean(accuracy[-5:])),
+        "mean_accuracy": float(np.mean(accuracy)),
+        "seconds": seconds[-1],
+        "to_target": seconds[int(np.argmax(accuracy))],
+        "staleness": 0.0 if of.method == "synchronous" else of.workers - 1.0,
+        "megabytes": 1.0,
+    }
+    return Outcome("ok", "", series, summary)
+
+
 def _deep(of: Any, backend: str, rng: Generator) -> Outcome:
     points = len(of.measured_at)
     names = ("loss", "accuracy", "scale", "skipped", "zero/weights", "zero/activations")
@@ -174,7 +190,13 @@ def _set_rate(record: Any, name: str, value: float) -> None:
     record.summary["rate"] = value
 
 
+def _set_accuracy(record: Any, name: str, value: float) -> None:
+    record.summary[name.replace(" ", "_")] = value
+
+
 SETTERS: Mapping[tuple[str, str], Callable[[Any, str, float], None]] = {
+    ("asynchronous_digits", "accuracy"): _set_accuracy,
+    ("asynchronous_digits", "mean accuracy"): _set_accuracy,
     ("multitask_digits", "loss"): _set_multitask_loss,
     ("multitask_digits", "head movement"): _set_movement,
     ("recommender", "rows above the limit"): _set_above,
@@ -186,6 +208,7 @@ SETTERS: Mapping[tuple[str, str], Callable[[Any, str, float], None]] = {
 
 
 MAKERS: Mapping[str, Callable[[Any, str, Generator], Outcome]] = {
+    "asynchronous_digits": _asynchronous,
     "deep_digits": _deep,
     "link_prediction": _link,
     "lost_updates": _lost,

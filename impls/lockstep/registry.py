@@ -73,6 +73,7 @@ BACKENDS: dict[str, Backend] = {
             modes=("numpy",),
             extras=("Rows", "Variable"),
             alias="numpy",
+            model_file="numpy_model",
             colors=("#6b7280", "#a8b0bd"),
             marker="D",
         ),

@@ -1,0 +1,105 @@
+"""The tables of the experiment, each a function of records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from harness.records.record import Record
+from harness.statistics import Floats, bootstrap, median
+from harness.tasks.asynchronous_digits.settings import Settings
+from harness.tasks.cells import grouped
+
+__all__ = ["ARM", "CELL", "Cell", "cells", "curves", "ends", "wins"]
+
+CELL = ["workers", "period"]
+ARM = ["method", *CELL, "learning_rate"]
+
+NUMBERS = ("accuracy", "mean_accuracy", "to_target", "staleness", "megabytes")
+
+POINTS = 101
+"""Points of a curve over simulated time."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs of one method with so many workers and such a period."""
+
+    settings: Settings
+    records: Sequence[Record]
+
+    @property
+    def labels(self) -> dict[str, str | int | float]:
+        """The columns that name the cell in every table."""
+        return {name: getattr(self.settings, name) for name in ARM}
+
+    def number(self, name: str) -> Floats:
+        """Return a number of each run's summary, [seeds]; the worst if it diverged."""
+        worst = np.inf if name == "to_target" else 0.0
+        found = [record.summary.get(name, worst) for record in self.records]
+        return np.array(found, float)
+
+
+def cells(records: Sequence[Record]) -> list[Cell]:
+    """Group records that differ in nothing but their seed, in order of appearance."""
+    return [Cell(Settings(**group[0].config), group) for group in grouped(records)]
+
+
+def ends(of: Sequence[Cell]) -> pd.DataFrame:
+    """What a run comes to: medians over the seeds, with intervals of two of them.
+
+    ``accuracy`` at the end and ``mean_accuracy`` over the simulated time are shares of
+    held-out images; ``to_target`` is in mean local steps, infinite if 90 % were not
+    reached; ``staleness`` counts pushes of others; ``megabytes`` were sent.
+    """
+    rows = []
+    for cell in of:
+        row = {**cell.labels, "seeds": len(cell.records)}
+        for name in NUMBERS:
+            row[name] = float(np.median(cell.number(name)))
+        for name in NUMBERS[:2]:
+            row |= bootstrap(median, cell.number(name)).columns(name)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def wins(table: pd.DataFrame, method: str) -> pd.DataFrame:
+    """In how many cells a method has the higher ``mean_accuracy``, against each other.
+
+    A cell is a number of workers with a period; the medians over seeds are compared.
+    """
+    own = table[table["method"] == method]
+    rows = []
+    for other in dict.fromkeys(table["method"]):
+        theirs = table[table["method"] == other]
+        pairs = own.merge(theirs, on=CELL, suffixes=("", "_other"))
+        if other == method or not len(pairs):
+            continue
+        higher = pairs["mean_accuracy"] > pairs["mean_accuracy_other"]
+        rows.append({"against": other, "higher": int(higher.sum()), "of": len(pairs)})
+    return pd.DataFrame(rows, columns=["against", "higher", "of"])
+
+
+def curves(of: Sequence[Cell]) -> pd.DataFrame:
+    """The center's accuracy over simulated time, median and interval over seeds.
+
+    A measurement counts until the next one; before the first the accuracy is 0.
+    """
+    frames = []
+    for cell in of:
+        longest = max(record.series["seconds"][-1] for record in cell.records)
+        times = np.linspace(0, longest, POINTS)
+        rows = [_held(record, times) for record in cell.records]
+        columns = bootstrap(median, np.array(rows)).columns("median")
+        frames.append(pd.DataFrame({**cell.labels, "seconds": times, **columns}))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _held(record: Record, times: Floats) -> Floats:
+    """Return the last accuracy measured before each of the times."""
+    seconds = np.asarray(record.series["seconds"], float)
+    accuracy = np.array([0.0, *record.series["accuracy"]])
+    return accuracy[np.searchsorted(seconds, times, side="right")]

@@ -1,0 +1,144 @@
+"""One run: simulate the workers of a method and measure the center on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from harness.records.record import Outcome
+from harness.simulator import (
+    AGN,
+    EASGD,
+    Downpour,
+    DynSGD,
+    Method,
+    Rule,
+    Run,
+    Synchronous,
+    Timing,
+    Weights,
+    simulate,
+)
+from harness.tasks import backends
+from harness.tasks.asynchronous_digits.numpy_model import Problem
+from harness.tasks.asynchronous_digits.settings import Settings
+from lockstep.messages.workers.agn import DELTA, GRADIENT
+
+__all__ = ["make_method", "prepare", "train"]
+
+LAST = 5
+"""The final accuracy is the mean over so many measurements of the center."""
+
+TARGET = 0.9
+"""The accuracy to which the time is taken."""
+
+
+def prepare(backend: str, device: str) -> None:
+    """Raise unless the device is the CPU: NumPy has no other."""
+    backends.require_cpu(backend, device)
+
+
+def make_method(settings: Settings) -> Method:
+    """Return the method of a run, with Adam for its rule.
+
+    DOWNPOUR and DynSGD send how far the weights moved, as the sources do that compare
+    them with AGN. ``alpha`` of EASGD is 0.9 / n, as its paper recommends.
+    """
+    rule = Rule("Adam", learning_rate=settings.learning_rate)
+    period = settings.period
+    if settings.method == "synchronous":
+        return Synchronous(rule)
+    if settings.method == "easgd":
+        return EASGD(rule, period, 0.9 / settings.workers)
+    if settings.method == "downpour":
+        return Downpour(rule, period, DELTA)
+    if settings.method == "dynsgd":
+        return DynSGD(rule, period, DELTA)
+    commit = DELTA if settings.method == "agn-delta" else GRADIENT
+    return AGN(rule, period, commit)
+
+
+def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
+    """Do one run; it has diverged when the center's weights are not finite.
+
+    Series, one entry a measurement: ``minibatches`` done, simulated ``seconds`` (1 is
+    the mean duration of a local step) and ``accuracy`` on held-out images. Summary:
+    ``accuracy``, the mean of the last five; ``mean_accuracy`` over the simulated time;
+    ``seconds``, all of them, and ``to_target``, until 90 % were right (infinite if they
+    never were); ``staleness``, the mean over all pushes; ``megabytes`` sent.
+    """
+    settings = Settings(**config)
+    problem = Problem(settings, seed)
+    center = Center(problem, settings.interval)
+    timing = Timing(latency_seconds=settings.latency)
+    run = simulate(
+        make_method(settings),
+        problem.start,
+        center.gradients,
+        settings.workers,
+        settings.minibatches,
+        timing,
+        seed,
+        center.measure,
+    )
+    series = center.series(run)
+    if not all(np.isfinite(value).all() for value in run.weights.values()):
+        return Outcome("diverged", "the center's weights were not finite", series)
+    return Outcome("ok", "", series, _summary(series, run))
+
+
+class Center:
+    """Measures the center's weights at equal distances, counted in minibatches."""
+
+    def __init__(self, problem: Problem, interval: int) -> None:
+        self.problem, self.interval = problem, interval
+        self.minibatches = self.next = 0
+
+    def gradients(
+        self, weights: Weights, worker: int, stream: np.random.Generator
+    ) -> Weights:
+        """Return a worker's gradients, and count the minibatch."""
+        self.minibatches += 1
+        return self.problem.gradients(weights, stream)
+
+    def measure(self, weights: Weights) -> tuple[int, float] | None:
+        """Return (minibatches, accuracy) if it is time for a measurement."""
+        if self.minibatches < self.next:
+            return None
+        self.next = self.minibatches + self.interval
+        return self.minibatches, self.problem.accuracy(weights)
+
+    def series(self, run: Run) -> dict[str, list[float]]:
+        """Return the measurements; the last one is that of the weights at the end."""
+        rows = [(seconds, *seen) for seconds, seen in run.trace if seen is not None]
+        rows.append((run.seconds, run.steps, self.problem.accuracy(run.weights)))
+        seconds, minibatches, accuracy = zip(*rows, strict=True)
+        return {
+            "minibatches": [float(count) for count in minibatches],
+            "seconds": list(seconds),
+            "accuracy": list(accuracy),
+        }
+
+
+def _summary(series: Mapping[str, list[float]], run: Run) -> dict[str, float]:
+    accuracy, seconds = series["accuracy"], series["seconds"]
+    reached = [s for s, a in zip(seconds, accuracy, strict=True) if a >= TARGET]
+    return {
+        "accuracy": float(np.mean(accuracy[-LAST:])),
+        "mean_accuracy": _mean_over_time(seconds, accuracy),
+        "seconds": run.seconds,
+        "to_target": reached[0] if reached else float("inf"),
+        "staleness": float(np.mean([push.staleness for push in run.pushes])),
+        "megabytes": run.bytes_moved / 1e6,
+    }
+
+
+def _mean_over_time(seconds: list[float], accuracy: list[float]) -> float:
+    """Return the area under the accuracy, each until the next one, over the time.
+
+    Before the first measurement it counts as 0.
+    """
+    durations = np.diff(seconds)
+    return float(np.sum(durations * accuracy[:-1]) / seconds[-1])

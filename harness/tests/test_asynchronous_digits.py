@@ -1,0 +1,89 @@
+"""Asynchronous workers on digits: what follows from the methods, on short runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.errors import HarnessError
+from harness.tasks.asynchronous_digits.settings import METHODS, Settings
+from harness.tasks.asynchronous_digits.training import prepare, train
+from lockstep.messages.errors import LockstepError
+
+SHORT = {
+    "method": "agn-delta",
+    "workers": 4,
+    "period": 5,
+    "learning_rate": 0.003,
+    "minibatches": 400,
+    "batch": 32,
+    "hidden": 16,
+    "latency": 0.5,
+}
+
+
+def run(**changes: Any) -> Any:
+    pytest.importorskip("sklearn", reason="sklearn is not installed")
+    return train({**SHORT, **changes}, 0, "reference", "cpu")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_learns_and_repeats(method: str) -> None:
+    outcome = run(method=method, minibatches=1600)
+    assert outcome.status == "ok"
+    assert outcome.series["accuracy"][-1] > 0.5 > outcome.series["accuracy"][0]
+    assert outcome == run(method=method, minibatches=1600)
+
+
+def test_a_round_of_one_step_makes_agn_and_downpour_the_same() -> None:
+    assert run(period=1) == run(method="downpour", period=1)
+    assert run(period=5).series != run(method="downpour", period=5).series
+
+
+def test_pushes_are_stale_by_the_other_workers() -> None:
+    assert run(workers=1).summary["staleness"] == 0
+    assert run(method="synchronous").summary["staleness"] == 0
+    assert 2 < run(workers=4).summary["staleness"] < 4
+
+
+def test_the_time_is_that_of_steps_and_messages() -> None:
+    """One worker waits for a reply, two messages, after each of its rounds."""
+    waiting = run(workers=1, latency=2.0).summary["seconds"]
+    at_once = run(workers=1, latency=1.0).summary["seconds"]
+    rounds = SHORT["minibatches"] // SHORT["period"]
+    assert waiting - at_once == pytest.approx(2 * rounds, abs=1e-6)
+
+
+def test_weights_that_are_not_finite_are_a_result() -> None:
+    outcome = run(method="downpour", learning_rate=1e38)
+    assert outcome.status == "diverged"
+    assert not outcome.summary
+
+
+def test_all_methods_have_the_same_durations() -> None:
+    times = [run(method=method).series["seconds"][-1] for method in METHODS[:-1]]
+    assert np.ptp(times) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"method": "agn"}, "agn-delta"),
+        ({"workers": 0}, "a whole number > 0"),
+        ({"latency": -1.0}, "a finite number > 0"),
+        ({"workers": 100, "period": 5}, "at least one exchange of every worker"),
+    ],
+)
+def test_settings_that_make_no_run_are_refused(
+    changes: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(LockstepError, match=expected):
+        Settings(**{**SHORT, **changes})
+
+
+def test_there_is_no_gpu_for_numpy() -> None:
+    prepare("reference", "cpu")
+    with pytest.raises(HarnessError, match="only the CPU"):
+        prepare("reference", "cuda")
