@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 import keras
@@ -73,7 +74,7 @@ class TrainV1:
     strict = False
     """Whether the quirks of the original are kept."""
 
-    @property
+    @cached_property
     def _quirks(self) -> Quirks:
         """The quirks of the original that are on."""
         return quirks_of(self.strict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -36,7 +37,7 @@ class SharingWrapper(OptimizerWrapper):
     name: str
     strict: bool
 
-    @property
+    @cached_property
     def _quirks(self) -> Quirks:
         """The quirks of the original that are on."""
         return quirks_of(self.strict)

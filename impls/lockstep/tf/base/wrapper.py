@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
@@ -83,7 +84,7 @@ class Wrapper(Optimizer):
         if isinstance(inner_optimizer, Optimizer):
             self._track_trackable(inner_optimizer, self.tracked_as)
 
-    @property
+    @cached_property
     def _quirks(self) -> Quirks:
         """The quirks of the original that are on."""
         return quirks_of(self.strict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
@@ -181,7 +182,7 @@ class AGNCustomGetter(tf.Module):
         self._global_map = VariableMap()
         self._grad_map = VariableMap()
 
-    @property
+    @cached_property
     def _quirks(self) -> Quirks:
         """The quirks of the original that are on."""
         return quirks_of(self.strict)
