@@ -61,16 +61,3 @@ def test_every_difference_is_on_the_page() -> None:
     scripts = [path for path in SCRIPTS if path.parent.name == "differences"]
     assert scripts
     assert [s.stem for s in scripts if f"difference_{s.stem}.md" not in page] == []
-
-
-def test_every_quirk_in_the_code_has_its_entry() -> None:
-    page = (ROOT / "docs" / "differences.md").read_text("utf-8")
-    mark = "docs/differences.md#"
-    sources = [path.read_text("utf-8") for path in (ROOT / "impls").rglob("*.py")]
-    anchors = {
-        "".join(c for c in after[:60].split()[0] if c.isalnum() or c == "-")
-        for source in sources
-        for after in source.split(mark)[1:]
-    }
-    assert anchors
-    assert sorted(a for a in anchors if f"{{ #{a} }}" not in page) == []
