@@ -68,6 +68,8 @@ def drawn(name: str, rng: np.random.Generator) -> Content:
     content: Content = copy.deepcopy(tomllib.loads(path.read_text("utf-8")))
     content.pop("primary", None)  # It names values that may be left out.
     content |= {"kind": "illustration", "reason": "Nothing is predicted."}
+    if "tune" in content:  # Choosing is tested elsewhere: here the values are arms.
+        content["vary"] |= content.pop("tune")["values"]
     content["backends"] = some(content["backends"], rng)
     for key, values in content["vary"].items():
         content["vary"][key] = some(values, rng)

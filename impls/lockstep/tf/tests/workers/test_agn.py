@@ -164,9 +164,14 @@ def test_slots_of_a_worker_are_local_and_those_of_the_shared_weights_global() ->
         assert worker.inner_optimizer.get_slot(getter._global_map[w], "m") is not None
 
 
-def test_slots_are_seen_through_the_wrapper_but_not_under_strict() -> None:
-    variable, worker = single()
+@pytest.mark.parametrize("strict", [False, True], ids=["default", "strict"])
+def test_slots_are_seen_through_the_wrapper_but_not_under_strict(strict: bool) -> None:
+    variable, worker = single(strict=strict)
     worker.apply_gradients([(tf.ones([2]), variable)])
+    if strict:
+        assert worker.get_slot(variable, "m") is None
+        assert worker.get_slot_names() == worker.variables() == []
+        return
     getter = worker.custom_getter
     shared, gathered = getter._global_map[variable], getter._grad_map[variable]
     assert worker.get_slot(variable, GLOBAL_VARIABLE_NAME) is shared
@@ -174,9 +179,6 @@ def test_slots_are_seen_through_the_wrapper_but_not_under_strict() -> None:
     assert worker.get_slot(shared, "m") is not worker.get_slot(variable, "m")
     own = [GRAD_VARIABLE_NAME, GLOBAL_VARIABLE_NAME]
     assert worker.get_slot_names() == ["m", "v", *own]
-    worker.strict = True
-    assert worker.get_slot(variable, "m") is None
-    assert worker.get_slot_names() == worker.variables() == []
 
 
 def test_nothing_is_traced_after_the_second_call() -> None:
