@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from harness.errors import HarnessError
+from harness.tasks.asynchronous_digits import tables
 from harness.tasks.asynchronous_digits.settings import METHODS, Settings
 from harness.tasks.asynchronous_digits.training import prepare, train
 from lockstep.messages.errors import LockstepError
@@ -22,6 +24,12 @@ SHORT = {
     "hidden": 16,
     "latency": 0.5,
 }
+
+
+def ended(accuracy: float) -> Any:
+    """Return what the tables read of a run that ended with this accuracy."""
+    numbers = dict.fromkeys(tables.NUMBERS, accuracy)
+    return SimpleNamespace(summary=numbers)
 
 
 def run(**changes: Any) -> Any:
@@ -65,6 +73,23 @@ def test_weights_that_are_not_finite_are_a_result() -> None:
 def test_all_methods_have_the_same_durations() -> None:
     times = [run(method=method).series["seconds"][-1] for method in METHODS[:-1]]
     assert np.ptp(times) == 0
+
+
+def test_tables_compare_methods_at_the_best_of_their_rates() -> None:
+    rates = {0.0003: 0.5, 0.003: 0.9, 0.03: 0.7}
+    table = tables.ends(
+        [
+            tables.Cell(
+                Settings(**{**SHORT, "learning_rate": rate, "method": method}),
+                [ended(accuracy - 0.1 * (method == "easgd"))],
+            )
+            for method in ("agn-delta", "easgd")
+            for rate, accuracy in rates.items()
+        ]
+    )
+    assert table[table["best"]]["learning_rate"].tolist() == [0.003, 0.003]
+    (row,) = tables.wins(table, "agn-delta").to_dict("records")
+    assert row == {"against": "easgd", "higher": 1, "of": 1}
 
 
 @pytest.mark.parametrize(

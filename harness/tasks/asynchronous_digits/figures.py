@@ -18,11 +18,15 @@ from harness.plot import Drawing
 from harness.style import WIDTH, Theme
 from harness.tables import grouped
 from harness.tasks.asynchronous_digits.findings import NAMES, RATIO
+from harness.tasks.asynchronous_digits.tables import ARM
 
 __all__ = ["drawings"]
 
 COLUMNS = 3
 """Panels side by side."""
+
+MOST = 5
+"""Names that fit into one line of the legend."""
 
 LOW = 0.5
 """The accuracy at which the colors of a heat map begin."""
@@ -36,7 +40,8 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
 
 def grid(finding: Finding) -> Drawing:
     """A heat map a method: accuracy at the end over workers and period."""
-    table = finding.tables["ends"]
+    ends = finding.tables["ends"]
+    table = ends[ends["best"]]
     methods = list(dict.fromkeys(table["method"]))
     lines = -(-len(methods) // COLUMNS)
 
@@ -56,8 +61,8 @@ def grid(finding: Finding) -> Drawing:
         _title(table),
         alt="Accuracy of the shared weights at the end, over the number of workers and "
         f"the period, one heat map a method. {finding.answer}",
-        caption="Held-out accuracy in per cent, median over seeds. In the outlined "
-        f"cells workers / period is {RATIO} or more.",
+        caption="Held-out accuracy in per cent, median over seeds, at the best rate of "
+        f"a method. In the outlined cells workers / period is {RATIO} or more.",
         data=table,
         size=(WIDTH, 0.5 + 2.2 * lines),
         paint=paint,
@@ -100,7 +105,8 @@ def _outline(corner: tuple[float, float], theme: Theme) -> Rectangle:
 
 def curves(finding: Finding) -> Drawing:
     """A panel a period: accuracy over simulated time, with the most workers."""
-    table = finding.tables["curves"]
+    ends = finding.tables["ends"]
+    table = finding.tables["curves"].merge(ends[ends["best"]][ARM])
     most = table[table["workers"] == table["workers"].max()]
     periods = sorted(set(most["period"]))[-COLUMNS:]
     shown = most[most["period"].isin(periods)]
@@ -152,4 +158,5 @@ def _style(method: str, theme: Theme) -> dict[str, Any]:
 
 def _legend(canvas: Canvas, theme: Theme, methods: list[str]) -> None:
     handles = [Line2D([], [], label=NAMES[m], **_style(m, theme)) for m in methods]
-    canvas.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+    columns = len(handles) if len(handles) <= MOST else -(-len(handles) // 2)
+    canvas.legend(handles=handles, loc="outside lower center", ncols=columns)

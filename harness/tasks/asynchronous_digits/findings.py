@@ -110,8 +110,8 @@ def _answer(contents: Mapping[str, pd.DataFrame]) -> str:
     ends = contents["ends"]
     sentences = [
         *_of_wins(contents["wins"]),
-        *_of_the_line(ends[ends["method"] == OWN]),
-        *_of_periods(ends),
+        *_of_the_line(ends[ends["best"] & (ends["method"] == OWN)]),
+        *_of_periods(ends[ends["best"]]),
     ]
     return " ".join(sentences) or f"{NO_ANSWER}."
 

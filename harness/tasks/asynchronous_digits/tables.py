@@ -53,7 +53,8 @@ def ends(of: Sequence[Cell]) -> pd.DataFrame:
 
     ``accuracy`` at the end and ``mean_accuracy`` over the simulated time are shares of
     held-out images; ``to_target`` is in mean local steps, infinite if 90 % were not
-    reached; ``staleness`` counts pushes of others; ``megabytes`` were sent.
+    reached; ``staleness`` counts pushes of others; ``megabytes`` were sent. ``best``
+    marks the learning rate with the highest accuracy, where a method had several.
     """
     rows = []
     for cell in of:
@@ -61,16 +62,21 @@ def ends(of: Sequence[Cell]) -> pd.DataFrame:
         for name in NUMBERS:
             row[name] = float(np.median(cell.number(name)))
         for name in NUMBERS[:2]:
-            row |= bootstrap(median, cell.number(name)).columns(name)
+            row |= bootstrap(median, cell.number(name)).named(name)
         rows.append(row)
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(rows)
+    order = table.sort_values("accuracy", ascending=False, kind="stable")
+    table["best"] = ~order.duplicated(["method", *CELL]).reindex(table.index)
+    return table
 
 
 def wins(table: pd.DataFrame, method: str) -> pd.DataFrame:
     """In how many cells a method has the higher ``mean_accuracy``, against each other.
 
-    A cell is a number of workers with a period; the medians over seeds are compared.
+    A cell is a number of workers with a period; the medians over seeds are compared, at
+    each method's best rate.
     """
+    table = table[table["best"]]
     own = table[table["method"] == method]
     rows = []
     for other in dict.fromkeys(table["method"]):
