@@ -52,11 +52,11 @@ class Synchronous:
 
     def local_step(self, worker: WaitingWorker, gradients: Gradients) -> WaitingWorker:
         """Keep the gradients; absent ones count as zero in the mean."""
-        sums = {name: np.zeros_like(value) for name, value in worker.weights.items()}
+        arrays = {name: np.zeros_like(value) for name, value in worker.weights.items()}
         for name, gradient in gradients.items():
             if gradient is not None:
-                sums[name] = dense(gradient, sums[name])
-        return worker._replace(gradients=sums)
+                arrays[name] = dense(gradient, arrays[name])
+        return worker._replace(gradients=arrays)
 
     def push(self, worker: WaitingWorker) -> tuple[Weights, Any]:
         """Send the gradients."""
