@@ -35,6 +35,7 @@ PACKAGES = {
     "lockstep": "impls",
     "harness.tasks": ".",
     "harness.simulator": ".",
+    "harness.parity.cases": ".",
     "harness.timing": ".",
 }
 """What the numbers of a run follow from, and where its sources lie in the checkout."""

@@ -32,6 +32,7 @@ __all__ = ["TASKS", "TIMED", "part", "runs_on"]
 TASKS = (
     "asynchronous_digits",
     "deep_digits",
+    "gradient_norm",
     "link_prediction",
     "lost_updates",
     "multitask_digits",

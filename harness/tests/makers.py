@@ -92,6 +92,14 @@ def _deep(of: Any, backend: str, rng: Generator) -> Outcome:
     return Outcome("ok", "", series, summary)
 
 
+def _gradient_norm(of: Any, backend: str, rng: Generator) -> Outcome:
+    stock = rng.uniform(1, 5, of.lists if of.is_random else 1)
+    norms = {"multitask": (1.25 * stock).tolist(), "stock": stock.tolist()}
+    counts = {"entries": [8.0] * len(stock), "unequal": [2.0] * len(stock)}
+    summary = {"ratio": 1.25, "equal": 0.0, "unequal": 0.25}
+    return Outcome("ok", "", {**norms, **counts}, summary)
+
+
 def _link(of: Any, backend: str, rng: Generator) -> Outcome:
     names = part("link_prediction", "findings").MEASURES
     return Outcome("ok", "", _embedded(of, names, rng))
@@ -190,6 +198,10 @@ def _set_rate(record: Any, name: str, value: float) -> None:
     record.summary["rate"] = value
 
 
+def _set_ratio(record: Any, name: str, value: float) -> None:
+    record.summary["ratio"] = value
+
+
 def _set_accuracy(record: Any, name: str, value: float) -> None:
     record.summary[name.replace(" ", "_")] = value
 
@@ -197,6 +209,7 @@ def _set_accuracy(record: Any, name: str, value: float) -> None:
 SETTERS: Mapping[tuple[str, str], Callable[[Any, str, float], None]] = {
     ("asynchronous_digits", "accuracy"): _set_accuracy,
     ("asynchronous_digits", "mean accuracy"): _set_accuracy,
+    ("gradient_norm", "norm ratio"): _set_ratio,
     ("multitask_digits", "loss"): _set_multitask_loss,
     ("multitask_digits", "head movement"): _set_movement,
     ("recommender", "rows above the limit"): _set_above,
@@ -210,6 +223,7 @@ SETTERS: Mapping[tuple[str, str], Callable[[Any, str, float], None]] = {
 MAKERS: Mapping[str, Callable[[Any, str, Generator], Outcome]] = {
     "asynchronous_digits": _asynchronous,
     "deep_digits": _deep,
+    "gradient_norm": _gradient_norm,
     "link_prediction": _link,
     "lost_updates": _lost,
     "multitask_digits": _multitask,

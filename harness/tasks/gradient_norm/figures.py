@@ -1,0 +1,87 @@
+"""The figures of the experiment, each a function of a finding's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+from matplotlib.figure import Figure as Canvas
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from harness.finding import Finding
+from harness.plot import Drawing
+from harness.style import WIDTH, Theme, marker
+from harness.tables import grouped
+from harness.tasks.gradient_norm.findings import ROUNDING
+
+__all__ = ["drawings"]
+
+APART = 0.12
+"""Between the points of two backends; kinds of gradients are 1 apart."""
+
+
+def drawings(finding: Finding) -> Iterator[Drawing]:
+    """Yield what there is to draw, in reading order."""
+    yield norms(finding)
+
+
+def norms(finding: Finding) -> Drawing:
+    """How far the multitask norm lies above the stock one, a column a kind."""
+    table = finding.tables["norms"]
+    kinds = list(dict.fromkeys(table["gradients"]))
+    backends = list(dict.fromkeys(table["backend"]))
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        axes = canvas.subplots()
+        axes.axhspan(-ROUNDING, ROUNDING, color=theme.faint, alpha=0.2, lw=0)
+        axes.axhline(0, color=theme.ink, lw=1)
+        for (backend,), rows in grouped(table, "backend"):
+            shift = APART * (backends.index(backend) - (len(backends) - 1) / 2)
+            x = [kinds.index(kind) + shift for kind in rows["gradients"]]
+            colour = theme.backends[backend.split(" ")[0]]
+            axes.vlines(x, rows["lowest"], rows["highest"], color=colour)
+            axes.plot(x, rows["above"], **marker(backend, backends, colour))
+        axes.set_xticks(range(len(kinds)), kinds)
+        axes.set_xlim(-0.5, len(kinds) - 0.5)
+        limit = 1.5 * max(ROUNDING, *table[["lowest", "highest"]].abs().max())
+        axes.set_ylim(-limit, limit)
+        axes.grid(visible=False, axis="x")
+        axes.set_ylabel("multitask norm above the stock\nnorm (parts per million)")
+        _legend(canvas, theme, backends)
+
+    return Drawing(
+        "norms",
+        _title(table),
+        alt="How far the norm of the multitask function lies above that of the stock "
+        f"function, for each kind of gradients and each backend. {finding.answer}",
+        caption="Points are medians over all lists, lines go from the lowest to the "
+        "highest. If zeros led to an underestimated norm, the points would lie above "
+        f"the band; inside it, within {ROUNDING:g} part per million, sums in another "
+        "order are rounded differently.",
+        data=table,
+        size=(WIDTH, 3.2),
+        paint=paint,
+    )
+
+
+def _title(table: pd.DataFrame) -> str:
+    """Quote the largest difference of all."""
+    largest = float(table[["lowest", "highest"]].abs().max().max())
+    if largest == 0:
+        return "Zeros change no bit of the global norm"
+    return f"With zeros and without, norms differ by {largest:.2g} ppm at most"
+
+
+def _legend(canvas: Canvas, theme: Theme, backends: list[str]) -> None:
+    handles: list[Line2D | Patch] = [
+        Line2D(
+            [],
+            [],
+            label=backend,
+            **marker(backend, backends, theme.backends[backend.split(" ")[0]]),
+        )
+        for backend in backends
+    ]
+    handles.append(Patch(color=theme.faint, alpha=0.2, label="rounding"))
+    canvas.legend(handles=handles, loc="outside lower center", ncols=len(handles))
