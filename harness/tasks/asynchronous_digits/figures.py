@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure as Canvas
+from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from harness.axes import percent
+from harness.axes import log_axis, percent
 from harness.finding import Finding
 from harness.plot import Drawing
-from harness.style import WIDTH, Theme
+from harness.style import DARK, LIGHT, WIDTH, Theme
 from harness.tables import grouped
 from harness.tasks.asynchronous_digits.findings import NAMES, RATIO
 from harness.tasks.asynchronous_digits.tables import ARM
@@ -31,10 +32,16 @@ MOST = 5
 LOW = 0.5
 """The accuracy at which the colors of a heat map begin."""
 
+CENTERED: Mapping[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
+
+STRONG = {"light": 0.93, "dark": 0.8}
+"""The accuracy above which the other theme's ink is the better one on a cell."""
+
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
     """Yield what there is to draw, in reading order."""
-    yield grid(finding)
+    several = finding.tables["ends"]["workers"].nunique() > 1
+    yield grid(finding) if several else periods(finding)
     yield curves(finding)
 
 
@@ -49,12 +56,19 @@ def grid(finding: Finding) -> Drawing:
         axes = canvas.subplots(lines, min(COLUMNS, len(methods)), squeeze=False)
         panels = list(axes.flat)
         for panel, method in zip(panels, methods, strict=False):
-            _heat(panel, theme, table[table["method"] == method])
+            image = _heat(panel, theme, table[table["method"] == method])
             panel.set_title(NAMES[method])
         for panel in panels[len(methods) :]:
             panel.set_axis_off()
         canvas.supxlabel("workers", fontsize=9)
         canvas.supylabel("period: local steps between exchanges", fontsize=9)
+        bar = canvas.colorbar(image, ax=axes, extend="min", aspect=30, format=percent())
+        bar.set_label("held-out accuracy at the end")
+        bar.outline.set_visible(False)
+        if (table["workers"] / table["period"] >= RATIO).any():
+            outlined = _outline((0, 0), theme)
+            outlined.set_label(f"workers / period of {RATIO} or more")
+            canvas.legend(handles=[outlined], loc="outside lower right")
 
     return Drawing(
         "grid",
@@ -62,7 +76,7 @@ def grid(finding: Finding) -> Drawing:
         alt="Accuracy of the shared weights at the end, over the number of workers and "
         f"the period, one heat map a method. {finding.answer}",
         caption="Held-out accuracy in per cent, median over seeds, at the best rate of "
-        f"a method. In the outlined cells workers / period is {RATIO} or more.",
+        f"a method. At {LOW:.0%} and below, cells have no color.",
         data=table,
         size=(WIDTH, 0.5 + 2.2 * lines),
         paint=paint,
@@ -76,31 +90,73 @@ def _title(table: pd.DataFrame) -> str:
         return "Accuracy at the end over workers and period"
     low, high = worst.index[0], worst.index[-1]
     return (
-        f"In its worst cell {NAMES[high]} reaches {worst.iloc[-1]:.0%}, "
+        f"At its worst {NAMES[high]} reaches {worst.iloc[-1]:.0%}, "
         f"{NAMES[low]} {worst.iloc[0]:.0%}"
     )
 
 
-def _heat(panel: Axes, theme: Theme, table: pd.DataFrame) -> None:
+def _heat(panel: Axes, theme: Theme, table: pd.DataFrame) -> AxesImage:
     """Color the cells of a method, write their numbers, outline those of the line."""
     values = table.pivot_table("accuracy", "period", "workers")
     ends = ["#ffffff00", theme.methods["default"]]
     colors = LinearSegmentedColormap.from_list("accuracy", ends)
-    panel.imshow(values, colors, vmin=LOW, vmax=1, origin="lower", aspect="auto")
+    image = panel.imshow(
+        values, colors, vmin=LOW, vmax=1, origin="lower", aspect="auto"
+    )
     panel.set_xticks(range(len(values.columns)), [str(n) for n in values.columns])
     panel.set_yticks(range(len(values.index)), [str(p) for p in values.index])
     panel.grid(visible=False)
     for row, period in enumerate(values.index):
         for column, workers in enumerate(values.columns):
-            text = f"{100 * values.loc[period, workers]:.0f}"
-            panel.text(column, row, text, ha="center", va="center", fontsize=8)
+            accuracy = values.loc[period, workers]
+            text, ink = f"{100 * accuracy:.0f}", _ink_on(theme, accuracy)
+            panel.text(column, row, text, color=ink, **CENTERED)
             if workers / period >= RATIO:
                 corner = (column - 0.46, row - 0.44)
                 panel.add_patch(_outline(corner, theme))
+    return image
+
+
+def _ink_on(theme: Theme, accuracy: float) -> str:
+    """Return the color of a number on its cell: the other theme's on a strong color."""
+    other = DARK if theme is LIGHT else LIGHT
+    return (other if accuracy > STRONG[theme.name] else theme).ink
 
 
 def _outline(corner: tuple[float, float], theme: Theme) -> Rectangle:
     return Rectangle(corner, 0.92, 0.88, fill=False, ec=theme.ink, lw=0.9)
+
+
+def periods(finding: Finding) -> Drawing:
+    """Accuracy at the end over the period, where there is one number of workers."""
+    ends = finding.tables["ends"]
+    table = ends[ends["best"]].sort_values("period", kind="stable")
+    workers = table["workers"].iloc[0]
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        axes = canvas.subplots()
+        for (method,), rows in grouped(table, "method"):
+            style = _style(method, theme)
+            band = rows["accuracy_low"], rows["accuracy_high"]
+            axes.vlines(rows["period"], *band, color=style["color"])
+            axes.plot(rows["period"], rows["accuracy"], marker="o", ms=4, **style)
+        log_axis(axes, "x", sorted(set(table["period"])))
+        axes.yaxis.set_major_formatter(percent())
+        axes.set_xlabel("period: local steps between exchanges")
+        axes.set_ylabel("held-out accuracy at the end")
+        _legend(canvas, theme, [m for m in NAMES if m in set(table["method"])])
+
+    return Drawing(
+        "periods",
+        _title(table),
+        alt="Accuracy of the shared weights at the end over the period, with "
+        f"{workers} workers, a line a method. {finding.answer}",
+        caption=f"{workers} workers, each method at the learning rate that suits it. "
+        "Medians over seeds with 95 % intervals.",
+        data=table,
+        size=(WIDTH, 3.4),
+        paint=paint,
+    )
 
 
 def curves(finding: Finding) -> Drawing:
@@ -133,14 +189,29 @@ def curves(finding: Finding) -> Drawing:
     workers = int(most["workers"].iloc[0])
     return Drawing(
         "curves",
-        f"Accuracy of the shared weights over time, {workers} workers",
+        _title_of_curves(ends[ends["best"]], workers, periods[-1]),
         alt=f"Held-out accuracy over simulated time with {workers} workers, a panel a "
         f"period. {finding.answer}",
-        caption="Median over seeds with 95 % intervals. All methods do the same number "
-        "of minibatches; longer periods wait for fewer messages and end earlier.",
+        caption="Median over seeds with 95 % intervals; 0 until the first exchange. "
+        "All methods do the same number of minibatches; longer periods wait for fewer "
+        "messages and end earlier.",
         data=shown,
         size=(WIDTH, 3.4),
         paint=paint,
+    )
+
+
+def _title_of_curves(ends: pd.DataFrame, workers: int, period: int) -> str:
+    """Name the best and the worst method of a cell, and where they end."""
+    cell = ends[(ends["workers"] == workers) & (ends["period"] == period)]
+    rows = cell.sort_values("accuracy", kind="stable")
+    where = f"{workers} workers and a period of {period}"
+    if len(rows) < 2:
+        return f"Accuracy of the shared weights over time, {where}"
+    low, high = rows.iloc[0], rows.iloc[-1]
+    return (
+        f"With {where}, {NAMES[high['method']]} ends at {high['accuracy']:.0%}, "
+        f"{NAMES[low['method']]} at {low['accuracy']:.0%}"
     )
 
 

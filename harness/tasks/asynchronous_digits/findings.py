@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -119,11 +120,14 @@ def _answer(contents: Mapping[str, pd.DataFrame]) -> str:
 def _of_wins(wins: pd.DataFrame) -> Iterator[str]:
     """Quote in how many cells AGN is better over the whole time."""
     parts = [
-        f"{row['higher']} of {row['of']} cells against {NAMES[row['against']]}"
+        f"{NAMES[row['against']]} in {row['higher']} of {row['of']}"
         for _, row in wins.iterrows()
     ]
     if parts:
-        yield f"Averaged over time, {NAMES[OWN]} is more accurate in {joined(parts)}."
+        yield (
+            f"With as many workers and the same period, {NAMES[OWN]} is more accurate, "
+            f"averaged over time, than {joined(parts)} cases."
+        )
 
 
 def _of_the_line(own: pd.DataFrame) -> Iterator[str]:
@@ -132,9 +136,10 @@ def _of_the_line(own: pd.DataFrame) -> Iterator[str]:
     if beyond.any() and not beyond.all():
         poor = own["accuracy"] < GOOD
         yield (
-            f"It ends below {GOOD:.0%} accuracy in {int((poor & beyond).sum())} of "
-            f"{int(beyond.sum())} cells with workers / period of {RATIO} or more, and "
-            f"in {int((poor & ~beyond).sum())} of the {int((~beyond).sum())} others."
+            f"{NAMES[OWN]} ends below {GOOD:.0%} accuracy in "
+            f"{int((poor & beyond).sum())} of {int(beyond.sum())} cases with workers / "
+            f"period of {RATIO} or more, and in {int((poor & ~beyond).sum())} of the "
+            f"{int((~beyond).sum())} others."
         )
 
 
@@ -145,13 +150,20 @@ def _of_periods(ends: pd.DataFrame) -> Iterator[str]:
     for method in ("downpour", OWN):
         rows = most[most["method"] == method].sort_values("period")
         if rows["period"].nunique() > 1:
-            first, last = rows.iloc[0], rows.iloc[-1]
-            parts.append(
-                f"{NAMES[method]} goes from {first['accuracy']:.0%} accuracy at period "
-                f"{first['period']} to {last['accuracy']:.0%} at {last['period']}"
-            )
+            values = [
+                f"{row['accuracy']:.0%} at period {row['period']}"
+                for row in _telling(rows)
+            ]
+            parts.append(f"{NAMES[method]} ends at {joined(values)}")
     if len(parts) == 2:
-        yield f"With {most['workers'].iloc[0]} workers {joined(parts)}."
+        yield f"With {most['workers'].iloc[0]} workers {'; '.join(parts)}."
+
+
+def _telling(rows: pd.DataFrame) -> Sequence[Mapping[Hashable, Any]]:
+    """Return the first row, that of the lowest accuracy, and the last, each once."""
+    lowest = int(np.argmin(rows["accuracy"]))
+    positions = sorted({0, lowest, len(rows) - 1})
+    return rows.iloc[positions].to_dict("records")
 
 
 def _small_print(ends: pd.DataFrame) -> list[str]:

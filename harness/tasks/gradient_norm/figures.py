@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from harness.finding import Finding
+from harness.finding import Finding, joined
 from harness.plot import Drawing
 from harness.style import WIDTH, Theme, marker
 from harness.tables import grouped
@@ -47,7 +49,8 @@ def norms(finding: Finding) -> Drawing:
         limit = 1.5 * max(ROUNDING, *table[["lowest", "highest"]].abs().max())
         axes.set_ylim(-limit, limit)
         axes.grid(visible=False, axis="x")
-        axes.set_ylabel("multitask norm above the stock\nnorm (parts per million)")
+        axes.set_ylabel("multitask norm above the\nstock norm (parts per million)")
+        _note(axes, "above the band: the stock norm is underestimated")
         _legend(canvas, theme, backends)
 
     return Drawing(
@@ -66,11 +69,19 @@ def norms(finding: Finding) -> Drawing:
 
 
 def _title(table: pd.DataFrame) -> str:
-    """Quote the largest difference of all."""
-    largest = float(table[["lowest", "highest"]].abs().max().max())
-    if largest == 0:
-        return "Zeros change no bit of the global norm"
-    return f"With zeros and without, norms differ by {largest:.2g} ppm at most"
+    """Quote the largest difference on each backend."""
+    parts = []
+    for (backend,), rows in grouped(table, "backend"):
+        largest = float(rows[["lowest", "highest"]].abs().max().max())
+        within = f"within {largest:.2g} ppm" if largest else "the same to the bit"
+        parts.append(f"{within} on {backend}")
+    return f"With the function and without, norms are {joined(parts)}"
+
+
+def _note(axes: Axes, text: str) -> None:
+    """Write a text into the upper right corner."""
+    place: Mapping[str, Any] = {"ha": "right", "va": "top", "fontsize": 8}
+    axes.text(0.99, 0.97, text, transform=axes.transAxes, **place)
 
 
 def _legend(canvas: Canvas, theme: Theme, backends: list[str]) -> None:
