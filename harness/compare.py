@@ -60,7 +60,7 @@ def _matched(published: Finding, local: Finding) -> Finding:
 
 
 def _verdicts(published: Finding, local: Finding) -> str:
-    if not (published.verdict or local.verdict):
+    if not (published.verdict and local.verdict):
         return ""
     if local.verdict == published.verdict:
         return "; the verdict is the same"
@@ -133,11 +133,15 @@ def _with_verdict(
         )
     if table.empty:
         return finding
+    notices = list(verdicts.notices(experiment, records, table))
+    if finding.provenance["scale"] == verdicts.UNJUDGED_SCALE:
+        table, sentence = verdicts.unjudged(table)
+        notices.insert(0, sentence)
     return dataclasses.replace(
         finding,
         verdict=verdicts.judge(experiment, table),
         tables={PREDICTIONS: table, **finding.tables},
-        notices=list(verdicts.notices(experiment, records, table)),
+        notices=notices,
     )
 
 

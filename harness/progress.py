@@ -23,7 +23,7 @@ class Count:
     Attributes:
         total: how many there are.
         done: how many of them are done, in this command.
-        seconds: how long these took together.
+        seconds: how long these took together, without the first.
         before: mean seconds of a run in earlier commands; None if there was none.
     """
 
@@ -33,9 +33,18 @@ class Count:
     before: float | None = None
 
     @property
+    def timed(self) -> int:
+        """How many runs ``seconds`` is the time of."""
+        return max(self.done - 1, 0)
+
+    @property
     def mean(self) -> float | None:
-        """Seconds of a run: of those done, else of earlier ones; None without any."""
-        return self.seconds / self.done if self.done else self.before
+        """Seconds of a run: of those done, else of earlier ones; None without any.
+
+        The first run of a part says little: in it a framework loads what it needs,
+        which may take longer than all the rest.
+        """
+        return self.seconds / self.timed if self.timed else self.before
 
 
 class Tally:
@@ -58,7 +67,7 @@ class Tally:
     def count(self, part: str, seconds: float) -> None:
         """Count a run that is done."""
         self.parts[part].done += 1
-        self.parts[part].seconds += seconds
+        self.parts[part].seconds += seconds if self.parts[part].done > 1 else 0
 
     @property
     def done(self) -> int:
@@ -72,9 +81,11 @@ class Tally:
 
     @property
     def left(self) -> float | None:
-        """Seconds until all runs are done; None if no run was ever timed."""
+        """Seconds until all runs are done; None as long as no mean is known."""
         counts = self.parts.values()
-        means = [(count.done or 1, count.mean) for count in counts]
+        if self.done == self.total:
+            return 0.0
+        means = [(count.timed or 1, count.mean) for count in counts]
         known = [(weight, mean) for weight, mean in means if mean is not None]
         if not known:
             return None
@@ -136,8 +147,9 @@ class Lines(Progress):
             return
         self.last = now
         every = f"{self.tally.done} of {self.tally.total} in all"
-        left = f"about {duration(self.tally.left or 0)} left"
-        self.write(f"{part}: {count.done} of {count.total} runs; {every}, {left}")
+        seconds = self.tally.left
+        left = "" if seconds is None else f", about {duration(seconds)} left"
+        self.write(f"{part}: {count.done} of {count.total} runs; {every}{left}")
 
 
 class Bars(Progress):

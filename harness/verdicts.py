@@ -43,10 +43,24 @@ from harness.statistics import (
 from harness.tasks.cells import backend_of
 from lockstep.messages.errors import sentence
 
-__all__ = ["COLUMNS", "NOT_RUN", "Result", "judge", "notices", "results", "verdict_of"]
+__all__ = [
+    "COLUMNS",
+    "NOT_RUN",
+    "UNJUDGED_SCALE",
+    "Result",
+    "judge",
+    "notices",
+    "results",
+    "unjudged",
+    "verdict_of",
+]
 
 LEVEL = 0.05
-CONFIRMED, REFUTED, UNDECIDED, NOT_RUN = "confirmed", "refuted", "undecided", "not run"
+CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
+NOT_RUN, NOT_JUDGED = "not run", "not judged"
+
+UNJUDGED_SCALE = "quick"
+"""The scale that shows what an experiment does; its runs are too few for a verdict."""
 
 COLUMNS = (
     *("comparison", "claim", "metric", "unit", "arm", "against", "backend", "judged"),
@@ -87,7 +101,7 @@ class Result:
 
 
 def verdict_of(outcomes: Sequence[str]) -> str:
-    """Return the verdict of the judged subject; an empty text if nothing was run.
+    """Return the verdict of the judged subject; an empty text if nothing was judged.
 
     - ``reproduced``: all comparisons are confirmed.
     - ``not reproduced``: the first is refuted, or all that were run are.
@@ -97,7 +111,7 @@ def verdict_of(outcomes: Sequence[str]) -> str:
     Args:
         outcomes: of all declared comparisons, in the order of the file.
     """
-    run = [outcome for outcome in outcomes if outcome != NOT_RUN]
+    run = [each for each in outcomes if each not in (NOT_RUN, NOT_JUDGED)]
     if not run:
         return ""
     if set(outcomes) == {CONFIRMED}:
@@ -136,6 +150,15 @@ def results(experiment: Experiment, records: Sequence[Record]) -> pd.DataFrame:
     rows.sort(key=lambda row: order[row[0].pairs.primary.name])
     content = [_row(experiment, *row, row[1] == judged) for row in rows]
     return pd.DataFrame(content, columns=list(COLUMNS))
+
+
+def unjudged(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+    """Return the results of the scale that is not judged, and a sentence about that."""
+    sentence = (
+        f"These runs are of scale {UNJUDGED_SCALE}, which shows the direction: there "
+        "are too few of them for a verdict. Scale std has one."
+    )
+    return table.assign(outcome=NOT_JUDGED), sentence
 
 
 def notices(

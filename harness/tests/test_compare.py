@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,17 @@ def lawful(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> 
     """A folder of results in which everything is as the laws say."""
     root = tmp_path_factory.mktemp("lawful")
     publish(experiment, root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def lawful_std(
+    experiment: Experiment, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The same with runs of scale std, published and a user's own."""
+    root = tmp_path_factory.mktemp("lawful_std")
+    for published in (True, False):
+        publish(experiment, root, scale="std", publish=published)
     return root
 
 
@@ -79,13 +91,23 @@ def test_state_that_fades_with_the_wrapper_is_a_check_that_fails(
 
 
 def test_a_finding_has_its_verdict_and_what_belongs_beside_it(
+    experiment: Experiment, lawful_std: Path
+) -> None:
+    finding = found(experiment, lawful_std)
+    assert finding.verdict == "partly"
+    assert len(finding.tables["predictions"]) == 10
+    assert finding.notices == ["The prediction was written after the runs."]
+
+
+def test_runs_of_scale_quick_have_effects_and_no_verdict(
     experiment: Experiment, lawful: Path
 ) -> None:
     finding = found(experiment, lawful)
-    # Five seeds cannot confirm one of five comparisons: 5 / 2^5 > 0.05.
-    assert finding.verdict == "undecided"
-    assert len(finding.tables["predictions"]) == 10
-    assert finding.notices == ["The prediction was written after the runs."]
+    assert finding.verdict == ""
+    table = finding.tables["predictions"]
+    assert set(table["outcome"]) == {"not judged"}
+    assert np.isfinite(table["estimate"]).all()
+    assert "These runs are of scale quick" in finding.notices[0]
 
 
 def test_an_illustration_has_its_reason_and_no_verdict() -> None:
@@ -103,18 +125,29 @@ def test_missing_and_diverged_runs_are_said(
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:-3]))
     finding = found(experiment, tmp_path)
-    assert "tf: 3 of 120 runs are missing." in finding.missing
+    assert "tf: 3 of 48 runs are missing." in finding.missing
     assert any("2 diverged: a loss was not finite" in text for text in finding.missing)
-    assert finding.provenance["runs"] == 237
+    assert finding.provenance["runs"] == 93
     losses = finding.tables["losses"]
     assert losses["lost_without"].max() == 1
 
 
 def test_only_settled_runs_of_the_fullest_scale_count(
-    experiment: Experiment, tmp_path: Path
+    experiment: Experiment, lawful_std: Path
 ) -> None:
-    publish(experiment, tmp_path, scale="std")
-    assert found(experiment, tmp_path).provenance["scale"] == "std"
+    assert found(experiment, lawful_std).provenance["scale"] == "std"
+
+
+def test_verdicts_are_compared_where_there_are_two(
+    experiment: Experiment, lawful_std: Path, tmp_path: Path
+) -> None:
+    own = found(experiment, lawful_std).local
+    assert own is not None and "the verdict is the same" in own.small_print[0]
+    shutil.copytree(lawful_std, tmp_path / "a")
+    shutil.rmtree(folder(experiment.name, False, tmp_path / "a"))
+    publish(experiment, tmp_path / "a", publish=False)
+    quick = found(experiment, tmp_path / "a").local
+    assert quick is not None and "verdict" not in quick.small_print[0]
 
 
 def test_a_users_own_runs_stand_beside_the_published_ones(
@@ -126,7 +159,6 @@ def test_a_users_own_runs_stand_beside_the_published_ones(
     assert own is not None
     assert own.tables["match"]["matches"].all()
     assert own.small_print[0].startswith("48 of 48 intervals agree")
-    assert "the verdict is the same" in own.small_print[0]
     publish(experiment, tmp_path / "b")
     publish(experiment, tmp_path / "b", factor=without_harm, publish=False)
     own = found(experiment, tmp_path / "b").local
@@ -147,7 +179,7 @@ def test_there_is_no_finding_before_every_combination_was_run(
     path.write_text("".join(lines[:23]))
     assert compare(experiment, tmp_path) is None
     path.write_text("".join(lines[:24]))
-    assert "tf: 120 of 120 runs are missing." in found(experiment, tmp_path).missing
+    assert "tf: 48 of 48 runs are missing." in found(experiment, tmp_path).missing
 
 
 def test_the_same_records_give_the_same_digits(

@@ -75,7 +75,7 @@ def _title(table: pd.DataFrame) -> str:
         largest = float(rows[["lowest", "highest"]].abs().max().max())
         within = f"within {largest:.2g} ppm" if largest else "the same to the bit"
         parts.append(f"{within} on {backend}")
-    return f"With the function and without, norms are {joined(parts)}"
+    return f"The two norms are {joined(parts)}"
 
 
 def _note(axes: Axes, text: str) -> None:
