@@ -147,8 +147,8 @@ class Lines(Progress):
             return
         self.last = now
         every = f"{self.tally.done} of {self.tally.total} in all"
-        seconds = self.tally.left
-        left = "" if seconds is None else f", about {duration(seconds)} left"
+        estimate = self.tally.left
+        left = "" if estimate is None else f", about {duration(estimate)} left"
         self.write(f"{part}: {count.done} of {count.total} runs; {every}{left}")
 
 
