@@ -47,6 +47,7 @@ __all__ = ["COLUMNS", "NOT_RUN", "Result", "judge", "notices", "results", "verdi
 
 LEVEL = 0.05
 CONFIRMED, REFUTED, UNDECIDED, NOT_RUN = "confirmed", "refuted", "undecided", "not run"
+REPRODUCED, PARTLY, NOT_REPRODUCED = "reproduced", "partly", "not reproduced"
 
 COLUMNS = (
     *("comparison", "claim", "metric", "unit", "arm", "against", "backend", "judged"),
@@ -101,10 +102,10 @@ def verdict_of(outcomes: Sequence[str]) -> str:
     if not run:
         return ""
     if set(outcomes) == {CONFIRMED}:
-        return "reproduced"
+        return REPRODUCED
     if outcomes[0] == REFUTED or set(run) == {REFUTED}:
-        return "not reproduced"
-    return "partly" if CONFIRMED in run else UNDECIDED
+        return NOT_REPRODUCED
+    return PARTLY if CONFIRMED in run else UNDECIDED
 
 
 def judge(experiment: Experiment, table: pd.DataFrame) -> str:
