@@ -27,7 +27,6 @@ from harness.errors import HarnessError
 from harness.parity import report
 from harness.parity.cases import GOLDEN
 from harness.parity.command import Request, Result, run_parity
-from harness.parity.matrix import write_matrix
 from harness.parity.row import Row
 from harness.records.code import require_committed
 from harness.revalidate import Revalidation
@@ -392,9 +391,13 @@ def mutants(
 
 
 @app.command()
-def matrix() -> None:
-    """Write the parity matrix of the published report into README.md."""
+def readme() -> None:
+    """Write the parity matrix and the figure of README.md from published results."""
+    from harness.readme import README, write_figure, write_matrix
+
     write_matrix()
+    for path in (README, *write_figure()):
+        print(f"wrote {path}")
 
 
 def _finding(name: str) -> Finding:

@@ -45,6 +45,7 @@ from lockstep.messages.errors import sentence
 
 __all__ = [
     "COLUMNS",
+    "NOT_JUDGED",
     "NOT_RUN",
     "UNJUDGED_SCALE",
     "Result",
@@ -58,6 +59,7 @@ __all__ = [
 LEVEL = 0.05
 CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
 NOT_RUN, NOT_JUDGED = "not run", "not judged"
+REPRODUCED, PARTLY, NOT_REPRODUCED = "reproduced", "partly", "not reproduced"
 
 UNJUDGED_SCALE = "quick"
 """The scale that shows what an experiment does; its runs are too few for a verdict."""
@@ -115,10 +117,10 @@ def verdict_of(outcomes: Sequence[str]) -> str:
     if not run:
         return ""
     if set(outcomes) == {CONFIRMED}:
-        return "reproduced"
+        return REPRODUCED
     if outcomes[0] == REFUTED or set(run) == {REFUTED}:
-        return "not reproduced"
-    return "partly" if CONFIRMED in run else UNDECIDED
+        return NOT_REPRODUCED
+    return PARTLY if CONFIRMED in run else UNDECIDED
 
 
 def judge(experiment: Experiment, table: pd.DataFrame) -> str:

@@ -8,13 +8,16 @@ from typing import Any
 from harness.bench.compare import written
 from harness.claims import NO_VERDICT, Claim, answer, read_claims
 from harness.finding import Finding
+from harness.pages.badges import Badge
 from harness.pages.findings import Answered
 from harness.pages.templating import render
 from harness.pages.verdicts import effect, prediction
+from harness.verdicts import CONFIRMED
 
-__all__ = ["claims_page"]
+__all__ = ["OF_SOURCES", "claims_page", "ledger"]
 
-PARTS = {"source": "Claims of sources", "ours": "Our own claims"}
+OF_SOURCES = "Claims of sources"
+PARTS = {"source": OF_SOURCES, "ours": "Our own claims"}
 
 
 def claims_page(answers: Sequence[Answered]) -> str:
@@ -23,13 +26,17 @@ def claims_page(answers: Sequence[Answered]) -> str:
     Args:
         answers: the experiments and benchmarks with their findings.
     """
+    return render("claims.md.jinja", parts=ledger(answers))
+
+
+def ledger(answers: Sequence[Answered]) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of each part of the ledger, as its template shows them."""
     answered = {each.question.name: each for each in answers}
     claims = read_claims()
-    parts = {
+    return {
         title: [_row(claim, answered) for claim in claims if claim.of == kind]
         for kind, title in PARTS.items()
     }
-    return render("claims.md.jinja", parts=parts)
 
 
 def _row(claim: Claim, answered: Mapping[str, Answered]) -> dict[str, Any]:
@@ -41,14 +48,21 @@ def _row(claim: Claim, answered: Mapping[str, Answered]) -> dict[str, Any]:
     return {
         "claim": claim,
         "title": each.question.title if each else "",
-        "verdict": verdict,
+        "badge": Badge(verdict),
         "page": f"{folder}/{claim.test}.html",
         "results": [
             _ratio(row, claim) if claim.benchmark else _result(row) for row in results
         ],
+        "confirmed": _confirmed(results),
         "note": _note(claim, finding, verdict),
         "picture": claim.picture if has_picture else "",
     }
+
+
+def _confirmed(results: Sequence[Mapping[Any, Any]]) -> str:
+    """Return how many predictions were confirmed, in words."""
+    count = sum(row["outcome"] == CONFIRMED for row in results)
+    return f"{count} of {len(results)} predictions confirmed"
 
 
 def _published(each: Answered | None) -> Finding | None:

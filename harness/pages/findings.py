@@ -12,15 +12,18 @@ from typing import Any
 
 from markupsafe import Markup
 
+from harness.claims import NO_VERDICT, NOT_MEASURED
 from harness.declare import Experiment
 from harness.finding import PREDICTIONS, Finding
+from harness.pages.badges import Badge
 from harness.pages.sources import Figure, Question
 from harness.pages.tables import Cell, frame_table, records_table, table
 from harness.pages.templating import render
 from harness.pages.verdicts import results_html, verdict_sentence
 from harness.records.staleness import Staleness
+from harness.verdicts import NOT_JUDGED
 
-__all__ = ["Answered", "finding_page", "index_page", "table_files"]
+__all__ = ["Answered", "finding_page", "index_page", "table_files", "thumbnails"]
 
 LONGEST = 500
 """Rows of a table that a page still shows; a longer one is a download only."""
@@ -58,6 +61,16 @@ class Answered:
             return self.finding.answer
         return "Not judged." if self.problems else "Not measured yet."
 
+    @property
+    def badge(self) -> Badge:
+        """The verdict, or why there is none."""
+        if self.finding is None:
+            return Badge(NOT_JUDGED if self.problems else NOT_MEASURED)
+        if not self.published:
+            return Badge("your own run")
+        predicts = PREDICTIONS in self.finding.tables
+        return Badge(self.finding.verdict or (NOT_JUDGED if predicts else NO_VERDICT))
+
 
 def finding_page(answered: Answered, commands: Mapping[str, str]) -> str:
     """Return the page of a question whose files lie in the folder of its name.
@@ -84,11 +97,34 @@ def finding_page(answered: Answered, commands: Mapping[str, str]) -> str:
     )
 
 
-def index_page(title: str, introduction: str, answers: Sequence[Answered]) -> str:
-    """Return the page that lists all questions with their answers."""
-    return render(
-        "index.md.jinja", title=title, introduction=introduction, found=answers
+def index_page(
+    title: str, introduction: str, answers: Sequence[Answered], with_answers: bool
+) -> str:
+    """Return the page that shows all questions as cards.
+
+    ``with_answers``: the cards have the answers, too.
+    """
+    cards = thumbnails(answers, "", with_answers)
+    return render("index.md.jinja", title=title, introduction=introduction, cards=cards)
+
+
+def thumbnails(
+    answers: Sequence[Answered], folder: str, with_answers: bool = False
+) -> Markup:
+    """Return cards that lead to the pages of questions.
+
+    Args:
+        answers: the questions.
+        folder: where their pages lie, seen from the page of the cards.
+        with_answers: the cards have the answers, too.
+    """
+    cards = render(
+        "thumbnails.html.jinja",
+        answers=answers,
+        folder=folder,
+        with_answers=with_answers,
     )
+    return Markup(cards)
 
 
 def table_files(finding: Finding) -> dict[str, str]:

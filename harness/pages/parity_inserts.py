@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
@@ -21,16 +21,34 @@ from harness.pages.tables import CARDS, Cell, Notes, table
 from harness.pages.templating import number, render
 from harness.parity.row import Row
 
-__all__ = ["COMMAND", "parity_inserts", "ulps"]
+__all__ = ["COMMAND", "TOOLS", "Tool", "parity_inserts", "ulps"]
 
 COMMAND = ".venv/bin/nox -s parity -- --all --report results/parity/report.json"
+
+
+class Tool(NamedTuple):
+    """What is replayed together on the page of a tool.
+
+    Attributes:
+        name: in a few words.
+        title: of its table.
+        families: of cases.
+    """
+
+    name: str
+    title: str
+    families: tuple[str, ...]
+
+
 TOOLS = {
-    "multitask": (
+    "multitask": Tool(
+        "Multitask",
         "Parity of the multitask wrapper and its clipping function",
         ("multitask", "multitask_clip"),
     ),
-    "rows": ("Parity of row clipping", ("variable_clipping",)),
-    "scaling": (
+    "rows": Tool("Row clipping", "Parity of row clipping", ("variable_clipping",)),
+    "scaling": Tool(
+        "Loss scaling",
         "Parity of loss scaling",
         (
             "loss_scale_fixed",
@@ -39,17 +57,37 @@ TOOLS = {
             "auto_loss_scaler_logmax",
         ),
     ),
-    "agn": ("Parity of accumulated gradient normalization", ("agn",)),
-    "masters": ("Parity of the float32 masters", ("mixed_precision_wrapper",)),
-    "optimize_loss": ("Parity of optimize_loss", ("optimize_loss",)),
-    "larc": (
+    "masters": Tool(
+        "Float32 masters",
+        "Parity of the float32 masters",
+        ("mixed_precision_wrapper",),
+    ),
+    "agn": Tool(
+        "Asynchronous workers",
+        "Parity of accumulated gradient normalization",
+        ("agn",),
+    ),
+    "larc": Tool(
+        "LARC and clipping",
         "Parity of LARC, clipping and the total of penalties",
         ("larc", "clip_by_global_norm", "regularization_loss"),
     ),
-    "novograd": ("Parity of NovoGrad", ("novograd",)),
-    "policies": ("Parity of the learning-rate policies", ("lr_policies",)),
+    "novograd": Tool("NovoGrad", "Parity of NovoGrad", ("novograd",)),
+    "policies": Tool(
+        "Learning-rate policies",
+        "Parity of the learning-rate policies",
+        ("lr_policies",),
+    ),
+    "optimize_loss": Tool(
+        "optimize_loss", "Parity of optimize_loss", ("optimize_loss",)
+    ),
+    "base_optimizers": Tool(
+        "TensorFlow 1's optimizers",
+        "Parity of the optimizers of TensorFlow 1",
+        ("base_optimizers",),
+    ),
 }
-"""Insert of a tool's page -> its title and the families of the tool."""
+"""Insert of a tool's page -> the tool."""
 STATUS = ("skipped", "failed")
 IN_PART = "passed in part"
 
@@ -80,26 +118,15 @@ def _matrix(report: Report) -> str:
     )
 
 
-def _tool(title: str, families: Sequence[str], report: Report) -> str:
-    present = [name for name in families if name in report.families]
+def _tool(tool: Tool, report: Report) -> str:
+    present = [name for name in tool.families if name in report.families]
     if not present:
         return render("not_measured.md.jinja", command=COMMAND)
-    return _grid(title, report, present, _modes(report))
+    return _grid(tool.title, report, present, _modes(report))
 
 
 def _modes(report: Report) -> dict[str, list[BackendMode]]:
     return {mode.label: [mode] for mode in report.modes}
-
-
-def _short(report: Report) -> str:
-    """One column a backend, its modes together."""
-    backends = dict.fromkeys(mode.backend for mode in report.modes)
-    columns = {
-        name: [mode for mode in report.modes if mode.backend == name]
-        for name in backends
-    }
-    title = "Cases that pass, of those replayed; all modes of a backend together"
-    return _grid(title, report, report.families, columns)
 
 
 def _grid(
@@ -285,7 +312,6 @@ _WRITERS: dict[str, Callable[[Report], str]] = {
     "environment": _environment,
     "matrix": _matrix,
     "reasons": _reasons,
-    "short": _short,
     "worst": _worst,
-    **{name: partial(_tool, *tool) for name, tool in TOOLS.items()},
+    **{name: partial(_tool, tool) for name, tool in TOOLS.items()},
 }

@@ -64,7 +64,10 @@ def draw(finding: Finding, folder: Path) -> Sequence[Figure]:
 
 @dataclass(frozen=True)
 class Source:
-    """One kind of question: where it is asked, what answers it, how to ask again."""
+    """One kind of question: where it is asked, what answers it, how to ask again.
+
+    ``shows_answers``: the list of all questions has their answers, too.
+    """
 
     folder: str
     title: str
@@ -74,6 +77,7 @@ class Source:
     commands: Mapping[str, str]
     draw: Callable[[Finding, Path], Sequence[Figure]] = draw
     summary: Callable[[Sequence[Finding]], str] = lambda findings: ""
+    shows_answers: bool = False
     counted: Callable[[Any, Path], Sequence[Record]] = counted_records
 
     def introduction_to(self, findings: Sequence[Finding]) -> str:
@@ -106,6 +110,7 @@ BENCHMARKS = Source(
     questions=lambda: [benchmarks.find(name) for name in benchmarks.known()],
     compare=bench.compare,
     summary=bench.controls_summary,
+    shows_answers=True,
     commands={
         "Quick: one process, no verdicts": ".venv/bin/nox -s bench -- {name} --quick",
         "As published: six processes": ".venv/bin/nox -s bench -- {name}",

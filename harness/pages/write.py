@@ -21,6 +21,7 @@ from harness.pages.findings import (
     index_page,
     table_files,
 )
+from harness.pages.home import home_inserts
 from harness.pages.layout import layout_inserts
 from harness.pages.mutants import mutants_inserts
 from harness.pages.oracle_inserts import oracle_inserts
@@ -55,7 +56,7 @@ def write_pages(
         inserts = {
             **parity_inserts(results),
             **oracle_inserts(results),
-            "answers": render("answers.md.jinja", found=answers),
+            **home_inserts(answers, timed, results),
             **_costs(timed),
             "base_optimizers": optimizers_insert(),
             "pipeline": pipeline_insert(),
@@ -100,7 +101,10 @@ def write_findings(folder: Path, source: Source, results: Path) -> list[Answered
         _write(home / f"{name}.md", finding_page(answered, source.commands_for(name)))
     findings = [answered.finding for answered in answers if answered.finding]
     introduction = source.introduction_to(findings)
-    _write(home / "index.md", index_page(source.title, introduction, answers))
+    _write(
+        home / "index.md",
+        index_page(source.title, introduction, answers, source.shows_answers),
+    )
     return answers
 
 

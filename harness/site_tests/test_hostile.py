@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from harness import declare
+from harness.pages.findings import thumbnails
 from harness.pages.sources import EXPERIMENTS
-from harness.pages.templating import render
 from harness.pages.write import write_findings
 from harness.processes import ROOT
 from harness.records.files import folder
@@ -77,9 +77,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_records(experiment, home)
     source = dataclasses.replace(EXPERIMENTS, questions=lambda: [experiment])
     answers = write_findings(home / "docs", source, home)
-    cards = render("answers.md.jinja", found=answers)
-    where = cards.replace("generated/experiments/", "experiments/")
-    (home / "docs" / "index.md").write_text(f"# Home\n\n{where}", "utf-8")
+    cards = thumbnails(answers, "experiments/", with_answers=True)
+    (home / "docs" / "index.md").write_text(f"# Home\n\n{cards}", "utf-8")
     settings = {
         "INHERIT": str(ROOT / "mkdocs.yml"),
         "docs_dir": str(home / "docs"),

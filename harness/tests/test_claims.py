@@ -117,13 +117,13 @@ def test_the_page_shows_claim_figure_result_and_verdict(finding: Finding) -> Non
     row = page_with(finding).partition('id="transe"')[2].partition("</tr>")[0]
     for part in ("TransE needs a limit", "contradictory", "mrr-sgd: difference"):
         assert part in row
-    assert f">{finding.verdict}</td>" in row
+    assert f">{finding.verdict}</span></td>" in row
     assert "experiments/link&#95;prediction.html" in row
 
 
 def test_own_runs_of_a_reader_answer_no_claim(finding: Finding) -> None:
     row = page_with(finding, False).partition('id="transe"')[2].partition("</tr>")[0]
-    assert ">not measured yet</td>" in row
+    assert ">not measured yet</span></td>" in row
 
 
 def test_texts_of_records_and_files_are_escaped(finding: Finding) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness.environment import child_variables
-from harness.parity.matrix import write_matrix
 from harness.processes import ROOT
+from harness.readme import ASSETS, write_figure, write_matrix
 from lockstep import registry
 
 README = (ROOT / "README.md").read_text("utf-8")
@@ -54,4 +54,21 @@ def test_the_parity_matrix_is_that_of_the_published_report(tmp_path: Path) -> No
     copy = tmp_path / "README.md"
     copy.write_text(README, "utf-8")
     write_matrix(copy)
-    assert copy.read_text("utf-8") == README, "run python -m harness matrix"
+    assert copy.read_text("utf-8") == README, "run python -m harness readme"
+
+
+def test_the_figure_is_drawn_from_the_published_records(tmp_path: Path) -> None:
+    for fresh in write_figure(tmp_path):
+        assert f"docs/assets/{fresh.name}" in README
+        committed = (ASSETS / fresh.name).read_text("utf-8")
+        words, numbers = parts_of(fresh.read_text("utf-8"))
+        committed_words, committed_numbers = parts_of(committed)
+        assert words == committed_words, "run python -m harness readme"
+        # In points: another processor may round the last digits of a law otherwise.
+        assert numbers == pytest.approx(committed_numbers, abs=0.01)
+
+
+def parts_of(svg: str) -> tuple[list[str], list[float]]:
+    """Return what stands around the numbers of a drawing, and the numbers."""
+    number = r"-?\d+\.\d+"
+    return re.split(number, svg), [float(each) for each in re.findall(number, svg)]

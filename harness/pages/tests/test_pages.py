@@ -19,6 +19,7 @@ from harness import declare
 from harness.environment import child_variables
 from harness.errors import HarnessError
 from harness.finding import PREDICTIONS, Finding
+from harness.pages.heat import heat_map
 from harness.pages.parity_inserts import parity_inserts
 from harness.pages.sources import EXPERIMENTS, Figure, Question
 from harness.pages.verdicts import results_html
@@ -96,7 +97,8 @@ def test_without_results_every_page_says_so(docs: Path, tmp_path: Path) -> None:
         "inserts/parity_matrix.md",
         "inserts/cost_multitask_overhead.md",
         "inserts/cost_learning_rate_top.md",
-        "inserts/answers.md",
+        "inserts/home_experiments.md",
+        "inserts/home_parity.md",
     }
     silent = [name for name in expected if b"easured yet" not in pages[name]]
     assert silent == []
@@ -215,7 +217,7 @@ def test_a_failure_shows_wherever_its_case_does(
     write_report(results, [wrong, *rows[1:]])
     inserts = parity_inserts(results)
     assert "1 failed" in inserts["parity_matrix"]
-    assert "1 failed" in inserts["parity_short"]
+    assert "1 failed" in heat_map(results)
     assert "broken &#60;here&#62;" in inserts["parity_reasons"]
     assert "variables/w, step 3, element [0]" in inserts["parity_worst"]
     assert inserts["parity_cases"].count('class="num bad"') == 1
@@ -337,7 +339,7 @@ def test_stale_records_are_marked_on_the_page_and_in_the_index(
         log.append(record_of(run, "tf", Outcome("ok")).as_json())
     said = "1 of 1 records is stale, because the code that made them is unknown."
     assert said in page_of(FINDING, folder, published)
-    assert said in (folder / "experiments" / "index.md").read_text("utf-8")
+    assert ">stale</span>" in (folder / "experiments" / "index.md").read_text("utf-8")
 
 
 def test_what_is_missing_in_a_table_sorts_last_and_shows_a_dash(

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from harness.finding import Finding
 from harness.plot import Drawing
 from harness.tasks.multitask_digits.figures.backends import backends
+from harness.tasks.multitask_digits.figures.brief import brief
 from harness.tasks.multitask_digits.figures.losses import losses
 from harness.tasks.multitask_digits.figures.movement import movement
 from harness.tasks.multitask_digits.figures.state import state
 
-__all__ = ["drawings"]
+__all__ = ["brief", "drawings"]
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:

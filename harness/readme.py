@@ -1,21 +1,28 @@
-"""The parity matrix of the README: families by backends, from the published report."""
+"""What the README shows of the published results: the parity matrix and one figure."""
 
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from harness import compare, declare
 from harness.errors import HarnessError
 from harness.parity.row import Row
+from harness.plot import draw_one
 from harness.processes import ROOT
+from harness.records.files import RESULTS
+from harness.tasks import part
 from lockstep.messages.errors import sentence
 
-__all__ = ["README", "REPORT", "matrix", "write_matrix"]
+__all__ = ["ASSETS", "README", "REPORT", "matrix", "write_figure", "write_matrix"]
 
 README = ROOT / "README.md"
-REPORT = ROOT / "results" / "parity" / "report.json"
+REPORT = RESULTS / "parity" / "report.json"
+ASSETS = ROOT / "docs" / "assets"
 START, END = "<!-- parity matrix:", "<!-- end of the parity matrix -->"
 
 
@@ -45,6 +52,24 @@ def write_matrix(readme: Path = README, report: Path = REPORT) -> None:
         raise HarnessError(text)
     body = f"{head}{start}{mark}\n\n{matrix(report)}\n\n{end}{tail}"
     readme.write_text(body, "utf-8")
+
+
+def write_figure(folder: Path = ASSETS, results: Path = RESULTS) -> list[Path]:
+    """Draw what absent tasks do to updates, light and dark; the home page has it too.
+
+    Raises:
+        HarnessError: there are no published results to draw.
+    """
+    finding = compare.compare(declare.find("absent_tasks"), results)
+    if finding is None:
+        raise HarnessError("absent_tasks: expected published results, found none.")
+    with tempfile.TemporaryDirectory() as scratch:
+        brief = part(finding.task, "figures").brief(finding)
+        figure = draw_one(brief, Path(scratch))
+        return [
+            Path(shutil.copy(path, folder / path.name))
+            for path in (figure.light, figure.dark)
+        ]
 
 
 def _cell(rows: Sequence[Row]) -> str:

@@ -1,0 +1,32 @@
+"""What the home page shows of the results: claims, parity and experiments in small."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.pages.claims import OF_SOURCES, ledger
+from harness.pages.findings import Answered, thumbnails
+from harness.pages.heat import heat_map
+from harness.pages.templating import render
+
+__all__ = ["home_inserts"]
+
+SHOWN = 6
+"""How many experiments the home page shows: first those with figures and verdicts."""
+
+
+def home_inserts(
+    experiments: Sequence[Answered], benchmarks: Sequence[Answered], results: Path
+) -> dict[str, str]:
+    """Return the inserts of the home page by name."""
+    claims = ledger([*experiments, *benchmarks])[OF_SOURCES]
+    tested = [row for row in claims if row["results"]]
+    ranked = sorted(
+        experiments, key=lambda each: (not each.figures, each.badge.style == "none")
+    )
+    return {
+        "home_claims": render("home_claims.html.jinja", rows=tested),
+        "home_experiments": thumbnails(ranked[:SHOWN], "generated/experiments/"),
+        "home_parity": heat_map(results),
+    }

@@ -1,0 +1,98 @@
+"""The movement of one optimizer in a small figure, for the home page and the README."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from harness.axes import log_axis, percent
+from harness.finding import Finding
+from harness.plot import Drawing
+from harness.style import Theme
+from harness.tables import grouped
+from harness.tasks.multitask_digits.figures.parts import LINES, rarest
+
+__all__ = ["brief"]
+
+OPTIMIZER = "Adam"
+LABELS = {"none": "without", "default": "with the wrapper"}
+
+
+def brief(finding: Finding) -> Drawing:
+    """Return what absent tasks do to the updates of Adam, on the first backend.
+
+    Raises:
+        LookupError: the finding has no such movement.
+    """
+    movement, laws = finding.tables["movement"], finding.tables["laws"]
+    backend = movement["backend"].iloc[0]
+    measured = movement[movement["backend"] == backend]
+    table, laws = (
+        frame[(frame["optimizer"] == OPTIMIZER) & frame["wrapper"].isin(LABELS)]
+        for frame in (measured, laws)
+    )
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        panel = canvas.subplots()
+        for (wrapper,), rows in grouped(table, "wrapper"):
+            law = laws[laws["wrapper"] == wrapper]
+            _draw(panel, str(wrapper), rows, law, theme)
+        presences = sorted(set(table["presence"]))
+        log_axis(panel, "x", presences)
+        log_axis(panel, "y", [1, 2, 5, 10], "×")
+        panel.xaxis.set_major_formatter(percent())
+        panel.set_xlim(presences[-1] * 1.2, presences[0] / 1.5)
+        panel.set_xlabel("share of the batches that contain the task")
+        panel.set_ylabel("size of an update\n(1 = task in every batch)")
+
+    return Drawing(
+        "absent_tasks",
+        _title(table),
+        alt=(
+            "Size of Adam's updates against the share of the batches that contain the "
+            "task: without the wrapper it grows as the share falls, with it hardly."
+        ),
+        caption=(
+            f"Points: measured on {backend}, with 95 % intervals over seeds. "
+            "Lines: what the update rule predicts."
+        ),
+        data=table,
+        size=(4.6, 3.1),
+        paint=paint,
+    )
+
+
+def _draw(
+    panel: Axes, wrapper: str, rows: pd.DataFrame, law: pd.DataFrame, theme: Theme
+) -> None:
+    """Draw the law, the points that were measured, and the method's name beside."""
+    colour = theme.methods[wrapper]
+    panel.plot(law["presence"], law["law"], LINES[wrapper], color=colour)
+    errors = [rows["measured"] - rows["low"], rows["high"] - rows["measured"]]
+    panel.errorbar(
+        rows["presence"], rows["measured"], yerr=errors, fmt="o", ms=5, color=colour
+    )
+    middle = law.iloc[len(law) // 3]
+    above = wrapper == "none"
+    panel.annotate(
+        LABELS[wrapper],
+        (middle["presence"], middle["law"]),
+        xytext=(-6, 4) if above else (0, -7),
+        textcoords="offset points",
+        ha="right" if above else "center",
+        va="bottom" if above else "top",
+        color=colour,
+        weight="bold",
+    )
+
+
+def _title(table: pd.DataFrame) -> str:
+    """Quote the size of an update where the task is rarest."""
+    rows = rarest(table).set_index("wrapper")
+    without, wrapped = (float(rows["measured"][name]) for name in ("none", "default"))
+    share = float(rows["presence"].iloc[0])
+    return (
+        f"A task in {100 * share:g} % of the batches: {OPTIMIZER}'s updates are "
+        f"{without:.1f} times as large, with the wrapper {wrapped:.1f} times"
+    )
