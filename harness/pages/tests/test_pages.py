@@ -19,6 +19,7 @@ from harness import declare
 from harness.environment import child_variables
 from harness.errors import HarnessError
 from harness.finding import PREDICTIONS, Finding
+from harness.pages.findings import Answered
 from harness.pages.heat import heat_map
 from harness.pages.parity_inserts import parity_inserts
 from harness.pages.sources import EXPERIMENTS, Figure, Question
@@ -431,6 +432,15 @@ ROW = {
 def with_row(**changes: object) -> Finding:
     frame = pd.DataFrame([{**ROW, **changes}])
     return replace(FINDING, tables={PREDICTIONS: frame, **FINDING.tables})
+
+
+def test_predictions_that_are_not_judged_are_no_illustration() -> None:
+    question = declare.find(FINDING.experiment)
+    predicted = replace(with_row(outcome="not judged"), verdict="")
+    assert Answered(question, predicted, True).badge.text == "not judged"
+    assert Answered(question, replace(FINDING, verdict=""), True).badge.text == (
+        "illustration"
+    )
 
 
 @pytest.mark.parametrize(
