@@ -11,6 +11,7 @@ from pathlib import Path
 
 from lockstep._version import __version__
 from lockstep.messages.errors import LockstepError
+from lockstep.port import command
 from lockstep.registry import BACKENDS
 from lockstep.schedule import as_text, parse, schedule, write_files
 
@@ -24,6 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; what cannot be done is one sentence and status 2."""
     given = _parser().parse_args(arguments)
     try:
+        if given.command == "port":
+            sys.exit(command.run(given))
         print(_schedule(given) if given.command == "schedule" else _versions())
     except LockstepError as error:
         print(f"lockstep: {error}", file=sys.stderr)
@@ -47,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     drawing.add_argument("--strict", action="store_true", help=told)
     told = "draw into this folder as well (needs matplotlib)"
     drawing.add_argument("--out", type=Path, help=told)
+    command.add_options(commands)
     return parser
 
 

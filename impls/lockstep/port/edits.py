@@ -1,0 +1,69 @@
+"""A program as bytes: where its lines are, and edits that leave all else as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lockstep.port.syntax import Span
+
+__all__ = ["Edit", "Source"]
+
+NEWLINE = re.compile(rb"\r\n|\r|\n")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A part of the program and what takes its place."""
+
+    span: Span
+    text: str
+
+
+class Source:
+    """The text of a program, which is UTF-8."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        found = NEWLINE.search(data)
+        self.newline = found.group().decode() if found else "\n"
+
+    def text(self, span: Span) -> str:
+        """Return a part of the program."""
+        return self.data[span.start : span.end].decode()
+
+    def line_of(self, place: int) -> int:
+        """Return the number of the line in which a byte stands."""
+        return len(NEWLINE.findall(self.data[:place])) + 1
+
+    def line_end(self, place: int) -> int:
+        """Return where the line ends in which a byte stands."""
+        found = NEWLINE.search(self.data, place)
+        return found.start() if found else len(self.data)
+
+    def indent(self, place: int) -> str:
+        """Return the spaces at the begin of the line in which a byte stands."""
+        begins = (self.data.rfind(newline, 0, place) for newline in (b"\n", b"\r"))
+        found = re.match(rb"[ \t]*", self.data[max(begins) + 1 :])
+        return found.group().decode() if found else ""
+
+    def ends_line(self, place: int) -> bool:
+        """Whether the rest of the line is at most a comment."""
+        rest = self.data[place : self.line_end(place)].strip()
+        return not rest or rest.startswith(b"#")
+
+    def edit_below(self, place: int, lines: Iterable[str]) -> Edit:
+        """Return the edit that adds lines below the one in which a byte stands."""
+        end, begin = self.line_end(place), self.newline + self.indent(place)
+        text = "".join(begin + line if line else self.newline for line in lines)
+        return Edit(Span(end, end), text)
+
+    def edited(self, edits: Iterable[Edit]) -> bytes:
+        """Return the program with every edit made; no two of them overlap."""
+        data = self.data
+        last_first = sorted(edits, key=lambda e: (e.span.start, e.span.end))[::-1]
+        for edit in last_first:
+            before, after = data[: edit.span.start], data[edit.span.end :]
+            data = before + edit.text.encode() + after
+        return data

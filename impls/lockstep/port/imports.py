@@ -1,0 +1,207 @@
+"""Import statements: what each becomes, and which names stand for modules of old."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate, groupby
+
+from lockstep.port.names import MODULES, STRICT, canonical, new_name
+from lockstep.port.syntax import Alias, Import, Program
+
+__all__ = [
+    "STRICT_IMPORT",
+    "Binding",
+    "Target",
+    "bindings",
+    "calls_behavior",
+    "has_new_name",
+    "is_v1",
+    "lines",
+    "moved_module",
+    "targets",
+]
+
+V1 = "tensorflow.compat.v1"
+PACKAGE, _, STRICT_NAME = STRICT.rpartition(".")
+STRICT_IMPORT = f"from {PACKAGE} import {STRICT_NAME}"
+
+NOT_V1 = frozenset(
+    {"compat", "contrib", "core", "estimator", "examples", "keras", "python"}
+)
+"""Modules of TensorFlow that are not the same, or not there, in ``compat.v1``."""
+
+OLD_PACKAGES = frozenset(
+    package
+    for module in MODULES
+    for package in accumulate(module.split("."), "{}.{}".format)
+    if package.startswith(("tensorflow.contrib", "open_seq2seq"))
+    if package not in MODULES
+)
+"""Packages that TensorFlow 2 does not have and that lead to modules of old."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What one name of an import becomes: ``from module import name as alias``.
+
+    ``module`` is None for ``import name as alias``.
+    """
+
+    module: str | None
+    name: str
+    alias: str | None
+
+    @property
+    def binds_v1(self) -> str | None:
+        """The name that TensorFlow 1's interface gets, if it gets one."""
+        is_v1 = self.module is None and self.name == V1
+        return self.alias if is_v1 else None
+
+    def __str__(self) -> str:
+        return f"{self.name} as {self.alias}" if self.alias else self.name
+
+
+def lines(targets: Iterable[Target]) -> list[str]:
+    """Return import statements, one for names in a row that come from one module."""
+    statements = []
+    for module, group in groupby(targets, lambda target: target.module):
+        begin = f"from {module} import" if module else "import"
+        statements.append(f"{begin} {', '.join(map(str, group))}")
+    return statements
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A name that stands for a module of old, and the names that are used of it.
+
+    Attributes:
+        name: in the program.
+        module: the module or package that it stands for.
+        complete: whether Lockstep has everything that the program takes from it.
+    """
+
+    name: str
+    module: str
+    complete: bool
+
+
+def bindings(program: Program) -> dict[str, Binding]:
+    """Return what names stand for modules of old, by an import or an assignment."""
+    named = {
+        name: canonical(module)
+        for statement in program.imports
+        for name, module in _bound(statement)
+    }
+    named |= {entry.name: canonical(entry.full) for entry in program.assigned}
+    return {
+        name: Binding(name, module, _complete(program, name))
+        for name, module in named.items()
+        if module in MODULES or module in OLD_PACKAGES
+    }
+
+
+def _bound(statement: Import) -> Iterator[tuple[str, str]]:
+    """Yield the names that an import binds, and what they stand for."""
+    for alias in statement.aliases:
+        if statement.module is not None:
+            yield alias.alias or alias.name, f"{statement.module}.{alias.name}"
+        elif alias.alias is not None:
+            yield alias.alias, alias.name
+        else:
+            root = alias.name.split(".")[0]
+            yield root, root
+
+
+def _complete(program: Program, name: str) -> bool:
+    used = (s for s in program.spellings if s.whole and s.text.startswith(f"{name}."))
+    return all(has_new_name(spelling.full) for spelling in used)
+
+
+def calls_behavior(program: Program) -> bool:
+    """Whether a program switches TensorFlow 2's behavior on or off itself."""
+    calls = ("tensorflow.disable_v2_behavior", "tensorflow.enable_v2_behavior")
+    return any(canonical(spelling.full) in calls for spelling in program.spellings)
+
+
+def is_v1(full: str) -> bool:
+    """Whether ``compat.v1`` has a name of TensorFlow 1, and Lockstep has it not.
+
+    Example:
+        >>> is_v1("tensorflow.train.Saver"), is_v1("tensorflow.contrib.slim")
+        (True, False)
+    """
+    root, _, rest = canonical(full).partition(".")
+    public = root == "tensorflow" and rest.split(".")[0] not in (*NOT_V1, "")
+    return public and full not in MODULES and not has_new_name(full)
+
+
+def has_new_name(full: str) -> bool:
+    """Whether Lockstep has a name, or the object whose attribute it is."""
+    return any(map(new_name, accumulate(full.split("."), "{}.{}".format)))
+
+
+def targets(statement: Import, old: dict[str, Binding], strict: str) -> list[Target]:
+    """Return what the names of an import statement become, in their order.
+
+    Args:
+        statement: the import.
+        old: the names that stand for modules of old.
+        strict: the program's name for ``lockstep.tf.strict``.
+    """
+    return [
+        target
+        for alias in statement.aliases
+        for target in (
+            _of_import(alias, old, strict)
+            if statement.module is None
+            else _of_from(statement.module, alias, old, strict)
+        )
+    ]
+
+
+def _of_import(alias: Alias, old: dict[str, Binding], strict: str) -> Iterator[Target]:
+    name, kept = alias.name, Target(None, alias.name, alias.alias)
+    if name == "tensorflow":
+        yield Target(None, V1, alias.alias or name)
+    elif alias.alias or not name.startswith("tensorflow."):
+        binding = old.get(alias.alias or name.split(".")[0])
+        moved = moved_module(binding, strict) if binding else None
+        if moved is None and is_v1(name):
+            moved = Target(None, _in_v1(name), alias.alias)
+        yield moved or kept
+    elif is_v1(name) or name in MODULES or name in OLD_PACKAGES:
+        # It binds the name ``tensorflow`` itself.
+        yield Target(None, V1, "tensorflow")
+    else:
+        yield kept
+
+
+def _of_from(
+    module: str, alias: Alias, old: dict[str, Binding], strict: str
+) -> Iterator[Target]:
+    full = f"{module}.{alias.name}"
+    found, binding = new_name(full), old.get(alias.alias or alias.name)
+    moved = moved_module(binding, strict) if binding else None
+    if found is not None:
+        yield Target(found[0], alias.name, alias.alias)
+    elif moved is not None:
+        yield moved
+    elif is_v1(full):
+        yield Target(_in_v1(module), alias.name, alias.alias)
+    else:
+        yield Target(module, alias.name, alias.alias)
+
+
+def _in_v1(name: str) -> str:
+    return canonical(name).replace("tensorflow", V1, 1)
+
+
+def moved_module(binding: Binding, strict: str) -> Target | None:
+    """Return what takes the place of a module of old; None if it cannot be left out."""
+    if not binding.complete:
+        return None
+    if binding.module in OLD_PACKAGES:
+        return Target(PACKAGE, STRICT_NAME, strict if strict != STRICT_NAME else None)
+    package, _, name = MODULES[binding.module].rpartition(".")
+    return Target(package, name, binding.name if binding.name != name else None)

@@ -1,0 +1,120 @@
+"""What a program uses that Lockstep does not have, and what its reader can do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from lockstep.port.imports import Binding, calls_behavior, has_new_name, is_v1
+from lockstep.port.names import MODULES, NAMES, canonical, hint
+from lockstep.port.syntax import Program, Span, Spelling
+
+__all__ = ["Leftover", "leftovers"]
+
+OLD_TEXT = re.compile(
+    r"\b(tf|tensorflow)\.(contrib|train\.experimental)\b|\bopen_seq2seq\.optimizers\b"
+)
+BY_NAME = "import the names that you use one by one, then port again"
+IN_FULL = (
+    "a module used as a value; write names in full, as in "
+    "tf.contrib.opt.AdamWOptimizer, then port again"
+)
+STRING = "a string; if it names a module to import, write the new name"
+NO_CALL = (
+    "call tensorflow.compat.v1.disable_v2_behavior() before the first operation is made"
+)
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A name that is left to the reader, in so many places, the first in ``line``."""
+
+    line: int
+    name: str
+    advice: str
+    places: int = 1
+
+
+def leftovers(
+    program: Program, old: Mapping[str, Binding], line_of: Callable[[int], int]
+) -> list[Leftover]:
+    """Return what is left to the reader, one entry a name, in the order of lines."""
+    found = [
+        Leftover(line_of(span.start), name, advice)
+        for entries in (
+            _in_imports(program, old),
+            _in_spellings(program),
+            _in_texts(program),
+        )
+        for span, name, advice in entries
+    ]
+    found.sort(key=lambda one: (one.name, one.line))
+    groups = (list(group) for _, group in groupby(found, lambda one: one.name))
+    merged = [replace(group[0], places=len(group)) for group in groups]
+    return sorted(merged, key=lambda one: (one.line, one.name))
+
+
+def _in_imports(
+    program: Program, old: Mapping[str, Binding]
+) -> Iterator[tuple[Span, str, str]]:
+    lacks_call = not _switches_behavior(program)
+    for statement in program.imports:
+        module = canonical(statement.module or "")
+        if not statement.aliases and _is_old(module):
+            yield statement.span, f"from {statement.module} import *", BY_NAME
+        for alias in statement.aliases:
+            full = f"{module}.{alias.name}" if module else alias.name
+            binding = old.get(alias.alias or alias.name.split(".")[0])
+            if binding is None or not binding.complete:
+                yield from _hinted(statement.span, full)
+            if lacks_call and module and is_v1(full):
+                yield statement.span, "disable_v2_behavior", NO_CALL
+
+
+def _in_spellings(program: Program) -> Iterator[tuple[Span, str, str]]:
+    assigned = [entry.span for entry in program.assigned]
+    for spelling in program.spellings:
+        if not spelling.whole:
+            continue
+        if canonical(spelling.full) in MODULES:
+            if not any(span.holds(spelling.span) for span in assigned):
+                yield from _module_as_value(program, spelling)
+        else:
+            yield from _hinted(spelling.span, spelling.full)
+
+
+def _in_texts(program: Program) -> Iterator[tuple[Span, str, str]]:
+    for text in program.texts:
+        if OLD_TEXT.search(text.value):
+            yield text.span, f'"{text.value[:60]}"', STRING
+
+
+def _module_as_value(
+    program: Program, spelling: Spelling
+) -> Iterator[tuple[Span, str, str]]:
+    """Yield the use of a module of old for anything but one of its names."""
+    names = [text.value for text in program.texts if text.owner == spelling.span]
+    new = MODULES[canonical(spelling.full)]
+    if not any(name in NAMES[new] for name in names):
+        name = f'getattr({spelling.text}, "{names[0]}")' if names else spelling.text
+        yield spelling.span, name, IN_FULL
+
+
+def _hinted(span: Span, full: str) -> Iterator[tuple[Span, str, str]]:
+    found = None if has_new_name(full) else hint(full)
+    if found is not None and canonical(full) not in MODULES:
+        name, advice = found
+        yield span, re.sub(r"^tensorflow\.(?!python)", "tf.", name), advice
+
+
+def _switches_behavior(program: Program) -> bool:
+    """Whether something switches TensorFlow 2's behavior off, or will once ported."""
+    imports = (one for one in program.imports if one.module is None)
+    names = {canonical(alias.name) for one in imports for alias in one.aliases}
+    return "tensorflow" in names or calls_behavior(program)
+
+
+def _is_old(module: str) -> bool:
+    return module.split(".")[0] in ("tensorflow", "open_seq2seq")

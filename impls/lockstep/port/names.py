@@ -1,0 +1,151 @@
+"""What old names have become, and hints for names that Lockstep does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from lockstep.messages.schedules.lr_policies import POLICIES
+from lockstep.registry import BACKENDS
+
+__all__ = ["MODULES", "NAMES", "STRICT", "canonical", "hint", "new_name"]
+
+STRICT = "lockstep.tf.strict"
+POLICY_MODULE = f"{STRICT}.lr_policies"
+
+NAMES: Mapping[str, frozenset[str]] = {
+    STRICT: frozenset(BACKENDS["tf"].public_names(strict=True)),
+    POLICY_MODULE: frozenset(POLICIES),
+}
+"""Module of Lockstep -> the names in it."""
+
+
+def _modules() -> Iterator[tuple[str, str]]:
+    """Yield each old module, and the module of Lockstep that has its names."""
+    folders = {
+        "tensorflow.contrib.opt.python.training": (
+            "agn_optimizer",
+            "multitask_optimizer_wrapper",
+            "variable_clipping_optimizer",
+            "weight_decay_optimizers",
+        ),
+        "tensorflow.python.training": (
+            "adagrad",
+            "adam",
+            "ftrl",
+            "gradient_descent",
+            "momentum",
+            "rmsprop",
+        ),
+        "tensorflow.python.training.experimental": (
+            "loss_scale",
+            "loss_scale_optimizer",
+        ),
+        "open_seq2seq.optimizers": (
+            "automatic_loss_scaler",
+            "mp_wrapper",
+            "novograd",
+            "optimizers",
+        ),
+    }
+    yield "tensorflow.contrib.opt", STRICT
+    yield "tensorflow.train.experimental", STRICT
+    yield "tensorflow.mixed_precision", STRICT
+    yield "open_seq2seq.optimizers", STRICT
+    for folder, modules in folders.items():
+        for module in modules:
+            yield f"{folder}.{module}", STRICT
+    yield "open_seq2seq.optimizers.lr_policies", POLICY_MODULE
+
+
+MODULES: Mapping[str, str] = dict(_modules())
+"""Old module -> the module of Lockstep that has its names."""
+
+NOT_HERE = "Lockstep does not have it; TensorFlow 1.15 has its source"
+PRIVATE = "a private module of TensorFlow; check that TensorFlow 2 still has it"
+LEGACY = "Keras 3 does not have it; install tf_keras and set TF_USE_LEGACY_KERAS=1"
+
+HINTS: Mapping[str, str] = {
+    "tensorflow.contrib": "TensorFlow 2 does not have tf.contrib; replace it by hand",
+    "tensorflow.contrib.crf": "TensorFlow Addons has it as tfa.text.crf_log_likelihood",
+    "tensorflow.contrib.data": "look for the name in tf.data and tf.data.experimental",
+    "tensorflow.contrib.distribute": "look for the name in tf.distribute",
+    "tensorflow.contrib.framework": "tf_slim has most of it (pip install tf_slim)",
+    "tensorflow.contrib.layers": "tf_slim.layers has most of it (pip install tf_slim)",
+    "tensorflow.contrib.layers.optimize_loss": (
+        "lockstep.tf.strict.optimize_loss is OpenSeq2Seq's and takes other arguments"
+    ),
+    "tensorflow.contrib.opt.AdaMaxOptimizer": "tf.keras.optimizers.Adamax is near it",
+    "tensorflow.contrib.opt.MovingAverageOptimizer": (
+        "tf.train.ExponentialMovingAverage does the averaging"
+    ),
+    "tensorflow.contrib.opt.NadamOptimizer": "tf.keras.optimizers.Nadam is near it",
+    "tensorflow.contrib.opt.ScipyOptimizerInterface": "call scipy.optimize.minimize",
+    "tensorflow.contrib.rnn": LEGACY.replace("it;", "tf.nn.rnn_cell;"),
+    "tensorflow.contrib.seq2seq": "TensorFlow Addons has it as tfa.seq2seq",
+    "tensorflow.contrib.slim": "pip install tf_slim and import tf_slim as slim",
+    "tensorflow.contrib.summary": "look for the name in tf.summary",
+    "tensorflow.estimator": "TensorFlow 2.16 removed it; write the training loop",
+    "tensorflow.examples": "TensorFlow 2 does not have it; load the data yourself",
+    "tensorflow.keras": (
+        "TensorFlow 2.16 and later have Keras 3 here; for Keras 2 install tf_keras and "
+        "set TF_USE_LEGACY_KERAS=1"
+    ),
+    "tensorflow.layers": LEGACY,
+    "tensorflow.nn.rnn_cell": LEGACY,
+    "tensorflow.python": PRIVATE,
+    "open_seq2seq": "OpenSeq2Seq needs TensorFlow 1; copy the part that you need",
+    "open_seq2seq.optimizers.automatic_loss_scaler.BackoffScaler": (
+        "call AutomaticLossScaler('Backoff')"
+    ),
+    "open_seq2seq.optimizers.automatic_loss_scaler.LogMaxScaler": (
+        "call AutomaticLossScaler('LogMax')"
+    ),
+}
+"""Old name -> what to do about it, and about the names below it."""
+
+
+def canonical(name: str) -> str:
+    """Return a name without ``compat.v1``, which TensorFlow 1.13 and later have too.
+
+    Example:
+        >>> canonical("tensorflow.compat.v1.train.AdamOptimizer")
+        'tensorflow.train.AdamOptimizer'
+    """
+    v1 = "tensorflow.compat.v1"
+    is_v1 = name == v1 or name.startswith(f"{v1}.")
+    return f"tensorflow{name.removeprefix(v1)}" if is_v1 else name
+
+
+def new_name(name: str) -> tuple[str, str] | None:
+    """Return the module of Lockstep that has an old name, and the name there.
+
+    Example:
+        >>> new_name("tensorflow.contrib.opt.AGNOptimizer")
+        ('lockstep.tf.strict', 'AGNOptimizer')
+        >>> new_name("tensorflow.contrib.opt.NadamOptimizer") is None
+        True
+    """
+    module, _, last = canonical(name).rpartition(".")
+    new = MODULES.get(module, "")
+    return (new, last) if last in NAMES.get(new, ()) else None
+
+
+def hint(name: str) -> tuple[str, str] | None:
+    """Return what a reader has to look at for an old name, and what to do about it.
+
+    Example:
+        >>> hint("tensorflow.contrib.slim.conv2d")
+        ('tensorflow.contrib.slim', 'pip install tf_slim and import tf_slim as slim')
+        >>> hint("tensorflow.train.AdamOptimizer") is None
+        True
+    """
+    name = canonical(name)
+    module, _, _ = name.rpartition(".")
+    if module == "tensorflow.contrib.opt" and name not in HINTS:
+        return name, NOT_HERE
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        prefix = ".".join(parts[:count])
+        if prefix in HINTS:
+            return prefix, HINTS[prefix]
+    return None

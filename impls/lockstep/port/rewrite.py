@@ -1,0 +1,213 @@
+"""What changes in a program: its import statements and its full names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lockstep.port.edits import Edit, Source
+from lockstep.port.imports import (
+    STRICT_IMPORT,
+    Target,
+    bindings,
+    calls_behavior,
+    lines,
+    moved_module,
+    targets,
+)
+from lockstep.port.leftovers import Leftover, leftovers
+from lockstep.port.names import MODULES, NAMES, STRICT, canonical, new_name
+from lockstep.port.syntax import ROOTS, Import, Program, Span, Spelling, read
+
+__all__ = ["Change", "Ported", "port"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A line of the report: what stood where, and what it became."""
+
+    line: int
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Ported:
+    """What a program becomes, and the report."""
+
+    source: bytes
+    output: bytes
+    changes: tuple[Change, ...]
+    leftovers: tuple[Leftover, ...]
+
+
+def port(source: bytes) -> Ported:
+    """Port a program, which is UTF-8.
+
+    Raises:
+        SyntaxError: it is not written in Python 3; ``lineno`` is the line.
+    """
+    if not any(root.encode() in source for root in ROOTS):
+        return Ported(source, source, (), ())
+    program = read(source.decode("utf-8"))
+    plan = _Plan(Source(source), program)
+    plan.change_imports()
+    plan.change_assigned()
+    plan.change_spellings()
+    plan.add_strict()
+    changes = sorted(plan.changes, key=lambda change: change.line)
+    left = leftovers(program, plan.old, plan.source.line_of)
+    return Ported(source, plan.output(), tuple(changes), tuple(left))
+
+
+class _Plan:
+    """The edits of one program, as they are decided."""
+
+    def __init__(self, source: Source, program: Program) -> None:
+        self.source, self.program = source, program
+        self.old = bindings(program)
+        self.edits: list[Edit] = []
+        self.changes: list[Change] = []
+        self.below: dict[Import, list[str]] = {}
+        """Import statement -> the lines that are added below it."""
+        self.strict, self.has_strict = _name_of_strict(program)
+        self.needs_strict = False
+
+    def change_imports(self) -> None:
+        """Change import statements; TensorFlow 2's behavior is switched off once."""
+        switched = calls_behavior(self.program)
+        ordered = sorted(self.program.imports, key=lambda one: not one.at_top)
+        for statement in ordered:
+            new = targets(statement, self.old, self.strict)
+            if not statement.aliases or new == _unchanged(statement):
+                continue
+            names = [target.binds_v1 for target in new if target.binds_v1]
+            calls = [f"{name}.disable_v2_behavior()" for name in names[:1]]
+            self._change_import(statement, new, [] if switched else calls)
+            switched = switched or bool(names)
+
+    def change_assigned(self) -> None:
+        """Turn ``name = tf.train.experimental`` into an import under this name."""
+        for entry in self.program.assigned:
+            binding = self.old.get(entry.name)
+            if binding is None or canonical(entry.full) not in MODULES:
+                continue
+            target = moved_module(binding, self.strict)
+            if target is not None:
+                self._replace(entry.span, *lines([target]))
+
+    def change_spellings(self) -> None:
+        """Replace full names by ``strict.NAME``."""
+        done = [edit.span for edit in self.edits]
+        for spelling in self.program.spellings:
+            text = self._new_spelling(spelling)
+            if text is None or any(span.holds(spelling.span) for span in done):
+                continue
+            self._replace(spelling.span, text)
+            self.needs_strict = True
+
+    def add_strict(self) -> None:
+        """Import ``lockstep.tf.strict`` at the top if full names need it."""
+        if not self.needs_strict or self.has_strict:
+            return
+        line = self._strict_import()
+        places = [one for one in self.program.imports if self._is_anchor(one)]
+        if places:
+            self.below.setdefault(places[0], []).append(line)
+            start = places[0].span.start
+        else:
+            start = self.program.start
+            self.edits.append(Edit(Span(start, start), line + self.source.newline))
+        self.changes.append(Change(self.source.line_of(start), "", line))
+
+    def output(self) -> bytes:
+        """Return the program with every edit made."""
+        below = (
+            self.source.edit_below(statement.span.end, added)
+            for statement, added in self.below.items()
+        )
+        return self.source.edited([*self.edits, *below])
+
+    def _change_import(
+        self, statement: Import, new: Sequence[Target], calls: Sequence[str]
+    ) -> None:
+        """Change one statement, and make ``calls`` after it."""
+        texts = lines(new)
+        self.has_strict |= statement.at_top and self._strict_import() in texts
+        modules = {target.module for target in new}
+        same_names = [str(target) for target in new] == _names(statement)
+        if statement.module is not None and len(modules) == 1 and same_names:
+            self.edits.append(Edit(statement.module_span, str(*modules)))
+        else:
+            alone = self._is_alone(statement)
+            self._edit_statement(statement, texts if alone else [*texts, *calls])
+        if calls and self._is_alone(statement):
+            self.below[statement] = ["", *calls] if statement.at_top else [*calls]
+        self._report(statement.span, "; ".join([*texts, *calls]))
+
+    def _edit_statement(self, statement: Import, texts: Sequence[str]) -> None:
+        """Replace a statement; comments inside of it are kept above."""
+        comments = re.findall(r"#[^\r\n]*", self.source.text(statement.span))
+        indent = self.source.indent(statement.span.start)
+        separator = "; " if statement.inline else self.source.newline + indent
+        self.edits.append(Edit(statement.span, separator.join([*comments, *texts])))
+
+    def _new_spelling(self, spelling: Spelling) -> str | None:
+        """Return what a full name becomes; None if it stays."""
+        module, dot, name = spelling.text.rpartition(".")
+        found = new_name(spelling.full)
+        if found is None or not dot:
+            return self._new_owner(spelling)
+        binding = self.old.get(module)
+        if binding and binding.complete:  # Its import becomes one of Lockstep's.
+            return None
+        return f"{self.strict}{found[0].removeprefix(STRICT)}.{name}"
+
+    def _new_owner(self, spelling: Spelling) -> str | None:
+        """Return what X of ``getattr(X, "name")`` becomes if it is a full name."""
+        new = MODULES.get(canonical(spelling.full))
+        if new is None or "." not in spelling.text:
+            return None
+        texts = (t for t in self.program.texts if t.owner == spelling.span)
+        known = any(text.value in NAMES[new] for text in texts)
+        return self.strict + new.removeprefix(STRICT) if known else None
+
+    def _strict_import(self) -> str:
+        alias = "" if self.strict == "strict" else f" as {self.strict}"
+        return f"{STRICT_IMPORT}{alias}"
+
+    def _is_anchor(self, statement: Import) -> bool:
+        modules = [statement.module] if statement.module else _names(statement)
+        is_old = any(module.startswith(ROOTS) for module in modules)
+        return is_old and statement.at_top and self._is_alone(statement)
+
+    def _is_alone(self, statement: Import) -> bool:
+        """Whether lines can be added below the statement's."""
+        return not statement.inline and self.source.ends_line(statement.span.end)
+
+    def _replace(self, span: Span, text: str) -> None:
+        self.edits.append(Edit(span, text))
+        self._report(span, text)
+
+    def _report(self, span: Span, after: str) -> None:
+        before = " ".join(self.source.text(span).split())
+        line = self.source.line_of(span.start)
+        self.changes.append(Change(line, before, after))
+
+
+def _name_of_strict(program: Program) -> tuple[str, bool]:
+    """Return a program's name for ``lockstep.tf.strict``, and if it is imported."""
+    for statement in program.imports:
+        for alias in statement.aliases:
+            if f"from {statement.module} import {alias.name}" == STRICT_IMPORT:
+                return alias.alias or alias.name, statement.at_top
+    return "lockstep_strict" if "strict" in program.bound else "strict", False
+
+
+def _unchanged(statement: Import) -> list[Target]:
+    return [Target(statement.module, one.name, one.alias) for one in statement.aliases]
+
+
+def _names(statement: Import) -> list[str]:
+    return [str(target) for target in _unchanged(statement)]

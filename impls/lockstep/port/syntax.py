@@ -1,0 +1,258 @@
+"""The imports of a program and its full names of TensorFlow, read with libcst."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import libcst as cst
+from libcst import metadata
+from libcst.helpers import get_full_name_for_node
+
+__all__ = [
+    "ROOTS",
+    "Alias",
+    "Assigned",
+    "Import",
+    "Program",
+    "Span",
+    "Spelling",
+    "Text",
+    "read",
+]
+
+ROOTS = ("tensorflow", "open_seq2seq")
+LOCALS = "<locals>."
+
+
+@dataclass(frozen=True)
+class Span:
+    """Where a part of a program begins and ends, in bytes."""
+
+    start: int
+    end: int
+
+    def holds(self, other: Span) -> bool:
+        """Whether ``other`` lies inside."""
+        return self.start <= other.start and other.end <= self.end
+
+
+@dataclass(frozen=True)
+class Alias:
+    """One name of an import: ``name as alias``."""
+
+    name: str
+    alias: str | None
+
+
+@dataclass(frozen=True)
+class Import:
+    """An import statement.
+
+    Attributes:
+        span: of the statement.
+        module: X of ``from X import``; None for ``import``.
+        module_span: of X.
+        aliases: what it imports; none for ``from X import *``.
+        at_top: whether it is a line of the module itself, not of a block.
+        inline: whether it stands on the line that begins its block.
+    """
+
+    span: Span
+    module: str | None
+    module_span: Span
+    aliases: tuple[Alias, ...]
+    at_top: bool
+    inline: bool
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """An expression such as ``tf.contrib.opt.X``.
+
+    Attributes:
+        span: of the expression.
+        text: the expression as it is written, without spaces.
+        full: the full name, such as ``tensorflow.contrib.opt.X``.
+        whole: whether it is no part of a longer one.
+    """
+
+    span: Span
+    text: str
+    full: str
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """A statement ``name = value`` whose value is the full name ``full``."""
+
+    span: Span
+    name: str
+    full: str
+
+
+@dataclass(frozen=True)
+class Text:
+    """A string that is no docstring; ``owner`` is X in ``getattr(X, "string")``."""
+
+    span: Span
+    value: str
+    owner: Span | None
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a program imports and spells out, in the order of the file.
+
+    Attributes:
+        start: where the first statement after docstring and ``__future__`` begins.
+        bound: the names that are bound or used anywhere.
+    """
+
+    imports: tuple[Import, ...]
+    spellings: tuple[Spelling, ...]
+    assigned: tuple[Assigned, ...]
+    texts: tuple[Text, ...]
+    start: int
+    bound: frozenset[str]
+
+
+def read(text: str) -> Program:
+    """Read a program.
+
+    Raises:
+        SyntaxError: it is no Python; ``lineno`` is the line.
+    """
+    try:
+        wrapper = metadata.MetadataWrapper(cst.parse_module(text))
+    except cst.ParserSyntaxError as error:
+        number = error.raw_line
+        lines = re.split(r"\r\n|\r|\n", text)[number - 1 :]
+        details = (None, number, None, lines[0] if lines else "")
+        raise SyntaxError(error.message, details) from error
+    reader = _Reader(wrapper)
+    wrapper.module.visit(reader)
+    return reader.program(wrapper.module)
+
+
+class _Reader(cst.CSTVisitor):
+    """Collects the parts of a program."""
+
+    def __init__(self, wrapper: metadata.MetadataWrapper) -> None:
+        super().__init__()
+        self.spans: Mapping[Any, Any] = wrapper.resolve(
+            metadata.ByteSpanPositionProvider
+        )
+        self.parents: Mapping[Any, Any] = wrapper.resolve(metadata.ParentNodeProvider)
+        self.full: Mapping[Any, Any] = wrapper.resolve(metadata.QualifiedNameProvider)
+        self.imports: list[Import] = []
+        self.spellings: list[Spelling] = []
+        self.assigned: list[Assigned] = []
+        self.texts: list[Text] = []
+        self.bound: set[str] = set()
+        self.modules: dict[str, str] = {}
+
+    def program(self, module: cst.Module) -> Program:
+        """Return what was collected."""
+        return Program(
+            tuple(self.imports),
+            tuple(self.spellings),
+            tuple(self.assigned),
+            tuple(self.texts),
+            next(self._starts(module), 0),
+            frozenset(self.bound),
+        )
+
+    def visit_Import(self, node: cst.Import) -> bool:
+        self._add_import(node, None, self._span(node), node.names)
+        return False
+
+    def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
+        if not node.relative and node.module is not None:
+            names = () if isinstance(node.names, cst.ImportStar) else node.names
+            module = get_full_name_for_node(node.module) or ""
+            self._add_import(node, module, self._span(node.module), names)
+        return False
+
+    def visit_Assign(self, node: cst.Assign) -> None:
+        target, full = node.targets[0].target, self._full_name(node.value)
+        if full is None or len(node.targets) > 1:
+            return
+        if isinstance(target, cst.Name):
+            self.assigned.append(Assigned(self._span(node), target.value, full))
+            self.modules[target.value] = full
+
+    def visit_Name(self, node: cst.Name) -> None:
+        parent = self.parents[node]
+        is_attribute = isinstance(parent, cst.Attribute) and parent.attr is node
+        is_keyword = isinstance(parent, cst.Arg) and parent.keyword is node
+        if not is_attribute and not is_keyword:
+            self.bound.add(node.value)
+            self._add_spelling(node)
+
+    def visit_Attribute(self, node: cst.Attribute) -> None:
+        self._add_spelling(node)
+
+    def visit_SimpleString(self, node: cst.SimpleString) -> None:
+        value = node.evaluated_value
+        if isinstance(value, str) and not isinstance(self.parents[node], cst.Expr):
+            self.texts.append(Text(self._span(node), value, self._owner(node)))
+
+    def _add_import(
+        self, node: Any, module: str | None, where: Span, names: Any
+    ) -> None:
+        aliases = tuple(Alias(n.evaluated_name, n.evaluated_alias) for n in names)
+        self.bound.update(a.alias or a.name.split(".")[0] for a in aliases)
+        line = self.parents[node]
+        inline = isinstance(line, cst.SimpleStatementSuite)
+        at_top = isinstance(self.parents[line], cst.Module)
+        found = Import(self._span(node), module, where, aliases, at_top, inline)
+        self.imports.append(found)
+
+    def _add_spelling(self, node: cst.Name | cst.Attribute) -> None:
+        parent = self.parents[node]
+        inside = isinstance(parent, cst.Attribute)
+        full = self._full_name(node)
+        text = get_full_name_for_node(node)
+        if full is not None and text is not None:
+            span = self._span(node)
+            self.spellings.append(Spelling(span, text, full, not inside))
+
+    def _full_name(self, node: cst.CSTNode) -> str | None:
+        """Return the full name of an expression that begins with a module of old."""
+        if not isinstance(node, cst.Name | cst.Attribute):
+            return None
+        names = self.full.get(node, ())
+        for entry in names() if callable(names) else names:
+            if entry.source is metadata.QualifiedNameSource.IMPORT:
+                if entry.name.split(".")[0] in ROOTS:
+                    return str(entry.name)
+                continue
+            first, dot, rest = entry.name.rpartition(LOCALS)[2].partition(".")
+            if first in self.modules:
+                return f"{self.modules[first]}{dot}{rest}"
+        return None
+
+    def _owner(self, node: cst.SimpleString) -> Span | None:
+        """Return where X stands if a string is the name in ``getattr(X, ...)``."""
+        call = self.parents[self.parents[node]]
+        if not isinstance(call, cst.Call) or len(call.args) < 2:
+            return None
+        is_getattr = get_full_name_for_node(call.func) == "getattr"
+        named = is_getattr and call.args[1].value is node
+        return self._span(call.args[0].value) if named else None
+
+    def _starts(self, module: cst.Module) -> Iterator[int]:
+        """Yield where the statements after docstring and ``__future__`` begin."""
+        for place, line in enumerate(module.body):
+            code = module.code_for_node(line).lstrip()
+            is_docstring = place == 0 and re.match(r"[rRuUbB]?[\"']", code)
+            if not is_docstring and not code.startswith("from __future__"):
+                yield self._span(line).start
+
+    def _span(self, node: cst.CSTNode) -> Span:
+        span = self.spans[node]
+        return Span(span.start, span.start + span.length)
