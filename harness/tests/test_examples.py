@@ -56,6 +56,17 @@ def test_every_backend_prints_the_same_trajectory(example: str) -> None:
     assert len(set(printed)) == 1
 
 
+@pytest.mark.parametrize("task", ["multitask", "embeddings", "mixed_precision"])
+def test_whole_scripts_are_short_and_resume_on_every_backend(task: str) -> None:
+    scripts = sorted(EXAMPLES.glob(f"end_to_end/{task}_*.py"))
+    assert len(scripts) == 3
+    assert all(len(s.read_text("utf-8").splitlines()) < 60 for s in scripts)
+    printed = {s.with_suffix(".out").read_text("utf-8") for s in scripts}
+    assert len(printed) == 1
+    assert all("the resumed run has the same" in text for text in printed)
+    assert not any("False" in text for text in printed)
+
+
 def test_every_difference_is_on_the_page() -> None:
     page = (ROOT / "docs" / "differences.md").read_text("utf-8")
     scripts = [path for path in SCRIPTS if path.parent.name == "differences"]
