@@ -35,7 +35,6 @@ __all__ = [
     "NotReducedError",
     "NotScalableError",
     "OutOfRangeError",
-    "PortError",
     "RateFunctionError",
     "Refusal",
     "ScaleStalledError",
@@ -184,10 +183,6 @@ class AbsentAccumulatedError(LockstepError, AttributeError):
 
 class MissingFrameworkError(LockstepError, ModuleNotFoundError):
     """A backend was asked for whose framework is not installed."""
-
-
-class PortError(LockstepError, ValueError):
-    """``lockstep port`` cannot read, port or write a file."""
 
 
 def sentence(subject: str, expected: str, got: str, remedy: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep.messages.errors import MissingFrameworkError, PortError, Refusal
+from lockstep.messages.errors import LockstepError, MissingFrameworkError, Refusal
 
 __all__ = [
     "NOTEBOOK",
@@ -15,7 +15,13 @@ __all__ = [
     "READ_ONLY",
     "UNREADABLE",
     "UNWRITABLE",
+    "PortError",
 ]
+
+
+class PortError(LockstepError, ValueError):
+    """``lockstep port`` cannot read, port or write a file."""
+
 
 NO_LIBCST = Refusal(
     MissingFrameworkError,

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lockstep.messages import port as refusals
-from lockstep.messages.errors import PortError
 from lockstep.port import files
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def run(given: argparse.Namespace) -> int:
     for path in paths:
         try:
             ported = _port(path, given)
-        except PortError as error:
+        except refusals.PortError as error:
             print(f"lockstep: {error}", file=sys.stderr)
             continue
         results.append(ported)
