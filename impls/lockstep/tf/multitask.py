@@ -30,12 +30,12 @@ from lockstep.tf.base.pairs import (
     as_gradient,
     as_variable,
     check_pairs,
-    check_shape,
     name_of,
 )
 from lockstep.tf.base.replica_sums import refuse_cross_replica
 from lockstep.tf.base.wrapper import Optimizer, Wrapper, advance, as_train_op, is_keras
 from lockstep.tf.shared.clipping.clip_gradients import clip, refuse_dtypes
+from lockstep.tf.shared.tensors.gradients import check_rows, check_shapes
 from lockstep.tf.shared.tensors.zero_test import (
     all_zero_flags,
     is_all_zero,
@@ -249,21 +249,22 @@ def clip_gradients_by_global_norm(
         (5.0, [1.5, 2.0])
     """
     pairs = as_pairs(gradients_variables, words.CLIP)
-    gradients = [as_gradient(g, name_of(v), words.CLIP) for g, v in pairs]
+    gradients = [as_gradient(g, v, words.CLIP) for g, v in pairs]
     quirks = quirks_of(strict)
     if not quirks.multitask_clip_dtypes:
         refuse_dtypes(gradients)
     if not quirks.arguments_unchecked:
-        check_shapes(gradients, [as_variable(variable) for _, variable in pairs])
+        check_fit(gradients, [as_variable(variable) for _, variable in pairs])
     clipped, norm = clip(gradients, clip_norm, error_if_nonfinite, strict)
     return [(g, v) for g, (_, v) in zip(clipped, pairs, strict=True)], norm
 
 
-def check_shapes(gradients: list[Gradient], variables: list[Any]) -> None:
-    """Raise for a gradient of another shape than its variable, if it has one."""
-    for gradient, variable in zip(gradients, variables, strict=True):
-        if gradient is not None and isinstance(variable, tf.Variable):
-            check_shape(gradient, variable, words.CLIP)
+def check_fit(gradients: list[Gradient], variables: list[Any]) -> None:
+    """Raise for gradients of other shapes than their variables, if they have these."""
+    everything = zip(gradients, variables, strict=True)
+    pairs = [(g, v) for g, v in everything if isinstance(v, tf.Variable)]
+    for check in (check_shapes, check_rows):
+        check(words.CLIP, pairs, lambda k: name_of(pairs[k][1]))
 
 
 def known_zero(variables: list[tf.Variable], zero: tf.Tensor) -> Skip:

@@ -10,9 +10,8 @@ import tensorflow as tf
 
 from lockstep.messages import keras3 as words
 from lockstep.messages.base import refusals
-from lockstep.messages.base.pairs import require_like
 from lockstep.messages.nouns import KERAS3
-from lockstep.tf.shared.tensors.rows import check_rows
+from lockstep.tf.shared.tensors.gradients import check_like
 
 __all__ = [
     "MODEL_NAME",
@@ -89,27 +88,12 @@ def check_gradients(
     if len(gradients) != len(variables):
         expected, got = len(variables), len(gradients)
         raise words.WRONG_COUNT.error(owner=owner, expected=expected, got=got)
-    pairs = zip(gradients, variables, strict=True)
-    return [check_gradient(gradient, v, owner, wide) for gradient, v in pairs]
-
-
-def check_gradient(gradient: Any, variable: Any, owner: str, wide: bool) -> Gradient:
-    """Return one gradient as a tensor, slices or None."""
-    if gradient is None:
-        return None
-    gradient, name = as_gradient(gradient, variable, owner), name_of(variable)
-    variable, is_sparse = value_of(variable), isinstance(gradient, tf.IndexedSlices)
-    found = gradient.values.shape[1:] if is_sparse else gradient.shape
-    wanted = variable.shape[1:] if is_sparse else variable.shape
-    known = tuple(wanted if found.is_compatible_with(wanted) else found)
-    dtype = variable.dtype
-    if wide and dtype.size < 4 and gradient.dtype == tf.float32:
-        dtype = gradient.dtype
-    like = (tuple(wanted), dtype.name)
-    require_like(owner, name, (known, gradient.dtype.name), like)
-    if is_sparse:
-        check_rows(gradient, variable, name, owner)
-    return gradient
+    pairs = [
+        (as_gradient(gradient, variable, owner), value_of(variable))
+        for gradient, variable in zip(gradients, variables, strict=True)
+    ]
+    check_like(owner, pairs, lambda k: name_of(variables[k]), wide)
+    return [gradient for gradient, _ in pairs]
 
 
 def as_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:

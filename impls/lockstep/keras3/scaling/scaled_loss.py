@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from lockstep.keras3.base.gradients import Gradient, value_of
 from lockstep.messages.scaling import refusals
-from lockstep.tf.shared.tensors.finite import divided, with_values
+from lockstep.tf.shared.tensors.finite import divided
+from lockstep.tf.shared.tensors.gradients import with_values
 
 __all__ = ["narrowed", "refuse_half", "scaled", "unscaled"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
@@ -11,7 +12,7 @@ from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.keras3.base.gradients import Gradient, check_gradients, name_of, value_of
 from lockstep.keras3.base.replicas import replica_count, together
 from lockstep.keras3.base.slots import base_of
-from lockstep.keras3.clipping.post_process import post_process_gradients
+from lockstep.keras3.clipping.post_process import post_process
 from lockstep.keras3.scaling.loss_scale import state_variable
 from lockstep.keras3.scaling.loss_scaler import AutomaticLossScaler
 from lockstep.keras3.scaling.skipping import Pairs
@@ -81,6 +82,11 @@ class TrainingStep(tf.Module):
         step = int(value_of(self.global_step).read_value())
         rate = value_of(base._learning_rate).read_value()
         return shown(base, count, step, rate, self.pipeline)
+
+    @cached_property
+    def skips(self) -> bool:
+        """Whether steps that are not finite are left out."""
+        return "finite check" in self.pipeline
 
     @property
     def accumulators(self) -> list[Gradient]:
@@ -198,20 +204,11 @@ class TrainingStep(tf.Module):
     def fits(self, pairs: Pairs, record: SummaryRecord | None) -> bool | tf.Tensor:
         """Whether gradients are finite, where a step that is not is skipped."""
         present = [getattr(g, "values", g) for g, _ in pairs if g is not None]
-        return self.task.fits(self.pipeline, record is not None, present)
+        return self.task.fits(self.skips, record is not None, present)
 
     def post_process(
         self, pairs: Pairs, rate: Any, record: SummaryRecord | None
     ) -> Pairs:
         """Clip or scale by LARC; record what was asked for."""
-        settings, task = self.settings, self.task
-        task.tell(record, rate, self.optimizer, self.scaler)
-        return post_process_gradients(
-            pairs,
-            sorted(task.summaries),
-            rate,
-            settings.clip_gradients,
-            settings.larc_params,
-            recorder=record,
-            strict=settings.strict,
-        )
+        to_do = self.task.processing(record, rate, self.optimizer, self.scaler)
+        return post_process(to_do, pairs, rate)

@@ -12,11 +12,9 @@ from lockstep.messages.base import refusals
 from lockstep.messages.base.pairs import (
     as_pairs,
     require_gradients,
-    require_like,
-    require_shape,
 )
 from lockstep.messages.nouns import TF
-from lockstep.tf.shared.tensors.rows import check_rows
+from lockstep.tf.shared.tensors.gradients import check_like
 
 __all__ = [
     "MODEL_NAME",
@@ -26,13 +24,11 @@ __all__ = [
     "as_gradient",
     "as_variable",
     "check_pairs",
-    "check_shape",
     "name_of",
 ]
 
 Gradient = tf.Tensor | tf.IndexedSlices | None
 Pairs = list[tuple[Gradient, tf.Variable]]
-HALF = (tf.float16, tf.bfloat16)
 MODEL_NAME = "_lockstep_model_name"
 """The attribute by which a master has the name that the user gave."""
 
@@ -45,17 +41,15 @@ def check_pairs(
     ``takes_wide``: whether a float32 gradient fits a variable in half precision.
     """
     pairs: Pairs = []
-    for gradient, variable in as_pairs(grads_and_vars, owner):
-        variable = as_variable(variable)
+    for gradient, key in as_pairs(grads_and_vars, owner):
+        variable = as_variable(key)
         if not isinstance(variable, tf.Variable):
             raise refusals.NOT_A_VARIABLE.error(
                 owner=owner, nouns=TF, got=type(variable).__name__
             )
-        gradient = as_gradient(gradient, name_of(variable), owner)
-        if gradient is not None:
-            check_like(gradient, variable, owner, takes_wide)
-        pairs.append((gradient, variable))
-    require_gradients(pairs, owner, [name_of(variable) for _, variable in pairs])
+        pairs.append((as_gradient(gradient, variable, owner), variable))
+    check_like(owner, pairs, lambda k: name_of(pairs[k][1]), takes_wide)
+    require_gradients(pairs, owner, (name_of(variable) for _, variable in pairs))
     return pairs
 
 
@@ -89,8 +83,11 @@ def as_counter(
     return variable
 
 
-def as_gradient(gradient: Any, name: str, owner: str) -> Gradient:
-    """Return None, tensors and slices as they are; convert arrays and numbers."""
+def as_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
+    """Return None, tensors and slices as they are; convert arrays and numbers.
+
+    ``variable``: the one of the gradient, or what a sentence calls the gradient.
+    """
     if isinstance(gradient, tf.IndexedSlices) and not tf.is_tensor(gradient.indices):
         indices = tf.convert_to_tensor(gradient.indices)
         return tf.IndexedSlices(gradient.values, indices, gradient.dense_shape)
@@ -100,7 +97,7 @@ def as_gradient(gradient: Any, name: str, owner: str) -> Gradient:
         return tf.convert_to_tensor(gradient)
     except (TypeError, ValueError) as error:
         raise words.NOT_A_GRADIENT.error(
-            owner=owner, name=name, got=type(gradient).__name__
+            owner=owner, name=name_of(variable), got=type(gradient).__name__
         ) from error
 
 
@@ -108,31 +105,3 @@ def name_of(variable: Any) -> str:
     """Return the name of a variable as its maker gave it, of a master its model's."""
     name = vars(variable).get(MODEL_NAME) if hasattr(variable, "__dict__") else None
     return name or str(getattr(variable, "name", variable)).removesuffix(":0")
-
-
-def check_like(
-    gradient: tf.Tensor | tf.IndexedSlices,
-    variable: tf.Variable,
-    owner: str,
-    takes_wide: bool,
-) -> None:
-    """Raise unless a gradient has its variable's dtype and, where known, its shape."""
-    check_shape(gradient, variable, owner)
-    dtype = variable.dtype.base_dtype
-    if takes_wide and gradient.dtype == tf.float32 and dtype in HALF:
-        return
-    found, wanted = ((), gradient.dtype.name), ((), dtype.name)
-    require_like(owner, name_of(variable), found, wanted)
-
-
-def check_shape(
-    gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable, owner: str
-) -> None:
-    """Raise unless a gradient has, where known, its variable's shape and rows of it."""
-    is_sparse = isinstance(gradient, tf.IndexedSlices)
-    found = gradient.values.shape[1:] if is_sparse else gradient.shape
-    wanted = variable.shape[1:] if is_sparse else variable.shape
-    known = tuple(wanted if found.is_compatible_with(wanted) else found)
-    require_shape(owner, name_of(variable), known, tuple(wanted))
-    if is_sparse:
-        check_rows(gradient, variable, name_of(variable), owner)

@@ -18,8 +18,9 @@ from lockstep.tf.shared.clipping.clip_by_global_norm import (
     check_limit,
     clip_by_global_norm,
 )
-from lockstep.tf.shared.clipping.post_process import check_shapes, clip_entries
+from lockstep.tf.shared.clipping.post_process import check_entries, clip_entries
 from lockstep.tf.shared.step.summaries import Entry
+from lockstep.tf.shared.tensors.gradients import check_shapes
 
 __all__ = ["as_entries", "clip_by_global_norm", "clip_gradients_by_norm"]
 
@@ -48,7 +49,7 @@ def clip_gradients_by_norm(
     quirks = quirks_of(strict)
     if not quirks.clip_limit:
         check_limit(words.BY_NORM, "clip_gradients", clip_gradients)
-        check_shapes(words.BY_NORM, entries)
+        check_entries(words.BY_NORM, entries, check_shapes)
     clipped = clip_entries(entries, clip_gradients, quirks)
     return list(zip(clipped, variables, strict=True))
 

@@ -11,9 +11,14 @@ from lockstep.docstrings import documented
 from lockstep.messages.step.summaries import Recorder
 from lockstep.tf.base.pairs import Pairs
 from lockstep.tf.clipping.clip_by_norm import as_entries
-from lockstep.tf.shared.clipping.post_process import OWNER, plan, process
+from lockstep.tf.shared.clipping.post_process import (
+    OWNER,
+    Processing,
+    plan,
+    process,
+)
 
-__all__ = ["post_process_gradients"]
+__all__ = ["post_process", "post_process_gradients"]
 
 
 @tf.autograph.experimental.do_not_convert
@@ -42,5 +47,12 @@ def post_process_gradients(
         [0.30000001192092896, 0.4000000059604645]
     """
     to_do = plan(summaries, clip_gradients, larc_params, recorder, strict)
+    return post_process(to_do, grads_and_vars, lr)
+
+
+def post_process(
+    to_do: Processing, grads_and_vars: Iterable[tuple[Any, Any]], lr: float | tf.Tensor
+) -> Pairs:
+    """Do what :func:`post_process_gradients` does; ``to_do`` is checked."""
     entries, variables = as_entries(grads_and_vars, OWNER)
     return list(zip(process(to_do, entries, lr), variables, strict=True))

@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from lockstep.messages import tf as words
 from lockstep.quirks import quirks_of
-from lockstep.tf.base.pairs import HALF, name_of
+from lockstep.tf.base.pairs import name_of
+from lockstep.tf.shared.tensors.gradients import HALF
 
 __all__ = ["AdamOptimizer", "RMSPropOptimizer"]
 

@@ -11,7 +11,7 @@ from lockstep.messages.optimizers import novograd as words
 from lockstep.messages.optimizers import refusals
 from lockstep.quirks import quirks_of
 from lockstep.tf.base.arguments import check_arguments
-from lockstep.tf.base.pairs import HALF, as_counter, as_variable, check_pairs, name_of
+from lockstep.tf.base.pairs import as_counter, as_variable, check_pairs, name_of
 from lockstep.tf.shared.optimizers.novograd import (
     Policy,
     densify,
@@ -22,6 +22,7 @@ from lockstep.tf.shared.optimizers.novograd import (
     square_norm,
     wide_dtype,
 )
+from lockstep.tf.shared.tensors.gradients import HALF
 
 __all__ = ["NovoGrad"]
 

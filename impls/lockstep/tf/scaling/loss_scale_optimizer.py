@@ -22,7 +22,7 @@ from lockstep.tf.scaling.loss_scale import DynamicLossScale, LossScale, get, pre
 from lockstep.tf.scaling.scaled_loss import refuse_half, scaled, unscaled
 from lockstep.tf.scaling.skipping import SkippingWrapper, Update
 from lockstep.tf.shared.scaling.verdict import Verdict, judge
-from lockstep.tf.shared.tensors.finite import with_values
+from lockstep.tf.shared.tensors.gradients import with_values
 
 __all__ = ["MixedPrecisionLossScaleOptimizer"]
 

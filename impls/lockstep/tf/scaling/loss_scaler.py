@@ -11,7 +11,7 @@ from lockstep.docstrings import documented
 from lockstep.messages.base.pairs import listed_pairs
 from lockstep.messages.scaling import automatic_scaler as words
 from lockstep.quirks import quirks_of
-from lockstep.tf.base.pairs import as_gradient, name_of
+from lockstep.tf.base.pairs import as_gradient
 from lockstep.tf.scaling.loss_scale import state_variable
 from lockstep.tf.shared.scaling.automatic_scale import (
     as_amax,
@@ -109,7 +109,7 @@ class AutomaticLossScaler(tf.Module):
             DtypeError: a TypeError; the gradients have several dtypes.
         """
         pairs = listed_pairs(grads_and_vars, words.CHECK_GRADS)
-        gradients = [as_gradient(g, name_of(v), words.SCALER) for g, v in pairs]
+        gradients = [as_gradient(g, v, words.SCALER) for g, v in pairs]
         values = [values_of(g) for g in gradients if g is not None]
         words.check_check_grads_dtypes([value.dtype.name for value in values])
         return find_largest(values)

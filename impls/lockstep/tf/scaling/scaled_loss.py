@@ -12,7 +12,8 @@ from lockstep.quirks import Quirks
 from lockstep.tf.base.pairs import Gradient, Pairs
 from lockstep.tf.shared.clipping.clip_rows import as_tensor
 from lockstep.tf.shared.masters.casts import widen
-from lockstep.tf.shared.tensors.finite import divided, times, with_values
+from lockstep.tf.shared.tensors.finite import divided, times
+from lockstep.tf.shared.tensors.gradients import with_values
 
 __all__ = ["refuse_half", "scaled", "unscaled", "widened"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
@@ -30,7 +31,7 @@ from lockstep.tf.base.replica_sums import (
 )
 from lockstep.tf.base.replicas import replica_count
 from lockstep.tf.base.wrapper import Wrapper, apply_with, as_train_op
-from lockstep.tf.clipping.post_process import post_process_gradients
+from lockstep.tf.clipping.post_process import post_process
 from lockstep.tf.masters.copies import builds_graph
 from lockstep.tf.scaling.loss_scale import state_variable
 from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
@@ -101,6 +102,11 @@ class TrainingStep(tf.Module):
     def pipeline(self) -> tuple[str, ...]:
         """The stages that a gradient goes through here, in their order."""
         return self.settings.pipeline(self.optimizer)
+
+    @cached_property
+    def skips(self) -> bool:
+        """Whether steps that are not finite are left out."""
+        return "finite check" in self.pipeline
 
     @property
     def accumulators(self) -> list[Gradient]:
@@ -268,21 +274,13 @@ class TrainingStep(tf.Module):
         if builds_graph():
             return True
         present = [g for g, _ in pairs if g is not None]
-        return self.task.fits(self.pipeline, record is not None, present)
+        return self.task.fits(self.skips, record is not None, present)
 
     def post_process(self, pairs: Pairs, record: SummaryRecord | None) -> Pairs:
         """Clip or scale by LARC; record what was asked for."""
-        settings, task = self.settings, self.task
-        task.tell(record, self._rate, self.optimizer, self.scaler)
-        return post_process_gradients(
-            pairs,
-            sorted(task.summaries),
-            self._rate,
-            settings.clip_gradients,
-            settings.larc_params,
-            recorder=record,
-            strict=settings.strict,
-        )
+        rate = self._rate
+        to_do = self.task.processing(record, rate, self.optimizer, self.scaler)
+        return post_process(to_do, pairs, rate)
 
     def decay(self) -> Any:
         """Return AdamW's decay at this step: the rate times what was given."""

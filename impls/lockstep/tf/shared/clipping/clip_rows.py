@@ -8,10 +8,9 @@ import tensorflow as tf
 
 from lockstep.messages.clipping.variable_clipping import MARGINS
 from lockstep.quirks import Quirks
+from lockstep.tf.shared.tensors.gradients import HALF
 
 __all__ = ["clip_rows", "excess", "normalize_rows", "row_norms"]
-
-HALF = (tf.float16, tf.bfloat16)
 
 
 def clip_rows(

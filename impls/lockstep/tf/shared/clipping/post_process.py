@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from lockstep.messages.base.pairs import require_like, require_shape
 from lockstep.messages.clipping import clip_by_global_norm as clipping
 from lockstep.messages.clipping import larc as words
 from lockstep.messages.clipping import refusals
@@ -25,15 +24,15 @@ from lockstep.tf.shared.step.summaries import (
     Entry,
     host_recorder,
     record_entries,
-    record_norm,
     record_ratios,
 )
+from lockstep.tf.shared.tensors.gradients import check_dtypes, check_shapes
 
 __all__ = [
     "OWNER",
     "Processing",
     "apply_larc",
-    "check_shapes",
+    "check_entries",
     "clip_entries",
     "plan",
     "process",
@@ -83,31 +82,47 @@ def process(to_do: Processing, entries: Sequence[Entry], lr: Any) -> list[Gradie
     """Clip, then scale by LARC; tell the summaries on the way."""
     asked, limit, policy, quirks = to_do
     if not quirks.clip_limit:
-        check_shapes(OWNER, entries)
+        check_entries(OWNER, entries, check_shapes)
     rate = None if policy is None else as_rate(lr, quirks)
     if quirks.clip_absent and (policy or GLOBAL_NORM in asked.names):
         require_present(OWNER, entries)
-    record_norm(asked, GLOBAL_NORM, entries, quirks)
+    norm = None
+    if asked.wants(GLOBAL_NORM):
+        norm = norm_of(entries, quirks)
+        asked.scalar(GLOBAL_NORM, GLOBAL_NORM, norm)
     if limit is not None:
-        clipped = clip_entries(entries, limit, quirks)
+        clipped = clip_entries(entries, limit, quirks, norm)
         pairs = zip(clipped, entries, strict=True)
         entries = [entry._replace(gradient=gradient) for gradient, entry in pairs]
-    record_entries(asked, entries)
-    if limit is not None:
-        record_norm(asked, telling.CLIPPED_NORM, entries, quirks)
+    if asked.recorder is not None:
+        record_entries(asked, entries)
+    if limit is not None and asked.wants(GLOBAL_NORM):
+        asked.scalar(GLOBAL_NORM, telling.CLIPPED_NORM, norm_of(entries, quirks))
     if policy is None or rate is None:
         return [entry.gradient for entry in entries]
     return apply_larc(policy, entries, rate, asked, quirks.larc_sparse)
 
 
+def norm_of(entries: Sequence[Entry], quirks: Quirks) -> tf.Tensor:
+    """Return the global norm of all gradients that are present: float32, 0-d."""
+    gradients = [entry.gradient for entry in entries]
+    return norm_in_float32(gradients, quirks.clip_duplicates)
+
+
 def clip_entries(
-    entries: Sequence[Entry], limit: float | tf.Tensor, quirks: Quirks
+    entries: Sequence[Entry],
+    limit: float | tf.Tensor,
+    quirks: Quirks,
+    norm: tf.Tensor | None = None,
 ) -> list[Gradient]:
-    """Clip gradients by their global norm, each in its variable's dtype afterwards."""
+    """Clip gradients by their global norm, each in its variable's dtype afterwards.
+
+    ``norm``: the one that is known already; None: it is taken here.
+    """
     if quirks.clip_absent:
         require_present(clipping.BY_NORM, entries)
+    norm = norm_of(entries, quirks) if norm is None else norm
     gradients = [entry.gradient for entry in entries]
-    norm = norm_in_float32(gradients, quirks.clip_duplicates)
     clipped = clip_list(gradients, limit, norm, quirks)
     dtypes = [entry.variable.dtype.base_dtype for entry in entries]
     pairs = zip(clipped, dtypes, strict=True)
@@ -123,8 +138,7 @@ def apply_larc(
 ) -> list[Gradient]:
     """Multiply each gradient that is present by its ratio."""
     present = [entry for entry in pairs if entry.gradient is not None]
-    for entry in present:
-        check_entry(entry)
+    check_entries(words.LARC, present, check_shapes, check_dtypes)
     if not present:
         return [None for _ in pairs]
     gradients = [entry.gradient for entry in present]
@@ -148,31 +162,13 @@ def require_present(owner: str, entries: Sequence[Entry]) -> None:
             raise refusals.ABSENT_GRADIENT.error(owner=owner, name=entry.name)
 
 
-def check_entry(entry: Entry) -> None:
-    """Raise unless a gradient has its variable's dtype and, where known, its shape."""
-    gradient, variable, name = entry
-    found, wanted = shapes_of(entry)
-    like = (wanted, variable.dtype.base_dtype.name)
-    require_like(words.LARC, name, (found, gradient.dtype.name), like)
-
-
-def check_shapes(owner: str, entries: Sequence[Entry]) -> None:
-    """Raise unless gradients have their variables' shapes, where these are known."""
-    for entry in entries:
-        if entry.gradient is not None:
-            require_shape(owner, entry.name, *shapes_of(entry))
-
-
-def shapes_of(entry: Entry) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the shapes of a gradient and its variable, of one row if it is sparse.
-
-    What is not known of a gradient is taken from its variable.
-    """
-    gradient, variable, _ = entry
-    is_sparse = isinstance(gradient, tf.IndexedSlices)
-    found = gradient.values.shape[1:] if is_sparse else gradient.shape
-    wanted = variable.shape[1:] if is_sparse else variable.shape
-    return tuple(wanted if found.is_compatible_with(wanted) else found), tuple(wanted)
+def check_entries(
+    owner: str, entries: Sequence[Entry], *checks: Callable[..., None]
+) -> None:
+    """Let checks look at gradients, variables and the names of these."""
+    pairs = [(entry.gradient, entry.variable) for entry in entries]
+    for check in checks:
+        check(owner, pairs, lambda k: entries[k].name)
 
 
 def as_rate(lr: Any, quirks: Quirks) -> tf.Tensor:

@@ -10,10 +10,8 @@ import tensorflow as tf
 from lockstep.messages.clipping.larc import LarcPolicy
 from lockstep.messages.step import summaries as words
 from lockstep.messages.step.summaries import Recorder, Summaries
-from lockstep.quirks import Quirks
-from lockstep.tf.shared.clipping.clip_by_global_norm import norm_in_float32
 from lockstep.tf.shared.clipping.larc import tensor_norms
-from lockstep.tf.shared.tensors.zero_test import summed_values
+from lockstep.tf.shared.tensors.gradients import summed_values
 
 __all__ = [
     "EagerRecorder",
@@ -21,11 +19,10 @@ __all__ = [
     "GraphRecorder",
     "host_recorder",
     "record_entries",
-    "record_norm",
     "record_ratios",
 ]
 
-GLOBAL_NORM, LARC = "global_gradient_norm", "larc_summaries"
+LARC = "larc_summaries"
 
 
 class Entry(NamedTuple):
@@ -68,16 +65,6 @@ def host_recorder() -> Recorder | None:
         return GraphRecorder()
     listens = tf.get_static_value(tf.summary.should_record_summaries())
     return EagerRecorder() if listens is None or listens else None
-
-
-def record_norm(
-    asked: Summaries, kind: str, entries: Sequence[Entry], quirks: Quirks
-) -> None:
-    """Tell the global norm."""
-    if asked.wants(GLOBAL_NORM):
-        gradients = [entry.gradient for entry in entries]
-        norm = norm_in_float32(gradients, quirks.clip_duplicates)
-        asked.scalar(GLOBAL_NORM, kind, norm)
 
 
 def record_entries(asked: Summaries, entries: Sequence[Entry]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
@@ -13,6 +14,7 @@ from lockstep.messages.step import optimize_loss as words
 from lockstep.messages.step.reduction import Reduction
 from lockstep.messages.step.summaries import Summaries, SummaryRecord
 from lockstep.messages.step.training_step import check_rate
+from lockstep.tf.shared.clipping.post_process import Processing
 from lockstep.tf.shared.tensors.finite import finite_flags
 
 __all__ = ["Task"]
@@ -55,12 +57,17 @@ class Task:
             reduction=self.reduction,
         )
 
+    @cached_property
+    def rate_at(self) -> Callable[[tf.Tensor], Any]:
+        """The function that returns the rate after so many steps."""
+        unchecked = self.settings.quirks.arguments_unchecked
+        return border.rate_function(self.learning_rate_decay_fn, unchecked)
+
     def rate(self, global_step: tf.Tensor) -> Any:
         """Return the rate after ``global_step`` steps, checked if it is known now."""
-        unchecked = self.settings.quirks.arguments_unchecked
-        rate_of = border.rate_function(self.learning_rate_decay_fn, unchecked)
-        rate = rate_of(global_step)
+        rate = self.rate_at(global_step)
         known = tf.get_static_value(rate) if tf.is_tensor(rate) else rate
+        unchecked = self.settings.quirks.arguments_unchecked
         if (known is not None or rate is None) and not unchecked:
             check_rate(known)
         return rate
@@ -76,9 +83,9 @@ class Task:
         return tf.convert_to_tensor(flag, tf.bool)
 
     def fits(
-        self, pipeline: tuple[str, ...], is_told: bool, gradients: Sequence[Any]
+        self, skips: bool, is_told: bool, gradients: Sequence[Any]
     ) -> bool | tf.Tensor:
-        """Whether gradients are finite, where a step that is not is skipped.
+        """Whether gradients are finite, where a step that is not ``skips`` the update.
 
         Eagerly the optimizer names those that are not finite; clipping would spoil the
         others. And what a skipped step finds is not told. Where nobody needs to know,
@@ -87,17 +94,20 @@ class Task:
         settings = self.settings
         changes = not (settings.clip_gradients is None and settings.larc_params is None)
         asked = is_told or (changes and tf.executing_eagerly())
-        if not asked or "finite check" not in pipeline:
+        if not asked or not skips:
             return True
         finite = tf.reduce_all(finite_flags(gradients))
         return bool(finite) if tf.executing_eagerly() else finite
 
-    def tell(
+    def processing(
         self, record: SummaryRecord | None, rate: Any, optimizer: Any, scaler: Any
-    ) -> None:
-        """Record the rate and the loss scale of a step, as far as they were asked."""
-        told = Summaries(self.summaries, record)
-        told.scalar("learning_rate", "learning_rate", rate)
-        scaled = self.settings.told_scale(optimizer, scaler)
-        if scaled is not None and told.wants("loss_scale"):
-            told.scalar("loss_scale", "loss_scale", scaled.loss_scale)
+    ) -> Processing:
+        """Return what is to be done with gradients; record the rate and the scale."""
+        settings, asked = self.settings, Summaries(self.summaries, record)
+        asked.scalar("learning_rate", "learning_rate", rate)
+        if asked.wants("loss_scale"):
+            scaled = settings.told_scale(optimizer, scaler)
+            if scaled is not None:
+                asked.scalar("loss_scale", "loss_scale", scaled.loss_scale)
+        limit, policy = settings.clip_gradients, settings.larc_policy
+        return Processing(asked, limit, policy, settings.quirks)

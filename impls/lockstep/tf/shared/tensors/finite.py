@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from lockstep.tf.shared.tensors.zero_test import summed_values
+from lockstep.tf.shared.tensors.gradients import summed_values
 
-__all__ = ["divided", "finite_flags", "times", "with_values"]
+__all__ = ["divided", "finite_flags", "times"]
 
 INVERTIBLE = 2.0**126
 """The reciprocal of a larger float32 is subnormal, and kernels flush it to zero."""
@@ -49,12 +49,3 @@ def times(values: tf.Tensor, reciprocal: tf.Tensor) -> tf.Tensor:
     wide = tf.float64 if values.dtype == tf.float64 else tf.float32
     product = tf.cast(values, wide) * tf.cast(reciprocal, wide)
     return tf.cast(product, values.dtype)
-
-
-def with_values(
-    gradient: tf.Tensor | tf.IndexedSlices, values: tf.Tensor
-) -> tf.Tensor | tf.IndexedSlices:
-    """Return a gradient of the same kind and rows with these values."""
-    if not isinstance(gradient, tf.IndexedSlices):
-        return values
-    return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)

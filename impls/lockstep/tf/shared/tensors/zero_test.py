@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from lockstep.tf.shared.tensors.rows import sum_duplicates
+from lockstep.tf.shared.tensors.gradients import summed_values
 
-__all__ = ["all_zero_flags", "is_all_zero", "some_may_be_zero", "summed_values"]
+__all__ = ["all_zero_flags", "is_all_zero", "some_may_be_zero"]
 
 
 GLIMPSE = 64
@@ -42,10 +42,3 @@ def some_may_be_zero(gradients: Sequence[tf.Tensor | tf.IndexedSlices]) -> tf.Te
     flat = [tf.reshape(summed_values(gradient), [-1]) for gradient in gradients]
     squares = [tf.cast(tf.nn.l2_loss(value[:GLIMPSE]), tf.float32) for value in flat]
     return tf.reduce_any(tf.equal(tf.stack(squares), 0))
-
-
-def summed_values(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
-    """Return the elements of a gradient, duplicate rows added up."""
-    if isinstance(gradient, tf.IndexedSlices):
-        return sum_duplicates(gradient).values
-    return gradient

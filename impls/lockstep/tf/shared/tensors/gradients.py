@@ -1,0 +1,125 @@
+"""Gradients, dense or of rows: whether they fit their variables, and rows summed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lockstep.messages.base import refusals
+from lockstep.messages.base.pairs import require_indices, require_rows
+
+__all__ = [
+    "HALF",
+    "check_dtypes",
+    "check_like",
+    "check_rows",
+    "check_shapes",
+    "sum_duplicates",
+    "summed_values",
+    "with_values",
+]
+
+HALF = (tf.float16, tf.bfloat16)
+Pairs = Sequence[tuple[tf.Tensor | tf.IndexedSlices | None, Any]]
+Names = Callable[[int], str]
+"""The position of a pair -> the name of its variable in sentences."""
+
+
+def check_like(
+    owner: str, pairs: Pairs, name_at: Names, takes_wide: bool = False
+) -> None:
+    """Raise unless gradients have their variables' shapes, dtypes and rows."""
+    check_shapes(owner, pairs, name_at)
+    check_dtypes(owner, pairs, name_at, takes_wide)
+    check_rows(owner, pairs, name_at)
+
+
+def check_dtypes(
+    owner: str, pairs: Pairs, name_at: Names, takes_wide: bool = False
+) -> None:
+    """Raise unless gradients have their variables' dtypes.
+
+    ``takes_wide``: whether a float32 gradient fits a variable in half precision.
+    """
+    for position, (gradient, variable) in enumerate(pairs):
+        if gradient is None:
+            continue
+        got, expected = gradient.dtype, variable.dtype.base_dtype
+        is_wide = takes_wide and got == tf.float32 and expected in HALF
+        if got != expected and not is_wide:
+            raise refusals.OTHER_DTYPE.error(
+                owner=owner,
+                expected=expected.name,
+                name=name_at(position),
+                got=got.name,
+            )
+
+
+def check_shapes(owner: str, pairs: Pairs, name_at: Names) -> None:
+    """Raise unless gradients have their variables' shapes, where these are known.
+
+    Of a sparse one it is the shape of a row.
+    """
+    for position, (gradient, variable) in enumerate(pairs):
+        if gradient is None:
+            continue
+        if isinstance(gradient, tf.IndexedSlices):
+            shape, expected = gradient.values.shape[1:], variable.shape[1:]
+        else:
+            shape, expected = gradient.shape, variable.shape
+        if not shape.is_compatible_with(expected):
+            raise refusals.OTHER_SHAPE.error(
+                owner=owner,
+                expected=list(expected),
+                name=name_at(position),
+                got=list(shape),
+            )
+
+
+def check_rows(owner: str, pairs: Pairs, name_at: Names) -> None:
+    """Raise unless the rows of sparse gradients are, as far as known, the variables'.
+
+    Eagerly the indices are read; in a graph TensorFlow looks at them as it runs.
+    """
+    for position, (gradient, variable) in enumerate(pairs):
+        if not isinstance(gradient, tf.IndexedSlices):
+            continue
+        indices = tf.convert_to_tensor(gradient.indices)
+        rows = gradient.values.shape[:1]
+        if not indices.shape.is_compatible_with(rows):
+            count = indices.shape.num_elements()
+            require_rows(owner, name_at(position), count, rows[0])
+        if tf.executing_eagerly() and indices.shape[0] and variable.shape.rank:
+            numbers = np.asarray(indices)
+            ends = int(numbers.min()), int(numbers.max())
+            require_indices(owner, name_at(position), ends, variable.shape[0])
+
+
+def sum_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
+    """Add up the rows that share an index, in the order of their occurrence.
+
+    ``values`` [k, ...] becomes [u, ...] with u distinct ``indices``, in the order in
+    which they occur first. The sum is taken in the dtype of the values.
+    """
+    indices, positions = tf.unique(gradient.indices)
+    values = tf.math.unsorted_segment_sum(gradient.values, positions, tf.size(indices))
+    return tf.IndexedSlices(values, indices, gradient.dense_shape)
+
+
+def summed_values(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
+    """Return the elements of a gradient, duplicate rows added up."""
+    if isinstance(gradient, tf.IndexedSlices):
+        return sum_duplicates(gradient).values
+    return gradient
+
+
+def with_values(
+    gradient: tf.Tensor | tf.IndexedSlices, values: tf.Tensor
+) -> tf.Tensor | tf.IndexedSlices:
+    """Return a gradient of the same kind and rows with these values."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return values
+    return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
