@@ -7,7 +7,7 @@ have in common is the public method that makes them, so that one is observed.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -43,6 +43,14 @@ class Slots:
         self.models[key_of(master)] = variable
         named = self.of(master)
         self.by_variable[key_of(variable)] = {"master": master, **named}
+
+    def masters_of(self, variables: Iterable[Any]) -> list[Any]:
+        """Return the master of each variable, or itself if it has none."""
+        return [self.masters.get(key_of(v), v) for v in variables]
+
+    def models_of(self, variables: Iterable[Any]) -> list[Any]:
+        """Return the variable whose master each is, or itself if it is none."""
+        return [self.models.get(key_of(v), v) for v in variables]
 
     def master_of(self, variable: Any) -> Any:
         """Return the master of ``variable``, or itself if it has none."""

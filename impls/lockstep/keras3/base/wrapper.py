@@ -28,6 +28,7 @@ from lockstep.keras3.base.train_v1 import (
     shown_optimizer,
 )
 from lockstep.messages import keras3 as words
+from lockstep.messages.base.pairs import as_pairs
 
 __all__ = ["Wrapper", "layers_of", "refuse_scale"]
 
@@ -113,12 +114,12 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
 
         ``tf.train.Checkpoint`` refuses a list that anything was taken out of.
         """
-        is_variable, kept = self._tracker.config["variables"]
-        kept = type(kept)([])
-        self._tracker.config["variables"] = is_variable, kept
+        is_variable, variables = self._tracker.config["variables"]
+        variables = type(variables)([])
+        self._tracker.config["variables"] = is_variable, variables
         self._tracker.stored_ids["variables"].clear()
-        self._track_trackable(kept, "_variables", overwrite=True)
-        vars(self)["_variables"] = kept
+        self._track_trackable(variables, "_variables", overwrite=True)
+        vars(self)["_variables"] = variables
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Keep a report as it is: Keras makes tuples anew, without their attributes.
@@ -219,15 +220,15 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
             return
         if trainable_variables is None and not self.built:
             raise words.NO_VARIABLES.error(owner=owner)
-        given = trainable_variables
-        given = self._trainable_variables if given is None else given
-        variables = [require_variable(variable, owner) for variable in given]
+        if trainable_variables is None:
+            trainable_variables = self._trainable_variables
+        variables = [require_variable(v, owner) for v in trainable_variables]
         gradients = check_gradients(gradients, variables, owner, self.takes_wide)
-        names = [name_of(variable) for variable in variables]
 
         def step(gradients: list[Gradient]) -> None:
-            for variable, name in zip(variables, names, strict=True):
+            for variable in variables:
                 if self._var_key(variable) not in self._trainable_variables_indices:
+                    name = name_of(variable)
                     raise words.UNKNOWN_VARIABLE.error(owner=owner, name=name)
             self.update(self.prepared(gradients, variables), variables)
 
@@ -235,11 +236,25 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         build = self.builds(variables)
         together(owner, build, step, gradients, variables)
 
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(
+        self,
+        grads_and_vars: Iterable[tuple[Any, Any]],
+        global_step: Any = None,
+        name: str | None = None,
+    ) -> tf.Variable:
+        """Update the variables: see the base class."""
+        if global_step is not None:
+            return super().apply_gradients(grads_and_vars, global_step, name)
+        pairs = as_pairs(grads_and_vars, type(self).__name__)
+        self.apply(*map(list, zip(*pairs, strict=True)))
+        return self._iterations
+
     def forget_report(self) -> None:
         """Let no report be that of an earlier step, here and inside."""
-        told = NO_GRADIENTS if tf.executing_eagerly() else NO_EAGER_STEP
+        report = NO_GRADIENTS if tf.executing_eagerly() else NO_EAGER_STEP
         for layer in layers_of(self):
-            layer.last_step = layer.report_class(*told)
+            layer.last_step = layer.report_class(*report)
 
     @property
     def keeps_duplicates(self) -> bool:
@@ -309,9 +324,9 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         :meth:`~lockstep.keras3.base.train_v1.TrainV1.compute_gradients`.
         """
         inner = self.inner_optimizer
-        found = inner if isinstance(inner, Wrapper) else super()
+        layer = inner if isinstance(inner, Wrapper) else super()
         options = gate_gradients, aggregation_method, colocate_gradients_with_ops
-        return found.compute_gradients(loss, var_list, *options, grad_loss)
+        return layer.compute_gradients(loss, var_list, *options, grad_loss)
 
     def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
         """Let the wrapped optimizer put moving averages in place, after training."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -30,15 +31,19 @@ def make_master(optimizer: keras.optimizers.Optimizer, variable: Any) -> keras.V
     return master
 
 
-def take_over(master: Any, variable: Any) -> None:
-    """Take over into the master what others have written into ``variable``."""
-    master, variable = value_of(master), value_of(variable)
-    values = follow(master.read_value(), variable.read_value())
-    master.assign(values, read_value=False)
+def take_over(masters: Iterable[Any], variables: Iterable[Any]) -> None:
+    """Take over into masters what others have written into their variables."""
+    for master, variable in zip(masters, variables, strict=True):
+        if master is not variable:
+            own, model = value_of(master), value_of(variable)
+            values = follow(own.read_value(), model.read_value())
+            own.assign(values, read_value=False)
 
 
-def copy_back(master: Any, variable: Any) -> None:
-    """Round what a master holds now into its variable."""
-    master, variable = value_of(master), value_of(variable)
-    values = saturating_cast(master.read_value(), variable.dtype)
-    variable.assign(values, read_value=False)
+def copy_back(masters: Iterable[Any], variables: Iterable[Any]) -> None:
+    """Round what masters hold now into their variables."""
+    for master, variable in zip(masters, variables, strict=True):
+        if master is not variable:
+            own, model = value_of(master), value_of(variable)
+            values = saturating_cast(own.read_value(), model.dtype)
+            model.assign(values, read_value=False)

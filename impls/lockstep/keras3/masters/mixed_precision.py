@@ -21,12 +21,13 @@ from lockstep.keras3.base.replicas import once, replica_count
 from lockstep.keras3.base.slots import Slots
 from lockstep.keras3.base.train_v1 import require_all
 from lockstep.keras3.base.wrapper import Wrapper
-from lockstep.keras3.masters import scale as master_scale
 from lockstep.keras3.masters.copies import copy_back, make_master, take_over
 from lockstep.keras3.masters.regularizer import regularized
+from lockstep.keras3.masters.scale import as_loss_scale, scale_of
 from lockstep.keras3.scaling.loss_scale import LossScale
 from lockstep.keras3.scaling.loss_scaler import AutomaticLossScaler
-from lockstep.keras3.scaling.skipping import Pairs, SkippingWrapper
+from lockstep.keras3.scaling.scaled_gradients import Pairs
+from lockstep.keras3.scaling.skipping import SkippingWrapper
 from lockstep.messages import keras3 as keras_host
 from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.masters import mixed_precision as words
@@ -36,7 +37,7 @@ from lockstep.messages.scaling.loss_scaling import PATIENCE
 from lockstep.messages.workers.agn import refuse_masters_around
 from lockstep.quirks import quirks_of
 from lockstep.tf.shared.masters.casts import widen
-from lockstep.tf.shared.scaling.verdict import Verdict
+from lockstep.tf.shared.scaling.scaled_step import ScaledStep
 
 __all__ = ["MixedPrecisionOptimizerWrapper"]
 
@@ -117,16 +118,11 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             refuse_masters_around(optimizer)
         words.check_clip_norm(clip_norm)
         words.check_at_floor(at_floor, floor_patience)
-        scale = master_scale.scale_of(loss_scale, quirks)
-        state = master_scale.state(scale)
+        known = scale_of(loss_scale, quirks)
+        scale = as_loss_scale(known, quirks)
         super().__init__(
-            optimizer, scale, state, at_floor, floor_patience, clip_norm, strict
+            optimizer, known, scale, at_floor, floor_patience, clip_norm, strict
         )
-
-    @property
-    def loss_scale(self) -> tf.Tensor:
-        """The scale of the next step: float32, 0-d."""
-        return master_scale.current(self.scale_object, self._quirks)
 
     @property
     def masters(self) -> list[keras.Variable]:
@@ -158,26 +154,22 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         only_float16 = self._quirks.half_precision_scalars
         return words.has_master(value_of(variable).dtype.name, only_float16)
 
-    def known_as(self, variable: Any) -> Any:
-        """Return the variable of the model whose master this is, or itself."""
-        return self._slots.model_of(variable)
-
     def build_inner(self, variables: list[Any]) -> Slots:
         """Make the masters, and build the wrapped optimizer for them."""
         half = [variable for variable in variables if self.trains_master(variable)]
         base = self.base_optimizer
         if half and base.built:
             raise refusals.BUILT_ALREADY.error(name=name_of(half[0]))
-        made = {key_of(variable): make_master(self, variable) for variable in half}
+        masters = {key_of(variable): make_master(self, variable) for variable in half}
         for variable in half:
             # Decided by the name and identity that the user has excluded.
             decays = base._use_weight_decay(variable)
-            key = base._var_key(made[key_of(variable)])
+            key = base._var_key(masters[key_of(variable)])
             base._exclude_from_weight_decay_cache[key] = decays
-        self._share_row_limits({key_of(made[key_of(v)]): v for v in half})
-        slots = super().build_inner([made.get(key_of(v), v) for v in variables])
+        self._share_row_limits({key_of(masters[key_of(v)]): v for v in half})
+        slots = super().build_inner([masters.get(key_of(v), v) for v in variables])
         for variable in half:
-            slots.add_master(variable, made[key_of(variable)])
+            slots.add_master(variable, masters[key_of(variable)])
         return slots
 
     def _share_row_limits(self, models: dict[Any, Any]) -> None:
@@ -228,7 +220,8 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             self._take_over(variables)
 
         once(words.WRAPPER, prepare)
-        return self._of_masters(pairs, replica_count())
+        masters = self._slots.masters_of(variables)
+        return self._of_masters(pairs, masters, replica_count())
 
     def check_loss(self, dtype: tf.DType) -> None:
         """Raise for a loss that the original could not scale."""
@@ -237,14 +230,15 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         if refuses and is_automatic and dtype != tf.float32:
             raise refusals.HALF_LOSS.error(dtype=dtype.name)
 
-    def _take_over(self, variables: Iterable[Any]) -> None:
-        """Take over what others have written into variables that have masters."""
-        for variable in [] if self._quirks.masters_slots else variables:
-            master = self._slots.master_of(variable)
-            if master is not variable:
-                take_over(master, variable)
+    def _take_over(self, variables: Iterable[Any]) -> list[Any]:
+        """Return the masters of variables; they follow what others have written."""
+        variables = list(variables)
+        masters = self._slots.masters_of(variables)
+        if not self._quirks.masters_slots:
+            take_over(masters, variables)
+        return masters
 
-    def _of_masters(self, pairs: Pairs, sharers: int = 1) -> Pairs:
+    def _of_masters(self, pairs: Pairs, masters: list[Any], sharers: int = 1) -> Pairs:
         """Return (unscaled float32 gradient, master) for what the loss gave.
 
         What has been through it, so that it names masters, stays as it is. One of
@@ -252,45 +246,37 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         """
         factor = self._divisor.look(self._iterations.value)
         factor = factor if sharers == 1 else factor / sharers
-        found: Pairs = []
-        for gradient, variable in pairs:
-            master = self._slots.master_of(variable)
+        of_masters: Pairs = []
+        for (gradient, variable), master in zip(pairs, masters, strict=True):
             if master is not variable:
-                gradient = self._widened(gradient, variable, master, factor)
-            found.append((gradient, master))
-        return self.unscaled(found)
-
-    def _widened(
-        self, gradient: Gradient, variable: Any, master: Any, factor: tf.Tensor
-    ) -> Gradient:
-        """Return the scaled gradient of a master, with that of its regularizer."""
-        if gradient is None and self._quirks.masters_absent:
-            raise refusals.ABSENT_HALF.error(name=name_of(variable))
-        wide = None if gradient is None else widen(gradient)
-        return regularized(wide, master, variable, factor)
+                if gradient is None and self._quirks.masters_absent:
+                    raise refusals.ABSENT_HALF.error(name=name_of(variable))
+                wide = None if gradient is None else widen(gradient)
+                gradient = regularized(wide, master, variable, factor)
+            of_masters.append((gradient, master))
+        return self.unscaled(of_masters)
 
     def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
         """Update the masters and round them into the model, if all is finite."""
-        self._take_over(variables)
-        pairs = self._of_masters(list(zip(gradients, variables, strict=True)))
+        masters = self._take_over(variables)
+        pairs = list(zip(gradients, variables, strict=True))
+        pairs = self._of_masters(pairs, masters)
         summed = [(without_duplicates(g), v) for g, v in pairs]
-        stored = [(g, self.known_as(master)) for g, master in pairs]
-        verdict = master_scale.judge_for(
-            self.scale_object, stored, summed, self.clip_norm, self._quirks
-        )
-        taken = pairs if self.keeps_duplicates else summed
-        self.step_or_skip(taken, verdict, self._step)
+        values = [getattr(g, "values", g) for g, _ in summed if g is not None]
+        names = [name_of(variable) for variable in variables]
+        step = ScaledStep(pairs if self.keeps_duplicates else summed, names, values)
+        step.look(self.clip_norm)
+        if isinstance(self.scale_object, AutomaticLossScaler):
+            check_grads = self.scale_object.check_grads
+            decides = self._quirks.masters_static_scale
+            step.look_at_largest(pairs, check_grads, decides)
+        self._step_or_skip(step)
 
-    def _step(self, pairs: Pairs) -> None:
-        self.inner_optimizer.apply(*map(list, zip(*pairs, strict=True)))
-        self._copy_back([master for g, master in pairs if g is not None])
-
-    def _copy_back(self, masters: Iterable[Any]) -> None:
-        """Round masters into the variables of the model."""
-        for master in masters:
-            variable = self._slots.model_of(master)
-            if variable is not master:
-                copy_back(master, variable)
+    def _take_step(self, pairs: Pairs) -> None:
+        """Let the wrapped optimizer update the masters; round them into the model."""
+        super()._take_step(pairs)
+        masters = [master for gradient, master in pairs if gradient is not None]
+        copy_back(masters, self._slots.models_of(masters))
 
     @property
     def skips(self) -> bool:
@@ -298,16 +284,15 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         is_automatic = isinstance(self.scale_object, AutomaticLossScaler)
         return is_automatic or not self._quirks.masters_static_scale
 
-    def move_scale(self, verdict: Verdict) -> None:
+    def _move_scale(self, step: ScaledStep) -> None:
         """Let the scale take note of a step."""
-        master_scale.move(self.scale_object, verdict)
-
-    def scale_is_at_floor(self) -> tf.Tensor:
-        """Whether no overflow can make the scale smaller: bool, 0-d."""
-        return master_scale.is_at_floor(self.scale_object)
+        if step.largest is None:
+            super()._move_scale(step)
+        else:
+            self.scale_object.update_op(*step.largest)
 
     def finalize_variable_values(self, var_list: Sequence[Any]) -> None:
         """Let the wrapped optimizer put moving averages in place, after training."""
-        masters = [self._slots.master_of(variable) for variable in var_list]
+        masters = self._slots.masters_of(var_list)
         super().finalize_variable_values(masters)
-        self._copy_back(masters)
+        copy_back(masters, self._slots.models_of(masters))

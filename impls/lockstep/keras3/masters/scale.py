@@ -1,4 +1,4 @@
-"""What the masters' wrapper asks of a loss scale, whichever kind it was given."""
+"""Every kind of scale that the masters' wrapper takes, as a loss scale."""
 
 from __future__ import annotations
 
@@ -7,23 +7,70 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lockstep.keras3.base.gradients import name_of
 from lockstep.keras3.scaling.loss_scale import DynamicLossScale, LossScale
 from lockstep.keras3.scaling.loss_scaler import AutomaticLossScaler
-from lockstep.keras3.scaling.skipping import Pairs
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.messages.masters import refusals
 from lockstep.quirks import Quirks
-from lockstep.tf.shared.masters.casts import widen
-from lockstep.tf.shared.scaling.verdict import Verdict, judge
 
-__all__ = ["Scale", "current", "is_at_floor", "judge_for", "move", "scale_of", "state"]
-
-Scale = Any
-"""A float, an AutomaticLossScaler or a LossScale; strict: anything, as the original."""
+__all__ = ["as_loss_scale", "scale_of"]
 
 
-def scale_of(loss_scale: Any, quirks: Quirks) -> Scale:
+class StaticScale(LossScale):
+    """Any number, one below 1 included; it is always at its floor."""
+
+    def __init__(self, number: float) -> None:
+        super().__init__()
+        self.number = number
+
+    def __call__(self) -> tf.Tensor:
+        """Return the number: float32, 0-d."""
+        return tf.constant(self.number, tf.float32)
+
+    def move(self, finite: tf.Tensor) -> None:
+        """Do nothing."""
+
+
+class AutomaticScale(LossScale):
+    """An automatic scaler, which is moved by more than whether a step is finite."""
+
+    def __init__(self, scaler: AutomaticLossScaler) -> None:
+        super().__init__()
+        self.scaler = scaler
+
+    def __call__(self) -> tf.Tensor:
+        """Return the scale of the next step: float32, 0-d."""
+        return self.scaler.loss_scale
+
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """The state of the scaler."""
+        return list(self.scaler.state.values())
+
+    def at_floor(self) -> tf.Tensor:
+        """Whether no overflow can make the scale smaller: bool, 0-d."""
+        return self.scaler.at_floor()
+
+
+class UnusableScale(LossScale):
+    """What the original accepts as a scale, and then cannot use."""
+
+    def __init__(self, argument: Any) -> None:
+        super().__init__()
+        self.argument = argument
+
+    def __call__(self) -> tf.Tensor:
+        """Raise."""
+        raise refusals.UNUSABLE.error(loss_scale=self.argument)
+
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """Its state, if it is a loss scale."""
+        scale = self.argument
+        return scale.variables if isinstance(scale, LossScale) else []
+
+
+def scale_of(loss_scale: Any, quirks: Quirks) -> Any:
     """Return the float or object that ``loss_scale`` stands for.
 
     Raises:
@@ -40,58 +87,12 @@ def scale_of(loss_scale: Any, quirks: Quirks) -> Scale:
     return loss_scale if number is None else number
 
 
-def state(scale: Scale) -> list[keras.Variable]:
-    """Return the variables of a scale; a number has none."""
+def as_loss_scale(scale: Any, quirks: Quirks) -> LossScale:
+    """Return what :func:`scale_of` returned as a loss scale."""
     if isinstance(scale, AutomaticLossScaler):
-        return list(scale.state.values())
-    return scale.variables if isinstance(scale, LossScale) else []
-
-
-def current(scale: Scale, quirks: Quirks) -> tf.Tensor:
-    """Return the scale of the next step: float32, 0-d."""
-    if isinstance(scale, AutomaticLossScaler):
-        return scale.loss_scale
+        return AutomaticScale(scale)
+    if isinstance(scale, float):
+        return StaticScale(scale)
     if isinstance(scale, LossScale) and not quirks.masters_scale_type:
-        return scale()
-    if not isinstance(scale, float):
-        raise refusals.UNUSABLE.error(loss_scale=scale)
-    return tf.constant(scale, tf.float32)
-
-
-def is_at_floor(scale: Scale) -> tf.Tensor:
-    """Whether no overflow can make the scale smaller: bool, 0-d."""
-    return tf.constant(True) if isinstance(scale, float) else scale.at_floor()
-
-
-def judge_for(
-    scale: Scale, stored: Pairs, summed: Pairs, clip_norm: float | None, quirks: Quirks
-) -> Verdict:
-    """Look at the gradients of a step, and for what the scale wants to know.
-
-    By default any overflow is one for an automatic scaler too, also where duplicate
-    rows overflow when they are ``summed``, or the norm does; a step without any element
-    has none. Strict: it decides by the largest element as it is ``stored``.
-    """
-    names = [name_of(variable) for g, variable in stored if g is not None]
-    present = [getattr(g, "values", g) for g, _ in summed if g is not None]
-    verdict = judge(present, names, clip_norm)
-    if not isinstance(scale, AutomaticLossScaler):
-        return verdict
-    if quirks.masters_static_scale:
-        has_nan, amax = scale.check_grads(stored)
-        overflow = tf.logical_or(has_nan, tf.math.is_inf(amax))
-        return verdict._replace(finite=tf.logical_not(overflow), shown=(has_nan, amax))
-    wide = [(None if g is None else widen(g), v) for g, v in stored]
-    has_nan, amax = scale.check_grads(wide)
-    amax = tf.clip_by_value(amax, 0.0, tf.float32.max)
-    amax = tf.where(verdict.finite, amax, float("inf"))
-    return verdict._replace(shown=(has_nan, amax))
-
-
-def move(scale: Scale, verdict: Verdict) -> None:
-    """Let a scale take note of one step."""
-    if isinstance(scale, AutomaticLossScaler):
-        assert verdict.shown is not None
-        scale.update_op(*verdict.shown)
-    elif isinstance(scale, LossScale):
-        scale.move(verdict.finite)
+        return scale
+    return UnusableScale(scale)

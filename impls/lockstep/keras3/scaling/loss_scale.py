@@ -11,10 +11,10 @@ import tensorflow as tf
 from lockstep.docstrings import documented
 from lockstep.keras3.base.gradients import as_gradient, value_of
 from lockstep.messages.scaling import loss_scale as words
-from lockstep.messages.scaling import refusals
 from lockstep.quirks import quirks_of
 from lockstep.tf.shared.scaling.dynamic_scale import (
     DynamicState,
+    check_present,
     start_dynamic,
     step_dynamic,
 )
@@ -271,18 +271,11 @@ def get(identifier: Any, strict: bool = False) -> LossScale | None:
 
 
 def present_in(grads: Any, needs_shape: bool) -> list[tf.Tensor | tf.IndexedSlices]:
-    """Return the gradients of a nest that are there, checked.
-
-    ``needs_shape``: a sparse one has to have a ``dense_shape``.
-    """
+    """Return the gradients of a nest that are there, checked."""
     owner = "DynamicLossScale"
     flat = [as_gradient(g, "a gradient", owner) for g in tf.nest.flatten(grads)]
     present = [gradient for gradient in flat if gradient is not None]
-    for gradient in present:
-        words.check_gradient_dtype(gradient.dtype.name)
-        is_sparse = isinstance(gradient, tf.IndexedSlices)
-        if needs_shape and is_sparse and gradient.dense_shape is None:
-            raise refusals.WITHOUT_DENSE_SHAPE.error(name="a sparse gradient")
+    check_present(present, needs_shape)
     return present
 
 

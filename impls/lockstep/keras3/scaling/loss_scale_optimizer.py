@@ -13,14 +13,14 @@ from lockstep.interface import GATE_OP
 from lockstep.keras3.base.gradients import Gradient, name_of
 from lockstep.keras3.multitask import MultitaskOptimizerWrapper
 from lockstep.keras3.scaling.loss_scale import DynamicLossScale, LossScale, get
-from lockstep.keras3.scaling.scaled_loss import narrowed, refuse_half
-from lockstep.keras3.scaling.skipping import Pairs, SkippingWrapper
+from lockstep.keras3.scaling.scaled_gradients import Pairs, narrowed, refuse_half
+from lockstep.keras3.scaling.skipping import SkippingWrapper
 from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.nouns import KERAS3
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
 from lockstep.quirks import quirks_of
-from lockstep.tf.shared.scaling.verdict import Verdict, judge
+from lockstep.tf.shared.scaling.scaled_step import ScaledStep
 
 __all__ = ["MixedPrecisionLossScaleOptimizer"]
 
@@ -111,13 +111,7 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
             raise refusals.MISSING_LOSS_SCALE.error()
         words.check_at_floor(at_floor, floor_patience)
         words.check_clip_norm(clip_norm, quirks.arguments_unchecked)
-        state = scale.variables
-        super().__init__(opt, scale, state, at_floor, floor_patience, clip_norm, strict)
-
-    @property
-    def loss_scale(self) -> tf.Tensor:
-        """The scale of the next step: float32, 0-d."""
-        return self.scale_object()
+        super().__init__(opt, scale, scale, at_floor, floor_patience, clip_norm, strict)
 
     def check_loss(self, dtype: tf.DType) -> None:
         """Raise under ``strict`` for a loss in half precision."""
@@ -156,29 +150,17 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
     def update(self, gradients: list[Gradient], variables: list[Any]) -> None:
         """Unscale; let the wrapped optimizer step if all is finite; move the scale."""
         pairs = self.unscaled(list(zip(gradients, variables, strict=True)))
+        values = [self.values_of(g) for g, _ in pairs if g is not None]
+        step = ScaledStep(pairs, [name_of(variable) for variable in variables], values)
+        step.look(self.clip_norm)
+        self._step_or_skip(step)
 
-        def update(pairs: Pairs) -> None:
-            pairs = [(narrowed(g, variable), variable) for g, variable in pairs]
-            self.inner_optimizer.apply(*map(list, zip(*pairs, strict=True)))
-
-        self.step_or_skip(pairs, self.judge(pairs), update)
+    def _take_step(self, pairs: Pairs) -> None:
+        """Let the wrapped optimizer take its step."""
+        super()._take_step(narrowed(pairs))
 
     @property
     def skips(self) -> bool:
         """Whether steps that are not finite are left out."""
         is_dynamic = isinstance(self.scale_object, DynamicLossScale)
         return is_dynamic or not self._quirks.loss_scale_fixed
-
-    def judge(self, pairs: Pairs) -> Verdict:
-        """Look at the gradients of a step."""
-        names = [name_of(variable) for g, variable in pairs if g is not None]
-        present = [self.values_of(g) for g, _ in pairs if g is not None]
-        return judge(present, names, self.clip_norm)
-
-    def move_scale(self, verdict: Verdict) -> None:
-        """Let the scale take note of a step."""
-        self.scale_object.move(verdict.finite)
-
-    def scale_is_at_floor(self) -> tf.Tensor:
-        """Whether no overflow can make the scale smaller: bool, 0-d."""
-        return self.scale_object.at_floor()

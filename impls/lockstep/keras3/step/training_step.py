@@ -15,7 +15,7 @@ from lockstep.keras3.base.slots import base_of
 from lockstep.keras3.clipping.post_process import post_process
 from lockstep.keras3.scaling.loss_scale import state_variable
 from lockstep.keras3.scaling.loss_scaler import AutomaticLossScaler
-from lockstep.keras3.scaling.skipping import Pairs
+from lockstep.keras3.scaling.scaled_gradients import Pairs
 from lockstep.keras3.step.reduction import reduce_gradients
 from lockstep.messages.base.pairs import require_gradients
 from lockstep.messages.step.summaries import SummaryRecord
@@ -84,15 +84,15 @@ class TrainingStep(tf.Module):
         return shown(base, count, step, rate, self.pipeline)
 
     @cached_property
-    def skips(self) -> bool:
+    def _skips(self) -> bool:
         """Whether steps that are not finite are left out."""
         return "finite check" in self.pipeline
 
     @property
     def accumulators(self) -> list[Gradient]:
         """The sum so far for each variable; None where there is none."""
-        held = [] if self._sums is None else self._sums.values
-        return held or [None] * len(self.trained)
+        sums = [] if self._sums is None else self._sums.values
+        return sums or [None] * len(self.trained)
 
     @tf.autograph.experimental.do_not_convert
     def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
@@ -113,8 +113,8 @@ class TrainingStep(tf.Module):
         values: list[Any] = []
 
         def loss() -> tf.Tensor:
-            found, extras = loss_and_extras(self.task.loss(*inputs))
-            value = tf.convert_to_tensor(found)
+            answer, extras = loss_and_extras(self.task.loss(*inputs))
+            value = tf.convert_to_tensor(answer)
             values.append(joined(value, extras))
             return value if replicas == 1 else value / replicas
 
@@ -204,7 +204,7 @@ class TrainingStep(tf.Module):
     def fits(self, pairs: Pairs, record: SummaryRecord | None) -> bool | tf.Tensor:
         """Whether gradients are finite, where a step that is not is skipped."""
         present = [getattr(g, "values", g) for g, _ in pairs if g is not None]
-        return self.task.fits(self.skips, record is not None, present)
+        return self.task.fits(self._skips, record is not None, present)
 
     def post_process(
         self, pairs: Pairs, rate: Any, record: SummaryRecord | None

@@ -1,4 +1,4 @@
-"""(gradient, variable) pairs as TensorFlow has them: checked once, then trusted."""
+"""Losses, variables and pairs as TensorFlow has them: checked once, then trusted."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ import tensorflow as tf
 
 from lockstep.messages import tf as words
 from lockstep.messages.base import refusals
+from lockstep.messages.base.differentiation import (
+    check_no_arguments,
+    check_options,
+    not_listed,
+    refuse_text,
+)
 from lockstep.messages.base.pairs import (
     as_pairs,
     require_gradients,
@@ -24,6 +30,8 @@ __all__ = [
     "as_gradient",
     "as_variable",
     "check_pairs",
+    "checked_arguments",
+    "listed",
     "name_of",
 ]
 
@@ -51,6 +59,59 @@ def check_pairs(
     check_like(owner, pairs, lambda k: name_of(pairs[k][1]), takes_wide)
     require_gradients(pairs, owner, (name_of(variable) for _, variable in pairs))
     return pairs
+
+
+def checked_arguments(
+    owner: str,
+    loss: Any,
+    var_list: Iterable[Any] | None,
+    gate_gradients: int,
+    aggregation_method: int | None,
+    colocate_gradients_with_ops: bool,
+    grad_loss: Any,
+) -> dict[str, Any]:
+    """Return the arguments of ``compute_gradients`` by name, checked."""
+    if tf.executing_eagerly() and not callable(loss):
+        raise words.EAGER_LOSS.error(owner=owner, got=type(loss).__name__)
+    check_options(owner, gate_gradients, aggregation_method)
+    loss = checked_loss(loss, owner)
+    if grad_loss is not None:
+        refuse_text(grad_loss, owner)
+        grad_loss = as_gradient(grad_loss, "the loss", owner)
+    if var_list is not None:
+        var_list = listed(var_list, owner)
+    return {
+        "loss": loss,
+        "var_list": var_list,
+        "gate_gradients": gate_gradients,
+        "aggregation_method": aggregation_method,
+        "colocate_gradients_with_ops": colocate_gradients_with_ops,
+        "grad_loss": grad_loss,
+    }
+
+
+def checked_loss(loss: Any, owner: str) -> Any:
+    """Return a loss that, if it is a function, raises unless it computes something."""
+    if not callable(loss):
+        return loss
+    check_no_arguments(loss, owner)
+
+    def compute() -> Any:
+        value = loss()
+        if value is None or isinstance(value, str | tf.Operation):
+            raise refusals.NO_LOSS.error(owner=owner, got=value)
+        return value
+
+    return compute
+
+
+def listed(var_list: Any, owner: str) -> list[tf.Variable]:
+    """Return the variables of a list, or of one that is not in a list."""
+    variables = [as_variable(variable) for variable in tf.nest.flatten(var_list)]
+    for variable in variables:
+        if not isinstance(variable, tf.Variable):
+            raise not_listed(owner, variable)
+    return variables
 
 
 def as_variable(variable: Any) -> Any:
@@ -96,8 +157,9 @@ def as_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
     try:
         return tf.convert_to_tensor(gradient)
     except (TypeError, ValueError) as error:
+        name = variable if isinstance(variable, str) else name_of(variable)
         raise words.NOT_A_GRADIENT.error(
-            owner=owner, name=name_of(variable), got=type(gradient).__name__
+            owner=owner, name=name, got=type(gradient).__name__
         ) from error
 
 

@@ -9,17 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.docstrings import documented
-from lockstep.messages import tf as words
-from lockstep.messages.base import refusals
-from lockstep.messages.base.differentiation import (
-    check_no_arguments,
-    check_options,
-    not_listed,
-    refuse_text,
-)
 from lockstep.quirks import Quirks, quirks_of
 from lockstep.tf.base.hooks import base_of
-from lockstep.tf.base.pairs import Pairs, as_gradient, as_variable
+from lockstep.tf.base.pairs import Pairs, as_variable, checked_arguments, listed
 from lockstep.tf.base.replica_sums import (
     apply_summed,
     awaits_sums,
@@ -38,9 +30,7 @@ __all__ = [
     "advance",
     "apply_with",
     "as_train_op",
-    "checked_loss",
     "is_keras",
-    "listed",
     "old_name",
 ]
 
@@ -121,25 +111,16 @@ class Wrapper(Optimizer):
         Raises:
             EagerLossError: a RuntimeError; ``loss`` cannot be called in eager mode.
         """
-        if tf.executing_eagerly() and not callable(loss):
-            raise words.EAGER_LOSS.error(
-                owner=type(self).__name__, got=type(loss).__name__
-            )
-        check_options(type(self).__name__, gate_gradients, aggregation_method)
-        loss = checked_loss(loss, type(self).__name__)
-        if grad_loss is not None:
-            refuse_text(grad_loss, type(self).__name__)
-            grad_loss = as_gradient(grad_loss, "the loss", type(self).__name__)
-        if var_list is not None:
-            var_list = listed(var_list, type(self).__name__)
-        return self.inner_optimizer.compute_gradients(
+        arguments = checked_arguments(
+            type(self).__name__,
             loss,
-            var_list=var_list,
-            gate_gradients=gate_gradients,
-            aggregation_method=aggregation_method,
-            colocate_gradients_with_ops=colocate_gradients_with_ops,
-            grad_loss=grad_loss,
+            var_list,
+            gate_gradients,
+            aggregation_method,
+            colocate_gradients_with_ops,
+            grad_loss,
         )
+        return self.inner_optimizer.compute_gradients(**arguments)
 
     def apply_gradients(
         self,
@@ -271,30 +252,6 @@ def advance(global_step: tf.Variable | None) -> tf.Operation | None:
     if global_step is None:
         return tf.no_op()
     return own_copy(global_step).assign_add(1, read_value=False)
-
-
-def checked_loss(loss: Any, owner: str) -> Any:
-    """Return a loss that, if it is a function, raises unless it computes something."""
-    if not callable(loss):
-        return loss
-    check_no_arguments(loss, owner)
-
-    def compute() -> Any:
-        value = loss()
-        if value is None or isinstance(value, str | tf.Operation):
-            raise refusals.NO_LOSS.error(owner=owner, got=value)
-        return value
-
-    return compute
-
-
-def listed(var_list: Any, owner: str) -> list[tf.Variable]:
-    """Return the variables of a list, or of one that is not in a list."""
-    found = [as_variable(variable) for variable in tf.nest.flatten(var_list)]
-    for variable in found:
-        if not isinstance(variable, tf.Variable):
-            raise not_listed(owner, variable)
-    return found
 
 
 def old_name(attribute: str) -> Any:

@@ -10,17 +10,17 @@ import tensorflow as tf
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.quirks import Quirks
 from lockstep.tf.base.hooks import is_reference, require_resources
-from lockstep.tf.base.pairs import MODEL_NAME, name_of
+from lockstep.tf.base.pairs import MODEL_NAME, Pairs, name_of
 from lockstep.tf.base.wrapper import Wrapper
 from lockstep.tf.clipping.variable_clipping import VariableClippingOptimizer
-from lockstep.tf.shared.masters.casts import follow, saturating_cast
+from lockstep.tf.shared.masters.casts import follow, saturating_cast, widen
 from lockstep.tf.shared.tensors.replica_copies import own_copy
 
 __all__ = ["MasterCopies", "builds_graph", "share_row_limits"]
 
 v1 = tf.compat.v1
 
-Made = list[tuple[tf.Variable, tf.Variable]]
+Masters = list[tuple[tf.Variable, tf.Variable]]
 """(variable, its master) of each master that is new."""
 
 
@@ -47,7 +47,7 @@ class MasterCopies:
         """The masters that are in use, in the order in which they were made."""
         return list(self._masters.values())
 
-    def wanted(self, variable: tf.Variable) -> bool:
+    def needs_master(self, variable: tf.Variable) -> bool:
         """Whether ``variable`` is trained through a master."""
         dtype = variable.dtype.base_dtype.name
         return words.has_master(dtype, self.quirks.half_precision_scalars)
@@ -56,10 +56,6 @@ class MasterCopies:
         """Return the master of ``variable``, or itself if it has none."""
         return self._masters.get(variable.ref(), variable)
 
-    def model_of(self, master: tf.Variable) -> tf.Variable:
-        """Return the variable whose master this is, or ``master`` if it is none."""
-        return self._models.get(master.ref(), master)
-
     def missing(
         self, variables: Iterable[tf.Variable], anew: bool
     ) -> list[tf.Variable]:
@@ -67,17 +63,18 @@ class MasterCopies:
         return [
             variable
             for variable in variables
-            if self.wanted(variable) and (anew or variable.ref() not in self._masters)
+            if (anew or variable.ref() not in self._masters)
+            and self.needs_master(variable)
         ]
 
-    def make(self, variables: Iterable[tf.Variable]) -> Made:
+    def make(self, variables: Iterable[tf.Variable]) -> Masters:
         """Make masters for these variables; return pairs (variable, master)."""
         with tf.init_scope(), v1.name_scope(words.SCOPE):
-            made = [(variable, self.make_one(variable)) for variable in variables]
-        for variable, master in made:
+            pairs = [(variable, self.make_one(variable)) for variable in variables]
+        for variable, master in pairs:
             self._masters[variable.ref()] = master
             self._models[master.ref()] = variable
-        return made
+        return pairs
 
     def make_one(self, variable: tf.Variable) -> tf.Variable:
         """Make a float32 variable that starts at the value of ``variable``."""
@@ -96,24 +93,38 @@ class MasterCopies:
 
     def unused_name(self, variable: tf.Variable) -> str:
         """Return SCOPE/NAME, numbered if several variables are called NAME."""
-        name = wanted = words.master_name(name_of(variable))
+        name = stem = words.master_name(name_of(variable))
         count = 0
         while name in self._names:
             count += 1
-            name = f"{wanted}_{count}"
+            name = f"{stem}_{count}"
         self._names.add(name)
         return name
 
     def copy_back(self, master: tf.Variable) -> tf.Operation | None:
         """Round what a master holds now into its variable."""
-        variable = self.model_of(master)
+        variable = self._models.get(master.ref(), master)
         if variable is master:
             return None
         values = saturating_cast(master.read_value(), variable.dtype.base_dtype)
         return own_copy(variable).assign(values, read_value=False)
 
-    def follow(self, variable: tf.Variable) -> list[tf.Operation]:
-        """Take over into the master what others have written into ``variable``.
+    def widened(self, pairs: Pairs) -> Pairs:
+        """Put masters in the place of variables, and float32 in that of half precision.
+
+        Masters of variables that have a gradient follow what others have written.
+        """
+        of_masters: Pairs = []
+        for gradient, variable in pairs:
+            master = self.of(variable)
+            if gradient is not None and master is not variable:
+                with tf.control_dependencies(self.follow(variable, master)):
+                    gradient = widen(gradient)
+            of_masters.append((gradient, master))
+        return of_masters
+
+    def follow(self, variable: tf.Variable, master: tf.Variable) -> list[tf.Operation]:
+        """Take over into its master what others have written into ``variable``.
 
         Returns:
             The operation after which the master may be read, if there is one; strict:
@@ -121,7 +132,6 @@ class MasterCopies:
         """
         if self.quirks.masters_slots:
             return []
-        master = self.of(variable)
         values = follow(master.read_value(), variable.read_value())
         done = master.assign(values, read_value=False)
         return [] if done is None else [done]
@@ -139,17 +149,17 @@ def first_value(variable: tf.Variable) -> tf.Tensor:
 
 
 def share_row_limits(
-    made: Iterable[tuple[Any, Any]], inner: tf.compat.v1.train.Optimizer
+    masters: Iterable[tuple[Any, Any]], inner: tf.compat.v1.train.Optimizer
 ) -> None:
     """Let row clipping inside limit what stands for variables as it would those.
 
-    ``made``: pairs of a variable and its master, or the shared one.
+    ``masters``: pairs of a variable and its master, or the shared one.
     """
-    made = list(made)
+    masters = list(masters)
     while isinstance(inner, Wrapper):
         if isinstance(inner, VariableClippingOptimizer):
             listed = inner.axes_by_variable
-            pairs = [(v.ref(), m.ref()) for v, m in made if v.ref() in listed]
+            pairs = [(v.ref(), m.ref()) for v, m in masters if v.ref() in listed]
             listed.update({master: listed[variable] for variable, master in pairs})
         inner = inner.inner_optimizer
 

@@ -8,7 +8,6 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.docstrings import documented
-from lockstep.messages import tf as tf_host
 from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.messages.masters import refusals
@@ -22,19 +21,18 @@ from lockstep.tf.base.pairs import (
     as_counter,
     as_variable,
     check_pairs,
-    name_of,
+    listed,
 )
 from lockstep.tf.base.replica_sums import make_together, refuse_cross_replica
-from lockstep.tf.base.wrapper import Optimizer, checked_loss, is_keras, listed
-from lockstep.tf.masters import scale as master_scale
+from lockstep.tf.base.wrapper import Optimizer, is_keras
 from lockstep.tf.masters.copies import MasterCopies, builds_graph, share_row_limits
-from lockstep.tf.masters.regularizer import regularized, regularizers
+from lockstep.tf.masters.regularizer import with_regularizers
+from lockstep.tf.masters.scale import as_loss_scale, scale_of
 from lockstep.tf.scaling.loss_scale import LossScale
 from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
-from lockstep.tf.scaling.scaled_loss import scaled, unscaled
+from lockstep.tf.scaling.scaled_gradients import unscaled
 from lockstep.tf.scaling.skipping import SkippingWrapper
-from lockstep.tf.shared.masters.casts import widen
-from lockstep.tf.shared.scaling.verdict import Verdict
+from lockstep.tf.shared.scaling.scaled_step import ScaledStep
 
 __all__ = ["MixedPrecisionOptimizerWrapper"]
 
@@ -104,9 +102,12 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             refuse_masters_around(optimizer)
         words.check_clip_norm(clip_norm)
         words.check_at_floor(at_floor, floor_patience)
-        self.scale_object = master_scale.scale_of(loss_scale, quirks)
+        self.scale_object = scale_of(loss_scale, quirks)
+        scale = as_loss_scale(self.scale_object, quirks)
         name = optimizer.get_name() + words.SUFFIX
-        super().__init__(optimizer, name, at_floor, floor_patience, clip_norm, strict)
+        super().__init__(
+            optimizer, name, scale, at_floor, floor_patience, clip_norm, strict
+        )
         self._copies = MasterCopies(quirks, self._track_trackable)
 
     @property
@@ -118,11 +119,6 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     def _hides_slots(self) -> bool:
         """Whether neither slots nor variables are shown."""
         return self._quirks.masters_slots
-
-    @property
-    def loss_scale(self) -> tf.Tensor:
-        """The scale of the next step: float32, 0-d."""
-        return tf.convert_to_tensor(self.factor, tf.float32)
 
     @property
     def masters(self) -> list[tf.Variable]:
@@ -146,9 +142,9 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
 
     def _make_these(self, variables: list[tf.Variable]) -> None:
         """Make the masters of these variables."""
-        made = self._copies.make(variables)
+        masters = self._copies.make(variables)
         if not self._quirks.masters_row_clipping:
-            share_row_limits(made, self.inner_optimizer)
+            share_row_limits(masters, self.inner_optimizer)
 
     @tf.autograph.experimental.do_not_convert
     @documented
@@ -178,46 +174,30 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             DtypeError: a TypeError; strict, a float16 loss at an automatic scale.
             UnsupportedError: a ValueError; strict, a float16 variable without gradient.
         """
-        if tf.executing_eagerly() and not callable(loss):
-            raise tf_host.EAGER_LOSS.error(owner=words.WRAPPER, got=type(loss).__name__)
-        loss = checked_loss(loss, words.WRAPPER)
-        self._by_hand.clear()
-        # Read once: the loss and its gradients must see one scale.
-        factor = self.factor
-        found = super().compute_gradients(
-            scaled(loss, factor, self.check_loss),
+        pairs, factor = self._differentiate(
+            loss,
             var_list,
             gate_gradients,
             aggregation_method,
             colocate_gradients_with_ops,
             grad_loss,
         )
-        quirks = self._quirks
-        anew = quirks.masters_twice and builds_graph()
-        self._make_masters([variable for _, variable in found], anew)
-        known = regularizers()
-        pairs: Pairs = []
-        for gradient, variable in found:
-            master = self._copies.of(variable)
-            if self._copies.wanted(variable):
-                if gradient is None and quirks.masters_absent:
-                    raise refusals.ABSENT_HALF.error(name=name_of(variable))
-                with tf.control_dependencies(self._copies.follow(variable)):
-                    wide = None if gradient is None else widen(gradient)
-                    regularizer = known.get(variable.ref())
-                    gradient = regularized(wide, master, regularizer, factor, quirks)
-            pairs.append((gradient, master))
-        return unscaled(pairs, factor, quirks)
+        anew = self._quirks.masters_twice and builds_graph()
+        self._make_masters([variable for _, variable in pairs], anew)
+        pairs = with_regularizers(pairs, self._copies, factor)
+        return unscaled(pairs, factor, self._quirks)
 
     @property
     def factor(self) -> float | tf.Tensor:
         """What a loss is multiplied by now: a float if it is a number."""
-        return master_scale.current(self.scale_object, self._quirks)
+        scale = self.scale_object
+        return scale if isinstance(scale, float) else self._scale()
 
     def check_loss(self, dtype: tf.DType) -> None:
         """Raise for a loss that the original could not scale."""
         refuses = self._quirks.masters_half_loss
-        if refuses and tf.is_tensor(self.factor) and dtype != tf.float32:
+        is_number = isinstance(self.scale_object, float)
+        if refuses and not is_number and dtype != tf.float32:
             raise refusals.HALF_LOSS.error(dtype=dtype.name)
 
     @tf.autograph.experimental.do_not_convert
@@ -251,25 +231,26 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         quirks = self._quirks
         global_step = as_counter(global_step, words.WRAPPER, quirks.arguments_unchecked)
         pairs = self.unscaled_once(pairs)
-        pairs = pairs if quirks.masters_slots else self._of_masters(pairs)
+        if not quirks.masters_slots:
+            variables = [variable for _, variable in pairs]
+            # One at a time: each has a scope of its own in checkpoints of graphs.
+            for variable in self._copies.missing(variables, anew=False):
+                self._make_masters([variable])
+            pairs = self._copies.widened(pairs)
         if not self.skips:
-            return self._apply(pairs, global_step, name)
+            return self._apply_or_skip(pairs, global_step, name)
         # Strict too: the original's condition could not be built among replicas.
-        return self.apply_together(self._apply, pairs, global_step, name)
+        return self.apply_together(self._apply_or_skip, pairs, global_step, name)
 
-    def _apply(
+    def _take_step(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
-        """Take a step with gradients of masters, summed over the replicas."""
-
-        def update(pairs: Pairs) -> tf.Operation:
-            done = self.apply_inside(pairs, global_step, name)
-            # The model may be written only after the update has written the masters.
-            with tf.control_dependencies([done]):
-                copies = [self._copies.copy_back(v) for g, v in pairs if g is not None]
-            return tf.group(done, *[copy for copy in copies if copy is not None])
-
-        return self.apply_or_skip(pairs, update, global_step, name)
+        """Let the wrapped optimizer update the masters; round them into the model."""
+        done = self.apply_inside(pairs, global_step, name)
+        # The model may be written only after the update has written the masters.
+        with tf.control_dependencies([done]):
+            copies = [self._copies.copy_back(v) for g, v in pairs if g is not None]
+        return tf.group(done, *[copy for copy in copies if copy is not None])
 
     @property
     def skips(self) -> bool:
@@ -277,38 +258,23 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         is_automatic = isinstance(self.scale_object, AutomaticLossScaler)
         return is_automatic or not self._quirks.masters_static_scale
 
-    def judge(self, pairs: Pairs) -> Verdict:
-        """Look at the gradients of a step; names are those of the model."""
-        known = [(gradient, self.known_as(master)) for gradient, master in pairs]
-        scale = self.scale_object
-        return master_scale.judge_for(scale, known, self.clip_norm, self._quirks)
+    def _look(self, step: ScaledStep) -> None:
+        """Look at the gradients of a step."""
+        super()._look(step)
+        if isinstance(self.scale_object, AutomaticLossScaler):
+            check_grads = self.scale_object.check_grads
+            decides = self._quirks.masters_static_scale
+            step.look_at_largest(step.pairs, check_grads, decides)
 
-    def move_scale(self, verdict: Verdict) -> Any:
+    def _move_scale(self, step: ScaledStep) -> tf.Operation | None:
         """Let the scale take note of a step; return the operation."""
-        return master_scale.move(self.scale_object, verdict)
-
-    def scale_is_at_floor(self) -> tf.Tensor:
-        """Whether no overflow can make the scale smaller: bool, 0-d."""
-        return master_scale.is_at_floor(self.scale_object)
+        if step.largest is None:
+            return super()._move_scale(step)
+        return self.scale_object.update_op(*step.largest)
 
     def trains_master(self, variable: tf.Variable) -> bool:
         """Whether a variable is trained through a master of its own."""
-        return self._copies.wanted(variable)
-
-    def known_as(self, variable: tf.Variable) -> tf.Variable:
-        """Return the variable of the model whose master this is, or itself."""
-        return self._copies.model_of(variable)
-
-    def _of_masters(self, pairs: Pairs) -> Pairs:
-        """Put masters in the place of the model's variables."""
-        found: Pairs = []
-        for gradient, variable in pairs:
-            master = self.master(variable)
-            if gradient is not None and master is not variable:
-                with tf.control_dependencies(self._copies.follow(variable)):
-                    gradient = widen(gradient)
-            found.append((gradient, master))
-        return found
+        return self._copies.needs_master(variable)
 
     def create_slots(self, var_list: Iterable[Any]) -> None:
         """Make the masters of ``var_list``, and their slots, now."""
@@ -326,5 +292,5 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         """
         if self._hides_slots:
             return []
-        own = [*getattr(self.scale_object, "variables", ()), *self._counters]
+        own = [*self._scale.variables, *self._counters]
         return [*self.masters, *super().variables(), *own]

@@ -9,12 +9,13 @@ import tensorflow as tf
 
 from lockstep.docstrings import documented
 from lockstep.messages.masters import mixed_precision as words
+from lockstep.messages.masters import refusals
 from lockstep.quirks import Quirks, quirks_of
-from lockstep.tf.base.pairs import Gradient, as_variable
-from lockstep.tf.masters.copies import builds_graph
-from lockstep.tf.shared.masters.casts import times
+from lockstep.tf.base.pairs import Gradient, Pairs, as_variable, name_of
+from lockstep.tf.masters.copies import MasterCopies, builds_graph
+from lockstep.tf.shared.masters.casts import times, widen
 
-__all__ = ["mp_regularizer_wrapper", "regularized", "regularizers"]
+__all__ = ["mp_regularizer_wrapper", "regularizers", "with_regularizers"]
 
 Regularizer = Callable[[Any], Any]
 
@@ -67,17 +68,39 @@ def mp_regularizer_wrapper(
 def register(variable: Any, regularizer: Regularizer, again: bool) -> None:
     """Note the regularizer of a variable; a second time only if ``again``."""
     with tf.init_scope():
-        found = tf.compat.v1.get_collection_ref(words.REGULARIZERS)
-        known = any(v is variable and r is regularizer for v, r in found)
+        entries = tf.compat.v1.get_collection_ref(words.REGULARIZERS)
+        known = any(v is variable and r is regularizer for v, r in entries)
         if again or not known:
-            found.append((variable, regularizer))
+            entries.append((variable, regularizer))
 
 
 def regularizers() -> dict[Any, Regularizer]:
     """Return ``variable.ref()`` -> the regularizer that was registered last."""
     with tf.init_scope():
-        found = tf.compat.v1.get_collection(words.REGULARIZERS)
-    return {v.ref(): regularizer for v, regularizer in found}
+        entries = tf.compat.v1.get_collection(words.REGULARIZERS)
+    return {v.ref(): regularizer for v, regularizer in entries}
+
+
+def with_regularizers(
+    pairs: Pairs, copies: MasterCopies, factor: float | tf.Tensor
+) -> Pairs:
+    """Return (float32 gradient, master), with the scaled gradients of regularizers.
+
+    Masters follow what others have written into their variables.
+    """
+    quirks, known = copies.quirks, regularizers()
+    of_masters: Pairs = []
+    for gradient, variable in pairs:
+        master = copies.of(variable)
+        if master is not variable:
+            if gradient is None and quirks.masters_absent:
+                raise refusals.ABSENT_HALF.error(name=name_of(variable))
+            with tf.control_dependencies(copies.follow(variable, master)):
+                wide = None if gradient is None else widen(gradient)
+                regularizer = known.get(variable.ref())
+                gradient = regularized(wide, master, regularizer, factor, quirks)
+        of_masters.append((gradient, master))
+    return of_masters
 
 
 def regularized(

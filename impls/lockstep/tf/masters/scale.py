@@ -1,4 +1,4 @@
-"""What the masters' wrapper asks of a loss scale, whichever kind it was given."""
+"""Every kind of scale that the masters' wrapper takes, as a loss scale."""
 
 from __future__ import annotations
 
@@ -9,19 +9,53 @@ import tensorflow as tf
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.messages.masters import refusals
 from lockstep.quirks import Quirks
-from lockstep.tf.base.pairs import Pairs, name_of
 from lockstep.tf.scaling.loss_scale import DynamicLossScale, LossScale
 from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
-from lockstep.tf.shared.masters.casts import widen
-from lockstep.tf.shared.scaling.verdict import Verdict, judge
 
-__all__ = ["Scale", "current", "is_at_floor", "judge_for", "move", "scale_of"]
-
-Scale = Any
-"""A float, an AutomaticLossScaler or a LossScale; strict: anything, as the original."""
+__all__ = ["as_loss_scale", "scale_of"]
 
 
-def scale_of(loss_scale: Any, quirks: Quirks) -> Scale:
+class StaticScale(LossScale):
+    """Any number, one below 1 included; it is always at its floor."""
+
+    def __init__(self, number: float) -> None:
+        super().__init__()
+        self.number = number
+
+    def __call__(self) -> tf.Tensor:
+        """Return the number: float32, 0-d."""
+        return tf.constant(self.number, tf.float32)
+
+
+class AutomaticScale(LossScale):
+    """An automatic scaler, which is moved by more than whether a step is finite."""
+
+    def __init__(self, scaler: AutomaticLossScaler) -> None:
+        super().__init__()
+        self.scaler = scaler
+
+    def __call__(self) -> tf.Tensor:
+        """Return the scale of the next step: float32, 0-d."""
+        return self.scaler.loss_scale
+
+    def at_floor(self) -> tf.Tensor:
+        """Whether no overflow can make the scale smaller: bool, 0-d."""
+        return self.scaler.at_floor()
+
+
+class UnusableScale(LossScale):
+    """What the original accepts as a scale, and then cannot use."""
+
+    def __init__(self, argument: Any) -> None:
+        super().__init__()
+        self.argument = argument
+
+    def __call__(self) -> tf.Tensor:
+        """Raise."""
+        raise refusals.UNUSABLE.error(loss_scale=self.argument)
+
+
+def scale_of(loss_scale: Any, quirks: Quirks) -> Any:
     """Return the float or object that ``loss_scale`` stands for.
 
     Raises:
@@ -38,52 +72,12 @@ def scale_of(loss_scale: Any, quirks: Quirks) -> Scale:
     return loss_scale if number is None else number
 
 
-def current(scale: Scale, quirks: Quirks) -> float | tf.Tensor:
-    """Return the scale of the next step: a float if it is a number."""
+def as_loss_scale(scale: Any, quirks: Quirks) -> LossScale:
+    """Return what :func:`scale_of` returned as a loss scale."""
     if isinstance(scale, AutomaticLossScaler):
-        return scale.loss_scale
+        return AutomaticScale(scale)
+    if isinstance(scale, float):
+        return StaticScale(scale)
     if isinstance(scale, LossScale) and not quirks.masters_scale_type:
-        return scale()
-    if not isinstance(scale, float):
-        raise refusals.UNUSABLE.error(loss_scale=scale)
-    return scale
-
-
-def is_at_floor(scale: Scale) -> tf.Tensor:
-    """Whether no overflow can make the scale smaller: bool, 0-d."""
-    return tf.constant(True) if isinstance(scale, float) else scale.at_floor()
-
-
-def judge_for(
-    scale: Scale, pairs: Pairs, clip_norm: float | None, quirks: Quirks
-) -> Verdict:
-    """Look at the gradients of a step, and for what the scale wants to know.
-
-    By default any overflow is one for an automatic scaler too, also where duplicate
-    rows overflow when they are summed, or the norm does; a step without any element has
-    none. Strict: it decides by the largest element as it is stored.
-    """
-    present = [gradient for gradient, _ in pairs if gradient is not None]
-    names = [name_of(variable) for g, variable in pairs if g is not None]
-    verdict = judge(present, names, clip_norm)
-    if not isinstance(scale, AutomaticLossScaler):
-        return verdict
-    if quirks.masters_static_scale:
-        has_nan, amax = scale.check_grads(pairs)
-        overflow = tf.logical_or(has_nan, tf.math.is_inf(amax))
-        return verdict._replace(finite=tf.logical_not(overflow), shown=(has_nan, amax))
-    wide = [(None if g is None else widen(g), v) for g, v in pairs]
-    has_nan, amax = scale.check_grads(wide)
-    amax = tf.clip_by_value(amax, 0.0, tf.float32.max)
-    amax = tf.where(verdict.finite, amax, float("inf"))
-    return verdict._replace(shown=(has_nan, amax))
-
-
-def move(scale: Scale, verdict: Verdict) -> Any:
-    """Let a scale take note of one step; return the operation."""
-    if isinstance(scale, AutomaticLossScaler):
-        assert verdict.shown is not None
-        return scale.update_op(*verdict.shown)
-    if isinstance(scale, LossScale):
-        return scale.move(verdict.finite)
-    return tf.no_op()
+        return scale
+    return UnusableScale(scale)

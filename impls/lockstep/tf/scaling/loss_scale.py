@@ -11,15 +11,16 @@ from lockstep.docstrings import documented
 from lockstep.messages.scaling import loss_scale as words
 from lockstep.messages.scaling import refusals
 from lockstep.quirks import quirks_of
-from lockstep.tf.base.pairs import Gradient, as_gradient
+from lockstep.tf.base.pairs import as_gradient
 from lockstep.tf.shared.scaling.dynamic_scale import (
     DynamicState,
+    check_present,
     start_dynamic,
     step_dynamic,
 )
 from lockstep.tf.shared.tensors.finite import finite_flags
 
-__all__ = ["DynamicLossScale", "FixedLossScale", "LossScale", "get", "present_in"]
+__all__ = ["DynamicLossScale", "FixedLossScale", "LossScale", "get"]
 
 Update = tuple[tf.Operation | tf.Tensor | None, Any]
 
@@ -273,23 +274,12 @@ def get(identifier: Any, strict: bool = False) -> LossScale | None:
 
 
 def present_in(grads: Any, needs_shape: bool) -> list[tf.Tensor | tf.IndexedSlices]:
-    """Return the gradients of a nest that are there, checked.
-
-    ``needs_shape``: a sparse one has to have a ``dense_shape``.
-    """
+    """Return the gradients of a nest that are there, checked."""
     owner = "DynamicLossScale"
     flat = [as_gradient(g, "a gradient", owner) for g in tf.nest.flatten(grads)]
     present = [gradient for gradient in flat if gradient is not None]
-    for gradient in present:
-        words.check_gradient_dtype(gradient.dtype.name)
-        if needs_shape and lacks_shape(gradient):
-            raise refusals.WITHOUT_DENSE_SHAPE.error(name="a sparse gradient")
+    check_present(present, needs_shape)
     return present
-
-
-def lacks_shape(gradient: Gradient) -> bool:
-    """Whether a gradient is sparse and does not know the shape of its variable."""
-    return isinstance(gradient, tf.IndexedSlices) and gradient.dense_shape is None
 
 
 def state_variable(name: str, value: Any, dtype: Any) -> tf.Variable:

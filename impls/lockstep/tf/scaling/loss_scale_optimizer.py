@@ -8,7 +8,6 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.docstrings import documented
-from lockstep.messages import tf as tf_host
 from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.nouns import TF
 from lockstep.messages.scaling import loss_scaling as words
@@ -16,13 +15,17 @@ from lockstep.messages.scaling import refusals
 from lockstep.quirks import Quirks, quirks_of
 from lockstep.tf.base.pairs import Gradient, Pairs, as_counter, check_pairs, name_of
 from lockstep.tf.base.replica_sums import awaits_sums, refuse_cross_replica
-from lockstep.tf.base.wrapper import Optimizer, checked_loss, is_keras
+from lockstep.tf.base.wrapper import Optimizer, is_keras
 from lockstep.tf.multitask import MultitaskOptimizerWrapper
-from lockstep.tf.scaling.loss_scale import DynamicLossScale, LossScale, get, present_in
-from lockstep.tf.scaling.scaled_loss import refuse_half, scaled, unscaled
-from lockstep.tf.scaling.skipping import SkippingWrapper, Update
-from lockstep.tf.shared.scaling.verdict import Verdict, judge
-from lockstep.tf.shared.tensors.gradients import with_values
+from lockstep.tf.scaling.loss_scale import (
+    DynamicLossScale,
+    LossScale,
+    get,
+)
+from lockstep.tf.scaling.scaled_gradients import narrowed, refuse_half, unscaled
+from lockstep.tf.scaling.skipping import SkippingWrapper
+from lockstep.tf.shared.scaling.dynamic_scale import check_present
+from lockstep.tf.shared.scaling.scaled_step import ScaledStep
 
 __all__ = ["MixedPrecisionLossScaleOptimizer"]
 
@@ -95,12 +98,8 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         if strict:
             # The original's name, so that checkpoints of objects fit both ways.
             self.tracked_as = "base_optimizer"
-        super().__init__(opt, None, at_floor, floor_patience, clip_norm, strict)
-
-    @property
-    def loss_scale(self) -> tf.Tensor:
-        """The scale of the next step: float32, 0-d."""
-        return self.scale_object()
+        scale = self.scale_object
+        super().__init__(opt, None, scale, at_floor, floor_patience, clip_norm, strict)
 
     @tf.autograph.experimental.do_not_convert
     @documented
@@ -125,14 +124,8 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
             EagerLossError: a RuntimeError; ``loss`` cannot be called in eager mode.
             DtypeError: a TypeError; strict, a loss or a variable in float16.
         """
-        if tf.executing_eagerly() and not callable(loss):
-            raise tf_host.EAGER_LOSS.error(owner=words.WRAPPER, got=type(loss).__name__)
-        loss = checked_loss(loss, words.WRAPPER)
-        self._by_hand.clear()
-        # Read once: the loss and its gradients must see one scale.
-        scale = self.loss_scale
-        pairs = super().compute_gradients(
-            scaled(loss, scale, self.check_loss),
+        pairs, scale = self._differentiate(
+            loss,
             var_list,
             gate_gradients,
             aggregation_method,
@@ -174,42 +167,39 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         unchecked = self._quirks.arguments_unchecked
         global_step = as_counter(global_step, words.WRAPPER, unchecked)
         pairs = narrowed(self.unscaled_once(pairs))
-        if self.strict:
-            # The scopes of a graph and the sums over replicas are the original's.
-            return self._apply_as_original(pairs, global_step, name)
+        if not self.strict:
+            return self.apply_together(self._apply_or_skip, pairs, global_step, name)
+        # The scopes of a graph and the sums over replicas are the original's.
+        refuse_cross_replica(words.WRAPPER)
+        if self.skips and awaits_sums():
+            return self._apply_among_replicas(pairs, global_step, name)
+        return self._apply_or_skip(pairs, global_step, name)
 
-        def apply(
-            pairs: Pairs, global_step: tf.Variable | None, name: str | None
-        ) -> tf.Operation | None:
-            def update(pairs: Pairs) -> tf.Operation | None:
-                return self.apply_inside(pairs, global_step, name)
-
-            return self.apply_or_skip(pairs, update, global_step, name)
-
-        return self.apply_together(apply, pairs, global_step, name)
-
-    def _apply_as_original(
+    def _take_step(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
-        """Strict: among replicas the gradients of each are looked at."""
-        refuse_cross_replica(words.WRAPPER)
-        # The original's name, which wrappers inside give to what they make.
-        inner_name = f"{name or self.get_name()}-wrapped" if self.skips else name
+        """Let the wrapped optimizer take its step."""
+        return self.apply_inside(pairs, global_step, self._inner_name(name))
+
+    def _inner_name(self, name: str | None) -> str | None:
+        """Strict: the original's name, which wrappers inside give to what they make."""
+        is_original = self.strict and self.skips
+        return f"{name or self.get_name()}-wrapped" if is_original else name
+
+    def _apply_among_replicas(
+        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
+    ) -> tf.Operation | None:
+        """Strict: let all replicas take a step or none; each looks at its gradients."""
+        # One object: replicas meet with it, and equal ones are not the same to them.
+        inner_name = self._inner_name(name)
 
         def update(pairs: Pairs) -> tf.Operation | None:
             return self.apply_inside(pairs, global_step, inner_name)
 
-        if self.skips and awaits_sums():
-            return self._apply_among_replicas(pairs, update, name)
-        return self.apply_or_skip(pairs, update, global_step, name)
-
-    def _apply_among_replicas(
-        self, pairs: Pairs, update: Update, name: str | None
-    ) -> tf.Operation | None:
-        """Strict: let all replicas take a step or none."""
-
         def flag(pairs: Pairs) -> tf.Tensor:
-            return tf.cast(self.judge(pairs).finite, tf.float32)
+            step = ScaledStep(pairs, [])
+            self._look(step)
+            return tf.cast(step.finite, tf.float32)
 
         def step(strategy: Any, pairs: Pairs) -> tf.Operation | None:
             replicas = strategy.extended
@@ -232,11 +222,6 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         context = tf.distribute.get_replica_context()
         return context.merge_call(step, args=(tuple(pairs),))
 
-    @property
-    def factor(self) -> tf.Tensor:
-        """What a loss is multiplied by now: float32, 0-d."""
-        return self.loss_scale
-
     def check_loss(self, dtype: tf.DType) -> None:
         """Strict: raise for a loss that the original could not scale."""
         if self._quirks.loss_scale_float16:
@@ -248,22 +233,13 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
         is_dynamic = isinstance(self.scale_object, DynamicLossScale)
         return is_dynamic or not self._quirks.loss_scale_fixed
 
-    def judge(self, pairs: Pairs) -> Verdict:
-        """Look at the gradients of a step."""
+    def _look(self, step: ScaledStep) -> None:
+        """Look at the gradients of a step; refuse integers, which nothing can scale."""
         scale = self.scale_object
         is_dynamic = isinstance(scale, DynamicLossScale)
         needs_shape = is_dynamic and quirks_of(scale.strict).dynamic_scale_dense_shape
-        present = present_in([gradient for gradient, _ in pairs], needs_shape)
-        names = [name_of(variable) for g, variable in pairs if g is not None]
-        return judge(present, names, self.clip_norm)
-
-    def move_scale(self, verdict: Verdict) -> tf.Operation | None:
-        """Let the scale take note of a step; return the operation."""
-        return self.scale_object.move(verdict.finite)
-
-    def scale_is_at_floor(self) -> tf.Tensor:
-        """Whether no overflow can make the scale smaller: bool, 0-d."""
-        return self.scale_object.at_floor()
+        check_present(step.present, needs_shape)
+        super()._look(step)
 
     def variables(self) -> list[tf.Variable]:
         """Return the state: wrapped optimizer, scale and skip count; strict: none."""
@@ -271,19 +247,6 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
             return []
         own = [*self.scale_object.variables, *self._counters]
         return [*super().variables(), *own]
-
-
-def narrowed(pairs: Pairs) -> Pairs:
-    """Return the pairs, each gradient in the dtype of its variable."""
-    return [(g if g is None else as_dtype(g, v.dtype.base_dtype), v) for g, v in pairs]
-
-
-def as_dtype(gradient: Any, dtype: tf.DType) -> Any:
-    """Return a gradient, or the rows of a sparse one, in ``dtype``."""
-    if gradient.dtype == dtype:
-        return gradient
-    values = getattr(gradient, "values", gradient)
-    return with_values(gradient, tf.cast(values, dtype))
 
 
 def refuse_others(opt: Any, quirks: Quirks) -> None:

@@ -104,15 +104,15 @@ class TrainingStep(tf.Module):
         return self.settings.pipeline(self.optimizer)
 
     @cached_property
-    def skips(self) -> bool:
+    def _skips(self) -> bool:
         """Whether steps that are not finite are left out."""
         return "finite check" in self.pipeline
 
     @property
     def accumulators(self) -> list[Gradient]:
         """The sum so far for each variable; None where there is none."""
-        held = [] if self._sums is None else self._sums.values
-        return held or [None] * len(self.trained)
+        sums = [] if self._sums is None else self._sums.values
+        return sums or [None] * len(self.trained)
 
     @property
     def micro_step(self) -> tf.Variable | None:
@@ -137,10 +137,10 @@ class TrainingStep(tf.Module):
         values: list[Any] = []
 
         def loss() -> tf.Tensor:
-            found, extras = loss_and_extras(self.task.loss(*inputs))
-            if found is None or isinstance(found, str):
-                raise base_refusals.NO_LOSS.error(owner=OWNER, got=found)
-            value = tf.convert_to_tensor(found)
+            answer, extras = loss_and_extras(self.task.loss(*inputs))
+            if answer is None or isinstance(answer, str):
+                raise base_refusals.NO_LOSS.error(owner=OWNER, got=answer)
+            value = tf.convert_to_tensor(answer)
             values.append(joined(value, extras))
             return value
 
@@ -188,33 +188,33 @@ class TrainingStep(tf.Module):
         """Add a micro-batch, and take a step with the sums unless they have to wait."""
         totals = sums.add(pairs, self.settings.quirks)
         count = sums.micro_step.read_value() + 1
-        kept: list[SummaryRecord | None] = []
+        records: list[SummaryRecord | None] = []
+        values: list[tf.Tensor] = []
 
-        def keep(told: Sequence[tf.Tensor] = ()) -> list[tf.Tensor]:
+        def wait() -> list[tf.Tensor]:
             self.note_added(totals, count)
-            return after(sums.keep(totals, count), [tf.constant(False), *told])
+            results = [tf.constant(False), *telling.blank(values)]
+            return after(sums.keep(totals, count), results)
 
         def update() -> list[tf.Tensor]:
             done, record = self.update(totals)
-            kept.append(record)
+            records.append(record)
             with tf.control_dependencies(as_list(done)):
                 cleared = sums.clear()
-            return after(cleared, [tf.constant(True), *telling.flat(record)])
+            results = after(cleared, [tf.constant(True), *telling.flat(record)])
+            values.extend(results[1:])
+            return results
 
         waits = self.task.waits(skip_update, count)
         known = tf.get_static_value(waits)
-        if known is not None:
-            results = keep() if known else update()
-        else:
+        if known is None:
             self.require_resources(pairs)
-            told: list[tf.Tensor] = []
-            results = tf.cond(
-                tf.logical_not(waits),
-                lambda: told.extend((made := update())[1:]) or made,
-                lambda: keep(telling.blank(told)),
-            )
-        if kept:
-            self.record = kept[0]
+            # The update first: the other branch returns as many values.
+            results = tf.cond(tf.logical_not(waits), update, wait)
+        else:
+            results = wait() if known else update()
+        if records:
+            self.record = records[0]
             telling.refilled(self.record, results[1:])
         return tf.group(results)
 
@@ -274,7 +274,7 @@ class TrainingStep(tf.Module):
         if builds_graph():
             return True
         present = [g for g, _ in pairs if g is not None]
-        return self.task.fits(self.skips, record is not None, present)
+        return self.task.fits(self._skips, record is not None, present)
 
     def post_process(self, pairs: Pairs, record: SummaryRecord | None) -> Pairs:
         """Clip or scale by LARC; record what was asked for."""
@@ -284,9 +284,9 @@ class TrainingStep(tf.Module):
 
     def decay(self) -> Any:
         """Return AdamW's decay at this step: the rate times what was given."""
-        given = self.weight_decay
+        decay = self.weight_decay
         rate = self.next_rate() if self._rate is None else self._rate
-        return rate * (given() if callable(given) else given)
+        return rate * (decay() if callable(decay) else decay)
 
     def note_added(self, pairs: Pairs, count: tf.Tensor) -> None:
         """Eagerly: say that a micro-batch was added and nothing else happened.

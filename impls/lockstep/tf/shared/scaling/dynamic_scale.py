@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from lockstep.messages.scaling.loss_scale import DynamicPolicy
+from lockstep.messages.scaling import refusals
+from lockstep.messages.scaling.loss_scale import DynamicPolicy, check_gradient_dtype
 
 __all__ = [
     "DynamicState",
+    "check_present",
     "start_dynamic",
     "step_dynamic",
 ]
@@ -88,6 +91,20 @@ def patience_ended(
     share = tf.cast(overflows, tf.float64) / tf.cast(steps, tf.float64)
     ended = tf.logical_and(overflows >= policy.hysteresis, share >= policy.tolerance)
     lowered, zero = tf.logical_and(overflow, ended), tf.zeros((), tf.int64)
-    kept = tf.constant(policy.hysteresis - 1, tf.int64)
-    overflows = tf.where(lowered, kept, tf.where(due, zero, overflows))
+    first_count = tf.constant(policy.hysteresis - 1, tf.int64)
+    overflows = tf.where(lowered, first_count, tf.where(due, zero, overflows))
     return lowered, (overflows, tf.where(tf.logical_or(lowered, due), zero, steps))
+
+
+def check_present(
+    present: Iterable[tf.Tensor | tf.IndexedSlices], needs_shape: bool
+) -> None:
+    """Raise for gradients of integers.
+
+    ``needs_shape``: a sparse one has to have a ``dense_shape``.
+    """
+    for gradient in present:
+        check_gradient_dtype(gradient.dtype.name)
+        is_sparse = isinstance(gradient, tf.IndexedSlices)
+        if needs_shape and is_sparse and gradient.dense_shape is None:
+            raise refusals.WITHOUT_DENSE_SHAPE.error(name="a sparse gradient")

@@ -36,12 +36,12 @@ def divided(values: Sequence[tf.Tensor], scale: float | tf.Tensor) -> list[tf.Te
         wide = tf.float64 if value.dtype == tf.float64 else tf.float32
         return tf.cast(tf.cast(value, wide) / tf.cast(scale, wide), value.dtype)
 
-    found = tf.cond(
+    quotients = tf.cond(
         tf.convert_to_tensor(scale > INVERTIBLE),
         lambda: [over(value) for value in values],
         lambda: [times(value, reciprocal) for value in values],
     )
-    return list(tf.nest.flatten(found))
+    return list(tf.nest.flatten(quotients))
 
 
 def times(values: tf.Tensor, reciprocal: tf.Tensor) -> tf.Tensor:

@@ -119,8 +119,9 @@ def test_without_a_writer_nothing_is_computed(monkeypatch):
     def refuse(*arguments):
         raise AssertionError("a summary was computed")
 
-    owner = "lockstep.tf.shared.clipping.post_process"
-    monkeypatch.setattr(f"{owner}.norm_in_float32", refuse)
+    monkeypatch.setattr(
+        "lockstep.tf.shared.clipping.post_process.norm_in_float32", refuse
+    )
     monkeypatch.setattr("lockstep.tf.shared.step.summaries.tensor_norms", refuse)
     post_process_gradients(pairs_of(([1.0], [2.0])), NAMES, 0.1, None, LARC)
 

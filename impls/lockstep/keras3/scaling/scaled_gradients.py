@@ -1,0 +1,223 @@
+"""A loss times a scale, and its gradients divided by it again, once."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from lockstep.keras3.base.gradients import Gradient, as_gradient, value_of
+from lockstep.keras3.base.train_v1 import TrainV1
+from lockstep.keras3.base.wrapper import Wrapper
+from lockstep.keras3.scaling.loss_scale import state_variable
+from lockstep.messages.base import refusals as base_refusals
+from lockstep.messages.scaling import loss_scaling as words
+from lockstep.messages.scaling import refusals
+from lockstep.messages.scaling.loss_scale import check_gradient_dtype
+from lockstep.tf.shared.masters.casts import widen
+from lockstep.tf.shared.tensors.finite import divided
+from lockstep.tf.shared.tensors.gradients import with_values
+
+__all__ = ["Pairs", "ScaledGradients", "narrowed", "refuse_half"]
+
+Pairs = list[tuple[Gradient, Any]]
+
+
+class ScalesAlready(keras.optimizers.LossScaleOptimizer):
+    """What ``compile`` asks for before it wraps an optimizer in a scaling of Keras."""
+
+    def __init__(self, learning_rate: float, name: str) -> None:
+        keras.optimizers.Optimizer.__init__(self, learning_rate, name=name)
+
+
+class ScaledGradients(Wrapper, ScalesAlready):
+    """A wrapper that scales a loss, and divides its gradients by the scale.
+
+    What ``scale_loss`` has multiplied by is kept, and whatever reads the gradients
+    first divides by it, once.
+    """
+
+    owner: str
+    """The name in sentences."""
+
+    def __init__(self, opt: keras.optimizers.Optimizer) -> None:
+        super().__init__(opt)
+        # Not setattr: Keras would track and save it. By thread, as replicas are: while
+        # a loss is differentiated, whether it has been scaled; and where gradients were
+        # unscaled by hand: a graph, or None.
+        vars(self).update(_divisor=Divisor(), _has_scaled={}, _by_hand={})
+        vars(self)["_steps_in_functions"] = False
+
+    @property
+    def loss_scale(self) -> tf.Tensor:
+        """The scale of the next step: float32, 0-d."""
+        raise NotImplementedError
+
+    def check_loss(self, dtype: tf.DType) -> None:
+        """Raise for a loss of a dtype that is refused; by default none is."""
+
+    @tf.autograph.experimental.do_not_convert
+    def scale_loss(self, loss: Any) -> tf.Tensor:
+        """Return loss times scale; a loss in half precision becomes float32.
+
+        The gradients are divided by the scale once: see the class.
+
+        Raises:
+            DtypeError: a TypeError; strict, a loss in float16.
+            LossNotCallableError: a TypeError; None or a string.
+        """
+        thread = threading.get_ident()
+        if self._has_scaled.get(thread):
+            # The loss given to compute_gradients has called this by itself.
+            return loss
+        # Read once: the loss and its gradients must see one scale.
+        if loss is None or isinstance(loss, str):
+            raise base_refusals.NO_LOSS.error(owner=self.owner, got=loss)
+        scale, loss = self.loss_scale, tf.convert_to_tensor(loss)
+        self.check_loss(loss.dtype)
+        product = scaled(self.inner_optimizer.scale_loss(loss), scale)
+        self._divisor.put(scale, self._iterations.value)
+        self._by_hand.pop(thread, None)
+        if thread in self._has_scaled:
+            self._has_scaled[thread] = True
+        return product
+
+    @tf.autograph.experimental.do_not_convert
+    def unscale_gradients(self, gradients: Iterable[Gradient]) -> list[Gradient]:
+        """Return the gradients of a scaled loss divided by the scale: g x fl32(1 / s).
+
+        ``apply_gradients`` takes them as they are. Half precision comes back as
+        float32; None stays None, and rows stay rows.
+
+        Args:
+            gradients: what a tape returned for a list of variables; unless
+                ``scale_loss`` scaled the loss they keep their values.
+
+        Raises:
+            UnscaledTwiceError: a RuntimeError; a second time before the step.
+            MalformedPairsError, DtypeError: TypeErrors; not a list of real gradients.
+        """
+        listed = words.listed_gradients(gradients, self.owner, tf.is_tensor(gradients))
+        tensors = [as_gradient(g, f"gradient {k}", self.owner) for k, g in listed]
+        for gradient in tensors:
+            if gradient is not None:
+                check_gradient_dtype(gradient.dtype.name)
+        graph, thread = tf.compat.v1.get_default_graph(), threading.get_ident()
+        here = None if tf.executing_eagerly() else weakref.ref(graph)
+        unseen_step = here is None and self._steps_in_functions
+        if self._by_hand.get(thread, False) == here and not unseen_step:
+            owner = f"{self.owner}.unscale_gradients"
+            raise refusals.UNSCALED_TWICE.error(owner=owner, remedy=words.SCALE_AGAIN)
+        wide = [g if g is None or g.dtype.size > 2 else widen(g) for g in tensors]
+        quotients = unscaled(wide, self._divisor.take(self._iterations.value))
+        self._by_hand[thread] = here
+        return quotients
+
+    def differentiate(self, *arguments: Any) -> Pairs:
+        """Differentiate the scaled loss: the pairs are still to be divided.
+
+        Arguments and errors are those of
+        :meth:`~lockstep.keras3.base.train_v1.TrainV1.compute_gradients`.
+        """
+        self._has_scaled[threading.get_ident()] = False
+        try:
+            return TrainV1.compute_gradients(self, *arguments)
+        finally:
+            del self._has_scaled[threading.get_ident()]
+
+    def unscaled(self, pairs: Pairs) -> Pairs:
+        """Return the pairs, divided by what they are still to be divided by.
+
+        What overwrites its variable (the scales of float8) is no gradient of the loss.
+        """
+        divisor = self._divisor.take(self._iterations.value)
+        overwrites = [self._overwrite_variable_with_gradient(v) for _, v in pairs]
+        gradients = [
+            None if is_value else gradient
+            for (gradient, _), is_value in zip(pairs, overwrites, strict=True)
+        ]
+        everything = zip(unscaled(gradients, divisor), pairs, overwrites, strict=True)
+        return [(g if is_value else q, v) for q, (g, v), is_value in everything]
+
+    def _forget_by_hand(self) -> None:
+        """Forget where gradients were unscaled by hand: their step is taken."""
+        if None in self._by_hand.values() and not tf.executing_eagerly():
+            # Later calls of a function do not come by here.
+            vars(self)["_steps_in_functions"] = True
+        self._by_hand.clear()
+
+
+class Divisor:
+    """The scale of a loss, until its gradients are divided by it.
+
+    It holds for one step, of which there may be no trace here: a multitask wrapper
+    outside counts a step in which every gradient is zero, and hands nothing on. So the
+    counter is remembered too, and after it has moved the divisor is 1.
+
+    Variables, since the loss and the gradients may be in graphs of their own; not among
+    the optimizer's, since between two steps there is nothing to save.
+    """
+
+    def __init__(self) -> None:
+        self.value = value_of(state_variable("divisor", 1.0, "float32"))
+        self.step = value_of(state_variable("divisor_step", 0, "int64"))
+
+    def put(self, scale: tf.Tensor, iterations: tf.Tensor) -> None:
+        """Note the scale of a loss; ``iterations`` counts the steps before this one."""
+        self.value.assign(scale, read_value=False)
+        self.step.assign(tf.cast(iterations, tf.int64), read_value=False)
+
+    def look(self, iterations: tf.Tensor) -> tf.Tensor:
+        """Return what to divide by: float32, 0-d."""
+        fresh = tf.equal(self.step, tf.cast(iterations, tf.int64))
+        return tf.where(fresh, self.value.read_value(), 1.0)
+
+    def take(self, iterations: tf.Tensor) -> tf.Tensor:
+        """Return what to divide by; from then on it is 1."""
+        divisor = self.look(iterations)
+        self.value.assign(1.0, read_value=False)
+        return divisor
+
+
+def scaled(loss: Any, scale: tf.Tensor) -> tf.Tensor:
+    """Return loss times scale; half precision by way of float32, where it fits."""
+    loss = tf.convert_to_tensor(loss)
+    loss = tf.cast(loss, tf.float32) if loss.dtype.size < 4 else loss
+    return loss * tf.cast(scale, loss.dtype)
+
+
+def unscaled(gradients: Sequence[Gradient], divisor: tf.Tensor) -> list[Gradient]:
+    """Return each g (1/divisor), half precision by way of float32.
+
+    Where the divisor is 1 nothing is read. What is absent stays absent.
+    """
+    present = [getattr(g, "values", g) for g in gradients if g is not None]
+    values = tf.cond(
+        tf.equal(divisor, 1.0),
+        lambda: [tf.identity(value) for value in present],
+        lambda: divided(present, divisor),
+    )
+    quotients = iter(tf.nest.flatten(values))
+    return [None if g is None else with_values(g, next(quotients)) for g in gradients]
+
+
+def narrowed(pairs: Pairs) -> Pairs:
+    """Return pairs, gradients that were unscaled by hand in their variables' dtypes."""
+    narrow: Pairs = []
+    for gradient, variable in pairs:
+        dtype = value_of(variable).dtype
+        if gradient is not None and gradient.dtype != dtype and dtype.size <= 2:
+            values = tf.cast(getattr(gradient, "values", gradient), dtype)
+            gradient = with_values(gradient, values)
+        narrow.append((gradient, variable))
+    return narrow
+
+
+def refuse_half(what: str, dtype: tf.DType) -> None:
+    """Raise for what the original's float32 scale cannot multiply."""
+    if dtype.base_dtype != tf.float32:
+        raise refusals.HALF_PRECISION.error(what=what)

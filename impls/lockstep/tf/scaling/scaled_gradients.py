@@ -1,0 +1,214 @@
+"""A loss times a scale, and its gradients divided by it again, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from lockstep.messages.base import refusals as base_refusals
+from lockstep.messages.scaling import loss_scaling as words
+from lockstep.messages.scaling import refusals
+from lockstep.messages.scaling.loss_scale import check_gradient_dtype
+from lockstep.quirks import Quirks
+from lockstep.tf.base.pairs import Gradient, Pairs, as_gradient, checked_arguments
+from lockstep.tf.base.wrapper import Wrapper
+from lockstep.tf.shared.clipping.clip_rows import as_tensor
+from lockstep.tf.shared.masters.casts import widen
+from lockstep.tf.shared.tensors.finite import divided, times
+from lockstep.tf.shared.tensors.gradients import HALF, with_values
+from lockstep.tf.shared.tensors.replica_copies import replica_number
+
+__all__ = ["ScaledGradients", "narrowed", "refuse_half", "unscaled"]
+
+
+class ScaledGradients(Wrapper):
+    """A wrapper that scales a loss, and divides its gradients by the scale."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._by_hand = ByHand()
+
+    @property
+    def factor(self) -> float | tf.Tensor:
+        """What a loss is multiplied by now."""
+        raise NotImplementedError
+
+    def check_loss(self, dtype: tf.DType) -> None:
+        """Raise for a loss of a dtype that cannot be scaled."""
+        raise NotImplementedError
+
+    def _differentiate(self, *arguments: Any) -> tuple[Pairs, float | tf.Tensor]:
+        """Differentiate the scaled loss: the pairs, and what to divide them by.
+
+        Arguments and errors are those of
+        :meth:`~lockstep.tf.base.wrapper.Wrapper.compute_gradients`.
+        """
+        checked = checked_arguments(type(self).__name__, *arguments)
+        self._by_hand.clear()
+        # Read once: the loss and its gradients must see one scale.
+        factor = self.factor
+        checked["loss"] = scaled(checked["loss"], factor, self.check_loss)
+        return self.inner_optimizer.compute_gradients(**checked), factor
+
+    @tf.autograph.experimental.do_not_convert
+    def scale_loss(self, loss: Any) -> Any:
+        """Return ``loss`` times the loss scale, for a tape to differentiate.
+
+        Its gradients are divided by the scale once: by :meth:`unscale_gradients`, or by
+        ``apply_gradients`` if that comes first.
+
+        Args:
+            loss: a tensor, or a callable without arguments, which becomes another one.
+
+        Raises:
+            LossNotCallableError: a TypeError; None or a string.
+        """
+        if loss is None or isinstance(loss, str):
+            raise base_refusals.NO_LOSS.error(owner=self.owner, got=loss)
+        product = scaled(loss, self.factor, self.check_loss)
+        self._by_hand.note(is_unscaled=False)
+        return product
+
+    @tf.autograph.experimental.do_not_convert
+    def unscale_gradients(self, gradients: Iterable[Gradient]) -> list[Gradient]:
+        """Return the gradients of a scaled loss divided by the scale: g x fl32(1 / s).
+
+        ``apply_gradients`` takes them as they are. Half precision comes back as
+        float32; None stays None, and rows stay rows.
+
+        Args:
+            gradients: what a tape returned for a list of variables. They are divided
+                also if ``scale_loss`` was not called.
+
+        Raises:
+            UnscaledTwiceError: a RuntimeError; a second time before the step.
+            MalformedPairsError, DtypeError: TypeErrors; not a list of real gradients.
+        """
+        listed = words.listed_gradients(gradients, self.owner, tf.is_tensor(gradients))
+        self._by_hand.refuse_second(self.owner)
+        tensors = [as_gradient(g, f"gradient {k}", self.owner) for k, g in listed]
+        for gradient in tensors:
+            if gradient is not None:
+                check_gradient_dtype(gradient.dtype.name)
+        pairs = [(widened(gradient), None) for gradient in tensors]
+        pairs = unscaled(pairs, self.factor, self._quirks)
+        self._by_hand.note(is_unscaled=True)
+        return [gradient for gradient, _ in pairs]
+
+    def unscaled_once(self, pairs: Pairs) -> Pairs:
+        """Return gradients as the step takes them; only ``scale_loss`` scaled them."""
+        if self._by_hand.take(self.owner):
+            return pairs
+        return unscaled([(widened(g), v) for g, v in pairs], self.factor, self._quirks)
+
+
+class Entry(NamedTuple):
+    """What was called last for the gradients of a replica, and where."""
+
+    is_unscaled: bool
+    eagerly: bool
+
+
+class ByHand:
+    """Whether gradients hold the loss scale, from ``scale_loss`` to the step.
+
+    One entry a replica. A ``tf.function`` runs this while it is traced only. So eager
+    code cannot learn of the later calls of a function, and where the two are mixed less
+    is checked.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[int, Entry] = {}
+        self._steps_in_functions = False
+
+    def note(self, is_unscaled: bool) -> None:
+        """Remember that a loss was scaled, or that its gradients were unscaled."""
+        self._entries[replica_number()] = Entry(is_unscaled, tf.executing_eagerly())
+
+    def refuse_second(self, owner: str) -> None:
+        """Raise where the gradients of this step are unscaled already."""
+        entry = self._entries.get(replica_number())
+        unseen_step = self._steps_in_functions and tf.executing_eagerly()
+        if entry is not None and entry.is_unscaled and not unseen_step:
+            raise refusals.UNSCALED_TWICE.error(
+                owner=f"{owner}.unscale_gradients", remedy=words.SCALE_AGAIN
+            )
+
+    def take(self, owner: str) -> bool:
+        """Return whether the gradients of a step are unscaled, and forget it.
+
+        Raises:
+            UnsupportedError: a function scaled the loss and the step is eager.
+        """
+        if not self._entries:
+            return True
+        replica, eager = replica_number(), tf.executing_eagerly()
+        entry = self._entries.get(replica)
+        if entry is None:
+            return True
+        if eager and not (entry.eagerly or entry.is_unscaled):
+            raise refusals.SCALED_IN_FUNCTION.error(owner=owner)
+        if entry.eagerly and not eager:
+            self._steps_in_functions = True
+        del self._entries[replica]
+        return entry.is_unscaled
+
+    def clear(self) -> None:
+        """Forget all entries."""
+        self._entries.clear()
+
+
+def scaled(
+    loss: Any, scale: float | tf.Tensor, check: Callable[[tf.DType], None]
+) -> Any:
+    """Return ``loss`` times the scale in its dtype; a callable becomes another one.
+
+    ``check`` raises for a dtype of the loss that is refused.
+    """
+    if callable(loss):
+        return lambda: scaled(tf.convert_to_tensor(loss()), scale, check)
+    loss = tf.convert_to_tensor(loss)
+    check(loss.dtype)
+    return loss * as_tensor(scale, loss.dtype)
+
+
+def unscaled(pairs: Pairs, scale: float | tf.Tensor, quirks: Quirks) -> Pairs:
+    """Return pairs of g (1/s), half precision by way of float32; None stays None.
+
+    Strict: also where 1/s is a subnormal and so zero, above 2^126.
+    """
+    present = [gradient for gradient, _ in pairs if gradient is not None]
+    values = [getattr(gradient, "values", gradient) for gradient in present]
+    if quirks.multitask_subnormals:
+        reciprocal = 1.0 / scale
+        quotients = iter([times(value, reciprocal) for value in values])
+    else:
+        quotients = iter(divided(values, scale))
+    return [(g if g is None else with_values(g, next(quotients)), v) for g, v in pairs]
+
+
+def widened(gradient: Gradient) -> Gradient:
+    """Return a gradient in float32 if it is in half precision."""
+    if gradient is None or gradient.dtype not in HALF:
+        return gradient
+    return widen(gradient)
+
+
+def narrowed(pairs: Pairs) -> Pairs:
+    """Return the pairs, each gradient in the dtype of its variable."""
+    narrow: Pairs = []
+    for gradient, variable in pairs:
+        dtype = variable.dtype.base_dtype
+        if gradient is not None and gradient.dtype != dtype:
+            values = tf.cast(getattr(gradient, "values", gradient), dtype)
+            gradient = with_values(gradient, values)
+        narrow.append((gradient, variable))
+    return narrow
+
+
+def refuse_half(what: str, dtype: tf.DType) -> None:
+    """Raise for what the original's float32 scale cannot multiply."""
+    if dtype.base_dtype != tf.float32:
+        raise refusals.HALF_PRECISION.error(what=what)

@@ -1,0 +1,150 @@
+"""One step on the gradients of a scaled loss: what it looks at, does and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import compress
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lockstep.interface import StepReport
+from lockstep.messages.scaling import loss_scaling as words
+from lockstep.tf.shared.clipping.clip_gradients import (
+    clip_factor,
+    half_square_sums,
+    scale_gradients,
+)
+from lockstep.tf.shared.masters.casts import widen
+from lockstep.tf.shared.tensors.finite import finite_flags
+
+__all__ = ["ScaledStep"]
+
+Present = tf.Tensor | tf.IndexedSlices
+Pairs = list[tuple[Present | None, Any]]
+
+
+class ScaledStep:
+    """One step on gradients that a loss scale has been divided out of.
+
+    Its methods are called in this order: :meth:`look`, :meth:`update` unless the step
+    is skipped, and eagerly :meth:`report`.
+
+    Args:
+        pairs: (gradient or None, variable) of the step.
+        names: of all variables, as the user knows them.
+        present: what is looked at for the n gradients that are there; None: these.
+
+    Attributes:
+        flags: whether each gradient that is present is finite: bool, [n].
+        finite: whether all are, and their norm if it was taken: bool, 0-d.
+        norm: the global norm of all, float32, 0-d; None: not taken.
+        clip_factor: what clipping multiplies by, like the norm.
+        largest: what an automatic scaler is told: has_nan, bool, and the largest
+            element, float32, both 0-d; None for other scales.
+        applied: whether the wrapped optimizer takes its step.
+        scales: the loss scale before and after the step.
+    """
+
+    flags: tf.Tensor
+    finite: tf.Tensor
+    norm: tf.Tensor | None = None
+    clip_factor: tf.Tensor | None = None
+    largest: tuple[tf.Tensor, tf.Tensor] | None = None
+    applied = True
+    scales: tuple[float, float] = (1.0, 1.0)
+
+    def __init__(
+        self, pairs: Pairs, names: list[str], present: Sequence[Present] | None = None
+    ) -> None:
+        self.pairs = pairs
+        self.names = names
+        if present is None:
+            present = [gradient for gradient, _ in pairs if gradient is not None]
+        self.present = present
+
+    def look(self, clip_norm: float | None) -> None:
+        """Look at the gradients; the norm is taken only to be clipped.
+
+        clip_factor = clip_norm min(1 / norm, 1 / clip_norm) above the limit, else 1.
+        """
+        if clip_norm is None:
+            self.flags = finite_flags(self.present)
+            self.finite = tf.reduce_all(self.flags)
+            return
+        sums = half_square_sums(self.present, tf.float32)
+        self.norm = norm = tf.sqrt(tf.reduce_sum(sums) * 2.0)
+        # One read gives both: in a finite sum of squares every element is finite.
+        self.flags = tf.cond(
+            tf.reduce_all(tf.math.is_finite(sums)),
+            lambda: tf.ones_like(sums, tf.bool),
+            lambda: finite_flags(self.present),
+        )
+        self.finite = tf.logical_and(tf.reduce_all(self.flags), tf.math.is_finite(norm))
+        # Below the limit nothing is multiplied: c (1/c) is not 1 for every c.
+        factor = clip_factor(norm, clip_norm)
+        self.clip_factor = tf.where(norm > clip_norm, factor, 1.0)
+
+    def look_at_largest(
+        self, pairs: Pairs, check_grads: Callable[..., Any], decides: bool
+    ) -> None:
+        """Look for what an automatic scaler is told, after :meth:`look`.
+
+        By default any overflow is one for it, too, also where duplicate rows overflow
+        when they are summed, or the norm does; a step without any element has none.
+
+        Args:
+            pairs: the gradients as they are stored, with their variables.
+            check_grads: that of the scaler.
+            decides: whether the step is finite if the largest element is.
+        """
+        if decides:
+            has_nan, largest = check_grads(pairs)
+            overflow = tf.logical_or(has_nan, tf.math.is_inf(largest))
+            self.finite = tf.logical_not(overflow)
+        else:
+            wide = [(None if g is None else widen(g), v) for g, v in pairs]
+            has_nan, largest = check_grads(wide)
+            largest = tf.clip_by_value(largest, 0.0, tf.float32.max)
+            largest = tf.where(self.finite, largest, float("inf"))
+        self.largest = has_nan, largest
+
+    def update(self, take: Callable[[Pairs], Any]) -> Any:
+        """Let ``take`` update with the pairs, their gradients clipped if asked for."""
+        if self.clip_factor is None:
+            return take(self.pairs)
+        gradients, variables = zip(*self.pairs, strict=True)
+        clipped = scale_gradients(gradients, self.clip_factor)
+        return take(list(zip(clipped, variables, strict=True)))
+
+    @property
+    def names_present(self) -> list[str]:
+        """The names of the variables that have a gradient."""
+        pairs = zip(self.pairs, self.names, strict=True)
+        return [name for (gradient, _), name in pairs if gradient is not None]
+
+    def nonfinite(self) -> list[str]:
+        """Return the names of what is not finite; eager only."""
+        flags = np.asarray(self.flags)
+        return [] if flags.all() else list(compress(self.names_present, ~flags))
+
+    def report(self, inner: StepReport | None) -> words.ScaledStepReport:
+        """Return the report; ``inner``: the ``last_step`` of the wrapped optimizer.
+
+        Eager only. The norm is left out where a gradient was not finite.
+        """
+        finite, nonfinite = bool(self.finite), self.nonfinite()
+        norm = factor = None
+        if self.norm is not None and self.clip_factor is not None and not nonfinite:
+            norm = float(self.norm)
+            factor = float(self.clip_factor) if finite else None
+        return words.report(
+            inner if self.applied else None,
+            self.names,
+            [] if finite else nonfinite,
+            self.scales,
+            self.applied,
+            norm,
+            factor,
+        )
