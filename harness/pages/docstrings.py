@@ -12,7 +12,7 @@ from typing import Any
 
 import griffe  # type: ignore[import-not-found]
 
-from lockstep.docstrings import TEXTS, complete
+from lockstep.docstrings import complete, text_of
 
 __all__ = ["Docstrings", "as_markdown"]
 
@@ -36,7 +36,10 @@ class Docstrings(griffe.Extension):  # type: ignore[misc]
 def _complete(obj: Any, loader: Any) -> None:
     """Add what the docstrings of all backends share."""
     own = obj.docstring.value if obj.docstring is not None else None
-    text = complete(own, TEXTS[obj.name], [each.name for each in obj.parameters])
+    parameters = [each.name for each in obj.parameters]
+    # The reference takes the arguments of TensorFlow 1 as ``*args`` and ``**kwargs``.
+    known = None if {"args", "kwargs"} <= set(parameters) else parameters
+    text = complete(own, text_of(obj.name, obj.canonical_path), known)
     obj.docstring = griffe.Docstring(
         text,
         parent=obj,

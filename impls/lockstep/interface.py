@@ -128,7 +128,19 @@ class Wrapper(Protocol):
         global_step: Any = None,
         name: str | None = None,
     ) -> Any:
-        """Update the variables; ``global_step``, if given, is advanced by one."""
+        """Update the variables; ``global_step``, if given, is advanced by one.
+
+        Args:
+            grads_and_vars: iterable of (gradient, variable); the gradient is like its
+                variable, dense or sparse, or None.
+            global_step: a counter of integers.
+            name: the name of the operation in a graph; without effect elsewhere.
+
+        Raises:
+            MalformedPairsError: a TypeError; an entry is no (gradient, variable).
+            NoGradientsError: a ValueError; an empty list, or every gradient is None.
+            ShapeError, DtypeError: a gradient does not fit its variable.
+        """
         ...
 
     def minimize(

@@ -17,8 +17,8 @@ r is 1 where a norm is 0, or lr in mode "clip", as long as both norms are finite
 Scaled gradients have to be unscaled first: the weights have no such scale.
 
 Args:
-    grads_and_vars: iterable of (gradient or None, variable); for LARC a gradient
-        has its variable's shape and dtype.
+    grads_and_vars: iterable of (gradient or None, {variable}); for LARC a gradient
+        has its {variable}'s shape and dtype.
     summaries: names out of ``OPTIMIZER_SUMMARIES``; None for the default ones.
     lr: the learning rate of this step, 0-d, >= 0 and finite; a tensor is not
         checked.
@@ -35,19 +35,28 @@ Returns:
 Raises:
     OutOfRangeError, UnknownNameError: ValueErrors; a parameter or a summary that
         is missing, unknown, of another type or out of range.
-    ShapeError: a ValueError; a gradient has another shape than its variable.
+    ShapeError: a ValueError; a gradient has another shape than its {variable}.
     DtypeError: a TypeError; LARC with a gradient of another dtype, or a recorder
         that is none.
-    MalformedPairsError: a TypeError; not pairs of a gradient and a variable.
+    MalformedPairsError: a TypeError; not pairs of a gradient and a {variable}.
     NoGradientsError: a ValueError; the list is empty.
 
 Origin: OpenSeq2Seq (8681d381ed40), ``post_process_gradients``; You, Gitman,
 Ginsburg: Large Batch Training of Convolutional Networks, 2017.
 """,
     "VariableClippingOptimizer": """\
-After each update, hold the norm of a variable's rows to a limit.
+After each update, hold the norm of a {variable}'s rows to a limit.
+
+For each {variable} w that is listed and has a gradient: after ``opt`` has updated it,
+n = sqrt(sum over its axes of w^2), and where n > max_norm, w = w max_norm / n. Rows
+below the norm keep their bits. After a sparse gradient only the rows that it names
+are read and written, also if ``opt`` moves others, unless the norm is over axis 0.
 
 Args:
+    opt: any optimizer of this backend, a wrapper included.
+    vars_to_clip_dims: {variable} -> list or tuple of axes over which the norm is
+        taken; [1] are the rows of a matrix, [] the elements. A {variable} that is not
+        listed is never clipped.
     max_norm: the largest norm that is left as it is, > 0 and finite; or a mapping
         from the keys of ``vars_to_clip_dims`` to such norms.
     use_locking: without effect.
@@ -58,6 +67,14 @@ Args:
         corrected k times, a negative axis that means 0 is taken over the named
         rows, float16 squares overflow, pairs from a one-shot iterator are not
         clipped, ``max_norm`` is not checked, ``variables()`` is empty.
+
+Raises:
+    NotAnOptimizerError: a TypeError; ``opt`` is no optimizer of this backend.
+    AxesError: a TypeError; the axes of a {variable} are no list of integers.
+    OutOfRangeError: a ValueError; ``max_norm``, an empty name, an axis that a
+        {variable} does not have.
+
+Origin: TensorFlow 1.15, ``tf.contrib.opt.VariableClippingOptimizer``.
 """,
     "clip_gradients_by_global_norm": """\
 Scale all gradients so that their global norm is at most ``clip_norm``.
@@ -67,21 +84,33 @@ s = clip_norm min(1 / norm, 1 / clip_norm); each g becomes g s. A norm that is n
 finite makes every gradient NaN.
 
 Args:
-    gradients_variables: iterable of (gradient, variable); the gradient is a tensor,
-        ``tf.IndexedSlices`` or None.
+    gradients_variables: iterable of (gradient or None, {variable}), dense or sparse.
     clip_norm: the largest global norm that is left as it is, > 0 and finite.
+    error_if_nonfinite: raise instead of returning NaN.
     strict: as the original: the norm has the gradients' dtype (in float16 it
         overflows), sparse gradients and mixed dtypes are refused, ``clip_norm`` is
         not checked.
 
 Returns:
     The pairs with clipped gradients, and the norm: 0-d, float32 by default.
+
+Raises:
+    OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0.
+    MalformedPairsError: a TypeError; not pairs of a gradient and a {variable}.
+    NoGradientsError: a ValueError; the list is empty.
+    ShapeError: a ValueError; a gradient has another shape than its {variable}.
+    NonFiniteNormError: a ValueError; see ``error_if_nonfinite``.
+    UnsupportedError, DtypeError: strict and sparse, strict and mixed dtypes.
+
+Origin: TensorFlow 1.15, ``tf.contrib.opt.clip_gradients_by_global_norm``.
 """,
     "clip_gradients_by_norm": """\
-Clip gradients by their global norm, each in its variable's dtype afterwards.
+Clip gradients by their global norm, each in its {variable}'s dtype afterwards.
+
+Norm and products are taken in float32, as by :func:`clip_by_global_norm`.
 
 Args:
-    grads_and_vars: iterable of (gradient or None, variable).
+    grads_and_vars: iterable of (gradient or None, {variable}).
     clip_gradients: the largest global norm that is left as it is, > 0 and finite;
         a tensor is not checked.
     strict: as the original: duplicate rows are not summed in the norm, a scalar
@@ -92,9 +121,11 @@ Returns:
 
 Raises:
     OutOfRangeError: a ValueError; ``clip_gradients`` is not a finite number > 0.
-    MalformedPairsError: a TypeError; not pairs of a gradient and a variable.
+    MalformedPairsError: a TypeError; not pairs of a gradient and a {variable}.
     NoGradientsError: a ValueError; the list is empty.
-    ShapeError: a ValueError; a gradient has another shape than its variable.
+    ShapeError: a ValueError; a gradient has another shape than its {variable}.
+
+Origin: OpenSeq2Seq (8681d381ed40), ``_clip_gradients_by_norm``.
 """,
     "clip_by_global_norm": """\
 Scale a list of tensors so that their global norm is at most ``clip_norm``.

@@ -12,7 +12,11 @@ __all__ = ["Parts", "complete", "parts_of"]
 SECTIONS = ("Args", "Attributes", "Returns", "Raises")
 HEADING = re.compile(r"(Args|Attributes|Returns|Raises|Example):")
 NAMED = re.compile(r"([A-Z]\w+): ")
-GOES_ON = "..."
+TAIL = ("Origin", "Paper", "State", "Slots", "Cost")
+"""Paragraphs that follow the sections, also where there are none."""
+LAST = ("Origin", "Paper")
+"""Those that are the last of all."""
+SHARED = "..."
 ENTRY = re.compile(r"    (\S[^:]*): ")
 
 
@@ -30,27 +34,28 @@ class Parts(NamedTuple):
     tail: dict[str, str]
 
 
-def complete(own: str | None, shared: str, parameters: Sequence[str]) -> str:
+def complete(own: str | None, shared: str, parameters: Sequence[str] | None) -> str:
     """Return the docstring of a backend, completed with what all backends share.
 
-    Entries of arguments and named paragraphs such as the origin are those of both; one
-    of the backend's own takes precedence. Of any other part the backend has its own, or
-    that of all. A docstring that begins with ``...`` goes on after the first paragraphs
-    of all.
+    A paragraph ``...`` stands for the shared paragraphs: after the backend's own first
+    line for those after the shared one. Entries of arguments and named paragraphs such
+    as the origin are those of both; one of the backend's own takes precedence. In the
+    other sections an entry ``...`` stands for the shared ones. A part that the backend
+    does not have is the shared one.
 
     Args:
         own: the docstring of a backend.
         shared: the docstring for all backends.
         parameters: the names of the arguments in their order. An entry of another
-            argument is left out of ``shared``.
+            argument is left out of ``shared``. None leaves out none.
 
     Example:
-        >>> shared = "Add.\\n\\nArgs:\\n    a: a number.\\n    b: another."
-        >>> own = "...\\n\\nIn float32.\\n\\nArgs:\\n    b: a tensor."
+        >>> shared = "Add.\\n\\nTwice.\\n\\nArgs:\\n    a: a number.\\n    b: another."
+        >>> own = "Add tensors.\\n\\n...\\n\\nArgs:\\n    b: a tensor."
         >>> print(complete(own, shared, ["a", "b"]))
-        Add.
+        Add tensors.
         <BLANKLINE>
-        In float32.
+        Twice.
         <BLANKLINE>
         Args:
             a: a number.
@@ -58,30 +63,42 @@ def complete(own: str | None, shared: str, parameters: Sequence[str]) -> str:
     """
     first, second = parts_of(shared), parts_of(own or "")
     blocks = _heads(first.head, second.head)
-    arguments = _arguments(first, second, parameters)
     for name in SECTIONS:
-        entries = second.sections.get(name) or first.sections.get(name, {})
-        if entries := arguments if name == "Args" else entries:
-            blocks.append("\n".join([f"{name}:", *entries.values()]))
-    blocks += (first.tail | second.tail).values()
+        entries = _section(name, first, second, parameters)
+        blocks += ["\n".join([f"{name}:", *entries.values()])] if entries else []
+    tail = first.tail | second.tail
+    blocks += [tail[name] for name in sorted(tail, key=LAST.__contains__)]
     example = second.sections.get("Example", {})
     blocks += ["\n".join(["Example:", *example.values()])] if example else []
     return "\n\n".join(blocks)
 
 
 def _heads(shared: list[str], own: list[str]) -> list[str]:
-    """Return the first paragraphs: those shared, one's own, or one's own after them."""
-    if own[:1] == [GOES_ON]:
-        return [*shared, *own[1:]]
-    return own or shared
+    """Return one's own first paragraphs, the shared ones in the place of ``...``."""
+    if SHARED not in own:
+        return own or shared
+    place = own.index(SHARED)
+    return own[:place] + shared[min(place, 1) :] + own[place + 1 :]
+
+
+def _section(
+    name: str, first: Parts, second: Parts, parameters: Sequence[str] | None
+) -> dict[str, str]:
+    """Return the entries of a section."""
+    shared, own = first.sections.get(name, {}), second.sections.get(name, {})
+    if name == "Args":
+        return _arguments(shared, own, parameters)
+    if SHARED not in own:
+        return own or shared
+    return {**shared, **{key: e for key, e in own.items() if key != SHARED}}
 
 
 def _arguments(
-    first: Parts, second: Parts, parameters: Sequence[str]
+    shared: dict[str, str], own: dict[str, str], parameters: Sequence[str] | None
 ) -> dict[str, str]:
     """Return the entries of both in the order of the arguments."""
-    own = second.sections.get("Args", {})
-    shared = first.sections.get("Args", {})
+    if parameters is None:
+        return shared | own
     known = {name: e for name, e in shared.items() if name.split(", ")[0] in parameters}
     places = {name: place for place, name in enumerate(parameters)}
     entries = known | own
@@ -98,14 +115,14 @@ def parts_of(docstring: str) -> Parts:
         if heading:
             section = heading[1]
             body = block[heading.end() :].lstrip("\n")
-            is_list = section == "Args"
+            is_list = section in ("Args", "Raises")
             parts.sections[section] = _entries(body) if is_list else {"": body}
         elif section:
             named = NAMED.match(block)
             parts.tail[named[1] if named else block] = block
         elif block:
             named = NAMED.match(block)
-            if named and named[1] in ("Origin", "Paper", "State", "Cost"):
+            if named and named[1] in TAIL:
                 parts.tail[named[1]] = block
             else:
                 parts.head.append(block)
@@ -118,8 +135,8 @@ def _entries(body: str) -> dict[str, str]:
     name = ""
     for line in body.splitlines():
         match = ENTRY.match(line)
-        if match:
-            name = match[1]
+        if match or line.strip() == SHARED:
+            name = match[1] if match else SHARED
             entries[name] = line
         else:
             entries[name] = f"{entries[name]}\n{line}" if name in entries else line

@@ -6,7 +6,9 @@ __all__ = ["TEXTS"]
 
 TEXTS: dict[str, str] = {
     "fixed_lr": """\
-Return ``learning_rate`` itself, whatever the step.
+Keep the rate as it is.
+
+The rate is ``learning_rate`` itself, whatever the step.
 
 Args:
     global_step: optimizer steps done so far.
@@ -14,6 +16,8 @@ Args:
     strict: no difference.
 """,
     "piecewise_constant": """\
+Change the rate at some steps.
+
 Return rate c_k with b_(k-1) < s <= b_k, c_0 = 1: the boundary has the old rate.
 
 Args:
@@ -30,6 +34,8 @@ Raises:
         integers, or a step at which two ranges of unsorted boundaries hold.
 """,
     "exp_decay": """\
+Decay the rate exponentially.
+
 Return max(min_lr, rate decay_rate^p), p = (s - begin) / decay_steps, 0 before.
 
 Args:
@@ -43,6 +49,8 @@ Args:
     strict: refuse an integer rate, check nothing else.
 """,
     "poly_decay": """\
+Decay the rate along a polynomial.
+
 Return (base - min_lr) (1 - p)^power + min_lr.
 
 The progress is p = min(s - begin, decay_steps) / decay_steps.
@@ -61,6 +69,8 @@ Kept from the original: the decay runs during the warm-up where it begins before
 the warm-up ends, and pulls a base below ``min_lr`` up.
 """,
     "inv_poly_decay": """\
+Decay the rate as an inverse power of the step.
+
 Return max(m, base / (1 + k (s - begin))^power).
 
 The growth is k = ((rate / m)^(1 / power) - 1) / decay_steps, so that m is reached
@@ -82,6 +92,8 @@ Raises:
     OutOfRangeError: ``power`` is not positive, or the step is None.
 """,
     "cosine_decay": """\
+Decay the rate along half a cosine.
+
 Return (base - min_lr) c + min_lr, c = (1 + cos(pi p)) / 2, p as in poly_decay.
 
 Args:
@@ -97,6 +109,8 @@ Args:
 Paper: Loshchilov and Hutter, SGDR, 2016.
 """,
     "transformer_policy": """\
+Raise the rate linearly, then lower it with the root of the step.
+
 Return rate a d_model^-0.5 min((s + 1) w^-1.5, (s + 1)^-0.5).
 
 Here a is ``coefficient`` and w is ``warmup_steps``.

@@ -16,7 +16,7 @@ clipped or scaled by LARC; then the optimizer's update, and the step counts.
 Args:
     optimizer_params: the optimizer's arguments by name. "AdamW" by name decays by
         rate x ``weight_decay``.
-    dtype: float32, float16 or "mixed": half-precision variables with float32
+    dtype: float32, float16 or "mixed": half-precision {variable}s with float32
         masters, and the loss scaled.
     clip_gradients: the largest global norm, > 0. Not together with LARC.
     larc_params: ``larc_eta``, ``larc_mode``, ``min_update``, ``epsilon``.
@@ -51,7 +51,7 @@ g = sum over ranks of (g / ranks). A gradient that is absent on one rank is zero
 there; one that is absent on all stays absent. A sparse gradient becomes dense.
 
 Args:
-    grads_and_vars: iterable of (gradient or None, variable), the same variables in
+    grads_and_vars: iterable of (gradient or None, {variable}), the same {variable}s in
         the same order on every rank.
     on_horovod: has to be True; the original reduces nothing otherwise, it raises.
     model: as in OpenSeq2Seq; without effect.

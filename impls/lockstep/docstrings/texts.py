@@ -7,6 +7,8 @@ import inspect
 from lockstep.docstrings import (
     clipping,
     masters,
+    multitask,
+    optimizers,
     scaling,
     schedules,
     step,
@@ -18,13 +20,15 @@ __all__ = ["METHODS", "TEXTS"]
 
 METHODS: dict[str, str] = {
     name: inspect.getdoc(getattr(Wrapper, name)) or ""
-    for name in ("compute_gradients", "get_name", "minimize")
+    for name in ("apply_gradients", "compute_gradients", "get_name", "minimize")
 }
 """Name of a method -> its docstring in the interface."""
 
 TEXTS: dict[str, str] = {
     **clipping.TEXTS,
     **masters.TEXTS,
+    **multitask.TEXTS,
+    **optimizers.TEXTS,
     **scaling.TEXTS,
     **schedules.TEXTS,
     **step.TEXTS,

@@ -9,7 +9,7 @@ TEXTS: dict[str, str] = {
 Train a worker's own weights; every P steps push a mean gradient to shared ones.
 
 With P = ``communication_period``, g a gradient at the worker's weights w, a the
-accumulator of w and c the shared weights, for each variable with a gradient:
+accumulator of w and c the shared weights, for each {variable} with a gradient:
 
 1. ``optimizer`` applies g to w;
 2. a = a + g;
@@ -19,28 +19,34 @@ accumulator of w and c the shared weights, for each variable with a gradient:
    global_step = global_step + 1, w = c, a = 0. The slots of w stay.
 
 With ``commit="delta"``, as the paper has it, step 2 adds to a what step 1 added to
-w, and step 4 has c = c + a / P. A variable whose gradient is absent in the call
+w, and step 4 has c = c + a / P. A {variable} whose gradient is absent in the call
 that ends a round is neither pushed nor pulled.
 
 Args:
     num_worker: the number of workers, >= 1; without effect on numbers.
-    custom_getter: the :class:`AGNCustomGetter` that made the variables.
+    custom_getter: the :class:`AGNCustomGetter` that made the shared {variable}s.
     communication_period: P: local steps between two pushes, >= 1.
     use_locking: without effect.
     name: the name that ``get_name`` returns.
     commit: ``"gradient"`` or ``"delta"``.
 
+Raises:
+    NotAnOptimizerError, GetterError: a TypeError; ``optimizer`` is no optimizer,
+        ``custom_getter`` none of this backend.
+    OutOfRangeError, UnknownNameError, UnsupportedError: a ValueError; a period or
+        count below 1, an unknown ``commit``, an optimizer that scales losses.
+
 Origin: TensorFlow 1.15, ``tf.contrib.opt.AGNOptimizer``; J. Hermans, G. Spanakis,
 R. Moeckel, "Accumulated Gradient Normalization", 2017 (arXiv:1710.02368).
 """,
     "AGNCustomGetter": """\
-Make the shared variable and the accumulator of each of a worker's variables.
+Make the shared {variable} and the accumulator of each of a worker's {variable}s.
 
 Args:
     center: the :class:`Center` of the other workers, their getter's ``center``;
         None makes one.
     strict: as ``tf.contrib.opt.AGNCustomGetter`` (1.15): until the init op has run
-        an accumulator holds the variable's value.
+        an accumulator holds the {variable}'s value.
 
 Attributes:
     center: what the workers share.

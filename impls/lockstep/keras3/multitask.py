@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.keras3.base.gradients import Gradient, densify, key_of, name_of, value_of
 from lockstep.keras3.base.preserved import preserved
 from lockstep.keras3.base.wrapper import Wrapper
@@ -20,15 +21,15 @@ from lockstep.tf.shared.tensors.zero_test import all_zero_flags, some_may_be_zer
 __all__ = ["MultitaskOptimizerWrapper"]
 
 
+@documented
 @keras.saving.register_keras_serializable(package="lockstep")
 class MultitaskOptimizerWrapper(Wrapper):
     """Leave a variable and its optimizer state alone where its gradient is all zero.
 
-    For each (gradient g, variable w): if g has no nonzero element, neither w nor any
-    of its slots changes, by weight decay neither; otherwise ``opt`` updates them as
-    usual. -0.0 is zero, NaN and infinity are not; the duplicate rows
-    of a sparse gradient are summed before the test. Where Keras accumulates gradients
-    over steps, the sum is judged, at the step that applies it.
+    ...
+
+    Weight decay is left out, too. Where Keras accumulates gradients over steps, the sum
+    is judged, at the step that applies it.
 
     ``iterations`` counts every call, also one in which every gradient was zero: it is
     Keras' global step, which schedules read. Keras' Adam takes its bias correction from
@@ -36,10 +37,9 @@ class MultitaskOptimizerWrapper(Wrapper):
 
     Args:
         opt: any optimizer of Keras, a wrapper included. It may be built already.
-        strict: reproduce ``tf.contrib.opt.MultitaskOptimizerWrapper`` (1.15) with its
-            quirks: ``opt`` is changed in place, so that used directly it leaves zeros
-            out as well; around another wrapper that has no effect; a multitask wrapper
-            as ``opt`` is refused.
+        strict: reproduce the original with its quirks: ``opt`` is changed in place, so
+            that used directly it leaves zeros out as well; around another wrapper that
+            has no effect; a multitask wrapper as ``opt`` is refused.
 
     Attributes:
         inner_optimizer: ``opt``.
@@ -50,16 +50,14 @@ class MultitaskOptimizerWrapper(Wrapper):
     Raises:
         NotAnOptimizerError: a TypeError; ``opt`` is no ``keras.optimizers.Optimizer``.
 
-    Origin: ``tf.contrib.opt.MultitaskOptimizerWrapper``, TensorFlow 1.15.
-
     Example:
-        >>> w = keras.Variable([1.0, 2.0])
+        >>> weight = keras.Variable([1.0, 2.0])
         >>> sgd = keras.optimizers.SGD(0.5, momentum=0.5)
-        >>> opt = MultitaskOptimizerWrapper(sgd)
-        >>> opt.apply([keras.ops.array([1.0, 0.0])], [w])
-        >>> opt.apply([keras.ops.array([0.0, 0.0])], [w])
-        >>> w.numpy().tolist(), opt.get_slot(w, "momentum").numpy().tolist()
-        ([0.5, 2.0], [-0.5, 0.0])
+        >>> optimizer = MultitaskOptimizerWrapper(sgd)
+        >>> for gradient in ([1.0, 0.0], [0.0, 0.0]):
+        ...     optimizer.apply([keras.ops.array(gradient)], [weight])
+        >>> weight.numpy(), optimizer.get_slot(weight, "momentum").numpy()
+        (array([0.5, 2. ], dtype=float32), array([-0.5,  0. ], dtype=float32))
     """
 
     def __init__(self, opt: keras.optimizers.Optimizer, strict: bool = False) -> None:
@@ -191,5 +189,5 @@ class MultitaskOptimizerWrapper(Wrapper):
         return [value_of(part) for part in (variable, *kept)]
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
+        """Return the arguments for ``from_config``."""
         return {**super().get_config(), "strict": self.strict}

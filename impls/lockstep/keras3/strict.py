@@ -39,7 +39,7 @@ class InConfigs:
     """
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
+        """Return the arguments for ``from_config``."""
         config = super().get_config()  # type: ignore[misc]
         parameters = inspect.signature(type(self)).parameters
         takes_options = "options" in parameters
@@ -54,7 +54,7 @@ class MultitaskOptimizerWrapper(
     originals.MultitaskOptimizerWrapper[Optimizer],
     default.MultitaskOptimizerWrapper,
 ):
-    """The wrapper with ``strict=True``."""
+    """``keras3.MultitaskOptimizerWrapper`` with ``strict=True``."""
 
 
 @registered
@@ -63,27 +63,27 @@ class VariableClippingOptimizer(
     originals.VariableClippingOptimizer[Optimizer],
     default.VariableClippingOptimizer,
 ):
-    """The row-clipping wrapper with ``strict=True``."""
+    """``keras3.VariableClippingOptimizer`` with ``strict=True``."""
 
 
 @registered
 class AGNCustomGetter(InConfigs, originals.AGNCustomGetter, default.AGNCustomGetter):
-    """The getter with ``strict=True``."""
+    """``keras3.AGNCustomGetter`` with ``strict=True``."""
 
 
 @registered
 class AGNOptimizer(InConfigs, originals.AGNOptimizer[Optimizer], default.AGNOptimizer):
-    """The wrapper of asynchronous workers with ``strict=True``."""
+    """``keras3.AGNOptimizer`` with ``strict=True``."""
 
 
 @registered
 class FixedLossScale(InConfigs, originals.FixedLossScale, default.FixedLossScale):
-    """The fixed scale with ``strict=True``."""
+    """``keras3.FixedLossScale`` with ``strict=True``."""
 
 
 @registered
 class DynamicLossScale(InConfigs, originals.DynamicLossScale, default.DynamicLossScale):
-    """The dynamic scale with ``strict=True``."""
+    """``keras3.DynamicLossScale`` with ``strict=True``."""
 
 
 def scale_of(identifier: Any, strict: bool) -> LossScale | None:
@@ -100,7 +100,7 @@ class MixedPrecisionLossScaleOptimizer(
     originals.MixedPrecisionLossScaleOptimizer[Optimizer],
     default.MixedPrecisionLossScaleOptimizer,
 ):
-    """The loss-scaling wrapper with ``strict=True``."""
+    """``keras3.MixedPrecisionLossScaleOptimizer`` with ``strict=True``."""
 
     scale_of = staticmethod(scale_of)
 
@@ -111,14 +111,14 @@ class MixedPrecisionOptimizerWrapper(
     originals.MixedPrecisionOptimizerWrapper[Optimizer],
     default.MixedPrecisionOptimizerWrapper,
 ):
-    """The wrapper of float32 masters with ``strict=True``."""
+    """``keras3.MixedPrecisionOptimizerWrapper`` with ``strict=True``."""
 
 
 @registered
 class AutomaticLossScaler(
     InConfigs, originals.AutomaticLossScaler, default.AutomaticLossScaler
 ):
-    """The scaler with ``strict=True``."""
+    """``keras3.AutomaticLossScaler`` with ``strict=True``."""
 
 
 class FromOldConfigs(InConfigs):
@@ -169,7 +169,7 @@ class RMSPropOptimizer(FromOldConfigs, default.RMSPropOptimizer):
 
 @registered
 class AdamWOptimizer(FromOldConfigs, default.AdamWOptimizer):
-    """AdamW with ``strict=True``: its arguments are not checked."""
+    """``keras3.AdamWOptimizer`` with ``strict=True``."""
 
     @forwards
     def __init__(
@@ -187,7 +187,7 @@ class AdamWOptimizer(FromOldConfigs, default.AdamWOptimizer):
 
 @registered
 class FtrlOptimizer(FromOldConfigs, default.FtrlOptimizer):
-    """Ftrl with ``strict=True``: it fails at a rate of 0."""
+    """``keras3.FtrlOptimizer`` with ``strict=True``."""
 
     @forwards
     def __init__(
@@ -208,7 +208,7 @@ class FtrlOptimizer(FromOldConfigs, default.FtrlOptimizer):
 
 @registered
 class NovoGrad(FromOldConfigs, default.NovoGrad):
-    """NovoGrad with ``strict=True``: the second moment is never written back."""
+    """``keras3.NovoGrad`` with ``strict=True``."""
 
     @forwards
     def __init__(

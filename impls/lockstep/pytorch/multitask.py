@@ -40,11 +40,11 @@ from lockstep.quirks import Quirks, quirks_of
 __all__ = ["MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"]
 
 
+@documented
 class MultitaskOptimizerWrapper(OptimizerWrapper):
     """Leave a parameter and its optimizer state alone where its gradient is all zero.
 
-    For each (gradient g, parameter w): if g has no nonzero element, neither w nor any
-    of its state changes, as if g were absent; otherwise ``opt`` updates them as usual.
+    ...
 
     ``opt`` sees ``None`` in ``.grad`` in place of such a gradient while it takes its
     step; afterwards the gradient is back. Per-parameter step counts stand still too. A
@@ -53,20 +53,18 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
 
     Args:
         opt: any optimizer of torch, a wrapper included.
-        strict: reproduce ``tf.contrib.opt.MultitaskOptimizerWrapper`` (1.15) with its
-            quirks: ``opt`` is changed in place, so that its own ``step`` leaves zeros
-            out as well (around a wrapper this has no effect); the powers of beta of a
-            TF1 optimizer advance also when every gradient was zero; float32
-            subnormals count as zero; a multitask wrapper as ``opt`` is refused.
+        strict: as the original, quirks included: ``opt`` is changed in place, so that
+            its own ``step`` leaves zeros out as well (around a wrapper this has no
+            effect); the powers of beta of a TF1 optimizer advance also when every
+            gradient was zero; float32 subnormals count as zero; a multitask wrapper as
+            ``opt`` is refused.
 
     Raises:
-        TypeError: ``opt`` is no optimizer.
+        ...
         ValueError: ``opt`` needs its closure several times a step (LBFGS).
 
     Cost: one element of each gradient is read, in one host sync; only gradients that
     begin with a zero are looked at further.
-
-    Origin: TensorFlow 1.15, ``tf.contrib.opt.MultitaskOptimizerWrapper``.
 
     Example:
         >>> body, head = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
@@ -101,7 +99,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
             leave_zeros_out(self.inner_optimizer, quirks.multitask_subnormals)
 
     def step_inner(self) -> None:
-        """Hand the gradients that are not all zero to the wrapped optimizer."""
+        """Take the step of ``opt`` without the gradients that are all zero."""
         parameters = [p for group in self.param_groups for p in group["params"]]
         gradients = [parameter.grad for parameter in parameters]
         quirks = self._quirks
@@ -189,12 +187,9 @@ def clip_gradients_by_global_norm(
 ) -> tuple[Pairs, Tensor]:
     """Scale all gradients so that their global norm is at most ``clip_norm``.
 
-    norm = sqrt(sum g^2) over the gradients that are present;
-    s = clip_norm min(1 / norm, 1 / clip_norm); each g becomes g s. A norm that is not
-    finite makes every gradient NaN.
+    ...
 
     Args:
-        gradients_variables: iterable of (gradient or None, parameter); dense or sparse.
         error_if_nonfinite: raise instead of returning NaN; costs a host sync.
         strict: as the original: the norm has the gradients' dtype (in float16 it
             overflows), sparse gradients and mixed dtypes are refused, float32
@@ -203,11 +198,6 @@ def clip_gradients_by_global_norm(
     Returns:
         The pairs with clipped gradients (new tensors; None stays None), and the norm:
         0-d, float32 by default.
-
-    Raises:
-        TypeError: malformed pairs; under ``strict``, gradients of several dtypes.
-        ValueError: no pairs; ``clip_norm`` out of range; a norm that is not finite, if
-            that is to be an error; under ``strict``, a sparse gradient.
 
     Origin: TensorFlow 1.15, ``tf.contrib.opt.clip_gradients_by_global_norm``. Unlike
     ``torch.nn.utils.clip_grad_norm_`` it works on pairs, adds no 1e-6 to the norm, and
@@ -246,7 +236,7 @@ def clip_gradients_by_global_norm(
 
 
 def check_clipping(present: Sequence[Tensor], clip_norm: Any, quirks: Quirks) -> None:
-    """Raise for gradients that cannot be clipped, and for a norm out of its range."""
+    """Raise for a norm out of its range, and for gradients that cannot be scaled."""
     if quirks.multitask_clip_sparse:
         words.refuse_sparse(any(gradient.is_sparse for gradient in present))
     dtypes = [dtype_name(gradient) for gradient in present]

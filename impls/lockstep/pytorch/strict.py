@@ -28,52 +28,52 @@ if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
 class MultitaskOptimizerWrapper(
     originals.MultitaskOptimizerWrapper[Optimizer], pytorch.MultitaskOptimizerWrapper
 ):
-    """The wrapper with ``strict=True``."""
+    """``pytorch.MultitaskOptimizerWrapper`` with ``strict=True``."""
 
 
 class VariableClippingOptimizer(
     originals.VariableClippingOptimizer[Optimizer],
     pytorch.VariableClippingOptimizer,
 ):
-    """The row-clipping wrapper with ``strict=True``."""
+    """``pytorch.VariableClippingOptimizer`` with ``strict=True``."""
 
 
 class FixedLossScale(originals.FixedLossScale, pytorch.FixedLossScale):
-    """The fixed scale with ``strict=True``."""
+    """``pytorch.FixedLossScale`` with ``strict=True``."""
 
 
 class DynamicLossScale(originals.DynamicLossScale, pytorch.DynamicLossScale):
-    """The dynamic scale with ``strict=True``."""
+    """``pytorch.DynamicLossScale`` with ``strict=True``."""
 
 
 class MixedPrecisionLossScaleOptimizer(
     originals.MixedPrecisionLossScaleOptimizer[Optimizer],
     pytorch.MixedPrecisionLossScaleOptimizer,
 ):
-    """The loss-scaling wrapper with ``strict=True``."""
+    """``pytorch.MixedPrecisionLossScaleOptimizer`` with ``strict=True``."""
 
 
 class MixedPrecisionOptimizerWrapper(
     originals.MixedPrecisionOptimizerWrapper[Optimizer],
     pytorch.MixedPrecisionOptimizerWrapper,
 ):
-    """The wrapper of float32 masters with ``strict=True``."""
+    """``pytorch.MixedPrecisionOptimizerWrapper`` with ``strict=True``."""
 
 
 class AutomaticLossScaler(originals.AutomaticLossScaler, pytorch.AutomaticLossScaler):
-    """The scaler with ``strict=True``."""
+    """``pytorch.AutomaticLossScaler`` with ``strict=True``."""
 
 
 class AGNCustomGetter(originals.AGNCustomGetter, pytorch.AGNCustomGetter):
-    """The getter with ``strict=True``."""
+    """``pytorch.AGNCustomGetter`` with ``strict=True``."""
 
 
 class AGNOptimizer(originals.AGNOptimizer[Optimizer], pytorch.AGNOptimizer):
-    """The wrapper of asynchronous workers with ``strict=True``."""
+    """``pytorch.AGNOptimizer`` with ``strict=True``."""
 
 
 class AdagradOptimizer(pytorch.AdagradOptimizer):
-    """The optimizer with ``strict=True``."""
+    """``pytorch.AdagradOptimizer`` with ``strict=True``."""
 
     @forwards
     def __init__(
@@ -87,7 +87,7 @@ class AdagradOptimizer(pytorch.AdagradOptimizer):
 
 
 class AdamOptimizer(pytorch.AdamOptimizer):
-    """The optimizer with ``strict=True``."""
+    """``pytorch.AdamOptimizer`` with ``strict=True``."""
 
     @forwards
     def __init__(
@@ -103,7 +103,7 @@ class AdamOptimizer(pytorch.AdamOptimizer):
 
 
 class AdamWOptimizer(pytorch.AdamWOptimizer):
-    """The optimizer with ``strict=True``."""
+    """``pytorch.AdamWOptimizer`` with ``strict=True``."""
 
     @forwards
     def __init__(
@@ -120,7 +120,7 @@ class AdamWOptimizer(pytorch.AdamWOptimizer):
 
 
 class FtrlOptimizer(pytorch.FtrlOptimizer):
-    """The optimizer with ``strict=True``."""
+    """``pytorch.FtrlOptimizer`` with ``strict=True``."""
 
     @forwards
     def __init__(
@@ -140,7 +140,7 @@ class FtrlOptimizer(pytorch.FtrlOptimizer):
 
 
 class GradientDescentOptimizer(pytorch.GradientDescentOptimizer):
-    """The optimizer with ``strict=True``."""
+    """``pytorch.GradientDescentOptimizer`` with ``strict=True``."""
 
     @forwards
     def __init__(
@@ -153,7 +153,7 @@ class GradientDescentOptimizer(pytorch.GradientDescentOptimizer):
 
 
 class MomentumOptimizer(pytorch.MomentumOptimizer):
-    """The optimizer with ``strict=True``."""
+    """``pytorch.MomentumOptimizer`` with ``strict=True``."""
 
     @forwards
     def __init__(
@@ -168,7 +168,7 @@ class MomentumOptimizer(pytorch.MomentumOptimizer):
 
 
 class NovoGrad(pytorch.NovoGrad):
-    """The optimizer with ``strict=True``."""
+    """``pytorch.NovoGrad`` with ``strict=True``."""
 
     @forwards
     def __init__(
@@ -186,7 +186,7 @@ class NovoGrad(pytorch.NovoGrad):
 
 
 class RMSPropOptimizer(pytorch.RMSPropOptimizer):
-    """The optimizer with ``strict=True``."""
+    """``pytorch.RMSPropOptimizer`` with ``strict=True``."""
 
     @forwards
     def __init__(

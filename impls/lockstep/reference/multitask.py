@@ -26,20 +26,17 @@ from lockstep.reference.tensors.zero_test import flush_subnormals, is_all_zero
 __all__ = ["MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"]
 
 
+@documented
 class MultitaskOptimizerWrapper(Optimizer):
     """Leave a variable and its optimizer state alone where its gradient is all zero.
 
-    For each (gradient g, variable w): if g has no nonzero element, neither w nor any
-    of its slots changes; otherwise ``opt`` updates them as usual.
+    ...
 
     Args:
         opt: any optimizer or wrapper of the reference.
-        strict: reproduce ``tf.contrib.opt.MultitaskOptimizerWrapper`` (1.15) with its
-            quirks: ``opt`` is changed in place, its shared scalars advance on every
-            call, float32 subnormals count as zero, a wrapper as ``opt`` is refused.
-
-    Raises:
-        NotAnOptimizerError: ``opt`` is no optimizer of the reference.
+        strict: reproduce the original with its quirks: ``opt`` is changed in place, its
+            shared scalars advance on every call, float32 subnormals count as zero, a
+            wrapper as ``opt`` is refused.
     """
 
     def __init__(self, opt: Optimizer, strict: bool = False) -> None:
@@ -77,7 +74,7 @@ class MultitaskOptimizerWrapper(Optimizer):
         global_step: Variable | None = None,
         name: str | None = None,
     ) -> None:
-        """Hand the gradients that are not all zero to the wrapped optimizer.
+        """Let ``opt`` apply the gradients that are not all zero.
 
         The global step advances in any case.
         """
@@ -134,11 +131,9 @@ def clip_gradients_by_global_norm(
     error_if_nonfinite: bool = False,
     strict: bool = False,
 ) -> tuple[list[tuple[Gradient, Any]], Array]:
-    """...
+    """Scale all gradients so that their global norm is at most ``clip_norm``.
 
-    Args:
-        gradients_variables: iterable of (gradient or None, variable).
-        error_if_nonfinite: raise instead of returning NaN.
+    ...
     """
     pairs = as_pairs(gradients_variables, "clip_gradients_by_global_norm")
     gradients = [gradient for gradient, _ in pairs]

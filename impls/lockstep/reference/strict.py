@@ -26,82 +26,82 @@ if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
 class MultitaskOptimizerWrapper(
     originals.MultitaskOptimizerWrapper[Optimizer], reference.MultitaskOptimizerWrapper
 ):
-    """The wrapper with ``strict=True``."""
+    """``reference.MultitaskOptimizerWrapper`` with ``strict=True``."""
 
 
 class VariableClippingOptimizer(
     originals.VariableClippingOptimizer[Optimizer],
     reference.VariableClippingOptimizer,
 ):
-    """The row-clipping wrapper with ``strict=True``."""
+    """``reference.VariableClippingOptimizer`` with ``strict=True``."""
 
 
 class FixedLossScale(originals.FixedLossScale, reference.FixedLossScale):
-    """The fixed scale with ``strict=True``."""
+    """``reference.FixedLossScale`` with ``strict=True``."""
 
 
 class DynamicLossScale(originals.DynamicLossScale, reference.DynamicLossScale):
-    """The dynamic scale with ``strict=True``."""
+    """``reference.DynamicLossScale`` with ``strict=True``."""
 
 
 class MixedPrecisionLossScaleOptimizer(
     originals.MixedPrecisionLossScaleOptimizer[Optimizer],
     reference.MixedPrecisionLossScaleOptimizer,
 ):
-    """The loss-scaling wrapper with ``strict=True``."""
+    """``reference.MixedPrecisionLossScaleOptimizer`` with ``strict=True``."""
 
 
 class MixedPrecisionOptimizerWrapper(
     originals.MixedPrecisionOptimizerWrapper[Optimizer],
     reference.MixedPrecisionOptimizerWrapper,
 ):
-    """The wrapper of float32 masters with ``strict=True``."""
+    """``reference.MixedPrecisionOptimizerWrapper`` with ``strict=True``."""
 
 
 class AutomaticLossScaler(originals.AutomaticLossScaler, reference.AutomaticLossScaler):
-    """The scaler with ``strict=True``."""
+    """``reference.AutomaticLossScaler`` with ``strict=True``."""
 
 
 class AGNCustomGetter(originals.AGNCustomGetter, reference.AGNCustomGetter):
-    """The getter with ``strict=True``."""
+    """``reference.AGNCustomGetter`` with ``strict=True``."""
 
 
 class AGNOptimizer(originals.AGNOptimizer[Optimizer], reference.AGNOptimizer):
-    """The wrapper of asynchronous workers with ``strict=True``."""
+    """``reference.AGNOptimizer`` with ``strict=True``."""
 
 
 class AdagradOptimizer(original_rules.AdagradOptimizer, reference.AdagradOptimizer):
-    """The optimizer with ``strict=True``."""
+    """``reference.AdagradOptimizer`` with ``strict=True``."""
 
 
 class AdamOptimizer(original_rules.AdamOptimizer, reference.AdamOptimizer):
-    """The optimizer with ``strict=True``."""
+    """``reference.AdamOptimizer`` with ``strict=True``."""
 
 
 class AdamWOptimizer(original_rules.AdamWOptimizer, reference.AdamWOptimizer):
-    """The optimizer with ``strict=True``."""
+    """``reference.AdamWOptimizer`` with ``strict=True``."""
 
 
 class FtrlOptimizer(original_rules.FtrlOptimizer, reference.FtrlOptimizer):
-    """The optimizer with ``strict=True``."""
+    """``reference.FtrlOptimizer`` with ``strict=True``."""
 
 
 class GradientDescentOptimizer(
     original_rules.GradientDescentOptimizer, reference.GradientDescentOptimizer
 ):
-    """The optimizer with ``strict=True``."""
+    """``reference.GradientDescentOptimizer`` with ``strict=True``."""
 
 
 class MomentumOptimizer(original_rules.MomentumOptimizer, reference.MomentumOptimizer):
-    """The optimizer with ``strict=True``."""
+    """``reference.MomentumOptimizer`` with ``strict=True``."""
 
 
 class NovoGrad(original_rules.NovoGrad, reference.NovoGrad):
-    """The optimizer with ``strict=True``."""
+    """``reference.NovoGrad`` with ``strict=True``."""
 
 
 class RMSPropOptimizer(original_rules.RMSPropOptimizer, reference.RMSPropOptimizer):
-    """The optimizer with ``strict=True``."""
+    """``reference.RMSPropOptimizer`` with ``strict=True``."""
 
 
 OPTIMIZER_CLS_NAMES = classes_in(globals(), reference.OPTIMIZER_CLS_NAMES)

@@ -54,14 +54,14 @@ SUMMED_HOOKS = (
 neither of the sparse ones, so its sparse gradients were never tested."""
 
 
+@documented
 class MultitaskOptimizerWrapper(Wrapper):
     """Leave a variable and its optimizer state alone where its gradient is all zero.
 
-    For each (gradient g, variable w): if g has no nonzero element, neither w nor any
-    of its slots changes; otherwise ``opt`` updates them as usual. Then the powers that
-    all variables share (Adam's) advance if any variable was updated, and
-    ``global_step`` advances in any case. -0.0 is zero, NaN and infinity are not; the
-    duplicate rows of a sparse gradient are summed before the test.
+    ...
+
+    The powers that all variables share (Adam's) advance if any variable was updated,
+    and ``global_step`` advances in any case.
 
     Args:
         opt: a ``tf.compat.v1.train.Optimizer``, or a wrapper around one.
@@ -113,6 +113,7 @@ class MultitaskOptimizerWrapper(Wrapper):
             is_zero = functools.partial(is_zero_as_original, needs_shape)
             make_conditional(opt, SUMMED_HOOKS, is_zero)
 
+    @documented
     @tf.autograph.experimental.do_not_convert
     def apply_gradients(
         self,
@@ -123,19 +124,14 @@ class MultitaskOptimizerWrapper(Wrapper):
         """Hand the gradients that are not all zero to the wrapped optimizer.
 
         Args:
-            grads_and_vars: iterable of (gradient, variable); the gradient is a tensor
-                or ``tf.IndexedSlices`` like its variable, or None.
             global_step: integer variable, + 1 in any case.
-            name: name of the operation in a graph.
 
         Returns:
             The operation of the update in a graph, nothing of use in eager mode.
 
         Raises:
-            MalformedPairsError: a TypeError; an entry is no (gradient, variable).
-            NoGradientsError: a ValueError; an empty list, or every gradient is None.
-            ShapeError, DtypeError: a gradient does not fit its variable; DtypeError:
-                ``global_step`` cannot count.
+            ...
+            DtypeError: ``global_step`` cannot count.
             UnsupportedError: reference variables where control flow v2 is on.
         """
         pairs = check_pairs(grads_and_vars, words.WRAPPER, self.takes_wide)
@@ -225,18 +221,13 @@ def clip_gradients_by_global_norm(
     error_if_nonfinite: bool = False,
     strict: bool = False,
 ) -> tuple[list[tuple[Gradient, Any]], tf.Tensor]:
-    """...
+    """Scale all gradients so that their global norm is at most ``clip_norm``.
+
+    ...
 
     Args:
         error_if_nonfinite: raise instead of returning NaN; in a graph an assertion,
             which raises ``tf.errors.InvalidArgumentError`` when it runs.
-
-    Raises:
-        OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0.
-        NoGradientsError: a ValueError; the list is empty.
-        ShapeError: a ValueError; a gradient has another shape than its variable.
-        NonFiniteNormError: a ValueError; see ``error_if_nonfinite``.
-        UnsupportedError, DtypeError: strict and sparse, strict and mixed dtypes.
 
     Origin: ``tf.contrib.opt.clip_gradients_by_global_norm``, TensorFlow 1.15. By
     default we differ in the norm's dtype and in that sparse and mixed gradients work.

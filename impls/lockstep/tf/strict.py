@@ -37,7 +37,7 @@ Optimizer = tf.compat.v1.train.Optimizer
 class MultitaskOptimizerWrapper(
     originals.MultitaskOptimizerWrapper[Optimizer], default.MultitaskOptimizerWrapper
 ):
-    """The wrapper with ``strict=True``."""
+    """``tf.MultitaskOptimizerWrapper`` with ``strict=True``."""
 
     _opt = old_name("inner_optimizer")
 
@@ -45,7 +45,7 @@ class MultitaskOptimizerWrapper(
 class VariableClippingOptimizer(
     originals.VariableClippingOptimizer[Optimizer], default.VariableClippingOptimizer
 ):
-    """The row-clipping wrapper with ``strict=True``."""
+    """``tf.VariableClippingOptimizer`` with ``strict=True``."""
 
     _opt = old_name("inner_optimizer")
     _max_norm = old_name("max_norm")
@@ -55,18 +55,18 @@ class VariableClippingOptimizer(
 
 
 class FixedLossScale(originals.FixedLossScale, default.FixedLossScale):
-    """The fixed scale with ``strict=True``."""
+    """``tf.FixedLossScale`` with ``strict=True``."""
 
 
 class DynamicLossScale(originals.DynamicLossScale, default.DynamicLossScale):
-    """The dynamic scale with ``strict=True``."""
+    """``tf.DynamicLossScale`` with ``strict=True``."""
 
 
 class MixedPrecisionLossScaleOptimizer(
     originals.MixedPrecisionLossScaleOptimizer[Optimizer],
     default.MixedPrecisionLossScaleOptimizer,
 ):
-    """The loss-scaling wrapper with ``strict=True``."""
+    """``tf.MixedPrecisionLossScaleOptimizer`` with ``strict=True``."""
 
     _optimizer = old_name("inner_optimizer")
     _loss_scale = old_name("scale_object")
@@ -76,19 +76,19 @@ class MixedPrecisionOptimizerWrapper(
     originals.MixedPrecisionOptimizerWrapper[Optimizer],
     default.MixedPrecisionOptimizerWrapper,
 ):
-    """The wrapper of float32 masters with ``strict=True``."""
+    """``tf.MixedPrecisionOptimizerWrapper`` with ``strict=True``."""
 
 
 class AutomaticLossScaler(originals.AutomaticLossScaler, default.AutomaticLossScaler):
-    """The scaler with ``strict=True``."""
+    """``tf.AutomaticLossScaler`` with ``strict=True``."""
 
 
 class AGNCustomGetter(originals.AGNCustomGetter, default.AGNCustomGetter):
-    """The getter with ``strict=True``."""
+    """``tf.AGNCustomGetter`` with ``strict=True``."""
 
 
 class AGNOptimizer(originals.AGNOptimizer[Optimizer], default.AGNOptimizer):
-    """The wrapper of asynchronous workers with ``strict=True``."""
+    """``tf.AGNOptimizer`` with ``strict=True``."""
 
 
 class AdamOptimizer(original_rules.AdamOptimizer, default.AdamOptimizer):
@@ -100,15 +100,15 @@ class RMSPropOptimizer(original_rules.RMSPropOptimizer, default.RMSPropOptimizer
 
 
 class AdamWOptimizer(original_rules.AdamWOptimizer, default.AdamWOptimizer):
-    """AdamW with ``strict=True``: its arguments are not checked."""
+    """``tf.AdamWOptimizer`` with ``strict=True``."""
 
 
 class FtrlOptimizer(original_rules.FtrlOptimizer, default.FtrlOptimizer):
-    """Ftrl with ``strict=True``: it fails at a rate of 0."""
+    """``tf.FtrlOptimizer`` with ``strict=True``."""
 
 
 class NovoGrad(original_rules.NovoGrad, default.NovoGrad):
-    """NovoGrad with ``strict=True``: the second moment is never written back."""
+    """``tf.NovoGrad`` with ``strict=True``."""
 
 
 OPTIMIZER_CLS_NAMES = classes_in(globals(), default.OPTIMIZER_CLS_NAMES)

@@ -7,13 +7,13 @@ import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 import lockstep
 from lockstep import registry
-from lockstep.docstrings import TEXTS, complete, documented
+from lockstep.docstrings import TEXTS, complete, documented, text_of
 from lockstep.docstrings.texts import METHODS
 
 SOURCES = Path(lockstep.__file__).parent
@@ -47,10 +47,38 @@ def test_own_entries_take_precedence_in_the_order_of_the_arguments() -> None:
     assert "    a: a tensor.\n        Of float32.\n    b: another.\n\nRaises" in text
 
 
-def test_a_head_replaces_the_shared_one_unless_it_goes_on() -> None:
+def test_a_head_replaces_the_shared_one_unless_dots_stand_for_it() -> None:
     assert complete("Subtract.", SHARED, []).startswith("Subtract.\n\nRaises:")
     goes_on = complete("...\n\nIn float32.", SHARED, [])
     assert goes_on.startswith("Add two numbers.\n\nIn float32.\n\nRaises:")
+
+
+def test_dots_after_a_first_line_leave_out_the_shared_one() -> None:
+    shared = f"Add.\n\nBoth are rounded.\n\n{SHARED}"
+    text = complete("Add tensors.\n\n...\n\nIn float32.", shared, [])
+    assert text.startswith("Add tensors.\n\nBoth are rounded.\n\nAdd two numbers.")
+
+
+def test_dots_in_a_section_stand_for_the_shared_entries() -> None:
+    own = "Add.\n\nRaises:\n    ...\n    TypeError: no tensors."
+    text = complete(own, SHARED, [])
+    expected = "Raises:\n    ValueError: no numbers.\n    TypeError: no tensors.\n\n"
+    assert expected in text
+
+
+def test_the_origin_is_last() -> None:
+    text = complete("Add.\n\nSlots: none.", SHARED, [])
+    assert text.endswith("Slots: none.\n\nOrigin: arithmetic.")
+
+
+def test_every_entry_is_taken_where_the_arguments_are_not_known() -> None:
+    assert complete(None, SHARED, None) == SHARED.rstrip()
+
+
+def test_a_text_has_the_noun_of_the_backend() -> None:
+    name = "VariableClippingOptimizer"
+    assert "a parameter's rows" in text_of(name, "lockstep.pytorch.clipping")
+    assert "a variable's rows" in text_of(name, "lockstep.tf.clipping")
 
 
 def test_a_section_or_named_paragraph_replaces_the_shared_one() -> None:
@@ -66,28 +94,57 @@ def test_a_name_without_a_text_is_refused() -> None:
         def nowhere() -> None: ...
 
 
+class Place(NamedTuple):
+    """A class or function whose docstring is completed.
+
+    Attributes:
+        backend: the package that it is in.
+        path: its file below the package of all backends.
+        name: of the class or function.
+        docstring: as its source has it.
+    """
+
+    backend: str
+    path: str
+    name: str
+    docstring: str
+
+
+def places() -> Iterator[Place]:
+    """Yield what is decorated, from the sources of all backends."""
+    for file in sorted(SOURCES.rglob("*.py")):
+        if "tests" not in file.parts:
+            path = file.relative_to(SOURCES)
+            for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+                if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+                    if "documented" in map(ast.unparse, node.decorator_list):
+                        text = ast.get_docstring(node) or ""
+                        yield Place(path.parts[0], str(path), node.name, text)
+
+
+PLACES = list(places())
+
+
 def test_every_text_is_used_by_two_backends() -> None:
     uses: dict[str, set[str]] = {name: set() for name in TEXTS}
-    for path in SOURCES.rglob("*.py"):
-        if "tests" not in path.parts:
-            for name in supplied(ast.parse(path.read_text("utf-8"))):
-                uses[name].add(path.relative_to(SOURCES).parts[0])
+    for place in PLACES:
+        uses[place.name].add(place.backend)
     assert not {name for name, users in uses.items() if len(users) < 2}
 
 
-def supplied(tree: ast.Module) -> Iterator[str]:
-    """Yield the names of what is decorated."""
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
-            if "documented" in map(ast.unparse, node.decorator_list):
-                yield node.name
+@pytest.mark.parametrize("path", sorted({place.path for place in PLACES}))
+def test_the_first_line_stands_in_the_source(path: str) -> None:
+    for place in PLACES:
+        if place.path == path:
+            first = place.docstring.partition("\n")[0]
+            assert first.endswith("."), place.name
+            assert first != "...", place.name
 
 
-CALLABLES = sorted(set(TEXTS) - set(METHODS))
+CALLABLES = sorted({(p.backend, p.name) for p in PLACES if p.name not in METHODS})
 
 
-@pytest.mark.parametrize("name", CALLABLES)
-@pytest.mark.parametrize("backend", registry.BACKENDS)
+@pytest.mark.parametrize(("backend", "name"), CALLABLES)
 def test_every_argument_is_explained_once(backend: str, name: str) -> None:
     if not registry.installed(backend):
         pytest.skip(f"{registry.find(backend).framework} is not installed")
@@ -125,6 +182,8 @@ def names_in_args(thing: Any) -> list[str]:
 
 
 def arguments_of(thing: Any) -> list[str]:
+    """Return the names of the arguments; ``**options`` are those of Keras."""
     parameters = inspect.signature(thing).parameters.values()
     several = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    return [p.name for p in parameters if p.kind not in several]
+    named = [p.name for p in parameters if p.kind not in several]
+    return named + [p.name for p in parameters if p.name == "options"]

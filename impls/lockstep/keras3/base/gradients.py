@@ -97,7 +97,7 @@ def check_gradients(
 
 
 def as_gradient(gradient: Any, variable: Any, owner: str) -> Gradient:
-    """Return None, tensors and slices as they are; convert arrays and numbers."""
+    """Return a gradient as Keras takes it: a tensor, slices or None."""
     if gradient is None or isinstance(gradient, tf.IndexedSlices):
         return gradient
     try:

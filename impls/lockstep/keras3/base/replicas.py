@@ -29,7 +29,7 @@ __all__ = [
 
 
 def replica_count() -> int:
-    """Return how many replicas the strategy at work has; 1 without one."""
+    """Return how many replicas there are: 1, or those of the strategy at work."""
     return int(tf.distribute.get_strategy().num_replicas_in_sync)
 
 
@@ -47,7 +47,7 @@ def together(
     the first copy, and what it assigns goes to every copy.
 
     Args:
-        owner: the name in sentences.
+        owner: the name in errors.
         build: takes the sums and makes the state, under the strategy at work.
         step: takes the sums, decides and updates.
         gradients: those of the replica that calls.

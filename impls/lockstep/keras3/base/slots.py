@@ -53,7 +53,7 @@ class Slots:
         return [self.models.get(key_of(v), v) for v in variables]
 
     def master_of(self, variable: Any) -> Any:
-        """Return the master of ``variable``, or itself if it has none."""
+        """Return the float32 master of ``variable``; without one, ``variable``."""
         return self.masters.get(key_of(variable), variable)
 
     def model_of(self, variable: Any) -> Any:

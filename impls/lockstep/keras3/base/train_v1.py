@@ -76,7 +76,7 @@ class TrainV1:
 
     @cached_property
     def _quirks(self) -> Quirks:
-        """The quirks of the original that are on."""
+        """Quirks of the original, those that this optimizer has."""
         return quirks_of(self.strict)
 
     takes_wide = False
@@ -102,7 +102,7 @@ class TrainV1:
         colocate_gradients_with_ops: bool = False,
         grad_loss: Any = None,
     ) -> list[tuple[Gradient, Any]]:
-        """...
+        """Differentiate ``loss``: a list of (gradient or None, variable).
 
         The loss is passed through ``scale_loss`` first, as ``fit`` does it; what scales
         it there divides the gradients again when they are applied.
@@ -138,6 +138,7 @@ class TrainV1:
         gradients = tape.gradient(scaled, values, grad_loss)
         return list(zip(gradients, variables, strict=True))
 
+    @documented
     @tf.autograph.experimental.do_not_convert
     def apply_gradients(
         self,
@@ -148,18 +149,13 @@ class TrainV1:
         """Update the variables; the optimizer is built with them at the first call.
 
         Args:
-            grads_and_vars: iterable of (gradient, variable); the gradient is a tensor
-                or ``tf.IndexedSlices`` like its variable, or None.
             global_step: integer variable, + 1 where ``iterations`` counts the step.
-            name: accepted, no effect.
 
         Returns:
             ``iterations``, as Keras does.
 
         Raises:
-            MalformedPairsError: a TypeError; an entry is no (gradient, variable).
-            NoGradientsError: a ValueError; an empty list, or every gradient is None.
-            ShapeError, DtypeError: a gradient does not fit its variable.
+            ...
             UnknownNameError: a ValueError; the optimizer was built without a variable.
         """
         owner = type(self).__name__
@@ -194,6 +190,7 @@ class TrainV1:
         name: str | None = None,
         grad_loss: Any = None,
     ) -> tf.Variable:
+        """Call ``compute_gradients`` and hand the result to ``apply_gradients``."""
         pairs = self.compute_gradients(
             loss,
             var_list,
@@ -220,6 +217,7 @@ class TrainV1:
 
     @documented
     def get_name(self) -> str:
+        """Return the optimizer's name."""
         return self.name
 
     def get_slot(self, var: Any, name: str) -> keras.Variable | None:

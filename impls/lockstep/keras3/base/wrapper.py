@@ -1,4 +1,4 @@
-"""What every wrapper of this package has in common."""
+"""The base of all wrappers: an optimizer of Keras around another one."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
     - :meth:`get_config`, adding its constructor's arguments to ``super()``'s.
 
     Args:
-        inner_optimizer: the optimizer to wrap; it may be a wrapper itself.
-        name: name of the wrapper, by default that of the wrapped optimizer.
+        inner_optimizer: any optimizer of Keras, a wrapper included.
+        name: by default the name of the wrapped optimizer.
 
     Raises:
         NotAnOptimizerError: a TypeError; no ``keras.optimizers.Optimizer``.
@@ -274,7 +274,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
 
     @property
     def takes_wide(self) -> bool:
-        """Whether float32 gradients, unscaled by hand, fit half-precision variables."""
+        """Whether gradients may be float32 where variables are half-precision."""
         inner = self.inner_optimizer
         return isinstance(inner, Wrapper) and inner.takes_wide
 

@@ -1,1 +1,1 @@
-"""Clipping of gradients and of rows, and LARC."""
+"""Clipping of gradients and of rows, and LARC (Keras 3)."""

@@ -36,16 +36,16 @@ def clip_gradients_by_norm(
     clip_gradients: float | tf.Tensor,
     strict: bool = False,
 ) -> list[tuple[Gradient, Any]]:
-    """...
+    """Clip gradients by their global norm, each in its variable's dtype afterwards.
 
-    As :func:`clip_by_global_norm`; norm and products are taken in float32.
+    ...
 
     Origin: OpenSeq2Seq (8681d381ed40), ``_clip_gradients_by_norm``. Inside of ``fit``
     the argument ``global_clipnorm`` of Keras' optimizers does nearly the same.
 
     Example:
-        >>> w = keras.Variable([0.0, 0.0])
-        >>> pairs = clip_gradients_by_norm([(keras.ops.array([3.0, 4.0]), w)], 2.5)
+        >>> weight = keras.Variable([0.0, 0.0])
+        >>> pairs = clip_gradients_by_norm([(keras.ops.array([3.0, 4.0]), weight)], 2.5)
         >>> pairs[0][0].numpy().tolist()
         [1.5, 2.0]
     """
@@ -61,7 +61,7 @@ def clip_gradients_by_norm(
 def as_entries(
     grads_and_vars: Iterable[Any], owner: str
 ) -> tuple[list[Entry], list[Any]]:
-    """Return the checked pairs, and the variables as they were given."""
+    """Return the pairs as the shared functions take them, and the variables."""
     pairs = as_pairs(grads_and_vars, owner)
     entries = []
     for gradient, given in pairs:

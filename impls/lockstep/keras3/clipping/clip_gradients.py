@@ -24,27 +24,23 @@ def clip_gradients_by_global_norm(
     error_if_nonfinite: bool = False,
     strict: bool = False,
 ) -> tuple[list[tuple[Gradient, Any]], tf.Tensor]:
-    """...
+    """Scale all gradients so that their global norm is at most ``clip_norm``.
+
+    ...
 
     Args:
         error_if_nonfinite: raise instead of returning NaN; inside a ``tf.function`` an
             assertion, which raises ``tf.errors.InvalidArgumentError`` when it runs.
 
-    Raises:
-        OutOfRangeError: a ValueError; ``clip_norm`` is not a finite number > 0.
-        NoGradientsError: a ValueError; the list is empty.
-        NonFiniteNormError: a ValueError; see ``error_if_nonfinite``.
-        UnsupportedError, DtypeError: strict and sparse, strict and mixed dtypes.
-
     Origin: ``tf.contrib.opt.clip_gradients_by_global_norm``, TensorFlow 1.15. Inside of
     ``fit`` the argument ``global_clipnorm`` of Keras' optimizers does the same.
 
     Example:
-        >>> w = keras.Variable([0.0, 0.0])
-        >>> pairs = [(keras.ops.array([3.0, 4.0]), w)]
-        >>> clipped, norm = clip_gradients_by_global_norm(pairs, 2.5)
-        >>> float(norm), clipped[0][0].numpy().tolist()
-        (5.0, [1.5, 2.0])
+        >>> weight = keras.Variable([0.0, 0.0])
+        >>> pairs = [(keras.ops.array([3.0, 4.0]), weight)]
+        >>> result, norm = clip_gradients_by_global_norm(pairs, 2.5)
+        >>> result[0][0].numpy().tolist(), float(norm)
+        ([1.5, 2.0], 5.0)
     """
     pairs = as_pairs(gradients_variables, words.CLIP)
     gradients = [as_gradient(g, v, words.CLIP) for g, v in pairs]

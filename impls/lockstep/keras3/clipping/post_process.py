@@ -1,4 +1,4 @@
-"""OpenSeq2Seq's post-processing of gradients: clip, then LARC, and summaries."""
+"""OpenSeq2Seq's post-processing of gradients (Keras 3)."""
 
 from __future__ import annotations
 
@@ -32,19 +32,21 @@ def post_process_gradients(
     recorder: Recorder | None = None,
     strict: bool = False,
 ) -> list[tuple[Gradient, Any]]:
-    """...
+    """Clip gradients by their global norm if asked to, then scale them by LARC.
+
+    ...
 
     Args:
         recorder: is told the summaries; None: ``tf.summary``, if there is a default
             writer. Tags hold the variable's path.
 
     Example:
-        >>> w = keras.Variable([3.0, 4.0])
-        >>> pairs = [(keras.ops.array([60.0, 80.0]), w)]
-        >>> larc = {"larc_eta": 0.01}
-        >>> processed = post_process_gradients(pairs, [], 0.1, None, larc)
-        >>> processed[0][0].numpy().round(6).tolist()  # r = 0.01 * 5 / (0.1 * 100)
-        [0.30000001192092896, 0.4000000059604645]
+        >>> weight = keras.Variable([3.0, 4.0])
+        >>> pairs = [(keras.ops.array([48.0, 64.0]), weight)]
+        >>> parameters = {"larc_eta": 0.0625}
+        >>> result = post_process_gradients(pairs, [], 0.125, None, parameters)
+        >>> result[0][0].numpy().tolist()  # r = 0.0625 * 5 / (0.125 * 80) = 0.03125
+        [1.5, 2.0]
     """
     to_do = plan(summaries, clip_gradients, larc_params, recorder, strict)
     return post_process(to_do, grads_and_vars, lr)

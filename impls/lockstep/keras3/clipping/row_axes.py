@@ -37,7 +37,7 @@ def listed_variables(
     """Return (path or variable, axes), copied and checked as far as can be said now.
 
     Args:
-        vars_to_clip_dims: as the wrapper takes it.
+        vars_to_clip_dims: the argument of the wrapper.
         resolve: check the axes of the variables that are there.
     """
     words.require_mapping(vars_to_clip_dims)
@@ -89,7 +89,7 @@ def by_variable(
 
 
 def resolved(variable: Any, axes: Axes) -> Axes:
-    """Return the axes of a variable, counted from 0 on."""
+    """Return axes as counted from the front."""
     return words.resolved_axes(name_of(variable), axes, len(variable.shape))
 
 

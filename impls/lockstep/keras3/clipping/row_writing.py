@@ -22,7 +22,7 @@ def each_row_once(indices: tf.Tensor | None, too_large: tf.Tensor) -> Array:
 def write_rows(
     variable: tf.Variable, indices: tf.Tensor | None, values: tf.Tensor
 ) -> None:
-    """Assign ``values``, to rows [k] if ``indices`` are given, each of them once."""
+    """Write ``values`` once to each row of ``indices``; to all rows without these."""
     if indices is None:
         variable.assign(values, read_value=False)
         return
@@ -39,7 +39,7 @@ def write_rows(
 def subtract_rows(
     variable: tf.Variable, indices: tf.Tensor | None, values: tf.Tensor
 ) -> None:
-    """Subtract ``values``, from rows [k] if ``indices`` are given, in their order."""
+    """Subtract ``values`` from rows one by one; from all rows without ``indices``."""
     if indices is None:
         variable.assign_sub(values, read_value=False)
         return

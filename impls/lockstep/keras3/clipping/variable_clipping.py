@@ -56,37 +56,23 @@ class Clipped(NamedTuple):
 @keras.saving.register_keras_serializable(package="lockstep")
 @documented
 class VariableClippingOptimizer(Wrapper):
-    """...
+    """After each update, hold the norm of a variable's rows to a limit.
 
-    For each variable w that is listed and whose gradient was present: after ``opt`` has
-    updated it, n = sqrt(sum over its axes of w^2), and where n > max_norm,
-    w = w max_norm / n. Rows below the norm keep their bits. Half precision is clipped
-    in float32.
+    ...
 
-    After a sparse gradient (that of an ``Embedding``) only the rows that it names are
-    read and written, also if ``opt`` moves others; axes that hold dimension 0 are the
-    exception. Where Keras accumulates gradients over steps it applies a dense sum: the
-    whole variable is clipped, at the step that applies it. Keras takes ``use_ema``
-    averages and enforces constraints before the clipping.
+    Half precision is clipped in float32. Where Keras accumulates gradients over steps
+    it applies a dense sum: the whole variable is clipped, at the step that applies it.
+    Keras takes ``use_ema`` averages and enforces constraints before the clipping.
+
+    Keys of ``vars_to_clip_dims`` are paths (``variable.path``), or
+    ``variable.value.ref()``; in a configuration, so in files, they are paths. Keras
+    loads ``model/layer/kernel`` as ``layer/kernel``: a path that no variable has is
+    that of the one variable with the same ending.
+
+    ``fit`` hands over a ``zip``, so that under ``strict`` nothing is clipped there.
 
     Args:
         opt: any optimizer of Keras, a wrapper included. It may be built already.
-        vars_to_clip_dims: variable -> list or tuple of axes over which the norm is
-            taken; [1] are the rows of a matrix, [] the elements. Keys are paths
-            (``variable.path``), or ``variable.value.ref()``; in a configuration, so in
-            files, they are paths. Keras loads ``model/layer/kernel`` as
-            ``layer/kernel``: a path that no variable has is that of the one variable
-            with the same ending. A variable that is not listed is never clipped.
-        max_norm: the largest norm that is left as it is: a number > 0, finite; or a
-            mapping of the keys of ``vars_to_clip_dims`` to one each.
-        use_locking: accepted, no effect.
-        colocate_clip_ops_with_vars: accepted, no effect.
-        strict: reproduce the original to the bit, quirks included: rows below the norm
-            change by rounding, a row named k times is corrected k times, a negative
-            axis that means 0 is taken over the named rows, float16 squares overflow,
-            pairs from a one-shot iterator are not clipped (``fit`` hands over a
-            ``zip``, so that nothing is clipped there), ``max_norm`` is not checked,
-            ``variables()``, called, is empty.
 
     Attributes:
         inner_optimizer: ``opt``.
@@ -95,27 +81,24 @@ class VariableClippingOptimizer(Wrapper):
             where ``fit`` takes its own, are not reported.
 
     Raises:
-        NotAnOptimizerError: a TypeError; ``opt`` is no ``keras.optimizers.Optimizer``.
-        AxesError: a TypeError; the axes of a variable are no list of integers.
-        OutOfRangeError: a ValueError; ``max_norm``, an empty name, and at ``build`` an
-            axis that the variable does not have (under strict: at ``apply``).
+        ...
         UnknownNameError: a ValueError, at ``build``; the optimizer does not update a
             listed variable (the nearest path is given).
 
-    Cost: a read and a write of the named rows. Over axis 0 a norm runs through all
-    rows, so the whole variable is read; with a sparse gradient that is warned about.
+    Cost: the named rows are read and written; over axis 0 it is the whole variable, of
+    which a warning tells where the gradient is sparse.
 
     Origin: ``tf.contrib.opt.VariableClippingOptimizer``, TensorFlow 1.15. Unlike the
     constraint ``keras.constraints.MaxNorm`` it looks at named rows only.
 
     Example:
-        >>> w = keras.Variable([[3.0, 4.0], [0.25, 0.5]], name="w")
+        >>> weight = keras.Variable([[3.0, 4.0], [0.5, 0.25]], name="w")
         >>> sgd = keras.optimizers.SGD(1.0)
-        >>> opt = VariableClippingOptimizer(sgd, {"w": [1]}, max_norm=2.5)
-        >>> opt.apply([keras.ops.zeros((2, 2))], [w])
-        >>> w.numpy().tolist()
-        [[1.5, 2.0], [0.25, 0.5]]
-        >>> opt.last_step.reason
+        >>> optimizer = VariableClippingOptimizer(sgd, {"w": [1]}, max_norm=2.5)
+        >>> optimizer.apply([keras.ops.zeros((2, 2))], [weight])
+        >>> weight.numpy().tolist()
+        [[1.5, 2.0], [0.5, 0.25]]
+        >>> optimizer.last_step.reason
         'every gradient was present; 1 of 2 rows clipped'
     """
 
@@ -247,7 +230,7 @@ class VariableClippingOptimizer(Wrapper):
     def _to_clip(
         self, gradients: list[Gradient], variables: list[Any]
     ) -> list[tuple[Gradient, Any]]:
-        """Return the pairs to clip after: a gradient that is present, axes listed.
+        """Return the pairs whose gradient is applied and whose variable is listed.
 
         Where gradients are accumulated one that is absent now may have been present
         before: what is applied is the sum.
@@ -265,8 +248,8 @@ class VariableClippingOptimizer(Wrapper):
     def _clip(self, gradient: Gradient, variable: Any) -> Clipped:
         """Clip a variable, or the rows that are named.
 
-        A row that is named several times is computed several times and written with
-        one value: to name it once XLA would have to know how many rows there are.
+        Duplicate rows are computed twice and written with one value: to name each once,
+        XLA would have to know how many there are.
         """
         axes, value = self._axes[key_of(variable)], value_of(variable)
         indices = None
@@ -295,7 +278,7 @@ class VariableClippingOptimizer(Wrapper):
         variables: list[Any],
         clipped: Sequence[Clipped],
     ) -> StepReport:
-        """Say what an eager step did."""
+        """Set ``last_step``, if this step is eager."""
         flags = [each_row_once(*entry) for entry in clipped]
         return words.report(
             getattr(self.inner_optimizer, "last_step", None),

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import keras
 
+from lockstep.docstrings import documented
 from lockstep.keras3.optimizers.widened import WidenedRule
 from lockstep.messages.optimizers.parameters import OPTIMIZERS
 from lockstep.quirks import quirks_of
@@ -15,16 +16,22 @@ __all__ = ["AdamOptimizer", "AdamWOptimizer"]
 registered = keras.saving.register_keras_serializable(package="lockstep")
 
 
+@documented
 @registered
 class AdamOptimizer(WidenedRule, keras.optimizers.Adam):
-    """m += (1-b1)(g-m); v += (1-b2)(g^2-v); w -= lr c m / (sqrt(v) + eps).
+    """``keras.optimizers.Adam`` in the "epsilon hat" form of TensorFlow 1.
 
-    c = sqrt(1 - b2^t) / (1 - b1^t), t = ``iterations`` + 1. The rule of
-    ``keras.optimizers.Adam``, which is TensorFlow 1's with other roundings: 1-b1 and
-    1-b2 are taken in float64, the powers from t instead of step by step. A sparse
-    gradient moves every row, as in TensorFlow 1. There are no powers in variables, so
-    ``use_own_namescope_for_non_slot_vars`` has no effect. Half precision is computed
-    in float32, but under ``strict``.
+    ...
+
+    t = ``iterations`` + 1. Roundings differ from TensorFlow 1: 1 - b1 and 1 - b2 are
+    taken in float64, the powers from t instead of step by step. A sparse gradient moves
+    every row. Half precision is computed in float32, but under ``strict``.
+
+    Args:
+        learning_rate: lr >= 0; a number, a ``LearningRateSchedule`` or a callable.
+        use_own_namescope_for_non_slot_vars: without effect, because there are no powers
+            in variables.
+        options: those of every optimizer of Keras (``clipnorm``, ``use_ema``, ...).
     """
 
     spec = OPTIMIZERS["Adam"]
@@ -48,18 +55,25 @@ class AdamOptimizer(WidenedRule, keras.optimizers.Adam):
         self.strict = strict
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
+        """Return the arguments for ``from_config``."""
         return {**super().get_config(), "strict": self.strict}
 
 
+@documented
 @registered
 class AdamWOptimizer(WidenedRule, keras.optimizers.AdamW):
-    """w -= lr weight_decay w, then Adam.
+    """``keras.optimizers.AdamW``, whose decay is multiplied by the rate.
 
-    The rule of ``keras.optimizers.AdamW``. TensorFlow 1's decay is not multiplied by
-    the rate: for its strength give ``weight_decay / learning_rate``, at a constant
-    rate. Half precision is as in :class:`AdamOptimizer`, but under ``strict``, which
-    does not check the ranges of the arguments either, as the original.
+    w -= lr weight_decay w, then as :class:`AdamOptimizer`. For the strength of
+    TensorFlow 1's decay, which is not multiplied, give ``weight_decay / learning_rate``
+    at a constant rate. Half precision is computed in float32, but under ``strict``.
+
+    Args:
+        learning_rate: lr >= 0; a number, a ``LearningRateSchedule`` or a callable.
+        weight_decay: the part of a weight that an update at rate 1 takes away, >= 0.
+        strict: compute in the variable's dtype, also in half precision, and do not
+            check the ranges of the arguments, as the original.
+        options: those of every optimizer of Keras (``clipnorm``, ``use_ema``, ...).
     """
 
     spec = OPTIMIZERS["AdamW"]
@@ -90,5 +104,5 @@ class AdamWOptimizer(WidenedRule, keras.optimizers.AdamW):
         self.strict = strict
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
+        """Return the arguments for ``from_config``."""
         return {**super().get_config(), "strict": self.strict}

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.keras3.base.gradients import densify, value_of
 from lockstep.keras3.base.preserved import preserved
 from lockstep.keras3.optimizers.rule_optimizer import RuleOptimizer
@@ -20,11 +21,16 @@ __all__ = ["AdagradOptimizer", "FtrlOptimizer", "RMSPropOptimizer"]
 registered = keras.saving.register_keras_serializable(package="lockstep")
 
 
+@documented
 @registered
 class AdagradOptimizer(RuleOptimizer, keras.optimizers.Adagrad):
-    """acc += g^2; w -= lr g / sqrt(acc).
+    """``keras.optimizers.Adagrad`` with epsilon 0, which is TensorFlow 1's rule.
 
-    The rule of ``keras.optimizers.Adagrad`` with epsilon 0, which is TensorFlow 1's.
+    ...
+
+    Args:
+        learning_rate: lr >= 0; a number, a ``LearningRateSchedule`` or a callable.
+        options: those of every optimizer of Keras (``clipnorm``, ``use_ema``, ...).
     """
 
     spec = OPTIMIZERS["Adagrad"]
@@ -65,13 +71,19 @@ class AdagradOptimizer(RuleOptimizer, keras.optimizers.Adagrad):
         self.assign_sub(variable, change)
 
 
+@documented
 @registered
 class RMSPropOptimizer(WidenedRule, keras.optimizers.RMSprop):
-    """s = d s + (1-d) g^2; m = mu m + lr g / sqrt(s + eps); w -= m.
+    """``keras.optimizers.RMSprop`` with a mean square that starts at one.
 
-    The rule of ``keras.optimizers.RMSprop`` with s starting at one, which is TensorFlow
-    1's; ``centered`` takes the square of the mean gradient from s. Without momentum
-    there is no slot m. Half precision is computed in float32, but under ``strict``.
+    ...
+
+    Without momentum there is no slot of it. Half precision is computed in float32, but
+    under ``strict``.
+
+    Args:
+        learning_rate: lr >= 0; a number, a ``LearningRateSchedule`` or a callable.
+        options: those of every optimizer of Keras (``clipnorm``, ``use_ema``, ...).
     """
 
     spec = OPTIMIZERS["RMSProp"]
@@ -100,7 +112,7 @@ class RMSPropOptimizer(WidenedRule, keras.optimizers.RMSprop):
         self.strict = strict
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
+        """Return the arguments for ``from_config``."""
         return {**super().get_config(), "strict": self.strict}
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
@@ -113,16 +125,20 @@ class RMSPropOptimizer(WidenedRule, keras.optimizers.RMSprop):
         super().update_step(gradient, variable, learning_rate)
 
 
+@documented
 @registered
 class FtrlOptimizer(RuleOptimizer, keras.optimizers.Ftrl):
-    """FTRL-proximal with l1, l2 and l2 shrinkage.
+    """``keras.optimizers.Ftrl`` that takes no step at rate 0, such as in a warm-up.
 
-    The rule of ``keras.optimizers.Ftrl``, which is TensorFlow 1's. At rate 0 (the first
-    step of a warm-up, say) the original fails and Keras' gives NaN; here the variable
-    and its slots stay as they are. ``accum_name`` and ``linear_name`` have no effect.
-    ``beta`` is TensorFlow 2's: l2 grows by beta / (2 lr); None is 0.
+    ...
 
-    ``strict`` raises at rate 0.
+    The original fails at rate 0, and Keras' rule gives NaN.
+
+    Args:
+        learning_rate: lr >= 0; a number, a ``LearningRateSchedule`` or a callable.
+        beta: of TensorFlow 2: l2 grows by beta / (2 lr); None is 0.
+        strict: raise at rate 0.
+        options: those of every optimizer of Keras (``clipnorm``, ``use_ema``, ...).
     """
 
     spec = OPTIMIZERS["Ftrl"]
@@ -169,7 +185,7 @@ class FtrlOptimizer(RuleOptimizer, keras.optimizers.Ftrl):
         self.strict = strict or type(self).strict
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
+        """Return the arguments for ``from_config``."""
         return {**super().get_config(), "strict": self.strict}
 
     @tf.autograph.experimental.do_not_convert

@@ -1,4 +1,4 @@
-"""NovoGrad: momentum of gradients that are divided by a norm, one a tensor."""
+"""NovoGrad as an optimizer of Keras."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import keras
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.keras3.base.gradients import (
     check_gradients,
     densify,
@@ -29,45 +30,29 @@ registered = keras.saving.register_keras_serializable(package="lockstep")
 MOMENTUM, MOMENT = "momentum", "second_moment"
 
 
+@documented
 @registered
 class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
-    """v = b2 v + (1 - b2) |g|^2, at first |g|^2; g' = g / sqrt(v + eps) + wd w;
-    a = b1 a + g', or b1 a + (1 - b1) g' averaged; w -= lr a.
+    """NovoGrad as an optimizer of Keras: one second moment for a whole variable.
 
-    One v for a whole tensor, so half of Adam's state. Norms are taken in float32 for
-    half precision. Sparse gradients are made dense: momentum decays on every row. What
-    ``exclude_from_weight_decay`` names has no wd.
+    ...
+
+    Norms are taken in float32 for half precision. What ``exclude_from_weight_decay``
+    names has no wd.
 
     Args:
         learning_rate: lr >= 0; a number, a ``LearningRateSchedule`` or a callable.
-        beta1: decay of a, in [0, 1).
-        beta2: decay of v, in [0, 1).
-        epsilon: eps >= 0, inside of the root.
-        weight_decay: wd >= 0, multiplied by the rate and subject to momentum.
-        grad_averaging: multiply g', its decay included, by 1 - b1.
-        use_locking: no effect.
-        name: name of the optimizer.
-        strict: as in OpenSeq2Seq: v is |g|^2 of the step, whatever b2;
-            ``apply_gradients`` wants a list, writes normalized gradients into it and
-            refuses absent ones; variables other than float32 are refused.
         options: those of every optimizer of Keras (``clipnorm``, ``use_ema``, ...).
 
-    Raises:
-        OutOfRangeError: a ValueError; an argument is outside of its range.
-
     Slots: ``momentum``, which starts at 0; ``second_moment``, v, a 0-d float32 variable
-    that starts at 0 (and stays there under strict). A v that is 0 or not finite begins
-    anew with the next |g|^2.
-
-    Origin: OpenSeq2Seq, ``open_seq2seq.optimizers.novograd.NovoGrad``; Ginsburg et al.,
-    2019 (arXiv 1905.11286).
+    that starts at 0 (and stays there under strict).
 
     Example:
-        >>> w = keras.Variable([1.0, 1.0])
-        >>> opt = NovoGrad(learning_rate=0.5)
-        >>> _ = opt.apply_gradients([(tf.constant([0.0, 4.0]), w)])
-        >>> w.numpy().tolist(), float(opt.get_slot(w, "second_moment"))
-        ([1.0, 0.5], 16.0)
+        >>> weight = keras.Variable([1.0, 1.0])
+        >>> optimizer = NovoGrad(learning_rate=0.5)
+        >>> _ = optimizer.apply_gradients([(tf.constant([0.0, 4.0]), weight)])
+        >>> float(optimizer.get_slot(weight, "second_moment")), weight.numpy().tolist()
+        (16.0, [1.0, 0.5])
     """
 
     spec = NOVOGRAD
@@ -129,8 +114,7 @@ class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
     ) -> tf.Variable:
         """Update the variables; the optimizer is built with them at the first call.
 
-        Strict: the pairs are a list, in which normalized gradients are found
-        afterwards.
+        Strict: the pairs are a list; its gradients are normalized afterwards.
         """
         if not self._quirks.novograd_limits:
             return super().apply_gradients(grads_and_vars, global_step, name)
@@ -148,7 +132,7 @@ class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
         return done
 
     def direction(self, gradient: Any, variable: Any) -> tf.Tensor:
-        """Return the normalized gradient of the original, dense: v is |g|^2."""
+        """Return g' of the original for a variable: dense, with v = |g|^2."""
         dense = densify(gradient, variable)
         square = core.square_norm(dense)
         return core.normalized(self.policy(variable), square, value_of(variable), dense)
@@ -163,7 +147,7 @@ class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
         return policy._replace(weight_decay=None)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Apply the rule to one variable."""
+        """Update slots and weights of a variable."""
         weight, dense = value_of(variable), densify(gradient, variable)
         if self._quirks.novograd_limits:
             words.require_float32(name_of(variable), weight.dtype.name)
@@ -179,7 +163,7 @@ class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
         weight.assign_sub(momentum * tf.cast(value_of(learning_rate), weight.dtype))
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
+        """Return the arguments for ``from_config``."""
         config = super().get_config()
         own = {k: v for k, v in self.bound.items() if k != "learning_rate"}
         return {**config, **own, "strict": self.strict}

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import keras
 
+from lockstep.docstrings import documented
 from lockstep.keras3.optimizers.rule_optimizer import RuleOptimizer
 from lockstep.messages.optimizers.parameters import OPTIMIZERS
 
@@ -14,11 +15,16 @@ __all__ = ["GradientDescentOptimizer", "MomentumOptimizer"]
 registered = keras.saving.register_keras_serializable(package="lockstep")
 
 
+@documented
 @registered
 class GradientDescentOptimizer(RuleOptimizer, keras.optimizers.SGD):
-    """w -= lr g. The rule of ``keras.optimizers.SGD`` is TensorFlow 1's.
+    """``keras.optimizers.SGD`` without momentum, which is TensorFlow 1's rule.
 
-    Duplicate rows of a sparse gradient are subtracted one after the other.
+    ...
+
+    Args:
+        learning_rate: lr >= 0; a number, a ``LearningRateSchedule`` or a callable.
+        options: those of every optimizer of Keras (``clipnorm``, ``use_ema``, ...).
     """
 
     spec = OPTIMIZERS["GradientDescent"]
@@ -36,14 +42,19 @@ class GradientDescentOptimizer(RuleOptimizer, keras.optimizers.SGD):
         super().__init__({"learning_rate": learning_rate}, name, options)
 
 
+@documented
 @registered
 class MomentumOptimizer(RuleOptimizer, keras.optimizers.SGD):
-    """m = mu m - lr g; w += m (Nesterov: w += mu m - lr g).
+    """``keras.optimizers.SGD`` with momentum, whose slot has the rate in it.
 
-    The rule of ``keras.optimizers.SGD``. At a constant rate the variables are those of
-    TensorFlow 1, whose slot is a = mu a + g: here it holds -lr a, so that after a
-    change of the rate old gradients keep their old one. Without momentum there is no
-    slot.
+    m = mu m - lr g; w += m (Nesterov: w += mu m - lr g). At a constant rate the
+    variables are those of TensorFlow 1, whose slot is a = mu a + g: here it holds -lr
+    a, so that after a change of the rate old gradients keep their old one. Without
+    momentum there is no slot.
+
+    Args:
+        learning_rate: lr >= 0; a number, a ``LearningRateSchedule`` or a callable.
+        options: those of every optimizer of Keras (``clipnorm``, ``use_ema``, ...).
     """
 
     spec = OPTIMIZERS["Momentum"]

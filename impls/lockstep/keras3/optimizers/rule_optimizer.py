@@ -121,7 +121,7 @@ class RuleOptimizer(TrainV1):
             super().update_step(gradient, variable, learning_rate)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
+        """Return the arguments for ``from_config``."""
         config = super().get_config()
         named = {ours: config.pop(theirs) for ours, theirs in self.renamed.items()}
         return {k: v for k, v in config.items() if k not in self.unnamed()} | named

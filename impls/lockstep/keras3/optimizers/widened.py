@@ -72,7 +72,7 @@ class WidenedRule(RuleOptimizer):
         return super().add_variable(shape, initializer, dtype, *options, **named)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        """Apply the rule to one variable."""
+        """Apply the rule of Keras, for half precision in float32."""
         stand_in = Wide(variable) if self.widens(variable) else variable
         super().update_step(gradient, stand_in, learning_rate)
 

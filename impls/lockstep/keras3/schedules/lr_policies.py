@@ -1,8 +1,9 @@
-"""Learning-rate policies: the step may be a number, a tensor or a variable.
+"""Learning-rate policies for optimizers of Keras.
 
-They return a tensor (``fixed_lr`` its argument) and work eagerly, in ``tf.function``
-and under XLA. For ``fit`` and for files, :class:`lockstep.keras3.PolicySchedule` makes
-one of them the schedule of an optimizer; a loop of one's own may call them itself::
+The step may be a number, a tensor or a variable. A policy returns a tensor
+(``fixed_lr`` its argument), eagerly, in ``tf.function`` and under XLA. For ``fit`` and
+for files, :class:`lockstep.keras3.PolicySchedule` makes one of them the schedule of an
+optimizer; a loop of one's own may call them itself::
 
     rate = lr_policies.poly_decay(optimizer.iterations, 0.1, decay_steps=1000)
 

@@ -62,7 +62,7 @@ class PolicySchedule(keras.optimizers.schedules.LearningRateSchedule):
         return policy(value_of(step), strict=self.strict, **self.parameters)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
+        """Return the arguments for ``from_config``."""
         return {"policy": self.policy, "strict": self.strict, **self.parameters}
 
 

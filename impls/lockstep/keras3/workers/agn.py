@@ -41,7 +41,9 @@ Pairs = list[tuple[Gradient, Any]]
 @keras.saving.register_keras_serializable(package="lockstep")
 @documented
 class AGNOptimizer(SharingWrapper):
-    """...
+    """Train a worker's own weights; every P steps push a mean gradient to shared ones.
+
+    ...
 
     Here an optimizer like ``optimizer`` applies a to c, with slots and a count that
     belong to c and this worker's learning rate. ``fit`` does all of it.
@@ -49,8 +51,6 @@ class AGNOptimizer(SharingWrapper):
     Args:
         optimizer: any optimizer of Keras that does not accumulate gradients itself, a
             wrapper included.
-        custom_getter: the :class:`AGNCustomGetter` that made the shared variables.
-        use_locking: accepted, no effect.
         strict: reproduce ``tf.contrib.opt.AGNOptimizer`` (1.15) with its quirks: the
             worker's ``iterations``, from which Keras' Adam takes its powers of beta,
             count local and shared updates and serve both; pairs from a one-shot
@@ -59,30 +59,28 @@ class AGNOptimizer(SharingWrapper):
             nothing; row clipping inside leaves shared rows alone.
 
     Attributes:
-        inner_optimizer: ``optimizer``.
+        inner_optimizer: the optimizer of this worker.
         local_step: the worker's steps, an int32 variable.
         last_step: what the last eager step did, a
             :class:`~lockstep.interface.StepReport`: steps inside of a ``tf.function``,
             where ``fit`` takes its own, are not reported.
 
     Raises:
-        NotAnOptimizerError, GetterError: a TypeError; see the arguments.
-        OutOfRangeError, UnknownNameError, UnsupportedError: a ValueError; a period or
-            count below 1, an unknown ``commit``, an optimizer that scales losses or
-            accumulates gradients.
+        ...
+        UnsupportedError: a ValueError; ``optimizer`` accumulates gradients.
 
     State: accumulators, local step, shared variables and their slots are among
     ``variables`` and in ``.keras`` files.
 
     Example:
-        >>> w = keras.Variable([1.0], name="weight")
+        >>> weight = keras.Variable([1.0], name="weight")
         >>> getter = AGNCustomGetter("/cpu:0")
         >>> sgd = keras.optimizers.SGD(0.5)
-        >>> _ = getter([w])
+        >>> _ = getter([weight])
         >>> worker = AGNOptimizer(sgd, 1, getter, communication_period=2)
-        >>> for gradient in (1.0, 0.5):
-        ...     worker.apply([keras.ops.array([gradient])], [w])
-        ...     print(w.numpy()[0], worker.last_step.reason)
+        >>> for number in (1.0, 0.5):
+        ...     worker.apply([keras.ops.array([number])], [weight])
+        ...     print(weight.numpy()[0], worker.last_step.reason)
         0.5 every gradient was present; local step 1, 1 more before the push
         0.625 every gradient was present; local step 2, pushed and pulled
     """
@@ -222,7 +220,7 @@ class AGNOptimizer(SharingWrapper):
             accumulator.assign(total)
 
     def _communicate(self, variables: Sequence[Any], rate: tf.Tensor) -> None:
-        """End a round for these variables: push what was gathered, then pull."""
+        """Push the means of these variables, and pull what is shared."""
         getter, period = self.custom_getter, self.communication_period
         gathered = [a.read_value() for a in self._accumulators(variables)]
         names = [getter.names[key_of(variable)] for variable in variables]

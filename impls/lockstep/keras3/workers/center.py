@@ -1,4 +1,4 @@
-"""The weights that the workers of one process share, and the getter that makes them."""
+"""Shared variables of one process' workers, and the getter that enters them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Center:
     Attributes:
         shared: name -> shared variable.
         optimizer: what moves them; None before the first ``AGNOptimizer`` is built.
-        lock: pushes and pulls of several threads wait for one another.
+        lock: lets one thread at a time push or pull.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Center:
                 raise refusals.OTHER_CENTER.error(name=name, shared=shared, own=own)
 
     def join(self, name: str, variable: Any) -> keras.Variable:
-        """Return the shared variable of this name; the first worker's is copied."""
+        """Return the shared variable with this name; make it of the first worker's."""
         if name not in self.shared:
             self.shared[name] = make_like(variable, GLOBAL_VARIABLE_NAME, name)
         return self.shared[name]
@@ -95,7 +95,7 @@ class Center:
             raise words.other_groups(known, names)
 
     def pull(self, names: Iterable[str]) -> dict[str, tf.Tensor]:
-        """Return the shared weights of these names."""
+        """Return what is shared under these names."""
         with self.lock:
             return {name: self.shared[name].value.read_value() for name in names}
 
@@ -129,7 +129,7 @@ class Center:
 @keras.saving.register_keras_serializable(package="lockstep")
 @documented
 class AGNCustomGetter:
-    """...
+    """Make the shared variable and the accumulator of each of a worker's variables.
 
     Keras has no variable scopes whose getter this could be: it is called with a model
     or its variables instead. Workers of one process share one center.
@@ -179,9 +179,9 @@ class AGNCustomGetter:
 
         Raises:
             GetterError: a TypeError; anything else.
-            UnsupportedError: a ValueError; the center has no variable of a name, or
-                one of another shape or dtype; a name that was given is taken. Nothing
-                has been entered then.
+            UnsupportedError: a ValueError; the center has no such variable, or one of
+                another shape or dtype; a name that was given is taken. Nothing has been
+                entered then.
         """
         if getattr(variables, "built", True) is False:
             raise refusals.NOT_BUILT.error(got=type(variables).__name__)
@@ -195,7 +195,7 @@ class AGNCustomGetter:
         return [as_variable(variable) for _, variable in entries]
 
     def _named(self, entries: Iterable[tuple[str | None, Any]]) -> dict[str, Any]:
-        """Return what is new and trainable, by its name at the center."""
+        """Return name -> variable of what is trainable and new."""
         new: dict[str, Any] = {}
         known, taken = set(self._global_map), set(self.names.values())
         for given, variable in entries:

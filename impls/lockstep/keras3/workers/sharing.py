@@ -1,4 +1,4 @@
-"""What a worker has of its own and shares: found, started, and shown as slots."""
+"""The state of a worker in Keras, and what it shares."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class SharingWrapper(Wrapper):
         return [value_of(found[key_of(variable)]) for variable in variables]
 
     def _begin_round(self, variables: Sequence[Any]) -> None:
-        """Set these variables to the shared ones and forget what was gathered."""
+        """Take over what is shared, and begin to gather anew."""
         names = [self.custom_getter.names[key_of(variable)] for variable in variables]
         pulled = self.custom_getter.center.pull(names)
         for variable, name in zip(variables, names, strict=True):
@@ -61,12 +61,12 @@ class SharingWrapper(Wrapper):
             accumulator.assign(tf.zeros_like(accumulator))
 
     def get_init_op(self, task_index: int) -> None:
-        """Set every variable to the shared one, and its accumulator to 0.
+        """Set a worker's variables to the shared ones and its accumulators to 0.
 
-        In a graph this is an operation; here it has happened when the call returns.
+        It has happened when the call returns; TensorFlow 1 returns an operation.
 
         Args:
-            task_index: the worker's number; without effect, as in the original.
+            task_index: has no effect.
 
         Raises:
             NoGradientsError: a ValueError; the getter was given no variables.
@@ -88,10 +88,9 @@ class SharingWrapper(Wrapper):
         )
 
     def get_slot(self, var: Any, name: str) -> keras.Variable | None:
-        """Return a slot of a worker's variable or of a shared one, or None.
+        """Return a slot of a variable, the worker's or the shared one.
 
-        A worker's has two beside those of the wrapped optimizer, which are called as
-        the constants of this class. Strict: None.
+        Two slots are this class's, under the names of its constants. Strict: None.
         """
         if self._quirks.agn_slots:
             return None
@@ -99,5 +98,5 @@ class SharingWrapper(Wrapper):
         return super().get_slot(var, name) if shared is None else shared
 
     def get_slot_names(self) -> list[str]:
-        """Return the slot names of the wrapped optimizer and the two of this one."""
+        """Return all names of slots, two of them this wrapper's."""
         return [] if self._quirks.agn_slots else super().get_slot_names()

@@ -1,1 +1,1 @@
-"""What every wrapper has in common."""
+"""What every wrapper has in common (PyTorch)."""

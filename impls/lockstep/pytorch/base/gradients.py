@@ -102,7 +102,7 @@ def gradients_set_to(
 def check_pairs(
     grads_and_vars: Iterable[Any], names: dict[Tensor, str], owner: str
 ) -> Pairs:
-    """Return the checked pairs; nothing has changed when this raises."""
+    """Return the pairs, checked before anything changes."""
     pairs = as_pairs(grads_and_vars, owner)
     seen: set[Tensor] = set()
     for gradient, parameter in pairs:

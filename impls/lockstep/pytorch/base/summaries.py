@@ -51,12 +51,12 @@ class TensorBoardRecorder:
         self.writer.add_scalar(tag, value, self.global_step)
 
     def histogram(self, tag: str, values: Tensor) -> None:
-        """Write a tensor of any shape."""
+        """Write the values of a tensor."""
         self.writer.add_histogram(tag, values, self.global_step)
 
 
 def record_norm(asked: Summaries, kind: str, pairs: Pairs, quirks: Quirks) -> None:
-    """Tell the global norm."""
+    """Record the global norm."""
     if asked.wants(GLOBAL_NORM):
         gradients = [gradient for gradient, _ in pairs]
         norm = norm_in_float32(gradients, quirks.clip_duplicates)
@@ -76,7 +76,7 @@ def record_pairs(asked: Summaries, pairs: Pairs, names: list[str]) -> None:
 
 
 def record_values(asked: Summaries, what: str, values: Tensor, name: str) -> None:
-    """Tell the finite values of a tensor, and its norm in float32."""
+    """Record the finite values of a tensor, and its norm in float32."""
     if asked.wants(f"{what}s"):
         finite = torch.where(values.isfinite(), values, 0)
         asked.histogram(f"{what}s", finite, name)
@@ -90,11 +90,11 @@ def record_ratios(
     names: list[str],
     numbers: tuple[Tensor, Tensor, Tensor],
 ) -> None:
-    """Tell where LARC lowers the rate, the ratios, and the rate times each.
+    """Record which rates LARC lowers, the ratios, and the rate times each.
 
     Args:
-        asked: what was asked for.
-        policy: the parameters.
+        asked: the summaries, and who records them.
+        policy: those of LARC.
         names: of the n parameters.
         numbers: raw ratios [n], ratios [n], and the rate, 0-d or [n].
     """

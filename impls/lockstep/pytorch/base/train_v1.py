@@ -64,9 +64,9 @@ class TrainV1:
 
         Raises:
             TypeError: the loss is not a tensor.
-            ValueError: ``var_list`` holds something else than tensors (a TypeError,
-                too), or the loss is
-                not 0-d and ``grad_loss`` is missing.
+            VarListError: a TypeError and ValueError; ``var_list`` holds something else
+                than tensors.
+            ValueError: the loss is not 0-d and ``grad_loss`` is missing.
         """
         owner = self.get_name()
         check_options(owner, gate_gradients, aggregation_method)
@@ -127,6 +127,7 @@ class TrainV1:
         name: str | None = None,
         grad_loss: Tensor | float | None = None,
     ) -> None:
+        """Call ``compute_gradients`` and hand the result to ``apply_gradients``."""
         check_counter(global_step, self.get_name())
         pairs = self.compute_gradients(
             loss,
@@ -147,6 +148,7 @@ class TrainV1:
 
     @documented
     def get_name(self) -> str:
+        """Return the optimizer's name."""
         raise NotImplementedError
 
     def get_slot(self, var: Tensor, name: str) -> Tensor | None:

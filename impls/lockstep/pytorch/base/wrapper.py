@@ -36,7 +36,7 @@ HOOK_TABLES = [name for name in Optimizer.__annotations__ if name.endswith("_hoo
 
 
 def _live(name: str) -> property:
-    """Return a property that reads and writes ``name`` of the wrapped optimizer."""
+    """Return a property for ``name``, an attribute of the wrapped optimizer."""
 
     def read(self: OptimizerWrapper) -> Any:
         return getattr(self.inner_optimizer, name)
@@ -267,12 +267,12 @@ class OptimizerWrapper(TrainV1, Optimizer):
         restore_numbers(self.inner_optimizer, state_dict)
 
     def get_name(self) -> str:
-        """Return the wrapped optimizer's name."""
+        """Return the name of what is wrapped."""
         inner = self.inner_optimizer
         return inner.get_name() if isinstance(inner, TrainV1) else type(inner).__name__
 
     def variables(self) -> list[Tensor]:
-        """Return the state of the wrapped optimizer."""
+        """Return the state of what is wrapped."""
         inner = self.inner_optimizer
         return inner.variables() if isinstance(inner, TrainV1) else super().variables()
 

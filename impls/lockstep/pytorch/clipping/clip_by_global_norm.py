@@ -1,4 +1,4 @@
-"""OpenSeq2Seq's clipping by the global norm: everything in float32."""
+"""The tensors' norm and scale of OpenSeq2Seq's clipping: everything in float32."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ __all__ = ["clip_scale", "norm_in_float32", "scale_in_float32", "scale_in_place"
 def norm_in_float32(
     gradients: Sequence[Tensor | None], one_by_one: bool = False
 ) -> Tensor:
-    """Return sqrt(sum of squares) of what is present, in float32; nothing gives 0.
+    """Return the norm of all tensors that are present: float32, 0-d.
 
-    Rows of a sparse gradient that share an index are summed first; ``one_by_one`` they
-    are not, as if each were a row of its own, and squares are added in the original's
-    order.
+    With ``one_by_one`` rows that share an index are not summed, and squares are added
+    in the original's order.
     """
     present = [gradient for gradient in gradients if gradient is not None]
     if one_by_one:
@@ -33,10 +32,7 @@ def norm_in_float32(
 
 
 def clip_scale(norm: Tensor, clip_norm: float) -> Tensor:
-    """Return s = clip_norm min(1 / norm, 1 / clip_norm) in float32: 0-d.
-
-    A norm of 0 gives 1 or the float32 next to it, an infinite one 0, NaN gives NaN.
-    """
+    """Return the factor that brings ``norm`` down to ``clip_norm``: float32, 0-d."""
     limit = torch.full_like(norm, rounded(clip_norm, norm.dtype))
     return limit * torch.minimum(1 / norm, 1 / limit)
 
@@ -44,9 +40,9 @@ def clip_scale(norm: Tensor, clip_norm: float) -> Tensor:
 def scale_in_float32(
     gradients: Sequence[Tensor | None], scale: Tensor
 ) -> list[Tensor | None]:
-    """Return float32(g) scale for each g, of the rows of a sparse one; None stays.
+    """Return the tensors times ``scale`` in float32; None stays.
 
-    A complex g becomes complex64.
+    A complex one becomes complex64.
     """
     present = [gradient for gradient in gradients if gradient is not None]
     scaled = map(with_reals, present, foreach.scale(in_float32(present), scale))

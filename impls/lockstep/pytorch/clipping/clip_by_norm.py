@@ -1,4 +1,4 @@
-"""OpenSeq2Seq's two clipping functions."""
+"""OpenSeq2Seq's two clipping functions (PyTorch)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def clip_by_global_norm(
     name: str | None = None,
     strict: bool = False,
 ) -> tuple[list[Tensor | None], Tensor]:
-    """...
+    """Scale a list of tensors so that their global norm is at most ``clip_norm``.
+
+    ...
 
     Args:
         t_list: tensors of any shape and dtype, sparse ones too, or None.
@@ -83,21 +85,12 @@ def clip_gradients_by_norm(
 ) -> Pairs:
     """Clip gradients by their global norm, each in its parameter's dtype afterwards.
 
-    As :func:`clip_by_global_norm`; norm and products are taken in float32, so that
-    float64 gradients come out rounded to it, as in the original.
+    ...
 
-    Args:
-        grads_and_vars: iterable of (gradient or None, parameter).
-        clip_gradients: the largest global norm that is left as it is, > 0 and finite.
+    So float64 gradients come out rounded to float32, as in the original.
 
     Returns:
         The pairs, with clipped gradients; those given are left as they are.
-
-    Raises:
-        OutOfRangeError: a ValueError; ``clip_gradients`` is not a finite number > 0.
-        MalformedPairsError: a TypeError; not pairs of a gradient and a parameter.
-        NoGradientsError: a ValueError; the list is empty.
-        ShapeError: a ValueError; a gradient has another shape than its parameter.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``_clip_gradients_by_norm``. For gradients in
     ``.grad``, ``torch.nn.utils.clip_grad_norm_`` does nearly the same in place.
@@ -161,14 +154,14 @@ def require_shapes(pairs: Pairs, owner: str) -> None:
 
 
 def require_present(owner: str, pairs: Pairs) -> None:
-    """Raise for an absent gradient, as the original does."""
+    """Strict: raise for an absent gradient."""
     for position, (gradient, _) in enumerate(pairs):
         if gradient is None:
             raise refusals.ABSENT_GRADIENT.error(owner=owner, name=f"pair {position}")
 
 
 def as_norm(use_norm: Any, tensors: list[Tensor | None]) -> Tensor:
-    """Return a norm that was given as float32, 0-d."""
+    """Return ``use_norm`` in float32, 0-d."""
     if isinstance(use_norm, Tensor) and not use_norm.dim():
         return use_norm.detach().float()
     if not isinstance(use_norm, Real) or isinstance(use_norm, bool):

@@ -22,11 +22,9 @@ LANES, LEAF = 8, 1 << 13
 def global_norm(
     gradients: Sequence[Tensor], dtype: torch.dtype, flush: bool = False
 ) -> Tensor:
-    """Return sqrt(sum of squares) over all elements of all gradients, in ``dtype``.
+    """Return the global norm in ``dtype``, in the order of ``tf.linalg.global_norm``.
 
-    Half the sum of squares is taken a tensor at a time, these are added and doubled, as
-    ``tf.linalg.global_norm`` does; no gradients give 0. With ``flush`` subnormal
-    squares and halves of them are 0, as in the original's kernels.
+    ``flush``: as in :func:`lockstep.reference.clipping.clip_gradients.global_norm`.
     """
     device = gradients[0].device if gradients else None
     total = torch.zeros((), dtype=dtype, device=device)
@@ -76,9 +74,9 @@ def folded(rows: Tensor) -> Tensor:
 
 
 def clip_factor(norm: Tensor, clip_norm: float, flush: bool = False) -> Tensor:
-    """Return s = clip_norm min(1 / norm, 1 / clip_norm), NaN for a non-finite norm.
+    """Return the factor that brings ``norm`` down to ``clip_norm``.
 
-    With ``flush`` a subnormal limit, reciprocal or s is 0.
+    ``flush``: as in :func:`lockstep.reference.clipping.clip_gradients.clip_factor`.
     """
     limit = torch.full_like(norm, rounded(clip_norm, norm.dtype))
     if flush:
@@ -93,7 +91,7 @@ def clip_factor(norm: Tensor, clip_norm: float, flush: bool = False) -> Tensor:
 def scale_gradients(
     gradients: Sequence[Tensor | None], factor: Tensor
 ) -> list[Tensor | None]:
-    """Return each gradient times ``factor`` in its own dtype; None stays None."""
+    """Return the gradients times ``factor``, each in its own dtype; None stays."""
     present = [gradient for gradient in gradients if gradient is not None]
     values = [g._values() if g.is_sparse else g for g in present]
     scaled = map(with_values, present, foreach.scale(values, factor))

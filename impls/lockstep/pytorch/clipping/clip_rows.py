@@ -1,4 +1,4 @@
-"""Clipping of rows: the 2-norm over some axes of a variable is held to a limit."""
+"""Clipping of rows on tensors."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ __all__ = ["clip_rows", "excess", "flushed", "normalize_rows", "row_norms"]
 def clip_rows(
     values: Tensor, axes: Sequence[int], max_norm: float
 ) -> tuple[Tensor, Tensor]:
-    """Return ``values`` with each norm over ``axes`` at most ``max_norm``.
+    """Return ``values`` with their norms over ``axes`` clipped.
 
-    The rule and the arguments are those of
-    :func:`lockstep.reference.clipping.clip_rows.clip_rows`.
+    The rule is that of :func:`lockstep.reference.clipping.clip_rows.clip_rows`.
     """
     real = values.dtype.to_real() if values.is_complex() else values.dtype
     wide = torch.promote_types(real, torch.float32)
@@ -53,8 +52,7 @@ def excess(
 ) -> Tensor:
     """Return w - c, what the original subtracted, also below the norm.
 
-    c is :func:`normalize_rows` in the variable's own dtype. As in the original's
-    kernels a subnormal float32 is 0, what they read and what they return.
+    Subnormals are as in :func:`lockstep.reference.clipping.clip_rows.excess`.
     """
     flush = quirks.row_clip_subnormals
     values = flushed(values, flush)
@@ -71,23 +69,23 @@ def excess(
 def normalize_rows(
     values: Tensor, axes: Sequence[int], max_norm: float, flush: bool
 ) -> Tensor:
-    """Return c = w max_norm / max(n, max_norm), n the norm over ``axes``."""
+    """Return c, the rows of w with norms of at most ``max_norm``."""
     return divided(values, row_norms(values, axes, flush), max_norm, flush)
 
 
 def row_norms(values: Tensor, axes: Sequence[int], flush: bool) -> Tensor:
-    """Return n = sqrt(sum over axes of w^2); summed ``axes`` keep length 1."""
+    """Return the norms over ``axes``, which keep length 1."""
     squares = values.abs().square() if values.is_complex() else values.square()
     return sqrt(sum_over(flushed(squares, flush), axes))
 
 
 def sum_over(values: Tensor, axes: Sequence[int]) -> Tensor:
-    """Return the sum over ``axes``, which keep length 1, in the original's order.
+    """Return the sum over ``axes``, which keep length 1, in the order of TensorFlow.
 
-    Its kernel reads one element after the other, except where ``axes`` are the last
-    ones, so that all of a sum lies side by side: then in eight lanes, see
-    :func:`folded`. Longer sums than :data:`LEAF` are taken in torch's order: in the
-    original's that would be so many steps of Python.
+    One element after the other, except where ``axes`` are the last ones, so that all of
+    a sum lies side by side: then in eight lanes, see :func:`folded`. Longer sums than
+    :data:`LEAF` are taken in torch's order: in the original's that would be so many
+    steps of Python.
     """
     if not axes:
         return values
@@ -114,5 +112,5 @@ def divided(values: Tensor, norms: Tensor, max_norm: float, flush: bool) -> Tens
 
 
 def flushed(values: Tensor, flush: bool) -> Tensor:
-    """Return ``values``, with ``flush`` their subnormals zero."""
+    """Return ``values``; with ``flush`` subnormals are zero."""
     return flush_subnormals(values) if flush else values

@@ -1,4 +1,4 @@
-"""LARC: each gradient times a ratio of its variable's norm and its own."""
+"""LARC on tensors."""
 
 from __future__ import annotations
 
@@ -28,10 +28,7 @@ __all__ = [
 
 
 def tensor_norms(tensors: Sequence[Tensor]) -> Tensor:
-    """Return sqrt(sum of squares) of each tensor in float32: [n].
-
-    Rows of a sparse one that share an index are summed first.
-    """
+    """Return the norm of each tensor, duplicate rows summed first, in float32: [n]."""
     return norm_of_each(tensors)
 
 
@@ -46,17 +43,8 @@ def raw_ratio(
 ) -> Tensor:
     """Return the ratios before they are held below 1, in float32: [n].
 
-    clip:  max(eta |w| / (lr (|g| + epsilon)), min_update)
-    scale: max(eta |w| / (|g| + epsilon), min_update)
-
-    A guarded policy gives 1 where a norm is 0, in mode "clip" also where lr is 0, as
-    long as both norms are finite.
-
-    Args:
-        policy: the parameters.
-        rate: the learning rate, float32, 0-d or [n].
-        weight: |w|, float32, [n].
-        gradient: |g|, float32, [n].
+    The formula is that of :func:`lockstep.reference.clipping.larc.raw_ratio`; ``rate``
+    is 0-d or [n], the norms are [n].
     """
     divisor, still = gradient + policy.epsilon, (weight == 0) | (gradient == 0)
     if policy.mode == "clip":
@@ -69,7 +57,7 @@ def raw_ratio(
 
 
 def larc_ratio(policy: LarcPolicy, raw: Tensor) -> Tensor:
-    """Return the ratios: in mode "clip" the smaller of the raw one and 1."""
+    """Return the ratios, in mode "clip" at most 1."""
     return raw.clamp_max(1) if policy.mode == "clip" else raw
 
 

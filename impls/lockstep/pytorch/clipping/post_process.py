@@ -1,4 +1,4 @@
-"""OpenSeq2Seq's post-processing of gradients: clip, then LARC, and summaries."""
+"""Clipping, LARC and summaries of OpenSeq2Seq, on parameters."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def post_process_gradients(
     in_place: bool = False,
     strict: bool = False,
 ) -> Pairs:
-    """...
+    """Clip gradients by their global norm if asked to, then scale them by LARC.
+
+    ...
 
     Args:
-        grads_and_vars: iterable of (gradient or None, parameter); for LARC a gradient
-            has its parameter's shape and dtype.
         lr: the learning rate of this step: a number or a 0-d tensor, or one for each
             pair, where they are of groups with rates of their own. Numbers are >= 0
             and finite; a tensor is not checked.
@@ -67,15 +67,6 @@ def post_process_gradients(
     Returns:
         The pairs, with processed gradients. Nothing waits for a GPU unless a gradient
         is sparse.
-
-    Raises:
-        OutOfRangeError, UnknownNameError: ValueErrors; a parameter or a summary that
-            is missing, unknown, of another type or out of range.
-        ShapeError: a ValueError; a gradient has another shape than its parameter.
-        DtypeError: a TypeError; LARC with a gradient of another dtype, or a recorder
-            that is none.
-        MalformedPairsError: a TypeError; not pairs of a gradient and a parameter.
-        NoGradientsError: a ValueError; the list is empty.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
@@ -147,7 +138,7 @@ def apply_larc(
     in_place: bool = False,
     told: tuple[Summaries, list[str]] | None = None,
 ) -> Pairs:
-    """Multiply each gradient that is present by its ratio.
+    """Multiply each gradient that is there by its ratio.
 
     ``told``: who is told the ratios, under which names.
     """

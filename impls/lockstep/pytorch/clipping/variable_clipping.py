@@ -38,29 +38,22 @@ class Clipped(NamedTuple):
 class VariableClippingOptimizer(OptimizerWrapper):
     """After each step, hold the norm of a parameter's rows to a limit.
 
-    For each parameter w that is listed and has a gradient: after ``opt`` has taken its
-    step, n = sqrt(sum over its axes of w^2), and where n > max_norm,
-    w = w max_norm / n. Rows below the norm keep their bits.
+    ...
 
-    After a sparse gradient only the rows that it names are looked at, also if ``opt``
-    moves others: the work grows with the batch, not with the table. It is done outside
-    of autograd and after the step, so that a table may be used several times in one
-    forward pass. A gradient of zeros still clips; one that is None does not. What a
+    The work of a sparse gradient grows with the batch, not with the table. It is done
+    outside of autograd and after the step, so that a table may be used several times in
+    one forward pass. A gradient of zeros still clips; one that is None does not. What a
     step did is in ``last_step``.
 
     Args:
-        opt: any optimizer of torch, a wrapper included.
-        vars_to_clip_dims: parameter -> list or tuple of axes over which the norm is
-            taken; [1] are the rows of a matrix, [] the elements. If ``opt`` was given
-            ``named_parameters``, names can stand for parameters. A parameter that is
-            not listed is never clipped.
+        opt: any optimizer of torch, a wrapper included. If it was given
+            ``named_parameters``, names can stand for parameters in
+            ``vars_to_clip_dims``.
 
     Raises:
-        TypeError: ``opt`` is no optimizer, or the axes of a parameter are no list.
-        ValueError: ``max_norm`` out of range, an axis that a parameter does not have
-            (under strict: at the step), a parameter that is in no group, an empty name,
-            ``opt`` trains a listed parameter through a master, or needs its closure
-            several times a step (LBFGS).
+        ...
+        ValueError: a parameter that is in no group, ``opt`` trains a listed parameter
+            through a master, or needs its closure several times a step (LBFGS).
 
     Cost: a read and a write of the named rows. Over axis 0 a norm runs through all
     rows, so the whole parameter is read; with a sparse gradient that is warned about.
@@ -226,11 +219,11 @@ class VariableClippingOptimizer(OptimizerWrapper):
         return {**super().step_numbers(), **counts}
 
     def get_name(self) -> str:
-        """Return the name given at construction."""
+        """Return the name that the constructor was given."""
         return self.name
 
     def variables(self) -> list[Tensor]:
-        """Return the state of the wrapped optimizer; the wrapper has none."""
+        """Return the state of ``opt``; there is no other."""
         return [] if self._quirks.row_clip_variables else super().variables()
 
 
@@ -289,8 +282,7 @@ def subtract_rows(
 ) -> None:
     """Subtract a difference, or [k, ...] rows of one, in place and in their order.
 
-    The difference was taken of what a row was before: with ``row_clip_duplicates`` a
-    row named k times loses it k times.
+    With ``row_clip_duplicates`` a row is corrected as often as it is named.
     """
     flush = quirks.row_clip_subnormals
     if indices is None:

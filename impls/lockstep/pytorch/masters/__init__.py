@@ -1,1 +1,1 @@
-"""Float32 master weights of half-precision parameters."""
+"""Float32 master weights of half-precision parameters (PyTorch)."""

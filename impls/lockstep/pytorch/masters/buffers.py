@@ -20,7 +20,7 @@ CHUNK = 1 << 20
 
 
 def saturating_cast(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """Round float32 to ``dtype``, clamped to its largest magnitude; NaN stays NaN."""
+    """Round float32 to ``dtype``; what is too large becomes its largest magnitude."""
     largest = largest_of(dtype)
     return values.clamp(-largest, largest).to(dtype)
 
@@ -31,7 +31,7 @@ def largest_of(dtype: torch.dtype) -> float:
 
 
 def add_penalty(gradient: Tensor | None, penalty: Tensor) -> Tensor:
-    """Add the gradient of a penalty [d0, ...]; rows become dense, absent is zero."""
+    """Add the gradient of a penalty to one that may be absent or sparse."""
     if gradient is None:
         return penalty
     return (gradient.to_dense() if gradient.is_sparse else gradient) + penalty

@@ -95,7 +95,7 @@ def stored(gradient: Tensor) -> Tensor:
 
 
 def widened(gradient: Tensor | None) -> Tensor | None:
-    """Return a gradient in float32; None stays None."""
+    """Return a gradient as float32, if there is one."""
     if gradient is None or gradient.dtype == torch.float32:
         return gradient
     return with_values(gradient, stored(gradient).float())

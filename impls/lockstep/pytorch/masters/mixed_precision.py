@@ -81,7 +81,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
             hold is an overflow.
         at_floor: "warn", "raise" or "ignore" when the scale is at its floor and
             ``floor_patience`` steps in a row were skipped.
-        floor_patience: optimizer steps.
+        floor_patience: a number of steps.
         capturable: never wait for a GPU. The numbers of the scale become tensors beside
             the parameters. ``optimizer`` must be fused, the scale no automatic scaler.
             What happened is found out when ``last_step`` is read, which waits; only
@@ -241,7 +241,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
 
     @property
     def _hides_slots(self) -> bool:
-        """Whether the slots and variables of the stack are not shown."""
+        """Strict: whether ``get_slot`` and ``variables()`` see nothing."""
         return self._quirks.masters_slots
 
     def step_inner(self) -> None:
@@ -363,7 +363,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         self.copies.give_back(self.copies.buffers())
 
     def get_name(self) -> str:
-        """Return the wrapped optimizer's name and "-MP"."""
+        """Return the name of ``optimizer`` and "-MP"."""
         return super().get_name() + words.SUFFIX
 
     def get_slot(self, var: Tensor, name: str) -> Tensor | None:

@@ -37,9 +37,6 @@ def mp_regularizer_wrapper(regularizer: Regularizer) -> Callable[[Tensor], objec
         returns None: there is nothing to add to the loss. Otherwise it returns what
         ``regularizer`` returns.
 
-    Raises:
-        TypeError: ``regularizer`` cannot be called.
-
     Origin: OpenSeq2Seq (8681d381ed40), ``mp_regularizer_wrapper``.
 
     Example:

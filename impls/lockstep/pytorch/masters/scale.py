@@ -40,7 +40,7 @@ class StaticScale(LossScale):
         return self.number < 1
 
     def get_config(self) -> dict[str, Any]:
-        """Return the argument of the constructor."""
+        """Return what ``loss_scale`` was."""
         return {"number": self.number}
 
 
@@ -77,7 +77,7 @@ class AutomaticScale(LossScale):
         return self.scaler.policy.scale_min < 1
 
     def move(self, finite: Any) -> None:
-        """Take note of one step."""
+        """Move the scale by a step."""
         self.scaler.update_op(not finite, self.amax if finite else math.inf)
         self._publish()
 
@@ -114,11 +114,11 @@ class AutomaticScale(LossScale):
         self.numbers.update(zip(self.keys, self.state.values(), strict=True))
 
     def at_floor(self) -> bool:
-        """Say whether no overflow can make the scale smaller."""
+        """Whether an overflow leaves the scale where it is."""
         return self.value() <= float(np.float32(self.scaler.policy.scale_min))
 
     def get_config(self) -> dict[str, Any]:
-        """Return the argument of the constructor."""
+        """Return what ``loss_scale`` was."""
         return {"scaler": self.scaler}
 
 
@@ -134,7 +134,7 @@ class UnusableScale(LossScale):
         raise refusals.UNUSABLE.error(loss_scale=self.given)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the argument of the constructor."""
+        """Return what ``loss_scale`` was."""
         return {"given": self.given}
 
 
@@ -144,7 +144,7 @@ def scale_of(loss_scale: Any, takes_any: bool) -> LossScale:
     ``takes_any``: anything at all; what cannot be used fails when it is.
 
     Raises:
-        ValueError: another string or type, a number out of range.
+        ValueError: a string or type that is none of them, a number out of range.
     """
     if isinstance(loss_scale, AutomaticLossScaler):
         return AutomaticScale(loss_scale)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
+from lockstep.docstrings import documented
 from lockstep.messages.optimizers.parameters import OPTIMIZERS
 from lockstep.pytorch.optimizers.rate_names import torch_arguments
 from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
@@ -13,9 +14,11 @@ from lockstep.pytorch.optimizers.rules import adam, adamw
 __all__ = ["AdamOptimizer", "AdamWOptimizer"]
 
 
+@documented
 class AdamOptimizer(RuleOptimizer):
-    """m += (g - m)(1 - b1); v += (g^2 - v)(1 - b2);
-    w -= lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps).
+    """Adam as a torch optimizer, in the "epsilon hat" form of TensorFlow 1.
+
+    ...
 
     Sparse gradients: duplicate rows are summed, and the rule is not lazy: m and v decay
     and w moves on every row.
@@ -23,15 +26,6 @@ class AdamOptimizer(RuleOptimizer):
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
         learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
-        beta1: decay of m, in [0, 1).
-        beta2: decay of v, in [0, 1).
-        epsilon: eps >= 0 ("epsilon hat": added to the root of the uncorrected v).
-        use_locking, name: as in TF; without effect on the numbers.
-        strict: compute in the parameter's dtype, as the original does, also in half
-            precision.
-
-    Raises:
-        ValueError: an argument is out of range.
 
     Slots: ``m`` and ``v``, which start at 0. The powers ``beta1_power`` and
     ``beta2_power`` are float32 numbers in the groups; t counts the steps of the
@@ -73,24 +67,17 @@ class AdamOptimizer(RuleOptimizer):
         super().__init__(params, arguments, name, strict)
 
 
+@documented
 class AdamWOptimizer(RuleOptimizer):
-    """w -= weight_decay w, then as :class:`AdamOptimizer`.
+    """AdamW as a torch optimizer, whose decay is not multiplied by the rate.
+
+    ...
 
     Sparse gradients: only the named rows decay; the Adam that follows moves every row.
 
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
-        weight_decay: >= 0, NOT multiplied by the rate.
         learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
-        beta1: decay of m, in [0, 1).
-        beta2: decay of v, in [0, 1).
-        epsilon: eps >= 0, added to the root of the uncorrected v.
-        use_locking, name: as in TF; without effect on the numbers.
-        strict: compute in the parameter's dtype, as the original does, also in half
-            precision.
-
-    Raises:
-        ValueError: an argument is out of range.
 
     Slots: ``m`` and ``v``, which start at 0.
 

@@ -1,4 +1,4 @@
-"""Adagrad, RMSProp and Ftrl: a rate of its own for every element."""
+"""Adagrad, RMSProp and Ftrl as torch optimizers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
+from lockstep.docstrings import documented
 from lockstep.messages.optimizers import refusals
 from lockstep.messages.optimizers.parameters import OPTIMIZERS
 from lockstep.pytorch.optimizers.rate_names import torch_arguments
@@ -17,21 +18,17 @@ from lockstep.pytorch.optimizers.rules import adagrad, ftrl, rmsprop
 __all__ = ["AdagradOptimizer", "FtrlOptimizer", "RMSPropOptimizer"]
 
 
+@documented
 class AdagradOptimizer(RuleOptimizer):
-    """acc += g^2; w -= lr g / sqrt(acc), without an epsilon.
+    """Adagrad as a torch optimizer, without an epsilon.
+
+    ...
 
     Sparse gradients: duplicate rows are summed, then the named rows alone move.
 
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
         learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
-        initial_accumulator_value: > 0.
-        use_locking, name: as in TF; without effect on the numbers.
-        strict: compute in the parameter's dtype, as the original does, also in half
-            precision.
-
-    Raises:
-        ValueError: an argument is out of range.
 
     Slots: ``accumulator``, which starts at ``initial_accumulator_value``.
 
@@ -66,25 +63,17 @@ class AdagradOptimizer(RuleOptimizer):
         super().__init__(params, arguments, name, strict)
 
 
+@documented
 class RMSPropOptimizer(RuleOptimizer):
-    """rms += (g^2 - rms)(1 - d); mom = mu mom + lr g / sqrt(rms + eps); w -= mom.
+    """RMSProp as a torch optimizer, whose mean square starts at one.
 
-    Centered: mg += (g - mg)(1 - d), and the root is that of rms - mg^2 + eps.
+    ...
+
     Sparse gradients: duplicate rows are summed, then the named rows alone move.
 
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
         learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
-        decay: d, in [0, 1].
-        momentum: mu, in [0, 1].
-        epsilon: eps >= 0, inside the root.
-        centered: subtract the square of the mean gradient.
-        use_locking, name: as in TF; without effect on the numbers.
-        strict: compute in the parameter's dtype, as the original does, also in half
-            precision.
-
-    Raises:
-        ValueError: an argument is out of range.
 
     Slots: ``rms``, which starts at ONE; ``momentum`` and, if centered, ``mg``, at 0.
 
@@ -126,32 +115,26 @@ class RMSPropOptimizer(RuleOptimizer):
         super().__init__(params, arguments, name, strict)
 
 
+@documented
 class FtrlOptimizer(RuleOptimizer):
-    """G = g + 2 s w; n = accum + g^2; linear += G - (n^-p - accum^-p)/lr w; accum = n;
-    w = (sign(linear) l1 - linear) / (n^-p / lr + 2 l2) where abs(linear) > l1, else 0.
+    """FTRL-proximal as a torch optimizer, with l1, l2 and l2 shrinkage.
+
+    ...
 
     Sparse gradients: duplicate rows are summed, then the named rows alone move.
 
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
-        learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too. At 0
-            nothing changes.
-        learning_rate_power: p <= 0.
-        initial_accumulator_value: >= 0.
-        l1_regularization_strength: l1 >= 0.
-        l2_regularization_strength: l2 >= 0.
-        l2_shrinkage_regularization_strength: s >= 0.
-        use_locking, name: as in TF; without effect on the numbers.
+        learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
         strict: compute in the parameter's dtype, as the original does, also in half
             precision, fail at rate 0 (the first step of a warm-up), and set a weight
             to 0 whose gradient is NaN.
 
     Raises:
-        ValueError: an argument is out of range; under ``strict``, a step at rate 0.
+        ...
+        ValueError: a step at rate 0 under ``strict``.
 
     Slots: ``accum``, which starts at ``initial_accumulator_value``; ``linear``, at 0.
-
-    Origin: TensorFlow 1.15, ``tf.train.FtrlOptimizer``; McMahan et al. 2013.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([0.0]))
@@ -202,6 +185,6 @@ class FtrlOptimizer(RuleOptimizer):
         return super().policy(group, dtype)._replace(hides_nan=self._quirks.ftrl_nan)
 
     def update(self, group: dict[str, Any], parameter: Tensor, policy: Any) -> None:
-        """Apply the rule; at rate 0 nothing changes."""
+        """Apply the rule, but at rate 0."""
         if group["lr"] != 0:
             super().update(group, parameter, policy)

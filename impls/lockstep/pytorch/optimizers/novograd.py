@@ -1,4 +1,4 @@
-"""NovoGrad: momentum of gradients that are divided by a norm, one a tensor."""
+"""NovoGrad as a torch optimizer."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
+from lockstep.docstrings import documented
 from lockstep.messages.optimizers import novograd as words
 from lockstep.messages.optimizers.parameters import NOVOGRAD
 from lockstep.pytorch.base.gradients import check_pairs, dtype_name, named_parameters
@@ -23,37 +24,21 @@ __all__ = ["NovoGrad"]
 Group = dict[str, Any]
 
 
+@documented
 class NovoGrad(RuleOptimizer):
-    """v = b2 v + (1 - b2) |g|^2, at first |g|^2; g' = g / sqrt(v + eps) + wd w;
-    a = b1 a + g', or b1 a + (1 - b1) g' averaged; w -= lr a.
+    """NovoGrad as a torch optimizer: one second moment for a whole tensor.
 
-    One v for a whole tensor, so half of Adam's state. Norms are taken in float32 for
-    half precision, and nothing waits for a GPU. Sparse gradients are made dense:
-    momentum decays on every row.
+    ...
+
+    Norms are taken in float32 for half precision, and nothing waits for a GPU.
 
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
         learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too. It has
             to be given; under ``strict`` it is 1.0, as in the original.
-        beta1: decay of a, in [0, 1).
-        beta2: decay of v, in [0, 1).
-        epsilon: eps >= 0, inside of the root.
-        weight_decay: wd >= 0, multiplied by the rate and subject to momentum.
-        grad_averaging: multiply g', its decay included, by 1 - b1.
-        use_locking, name: as in TF; without effect on the numbers.
-        strict: as in OpenSeq2Seq: v is |g|^2 of the step, whatever b2;
-            ``apply_gradients`` wants a list, writes normalized gradients into it and
-            refuses absent ones; parameters other than float32 are refused.
-
-    Raises:
-        ValueError: an argument is out of range.
 
     Slots: ``momentum``, which starts at 0; ``second_moment``, v, a 0-d float32 tensor
-    that starts at 0 (and stays there under ``strict``). A v that is 0 or not finite
-    begins anew with the next |g|^2.
-
-    Origin: OpenSeq2Seq, ``open_seq2seq.optimizers.novograd.NovoGrad``; Ginsburg et al.,
-    2019 (arXiv 1905.11286).
+    that starts at 0 (and stays there under ``strict``).
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([1.0, 1.0]))
@@ -127,8 +112,7 @@ class NovoGrad(RuleOptimizer):
     ) -> None:
         """Take one ``step()`` with these gradients, and with no others.
 
-        Strict: the pairs are a list, in which normalized gradients are found
-        afterwards.
+        Strict: the pairs are a list, whose gradients are normalized afterwards.
         """
         if not self._quirks.novograd_limits:
             return super().apply_gradients(grads_and_vars, global_step, name)

@@ -1,10 +1,11 @@
-"""Gradient descent and momentum: one rate for every element."""
+"""Gradient descent and momentum as torch optimizers."""
 
 from __future__ import annotations
 
 from torch import Tensor
 from torch.optim.optimizer import ParamsT
 
+from lockstep.docstrings import documented
 from lockstep.messages.optimizers.parameters import OPTIMIZERS
 from lockstep.pytorch.optimizers.rate_names import torch_arguments
 from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
@@ -13,22 +14,15 @@ from lockstep.pytorch.optimizers.rules import gradient_descent, momentum
 __all__ = ["GradientDescentOptimizer", "MomentumOptimizer"]
 
 
+@documented
 class GradientDescentOptimizer(RuleOptimizer):
-    """w -= lr g.
+    """Gradient descent as a torch optimizer.
 
-    Sparse gradients move the named rows only, each occurrence of a row in turn.
+    ...
 
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
         learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
-        use_locking, name: as in TF; without effect on the numbers.
-        strict: compute in the parameter's dtype, as the original does, also in half
-            precision.
-
-    Raises:
-        ValueError: an argument is out of range.
-
-    Origin: TensorFlow 1.15, ``tf.train.GradientDescentOptimizer``.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
@@ -54,8 +48,11 @@ class GradientDescentOptimizer(RuleOptimizer):
         super().__init__(params, {"learning_rate": learning_rate}, name, strict)
 
 
+@documented
 class MomentumOptimizer(RuleOptimizer):
-    """a = mu a + g; w -= lr a. Nesterov: w -= lr g + lr mu a, with a already new.
+    """Gradient descent with momentum, as a torch optimizer.
+
+    ...
 
     Sparse gradients: duplicate rows are summed, then the rule holds for the named rows
     only; the momentum of the others does not decay.
@@ -63,14 +60,6 @@ class MomentumOptimizer(RuleOptimizer):
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
         learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
-        momentum: mu, in [0, 1].
-        use_nesterov: look ahead, as Nesterov did.
-        use_locking, name: as in TF; without effect on the numbers.
-        strict: compute in the parameter's dtype, as the original does, also in half
-            precision.
-
-    Raises:
-        ValueError: an argument is out of range.
 
     Slots: ``momentum``, which starts at 0.
 

@@ -195,10 +195,7 @@ class RuleOptimizer(TrainV1, Optimizer):
         return self.state[parameter]
 
     def working_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        """Return what the rule computes in for a parameter of ``dtype``.
-
-        Strict: ``dtype`` itself, so that in bfloat16 the usual beta2 is 1.
-        """
+        """Return the dtype to compute in: float32 at least; strict: ``dtype``."""
         own = self._quirks.half_precision_scalars
         return dtype if own else torch.promote_types(dtype, torch.float32)
 
@@ -250,7 +247,7 @@ class RuleOptimizer(TrainV1, Optimizer):
                 group[name] = rounded(group[name] * factor, torch.float32)
 
     def get_name(self) -> str:
-        """Return the name given at construction, or the rule's."""
+        """Return the name that the constructor was given, or the rule's."""
         return self.name
 
     def variables(self) -> list[Tensor]:

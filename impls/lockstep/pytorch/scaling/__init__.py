@@ -1,1 +1,1 @@
-"""Loss scales and the wrappers that apply them."""
+"""Loss scales and the wrappers that apply them (PyTorch)."""

@@ -21,7 +21,9 @@ __all__ = ["AutomaticLossScaler"]
 
 @documented
 class AutomaticLossScaler:
-    """...
+    """A loss scale that is updated with the largest gradient of every step.
+
+    ...
 
     State: plain numbers, see ``state_dict``.
 
@@ -94,7 +96,7 @@ class AutomaticLossScaler:
         words.check_state(self.algorithm, state_dict, fields, unchecked)
 
     def update_op(self, has_nan: Tensor | bool, amax: Tensor | float) -> int:
-        """Move the scale after a step; return the number of steps so far.
+        """Move the scale after a step; return how many steps there were.
 
         Costs one host sync if both are tensors of a GPU.
         """
@@ -116,7 +118,7 @@ class AutomaticLossScaler:
     def check_grads(
         grads_and_vars: Iterable[tuple[Tensor | None, Any]],
     ) -> tuple[Tensor, Tensor]:
-        """Return whether any element is NaN, and the largest magnitude of the others.
+        """Return whether there is a NaN, and the largest magnitude of the rest.
 
         Both are 0-d tensors. Without any element the magnitude is -inf. Rows that share
         an index are not summed. No host sync.

@@ -1,4 +1,4 @@
-"""Backoff: the scale shrinks on overflow and grows every so many steps after it."""
+"""The scale of "Backoff" in plain numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["BackoffState", "start_backoff", "step_backoff"]
 
 
 class BackoffState(NamedTuple):
-    """``loss_scale``: float32; the two others count steps, from 0."""
+    """``loss_scale`` as float32 holds it, and two counts of steps."""
 
     loss_scale: np.float32
     iteration: int
@@ -20,21 +20,16 @@ class BackoffState(NamedTuple):
 
 
 def start_backoff(policy: BackoffPolicy) -> BackoffState:
-    """Return the state before the first step: the scale at its upper bound."""
+    """Start at the upper bound."""
     return BackoffState(np.float32(policy.scale_max), 0, -1)
 
 
 def step_backoff(
     policy: BackoffPolicy, state: BackoffState, has_nan: bool, amax: float
 ) -> BackoffState:
-    """Return the state after a step with these gradients.
+    """Return the next state; NaN and an ``amax`` that is not finite are overflows.
 
-    i = iteration. Overflow (``has_nan``, or ``amax`` infinite or, by default, NaN):
-    scale = clip(scale / factor), last = i. Otherwise, where (i - last) mod window = 0:
-    scale = clip(scale factor). Then iteration = i + 1. In float32.
-
-    Kept by default too: growth comes every ``window`` steps
-    after the last overflow, without a counter that is set back.
+    The rule is that of :func:`lockstep.reference.scaling.backoff.step_backoff`.
     """
     scale, i, last = state
     factor = np.float32(policy.step_factor)
@@ -48,6 +43,6 @@ def step_backoff(
 
 
 def clip(scale: np.float32, policy: BackoffPolicy) -> np.float32:
-    """Return max(min(scale, scale_max), scale_min): of inverted bounds, the lower."""
+    """Return the scale within its bounds, below the upper one first."""
     at_most = np.minimum(scale, np.float32(policy.scale_max))
     return np.float32(np.maximum(at_most, np.float32(policy.scale_min)))

@@ -1,4 +1,4 @@
-"""The dynamic loss scale: it grows after finite steps and shrinks after others."""
+"""The dynamic loss scale in numbers, or in tensors of one device."""
 
 from __future__ import annotations
 
@@ -21,12 +21,8 @@ __all__ = [
 class DynamicState(NamedTuple):
     """What one step hands on to the next: numbers, or 0-d tensors of one device.
 
-    Attributes:
-        loss_scale: a number that float32 can hold.
-        good_steps: finite steps in a row since the scale last moved.
-        overflows: steps that were not finite since the scale last grew; a lowering
-            sets them to hysteresis - 1, so that the next one lowers it again.
-        steps: all steps since the scale last moved.
+    The names are those of
+    :class:`lockstep.reference.scaling.dynamic_scale.DynamicState`.
     """
 
     loss_scale: float | Tensor
@@ -36,7 +32,7 @@ class DynamicState(NamedTuple):
 
 
 def start_dynamic(policy: DynamicPolicy) -> DynamicState:
-    """Return the state before the first step."""
+    """Start with the initial scale; nothing is counted yet."""
     with np.errstate(over="ignore"):
         return DynamicState(float(np.float32(policy.initial_loss_scale)), 0)
 
@@ -44,14 +40,9 @@ def start_dynamic(policy: DynamicPolicy) -> DynamicState:
 def step_dynamic(
     policy: DynamicPolicy, state: DynamicState, finite: bool
 ) -> DynamicState:
-    """Return the state after a step whose gradients were ``finite``, or were not.
+    """Return the next state; ``finite`` is whether all gradients of the step were.
 
-    Finite: good += 1; at good = period, scale = min(scale growth, ceiling) unless that
-    is not finite, and good = overflows = steps = 0. Not finite: good = 0,
-    overflows += 1, and if overflows >= hysteresis and overflows / steps >= tolerance,
-    this step counted, then scale = max(scale / multiplier, floor), or
-    max(scale backoff, floor) if a factor is given, overflows = hysteresis - 1 and
-    steps = 0. Scales are float32.
+    The rule is that of :func:`lockstep.reference.scaling.dynamic_scale.step_dynamic`.
     """
     scale, good, overflows, steps = state
     if finite and good + 1 < policy.increment_period:

@@ -1,4 +1,4 @@
-"""LogMax: the scale follows a forecast of the largest gradient, in logarithms."""
+"""The scale of "LogMax" in plain numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Single = np.float32
 
 
 class LogMaxState(NamedTuple):
-    """Running means of x = log2(amax), float32, and what corrects their start."""
+    """Running means and powers of beta, each as float32 holds it."""
 
     loss_scale: np.float32
     iteration: int
@@ -26,7 +26,7 @@ class LogMaxState(NamedTuple):
 
 
 def start_logmax(policy: LogMaxPolicy) -> LogMaxState:
-    """Return the state before the first step: the scale at 1."""
+    """Start with a scale of 1."""
     zero, one = Single(0), Single(1)
     return LogMaxState(one, 0, zero, zero, zero, one, one)
 
@@ -34,12 +34,7 @@ def start_logmax(policy: LogMaxPolicy) -> LogMaxState:
 def step_logmax(
     policy: LogMaxPolicy, state: LogMaxState, has_nan: bool, amax: float
 ) -> LogMaxState:
-    """Return the state after a step with these gradients.
-
-    x = log2(amax), or ``overflow_log`` on overflow; x_hat = b1 x_hat + (1 - b1) x;
-    slow = b2 slow + (1 - b2) x; sq = b2 sq + (1 - b2) x^2; c1 = c1 b1, c2 = c2 b2. All
-    in float32; 1 - b is taken in double and rounded. By default a step with amax 0
-    leaves all of that, and the scale, alone.
+    """Return the next state; the rule is the reference's, in its order of roundings.
 
     Quirk ``logmax_overflow``.
     """
@@ -61,7 +56,7 @@ def step_logmax(
 
 
 def log_amax(policy: LogMaxPolicy, has_nan: bool, amax: float) -> np.float32:
-    """Return x: fl(ln amax) / fl(ln 2) in float32; -inf for zero and subnormals.
+    """Return log2(amax) as float32 kernels take it; -inf for zero and subnormals.
 
     Quirk ``logmax_overflow``.
     """
@@ -74,9 +69,9 @@ def log_amax(policy: LogMaxPolicy, has_nan: bool, amax: float) -> np.float32:
 
 
 def scale_for(policy: LogMaxPolicy, state: LogMaxState) -> np.float32:
-    """Return clip(2^(target - (mu + deviations sigma))), which keeps NaN.
+    """Return the scale for which an overflow stays rare; it keeps NaN.
 
-    mu = x_hat / (1 - c1); sigma^2 = sq / (1 - c2) - (slow / (1 - c2))^2, at least 0.
+    The formula is that of :func:`lockstep.reference.scaling.logmax.scale_for`.
     """
     one = Single(1)
     mu = state.x_hat / (one - state.b1_correction)

@@ -37,7 +37,7 @@ NUMBERS = SCALE, GOOD_STEPS, "loss_scale_overflows", "loss_scale_steps"
 
 
 class LossScale:
-    """Base of the two: call it for the current scale, ``update`` it once a step.
+    """Base of both loss scales: a call returns the scale, ``update`` moves it.
 
     What changes is in ``numbers``: plain numbers, or 0-d tensors on a device, which are
     moved without asking it.
@@ -79,10 +79,10 @@ class LossScale:
         raise NotImplementedError
 
     def update(self, grads: Any) -> tuple[None, bool]:
-        """Look at the unscaled gradients of a step.
+        """Move the scale by one step, whose unscaled gradients are ``grads``.
 
         Returns:
-            None, and whether the gradients should be applied.
+            None, and whether to apply the gradients.
         """
         raise NotImplementedError
 
@@ -98,16 +98,16 @@ class LossScale:
         return False
 
     def at_floor(self) -> bool:
-        """Say whether no overflow can make the scale smaller."""
+        """Whether an overflow leaves the scale where it is."""
         return True
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
+        """Return the arguments, for ``from_config``."""
         raise NotImplementedError
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Any:
-        """Return a new one from what ``get_config`` returned."""
+        """Return a loss scale with these arguments."""
         return cls(**words.checked_config(cls, config))
 
     def __repr__(self) -> str:
@@ -116,10 +116,10 @@ class LossScale:
 
 @documented
 class FixedLossScale(LossScale):
-    """...
+    """A loss scale that never moves.
 
     Args:
-        strict: NaN, infinity and bools pass, too, but no NumPy number.
+        strict: NaN, infinity and bools pass, too; NumPy numbers do not.
 
     Example:
         >>> FixedLossScale(128)().item()
@@ -132,16 +132,16 @@ class FixedLossScale(LossScale):
         self.loss_scale_value = words.fixed_value(loss_scale_value, unchecked)
 
     def value(self) -> float:
-        """Return the value in float32."""
+        """The factor in float32."""
         with np.errstate(over="ignore"):
             return float(np.float32(self.loss_scale_value))
 
     def update(self, grads: Any) -> tuple[None, bool]:
-        """Return (None, True) whatever the gradients are."""
+        """Return None and True: a fixed scale never moves."""
         return None, True
 
     def get_config(self) -> dict[str, Any]:
-        """Return the argument of the constructor."""
+        """Return the factor, for ``from_config``."""
         return {"loss_scale_value": self.loss_scale_value}
 
     def __repr__(self) -> str:
@@ -150,7 +150,9 @@ class FixedLossScale(LossScale):
 
 @documented
 class DynamicLossScale(words.OldNames, LossScale):
-    """...
+    """A loss scale that grows while gradients are finite and shrinks when they are not.
+
+    ...
 
     Args:
         strict: as in TensorFlow 1.15: nothing is checked, an overflow raises a scale
@@ -230,7 +232,7 @@ class DynamicLossScale(words.OldNames, LossScale):
         return self.policy.floor < 1
 
     def update(self, grads: Any) -> tuple[None, bool]:
-        """Move the scale; the gradients should be applied if all are finite.
+        """Move the scale; apply the gradients if all are finite.
 
         Costs one host sync.
         """
@@ -259,11 +261,11 @@ class DynamicLossScale(words.OldNames, LossScale):
         self.numbers.update(zip(self.keys, state, strict=False))
 
     def at_floor(self) -> bool:
-        """Say whether no overflow can make the scale smaller."""
+        """Whether the scale is as small as it gets."""
         return self.value() <= float(np.float32(self.policy.floor))
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
+        """Return the arguments, for ``from_config``."""
         without_options = quirks_of(self.strict).dynamic_scale_floor
         return words.dynamic_config(self.policy, without_options)
 
@@ -276,14 +278,14 @@ class DynamicLossScale(words.OldNames, LossScale):
         return self.good_steps
 
     def __repr__(self) -> str:
-        """Return the scale and the good steps, then the arguments."""
+        """Show the scale, the good steps and the arguments."""
         name, config = type(self).__name__, self.get_config()
         state = {"current_loss_scale": self.value(), "num_good_steps": self.good_steps}
         return words.shown(name, config, **state)
 
 
 def get(identifier: Any, strict: bool = False) -> LossScale | None:
-    """Return the loss scale that a number, "dynamic" or a loss scale stands for.
+    """Return a loss scale as it is, or make one of a number or "dynamic".
 
     Where arguments are unchecked, NumPy's numbers are none but float64; bools, NaN and
     infinity are some.

@@ -26,7 +26,7 @@ __all__ = ["MixedPrecisionLossScaleOptimizer"]
 
 @documented
 class MixedPrecisionLossScaleOptimizer(ScaleKeeper):
-    """...
+    """Scale the loss, unscale the gradients, skip a step that is not finite.
 
     If every gradient is finite, ``opt`` takes its step; otherwise nothing changes:
     neither weights nor any state of ``opt`` nor ``global_step``. Then the scale moves,
@@ -47,8 +47,6 @@ class MixedPrecisionLossScaleOptimizer(ScaleKeeper):
 
     Args:
         opt: any optimizer of torch, a wrapper included.
-        loss_scale: a number, "dynamic" or a loss scale.
-        floor_patience: optimizer steps.
         clip_norm: the largest global norm that is left as it is, > 0. A norm that
             float32 cannot hold is an overflow. None: no clipping.
         capturable: never wait for a GPU. The numbers of the scale become tensors beside
@@ -143,5 +141,5 @@ class MixedPrecisionLossScaleOptimizer(ScaleKeeper):
 
     @property
     def _hides_slots(self) -> bool:
-        """Whether the slots and variables of the stack are not shown."""
+        """Strict: whether ``get_slot`` and ``variables()`` see nothing."""
         return self._quirks.loss_scale_slots

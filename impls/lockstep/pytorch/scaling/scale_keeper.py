@@ -85,7 +85,7 @@ class ScaleKeeper(ScaledGradients):
 
     @property
     def _hides_slots(self) -> bool:
-        """Whether the slots and variables of the stack are not shown."""
+        """Strict: whether ``get_slot`` and ``variables()`` see nothing."""
         raise NotImplementedError
 
     def _refuse_scaled(self, opt: Optimizer) -> None:

@@ -52,6 +52,10 @@ Step = int | Tensor
 @checked
 @documented
 def fixed_lr(global_step: Step, learning_rate: float, *, strict: bool = False) -> float:
+    """Keep the rate as it is.
+
+    ...
+    """
     return learning_rate
 
 
@@ -66,6 +70,10 @@ def piecewise_constant(
     *,
     strict: bool = False,
 ) -> Number:
+    """Change the rate at some steps.
+
+    ...
+    """
     ends = words.step_boundaries(boundaries, decay_rates, steps_per_epoch)
     step = global_step
     # A step on a boundary has the old rate, by default too.
@@ -93,6 +101,10 @@ def exp_decay(
     *,
     strict: bool = False,
 ) -> Number:
+    """Decay the rate exponentially.
+
+    ...
+    """
     step, rate = global_step, rounded(learning_rate)
     progress = rounded(rounded(step - begin_decay_at) / rounded(decay_steps))
     if use_staircase_decay:
@@ -115,6 +127,10 @@ def poly_decay(
     *,
     strict: bool = False,
 ) -> Number:
+    """Decay the rate along a polynomial.
+
+    ...
+    """
     step = global_step
     base, least = warmed_up(step, learning_rate, warmup_steps), rounded(min_lr)
     progress = decay_progress(step, decay_steps, begin_decay_at)
@@ -136,6 +152,10 @@ def cosine_decay(
     *,
     strict: bool = False,
 ) -> Number:
+    """Decay the rate along half a cosine.
+
+    ...
+    """
     step = global_step
     base, least = warmed_up(step, learning_rate, warmup_steps), rounded(min_lr)
     progress = decay_progress(step, decay_steps, begin_decay_at)
@@ -163,6 +183,10 @@ def inv_poly_decay(
     *,
     strict: bool = False,
 ) -> Number:
+    """Decay the rate as an inverse power of the step.
+
+    ...
+    """
     step, rate, exponent = global_step, rounded(learning_rate), rounded(power)
     least = min(max(min_lr, 1e-8), learning_rate)
     # In float64 and rounded once: the original takes the growth in Python's numbers.
@@ -192,6 +216,10 @@ def transformer_policy(
     *,
     strict: bool = False,
 ) -> Number:
+    """Raise the rate linearly, then lower it with the root of the step.
+
+    ...
+    """
     if quirks_of(strict).policies_float16:
         words.refuse_limit_of_another_dtype(max_lr, dtype)
     kind = getattr(torch, dtype) if isinstance(dtype, str) else dtype
@@ -209,7 +237,7 @@ def transformer_policy(
 
 
 def warmed_up(step: Step, learning_rate: float, warmup_steps: float) -> Number:
-    """Return rate s / warmup_steps before ``warmup_steps``, then the rate."""
+    """Return the rate on its way up, then as it is."""
     rate = rounded(learning_rate)
     if warmup_steps <= 0:
         return rate
@@ -218,7 +246,7 @@ def warmed_up(step: Step, learning_rate: float, warmup_steps: float) -> Number:
 
 
 def decay_progress(step: Step, decay_steps: float, begin_decay_at: int) -> Number:
-    """Return min(s - begin, decay_steps) / decay_steps."""
+    """Return the share of ``decay_steps`` that is done, at most 1."""
     length = rounded(decay_steps)
     return rounded(smaller(rounded(step - begin_decay_at), length) / length)
 

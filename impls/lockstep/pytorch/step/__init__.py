@@ -1,1 +1,1 @@
-"""``optimize_loss`` and the parts of its training step."""
+"""``optimize_loss`` and the parts of its training step (PyTorch)."""

@@ -1,4 +1,4 @@
-"""Micro-batches: the sum of their shares of a gradient, rows kept as rows."""
+"""The sum over micro-batches of a gradient that may be absent or sparse."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ __all__ = ["add_share"]
 def add_share(
     total: Tensor | None, gradient: Tensor | None, iter_size: int
 ) -> Tensor | None:
-    """Return total + gradient / iter_size, rounded to the gradient's dtype twice.
+    """Return total + gradient / iter_size, in memory of its own.
 
-    Either may be absent, which adds nothing. Rows + rows are all the rows, in the order
-    in which they came; rows + dense are dense. The result shares no memory with either.
+    The rule is that of :func:`lockstep.reference.step.micro_batches.add_share`.
     """
     if gradient is None:
         return None if total is None else total.clone()
@@ -30,7 +29,7 @@ def add_share(
 
 
 def divided(gradient: Tensor, iter_size: int) -> Tensor:
-    """Return gradient / iter_size, of rows their values."""
+    """Return a micro-batch's share: gradient / iter_size."""
     if not gradient.is_sparse:
         return gradient / iter_size
     return with_rows(gradient, gradient._indices(), gradient._values() / iter_size)

@@ -83,7 +83,9 @@ def optimize_loss(
     reduction: Reduction | None = None,
     strict: bool = False,
 ) -> TrainingStep:
-    """...
+    """Return an object that takes one step of training each time it is called.
+
+    ...
 
     Args:
         loss: a function that computes the loss, a 0-d tensor; it is given the arguments
@@ -107,7 +109,6 @@ def optimize_loss(
             ``global_gradient_norm`` and ``loss_scale``. They are computed once
             ``summaries_to`` has named a writer.
         on_horovod: average over the ranks of ``torch.distributed``, if there are any.
-        iter_size: micro-batches in a step.
         model: a module whose parameters are trained if ``var_list`` is None; not one
             in ``DistributedDataParallel``.
         reduction: what averages; None: ``torch.distributed``.
@@ -226,7 +227,7 @@ def write_names(made: Optimizer, names: Mapping[Tensor, str]) -> None:
 
 
 def make_of(optimizer: Any, strict: bool) -> Any:
-    """Return what makes an optimizer: the class of a name, or what was given."""
+    """Return the class of a name, or the maker itself."""
     if not isinstance(optimizer, str):
         return optimizer
     make = OPTIMIZER_CLS_NAMES[optimizer]

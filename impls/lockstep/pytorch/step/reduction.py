@@ -72,21 +72,16 @@ def reduce_gradients(
     model: object = None,
     reduction: Reduction | None = None,
 ) -> Pairs:
-    """...
+    """Return each gradient's mean over the ranks.
+
+    ...
 
     First the ranks agree in one small collective which gradients are absent on all.
 
     Args:
-        grads_and_vars: iterable of (gradient or None, parameter), the same parameters
-            in the same order on every rank.
         reduction: what averages: ``size``, ``any`` and ``all_reduce``, as in
             :class:`GroupReduction`. None takes ``torch.distributed``'s group of all
             ranks, and where there is none this rank is the only one.
-
-    Raises:
-        NotReducedError: a NotImplementedError; ``on_horovod`` is False.
-        OutOfRangeError: a ValueError; it is no bool, or ``reduction`` no engine.
-        MalformedPairsError, NoGradientsError: not pairs, or none.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``reduce_gradients``, on Horovod. A model in
     ``DistributedDataParallel`` has its gradients averaged already.
@@ -121,7 +116,7 @@ def default_reduction() -> Reduction | None:
 
 
 def dense(gradient: Tensor | None, parameter: Tensor) -> Tensor:
-    """Return a gradient as a dense tensor, zeros if it is absent here."""
+    """Return a gradient as a dense tensor; zeros for one that is absent here."""
     if gradient is None:
         return torch.zeros_like(parameter)
     return gradient.to_dense() if gradient.is_sparse else gradient

@@ -1,4 +1,4 @@
-"""The object that ``optimize_loss`` returns: a call is a step of training."""
+"""``TrainingStep``, what ``optimize_loss`` returns for PyTorch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = ["TrainingStep"]
 
 
 class TrainingStep:
-    """What ``optimize_loss`` returns: a call computes the gradients and takes a step.
+    """A call computes the loss and its gradients, and takes a step.
 
     ``step(*inputs)`` hands its arguments to the loss and returns its value, or the
     tuple that it returned, the loss first. With ``iter_size`` > 1 a call adds its
@@ -55,11 +55,11 @@ class TrainingStep:
         optimizer: what updates, the masters' wrapper with "mixed".
         parameters: those that are trained, with ``names``.
         global_step: the applied steps, a 0-d int64 tensor on the CPU.
-        learning_rate: the rate of the last call.
+        learning_rate: the rate that the last call had.
         scaler: the automatic loss scaler, or None.
         accumulators: the sum so far for each parameter; None where nothing was added.
-        micro_step: the micro-batches in it.
-        recorder: who is told the summaries of each applied step, or None.
+        micro_step: how many micro-batches are in it.
+        recorder: what the summaries of an applied step go to, or None.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class TrainingStep:
         self._absent: list[str] | None = None
 
     def __repr__(self) -> str:
-        """Show the optimizer, the steps so far, the rate and the stages."""
+        """Show optimizer, steps, rate and stages."""
         return shown(
             base_of(self.optimizer),
             len(self.parameters),
@@ -152,7 +152,7 @@ class TrainingStep:
         return joined(value.detach(), extras), pairs
 
     def accumulate(self, pairs: Pairs) -> Pairs:
-        """Return the sums with a micro-batch, paired as its gradients were.
+        """Return the sums, this micro-batch included, in the order of its pairs.
 
         They are new, also where there was no gradient, and not kept yet: a step that
         fails leaves everything as it was, though clipping writes into them.
@@ -166,12 +166,12 @@ class TrainingStep:
         ]
 
     def keep(self, pairs: Pairs) -> None:
-        """Keep the sums, which hold one micro-batch more."""
+        """Keep these sums, and count the micro-batch."""
         self.accumulators = [total for total, _ in pairs]
         self.micro_step += 1
 
     def check_accumulated(self, pairs: Pairs) -> None:
-        """Raise for what the original cannot add up."""
+        """Strict: raise for gradients that the original cannot add up."""
         for name, (gradient, _) in zip(self.names, pairs, strict=True):
             if gradient is None:
                 raise refusals.ABSENT_ACCUMULATED.error(name=name)
@@ -179,7 +179,7 @@ class TrainingStep:
                 raise refusals.SPARSE_ACCUMULATED.error(name=name)
 
     def waits(self, skip_update: Any) -> bool:
-        """Say whether the sum, this micro-batch included, has to wait for more."""
+        """Whether this call only adds a micro-batch."""
         flag = self.skip_update_ph if skip_update is None else skip_update
         flag = flag() if callable(flag) else flag
         if not self.settings.quirks.arguments_unchecked:
@@ -204,10 +204,9 @@ class TrainingStep:
         self._absent = [name for name, (gradient, _) in everything if gradient is None]
 
     def fits(self, pairs: Pairs) -> bool:
-        """Say whether gradients are finite, where a step that is not is skipped.
+        """Whether the gradients are finite, where that decides about the step.
 
-        They are looked at before they are clipped: the optimizer names those that are
-        not finite, and clipping would spoil the others.
+        It is asked before they are clipped, which would spoil the finite ones.
         """
         settings = self.settings
         changes = (
@@ -218,7 +217,7 @@ class TrainingStep:
         return all(finite_flags([g for g, _ in pairs if g is not None]))
 
     def post_process(self, pairs: Pairs) -> Pairs:
-        """Clip or scale by LARC; tell the recorder what was asked for."""
+        """Clip, or scale by LARC, and record the summaries."""
         settings, asked = self.settings, Summaries(self.summaries, self.recorder)
         if self.recorder is not None:
             self.record_numbers(asked)
@@ -256,7 +255,7 @@ class TrainingStep:
                 group["weight_decay"] = float(self.decay())
 
     def decay(self) -> Any:
-        """Return AdamW's decay at this step: the rate times what was given."""
+        """Return AdamW's decay of this step: rate x ``weight_decay``."""
         given = self.weight_decay
         return self.learning_rate * (given() if callable(given) else given)
 

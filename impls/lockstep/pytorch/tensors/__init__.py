@@ -1,1 +1,1 @@
-"""Functions of tensors that several capabilities need."""
+"""Functions of tensors that several capabilities need (PyTorch)."""

@@ -39,5 +39,5 @@ def sqrt(values: Tensor) -> Tensor:
 
 
 def rsqrt(values: Tensor) -> Tensor:
-    """Return 1 / sqrt(x), both operations rounded to the dtype of ``values``."""
+    """Return 1 / sqrt(x), rounded after each of the two operations."""
     return sqrt(values).reciprocal_()

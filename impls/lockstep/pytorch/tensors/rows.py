@@ -1,4 +1,4 @@
-"""Rows of a sparse gradient: duplicate indices are summed before any rule sees them."""
+"""Rows of a sparse gradient, with each index once."""
 
 from __future__ import annotations
 
@@ -23,11 +23,7 @@ def as_rows(gradient: Tensor) -> Rows:
 
 
 def sum_duplicates(gradient: Tensor) -> Rows:
-    """Add up the rows that share an index, in the order of their occurrence.
-
-    ``values`` [k, ...] becomes [u, ...] with u distinct, ascending ``indices``. The sum
-    is taken in the dtype of the values.
-    """
+    """Return distinct, ascending ``indices`` and the sums of their ``values``."""
     if gradient.is_coalesced():
         return as_rows(gradient)
     # Not coalesce(): from 17 rows on it sorts them in an order that is not stable.

@@ -1,4 +1,4 @@
-"""The zero test of the multitask wrapper: does a gradient have a nonzero element?"""
+"""Whether gradients are all zero: the test of the multitask wrapper."""
 
 from __future__ import annotations
 
@@ -33,11 +33,9 @@ def all_zero_flags(gradients: Sequence[Tensor], flush: bool = False) -> list[boo
 
 
 def is_all_zero(gradient: Tensor, flush: bool = False) -> bool:
-    """Say whether ``gradient`` has no nonzero element.
+    """Whether ``gradient`` has no nonzero element, duplicate rows summed first.
 
-    -0.0 is zero; NaN and infinity are not. The duplicate rows of a sparse gradient are
-    summed first, so rows that cancel, rows of zeros and no rows at all are all zero.
-    With ``flush`` float32 subnormals count as zero, as they did in the original.
+    With ``flush`` float32 subnormals are zero; see the reference.
     """
     values = flat_values(gradient)
     if flush:
@@ -52,11 +50,7 @@ def is_all_zero(gradient: Tensor, flush: bool = False) -> bool:
 
 
 def flush_subnormals(values: Tensor) -> Tensor:
-    """Replace subnormals by zero, except in float16.
-
-    The original's kernels ran with the processor's flush-to-zero mode on, which knows
-    nothing of float16.
-    """
+    """Set subnormals to zero, but in float16, as the original's processor mode did."""
     if values.dtype == torch.float16:
         return values
     smallest = torch.finfo(values.dtype).smallest_normal

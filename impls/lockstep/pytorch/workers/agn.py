@@ -45,7 +45,9 @@ __all__ = ["AGNOptimizer"]
 
 @documented
 class AGNOptimizer(SharingWrapper):
-    """...
+    """Train a worker's own weights; every P steps push a mean gradient to shared ones.
+
+    ...
 
     Here a step counts once, whatever the number of groups, and an optimizer like
     ``optimizer`` applies a to c, with state that belongs to c and this worker's
@@ -54,18 +56,16 @@ class AGNOptimizer(SharingWrapper):
     Args:
         optimizer: any optimizer of torch that takes dense gradients, a wrapper
             included; its groups hold the parameters that the getter was given.
-        custom_getter: the :class:`AGNCustomGetter` that made the shared parameters.
-        strict: reproduce ``tf.contrib.opt.AGNOptimizer`` (1.15) with its quirks: local
-            and shared updates of a TF1 optimizer advance one pair of powers of beta
-            (torch's own count steps for each parameter, and go on doing so), pairs from
-            a one-shot iterator are refused, arguments are not checked, ``get_slot`` and
-            ``variables()`` see nothing, row clipping inside leaves shared rows alone.
+        strict: reproduce the original with its quirks: local and shared updates of a
+            TF1 optimizer advance one pair of powers of beta (torch's own count steps
+            for each parameter, and go on doing so), pairs from a one-shot iterator are
+            refused, arguments are not checked, ``get_slot`` and ``variables()`` see
+            nothing, and row clipping inside leaves shared rows.
 
     Raises:
-        TypeError: ``optimizer`` is no optimizer, ``custom_getter`` none of ours.
-        ValueError: a period or count below 1, an unknown ``commit``, an optimizer that
-            scales losses or trains masters, or needs its closure several times a step
-            (LBFGS), groups unlike those of the other workers.
+        ...
+        ValueError: ``optimizer`` trains masters, or needs its closure several times a
+            step (LBFGS), or has groups unlike those of the other workers.
 
     ``state_dict`` holds the worker's part and the shared one: accumulators, local step,
     shared weights and their state. The worker's own weights are the model's.
@@ -164,7 +164,7 @@ class AGNOptimizer(SharingWrapper):
     ) -> None:
         """Take one local step with these gradients; at the end of a round push.
 
-        ``global_step`` counts rounds, those of all workers that are given it.
+        ``global_step`` counts the rounds of all workers that share it.
 
         Raises:
             KeyError: a parameter that the getter was not given.
@@ -175,7 +175,7 @@ class AGNOptimizer(SharingWrapper):
         super().apply_gradients(pairs, global_step, name)
 
     def step_inner(self) -> None:
-        """Take the local step, gather, and end the round if it is due."""
+        """Take the local step and gather; end the round where one ends."""
         everything = named_parameters(self)
         present = [p for p in everything if p.grad is not None]
         if not present or self._only_wants_state(present):
@@ -208,7 +208,7 @@ class AGNOptimizer(SharingWrapper):
         super().note_no_gradients()
 
     def _gather(self, present: Sequence[Tensor], before: Sequence[Tensor]) -> None:
-        """Add gradients to the accumulators, or the differences since ``before``."""
+        """Add to the accumulators: gradients, or how far the weights have come."""
         changes = [parameter.grad for parameter in present]
         if self.commit == DELTA:
             changes = subtract([p.detach() for p in present], before)

@@ -1,4 +1,4 @@
-"""The weights that the workers of one process share, and the getter that makes them."""
+"""Shared weights of one process' workers, and the getter that makes them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Center:
     Attributes:
         parameters: name -> shared weight.
         optimizer: what moves them; None before the first ``AGNOptimizer``.
-        lock: pushes and pulls of several threads wait for one another.
+        lock: held while a thread pushes or pulls.
     """
 
     def __init__(self, device: torch.device | str | None = None) -> None:
@@ -56,8 +56,8 @@ class Center:
         """Raise unless these may join: name -> a worker's parameter.
 
         Raises:
-            UnsupportedError: a ValueError; one is not like the shared weight of its
-                name, or there is none and the worker may not add it.
+            UnsupportedError: a ValueError; one differs from the shared weight
+                of its name, or is new where the worker may add none.
         """
         if not may_add:
             agn_getter.check_names(self.parameters, parameters)
@@ -123,7 +123,7 @@ class Center:
 
     @torch.no_grad()
     def push(self, update: Update) -> None:
-        """Take a step on mean gradients, or add differences.
+        """Move the shared weights: by a step on mean gradients, or by differences.
 
         The optimizer of an update is one mapping of hyper-parameters for each group.
         """
@@ -165,7 +165,6 @@ class AGNCustomGetter:
             an accumulator holds the parameter's value.
 
     Attributes:
-        center: what the workers share.
         names: parameter -> its name at the center.
 
     Raises:
@@ -209,7 +208,7 @@ class AGNCustomGetter:
                 whose names are then their places: workers must give them in one order.
 
         Raises:
-            GetterError: a TypeError; anything else.
+            GetterError: a TypeError; ``parameters`` is none of these.
             UnsupportedError: a ValueError; a parameter is on another device; its name
                 is another parameter's; the center has no weight of its name, or one
                 of another shape or dtype. Nothing has been entered then.

@@ -1,4 +1,4 @@
-"""What a worker has of its own and shares: found, started, and shown as slots."""
+"""Base of a worker's wrapper: its state and the shared one, as slots."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class SharingWrapper(OptimizerWrapper):
     """A wrapper whose parameters have shared ones, and accumulators between rounds.
 
     Attributes:
-        custom_getter: what made both.
+        custom_getter: what made the shared weights and the accumulators.
         name: the name that ``get_name`` returns.
-        strict: no slot is seen.
+        strict: whether slots are hidden, as in the original.
     """
 
     GLOBAL_VARIABLE_NAME = GLOBAL_VARIABLE_NAME
@@ -39,7 +39,7 @@ class SharingWrapper(OptimizerWrapper):
 
     @cached_property
     def _quirks(self) -> Quirks:
-        """The quirks of the original that are on."""
+        """Quirks of the original, those that are on."""
         return quirks_of(self.strict)
 
     def _require_known(self, parameters: Iterable[Tensor]) -> None:
@@ -64,10 +64,10 @@ class SharingWrapper(OptimizerWrapper):
     def get_init_op(self, task_index: int) -> None:
         """Set every parameter to the shared one, and its accumulator to 0.
 
-        In a graph this is an operation; here it has happened when the call returns.
+        TensorFlow returns an operation; here it has happened when the call returns.
 
         Args:
-            task_index: the worker's number; without effect, as in the original.
+            task_index: without effect, as in the original.
 
         Raises:
             ValueError: the getter was given no parameters.
@@ -86,20 +86,19 @@ class SharingWrapper(OptimizerWrapper):
     ) -> AbstractContextManager[None]:
         """Return a context that runs the init op where it is entered.
 
-        Sessions have hooks; here the training loop stands inside of this context.
-        Arguments are without effect.
+        The training loop stands inside of it. Arguments are without effect.
         """
         return self._started(task_index)
 
     def get_name(self) -> str:
-        """Return the name given at construction."""
+        """Return the name that the constructor was given."""
         return self.name
 
     def get_slot(self, var: Tensor, name: str) -> Tensor | None:
         """Return a slot of a worker's parameter or of a shared one.
 
-        A worker's has two beside those of the wrapped optimizer, which are called as
-        the constants of this class. Strict: None.
+        The constants of this class name two that the wrapped optimizer does not have.
+        Strict: None.
         """
         if self._quirks.agn_slots:
             return None
@@ -114,16 +113,16 @@ class SharingWrapper(OptimizerWrapper):
         return TrainV1.get_slot(self.inner_optimizer, var, name)
 
     def get_slot_names(self) -> list[str]:
-        """Return the slot names of the wrapped optimizer and the two of this one."""
+        """Return the names of all slots, the two of this class included."""
         if self._quirks.agn_slots:
             return []
         inner = TrainV1.get_slot_names(self.inner_optimizer)
         return [*inner, GRAD_VARIABLE_NAME, GLOBAL_VARIABLE_NAME]
 
     def variables(self) -> list[Tensor]:
-        """Return all state: the wrapped optimizer's, the worker's, what is shared.
+        """Return the state: of the wrapped optimizer, of the worker, of the center.
 
-        Strict: nothing.
+        Strict: none.
         """
         if self._quirks.agn_slots:
             return []

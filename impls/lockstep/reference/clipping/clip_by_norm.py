@@ -68,10 +68,9 @@ def clip_gradients_by_norm(
     clip_gradients: float,
     strict: bool = False,
 ) -> Pairs:
-    """...
+    """Clip gradients by their global norm, each in its variable's dtype afterwards.
 
-    Args:
-        clip_gradients: the largest global norm that is left as it is, > 0 and finite.
+    ...
     """
     quirks = quirks_of(strict)
     pairs = as_variable_pairs(grads_and_vars, words.BY_NORM, quirks)

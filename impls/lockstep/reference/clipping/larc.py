@@ -48,7 +48,7 @@ def raw_ratio(policy: LarcPolicy, rate: Array, weight: Array, gradient: Array) -
     long as both norms are finite.
 
     Args:
-        policy: the parameters.
+        policy: the parameters of LARC.
         rate: the learning rate, float32, 0-d.
         weight: |w|, float32, 0-d.
         gradient: |g|, float32, 0-d.

@@ -42,7 +42,9 @@ def post_process_gradients(
     recorder: Recorder | None = None,
     strict: bool = False,
 ) -> Pairs:
-    """...
+    """Clip gradients by their global norm if asked to, then scale them by LARC.
+
+    ...
 
     Args:
         grads_and_vars: iterable of (gradient or None, variable).
@@ -117,7 +119,7 @@ def as_rate(lr: Any, quirks: Quirks) -> Array:
 
 
 def record_norm(asked: Summaries, kind: str, pairs: Pairs, quirks: Quirks) -> None:
-    """Tell the global norm."""
+    """Give the recorder the global norm."""
     if asked.wants(GLOBAL_NORM):
         gradients = [gradient for gradient, _ in pairs]
         norm = norm_in_float32(gradients, quirks.clip_duplicates)
@@ -125,7 +127,7 @@ def record_norm(asked: Summaries, kind: str, pairs: Pairs, quirks: Quirks) -> No
 
 
 def record_pairs(asked: Summaries, pairs: Pairs) -> None:
-    """Tell what was asked of each gradient that is present, and of its variable."""
+    """Give the recorder what was asked for of each pair that has a gradient."""
     for gradient, variable in pairs:
         if gradient is None:
             continue

@@ -29,23 +29,9 @@ Axes = tuple[int, ...]
 
 @documented
 class VariableClippingOptimizer(Optimizer):
-    """...
+    """After each update, hold the norm of a variable's rows to a limit.
 
-    For each variable w that is listed and whose gradient was present: after ``opt`` has
-    updated it, n = sqrt(sum over its axes of w^2), and where n > max_norm,
-    w = w max_norm / n. After a sparse gradient only the rows that it names are looked
-    at, also if ``opt`` moves others.
-
-    Args:
-        opt: any optimizer or wrapper of the reference.
-        vars_to_clip_dims: Variable -> list or tuple of axes over which the norm is
-            taken; [1] are the rows of a matrix. A variable that is not listed is never
-            clipped.
-
-    Raises:
-        TypeError: ``opt`` is no optimizer, or the axes of a variable are no list.
-        ValueError: ``max_norm`` out of range, an axis that a variable does not have
-            (under strict: at ``apply_gradients``), an empty name.
+    ...
     """
 
     def __init__(

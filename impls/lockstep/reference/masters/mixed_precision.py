@@ -36,7 +36,7 @@ __all__ = ["MixedPrecisionOptimizerWrapper"]
 
 @documented
 class MixedPrecisionOptimizerWrapper(SkippingWrapper):
-    """...
+    """Train half-precision variables through float32 masters, with a scaled loss.
 
     ``compute_gradients``: g = (gradient of loss x scale, in the variable's dtype) cast
     to float32, plus scale x the gradient of its regularizer at the master, all times
@@ -49,11 +49,11 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         optimizer: any optimizer or wrapper of the reference.
         loss_scale: None (1), a number, "dynamic", an ``AutomaticLossScaler`` or a loss
             scale.
-        clip_norm, at_floor, floor_patience: as in
-            ``MixedPrecisionLossScaleOptimizer``; a number is at its floor.
-        strict: as in OpenSeq2Seq, quirks included: only floats and automatic scalers
-            can be used, absent float16 gradients are refused, a static scale applies
-            gradients that are not finite, ``get_slot`` and ``variables()`` see nothing.
+        clip_norm, at_floor, floor_patience: as in ``MixedPrecisionLossScaleOptimizer``;
+            a number is at its floor.
+        strict: as in OpenSeq2Seq: only floats and automatic scalers can be used, absent
+            float16 gradients are refused, a static scale applies gradients that are not
+            finite, ``get_slot`` and ``variables()`` see nothing.
 
     Raises:
         ValueError: ``optimizer`` is no optimizer, an argument out of range.

@@ -21,7 +21,7 @@ REGISTERED: WeakKeyDictionary[Variable, Regularizer] = WeakKeyDictionary()
 
 @documented
 def mp_regularizer_wrapper(regularizer: Regularizer) -> Callable[[Variable], Any]:
-    """Keep a regularizer of half-precision weights for the wrapper of the optimizer.
+    """Leave the regularization of half-precision weights to the optimizer.
 
     A loss here is its gradients, so ``regularizer(weight)`` returns the gradient of the
     penalty at ``weight``.
@@ -31,9 +31,6 @@ def mp_regularizer_wrapper(regularizer: Regularizer) -> Callable[[Variable], Any
         None: nothing to add to the loss, for the wrapper adds the gradient at the
         float32 master. Otherwise it returns what ``regularizer(weight)`` returns; more
         arguments, such as d loss, are handed on.
-
-    Raises:
-        TypeError: ``regularizer`` cannot be called.
     """
     words.check_regularizer(regularizer)
 

@@ -115,6 +115,7 @@ class Optimizer:
         name: str | None = None,
         grad_loss: float | None = None,
     ) -> None:
+        """Call ``compute_gradients`` and hand the result to ``apply_gradients``."""
         pairs = self.compute_gradients(
             loss,
             var_list,
@@ -125,6 +126,7 @@ class Optimizer:
         )
         self.apply_gradients(pairs, global_step, name)
 
+    @documented
     def apply_gradients(
         self,
         grads_and_vars: Iterable[tuple[Gradient, Variable]],
@@ -155,6 +157,7 @@ class Optimizer:
 
     @documented
     def get_name(self) -> str:
+        """Return the optimizer's name."""
         return type(self).__name__
 
     def get_slot(self, var: Variable, name: str) -> Array | None:
@@ -283,45 +286,81 @@ def shown(spec: OptimizerSpec) -> inspect.Signature:
     return inspect.Signature([*spec.signature.parameters.values(), strict])
 
 
+@documented
 class GradientDescentOptimizer(RuleOptimizer):
-    """w -= lr g."""
+    """Gradient descent over NumPy variables.
+
+    ...
+    """
 
     spec, rule = OPTIMIZERS["GradientDescent"], gradient_descent
     sums_duplicates = False
 
 
+@documented
 class MomentumOptimizer(RuleOptimizer):
-    """a = mu a + g; w -= lr a (Nesterov: w -= lr g + lr mu a)."""
+    """Gradient descent with momentum, over NumPy variables.
+
+    ...
+    """
 
     spec, rule = OPTIMIZERS["Momentum"], momentum
 
 
+@documented
 class AdamOptimizer(RuleOptimizer):
-    """Adam in its "epsilon hat" form; all variables share the powers of beta."""
+    """Adam over NumPy variables, which share the powers of beta.
+
+    ...
+    """
 
     spec, rule = OPTIMIZERS["Adam"], adam
 
 
+@documented
 class AdamWOptimizer(RuleOptimizer):
-    """w -= weight_decay w, then Adam; the decay is not multiplied by the rate."""
+    """AdamW over NumPy variables: the decay is not multiplied by the rate.
+
+    ...
+    """
 
     spec, rule = OPTIMIZERS["AdamW"], adamw
 
 
+@documented
 class AdagradOptimizer(RuleOptimizer):
-    """acc += g^2; w -= lr g / sqrt(acc), without an epsilon."""
+    """Adagrad over NumPy variables, without an epsilon.
+
+    ...
+    """
 
     spec, rule = OPTIMIZERS["Adagrad"], adagrad
 
 
+@documented
 class RMSPropOptimizer(RuleOptimizer):
-    """RMSProp whose mean square starts at one; the rate is inside the momentum."""
+    """RMSProp over NumPy variables; the mean square starts at one.
+
+    ...
+    """
 
     spec, rule = OPTIMIZERS["RMSProp"], rmsprop
 
 
+@documented
 class FtrlOptimizer(RuleOptimizer):
-    """FTRL-proximal with l1, l2 and l2 shrinkage."""
+    """FTRL-proximal over NumPy variables.
+
+    ...
+
+    Args:
+        strict: compute in the variable's dtype, as the original does, also in half
+            precision, and raise at rate 0.
+
+    Raises:
+        ...
+        ValueError: under ``strict``, a step at rate 0.
+    """
 
     spec, rule = OPTIMIZERS["Ftrl"], ftrl
 

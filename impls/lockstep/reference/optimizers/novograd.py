@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep.docstrings import documented
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.messages.optimizers import novograd as words
 from lockstep.messages.optimizers.parameters import NOVOGRAD
@@ -19,19 +20,11 @@ from lockstep.reference.tensors.variable import Variable
 __all__ = ["NovoGrad"]
 
 
+@documented
 class NovoGrad(RuleOptimizer):
-    """v = b2 v + (1 - b2) |g|^2, at first |g|^2; g' = g / sqrt(v + eps) + wd w;
-    a = b1 a + g', or b1 a + (1 - b1) g' averaged; w -= lr a.
+    """NovoGrad over NumPy variables: one second moment for a whole variable.
 
-    One v for a whole tensor. Sparse gradients are made dense. ``strict`` is as in
-    OpenSeq2Seq: v is |g|^2 of the step, whatever b2; the pairs must be a list, which is
-    written into; absent gradients and other dtypes than float32 are refused.
-
-    Raises:
-        ValueError: an argument is out of range.
-
-    Origin: OpenSeq2Seq, ``open_seq2seq.optimizers.novograd.NovoGrad``; Ginsburg et al.,
-    2019 (arXiv 1905.11286).
+    ...
     """
 
     spec, rule = NOVOGRAD, novograd
@@ -47,7 +40,7 @@ class NovoGrad(RuleOptimizer):
         global_step: Variable | None = None,
         name: str | None = None,
     ) -> None:
-        """Update every variable whose gradient is present, then the global step.
+        """Apply the rule where there is a gradient, then advance the global step.
 
         Strict: the pairs are a list, in which normalized gradients are found
         afterwards.

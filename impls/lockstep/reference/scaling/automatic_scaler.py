@@ -20,6 +20,11 @@ __all__ = ["AutomaticLossScaler"]
 
 @documented
 class AutomaticLossScaler:
+    """A loss scale that is updated with the largest gradient of every step.
+
+    ...
+    """
+
     SUPPORTED_ALGOS: ClassVar[list[str]] = words.ALGORITHMS
 
     def __init__(

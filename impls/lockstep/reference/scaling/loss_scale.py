@@ -61,7 +61,7 @@ class LossScale:
 
 @documented
 class FixedLossScale(LossScale):
-    """...
+    """A loss scale that never moves.
 
     Args:
         strict: NaN, infinity and bools pass, too, but no NumPy number.
@@ -89,13 +89,9 @@ class FixedLossScale(LossScale):
 
 @documented
 class DynamicLossScale(words.OldNames, LossScale):
-    """...
+    """A loss scale that grows while gradients are finite and shrinks when they are not.
 
-    Args:
-        strict: as in TensorFlow 1.15: nothing is checked, an overflow raises a scale
-            below 1 to 1, sparse gradients need a dense shape; what is after
-            ``multiplier`` is refused.
-
+    ...
     """
 
     def __init__(

@@ -27,7 +27,7 @@ __all__ = ["MixedPrecisionLossScaleOptimizer"]
 
 @documented
 class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
-    """...
+    """Scale the loss, unscale the gradients, skip a step that is not finite.
 
     ``compute_gradients``: the gradients of loss x scale, each times 1 / scale, which is
     rounded to float32. ``apply_gradients``: if all gradients are finite, they are
@@ -36,15 +36,13 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
 
     Args:
         opt: any optimizer or wrapper of the reference.
-        loss_scale: a number, "dynamic" or a loss scale.
-        floor_patience: optimizer steps.
         clip_norm: > 0; n the float32 global norm of the unscaled gradients, each g
             becomes g clip_norm / n if n > clip_norm; n that is not finite is an
             overflow, and skipped. None: no clipping, no norm.
 
     Raises:
         ValueError: ``opt`` is no optimizer, an argument out of range.
-        TypeError: ``loss_scale`` is None.
+        TypeError: there is no ``loss_scale``.
     """
 
     owner = words.WRAPPER

@@ -38,7 +38,9 @@ Step = int | Array
 @checked
 @documented
 def fixed_lr(global_step: Step, learning_rate: float, *, strict: bool = False) -> float:
-    """...
+    """Keep the rate as it is.
+
+    ...
 
     Example:
         >>> from lockstep.reference import lr_policies
@@ -59,7 +61,9 @@ def piecewise_constant(
     *,
     strict: bool = False,
 ) -> Array:
-    """...
+    """Change the rate at some steps.
+
+    ...
 
     Example:
         >>> import numpy as np
@@ -95,7 +99,9 @@ def exp_decay(
     *,
     strict: bool = False,
 ) -> Array:
-    """...
+    """Decay the rate exponentially.
+
+    ...
 
     Example:
         >>> from lockstep.reference import lr_policies
@@ -124,7 +130,9 @@ def poly_decay(
     *,
     strict: bool = False,
 ) -> Array:
-    """...
+    """Decay the rate along a polynomial.
+
+    ...
 
     Example:
         >>> from lockstep.reference import lr_policies
@@ -152,7 +160,9 @@ def cosine_decay(
     *,
     strict: bool = False,
 ) -> Array:
-    """...
+    """Decay the rate along half a cosine.
+
+    ...
 
     Example:
         >>> from lockstep.reference import lr_policies
@@ -185,7 +195,9 @@ def inv_poly_decay(
     *,
     strict: bool = False,
 ) -> Array:
-    """...
+    """Decay the rate as an inverse power of the step.
+
+    ...
 
     Example:
         >>> from lockstep.reference import lr_policies
@@ -221,7 +233,9 @@ def transformer_policy(
     *,
     strict: bool = False,
 ) -> Array:
-    """...
+    """Raise the rate linearly, then lower it with the root of the step.
+
+    ...
 
     Example:
         >>> from lockstep.reference import lr_policies

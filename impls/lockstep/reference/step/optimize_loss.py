@@ -74,18 +74,19 @@ def optimize_loss(
     reduction: Reduction | None = None,
     strict: bool = False,
 ) -> TrainingStep:
-    """...
+    """Return an object that takes one step of training each time it is called.
+
+    ...
 
     Args:
         loss: a function that returns the gradients, one for each variable.
         optimizer: a name of ``OPTIMIZER_CLS_NAMES``; or a class, or a function that
-            makes an optimizer, called with ``learning_rate=`` and
-            ``optimizer_params``; or, without these, an optimizer.
+            makes an optimizer, called with ``learning_rate=`` and ``optimizer_params``;
+            or an optimizer, without these.
         learning_rate_decay_fn: steps applied so far (int64 array) -> rate.
         var_list: the variables to train.
         summaries: names of ``OPTIMIZER_SUMMARIES``; None: ``learning_rate``,
             ``global_gradient_norm`` and ``loss_scale``. Told to ``recorder``.
-        iter_size: micro-batches in a step.
         skip_update_ph: whether to add only: a bool, or a function that is asked at each
             call. None: each ``iter_size``-th call updates.
         model: as in OpenSeq2Seq; without effect.
@@ -95,15 +96,6 @@ def optimize_loss(
             ``skip_update_ph`` with it, then absent and sparse gradients are refused;
             clipping comes before the look for infinities; a named scaler is made also
             without "mixed".
-
-    Raises:
-        ValueError: an unknown name (the nearest is given), a value out of its range, no
-            ``var_list``.
-        TypeError: an argument that the optimizer needs or does not have; a
-            ``learning_rate_decay_fn`` that cannot be called with the steps.
-        KeyError: "AdamW" without ``weight_decay``.
-        RuntimeError: ``loss`` is no function.
-        AttributeError and ValueError in one: clipping and LARC together.
     """
     settings = words.Settings(
         dtype=dtype,

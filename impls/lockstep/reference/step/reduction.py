@@ -26,7 +26,9 @@ def reduce_gradients(
     model: object = None,
     reduction: Reduction | None = None,
 ) -> Pairs:
-    """...
+    """Return each gradient's mean over the ranks.
+
+    ...
 
     Args:
         reduction: what averages; None is a rank of its own.

@@ -21,7 +21,7 @@ def get_regularization_loss(
     name: str = words.NAME,
     losses: Mapping[str, Any] | Iterable[Any] | None = None,
 ) -> Array:
-    """...
+    """Return the sum of the losses in float32, each cast first: 0-d.
 
     Args:
         losses: a mapping name -> loss, or an iterable of losses; None among them is

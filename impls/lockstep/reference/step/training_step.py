@@ -1,4 +1,4 @@
-"""The object that ``optimize_loss`` returns: a call is a step of training."""
+"""The training step of the reference: each call of it is one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["TrainingStep"]
 
 
 class TrainingStep:
-    """What ``optimize_loss`` returns: a call computes the gradients and takes a step.
+    """The training step that ``optimize_loss`` returns; a call takes it.
 
     ``step(*inputs)`` hands its arguments to the loss. With ``iter_size`` > 1 a call
     adds its share, and each ``iter_size``-th one updates; ``skip_update``, in the call

@@ -33,7 +33,9 @@ __all__ = ["AGNOptimizer"]
 
 @documented
 class AGNOptimizer(Optimizer):
-    """...
+    """Train a worker's own weights; every P steps push a mean gradient to shared ones.
+
+    ...
 
     Args:
         optimizer: any optimizer of the reference that this worker uses.
@@ -41,11 +43,6 @@ class AGNOptimizer(Optimizer):
             from a one-shot iterator are refused, arguments are not checked,
             ``get_slot`` and ``variables()`` see nothing, row clipping inside leaves
             shared rows alone.
-
-    Raises:
-        TypeError: ``optimizer`` is no optimizer, ``custom_getter`` none of ours.
-        ValueError: a period or count below 1, an unknown ``commit``, an optimizer that
-            scales losses.
     """
 
     GLOBAL_VARIABLE_NAME = GLOBAL_VARIABLE_NAME
@@ -175,7 +172,7 @@ class AGNOptimizer(Optimizer):
     def make_session_run_hook(
         self, is_chief: bool, task_index: int
     ) -> AbstractContextManager[None]:
-        """Return a context that runs the init op where it is entered.
+        """Return a context whose entry runs the init op.
 
         Sessions have hooks; here the training loop stands inside of this context.
         Arguments are without effect.

@@ -85,7 +85,7 @@ class Center:
 
 @documented
 class AGNCustomGetter:
-    """...
+    """Make the shared variable and the accumulator of each of a worker's variables.
 
     NumPy has no variable scopes whose getter this could be: it is called with the
     worker's trainable variables instead. Workers share one center::

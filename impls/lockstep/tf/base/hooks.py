@@ -39,7 +39,7 @@ Skip = Callable[[Any, tf.Variable], tf.Tensor]
 
 
 def base_of(optimizer: tf.compat.v1.train.Optimizer) -> tf.compat.v1.train.Optimizer:
-    """Return the innermost optimizer: the one that owns the slots.
+    """Return the innermost optimizer.
 
     Descends through the wrappers of this package, of TensorFlow and of most projects.
     """

@@ -44,7 +44,7 @@ MODEL_NAME = "_lockstep_model_name"
 def check_pairs(
     grads_and_vars: Iterable[Any], owner: str, takes_wide: bool = False
 ) -> Pairs:
-    """Return the checked pairs; nothing has changed when this raises.
+    """Return the pairs, checked and converted.
 
     ``takes_wide``: whether a float32 gradient fits a variable in half precision.
     """

@@ -85,5 +85,5 @@ def is_mirrored(variables: Sequence[tf.Variable]) -> bool:
 
 
 def replica_count() -> int:
-    """Return how many replicas the strategy at work has; 1 without one."""
+    """Return the number of replicas, 1 outside of a strategy."""
     return int(tf.distribute.get_strategy().num_replicas_in_sync)

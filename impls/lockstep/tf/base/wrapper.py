@@ -1,4 +1,4 @@
-"""What every wrapper of this package has in common."""
+"""The base of all wrappers: a v1 optimizer around another one."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class Wrapper(Optimizer):
     state of the wrapped optimizer under the name ``tracked_as``.
 
     Args:
-        inner_optimizer: the optimizer to wrap; it may be a wrapper itself.
+        inner_optimizer: a v1 optimizer, or a wrapper around one.
         name: name of the wrapper, by default that of the wrapped optimizer.
         use_locking: handed to ``tf.compat.v1.train.Optimizer``.
 
     Attributes:
-        owner: the name in sentences.
+        owner: the name in error messages.
         strict: whether the quirks of the original are on.
         tracked_as: the name of the wrapped optimizer in checkpoints of objects.
     """
@@ -76,12 +76,12 @@ class Wrapper(Optimizer):
 
     @cached_property
     def _quirks(self) -> Quirks:
-        """The quirks of the original that are on."""
+        """The quirks of the original that ``strict`` turns on."""
         return quirks_of(self.strict)
 
     @property
     def takes_wide(self) -> bool:
-        """Whether float32 gradients, unscaled by hand, fit half-precision variables."""
+        """Whether half-precision variables take float32 gradients."""
         inner = self.inner_optimizer
         return isinstance(inner, Wrapper) and inner.takes_wide
 
@@ -101,7 +101,7 @@ class Wrapper(Optimizer):
         colocate_gradients_with_ops: bool = False,
         grad_loss: tf.Tensor | None = None,
     ) -> Pairs:
-        """...
+        """Differentiate ``loss``: a list of (gradient or None, variable).
 
         Args:
             loss: a tensor in a graph; a callable without arguments anywhere.
@@ -194,11 +194,11 @@ class Wrapper(Optimizer):
         return self.inner_optimizer.get_slot(as_variable(var), name)
 
     def get_slot_names(self) -> list[str]:
-        """Return the names of the slots that exist."""
+        """Return the names of the slots of the innermost optimizer."""
         return self.inner_optimizer.get_slot_names()
 
     def variables(self) -> list[tf.Variable]:
-        """Return the state of the wrapped optimizer."""
+        """Return the variables of the wrapped optimizer."""
         return self.inner_optimizer.variables()
 
     def __getattr__(self, name: str) -> Any:
@@ -248,7 +248,7 @@ def as_train_op(build: Callable[[], tf.Operation | None]) -> tf.Operation | None
 
 
 def advance(global_step: tf.Variable | None) -> tf.Operation | None:
-    """Add one to the step counter, if there is one."""
+    """Add one to ``global_step``, if it is given."""
     if global_step is None:
         return tf.no_op()
     return own_copy(global_step).assign_add(1, read_value=False)

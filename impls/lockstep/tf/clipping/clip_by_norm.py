@@ -1,4 +1,4 @@
-"""OpenSeq2Seq's two clipping functions."""
+"""OpenSeq2Seq's two clipping functions (TensorFlow)."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def clip_gradients_by_norm(
     clip_gradients: float | tf.Tensor,
     strict: bool = False,
 ) -> Pairs:
-    """...
+    """Clip gradients by their global norm, each in its variable's dtype afterwards.
 
-    As :func:`clip_by_global_norm`; norm and products are taken in float32.
+    ...
 
     Origin: OpenSeq2Seq (8681d381ed40), ``_clip_gradients_by_norm``, which is exported
     too.
@@ -57,7 +57,7 @@ def clip_gradients_by_norm(
 def as_entries(
     grads_and_vars: Iterable[Any], owner: str
 ) -> tuple[list[Entry], list[Any]]:
-    """Return the checked pairs, and the variables as they were given."""
+    """Return the pairs for the shared functions, and their variables."""
     pairs = as_pairs(grads_and_vars, owner)
     entries = []
     for gradient, given in pairs:

@@ -1,4 +1,4 @@
-"""OpenSeq2Seq's post-processing of gradients: clip, then LARC, and summaries."""
+"""OpenSeq2Seq's post-processing of gradients (TensorFlow)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def post_process_gradients(
     recorder: Recorder | None = None,
     strict: bool = False,
 ) -> Pairs:
-    """...
+    """Clip gradients by their global norm if asked to, then scale them by LARC.
+
+    ...
 
     Args:
         recorder: is told the summaries. None: in a graph ``tf.compat.v1.summary``;

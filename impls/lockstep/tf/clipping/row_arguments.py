@@ -39,7 +39,7 @@ def check_max_norm(max_norm: Any) -> None:
 
 
 def refuse_masters(opt: Optimizer, keys: Iterable[Any]) -> None:
-    """Raise for variables that ``opt`` trains through masters of its own."""
+    """Raise for variables that have masters inside of ``opt``."""
     trains_master = getattr(opt, "trains_master", None)
     for variable in map(as_variable, keys):
         if trains_master is not None and trains_master(variable):
@@ -52,7 +52,7 @@ def axes_by_variable(
     """Return ``variable.ref()`` -> axes, copied and checked.
 
     Args:
-        vars_to_clip_dims: as the wrapper takes it.
+        vars_to_clip_dims: of the constructor.
         resolve: count the axes from the front; otherwise they stay as written.
     """
     words.require_mapping(vars_to_clip_dims)
@@ -93,7 +93,7 @@ def key_among(listed: Mapping[Any, str], key: Any) -> Any:
 
 
 def resolved(variable: tf.Variable, axes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the axes of a variable, counted from 0 on."""
+    """Return the axes of a variable, none of them negative."""
     rank = variable.shape.rank
     if rank is None:
         return axes

@@ -43,42 +43,28 @@ Axes = words.Axes
 
 @documented
 class VariableClippingOptimizer(Wrapper):
-    """...
+    """After each update, hold the norm of a variable's rows to a limit.
 
-    For each variable w that is listed and whose gradient was present: after ``opt`` has
-    updated it, n = sqrt(sum over its axes of w^2), and where n > max_norm,
-    w = w max_norm / n. After a sparse gradient only the rows that it names are read and
-    written, also if ``opt`` moves others; axes that hold dimension 0 are the exception.
+    ...
+
+    Keys of ``vars_to_clip_dims`` are variables or, where these cannot be keys (eager
+    ones), their ``ref()``. Under ``strict`` ``opt`` is anything with the methods that
+    are called.
 
     Args:
         opt: a ``tf.compat.v1.train.Optimizer``, or a wrapper around one.
-        vars_to_clip_dims: variable -> list or tuple of axes over which the norm is
-            taken; [1] are the rows of a matrix. Keys are variables or, where these
-            cannot be keys (eager ones), their ``ref()``. A variable that is not listed
-            is never clipped.
         max_norm: the largest norm that is left as it is, > 0 and finite; a number, or a
             0-d tensor or variable, eagerly checked as well; or, but under strict, a
             mapping from the keys of ``vars_to_clip_dims`` to a number each.
         use_locking: lock the variable while it is clipped; reference variables only.
         colocate_clip_ops_with_vars: compute norms on the device of the variable.
         name: the name that ``get_name`` returns, and the scope of what a graph gets.
-        strict: reproduce the original to the bit, quirks included: rows below the norm
-            change by rounding, a row named k times is corrected k times, a negative
-            axis that means 0 is taken over the named rows, float16 squares overflow,
-            pairs from a one-shot iterator are not clipped, ``max_norm`` is not checked,
-            ``variables()`` is empty, ``opt`` is anything with the methods it calls.
 
     Attributes:
         inner_optimizer: ``opt``.
         last_step: what the last eager step did, a
             :class:`~lockstep.interface.StepReport`; before it, and after steps in
             graphs, that there was none.
-
-    Raises:
-        NotAnOptimizerError: a TypeError; ``opt`` is no v1 optimizer, a Keras one say.
-        AxesError: a TypeError; the axes of a variable are no list of integers.
-        OutOfRangeError: a ValueError; ``max_norm``, an empty name, an axis that the
-            variable does not have (under strict: at ``apply_gradients``).
 
     Origin: ``tf.contrib.opt.VariableClippingOptimizer``, TensorFlow 1.15. By default we
     differ in what ``strict`` lists, and ``variables()`` reaches through.
@@ -120,6 +106,7 @@ class VariableClippingOptimizer(Wrapper):
         self.strict = strict
         self.last_step: StepReport = NO_EAGER_STEP
 
+    @documented
     @tf.autograph.experimental.do_not_convert
     def apply_gradients(
         self,
@@ -127,22 +114,17 @@ class VariableClippingOptimizer(Wrapper):
         global_step: tf.Variable | None = None,
         name: str | None = None,
     ) -> tf.Operation | None:
-        """Let the wrapped optimizer update the variables, then clip.
+        """Let ``opt`` update the variables, then clip their rows.
 
         Args:
-            grads_and_vars: iterable of (gradient, variable); the gradient is a tensor
-                or ``tf.IndexedSlices`` like its variable, or None.
             global_step: integer variable, handed to the wrapped optimizer.
-            name: name of the operation in a graph.
 
         Returns:
             The operation of update and clipping in a graph, nothing of use eagerly.
 
         Raises:
-            MalformedPairsError: a TypeError; an entry is no (gradient, variable).
-            NoGradientsError: a ValueError; an empty list, or every gradient is None.
-            ShapeError, DtypeError: a gradient does not fit its variable; DtypeError:
-                ``global_step`` cannot count.
+            ...
+            DtypeError: ``global_step`` cannot count.
             OutOfRangeError: strict: an axis that a variable does not have.
         """
         quirks = self._quirks
@@ -184,7 +166,7 @@ class VariableClippingOptimizer(Wrapper):
         return done
 
     def listed(self, pairs: Pairs) -> Pairs:
-        """Return the pairs to clip after: a gradient that is present, axes listed."""
+        """Return the pairs with a gradient whose variable has axes to clip over."""
         axes_of = self.axes_by_variable
         listed = [(g, v) for g, v in pairs if g is not None and v.ref() in axes_of]
         for _, variable in listed:
@@ -240,7 +222,7 @@ class VariableClippingOptimizer(Wrapper):
         return write(variable, indices, clipped, self.use_locking)
 
     def report(self, pairs: Pairs, too_large: Sequence[tf.Tensor]) -> StepReport:
-        """Say what an eager step did."""
+        """Set ``last_step`` after an eager step."""
         flags = [np.asarray(tensor) for tensor in too_large]
         return words.report(
             getattr(self.inner_optimizer, "last_step", None),
@@ -256,9 +238,9 @@ class VariableClippingOptimizer(Wrapper):
             super().create_slots(var_list)
 
     def variables(self) -> list[tf.Variable]:
-        """Return the state of the wrapped optimizer; the wrapper has none.
+        """Return the variables of the wrapped optimizer; the wrapper itself has none.
 
-        Strict: nothing.
+        Strict: an empty list.
         """
         return [] if self._quirks.row_clip_variables else super().variables()
 
@@ -289,7 +271,7 @@ def write_rows(
     values: tf.Tensor,
     use_locking: bool,
 ) -> tf.Operation | None:
-    """Assign ``values``, to rows [k] if ``indices`` are given, each of them once."""
+    """Assign ``values`` to a variable, or to its rows ``indices``, each once."""
     if indices is None:
         return variable.assign(values, use_locking=use_locking, read_value=False)
     if is_reference(variable):
@@ -307,7 +289,7 @@ def subtract_rows(
     values: tf.Tensor,
     use_locking: bool,
 ) -> tf.Operation | None:
-    """Subtract ``values``, from rows [k] if ``indices`` are given, in their order."""
+    """Subtract ``values`` from a variable, or from its rows ``indices``, in turn."""
     if indices is None:
         return variable.assign_sub(values, use_locking=use_locking, read_value=False)
     if is_reference(variable):

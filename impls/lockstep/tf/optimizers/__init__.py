@@ -1,1 +1,1 @@
-"""The optimizers of TensorFlow 1, and NovoGrad."""
+"""The optimizers of TensorFlow 1, and NovoGrad (TensorFlow)."""

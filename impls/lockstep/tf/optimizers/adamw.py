@@ -1,4 +1,4 @@
-"""AdamW as ``tf.contrib.opt.AdamWOptimizer``: a decay not multiplied by the rate."""
+"""AdamW as a v1 optimizer."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.quirks import quirks_of
 from lockstep.tf.base.arguments import check_arguments
 from lockstep.tf.optimizers.kernel_rules import AdamOptimizer
@@ -14,22 +15,22 @@ from lockstep.tf.optimizers.kernel_rules import AdamOptimizer
 __all__ = ["AdamWOptimizer"]
 
 
+@documented
 class AdamWOptimizer(AdamOptimizer):
-    """w -= weight_decay w, then Adam.
+    """AdamW as a v1 optimizer, whose decay is not multiplied by the rate.
+
+    ...
 
     A sparse gradient decays the rows that it names, once each, and then moves every row
     as sparse Adam does.
 
     Args:
-        weight_decay: fraction of a weight that each update takes away, >= 0: a number,
+        weight_decay: the part of a weight that each update takes away, >= 0: a number,
             a 0-d tensor or a callable that returns one.
-        learning_rate, beta1, beta2, epsilon: as in TensorFlow's AdamOptimizer.
+        learning_rate: lr >= 0; a number, a 0-d tensor or a callable that returns one.
         use_locking: lock a variable while it is updated.
         name: name of the operations, and of the slots in checkpoints.
         strict: check neither arguments nor dtypes, as the original.
-
-    Raises:
-        OutOfRangeError: a ValueError; an argument is outside of its range.
 
     Origin: ``tf.contrib.opt.AdamWOptimizer``, TensorFlow 1.15; Loshchilov and Hutter,
     "Decoupled weight decay regularization", ICLR 2019. Unlike theirs and those of Keras

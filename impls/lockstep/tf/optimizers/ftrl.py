@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.messages.tf import ZERO_RATE
 from lockstep.quirks import quirks_of
 from lockstep.tf.base.arguments import check_arguments
@@ -16,30 +17,24 @@ from lockstep.tf.base.hooks import unless
 __all__ = ["FtrlOptimizer"]
 
 
+@documented
 class FtrlOptimizer(tf.compat.v1.train.FtrlOptimizer):
-    """FTRL-proximal; at rate 0 a variable and its slots stay as they are.
+    """FTRL-proximal that takes no step at rate 0, such as in a warm-up.
 
-    G = g + 2 s w; n = accum + g^2; linear += G - (n^-p - accum^-p) / lr w; accum = n;
-    w = 0 if abs(linear) <= l1 else (sign(linear) l1 - linear) / (n^-p / lr + 2 l2). NaN
-    in ``linear``, after a gradient that is not finite, is NaN in w.
+    ...
+
+    NaN in ``linear``, after a gradient that is not finite, is NaN in w.
 
     Args:
-        learning_rate: finite, >= 0; a number or a 0-d tensor.
-        learning_rate_power: p <= 0.
-        initial_accumulator_value: of ``accum``, >= 0.
-        l1_regularization_strength: l1 >= 0.
-        l2_regularization_strength: l2 >= 0.
-        use_locking, name: as in ``tf.compat.v1.train.FtrlOptimizer``.
+        learning_rate: lr, finite, >= 0; a number or a 0-d tensor.
         accum_name, linear_name: suffixes of the slots' names, or None.
-        l2_shrinkage_regularization_strength: s >= 0.
+        use_locking: lock a variable while it is updated.
+        name: name of the operations, and of the slots in checkpoints.
         beta: added to the root of ``accum``; None for 0.
         strict: fail at a rate of 0 with ``tf.errors.InvalidArgumentError``, as the
             original. (TensorFlow 2.21 does so for sparse gradients only; for dense
             ones it turns the weights into NaN.) A NaN of a dense gradient makes its
             weight 0.
-
-    Raises:
-        OutOfRangeError: a ValueError; the rate is outside of its range.
 
     Origin: ``tf.train.FtrlOptimizer``, TensorFlow 1.15; McMahan et al., "Ad click
     prediction: a view from the trenches", KDD 2013.

@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.messages.optimizers import novograd as words
 from lockstep.messages.optimizers import refusals
 from lockstep.quirks import quirks_of
@@ -31,21 +32,17 @@ v1 = tf.compat.v1
 MOMENT = "second_moment"
 
 
+@documented
 class NovoGrad(v1.train.MomentumOptimizer):
-    """v = b2 v + (1 - b2) |g|^2, at first |g|^2; g' = g / sqrt(v + eps) + wd w;
-    a = b1 a + g', or b1 a + (1 - b1) g' averaged; w -= lr a.
+    """NovoGrad as a v1 optimizer: one second moment for a whole variable.
 
-    One v for a whole tensor, so half of Adam's state. For half precision everything is
-    computed in float32, and slot and weight are rounded once. Sparse gradients are made
-    dense: momentum decays on every row.
+    ...
+
+    For half precision everything is computed in float32, and slot and weight are
+    rounded once.
 
     Args:
         learning_rate: lr >= 0; a number, a 0-d tensor or a callable that returns one.
-        beta1: decay of a, in [0, 1).
-        beta2: decay of v, in [0, 1).
-        epsilon: eps >= 0, inside of the root.
-        weight_decay: wd >= 0, multiplied by the rate and subject to momentum.
-        grad_averaging: multiply g', its decay included, by 1 - b1.
         use_locking: lock a variable while it is updated.
         name: name of the operations, and of the slots in checkpoints.
         strict: as in OpenSeq2Seq: v is |g|^2 of the step, whatever b2 (a second
@@ -54,15 +51,9 @@ class NovoGrad(v1.train.MomentumOptimizer):
             dtypes than float32 and a second instance in a graph are refused, and
             arguments are not checked.
 
-    Raises:
-        OutOfRangeError: a ValueError; an argument is outside of its range.
-
-    Slots: ``momentum`` and ``second_moment``, v: 0-d float32, at first 0. A v that is 0
-    or not finite begins anew with the next |g|^2. Under strict the second is no slot
-    but a variable ``nvgrad2_emaN`` for the N-th pair, which stays 0.
-
-    Origin: OpenSeq2Seq, ``open_seq2seq.optimizers.novograd.NovoGrad``; Ginsburg et al.,
-    2019 (arXiv 1905.11286).
+    Slots: ``momentum`` and ``second_moment``, v: 0-d float32, at first 0. Under strict
+    the second is no slot but a variable ``nvgrad2_emaN`` for the N-th pair, which stays
+    0.
 
     Example:
         >>> w = tf.Variable([1.0, 1.0])
@@ -102,6 +93,7 @@ class NovoGrad(v1.train.MomentumOptimizer):
         self._of_last_call: list[tf.Tensor | tf.Variable] = []
         self._positions: dict[Any, int] = {}
 
+    @documented
     @tf.autograph.experimental.do_not_convert
     def apply_gradients(
         self,
@@ -110,16 +102,12 @@ class NovoGrad(v1.train.MomentumOptimizer):
         name: str | None = None,
         skip_gradients_aggregation: bool = False,
     ) -> tf.Operation | None:
-        """Update every variable whose gradient is present, then the global step.
-
-        ``skip_gradients_aggregation``: as in TensorFlow's optimizers.
+        """Update every variable that has a gradient, then ``global_step``.
 
         Strict: the pairs are a list, into which normalized gradients are written.
 
-        Raises:
-            MalformedPairsError: a TypeError; an entry is no (gradient, variable).
-            NoGradientsError: a ValueError; an empty list, or every gradient is None.
-            ShapeError, DtypeError: a gradient does not fit its variable.
+        Args:
+            skip_gradients_aggregation: as in TensorFlow's optimizers.
         """
         quirks = quirks_of(self.strict)
         if quirks.novograd_limits:

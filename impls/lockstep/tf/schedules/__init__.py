@@ -1,1 +1,1 @@
-"""Learning-rate policies and schedules."""
+"""Learning-rate policies (TensorFlow)."""

@@ -1,4 +1,4 @@
-"""Learning-rate policies: the step may be a number, a tensor or a variable.
+"""Learning-rate policies of a step that is a number, a tensor or a variable.
 
 They return a tensor (``fixed_lr`` its argument) and work eagerly, in ``tf.function``
 and in graphs. A v1-style optimizer takes the rate of every step from a callable::

@@ -1,1 +1,1 @@
-"""Accumulated gradient normalization for asynchronous workers."""
+"""Accumulated gradient normalization for asynchronous workers (TensorFlow)."""

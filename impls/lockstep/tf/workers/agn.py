@@ -38,7 +38,9 @@ __all__ = ["AGNOptimizer"]
 
 @documented
 class AGNOptimizer(SharingWrapper):
-    """...
+    """Train a worker's own weights; every P steps push a mean gradient to shared ones.
+
+    ...
 
     Args:
         optimizer: a ``tf.compat.v1.train.Optimizer`` of this worker, or a wrapper.
@@ -56,18 +58,13 @@ class AGNOptimizer(SharingWrapper):
             graphs, that there was none.
 
     Raises:
-        NotAnOptimizerError, GetterError: a TypeError; see the arguments.
-        OutOfRangeError, UnknownNameError, UnsupportedError: a ValueError; a period or
-            count below 1, an unknown ``commit``, an optimizer that scales losses, a
-            second instance in a variable scope of a graph.
-
-    Origin: ``tf.contrib.opt.AGNOptimizer``, TensorFlow 1.15; J. Hermans, G. Spanakis,
-    R. Moeckel, "Accumulated Gradient Normalization", 2017 (arXiv:1710.02368). By
-    default we differ in what ``strict`` lists.
+        ...
+        UnsupportedError: a ValueError; a second instance in a variable scope of a
+            graph.
 
     Example:
         >>> w = tf.Variable([1.0], name="w")
-        >>> getter = AGNCustomGetter("/cpu:0")
+        >>> getter = AGNCustomGetter("/device:CPU:0")
         >>> _ = getter([w])
         >>> sgd = GradientDescentOptimizer(0.5)
         >>> worker = AGNOptimizer(sgd, 1, getter, communication_period=2)
@@ -115,6 +112,7 @@ class AGNOptimizer(SharingWrapper):
         self._track_trackable(self.local_step, "local_step")
         self._track_trackable(custom_getter, "custom_getter")
 
+    @documented
     @tf.autograph.experimental.do_not_convert
     def apply_gradients(
         self,
@@ -122,24 +120,19 @@ class AGNOptimizer(SharingWrapper):
         global_step: tf.Variable | None = None,
         name: str | None = None,
     ) -> tf.Operation | None:
-        """Take one local step; at the end of a round push and pull.
+        """Take one local step; where a round ends, push and pull.
 
         Args:
-            grads_and_vars: iterable of (gradient, variable); the gradient is a tensor
-                or ``tf.IndexedSlices`` like its variable, or None.
             global_step: integer variable, + 1 at the end of a round: it counts the
                 rounds of all workers that are given it.
-            name: name of the operation in a graph.
 
         Returns:
             The operation of the step in a graph, nothing of use in eager mode.
 
         Raises:
+            ...
             NotFromGetterError: a KeyError; a variable not made through the getter.
             NotAVariableError: a TypeError; ``global_step`` is a tensor or a number.
-            MalformedPairsError: a TypeError; an entry is no (gradient, variable).
-            NoGradientsError: a ValueError; an empty list, or every gradient is None.
-            ShapeError, DtypeError: a gradient does not fit its variable.
             UnsupportedError: reference variables where control flow v2 is on; strict,
                 a one-shot iterator; in a graph, a wrapper around that skips variables.
         """
@@ -174,7 +167,7 @@ class AGNOptimizer(SharingWrapper):
         return done
 
     def _report(self, pairs: Pairs) -> StepReport:
-        """Say what an eager step did."""
+        """Set ``last_step``, which eager steps have."""
         return words.report(
             getattr(self.inner_optimizer, "last_step", None),
             [name_of(variable) for _, variable in pairs],
@@ -206,14 +199,14 @@ class AGNOptimizer(SharingWrapper):
         return tf.group(done, name=name or self.get_name())
 
     def _gather(self, variables: Variables, changes: Sequence[Any]) -> list[Any]:
-        """Add changes to the accumulators of these variables."""
+        """Add the changes of these variables to what was gathered."""
         pairs = zip(self._accumulators(variables), changes, strict=True)
         return [a.assign_add(densify(g, a), read_value=False) for a, g in pairs]
 
     def _communicate(
         self, variables: Variables, global_step: tf.Variable | None
     ) -> tf.Operation | None:
-        """End a round for these variables: push what was gathered, then pull."""
+        """Push, then pull these variables."""
         gathered = [a.read_value() for a in self._accumulators(variables)]
         # What is pushed are these tensors: a variable written in between would race.
         means = mean_changes(gathered, self.communication_period)

@@ -76,11 +76,11 @@ class Center(tf.Module):
         self.rule = SharedSlots()
 
     def check(self, variables: Mapping[str, Any], may_add: bool) -> None:
-        """Raise unless these may join: name -> a worker's variable.
+        """Raise unless a worker with these variables, by their names, may join.
 
         Raises:
-            UnsupportedError: a ValueError; one is not like the shared variable of its
-                name, or there is none and the worker may not add it.
+            UnsupportedError: a ValueError; one is unlike its shared variable, or
+                the worker may not add it.
         """
         if not may_add:
             agn_getter.check_names(self.shared, variables)
@@ -126,7 +126,7 @@ class Center(tf.Module):
 
 @documented
 class AGNCustomGetter(tf.Module):
-    """...
+    """Make the shared variable and the accumulator of each of a worker's variables.
 
     As ``custom_getter`` of a variable scope, for each trainable variable N:
 
@@ -184,7 +184,7 @@ class AGNCustomGetter(tf.Module):
 
     @cached_property
     def _quirks(self) -> Quirks:
-        """The quirks of the original that are on."""
+        """The quirks that ``strict`` turns on."""
         return quirks_of(self.strict)
 
     def __call__(
@@ -245,7 +245,7 @@ class AGNCustomGetter(tf.Module):
         return [variable for _, variable in entries]
 
     def _named(self, entries: Iterable[tuple[str | None, Any]]) -> dict[str, Any]:
-        """Return what is new and trainable, by its name at the center."""
+        """Return name -> variable of those that are trainable and not yet entered."""
         new: dict[str, Any] = {}
         known, taken = {v.ref() for v in self._global_map}, set(self._names)
         for given, variable in entries:

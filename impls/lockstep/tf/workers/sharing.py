@@ -1,4 +1,4 @@
-"""What a worker has of its own and shares: found, started, and shown as slots."""
+"""What a worker of TensorFlow has of its own, and what it shares."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Variables = Sequence[tf.Variable]
 
 
 class SharingWrapper(Wrapper):
-    """A wrapper whose variables have shared ones, and accumulators between rounds.
+    """Base of a worker's wrapper: each variable has a shared one and an accumulator.
 
     Attributes:
-        custom_getter: what made both.
+        custom_getter: the worker's getter, which made them.
         local_step: the worker's steps.
-        strict: no slot is seen.
+        strict: whether ``get_slot`` finds nothing.
     """
 
     GLOBAL_VARIABLE_NAME = GLOBAL_VARIABLE_NAME
@@ -44,11 +44,11 @@ class SharingWrapper(Wrapper):
         return [self.custom_getter._global_map[variable] for variable in variables]
 
     def _accumulators(self, variables: Variables) -> list[tf.Variable]:
-        """Return the accumulators of these variables."""
+        """Return what was gathered for these variables."""
         return [self.custom_getter._grad_map[variable] for variable in variables]
 
     def _begin_round(self, variables: Variables) -> tf.Operation | None:
-        """Set these variables to the shared ones and forget what was gathered."""
+        """Copy the shared variables to these, and set their accumulators to 0."""
         pairs = zip(variables, self._centers(variables), strict=True)
         pulls = [v.assign(c.read_value(), read_value=False) for v, c in pairs]
         accumulators = self._accumulators(variables)
@@ -56,13 +56,13 @@ class SharingWrapper(Wrapper):
         return tf.group(*pulls, *resets)
 
     def get_init_op(self, task_index: int) -> tf.Operation | None:
-        """Set every variable to the shared one, and its accumulator to 0.
+        """Return what sets each variable to the shared one and its accumulator to 0.
 
         Run it before training, and in a worker that joins later. In eager mode it has
         happened when the call returns.
 
         Args:
-            task_index: the worker's number; without effect, as in the original.
+            task_index: without effect.
 
         Raises:
             NoGradientsError: a ValueError; there are no variables.
@@ -86,10 +86,10 @@ class SharingWrapper(Wrapper):
         return BeginRound(functools.partial(self.get_init_op, task_index))
 
     def get_slot(self, var: Any, name: str) -> tf.Variable | None:
-        """Return a slot of a worker's variable or of a shared one, or None.
+        """Return a slot of a worker's variable or of the shared one.
 
-        A worker's has two beside those of the wrapped optimizer, which are called as
-        the constants of this class. Strict: None.
+        Those of this class beside the wrapped optimizer's have its constants as names.
+        Strict: None.
         """
         getter = self.custom_getter
         if self._quirks.agn_slots:
@@ -102,15 +102,15 @@ class SharingWrapper(Wrapper):
         return super().get_slot(var, name) if shared is None else shared
 
     def get_slot_names(self) -> list[str]:
-        """Return the slot names of the wrapped optimizer and the two of this one."""
+        """Return the slot names of the wrapped optimizer and those of this class."""
         own = [GRAD_VARIABLE_NAME, GLOBAL_VARIABLE_NAME]
         return [] if self._quirks.agn_slots else [*super().get_slot_names(), *own]
 
     def variables(self) -> list[tf.Variable]:
-        """Return all state: the wrapped optimizer's, the worker's, what is shared.
+        """Return all variables of state: of the optimizer, the worker and the center.
 
         A ``tf.compat.v1.train.Saver`` of these and of the model saves everything.
-        Strict: nothing.
+        Strict: an empty list.
         """
         if self._quirks.agn_slots:
             return []

@@ -1,6 +1,6 @@
-"""The update rules as functions of tensors.
+"""The reference's update rules, on tensors that are changed in place.
 
-A rule receives its state, and changes it in place.
+Formulas are in :mod:`lockstep.reference.optimizers.rules`, with the same names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Adagrad, as ``tf.train.AdagradOptimizer`` computes it (no epsilon)."""
+"""Adagrad on tensors, without an epsilon."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Policy(NamedTuple):
 def update_dense(
     policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
-    """acc += g^2; w -= g lr rsqrt(acc)."""
+    """Apply the rule to every element."""
     accumulator = slots["accumulator"]
     accumulator += gradient * gradient
     variable -= gradient * policy.learning_rate * rsqrt(accumulator)
@@ -32,7 +32,7 @@ def update_dense(
 def update_rows(
     policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
-    """Apply the rule to the named rows only."""
+    """Apply the rule to the rows that are named."""
     indices, rows = sum_duplicates(gradient)
     accumulator = slots["accumulator"]
     accumulator[indices] += rows * rows

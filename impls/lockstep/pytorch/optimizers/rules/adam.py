@@ -1,4 +1,4 @@
-"""Adam, as ``tf.train.AdamOptimizer`` computes it ("epsilon hat" form)."""
+"""Adam on tensors, in the "epsilon hat" form."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def step_size(policy: Policy, shared: Shared) -> Tensor:
 def update_dense(
     policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
-    """m += (g-m)(1-b1); v += (g^2-v)(1-b2); w -= m a / (sqrt(v) + eps)."""
+    """Apply the rule to every element."""
     m, v = slots["m"], slots["v"]
     m += (gradient - m) * (1 - policy.beta1)
     v += (gradient * gradient - v) * (1 - policy.beta2)
@@ -42,7 +42,7 @@ def update_dense(
 def update_rows(
     policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
-    """Not lazy: m = b1 m, named rows += (1-b1) g; v likewise; every row of w moves."""
+    """Decay both moments of every row, and move every row: the rule is not lazy."""
     m, v = slots["m"], slots["v"]
     indices, rows = sum_duplicates(gradient)
     m *= policy.beta1

@@ -1,4 +1,4 @@
-"""AdamW as ``tf.contrib.opt.AdamWOptimizer``: a decay not multiplied by the rate."""
+"""AdamW on tensors: a decay that is not multiplied by the rate."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Policy(NamedTuple):
 
     @property
     def adam(self) -> adam.Policy:
-        """The hyper-parameters of the Adam step that follows the decay."""
+        """The hyper-parameters of the Adam step after the decay."""
         return adam.Policy(*self[1:])
 
 
 def update_dense(
     policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
-    """w -= weight_decay w, then Adam."""
+    """Apply the rule to every element."""
     wide = variable.to(policy.weight_decay.dtype)
     wide -= policy.weight_decay * wide
     adam.update_dense(policy.adam, shared, wide, slots, gradient)
@@ -40,7 +40,7 @@ def update_dense(
 def update_rows(
     policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
-    """w[i] -= weight_decay w[i] for the named rows, once each; then sparse Adam."""
+    """Decay the rows that are named, once each; Adam then moves every row."""
     indices = sum_duplicates(gradient).indices
     wide = variable.to(policy.weight_decay.dtype)
     wide[indices] -= policy.weight_decay * wide[indices]

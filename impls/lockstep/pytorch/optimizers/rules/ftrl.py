@@ -1,4 +1,4 @@
-"""FTRL-proximal, as ``tf.train.FtrlOptimizer`` computes it."""
+"""FTRL-proximal on tensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SLOTS = ("accum", "linear")
 class Policy(NamedTuple):
     """Hyper-parameters, in the dtype of gradients and slots.
 
-    ``hides_nan``: whether a linear of NaN gives the weight 0, in dense updates.
+    ``hides_nan``: as in the reference.
     """
 
     learning_rate: Tensor
@@ -34,12 +34,7 @@ class Policy(NamedTuple):
 def update_dense(
     policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
-    """G = g + 2 s w; n = accum + g^2; linear += G - (n^-p - accum^-p)/lr w; accum = n;
-
-    w = (sign(linear) l1 - linear) / (n^-p/lr + 2 l2) where abs(linear) > l1, else 0.
-
-    Where the policy hides NaN: 0 also where linear is NaN.
-    """
+    """Apply the rule to every element; a NaN is hidden if the policy says so."""
     rate, l1 = policy.learning_rate, policy.l1_regularization_strength
     accum, linear = slots["accum"], slots["linear"]
     old_root = root(policy, accum)
@@ -59,7 +54,7 @@ def update_dense(
 def update_rows(
     policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
-    """Apply the rule to the named rows only.
+    """Apply the rule to the rows that are named.
 
     ``slots`` may hold more than the rule's own, such as a master, which is left alone.
     The original shows a NaN here.
@@ -75,7 +70,7 @@ def update_rows(
 
 
 def root(policy: Policy, accum: Tensor) -> Tensor:
-    """Return accum^-p; the power is taken in float64 and rounded once."""
+    """Return accum^-p, taken in float64."""
     if policy.learning_rate_power == -0.5:
         return sqrt(accum)
     return accum.double().pow(-policy.learning_rate_power.double()).to(accum.dtype)

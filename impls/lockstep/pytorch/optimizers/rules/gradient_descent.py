@@ -1,4 +1,4 @@
-"""Gradient descent, as ``tf.train.GradientDescentOptimizer`` computes it."""
+"""Gradient descent on tensors."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def update_dense(
 def update_rows(
     policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
-    """w[i] -= lr g[k] for each occurrence k in turn: duplicates are not summed.
+    """Move a row once for each of its occurrences, in turn.
 
-    Where the gradient is wider than the variable they are, so that a row is rounded
-    once.
+    Where the gradient is wider than the variable, duplicates are summed, so that a row
+    is rounded once.
     """
     if gradient.dtype != variable.dtype:
         indices, rows = sum_duplicates(gradient)

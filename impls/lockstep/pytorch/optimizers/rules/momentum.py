@@ -1,4 +1,4 @@
-"""Momentum and Nesterov momentum, as ``tf.train.MomentumOptimizer`` computes them."""
+"""Momentum and Nesterov momentum on tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Policy(NamedTuple):
 def update_dense(
     policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
-    """a = mu a + g; w -= lr a. Nesterov: w -= g lr + a mu lr, a already new."""
+    """Apply the rule to every element."""
     rate, mu = policy.learning_rate, policy.momentum
     momentum = slots["momentum"].mul_(mu).add_(gradient)
     if policy.use_nesterov:
@@ -35,10 +35,7 @@ def update_dense(
 def update_rows(
     policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
-    """Apply the rule to the named rows only; other rows' momentum does not decay.
-
-    Nesterov in the order of the sparse kernel: w -= lr g + (lr mu) a.
-    """
+    """Apply the rule to the rows that are named, in the order of the sparse kernel."""
     rate, mu = policy.learning_rate, policy.momentum
     indices, rows = sum_duplicates(gradient)
     momentum = slots["momentum"][indices] * mu + rows

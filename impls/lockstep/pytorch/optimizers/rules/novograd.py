@@ -1,7 +1,4 @@
-"""NovoGrad: momentum of gradients that are divided by a norm, one a tensor.
-
-The rule is applied to lists, whose variables share a device and a dtype.
-"""
+"""NovoGrad on lists of tensors that share a device and a dtype."""
 
 from __future__ import annotations
 
@@ -32,16 +29,10 @@ Number = float | Tensor
 
 
 class Policy(NamedTuple):
-    """Hyper-parameters, each a number or a 0-d tensor.
+    """Hyper-parameters, each a number or a 0-d tensor: wide, float32 at least.
 
-    They, the slots and all that is computed are wide: in the variables' dtype, but
-    float32 at least.
-
-    Attributes:
-        learning_rate, beta1, epsilon, weight_decay: as they are called.
-        beta2, rest2: b2 and 1 - b2.
-        share: 1 - b1 if gradients are averaged, else None.
-        remembers: whether the second moment is written back.
+    So are the slots and all that is computed. ``share`` is None without averaging; the
+    other names are those of the reference.
     """
 
     learning_rate: Number
@@ -57,7 +48,7 @@ class Policy(NamedTuple):
 def policy_of(
     arguments: Mapping[str, Any], dtype: torch.dtype, remembers: bool
 ) -> Policy:
-    """Cast the arguments of the constructor; 1 - beta is taken before, in float64."""
+    """Return the arguments of the constructor as the rule takes them."""
     wide = widened(dtype)
     averages = arguments["grad_averaging"]
     return Policy(
@@ -105,12 +96,7 @@ def cast(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
 
 
 def next_moment(policy: Policy, moment: Tensor, square: Tensor) -> Tensor:
-    """v = |g|^2 at first, b2 v + (1 - b2) |g|^2 once v is a finite number above 0: [n].
-
-    A square that overflows would stay infinite for ever, so it is forgotten.
-
-    Without memory v is |g|^2.
-    """
+    """Return v after a step, [n]; it begins anew after a square that overflows."""
     if not policy.remembers:
         return square
     begun = (moment > 0) & (moment < torch.inf)
@@ -147,7 +133,7 @@ def update_dense(
     slots: Sequence[Slots],
     gradient: Sequence[Tensor],
 ) -> None:
-    """Take v from g, then a = b1 a + g'; w -= lr a."""
+    """Update v, momentum and weights."""
     stored = [slot["second_moment"] for slot in slots]
     norm_of = square_norm if policy.remembers else square_norm_as_original
     before = together(stored, variable[0].device)

@@ -1,4 +1,4 @@
-"""RMSProp, plain and centered, as ``tf.train.RMSPropOptimizer`` computes it."""
+"""RMSProp on tensors, plain and centered."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Policy(NamedTuple):
 def update_dense(
     policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
-    """rms += (g^2-rms)(1-d); mom = mom mu + g lr/sqrt(rms [- mg^2] + eps); w -= mom."""
+    """Apply the rule to every element."""
     keep = 1 - policy.decay
     rms, momentum = slots["rms"], slots["momentum"]
     rms += (gradient * gradient - rms) * keep
@@ -43,7 +43,7 @@ def update_dense(
 def update_rows(
     policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
-    """Named rows only: rms = rms d + g^2 (1-d); mom = mom mu + rsqrt(den+eps) lr g."""
+    """Apply the rule to the rows that are named."""
     keep = 1 - policy.decay
     indices, rows = sum_duplicates(gradient)
     spread = slots["rms"][indices] * policy.decay + rows * rows * keep

@@ -24,7 +24,7 @@ __all__ = [
 
 
 class Policy(NamedTuple):
-    """Hyper-parameters, in the dtype of gradients and slots.
+    """Hyper-parameters, in the dtype of gradient and slots.
 
     Attributes:
         learning_rate, beta1, epsilon, weight_decay: as they are called.

@@ -1,4 +1,4 @@
-"""OpenSeq2Seq's clipping by the global norm: everything in float32."""
+"""OpenSeq2Seq's clipping by the global norm, on tensors and slices."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def clip_by_global_norm(
     name: str | None = None,
     strict: bool = False,
 ) -> tuple[list[Gradient], tf.Tensor]:
-    """...
+    """Scale a list of tensors so that their global norm is at most ``clip_norm``.
+
+    ...
 
     Args:
         t_list: tensors of any shape, ``tf.IndexedSlices`` or None.
@@ -72,10 +74,9 @@ def clip_by_global_norm(
 def norm_in_float32(
     gradients: Sequence[Gradient], one_by_one: bool = False
 ) -> tf.Tensor:
-    """Return sqrt(sum of squares) of what is present, in float32; nothing gives 0.
+    """Return the norm of all tensors that are there, in float32.
 
-    Rows of a sparse gradient that share an index are summed first; ``one_by_one`` they
-    are not, as if each were a row of its own.
+    ``one_by_one``: rows that share an index are not summed first.
     """
     present = [gradient for gradient in gradients if gradient is not None]
     if one_by_one:
@@ -87,16 +88,13 @@ def norm_in_float32(
 
 
 def clip_scale(norm: tf.Tensor, clip_norm: float | tf.Tensor) -> tf.Tensor:
-    """Return s = clip_norm min(1 / norm, 1 / clip_norm) in float32: 0-d.
-
-    A norm of 0 gives 1 or the float32 next to it, an infinite one 0, NaN gives NaN.
-    """
+    """Return the factor for ``norm``, float32, 0-d, as TensorFlow computes it."""
     limit = as_tensor(clip_norm, tf.float32)
     return limit * tf.minimum(1.0 / norm, 1.0 / limit)
 
 
 def scale_in_float32(gradients: Sequence[Gradient], scale: tf.Tensor) -> list[Gradient]:
-    """Return float32(g) scale for each g, of the rows of a sparse one; None stays."""
+    """Return each tensor in float32 times ``scale``; None stays None."""
     wide = [None if gradient is None else widen(gradient) for gradient in gradients]
     return scale_gradients(wide, scale)
 
@@ -145,7 +143,7 @@ def to_tensor(entry: Any, position: int) -> Gradient:
 
 
 def as_norm(use_norm: Any) -> tf.Tensor:
-    """Return a norm that was given as float32, 0-d."""
+    """Return the norm of a caller in float32, 0-d."""
     try:
         norm = tf.cast(use_norm, tf.float32)
     except (TypeError, ValueError, tf.errors.UnimplementedError) as error:

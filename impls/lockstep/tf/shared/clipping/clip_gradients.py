@@ -1,4 +1,4 @@
-"""Clipping by the global norm over the gradients that are present and not all zero."""
+"""Clipping by the global norm of all gradients that are there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Gradient = tf.Tensor | tf.IndexedSlices | None
 def global_norm(
     gradients: Sequence[tf.Tensor | tf.IndexedSlices], dtype: tf.DType
 ) -> tf.Tensor:
-    """Return sqrt(sum of squares) over all elements of all gradients, in ``dtype``.
+    """Return the global norm of the gradients, computed in ``dtype``.
 
     Half the sum of squares of each tensor, duplicate rows summed first, then their sum,
     doubled, as ``tf.linalg.global_norm`` does; no gradients give 0. A gradient that is
@@ -122,7 +122,7 @@ def half_square_sums(
 
 
 def clip_factor(norm: tf.Tensor, clip_norm: float) -> tf.Tensor:
-    """Return s = clip_norm min(1 / norm, 1 / clip_norm), NaN for a non-finite norm."""
+    """Return the factor for ``norm``; for one that is not finite NaN."""
     one, limit = tf.ones((), norm.dtype), limit_in(norm.dtype, clip_norm)
     factor = limit * tf.minimum(one / norm, one / limit)
     nan = tf.constant(float("nan"), norm.dtype)
@@ -141,14 +141,14 @@ def limit_in(dtype: tf.DType, clip_norm: float | tf.Tensor) -> tf.Tensor:
 
 
 def scale_gradients(gradients: Sequence[Gradient], factor: tf.Tensor) -> list[Gradient]:
-    """Return each gradient times ``factor`` in its own dtype; None stays None."""
+    """Return the gradients times ``factor``, in their own dtypes."""
     return [None if g is None else scale_gradient(g, factor) for g in gradients]
 
 
 def scale_gradient(
     gradient: tf.Tensor | tf.IndexedSlices, factor: tf.Tensor
 ) -> tf.Tensor | tf.IndexedSlices:
-    """Return one gradient, or the rows of a sparse one, times ``factor``."""
+    """Return a gradient times ``factor``, a sparse one with its rows."""
     if isinstance(gradient, tf.IndexedSlices):
         scaled = scale_gradient(gradient.values, factor)
         return tf.IndexedSlices(scaled, gradient.indices, gradient.dense_shape)

@@ -1,4 +1,4 @@
-"""Clipping of rows: the 2-norm over some axes of a variable is held to a limit."""
+"""The rule of row clipping, on tensors of TensorFlow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["clip_rows", "excess", "normalize_rows", "row_norms"]
 def clip_rows(
     values: tf.Tensor, axes: Sequence[int], max_norm: float | tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return ``values`` with each norm over ``axes`` at most ``max_norm``.
+    """Return clipped ``values``, and which norms were too large.
 
     The rule, and what is not explained here, is that of
     :func:`lockstep.reference.clipping.clip_rows.clip_rows`.
@@ -35,12 +35,12 @@ def clip_rows(
 
 
 def norms_in_float64(values: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
-    """Return sqrt(sum over axes of w^2); summed ``axes`` keep length 1."""
+    """Return the norms over ``axes``, squares and sums in float64."""
     return row_norms(tf.cast(values, tf.float64), axes)
 
 
 def scaled(values: tf.Tensor, factors: tf.Tensor, wide: tf.DType) -> tf.Tensor:
-    """Return w f, f rounded to ``wide`` first, in the dtype of w."""
+    """Return w times f, computed in ``wide``."""
     return tf.cast(tf.cast(values, wide) * tf.cast(factors, wide), values.dtype)
 
 
@@ -68,13 +68,13 @@ def excess(
 def normalize_rows(
     values: tf.Tensor, axes: Sequence[int], max_norm: float | tf.Tensor
 ) -> tf.Tensor:
-    """Return c = w max_norm / max(n, max_norm), n the norm over ``axes``."""
+    """Return what the original writes for w, in its order of operations."""
     limit = as_tensor(max_norm, values.dtype)
     return values * limit / tf.maximum(row_norms(values, axes), limit)
 
 
 def row_norms(values: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
-    """Return n = sqrt(sum over axes of w^2); summed ``axes`` keep length 1."""
+    """Return n in the dtype of w; ``axes`` keep length 1."""
     return tf.sqrt(tf.reduce_sum(tf.square(values), list(axes), keepdims=True))
 
 

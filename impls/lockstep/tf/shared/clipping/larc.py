@@ -1,4 +1,4 @@
-"""LARC: each gradient times a ratio of its variable's norm and its own."""
+"""LARC on tensors and slices."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ Gradient = tf.Tensor | tf.IndexedSlices
 
 
 def tensor_norms(tensors: Sequence[Gradient]) -> tf.Tensor:
-    """Return sqrt(sum of squares) of each of n tensors in float32: [n].
-
-    Rows of a sparse one that share an index are summed first.
-    """
+    """Return the 2-norms of n tensors, duplicate rows summed first, in float32: [n]."""
     values = [tf.cast(summed_values(tensor), tf.float32) for tensor in tensors]
     return tf.sqrt(tf.stack([tf.reduce_sum(tf.square(value)) for value in values]))
 
@@ -28,19 +25,10 @@ def tensor_norms(tensors: Sequence[Gradient]) -> tf.Tensor:
 def raw_ratio(
     policy: LarcPolicy, rate: tf.Tensor, weight: tf.Tensor, gradient: tf.Tensor
 ) -> tf.Tensor:
-    """Return the ratios before they are held below 1, in float32: [n].
+    """Return the raw ratios: float32, [n].
 
-    clip:  max(eta |w| / (lr (|g| + epsilon)), min_update)
-    scale: max(eta |w| / (|g| + epsilon), min_update)
-
-    A guarded policy gives 1 where a norm is 0, in mode "clip" also where lr is 0, as
-    long as both norms are finite.
-
-    Args:
-        policy: the parameters.
-        rate: the learning rate, float32, 0-d.
-        weight: |w|, float32, [n].
-        gradient: |g|, float32, [n].
+    The formula is that of :func:`lockstep.reference.clipping.larc.raw_ratio`; here the
+    norms are [n] and the rate is 0-d.
     """
     divisor = gradient + policy.epsilon
     still = tf.logical_or(tf.equal(weight, 0.0), tf.equal(gradient, 0.0))
@@ -60,10 +48,7 @@ def larc_ratio(policy: LarcPolicy, raw: tf.Tensor) -> tf.Tensor:
 
 
 def scale_by_ratio(gradient: Gradient, ratio: tf.Tensor) -> Gradient:
-    """Return a gradient times the ratio, which is rounded to the gradient's dtype.
-
-    In half precision the ratio is clamped to the largest magnitude first.
-    """
+    """Return a gradient times its ratio, cast as :func:`cast_ratio` does."""
     if isinstance(gradient, tf.IndexedSlices):
         values = scale_by_ratio(gradient.values, ratio)
         return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
@@ -71,13 +56,13 @@ def scale_by_ratio(gradient: Gradient, ratio: tf.Tensor) -> Gradient:
 
 
 def cast_ratio(ratio: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Round a ratio to ``dtype``, clamped where that is half precision."""
+    """Round a ratio to ``dtype``; half precision saturates."""
     halves = dtype.name in LARGEST
     return saturating_cast(ratio, dtype) if halves else tf.cast(ratio, dtype)
 
 
 def as_original(gradient: Gradient, shape: tf.TensorShape) -> tf.Tensor:
-    """Return a sparse gradient as a dense one."""
+    """Strict: return slices as a dense tensor."""
     if isinstance(gradient, tf.IndexedSlices):
         rows = shape[0]
         return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, rows)

@@ -1,4 +1,4 @@
-"""OpenSeq2Seq's post-processing of gradients: clip, then LARC, and summaries."""
+"""Clipping, LARC and summaries of OpenSeq2Seq, on checked pairs."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def apply_larc(
     asked: Summaries,
     makes_dense: bool,
 ) -> list[Gradient]:
-    """Multiply each gradient that is present by its ratio."""
+    """Return the gradients times their ratios; None stays None."""
     present = [entry for entry in pairs if entry.gradient is not None]
     check_entries(words.LARC, present, check_shapes, check_dtypes)
     if not present:
@@ -156,7 +156,7 @@ def apply_larc(
 
 
 def require_present(owner: str, entries: Sequence[Entry]) -> None:
-    """Raise for an absent gradient, as the original does."""
+    """Strict: raise if a gradient is None."""
     for entry in entries:
         if entry.gradient is None:
             raise refusals.ABSENT_GRADIENT.error(owner=owner, name=entry.name)
@@ -172,7 +172,7 @@ def check_entries(
 
 
 def as_rate(lr: Any, quirks: Quirks) -> tf.Tensor:
-    """Return the learning rate in float32: 0-d."""
+    """Return ``lr`` in float32: 0-d."""
     if not quirks.clip_limit:
         words.check_rate(lr)
     try:

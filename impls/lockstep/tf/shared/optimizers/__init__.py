@@ -1,1 +1,1 @@
-"""The optimizers of TensorFlow 1, and NovoGrad."""
+"""What both backends of TensorFlow compute NovoGrad with."""

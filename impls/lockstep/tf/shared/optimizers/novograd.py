@@ -23,10 +23,10 @@ class Policy(NamedTuple):
     """Hyper-parameters that are not momentum's, wide: float32 at least.
 
     Attributes:
-        beta2, rest2: b2 and 1 - b2.
+        beta2, rest2: b2, 1 - b2.
         epsilon, weight_decay: numbers; a decay of 0 is left out.
-        share: 1 - b1 if gradients are averaged, else 1.
-        remembers: whether the second moment is written back.
+        share: what g' is multiplied by, 1 or 1 - b1.
+        remembers: whether v is kept from step to step.
     """
 
     beta2: tf.Tensor
@@ -43,7 +43,7 @@ def wide_dtype(dtype: tf.DType) -> tf.DType:
 
 
 def policy_of(arguments: Mapping[str, Any], dtype: tf.DType, remembers: bool) -> Policy:
-    """Cast the arguments of the constructor; 1 - beta is taken before, in float64."""
+    """Return the arguments of the constructor as wide tensors."""
     wide = wide_dtype(dtype)
     share = 1 - arguments["beta1"] if arguments["grad_averaging"] else 1.0
     decay = arguments["weight_decay"]
@@ -68,16 +68,14 @@ def densify(gradient: tf.Tensor | tf.IndexedSlices, variable: tf.Variable) -> tf
 
 
 def square_norm(gradient: tf.Tensor) -> tf.Tensor:
-    """Return |g|^2, the sum of the squares of all elements: 0-d, wide."""
+    """Return |g|^2 in a wide dtype: 0-d."""
     return tf.reduce_sum(tf.square(tf.cast(gradient, wide_dtype(gradient.dtype))))
 
 
 def next_moment(
     policy: Policy, moment: tf.Tensor | tf.Variable, square: tf.Tensor
 ) -> tf.Tensor:
-    """v = |g|^2 at first, b2 v + (1 - b2) |g|^2 once v is a finite number above 0.
-
-    A square that overflows would stay infinite for ever, so it is forgotten.
+    """Return v after a step; it begins anew where it is 0 or not finite.
 
     Where nothing is written back, a v that is not 0 is one of an earlier call that
     built the same graph.

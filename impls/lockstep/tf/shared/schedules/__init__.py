@@ -1,1 +1,1 @@
-"""Learning-rate policies and schedules."""
+"""Learning-rate policies for both backends of TensorFlow."""

@@ -44,6 +44,10 @@ class AmbiguousStepError(OutOfRangeError, tf.errors.InvalidArgumentError):
 @checked
 @documented
 def fixed_lr(global_step: Step, learning_rate: Rate, *, strict: bool = False) -> Rate:
+    """Keep the rate as it is.
+
+    ...
+    """
     return learning_rate
 
 
@@ -58,7 +62,9 @@ def piecewise_constant(
     *,
     strict: bool = False,
 ) -> tf.Tensor:
-    """...
+    """Change the rate at some steps.
+
+    ...
 
     Raises:
         NoBoundariesError: ``boundaries`` is empty.
@@ -98,6 +104,10 @@ def exp_decay(
     *,
     strict: bool = False,
 ) -> tf.Tensor:
+    """Decay the rate exponentially.
+
+    ...
+    """
     step, rate = as_step(global_step), single(learning_rate)
     progress = single(step - begin_decay_at) / single(decay_steps)
     if use_staircase_decay:
@@ -120,6 +130,10 @@ def poly_decay(
     *,
     strict: bool = False,
 ) -> tf.Tensor:
+    """Decay the rate along a polynomial.
+
+    ...
+    """
     step = as_step(global_step)
     base, floor = warmed_up(step, learning_rate, warmup_steps), single(min_lr)
     progress = decay_progress(step, decay_steps, begin_decay_at)
@@ -141,6 +155,10 @@ def cosine_decay(
     *,
     strict: bool = False,
 ) -> tf.Tensor:
+    """Decay the rate along half a cosine.
+
+    ...
+    """
     step = as_step(global_step)
     base, floor = warmed_up(step, learning_rate, warmup_steps), single(min_lr)
     progress = decay_progress(step, decay_steps, begin_decay_at)
@@ -166,7 +184,9 @@ def inv_poly_decay(
     *,
     strict: bool = False,
 ) -> tf.Tensor:
-    """...
+    """Decay the rate as an inverse power of the step.
+
+    ...
 
     Args:
         name: of the resulting tensor.
@@ -200,6 +220,10 @@ def transformer_policy(
     *,
     strict: bool = False,
 ) -> tf.Tensor:
+    """Raise the rate linearly, then lower it with the root of the step.
+
+    ...
+    """
     if quirks_of(strict).policies_float16:
         words.refuse_limit_of_another_dtype(max_lr, dtype)
     kind = tf.as_dtype(dtype)
@@ -211,7 +235,7 @@ def transformer_policy(
 
 
 def warmed_up(step: tf.Tensor, learning_rate: Rate, warmup_steps: float) -> tf.Tensor:
-    """Return rate s / warmup_steps before ``warmup_steps``, then the rate."""
+    """Return the rate during a linear warm-up and after it."""
     rate = single(learning_rate)
     if warmup_steps <= 0:
         return rate
@@ -222,7 +246,7 @@ def warmed_up(step: tf.Tensor, learning_rate: Rate, warmup_steps: float) -> tf.T
 def decay_progress(
     step: tf.Tensor, decay_steps: float, begin_decay_at: int
 ) -> tf.Tensor:
-    """Return min(s - begin, decay_steps) / decay_steps."""
+    """Return how much of the decay is done, from 0 to 1."""
     length = single(decay_steps)
     progress = tf.minimum(single(step - begin_decay_at), length) / length
     # XLA multiplies by the reciprocal of a constant: 11 / 11 is above 1 there, and
@@ -238,7 +262,7 @@ def as_step(global_step: Step) -> tf.Tensor:
 
 
 def single(values: Any) -> tf.Tensor:
-    """Round to float32."""
+    """Return a float32 tensor."""
     return tf.cast(values, tf.float32)
 
 

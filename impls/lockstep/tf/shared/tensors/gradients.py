@@ -99,7 +99,7 @@ def check_rows(owner: str, pairs: Pairs, name_at: Names) -> None:
 
 
 def sum_duplicates(gradient: tf.IndexedSlices) -> tf.IndexedSlices:
-    """Add up the rows that share an index, in the order of their occurrence.
+    """Add up rows that share an index.
 
     ``values`` [k, ...] becomes [u, ...] with u distinct ``indices``, in the order in
     which they occur first. The sum is taken in the dtype of the values.

@@ -1,4 +1,4 @@
-"""The zero test of the multitask wrapper: does a gradient have a nonzero element?"""
+"""The zero test of the multitask wrapper, for tensors and slices."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ GLIMPSE = 64
 
 
 def is_all_zero(gradient: tf.Tensor | tf.IndexedSlices) -> tf.Tensor:
-    """Whether ``gradient`` has no nonzero element: bool, 0-d.
-
-    -0.0 is zero; NaN and infinity are not. The duplicate rows of a sparse gradient are
-    summed first, so rows that cancel, rows of zeros and no rows at all are all zero.
+    """Whether ``gradient`` has no nonzero element, duplicate rows summed: bool, 0-d.
 
     TensorFlow's kernels flush float32 and float64 subnormals, which so count as zero,
     by default too; float16 ones do not.

@@ -1,1 +1,1 @@
-"""Accumulated gradient normalization for asynchronous workers."""
+"""Parts of AGN for both backends of TensorFlow."""

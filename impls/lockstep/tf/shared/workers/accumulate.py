@@ -1,8 +1,4 @@
-"""What a worker gathers between two pushes, as pure functions of tensors.
-
-Origin: ``tf.contrib.opt.AGNOptimizer``, TensorFlow 1.15; J. Hermans, G. Spanakis,
-R. Moeckel, "Accumulated Gradient Normalization", 2017 (arXiv:1710.02368).
-"""
+"""What a worker gathers between two pushes, as pure functions of tensors."""
 
 from __future__ import annotations
 
@@ -16,22 +12,21 @@ __all__ = ["add_changes", "is_due", "mean_changes"]
 def add_changes(
     accumulators: Sequence[tf.Tensor], changes: Sequence[tf.Tensor | tf.IndexedSlices]
 ) -> list[tf.Tensor]:
-    """Return each accumulator + its change; sparse rows are added up first.
+    """Return the accumulators with their changes added.
 
-    The rule and the arguments are those of
-    :func:`lockstep.reference.workers.accumulate.add_changes`.
+    The rule is that of :func:`lockstep.reference.workers.accumulate.add_changes`.
     """
     pairs = zip(accumulators, changes, strict=True)
     return [accumulator + densify(change, accumulator) for accumulator, change in pairs]
 
 
 def is_due(local_step: tf.Tensor, period: int) -> tf.Tensor:
-    """Say whether a round of ``period`` local steps ends with step ``local_step``."""
+    """Whether a round of ``period`` steps ends now: bool, 0-d."""
     return tf.equal(local_step % period, 0)
 
 
 def mean_changes(accumulators: Sequence[tf.Tensor], period: int) -> list[tf.Tensor]:
-    """Return each accumulator / period, taken in its dtype."""
+    """Return the accumulators divided by ``period``."""
     return [accumulator / period for accumulator in accumulators]
 
 

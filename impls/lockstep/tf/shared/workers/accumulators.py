@@ -105,7 +105,7 @@ class Accumulators(tf.Module):
     def add(self, pairs: Pairs, quirks: Quirks) -> Pairs:
         """Return the sums with a micro-batch, paired as its gradients are.
 
-        They are not kept yet, so that a step that fails leaves everything as it was.
+        Nothing is kept yet: a step that fails changes nothing.
 
         Raises:
             UnsupportedError: a gradient is of another kind than that of the first call;
@@ -131,7 +131,7 @@ class Accumulators(tf.Module):
                 self.sums = tuple(make_sum(gradient, v) for gradient, v in pairs)
 
     def require_dense(self, pairs: Pairs) -> None:
-        """Raise for what the original cannot add up."""
+        """Strict: raise for sparse and for absent gradients."""
         for gradient, variable in pairs:
             if gradient is None:
                 raise step_refusals.ABSENT_ACCUMULATED.error(
