@@ -53,29 +53,31 @@ class Schedule:
     @property
     def title(self) -> str:
         """The call that gives these rates."""
-        given = ", ".join(f"{name}={value}" for name, value in self.arguments.items())
-        return f"{self.policy}({given})" + (" (strict)" if self.strict else "")
+        arguments = ", ".join(
+            f"{name}={value}" for name, value in self.arguments.items()
+        )
+        return f"{self.policy}({arguments})" + (" (strict)" if self.strict else "")
 
 
 def parse(arguments: Sequence[str]) -> dict[str, Any]:
     """Read ``NAME=VALUE`` words; a value is a Python literal, or else a text."""
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for word in arguments:
         name, equals, text = word.partition("=")
         if not equals or not name:
             remedy = "write decay_steps=1000, for example"
             raise _refused("schedule", "NAME=VALUE", repr(word), remedy)
-        if name in given:
+        if name in values:
             remedy = "leave one of the two out"
             raise _refused("schedule", f"{name} once", "it twice", remedy)
         if text in ("true", "false"):
             remedy = f"write {name}={text.capitalize()}"
             raise _refused(name, "True or False", text, remedy)
         try:
-            given[name] = ast.literal_eval(text)
+            values[name] = ast.literal_eval(text)
         except (ValueError, SyntaxError):
-            given[name] = text
-    return given
+            values[name] = text
+    return values
 
 
 def schedule(

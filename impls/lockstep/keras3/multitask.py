@@ -165,10 +165,10 @@ class MultitaskOptimizerWrapper(Wrapper):
         zero = np.zeros(len(present), bool)
         if some_may_be_zero(judged):
             zero = np.asarray(all_zero_flags(judged))
-        found = {key_of(v): flag for (_, v), flag in zip(present, zero, strict=True)}
+        flags = {key_of(v): flag for (_, v), flag in zip(present, zero, strict=True)}
         absent = [gradient is None for gradient in gradients]
         zeros = [
-            not gone and bool(found[key_of(variable)])
+            not gone and bool(flags[key_of(variable)])
             for variable, gone in zip(variables, absent, strict=True)
         ]
         self.last_step = words.report(list(map(name_of, variables)), zeros, absent)
@@ -183,10 +183,12 @@ class MultitaskOptimizerWrapper(Wrapper):
         apart = (keras_host.ACCUMULATOR, keras_host.AVERAGE)
         variable = self._slots.model_of(variable)
         slots = self._slots.of(variable)
-        kept = [slot for name, slot in slots.items() if name not in apart]
+        parts = [slot for name, slot in slots.items() if name not in apart]
         # A slot may be a weight that is shared, with slots of its own.
-        kept += [further for slot in kept for further in self._slots.of(slot).values()]
-        return [value_of(part) for part in (variable, *kept)]
+        parts += [
+            further for slot in parts for further in self._slots.of(slot).values()
+        ]
+        return [value_of(part) for part in (variable, *parts)]
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments for ``from_config``."""

@@ -88,8 +88,8 @@ def report_through(own: StepReport, inner: Any, names: Sequence[str]) -> StepRep
     if inner is None or inner.applied:
         return own
     reason = f"{own.reason}; {inner.reason}"
-    told: StepReport = inner._replace(reason=reason, skipped=tuple(names))
-    return told
+    step_report: StepReport = inner._replace(reason=reason, skipped=tuple(names))
+    return step_report
 
 
 def report(

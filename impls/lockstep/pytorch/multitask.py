@@ -107,11 +107,11 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         absent = [gradient is None for gradient in gradients]
         self._seen = parameters, zero, absent
         idle = all(map(or_, zero, absent))
-        seen = [parameter for parameter in parameters if parameter.grad is not None]
+        present = [parameter for parameter in parameters if parameter.grad is not None]
         in_place = quirks.multitask_in_place
         hands_on_all = in_place and (quirks.multitask_shared_state or not idle)
         self._reached_inner = hands_on_all or not idle
-        if hands_on_all or (idle and self._only_wants_state(seen)):
+        if hands_on_all or (idle and self._only_wants_state(present)):
             self.inner_optimizer.step()
         elif idle:
             super().note_no_gradients()
@@ -135,15 +135,15 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         if all(absent):
             return NO_GRADIENTS
         # A frozen parameter has no gradient to miss.
-        told = [
+        listed = [
             p.requires_grad or not gone
             for p, gone in zip(parameters, absent, strict=True)
         ]
-        seen = [names[p] for p in parameters], zero, absent
-        report = words.report(*(list(compress(column, told)) for column in seen))
+        columns = [names[p] for p in parameters], zero, absent
+        report = words.report(*(list(compress(c, listed)) for c in columns))
         inner = self.inner_optimizer if self._reached_inner else None
-        told = getattr(inner, "last_step", None)
-        return words.report_through(report, told, list(names.values()))
+        inner_report = getattr(inner, "last_step", None)
+        return words.report_through(report, inner_report, list(names.values()))
 
 
 @torch.no_grad()

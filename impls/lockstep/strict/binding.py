@@ -53,8 +53,8 @@ def forwards(
         cls = next(strict, type(self))
         call = bind(signature, (self, *args), kwargs, cls.__module__, cls.__name__)
         call.apply_defaults()
-        _, *given = by_name(call).items()
-        super(owner, self).__init__(**dict(given), strict=True)
+        _, *arguments = by_name(call).items()
+        super(owner, self).__init__(**dict(arguments), strict=True)
 
     return cast("Callable[Concatenate[Own, P], None]", forward)
 
@@ -70,8 +70,8 @@ def bound(
 
     @functools.wraps(original)
     def call(*args: P.args, **kwargs: P.kwargs) -> Result:
-        given = by_name(bind(signature, args, kwargs, module, name))
-        return function(**given, strict=True)
+        arguments = by_name(bind(signature, args, kwargs, module, name))
+        return function(**arguments, strict=True)
 
     # Pickle finds a function by these.
     call.__module__, call.__qualname__ = module, name
@@ -121,12 +121,12 @@ def bind(
 
 def by_name(call: inspect.BoundArguments) -> dict[str, Any]:
     """Return all arguments of a call by name, those of ``**options`` too."""
-    given: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for name, value in call.arguments.items():
         kind = call.signature.parameters[name].kind
         several = kind is inspect.Parameter.VAR_KEYWORD
-        given.update(value if several else {name: value})
-    return given
+        arguments.update(value if several else {name: value})
+    return arguments
 
 
 def refuse_others(

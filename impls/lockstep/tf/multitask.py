@@ -172,8 +172,8 @@ class MultitaskOptimizerWrapper(Wrapper):
         if not (hands_on_all or applied):
             return advance(global_step)
         dropped = np.zeros_like(zero) if hands_on_all else zero
-        kept = [pair for pair, out in zip(pairs, dropped, strict=True) if not out]
-        done = self.apply_inside(kept, global_step, name)
+        nonzero = [pair for pair, out in zip(pairs, dropped, strict=True) if not out]
+        done = self.apply_inside(nonzero, global_step, name)
         inner = getattr(self.inner_optimizer, "last_step", None)
         self.last_step = words.report_through(self.last_step, inner, names)
         return done

@@ -62,8 +62,8 @@ class Slots:
 
     def names(self) -> list[str]:
         """Return the names of all slots, each once."""
-        found = (name for named in self.by_variable.values() for name in named)
-        return list(dict.fromkeys(found))
+        entries = (name for named in self.by_variable.values() for name in named)
+        return list(dict.fromkeys(entries))
 
 
 def base_of(optimizer: Any) -> keras.optimizers.Optimizer:
@@ -90,11 +90,11 @@ def build_observed(
     if not optimizer.built:
         optimizer.build(variables)
     twin = type(base).from_config(base.get_config())
-    made = Slots()
-    with observed(twin, made):
+    twins = Slots()
+    with observed(twin, twins):
         twin.build(base._trainable_variables)
     own = {id(v): mine for v, mine in zip(twin.variables, base.variables, strict=True)}
-    for key, named in made.by_variable.items():
+    for key, named in twins.by_variable.items():
         slots.by_variable[key] = {name: own[id(slot)] for name, slot in named.items()}
     return slots
 

@@ -161,8 +161,8 @@ class TrainV1:
         owner = type(self).__name__
         pairs = as_pairs(grads_and_vars, owner)
         variables = [require_variable(variable, owner) for _, variable in pairs]
-        given = [gradient for gradient, _ in pairs]
-        gradients = check_gradients(given, variables, owner, self.takes_wide)
+        entries = [gradient for gradient, _ in pairs]
+        gradients = check_gradients(entries, variables, owner, self.takes_wide)
         counter = check_counter(global_step, owner)
 
         def step(gradients: list[Gradient]) -> None:
@@ -246,11 +246,11 @@ def shown_rate(optimizer: keras.optimizers.Optimizer) -> str:
 
 def require_all(var_list: Any, owner: str) -> list[Any]:
     """Return the variables of a list, in which there may be lists."""
-    found = [as_variable(variable) for variable in tf.nest.flatten(var_list)]
-    for variable in found:
+    variables = [as_variable(variable) for variable in tf.nest.flatten(var_list)]
+    for variable in variables:
         if not isinstance(variable, keras.Variable | tf.Variable):
             raise not_listed(owner, variable)
-    return found
+    return variables
 
 
 def check_counter(global_step: Any, owner: str) -> tf.Variable | None:

@@ -64,8 +64,8 @@ def as_entries(
     """Return the pairs as the shared functions take them, and the variables."""
     pairs = as_pairs(grads_and_vars, owner)
     entries = []
-    for gradient, given in pairs:
-        variable = require_variable(given, owner)
+    for gradient, entry in pairs:
+        variable = require_variable(entry, owner)
         gradient = as_gradient(gradient, variable, owner)
         entries.append(Entry(gradient, value_of(variable), name_of(variable)))
     return entries, [variable for _, variable in pairs]

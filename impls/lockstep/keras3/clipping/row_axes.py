@@ -41,21 +41,21 @@ def listed_variables(
         resolve: check the axes of the variables that are there.
     """
     words.require_mapping(vars_to_clip_dims)
-    found: Listed = []
-    seen = set()
+    entries: Listed = []
+    keys = set()
     for key, dims in vars_to_clip_dims.items():
         variable = as_variable(key)
         if not isinstance(variable, str | keras.Variable | tf.Variable):
             raise refusals.NOT_A_KEY.error(nouns=KERAS3, got=type(key).__name__)
         axes = words.listed_axes(name_of(variable), dims)
         if not isinstance(variable, str):
-            if key_of(variable) in seen:
+            if key_of(variable) in keys:
                 raise refusals.LISTED_TWICE.error(name=name_of(variable))
-            seen.add(key_of(variable))
+            keys.add(key_of(variable))
             if resolve:
                 resolved(variable, axes)
-        found.append((variable, axes))
-    return found
+        entries.append((variable, axes))
+    return entries
 
 
 def limits_of(
@@ -68,9 +68,9 @@ def limits_of(
     if not isinstance(max_norm, Mapping):
         words.check_max_norm(max_norm)
         return float(max_norm)
-    found = {name_of(as_variable(key)): norm for key, norm in max_norm.items()}
-    words.check_max_norms(found, [name_of(key) for key, _ in listed])
-    return {name: float(norm) for name, norm in found.items()}
+    norms = {name_of(as_variable(key)): norm for key, norm in max_norm.items()}
+    words.check_max_norms(norms, [name_of(key) for key, _ in listed])
+    return {name: float(norm) for name, norm in norms.items()}
 
 
 def by_variable(
@@ -80,12 +80,12 @@ def by_variable(
     positions: Mapping[str, int],
 ) -> dict[Any, float]:
     """Return ``key_of(variable)`` -> norm for what is listed among ``variables``."""
-    found: dict[Any, float] = {}
+    norms: dict[Any, float] = {}
     for key, _ in listed:
         norm = max_norm if isinstance(max_norm, float) else max_norm[name_of(key)]
         for variable in matching(key, variables, positions):
-            found[key_of(variable)] = norm
-    return found
+            norms[key_of(variable)] = norm
+    return norms
 
 
 def resolved(variable: Any, axes: Axes) -> Axes:
@@ -104,17 +104,17 @@ def axes_by_variable(
     Strict: a listed variable that is not among them has no effect, and axes stay as
     they were written. ``positions``: see :func:`with_path`.
     """
-    found: dict[Any, Axes] = {}
+    axes_of: dict[Any, Axes] = {}
     for key, axes in listed:
         matches = matching(key, variables, positions)
         if not matches and not quirks.arguments_unchecked:
             raise words.unknown_variable(name_of(key), map(name_of, variables))
         for variable in matches:
-            if key_of(variable) in found:
+            if key_of(variable) in axes_of:
                 raise refusals.LISTED_TWICE.error(name=name_of(variable))
             written = quirks.row_clip_axes
-            found[key_of(variable)] = axes if written else resolved(variable, axes)
-    return found
+            axes_of[key_of(variable)] = axes if written else resolved(variable, axes)
+    return axes_of
 
 
 def matching(
@@ -122,16 +122,18 @@ def matching(
 ) -> list[Any]:
     """Return the variable that a path stands for, or one that is known, or none."""
     if isinstance(key, str):
-        found = with_path(key, variables, positions.get(key))
+        matches = with_path(key, variables, positions.get(key))
     else:
-        found = [variable for variable in variables if key_of(variable) == key_of(key)]
-    if len(found) > 1:
+        matches = [
+            variable for variable in variables if key_of(variable) == key_of(key)
+        ]
+    if len(matches) > 1:
         raise refusals.SEVERAL_VARIABLES.error(
             name=name_of(key), keys="use variable.value.ref() as keys"
         )
-    if not found and isinstance(key, str):
+    if not matches and isinstance(key, str):
         raise words.unknown_variable(name_of(key), map(name_of, variables))
-    return found
+    return matches
 
 
 def with_path(path: str, variables: Sequence[Any], position: int | None) -> list[Any]:
@@ -143,10 +145,10 @@ def with_path(path: str, variables: Sequence[Any], position: int | None) -> list
     """
     names = [name_of(variable) for variable in variables]
     alike = [k for k, name in enumerate(names) if same_ending(name, path)]
-    found = [k for k in alike if names[k] == path] or alike
-    if position in found:
-        found = [position]
-    return [variables[k] for k in found]
+    places = [k for k in alike if names[k] == path] or alike
+    if position in places:
+        places = [position]
+    return [variables[k] for k in places]
 
 
 def same_ending(one: str, other: str) -> bool:
@@ -159,11 +161,11 @@ def positions_of(
 ) -> dict[str, int]:
     """Return path -> place of its variable, for what is listed among ``variables``."""
     places = {key_of(variable): k for k, variable in enumerate(variables)}
-    found = {}
+    positions = {}
     for key, _ in listed:
         for variable in matching(key, variables, before):
-            found[name_of(key)] = places[key_of(variable)]
-    return found
+            positions[name_of(key)] = places[key_of(variable)]
+    return positions
 
 
 def by_path(listed: Listed) -> dict[str, list[int]]:
@@ -172,11 +174,11 @@ def by_path(listed: Listed) -> dict[str, list[int]]:
     Raises:
         UnsupportedError: two listed variables have the same path.
     """
-    found: dict[str, list[int]] = {}
+    axes_of: dict[str, list[int]] = {}
     for key, axes in listed:
-        if name_of(key) in found:
+        if name_of(key) in axes_of:
             raise refusals.SEVERAL_VARIABLES.error(
                 name=name_of(key), keys="use variable.value.ref() as keys"
             )
-        found[name_of(key)] = list(axes)
-    return found
+        axes_of[name_of(key)] = list(axes)
+    return axes_of

@@ -217,9 +217,9 @@ class VariableClippingOptimizer(Wrapper):
         """Make a wrapper from what ``get_config`` returned."""
         arguments = dict(config)
         positions = arguments.pop("positions", {})
-        made = super().from_config(arguments, custom_objects)
-        vars(made)["_positions"] = positions
-        return made
+        wrapper = super().from_config(arguments, custom_objects)
+        vars(wrapper)["_positions"] = positions
+        return wrapper
 
     def _known_positions(self) -> dict[str, int]:
         """Return path -> place among the variables, once these are known."""

@@ -50,8 +50,8 @@ class AdamOptimizer(WidenedRule, keras.optimizers.Adam):
         strict: bool = False,
         **options: Any,
     ) -> None:
-        given = {"learning_rate": learning_rate, "beta1": beta1, "beta2": beta2}
-        super().__init__({**given, "epsilon": epsilon}, name, options)
+        arguments = {"learning_rate": learning_rate, "beta1": beta1, "beta2": beta2}
+        super().__init__({**arguments, "epsilon": epsilon}, name, options)
         self.strict = strict
 
     def get_config(self) -> dict[str, Any]:
@@ -97,10 +97,10 @@ class AdamWOptimizer(WidenedRule, keras.optimizers.AdamW):
         strict: bool = False,
         **options: Any,
     ) -> None:
-        given = {"learning_rate": learning_rate, "weight_decay": weight_decay}
-        given |= {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}
+        arguments = {"learning_rate": learning_rate, "weight_decay": weight_decay}
+        arguments |= {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}
         checks = not quirks_of(strict).arguments_unchecked
-        super().__init__(given, name, options, checks)
+        super().__init__(arguments, name, options, checks)
         self.strict = strict
 
     def get_config(self) -> dict[str, Any]:

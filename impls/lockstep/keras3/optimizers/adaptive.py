@@ -45,8 +45,8 @@ class AdagradOptimizer(RuleOptimizer, keras.optimizers.Adagrad):
         name: str = "Adagrad",
         **options: Any,
     ) -> None:
-        given = {"initial_accumulator_value": initial_accumulator_value}
-        super().__init__({"learning_rate": learning_rate, **given}, name, options)
+        start = {"initial_accumulator_value": initial_accumulator_value}
+        super().__init__({"learning_rate": learning_rate, **start}, name, options)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Apply the rule; to the named rows if the gradient is sparse.
@@ -106,9 +106,13 @@ class RMSPropOptimizer(WidenedRule, keras.optimizers.RMSprop):
         strict: bool = False,
         **options: Any,
     ) -> None:
-        given = {"learning_rate": learning_rate, "decay": decay, "momentum": momentum}
-        given |= {"epsilon": epsilon, "centered": centered}
-        super().__init__(given, name, options)
+        arguments = {
+            "learning_rate": learning_rate,
+            "decay": decay,
+            "momentum": momentum,
+        }
+        arguments |= {"epsilon": epsilon, "centered": centered}
+        super().__init__(arguments, name, options)
         self.strict = strict
 
     def get_config(self) -> dict[str, Any]:
@@ -179,9 +183,9 @@ class FtrlOptimizer(RuleOptimizer, keras.optimizers.Ftrl):
             l2_shrinkage_regularization_strength,
         )
         names = (parameter.name for parameter in self.spec.parameters)
-        given = dict(zip(names, values, strict=True))
+        arguments = dict(zip(names, values, strict=True))
         beta = 0.0 if beta is None else float(beta)
-        super().__init__(given, name, {**options, "beta": beta})
+        super().__init__(arguments, name, {**options, "beta": beta})
         self.strict = strict or type(self).strict
 
     def get_config(self) -> dict[str, Any]:

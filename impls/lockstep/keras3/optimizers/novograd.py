@@ -73,11 +73,11 @@ class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
         **options: Any,
     ) -> None:
         strict = strict or type(self).strict
-        given = {"learning_rate": learning_rate, "beta1": beta1, "beta2": beta2}
-        given |= {"epsilon": epsilon, "weight_decay": weight_decay}
-        given["grad_averaging"] = grad_averaging
+        arguments = {"learning_rate": learning_rate, "beta1": beta1, "beta2": beta2}
+        arguments |= {"epsilon": epsilon, "weight_decay": weight_decay}
+        arguments["grad_averaging"] = grad_averaging
         checks = not quirks_of(strict).arguments_unchecked
-        super().__init__(given, name, options, checks)
+        super().__init__(arguments, name, options, checks)
         self.strict = strict
 
     def build(self, variables: Sequence[Any]) -> None:
@@ -102,9 +102,9 @@ class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
             )
         path = name_of(reference_variable).replace("/", "_")
         dtype = core.wide_dtype(value_of(reference_variable).dtype).name
-        made = self.add_variable((), initializer, dtype, name=f"{path}_{name}")
-        self._slots.add(reference_variable, name, made)
-        return made
+        slot = self.add_variable((), initializer, dtype, name=f"{path}_{name}")
+        self._slots.add(reference_variable, name, slot)
+        return slot
 
     def apply_gradients(
         self,
@@ -158,8 +158,8 @@ class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
         direction = core.normalized(policy, moment, weight, dense)
         if policy.remembers:
             stored.assign(moment)
-        kept = tf.cast(self.bound["beta1"], weight.dtype)
-        momentum.assign(momentum * kept + direction)
+        decay = tf.cast(self.bound["beta1"], weight.dtype)
+        momentum.assign(momentum * decay + direction)
         weight.assign_sub(momentum * tf.cast(value_of(learning_rate), weight.dtype))
 
     def get_config(self) -> dict[str, Any]:

@@ -69,5 +69,5 @@ class MomentumOptimizer(RuleOptimizer, keras.optimizers.SGD):
         use_nesterov: bool = False,
         **options: Any,
     ) -> None:
-        given = {"learning_rate": learning_rate, "momentum": momentum}
-        super().__init__({**given, "use_nesterov": use_nesterov}, name, options)
+        arguments = {"learning_rate": learning_rate, "momentum": momentum}
+        super().__init__({**arguments, "use_nesterov": use_nesterov}, name, options)

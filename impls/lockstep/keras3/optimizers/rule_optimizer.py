@@ -87,11 +87,11 @@ class RuleOptimizer(TrainV1):
             if slot.name == tf_name:
                 first = self.spec.initial_value(slot, self.bound)
                 initializer = keras.initializers.Constant(first)
-        made = super().add_variable_from_reference(
+        variable = super().add_variable_from_reference(
             reference_variable, name, initializer
         )
-        self._slots.add(reference_variable, tf_name, made)
-        return made
+        self._slots.add(reference_variable, tf_name, variable)
+        return variable
 
     @tf.autograph.experimental.do_not_convert
     def apply(

@@ -161,8 +161,8 @@ class AGNOptimizer(SharingWrapper):
             NotFromGetterError: a KeyError; the getter was not given a variable.
         """
         if trainable_variables is not None:
-            owner, given = type(self).__name__, list(trainable_variables)
-            trainable_variables = [require_variable(v, owner) for v in given]
+            owner, entries = type(self).__name__, list(trainable_variables)
+            trainable_variables = [require_variable(v, owner) for v in entries]
             if self.built or not self.custom_getter.takes_all:
                 self._require_known(trainable_variables)
         super().apply(grads, trainable_variables)

@@ -185,8 +185,8 @@ class AGNCustomGetter:
         """
         if getattr(variables, "built", True) is False:
             raise refusals.NOT_BUILT.error(got=type(variables).__name__)
-        found = getattr(variables, "trainable_variables", variables)
-        entries = agn_getter.read_entries(found, is_variable, TAKEN)
+        trainable = getattr(variables, "trainable_variables", variables)
+        entries = agn_getter.read_entries(trainable, is_variable, TAKEN)
         new = self._named(entries)
         self.may_add = self.may_add or not self.center.shared
         self.center.check(new, self.may_add)
@@ -198,13 +198,13 @@ class AGNCustomGetter:
         """Return name -> variable of what is trainable and new."""
         new: dict[str, Any] = {}
         known, taken = set(self._global_map), set(self.names.values())
-        for given, variable in entries:
+        for own_name, variable in entries:
             variable = as_variable(variable)
             if not variable.trainable or key_of(variable) in known:
                 continue
-            if given in taken:
-                raise refusals.TAKEN_NAME.error(name=given)
-            name = given or words.unused_name(name_of(variable), taken)
+            if own_name in taken:
+                raise refusals.TAKEN_NAME.error(name=own_name)
+            name = own_name or words.unused_name(name_of(variable), taken)
             new[name] = variable
             known.add(key_of(variable))
             taken.add(name)
@@ -226,9 +226,9 @@ class AGNCustomGetter:
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> AGNCustomGetter:
         """Make a getter from what ``get_config`` returned."""
-        made = cls(**config)
-        made.takes_all = True
-        return made
+        getter = cls(**config)
+        getter.takes_all = True
+        return getter
 
 
 def is_variable(found: Any) -> bool:

@@ -48,8 +48,8 @@ class SharingWrapper(Wrapper):
                 raise refusals.NOT_FROM_GETTER.error(name=name_of(variable))
 
     def _accumulators(self, variables: Iterable[Any]) -> list[tf.Variable]:
-        found = self.custom_getter._grad_map
-        return [value_of(found[key_of(variable)]) for variable in variables]
+        accumulators = self.custom_getter._grad_map
+        return [value_of(accumulators[key_of(variable)]) for variable in variables]
 
     def _begin_round(self, variables: Sequence[Any]) -> None:
         """Take over what is shared, and begin to gather anew."""

@@ -42,12 +42,12 @@ RELOAD = "load what state_dict() of the same stack and model returned"
 
 def not_a_state(owner: str, got: object) -> UnsupportedError:
     """What no ``state_dict`` of an optimizer returned."""
-    told = repr(got) if got is None else f"a {type(got).__name__}"
+    text = repr(got) if got is None else f"a {type(got).__name__}"
     if isinstance(got, Mapping):
         keys = ", ".join(map(str, [*got][:AT_MOST])) + ", ..." * (len(got) > AT_MOST)
-        told = f"one of {keys}" if got else "an empty one"
-        told += " in another form" * ({"state", "param_groups"} <= set(got))
-    return refusals.NOT_A_STATE.error(owner=owner, got=told)
+        text = f"one of {keys}" if got else "an empty one"
+        text += " in another form" * ({"state", "param_groups"} <= set(got))
+    return refusals.NOT_A_STATE.error(owner=owner, got=text)
 
 
 def other_rule(

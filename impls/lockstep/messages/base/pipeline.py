@@ -129,8 +129,8 @@ def not_an_optimizer(owner: str, opt: object, nouns: Nouns) -> NotAnOptimizerErr
 def no_pipeline(got: object) -> NotAnOptimizerError:
     """What is no optimizer, or only its class."""
     kind = f"the class {got.__name__}" if isinstance(got, type) else None
-    found = kind or f"a {type(got).__name__}"
-    return refusals.NO_PIPELINE.error(got=found)
+    text = kind or f"a {type(got).__name__}"
+    return refusals.NO_PIPELINE.error(got=text)
 
 
 def stages_of(optimizer: Any) -> Iterator[str]:

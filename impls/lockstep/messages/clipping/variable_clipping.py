@@ -59,9 +59,9 @@ class Axes(tuple[int, ...]):
     @classmethod
     def of(cls, axes: Iterable[int], max_norm: Any) -> Axes:
         """Return axes with their limit."""
-        made = cls(axes)
-        made.max_norm = max_norm
-        return made
+        limited = cls(axes)
+        limited.max_norm = max_norm
+        return limited
 
 
 def check_norm_kind(max_norm: Any, dtype: str | None, wanted: str) -> None:
@@ -72,11 +72,11 @@ def check_norm_kind(max_norm: Any, dtype: str | None, wanted: str) -> None:
         dtype: of the norm; None if it is a number.
         wanted: the dtype of the variable that is to be clipped.
     """
-    found = repr(max_norm) if isinstance(max_norm, str | bytes) else None
+    text = repr(max_norm) if isinstance(max_norm, str | bytes) else None
     if dtype is not None and dtype != wanted:
-        found = f"a tensor of {dtype}"
-    if found is not None:
-        raise refusals.NORM_DTYPE.error(wanted=wanted, got=found)
+        text = f"a tensor of {dtype}"
+    if text is not None:
+        raise refusals.NORM_DTYPE.error(wanted=wanted, got=text)
 
 
 def check_max_norm(max_norm: Any) -> None:
@@ -127,11 +127,11 @@ def limits_of(
     if not isinstance(max_norm, Mapping):
         check_max_norm(max_norm)
         return dict.fromkeys(names, max_norm)
-    given = {
+    norms = {
         names.get(key, key if isinstance(key, str) else type(key).__name__): norm
         for key, norm in max_norm.items()
     }
-    check_max_norms(given, list(names.values()))
+    check_max_norms(norms, list(names.values()))
     return dict(max_norm)
 
 

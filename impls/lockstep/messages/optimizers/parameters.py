@@ -95,11 +95,11 @@ class OptimizerSpec:
             **{p.name: p.default for p in self.parameters},
         }
         first = [p.name for p in self.parameters if p.name not in self.ending]
-        found = {name: defaults.get(name) for name in (*first, *self.ending)}
+        values = {name: defaults.get(name) for name in (*first, *self.ending)}
         return inspect.Signature(
             [
                 inspect.Parameter(name, kind, default=empty if d is REQUIRED else d)
-                for name, d in found.items()
+                for name, d in values.items()
             ]
         )
 
@@ -119,10 +119,10 @@ class OptimizerSpec:
                 f"{self.class_name} takes at most {len(known)} arguments, "
                 f"got {len(args)}; they are {', '.join(known)}."
             )
-        given = {**dict(zip(known, args, strict=False)), **kwargs}
+        arguments = {**dict(zip(known, args, strict=False)), **kwargs}
         bound = {}
         for parameter in self.parameters:
-            value = given.get(parameter.name, parameter.default)
+            value = arguments.get(parameter.name, parameter.default)
             if value is REQUIRED:
                 raise TypeError(f"{self.class_name} needs {parameter.name}.")
             parameter.check(self.class_name, value)

@@ -59,10 +59,10 @@ class ScaledStepReport(StepReport):
         clip_factor: float | None = None,
     ) -> ScaledStepReport:
         """Return ``report`` with these findings."""
-        made = cls(*report)
-        made.nonfinite = tuple(nonfinite)
-        made.norm, made.clip_factor = norm, clip_factor
-        return made
+        scaled = cls(*report)
+        scaled.nonfinite = tuple(nonfinite)
+        scaled.norm, scaled.clip_factor = norm, clip_factor
+        return scaled
 
     def __repr__(self) -> str:
         """Show every field; a tuple's own repr leaves out the findings."""
@@ -72,8 +72,8 @@ class ScaledStepReport(StepReport):
 
     def _replace(self, **changes: Any) -> ScaledStepReport:
         """Return a changed copy that keeps the findings, as wrappers outside need."""
-        made = super()._replace(**changes)
-        return self.of(made, self.nonfinite, self.norm, self.clip_factor)
+        copy = super()._replace(**changes)
+        return self.of(copy, self.nonfinite, self.norm, self.clip_factor)
 
 
 def listed_gradients(
@@ -144,8 +144,8 @@ def report(
     elif inner is not None:
         step = StepReport(*inner)._replace(reason=f"{inner.reason}; {ending}")
     else:
-        found = f"applied, not finite: {named(nonfinite)}" if nonfinite else "finite"
-        step = StepReport(True, f"{found}; {ending}", ())
+        outcome = f"applied, not finite: {named(nonfinite)}" if nonfinite else "finite"
+        step = StepReport(True, f"{outcome}; {ending}", ())
     return ScaledStepReport.of(step, nonfinite, norm, clip_factor)
 
 

@@ -176,11 +176,11 @@ def not_a_variable(expected: str, entry: Any) -> VarListError:
 
 def check_once(variables: Iterable[Any], name_of: Callable[[Any], str]) -> None:
     """Raise if a variable is listed twice."""
-    seen: set[int] = set()
+    ids: set[int] = set()
     for variable in variables:
-        if id(variable) in seen:
+        if id(variable) in ids:
             raise refusals.LISTED_TWICE.error(got=name_of(variable))
-        seen.add(id(variable))
+        ids.add(id(variable))
 
 
 def untrainable(model: Any, expected: str, attribute: str) -> UnsupportedError:

@@ -100,8 +100,8 @@ class Settings:
     @cached_property
     def larc_policy(self) -> larc.LarcPolicy | None:
         """The checked parameters of LARC; None: no LARC."""
-        given = self.larc_params
-        return None if given is None else larc.larc_policy(given, self.strict)
+        params = self.larc_params
+        return None if params is None else larc.larc_policy(params, self.strict)
 
     def _check(self) -> None:
         name = dtype_name(self.dtype)

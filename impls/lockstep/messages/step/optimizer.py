@@ -61,28 +61,32 @@ def arguments_for(
         MissingDecayError: ``weight_decay`` of AdamW.
         OutOfRangeError: a value out of its range.
     """
-    given = dict(optimizer_params or {})
+    arguments = dict(optimizer_params or {})
     if not isinstance(optimizer, str):
-        for name in RATES.intersection(given):
+        for name in RATES.intersection(arguments):
             raise unknown_argument(name_of(optimizer), name, ())
-        return given
+        return arguments
     if optimizer == NOVOGRAD.name:
         raise no_name(optimizer, host)
     if optimizer not in CLASS_NAMES:
         raise unknown_name(f"{OWNER}: optimizer", optimizer, CLASS_NAMES)
-    if optimizer == DECAYING and "weight_decay" not in given:
+    if optimizer == DECAYING and "weight_decay" not in arguments:
         raise refusals.MISSING_DECAY.error()
     spec = OPTIMIZERS[CLASS_NAMES[optimizer].removesuffix("Optimizer")]
     known = {p.name: p for p in spec.parameters if p.name != "learning_rate"}
-    for name in given:
+    for name in arguments:
         if name not in known and name not in ALWAYS:
             raise unknown_argument(optimizer, name, (*known, *ALWAYS))
     for name, parameter in known.items():
-        if name not in given and parameter.default is REQUIRED:
+        if name not in arguments and parameter.default is REQUIRED:
             raise refusals.MISSING_ARGUMENT.error(optimizer=optimizer, name=name)
-        if name in given and not callable(given[name]) and not arguments_unchecked:
-            parameter.check(f"{OWNER}: {optimizer}", given[name])
-    return given
+        if (
+            name in arguments
+            and not callable(arguments[name])
+            and not arguments_unchecked
+        ):
+            parameter.check(f"{OWNER}: {optimizer}", arguments[name])
+    return arguments
 
 
 def rate_argument(make: Callable[..., Any]) -> str:

@@ -45,8 +45,8 @@ def chosen_losses(losses: Any, scope: str | None) -> list[Any]:
     pattern = None if scope is None else _pattern(scope)
     if isinstance(losses, Mapping):
         named = losses.items()
-        kept = [v for n, v in named if pattern is None or pattern.match(str(n))]
-        return [value for value in kept if value is not None]
+        values = [v for n, v in named if pattern is None or pattern.match(str(n))]
+        return [value for value in values if value is not None]
     one = isinstance(losses, str) or hasattr(losses, "dtype")
     if one or not isinstance(losses, Iterable):
         got = type(losses).__name__

@@ -71,8 +71,8 @@ class CenterLock:
 
 def other_groups(expected: Sequence[str], got: Sequence[str]) -> UnsupportedError:
     """Build the error for an optimizer whose groups are not those of the others."""
-    told = [", ".join(names) or "none" for names in (expected, got)]
-    return refusals.OTHER_GROUPS.error(expected=told[0], got=told[1])
+    texts = [", ".join(names) or "none" for names in (expected, got)]
+    return refusals.OTHER_GROUPS.error(expected=texts[0], got=texts[1])
 
 
 def unused_name(name: str, taken: Container[str]) -> str:
@@ -80,8 +80,8 @@ def unused_name(name: str, taken: Container[str]) -> str:
 
     Names may repeat within a worker. Workers whose variables come in one order agree.
     """
-    found, count = name, 0
-    while found in taken:
+    candidate, count = name, 0
+    while candidate in taken:
         count += 1
-        found = f"{name}#{count}"
-    return found
+        candidate = f"{name}#{count}"
+    return candidate

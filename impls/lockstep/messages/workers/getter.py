@@ -86,8 +86,8 @@ def check_names(known: Collection[str], names: Iterable[str]) -> None:
 def listed(names: Collection[str]) -> str:
     """Return the first few names, and how many more there are."""
     left = len(names) - AT_MOST
-    told = ", ".join(repr(name) for name in list(names)[:AT_MOST])
-    return f"{told} and {left} more" if left > 0 else told
+    text = ", ".join(repr(name) for name in list(names)[:AT_MOST])
+    return f"{text} and {left} more" if left > 0 else text
 
 
 def not_variables(

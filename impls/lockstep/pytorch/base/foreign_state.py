@@ -194,11 +194,11 @@ def check_slots(
     A parameter may have none: they are made when it is first updated.
     """
     spec = spec_of(base)
-    found = {k for k in entry if k != MASTER and not str(k).startswith(SHARED)}
-    if spec is not None and found:
+    keys = {k for k in entry if k != MASTER and not str(k).startswith(SHARED)}
+    if spec is not None and keys:
         slots = [slot.name for slot in spec.active_slots(group)]
-        if not set(slots) <= found <= {slot.name for slot in spec.slots}:
-            raise words.other_slots(owner, name, slots, map(str, found))
+        if not set(slots) <= keys <= {slot.name for slot in spec.slots}:
+            raise words.other_slots(owner, name, slots, map(str, keys))
 
 
 def check_shapes(
@@ -226,10 +226,10 @@ def require_shape(
     owner: str, key: str, name: str, shape: Sequence[int], value: Any
 ) -> None:
     """Raise unless a saved value is a tensor of this shape."""
-    found = list(value.shape) if isinstance(value, Tensor) else f"{value!r:.40}"
-    if found != list(shape):
+    shown = list(value.shape) if isinstance(value, Tensor) else f"{value!r:.40}"
+    if shown != list(shape):
         raise refusals.SAVED_SHAPE.error(
-            owner=owner, slot=key, expected=list(shape), name=name, got=found
+            owner=owner, slot=key, expected=list(shape), name=name, got=shown
         )
 
 

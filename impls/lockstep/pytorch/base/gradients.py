@@ -104,7 +104,7 @@ def check_pairs(
 ) -> Pairs:
     """Return the pairs, checked before anything changes."""
     pairs = as_pairs(grads_and_vars, owner)
-    seen: set[Tensor] = set()
+    entries: set[Tensor] = set()
     for gradient, parameter in pairs:
         is_swapped = isinstance(gradient, Tensor) and gradient in names
         if not isinstance(parameter, Tensor) or (is_swapped and parameter not in names):
@@ -113,9 +113,9 @@ def check_pairs(
             )
         if parameter not in names:
             raise words.UNKNOWN_PARAMETER.error(owner=owner, got=list(parameter.shape))
-        if parameter in seen:
+        if parameter in entries:
             raise words.REPEATED.error(owner=owner, name=names[parameter])
-        seen.add(parameter)
+        entries.add(parameter)
         check_gradient(gradient, parameter, names[parameter], owner)
     require_gradients(pairs, owner, [names[parameter] for _, parameter in pairs])
     return pairs
@@ -130,8 +130,8 @@ def check_gradient(gradient: Any, parameter: Tensor, name: str, owner: str) -> N
         gradient.device == parameter.device
     ):
         return
-    found = tuple(gradient.shape), dtype_name(gradient)
-    require_like(owner, name, found, (tuple(parameter.shape), dtype_name(parameter)))
+    like = tuple(gradient.shape), dtype_name(gradient)
+    require_like(owner, name, like, (tuple(parameter.shape), dtype_name(parameter)))
     if gradient.device != parameter.device:
         got, expected = str(gradient.device), str(parameter.device)
         raise words.OTHER_DEVICE.error(

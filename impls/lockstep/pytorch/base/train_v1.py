@@ -108,8 +108,8 @@ class TrainV1:
         owner, names = self.get_name(), named_parameters(self)
         pairs = check_pairs(grads_and_vars, names, owner)
         check_counter(global_step, owner)
-        given = {parameter: gradient for gradient, parameter in pairs}
-        with gradients_set_to(names, map(given.get, names)):
+        gradients = {parameter: gradient for gradient, parameter in pairs}
+        with gradients_set_to(names, map(gradients.get, names)):
             self.step()
         took_step = self.took_step()
         if global_step is not None:
@@ -183,14 +183,16 @@ def differentiate(
     loss: Tensor, variables: list[Tensor], grad_loss: Tensor | float | None
 ) -> list[Tensor | None]:
     """Return d loss / d variable, None where there is no dependence."""
-    wanted = [variable for variable in variables if variable.requires_grad]
-    if not wanted or not loss.requires_grad:
+    inputs = [variable for variable in variables if variable.requires_grad]
+    if not inputs or not loss.requires_grad:
         return [None] * len(variables)
     if grad_loss is not None:
         grad_loss = torch.as_tensor(grad_loss, dtype=loss.dtype, device=loss.device)
         grad_loss = grad_loss.expand_as(loss)
-    found = iter(torch.autograd.grad(loss, wanted, grad_loss, allow_unused=True))
-    return [next(found) if variable.requires_grad else None for variable in variables]
+    gradients = iter(torch.autograd.grad(loss, inputs, grad_loss, allow_unused=True))
+    return [
+        next(gradients) if variable.requires_grad else None for variable in variables
+    ]
 
 
 def check_counter(global_step: Any, owner: str) -> None:

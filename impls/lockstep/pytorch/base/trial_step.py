@@ -53,10 +53,10 @@ def check_base(owner: str, saved: Mapping[str, Any], base: Optimizer) -> None:
                 entry = saved["state"].get(number)
                 check_rule_slots(owner, names[parameter], entry, spec, group)
             continue
-        made = slots_made(owner, base, own["params"], group)
+        slots = slots_made(owner, base, own["params"], group)
         for number, parameter in zip(group["params"], own["params"], strict=True):
             entry = own_slots(saved["state"].get(number, {}))
-            expected = made[kind_of(parameter)]
+            expected = slots[kind_of(parameter)]
             needs_slots = makes_slots_at_once(base) and parameter.requires_grad
             if entry or needs_slots:
                 check_entry(owner, names[parameter], parameter, entry, expected, base)
@@ -141,8 +141,8 @@ def stepped(base: Optimizer, small: list[Tensor], options: Group) -> Optimizer:
     known = inspect.signature(type(base)).parameters
     with warnings.catch_warnings(), torch.enable_grad():
         warnings.simplefilter("ignore")
-        given = {key: value for key, value in options.items() if key in known}
-        optimizer = type(base)(small, **given)
+        arguments = {key: value for key, value in options.items() if key in known}
+        optimizer = type(base)(small, **arguments)
         group = {**options, "params": small}
         optimizer.__setstate__({"state": optimizer.state, "param_groups": [group]})
         # The second one uses what the first one has made.
@@ -171,16 +171,16 @@ def check_entry(
     """Raise for slots that are missing, or no such tensors as a step makes."""
     small, slots = expected
     if not slots.keys() <= entry.keys():
-        found = map(str, entry) if entry else ["none"]
-        raise words.other_slots(owner, name, sorted(slots), found)
-    for key, made in slots.items():
+        names = map(str, entry) if entry else ["none"]
+        raise words.other_slots(owner, name, sorted(slots), names)
+    for key, slot in slots.items():
         value = entry[key]
         if key == STEP:
             words.check_steps(owner, name, number_in(value))
-        elif isinstance(made, Tensor) and not (value is None and isinstance(base, SGD)):
-            shape = like(made, small, parameter, value)
+        elif isinstance(slot, Tensor) and not (value is None and isinstance(base, SGD)):
+            shape = like(slot, small, parameter, value)
             require_shape(owner, key, name, shape, value)
-            if made.is_floating_point():
+            if slot.is_floating_point():
                 require_dense(owner, key, name, value)
 
 

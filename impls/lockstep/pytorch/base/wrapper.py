@@ -287,10 +287,10 @@ def restore_numbers(optimizer: Optimizer, saved: dict[str, Any]) -> None:
     numbers = [k for group in saved["param_groups"] for k in group["params"]]
     for parameter, number in zip(parameters, numbers, strict=True):
         for key, value in saved["state"].get(number, {}).items():
-            found = optimizer.state[parameter][key]
-            if isinstance(value, Tensor) and found.dtype != value.dtype:
+            slot = optimizer.state[parameter][key]
+            if isinstance(value, Tensor) and slot.dtype != value.dtype:
                 if value.dim() == 0 < parameter.dim():
-                    restored = value.to(found.device, copy=True)
+                    restored = value.to(slot.device, copy=True)
                     optimizer.state[parameter][key] = restored
 
 

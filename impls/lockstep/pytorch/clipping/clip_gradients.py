@@ -51,8 +51,8 @@ def lane_sum(values: Iterable[Tensor]) -> list[Tensor]:
         else:
             short[flat.numel(), flat.dtype, flat.device][k] = flat
     for flats in short.values():
-        found = folded(torch.stack(list(flats.values())))
-        sums.update(zip(flats, found.unbind(), strict=True))
+        squares = folded(torch.stack(list(flats.values())))
+        sums.update(zip(flats, squares.unbind(), strict=True))
     return [sums[k] for k in range(len(sums))]
 
 

@@ -91,13 +91,13 @@ def sum_over(values: Tensor, axes: Sequence[int]) -> Tensor:
         return values
     rank = values.dim()
     summed = sorted(axis % rank for axis in axes)
-    kept = [axis for axis in range(rank) if axis not in summed]
+    others = [axis for axis in range(rank) if axis not in summed]
     shape = [1 if k in summed else size for k, size in enumerate(values.shape)]
-    rows = values.permute(*kept, *summed).flatten(len(kept))
+    rows = values.permute(*others, *summed).flatten(len(others))
     rows = rows.reshape(math.prod(shape), rows.shape[-1])
     if rows.shape[1] > LEAF:
         return rows.sum(1).view(shape)
-    if kept == list(range(len(kept))):
+    if others == list(range(len(others))):
         return folded(rows).view(shape)
     start = rows.new_zeros(len(rows))
     return reduce(torch.add, rows.unbind(1), start).view(shape)

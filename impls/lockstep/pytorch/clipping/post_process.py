@@ -118,10 +118,10 @@ def post_process(
         record_norm(asked, telling.CLIPPED_NORM, pairs, quirks)
     if policy is None or rate is None:
         return pairs
-    told = (asked, names) if records else None
+    listener = (asked, names) if records else None
     if quirks.larc_sparse:
         pairs = as_original(pairs)
-    return apply_larc(policy, pairs, rate, in_place, told)
+    return apply_larc(policy, pairs, rate, in_place, listener)
 
 
 def owned(pairs: Pairs) -> Pairs:

@@ -81,7 +81,7 @@ class MastersInState:
             self.forget()
         if not self.some_alone or self.bears_any:
             return
-        empty = [p for p, found in self.state.items() if found.keys() <= {KEY}]
+        empty = [p for p, entry in self.state.items() if entry.keys() <= {KEY}]
         for parameter in empty:
             del self.state[parameter]
         self.kept.difference_update(map(id, empty))
@@ -118,21 +118,21 @@ def saved_masters(
     values = {}
     for number, (parameter, name) in zip(numbers, names.items(), strict=True):
         if parameter in own:
-            found = saved["state"].get(number, {})
-            if KEY not in found:
+            entry = saved["state"].get(number, {})
+            if KEY not in entry:
                 raise refusals.WITHOUT_MASTERS.error(got=f"none for {name!r}")
-            require_dense(words.WRAPPER, KEY, name, found[KEY])
-            values[parameter] = found[KEY]
+            require_dense(words.WRAPPER, KEY, name, entry[KEY])
+            values[parameter] = entry[KEY]
     return values
 
 
 def without_masters(saved: dict[str, Any]) -> dict[str, Any]:
     """Return a state as the wrapped optimizer would have saved it."""
     state = {
-        number: {key: value for key, value in found.items() if key != KEY}
-        for number, found in saved["state"].items()
+        number: {key: value for key, value in entry.items() if key != KEY}
+        for number, entry in saved["state"].items()
     }
-    return {**saved, "state": {k: found for k, found in state.items() if found}}
+    return {**saved, "state": {k: entry for k, entry in state.items() if entry}}
 
 
 def as_module(model: nn.Module, masters: Masters) -> nn.Module:

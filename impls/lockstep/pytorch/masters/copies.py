@@ -194,8 +194,8 @@ def require_masters(optimizer: Optimizer, trained: Iterable[Tensor]) -> None:
 
     ``trained``: those in the groups of ``optimizer``, the wrapper of masters.
     """
-    found = {parameter.dtype for parameter in trained}
-    for dtype in found - WIDE:
+    dtypes = {parameter.dtype for parameter in trained}
+    for dtype in dtypes - WIDE:
         everything = named_parameters(optimizer).items()
         halves = [(p, name) for p, name in everything if p.dtype == dtype]
         only_float16 = quirks_of(optimizer.strict).half_precision_scalars

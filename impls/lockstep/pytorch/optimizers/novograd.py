@@ -132,11 +132,11 @@ class NovoGrad(RuleOptimizer):
         """Return the normalized gradients of the original: v is |g|^2."""
         groups = {p: group for group in self.param_groups for p in group["params"]}
         policies = Policies(self)
-        found = []
+        directions = []
         for gradient, parameter in pairs:
             dense = [gradient.to_dense() if gradient.is_sparse else gradient]
             policy = policies.of(groups[parameter], parameter.dtype)
             square = novograd.square_norm_as_original(dense)
             (direction,) = novograd.normalized(policy, square, [parameter], dense)
-            found.append((direction, parameter))
-        return found
+            directions.append((direction, parameter))
+        return directions

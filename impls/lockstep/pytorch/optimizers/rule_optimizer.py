@@ -92,12 +92,12 @@ class RuleOptimizer(TrainV1, Optimizer):
             ValueError: no state, or that of another optimizer; nothing has changed
                 then.
         """
-        owner, seen = self.spec.class_name, {}
+        owner, state = self.spec.class_name, {}
         check_mapping(owner, state_dict)
 
         def check(_: Optimizer, saved: dict[str, Any]) -> None:
             check_bare(owner, saved, self)
-            seen.update(saved)
+            state.update(saved)
 
         # The last of the hooks: it sees what others have made of the state.
         last = self.register_load_state_dict_pre_hook(check)
@@ -105,7 +105,7 @@ class RuleOptimizer(TrainV1, Optimizer):
             super().load_state_dict(state_dict)
         finally:
             last.remove()
-        self.after_loading(seen)
+        self.after_loading(state)
 
     def after_loading(self, state_dict: dict[str, Any]) -> None:
         """Take slots as they were saved, where torch has cast them to half precision.

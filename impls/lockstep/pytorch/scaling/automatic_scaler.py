@@ -135,9 +135,9 @@ class AutomaticLossScaler:
         if not present:
             return torch.tensor(False), torch.tensor(-torch.inf)
         start = present[0].new_full((1,), -torch.inf)
-        found = [largest(values, start) for values in present]
+        maxima = [largest(values, start) for values in present]
         has_nan = torch.stack([v.isnan().any().to(start.device) for v in present])
-        return has_nan.any(), torch.stack([v.to(start.device) for v in found]).amax()
+        return has_nan.any(), torch.stack([v.to(start.device) for v in maxima]).amax()
 
 
 def largest(values: Tensor, start: Tensor) -> Tensor:

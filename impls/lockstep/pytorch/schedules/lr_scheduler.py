@@ -137,14 +137,14 @@ class PolicyLR(LRScheduler):
 
     def __repr__(self) -> str:
         """Show the policy, its arguments, the step and the rate of every group."""
-        policy, given = self._policy, ""
+        policy, arguments = self._policy, ""
         while isinstance(policy, functools.partial):
             named = {k: v for k, v in policy.keywords.items() if k != "strict"}
-            given = "".join(f", {k}={v!r}" for k, v in named.items()) + given
+            arguments = "".join(f", {k}={v!r}" for k, v in named.items()) + arguments
             policy = policy.func
         name = getattr(policy, "__name__", type(policy).__name__)
         rates = ", ".join(f"{rate:.6g}" for rate in self.get_lr())
-        return f"PolicyLR({name}{given}; step {self.last_epoch}, rates {rates})"
+        return f"PolicyLR({name}{arguments}; step {self.last_epoch}, rates {rates})"
 
     def get_lr(self) -> list[float]:
         """Return the rate of every group at the step that ``last_epoch`` counts."""

@@ -199,11 +199,11 @@ def make_optimizer(
         )
     check_maker(make)
     rate = {rate_argument(make): float(step.learning_rate)}
-    made = make([parameter for _, parameter in named], **rate, **arguments)
-    if not isinstance(made, Optimizer):
-        raise refusals.NOT_AN_OPTIMIZER.error(nouns=PYTORCH, got=type(made).__name__)
-    write_names(made, {p: name for name, p in named if name is not None})
-    return wrapped(made)
+    result = make([parameter for _, parameter in named], **rate, **arguments)
+    if not isinstance(result, Optimizer):
+        raise refusals.NOT_AN_OPTIMIZER.error(nouns=PYTORCH, got=type(result).__name__)
+    write_names(result, {p: name for name, p in named if name is not None})
+    return wrapped(result)
 
 
 def wrapped(optimizer: Optimizer) -> Optimizer:

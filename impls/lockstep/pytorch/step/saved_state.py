@@ -29,8 +29,8 @@ def check_saved(step: Any, state_dict: Any) -> list[Tensor | None]:
         ValueError: the state of something else.
     """
     if not isinstance(state_dict, Mapping) or set(state_dict) != set(OWN):
-        found = isinstance(state_dict, Mapping)
-        got = ", ".join(map(str, state_dict)) if found else repr(state_dict)
+        is_mapping = isinstance(state_dict, Mapping)
+        got = ", ".join(map(str, state_dict)) if is_mapping else repr(state_dict)
         raise refusals.OTHER_STATE.error(got=got or "nothing")
     for name in ("global_step", "micro_step", "iter_size"):
         count = state_dict[name]

@@ -256,8 +256,8 @@ class TrainingStep:
 
     def decay(self) -> Any:
         """Return AdamW's decay of this step: rate x ``weight_decay``."""
-        given = self.weight_decay
-        return self.learning_rate * (given() if callable(given) else given)
+        decay = self.weight_decay
+        return self.learning_rate * (decay() if callable(decay) else decay)
 
     def clear(self) -> None:
         """Empty the sums."""

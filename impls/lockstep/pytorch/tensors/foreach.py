@@ -188,11 +188,11 @@ def part_by_part(
     parts = alike(tensors)
     if len(parts) == 1:
         return list(operation(tensors))
-    found: dict[int, Tensor] = {}
+    by_place: dict[int, Tensor] = {}
     for positions in parts:
         results = operation([tensors[k] for k in positions])
-        found.update(zip(positions, results, strict=True))
-    return [found[k] for k in range(len(tensors))]
+        by_place.update(zip(positions, results, strict=True))
+    return [by_place[k] for k in range(len(tensors))]
 
 
 def alike(tensors: Sequence[Tensor]) -> list[list[int]]:
@@ -209,7 +209,7 @@ def runs(tensors: Sequence[Tensor]) -> list[list[int]]:
     On the CPU a launch costs little, but what the next one reads should be in its cache
     still. A run has about so many elements, or is one larger tensor.
     """
-    found = []
+    all_runs = []
     for positions in alike(tensors):
         longest = CPU_RUN if tensors[positions[0]].is_cpu else RUN
         run: list[int] = []
@@ -217,9 +217,9 @@ def runs(tensors: Sequence[Tensor]) -> list[list[int]]:
         for position in positions:
             elements = tensors[position].numel()
             if run and size + elements > longest:
-                found.append(run)
+                all_runs.append(run)
                 run, size = [], 0
             run.append(position)
             size += elements
-        found.append(run)
-    return found
+        all_runs.append(run)
+    return all_runs

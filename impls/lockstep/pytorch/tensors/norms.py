@@ -95,9 +95,9 @@ def norms_alike(tensors: Sequence[Tensor]) -> list[Tensor]:
     if not any(is_long):
         return foreach.norms_alike(tensors, 2, torch.float32)
     short = [tensor for tensor, long in zip(tensors, is_long, strict=True) if not long]
-    found = iter(foreach.norms_alike(short, 2, torch.float32))
+    norms = iter(foreach.norms_alike(short, 2, torch.float32))
     return [
-        norm_by_rows(tensor) if long else next(found)
+        norm_by_rows(tensor) if long else next(norms)
         for tensor, long in zip(tensors, is_long, strict=True)
     ]
 

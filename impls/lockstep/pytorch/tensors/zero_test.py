@@ -68,8 +68,8 @@ def begin_with_zero(gradients: Sequence[Tensor]) -> list[bool]:
 def read_batch(gradients: Sequence[Tensor]) -> list[bool]:
     """Read all of one :func:`batch_of`: on a GPU with one transfer."""
     if not gradients[0].is_cpu:
-        found = [flat_values(gradient).any() for gradient in gradients]
-        return torch.stack(found).logical_not().tolist()
+        flags = [flat_values(gradient).any() for gradient in gradients]
+        return torch.stack(flags).logical_not().tolist()
     if len(gradients) == 1 or batch_of(gradients[0]) is None:
         return [is_all_zero(gradient) for gradient in gradients]
     rows = torch.stack(list(gradients)).view(len(gradients), -1)

@@ -95,10 +95,10 @@ class Center:
             self._share_late(own["params"], group["params"], shared)
         names = {parameter: name for name, parameter in self.parameters.items()}
         for own, group in zip(theirs, ours, strict=False):
-            found = [names[shared[p]] for p in own["params"] if p in shared]
+            own_names = [names[shared[p]] for p in own["params"] if p in shared]
             known = [names[p] for p in group["params"] if p in names]
-            if found != known:
-                raise words.other_groups(known, found)
+            if own_names != known:
+                raise words.other_groups(known, own_names)
 
     def _share_late(
         self,
@@ -112,8 +112,8 @@ class Center:
         """
         with self.lock:
             known = set(self.parameters.values())
-            for place, (own, kept) in enumerate(zip(theirs, ours, strict=False)):
-                if own in shared and kept not in known:
+            for place, (own, mine) in enumerate(zip(theirs, ours, strict=False)):
+                if own in shared and mine not in known:
                     ours[place] = shared[own]
 
     def pull(self, names: Iterable[str]) -> dict[str, Tensor]:
@@ -232,8 +232,8 @@ class AGNCustomGetter:
         """Return what is new and trained, by its name at the center."""
         new: dict[str, Tensor] = {}
         known, taken = set(self._global_map), set(self.names.values())
-        for place, (given, parameter) in enumerate(entries, start=len(taken)):
-            name = given or unused_place(place, taken)
+        for place, (own_name, parameter) in enumerate(entries, start=len(taken)):
+            name = own_name or unused_place(place, taken)
             self._require_here(name, parameter)
             if not parameter.requires_grad or parameter in known:
                 continue
@@ -248,10 +248,10 @@ class AGNCustomGetter:
         """Raise for a parameter that is not on the worker's device."""
         if is_lazy(parameter):
             raise refusals.NOT_BUILT.error(got=f"{name!r} without a shape")
-        found, wanted = parameter.device, self.worker_device
-        if found.type != wanted.type or wanted.index not in (None, found.index):
+        device, expected = parameter.device, self.worker_device
+        if device.type != expected.type or expected.index not in (None, device.index):
             raise refusals.OTHER_DEVICE.error(
-                name=name, worker_device=wanted, got=found
+                name=name, worker_device=expected, got=device
             )
 
 

@@ -51,10 +51,10 @@ StateDict = dict[str, Any]
 
 def shown(state: Mapping[Tensor, StateDict], getter: AGNCustomGetter) -> Any:
     """Return the state of an optimizer with the rest put beside it."""
-    found = defaultdict(dict, {p: dict(slots) for p, slots in state.items()})
+    entries = defaultdict(dict, {p: dict(slots) for p, slots in state.items()})
     for parameter in getter._global_map:
-        found[parameter] |= own_state(parameter, getter, state.get(parameter, {}))
-    return found
+        entries[parameter] |= own_state(parameter, getter, state.get(parameter, {}))
+    return entries
 
 
 def own_state(parameter: Tensor, getter: AGNCustomGetter, like: StateDict) -> StateDict:

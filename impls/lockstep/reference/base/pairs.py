@@ -49,8 +49,8 @@ def listed(var_list: Any, owner: str) -> list[Variable]:
 def upstream(gradient: Any, factor: Any) -> Gradient:
     """Return a gradient times that of the loss, if there is one, in its own dtype."""
     if callable(gradient):
-        made: Gradient = gradient(np.float32(1 if factor is None else factor))
-        return made
+        product: Gradient = gradient(np.float32(1 if factor is None else factor))
+        return product
     if gradient is None or factor is None:
         return gradient  # type: ignore[no-any-return]
     if isinstance(gradient, Rows):
@@ -91,16 +91,16 @@ def check_gradient(
     if isinstance(gradient, Rows):
         values, shape = gradient.values, variable.shape[1:]
         dtype = wide_dtype(dtype, str(values.dtype), takes_wide)
-        found = tuple(values.shape[1:]), str(values.dtype)
-        require_like(owner, variable.name, found, (shape, dtype))
+        like = tuple(values.shape[1:]), str(values.dtype)
+        require_like(owner, variable.name, like, (shape, dtype))
         return
     if not isinstance(gradient, np.ndarray | np.generic):
         got = f"{type(gradient).__name__} for {variable.name!r}"
         text = sentence(owner, "an array, Rows or None", got, "convert it to NumPy")
         raise MalformedPairsError(text)
     dtype = wide_dtype(dtype, str(gradient.dtype), takes_wide)
-    found = tuple(gradient.shape), str(gradient.dtype)
-    require_like(owner, variable.name, found, (variable.shape, dtype))
+    like = tuple(gradient.shape), str(gradient.dtype)
+    require_like(owner, variable.name, like, (variable.shape, dtype))
 
 
 def wide_dtype(dtype: str, found: str, takes_wide: bool) -> str:

@@ -101,9 +101,9 @@ def as_variable_pairs(
         require_variable(variable, owner)
         if gradient is not None and not quirks.clip_limit:
             is_sparse = isinstance(gradient, Rows)
-            found = gradient.values.shape[1:] if is_sparse else np.shape(gradient)
-            wanted = variable.shape[1:] if is_sparse else variable.shape
-            require_shape(owner, variable.name, found, wanted)
+            shape = gradient.values.shape[1:] if is_sparse else np.shape(gradient)
+            expected = variable.shape[1:] if is_sparse else variable.shape
+            require_shape(owner, variable.name, shape, expected)
     return pairs
 
 

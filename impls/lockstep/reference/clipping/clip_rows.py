@@ -111,11 +111,11 @@ def sum_over(values: Array, axes: Sequence[int]) -> Array:
     """
     rank = values.ndim
     axes = [axis % rank for axis in axes]
-    kept = [axis for axis in range(rank) if axis not in axes]
+    others = [axis for axis in range(rank) if axis not in axes]
     shape = [1 if axis in axes else values.shape[axis] for axis in range(rank)]
     length = int(np.prod([values.shape[axis] for axis in axes]))
-    rows = values.transpose(*kept, *sorted(axes)).reshape(int(np.prod(shape)), length)
-    contiguous = kept == list(range(len(kept)))
+    rows = values.transpose(*others, *sorted(axes)).reshape(int(np.prod(shape)), length)
+    contiguous = others == list(range(len(others)))
     add = lane_sum if contiguous else plain_sum
     sums = np.array([add(row) for row in rows], values.dtype)
     return sums.reshape(shape)

@@ -97,12 +97,12 @@ def check_like(gradient: Gradient, variable: Variable) -> Array | Rows:
     """Return a gradient that is present; raise unless it is like its variable."""
     assert gradient is not None
     if isinstance(gradient, Rows):
-        found = (gradient.values.shape[1:], str(gradient.values.dtype))
-        wanted = (variable.shape[1:], str(variable.dtype))
+        like = (gradient.values.shape[1:], str(gradient.values.dtype))
+        expected = (variable.shape[1:], str(variable.dtype))
     else:
-        found = (gradient.shape, str(gradient.dtype))
-        wanted = (variable.shape, str(variable.dtype))
-    require_like(words.LARC, variable.name, found, wanted)
+        like = (gradient.shape, str(gradient.dtype))
+        expected = (variable.shape, str(variable.dtype))
+    require_like(words.LARC, variable.name, like, expected)
     return gradient
 
 

@@ -197,8 +197,8 @@ class RuleOptimizer(Optimizer):
 
     def __init__(self, *args: Any, strict: bool = False, **kwargs: Any) -> None:
         names = self.spec.signature.parameters
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
-        self.name = given.get("name") or self.spec.name
+        arguments = {**dict(zip(names, args, strict=False)), **kwargs}
+        self.name = arguments.get("name") or self.spec.name
         self.quirks = quirks_of(strict)
         self.arguments: Mapping[str, Any] = self.spec.bind(args, kwargs)
         self.slots: dict[Variable, dict[str, Array]] = {}

@@ -140,8 +140,8 @@ class DynamicLossScale(words.OldNames, LossScale):
 
     def variables(self) -> list[Array]:
         """Return the state: scale, good steps, and with patience its two counts."""
-        kept = self.state if self.policy.is_patient else self.state[:2]
-        return [np.asarray(number) for number in kept]
+        numbers = self.state if self.policy.is_patient else self.state[:2]
+        return [np.asarray(number) for number in numbers]
 
     def __call__(self) -> np.float32:
         """Return the current scale."""

@@ -174,10 +174,12 @@ def make_optimizer(
     check_maker(make)
     arguments.pop("use_locking", None)
     rate = {rate_argument(make): float(step.learning_rate)}
-    made = make(**rate, **arguments)
-    if not isinstance(made, Optimizer):
-        raise refusals.NOT_AN_OPTIMIZER.error(nouns=REFERENCE, got=type(made).__name__)
-    return made
+    result = make(**rate, **arguments)
+    if not isinstance(result, Optimizer):
+        raise refusals.NOT_AN_OPTIMIZER.error(
+            nouns=REFERENCE, got=type(result).__name__
+        )
+    return result
 
 
 def make_of(optimizer: Any, strict: bool) -> Callable[..., Optimizer]:

@@ -42,14 +42,16 @@ def reduce_gradients(
     if reduction is None or reduction.size == 1:
         return pairs
     present = list(reduction.any([gradient is not None for gradient, _ in pairs]))
-    held = [pair for pair, wanted in zip(pairs, present, strict=True) if wanted]
+    held = [
+        pair for pair, has_gradient in zip(pairs, present, strict=True) if has_gradient
+    ]
     means = list(reduction.all_reduce([dense(*pair) for pair in held]))
     if len(means) != len(held):
         raise refusals.OTHER_NUMBER_OF_MEANS.error(expected=len(held), got=len(means))
     left = iter(means)
     return [
-        (next(left) if wanted else None, variable)
-        for (_, variable), wanted in zip(pairs, present, strict=True)
+        (next(left) if has_gradient else None, variable)
+        for (_, variable), has_gradient in zip(pairs, present, strict=True)
     ]
 
 

@@ -125,15 +125,15 @@ class TrainingStep:
 
     def gradients_of(self, inputs: Sequence[Any]) -> list[Gradient]:
         """Return what the loss answers, if it is a gradient for each variable."""
-        found = self.loss(*inputs)
-        if isinstance(found, tuple) and found and isinstance(found[0], list):
-            found, self._extras = loss_and_extras(found)
+        answer = self.loss(*inputs)
+        if isinstance(answer, tuple) and answer and isinstance(answer[0], list):
+            answer, self._extras = loss_and_extras(answer)
         count = len(self.variables)
         # The rows of an array would pass for gradients, and the keys of a dict.
-        other = isinstance(found, str | Mapping | np.ndarray | Rows)
-        if other or not isinstance(found, Iterable):
-            raise border.wrong_answer(found, count)
-        gradients = list(found)
+        other = isinstance(answer, str | Mapping | np.ndarray | Rows)
+        if other or not isinstance(answer, Iterable):
+            raise border.wrong_answer(answer, count)
+        gradients = list(answer)
         if len(gradients) != count:
             raise border.wrong_answer(gradients, count)
         for gradient, variable in zip(gradients, self.variables, strict=True):
@@ -204,11 +204,11 @@ class TrainingStep:
     def post_process(self, pairs: Pairs) -> Pairs:
         """Clip or scale by LARC; tell the recorder what was asked for."""
         settings = self.settings
-        told = Summaries(self.summaries, self.recorder)
-        told.scalar("learning_rate", "learning_rate", self.learning_rate)
+        summaries = Summaries(self.summaries, self.recorder)
+        summaries.scalar("learning_rate", "learning_rate", self.learning_rate)
         scaled = settings.told_scale(self.optimizer, self.scaler)
         if scaled is not None:
-            told.scalar("loss_scale", "loss_scale", scaled.loss_scale)
+            summaries.scalar("loss_scale", "loss_scale", scaled.loss_scale)
         return post_process_gradients(
             pairs,
             sorted(self.summaries),
@@ -230,8 +230,8 @@ class TrainingStep:
 
     def decay(self) -> Any:
         """Return AdamW's decay at this step: the rate times what was given."""
-        given = self.weight_decay
-        return self.learning_rate * (given() if callable(given) else given)
+        decay = self.weight_decay
+        return self.learning_rate * (decay() if callable(decay) else decay)
 
     def clear(self) -> None:
         """Empty the sums."""
@@ -244,12 +244,12 @@ def require_shape(gradient: Gradient, variable: Variable) -> None:
     if gradient is None:
         return
     if isinstance(gradient, Rows):
-        found, wanted = gradient.values.shape[1:], variable.shape[1:]
+        shape, like = gradient.values.shape[1:], variable.shape[1:]
     else:
-        found, wanted = np.shape(gradient), variable.shape
-    if tuple(found) != tuple(wanted):
+        shape, like = np.shape(gradient), variable.shape
+    if tuple(shape) != tuple(like):
         raise refusals.OTHER_SHAPE.error(
-            expected=list(wanted), name=variable.name, got=list(found)
+            expected=list(like), name=variable.name, got=list(shape)
         )
 
 

@@ -197,8 +197,8 @@ class AGNOptimizer(Optimizer):
             GRAD_VARIABLE_NAME: getter._grad_map,
         }
         if name in own:
-            found = own[name].get(var)
-            return None if found is None else found.value
+            variable = own[name].get(var)
+            return None if variable is None else variable.value
         slot = getter.center.slot(var, name)
         return self.inner_optimizer.get_slot(var, name) if slot is None else slot
 

@@ -44,8 +44,8 @@ class Center:
             full = f"{GLOBAL_VARIABLE_NAME}/{name}"
             self.variables[name] = Variable(full, variable.value)
         shared = self.variables[name]
-        found = shared.shape, shared.dtype
-        if found != (variable.shape, variable.dtype):
+        like = shared.shape, shared.dtype
+        if like != (variable.shape, variable.dtype):
             raise refusals.OTHER_CENTER.error(
                 name=name,
                 shared=f"{shared.dtype} {list(shared.shape)}",
@@ -128,9 +128,9 @@ class AGNCustomGetter:
                 one of another shape or dtype.
         """
         entered = list(agn_getter.require_several(variables, is_variable, "variables"))
-        for found in entered:
-            if not is_variable(found):
-                got = f"{type(found).__name__} among them"
+        for entry in entered:
+            if not is_variable(entry):
+                got = f"{type(entry).__name__} among them"
                 raise agn_getter.not_variables("variables", got)
         new = self._named(entered)
         self.may_add = self.may_add or not self.center.variables

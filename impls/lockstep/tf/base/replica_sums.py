@@ -130,11 +130,11 @@ def as_kind(gradient: Gradient, variable: tf.Variable, kind: int) -> Any:
 
 def groups(held: Iterable[tuple[int, Any]]) -> list[list[tuple[int, Any]]]:
     """Return the gradients by kind and dtype, each with its position."""
-    found: dict[Any, list[tuple[int, Any]]] = {}
+    gradients: dict[Any, list[tuple[int, Any]]] = {}
     for position, gradient in held:
         key = type(gradient), gradient.dtype
-        found.setdefault(key, []).append((position, gradient))
-    return list(found.values())
+        gradients.setdefault(key, []).append((position, gradient))
+    return list(gradients.values())
 
 
 def require_mirrored(owner: str, variables: Iterable[Any]) -> None:

@@ -72,8 +72,10 @@ def copies_of(
     if not is_mirrored(variables):
         return [list(variables)]
     strategy = variables[0].distribute_strategy
-    found = [strategy.experimental_local_results(variable) for variable in variables]
-    copies = [list(copy) for copy in zip(*found, strict=True)]
+    by_variable = [
+        strategy.experimental_local_results(variable) for variable in variables
+    ]
+    copies = [list(copy) for copy in zip(*by_variable, strict=True)]
     if len(copies) > 1 and not on_horovod:
         raise tf_host.NOT_AVERAGED.error(function=OWNER, count=len(copies))
     return copies

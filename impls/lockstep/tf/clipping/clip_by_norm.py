@@ -60,11 +60,11 @@ def as_entries(
     """Return the pairs for the shared functions, and their variables."""
     pairs = as_pairs(grads_and_vars, owner)
     entries = []
-    for gradient, given in pairs:
-        variable = as_variable(given)
+    for gradient, entry in pairs:
+        variable = as_variable(entry)
         if not isinstance(variable, tf.Variable):
             raise base_refusals.NOT_A_VARIABLE.error(
-                owner=owner, nouns=TF, got=type(given).__name__
+                owner=owner, nouns=TF, got=type(entry).__name__
             )
         name = str(variable.name)
         entries.append(Entry(as_gradient(gradient, name, owner), variable, name))

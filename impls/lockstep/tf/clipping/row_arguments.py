@@ -56,16 +56,16 @@ def axes_by_variable(
         resolve: count the axes from the front; otherwise they stay as written.
     """
     words.require_mapping(vars_to_clip_dims)
-    found: dict[Any, tuple[int, ...]] = {}
+    axes_of: dict[Any, tuple[int, ...]] = {}
     for key, dims in vars_to_clip_dims.items():
         variable = as_variable(key)
         if not isinstance(variable, tf.Variable):
             raise refusals.NOT_A_KEY.error(nouns=TF, got=type(key).__name__)
         axes = words.listed_axes(name_of(variable), dims)
-        if variable.ref() in found:
+        if variable.ref() in axes_of:
             raise refusals.LISTED_TWICE.error(name=name_of(variable))
-        found[variable.ref()] = resolved(variable, axes) if resolve else axes
-    return found
+        axes_of[variable.ref()] = resolved(variable, axes) if resolve else axes
+    return axes_of
 
 
 def limits_by_variable(
@@ -77,8 +77,8 @@ def limits_by_variable(
         if not unchecked:
             check_max_norm(max_norm)
         return dict.fromkeys(names, max_norm)
-    given = {key_among(names, key): norm for key, norm in max_norm.items()}
-    limits = words.limits_of(given, names, unchecked)
+    norms = {key_among(names, key): norm for key, norm in max_norm.items()}
+    limits = words.limits_of(norms, names, unchecked)
     for norm in limits.values():
         check_max_norm(norm)
     return limits

@@ -149,12 +149,12 @@ class VariableClippingOptimizer(Wrapper):
     ) -> tf.Operation | None:
         """Take a step with gradients that are summed over the replicas by default."""
         listed = [] if used_up else self.listed(pairs)
-        given = iter(pairs) if used_up else pairs
+        entries = iter(pairs) if used_up else pairs
         too_large: list[tf.Tensor] = []
 
         def update_and_clip() -> tf.Operation | None:
             with tf.compat.v1.name_scope(name, self.get_name()) as scope:
-                update = self.apply_inside(given, global_step)
+                update = self.apply_inside(entries, global_step)
                 # A row may be read only after the update has written it.
                 with tf.control_dependencies([update]):
                     clips = [self.clip(*pair, too_large) for pair in listed]
@@ -173,8 +173,8 @@ class VariableClippingOptimizer(Wrapper):
             resolved(variable, axes_of[variable.ref()])
             if self._quirks.row_clip_range:
                 kind = self.max_norm.dtype.name if tf.is_tensor(self.max_norm) else None
-                wanted = variable.dtype.base_dtype.name
-                words.check_norm_kind(self.max_norm, kind, wanted)
+                expected = variable.dtype.base_dtype.name
+                words.check_norm_kind(self.max_norm, kind, expected)
         return listed
 
     def clip(

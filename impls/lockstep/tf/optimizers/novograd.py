@@ -135,7 +135,7 @@ class NovoGrad(v1.train.MomentumOptimizer):
         """
         policy = self._policy(tf.float32)
         self._make_unwritten(len(pairs))
-        found = []
+        directions = []
         for position, (gradient, variable) in enumerate(pairs):
             self._positions[variable.ref()] = position
             gradient = densify(gradient, variable)
@@ -144,8 +144,8 @@ class NovoGrad(v1.train.MomentumOptimizer):
             if not v1.executing_eagerly_outside_functions():
                 self._of_last_call[position] = moment
             direction = normalized(policy, moment, variable, gradient)
-            found.append((direction, variable))
-        return found
+            directions.append((direction, variable))
+        return directions
 
     def _make_unwritten(self, count: int) -> None:
         """Make the variables that the original meant to average in.
@@ -154,15 +154,15 @@ class NovoGrad(v1.train.MomentumOptimizer):
         """
         with tf.init_scope():
             for position in range(len(self._unwritten), count):
-                made = v1.get_variable(
+                variable = v1.get_variable(
                     f"nvgrad2_ema{position}",
                     [],
                     tf.float32,
                     v1.zeros_initializer(),
                     trainable=False,
                 )
-                self._unwritten.append(made)
-                self._of_last_call.append(made)
+                self._unwritten.append(variable)
+                self._of_last_call.append(variable)
 
     def get_slot(self, var: Any, name: str) -> tf.Variable | None:
         """Return a slot; strict: for ``second_moment`` the variable that stays 0."""

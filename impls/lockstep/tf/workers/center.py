@@ -115,9 +115,9 @@ class Center(tf.Module):
             yield
         finally:
             for name, named in base._slots.items():
-                kept = self.rule._slot_dict(name)
+                slots = self.rule._slot_dict(name)
                 for key in set(named) - before.get(name, set()):
-                    kept[key] = named[key] if builds_graph() else named.pop(key)
+                    slots[key] = named[key] if builds_graph() else named.pop(key)
 
     def slot(self, variable: Any, name: str) -> tf.Variable | None:
         """Return a slot of a shared variable; None before it is made."""
@@ -248,14 +248,14 @@ class AGNCustomGetter(tf.Module):
         """Return name -> variable of those that are trainable and not yet entered."""
         new: dict[str, Any] = {}
         known, taken = {v.ref() for v in self._global_map}, set(self._names)
-        for given, variable in entries:
+        for own_name, variable in entries:
             inner = as_variable(variable)
             if not inner.trainable or inner.ref() in known:
                 continue
-            if given in taken:
-                raise refusals.TAKEN_NAME.error(name=given)
-            made = getattr(variable, "path", name_of(inner))
-            name = given or words.unused_name(made, taken)
+            if own_name in taken:
+                raise refusals.TAKEN_NAME.error(name=own_name)
+            default = getattr(variable, "path", name_of(inner))
+            name = own_name or words.unused_name(default, taken)
             new[name] = inner
             known.add(inner.ref())
             taken.add(name)
@@ -295,8 +295,8 @@ class AGNCustomGetter(tf.Module):
         self._names.add(name)
         with v1.device(self.worker_device):
             accumulators = parts_of(make_accumulator())
-        for name, *made in zip(names, own, shared, accumulators, strict=True):
-            variable, center, accumulator = made
+        for name, *entry in zip(names, own, shared, accumulators, strict=True):
+            variable, center, accumulator = entry
             self._global_map[variable] = center
             self._grad_map[variable] = accumulator
             self._track_trackable(accumulator, f"{GRAD_VARIABLE_NAME}/{name}")

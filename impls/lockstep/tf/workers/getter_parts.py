@@ -25,8 +25,8 @@ def entries_of(given: Any) -> list[tuple[str | None, Any]]:
     """
     if getattr(given, "built", True) is False:
         raise refusals.NOT_BUILT.error(got=type(given).__name__)
-    found = getattr(given, "trainable_variables", given)
-    return agn_getter.read_entries(found, is_variable, TAKEN)
+    entries = getattr(given, "trainable_variables", given)
+    return agn_getter.read_entries(entries, is_variable, TAKEN)
 
 
 def is_variable(found: Any) -> bool:

@@ -117,5 +117,5 @@ class SharingWrapper(Wrapper):
         getter = self.custom_getter
         center = [*getter.center.shared.values(), *getter.center.rule.variables()]
         own = [*getter._grad_map.values(), self.local_step]
-        found = [*super().variables(), *own, *center]
-        return list({variable.ref(): variable for variable in found}.values())
+        entries = [*super().variables(), *own, *center]
+        return list({variable.ref(): variable for variable in entries}.values())

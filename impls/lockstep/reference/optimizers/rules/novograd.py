@@ -97,8 +97,8 @@ def update_dense(
     moment = next_moment(policy, stored, square_norm(gradient))
     direction = normalized(policy, moment, variable, gradient)
     plain = momentum.Policy(policy.learning_rate, policy.beta1, False)
-    variable, kept = momentum.update_dense(plain, shared, variable, slots, direction)
-    return variable, {**kept, "second_moment": moment if policy.remembers else stored}
+    variable, state = momentum.update_dense(plain, shared, variable, slots, direction)
+    return variable, {**state, "second_moment": moment if policy.remembers else stored}
 
 
 def update_rows(
