@@ -31,10 +31,11 @@ Args:
     commit: ``"gradient"`` or ``"delta"``.
 
 Raises:
-    NotAnOptimizerError, GetterError: a TypeError; ``optimizer`` is no optimizer,
-        ``custom_getter`` none of this backend.
-    OutOfRangeError, UnknownNameError, UnsupportedError: a ValueError; a period or
-        count below 1, an unknown ``commit``, an optimizer that scales losses.
+    NotAnOptimizerError: a TypeError; ``optimizer`` is no optimizer of this backend.
+    GetterError: a TypeError; ``custom_getter`` is none of this backend.
+    OutOfRangeError: a ValueError; a period or count below 1.
+    UnknownNameError: a ValueError; an unknown ``commit``.
+    UnsupportedError: a ValueError; ``optimizer`` scales losses.
 
 Origin: TensorFlow 1.15, ``tf.contrib.opt.AGNOptimizer``; J. Hermans, G. Spanakis,
 R. Moeckel, "Accumulated Gradient Normalization", 2017 (arXiv:1710.02368).

@@ -8,7 +8,7 @@ optimizer; a loop of one's own may call them itself::
     rate = lr_policies.poly_decay(optimizer.iterations, 0.1, decay_steps=1000)
 
 The origin of all of them is OpenSeq2Seq (NVIDIA),
-``open_seq2seq/optimizers/lr_policies.py``. Steps are optimizer steps, counted from 0.
+``open_seq2seq/optimizers/lr_policies.py``. Steps of the optimizer count from 0.
 """
 
 from lockstep.tf.shared.schedules.lr_policies import (

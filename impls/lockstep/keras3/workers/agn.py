@@ -67,7 +67,8 @@ class AGNOptimizer(SharingWrapper):
 
     Raises:
         ...
-        UnsupportedError: a ValueError; ``optimizer`` accumulates gradients.
+        UnsupportedError: a ValueError; ``optimizer`` scales losses, or accumulates
+            gradients.
 
     State: accumulators, local step, shared variables and their slots are among
     ``variables`` and in ``.keras`` files.

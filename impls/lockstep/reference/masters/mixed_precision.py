@@ -266,7 +266,7 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         return super().get_slot(self.master(var), name)
 
     def variables(self) -> list[Array]:
-        """Return the state: masters, wrapped optimizer, scale, skips; strict: none."""
+        """Return all state: masters, wrapped optimizer, scale, skips; strict: none."""
         if self._hides_slots:
             return []
         masters = [master.value for master in self.masters.values()]

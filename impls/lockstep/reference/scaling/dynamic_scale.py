@@ -29,7 +29,7 @@ class DynamicState(NamedTuple):
 
 
 def start_dynamic(policy: DynamicPolicy) -> DynamicState:
-    """Return the state before the first step."""
+    """Return the initial scale, with no step counted."""
     return DynamicState(np.float32(policy.initial_loss_scale), 0)
 
 

@@ -47,7 +47,7 @@ class LossScale:
         return True
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
+        """Return the arguments of the constructor by name."""
         raise NotImplementedError
 
     @classmethod
@@ -163,7 +163,7 @@ class DynamicLossScale(words.OldNames, LossScale):
         return bool(self() <= np.float32(self.policy.floor))
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor."""
+        """Return the arguments of the constructor by name."""
         return words.dynamic_config(self.policy, self.quirks.dynamic_scale_floor)
 
     @property

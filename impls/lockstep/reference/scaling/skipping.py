@@ -1,4 +1,4 @@
-"""What both wrappers with a loss scale do: skip a step, move the scale, tell of it."""
+"""The base of both wrappers with a loss scale: it skips steps and moves the scale."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class SkippingWrapper(Optimizer):
         return variable
 
     def judge(self, pairs: Pairs, strict_sums: bool = False) -> Verdict:
-        """Look at the gradients of a step; the norm is taken only to be clipped."""
+        """Look at the gradients of a step, and at their norm where it limits them."""
         bad = [variable for g, variable in pairs if not is_finite(g, strict_sums)]
         names = [self.known_as(variable).name for variable in bad]
         if names or self.clip_norm is None:

@@ -1,4 +1,4 @@
-"""Micro-batches: the sum of their shares of a gradient, rows kept as rows."""
+"""The sum over micro-batches of their shares of a gradient; rows stay rows."""
 
 from __future__ import annotations
 

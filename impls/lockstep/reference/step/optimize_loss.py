@@ -183,7 +183,7 @@ def make_optimizer(
 
 
 def make_of(optimizer: Any, strict: bool) -> Callable[..., Optimizer]:
-    """Return what makes an optimizer: the class of a name, or what was given."""
+    """Return what makes an optimizer: the class of a name, or the maker itself."""
     if not isinstance(optimizer, str):
         return optimizer  # type: ignore[no-any-return]
     make = OPTIMIZER_CLS_NAMES[optimizer]

@@ -81,7 +81,7 @@ class TrainingStep:
         self._extras: tuple[Any, ...] | None = None
 
     def __repr__(self) -> str:
-        """Show the optimizer, the steps so far, the rate and the stages."""
+        """Show what updates, the steps so far, the rate and the stages."""
         return shown(
             base_of(self.optimizer),
             len(self.variables),
@@ -192,7 +192,7 @@ class TrainingStep:
         self.last_step = report_applied(inner, names, absent)
 
     def fits(self, pairs: Pairs) -> bool:
-        """Say whether gradients are finite, where a step that is not is skipped.
+        """Whether the gradients are finite; asked only if the step may be skipped.
 
         They are looked at before they are clipped: the optimizer names those that are
         not finite, and clipping would spoil the others.
@@ -229,7 +229,7 @@ class TrainingStep:
         base.arguments = {**base.arguments, **now}
 
     def decay(self) -> Any:
-        """Return AdamW's decay at this step: the rate times what was given."""
+        """Return AdamW's decay at this step: the rate times ``weight_decay``."""
         decay = self.weight_decay
         return self.learning_rate * (decay() if callable(decay) else decay)
 

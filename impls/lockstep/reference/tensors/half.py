@@ -14,7 +14,7 @@ __all__ = ["follow", "narrowed", "scale_in_dtype", "times", "widen"]
 
 
 def follow(master: Array, model: Array) -> Array:
-    """Return the master of ``model`` as it is now: float32, shaped like both.
+    """Return the float32 master of ``model`` with what was written into that since.
 
     Where ``master`` rounds to ``model``, or both are NaN, it stays: it knows more.
     Elsewhere somebody has written the model, and it is float32(model).

@@ -59,8 +59,8 @@ class AGNOptimizer(SharingWrapper):
 
     Raises:
         ...
-        UnsupportedError: a ValueError; a second instance in a variable scope of a
-            graph.
+        UnsupportedError: a ValueError; ``optimizer`` scales losses, or there is a
+            second instance in a variable scope of a graph.
 
     Example:
         >>> w = tf.Variable([1.0], name="w")
