@@ -14,9 +14,11 @@ import griffe  # type: ignore[import-not-found]
 
 from lockstep.docstrings import complete, text_of
 
-__all__ = ["Docstrings", "as_markdown"]
+__all__ = ["Docstrings", "as_list", "as_markdown"]
 
 ROLE = re.compile(r":(?:py:)?(?:class|func|meth|mod|data|attr|exc):`(~?)([\w.]+)`")
+ARGUMENTS = re.compile(r"^Args:\n((?:    .*\n)+)", re.MULTILINE)
+ENTRY = re.compile(r"^    (\S[^:]*): ", re.MULTILINE)
 EXAMPLE = re.compile(r"^(\s*)Example:$", re.MULTILINE)
 SHARED = re.compile(r"^( +)(\w+(?:, \w+)+): (.*(?:\n\1 +.*)*)$", re.MULTILINE)
 STARS = {"args": "*args", "kwargs": "**kwargs"}
@@ -38,8 +40,11 @@ def _complete(obj: Any, loader: Any) -> None:
     own = obj.docstring.value if obj.docstring is not None else None
     parameters = [each.name for each in obj.parameters]
     # The reference takes the arguments of TensorFlow 1 as ``*args`` and ``**kwargs``.
-    known = None if {"args", "kwargs"} <= set(parameters) else parameters
+    takes_any = {"args", "kwargs"} <= set(parameters)
+    known = None if takes_any else parameters
     text = complete(own, text_of(obj.name, obj.canonical_path), known)
+    if takes_any:
+        text = as_list(text)
     obj.docstring = griffe.Docstring(
         text,
         parent=obj,
@@ -47,6 +52,21 @@ def _complete(obj: Any, loader: Any) -> None:
         parser=loader.docstring_parser,
         parser_options=loader.docstring_options,
     )
+
+
+def as_list(text: str) -> str:
+    """Turn arguments into a list: Griffe warns of those that no signature has."""
+    return ARGUMENTS.sub(_listed, text)
+
+
+def _listed(match: re.Match[str]) -> str:
+    entries = match[1].replace("\n        ", "\n  ")
+    heading = "The arguments are ``strict`` and those of TensorFlow 1:"
+    return f"{heading}\n\n{ENTRY.sub(_item, entries)}"
+
+
+def _item(match: re.Match[str]) -> str:
+    return f"- `{match[1]}`: "
 
 
 def as_markdown(text: str) -> str:

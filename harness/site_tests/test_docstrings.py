@@ -30,3 +30,12 @@ docstrings = pytest.importorskip(
 )
 def test_a_docstring_becomes_markdown(written: str, shown: str) -> None:
     assert docstrings.as_markdown(written) == shown
+
+
+def test_arguments_that_no_signature_has_become_a_list() -> None:
+    listed = docstrings.as_list(
+        "Args:\n    a: one\n        of two.\n    b: the other.\n"
+    )
+    heading, _, items = listed.partition("\n\n")
+    assert heading.endswith(":") and not heading.startswith("Args")
+    assert items == "- `a`: one\n  of two.\n- `b`: the other.\n"

@@ -50,7 +50,7 @@ Args:
     learning_rate: lr >= 0.
     beta1: decay of m, in [0, 1).
     beta2: decay of v, in [0, 1).
-    epsilon: >= 0, added to the root of the uncorrected v.
+    epsilon: eps >= 0, added to the root of the uncorrected v.
 {LAST}
 Origin: TensorFlow 1.15, ``tf.contrib.opt.AdamWOptimizer``; Loshchilov and Hutter
 2019, whose decay is multiplied by the rate.
