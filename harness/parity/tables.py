@@ -91,11 +91,12 @@ def _excuses(case: Case, backend: str, mode: str) -> Iterator[Mapping[str, Any]]
         "policy": case.inputs.get("lr_policy", {}).get("name", ""),
     }
     for entry in _table("capabilities.toml")["excuse"]:
-        here = not {backend, f"{backend}:{mode}"}.isdisjoint(entry["backends"])
+        if {backend, f"{backend}:{mode}"}.isdisjoint(entry["backends"]):
+            continue
         named = all(facts[k] in entry[k] for k in facts if k in entry)
         alike = entry.get("sparse", case.sparse) == case.sparse
         alike = alike and not ("finite" in entry and case.finite)
-        if here and named and alike and _has(case, entry.get("arguments", {})):
+        if named and alike and _has(case, entry.get("arguments", {})):
             yield entry
 
 
