@@ -1,9 +1,10 @@
 """List the mutants of a backend: the part that runs in the environment of Cosmic Ray.
 
 ``python -m harness.mutation.listing BACKEND SIZE SEED`` prints JSON Lines: first the
-number of mutants and the digests of all modules, then ``SIZE`` mutants (0: all) in an
-order that depends on the seed alone. So the first ones are a random sample, and a
-change of one module does not move the mutants of others.
+number of mutants, then ``SIZE`` of them (0: all) in an order that depends on the seed
+alone. So the first ones are a random sample, and a change of one module does not move
+the mutants of others. The digest of a module needs packages that are not here, so
+``harness.mutation.run`` adds it.
 
 The operators are those that make plausible mistakes. An arithmetic operator becomes its
 inverse, a comparison its negation or the one that differs at the boundary. Cosmic Ray
@@ -17,6 +18,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from cosmic_ray.ast import ast_nodes, get_ast
@@ -26,13 +28,12 @@ from cosmic_ray.plugins import get_operator
 
 from harness.mutation.mutant import (
     ROOT,
-    Mutant,
-    digest_of,
+    Edit,
     edit_between,
     source_of,
 )
 
-__all__ = ["OPERATORS", "Place", "main", "make_mutant", "places"]
+__all__ = ["OPERATORS", "Place", "edit_of", "main", "places"]
 
 BINARY = (
     "Add_Sub Sub_Add Mul_Div Div_Mul FloorDiv_Mul Mod_Mul Pow_Mul LShift_RShift "
@@ -134,26 +135,25 @@ def _is_zip(argument: Any) -> bool:
     return before is not None and before.value == "zip"
 
 
-def make_mutant(place: Place, source: str) -> Mutant:
-    """Return the mutant of a place in a module's source."""
+def edit_of(place: Place, source: str) -> Edit:
+    """Return the edit that the operator makes at a place of a module's source."""
     changed = mutate_code(source, _operator(place.operator), place.occurrence)
-    edit = edit_between(source, changed)
-    return Mutant(*place, edit, digest_of(source))
+    return edit_between(source, changed)
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the digests and the first mutants of a backend."""
+    """Print the number of mutants of a backend, and the first of them."""
     backend, size, seed = arguments
     home = ROOT / "impls" / "lockstep" / backend
     files = [p for p in sorted(home.rglob("*.py")) if "tests" not in p.parts]
     paths = [path.relative_to(ROOT).as_posix() for path in files]
     sources = {path: source_of(path) for path in paths}
-    found = [place for path in paths for place in places(path, sources[path])]
-    found.sort(key=lambda place: place.rank(seed))
-    digests = {path: digest_of(source) for path, source in sources.items()}
-    print(json.dumps({"mutants": len(found), "modules": digests}))
-    for place in found[: int(size) or None]:
-        print(json.dumps(make_mutant(place, sources[place.path]).as_json()))
+    mutants = [place for path in paths for place in places(path, sources[path])]
+    mutants.sort(key=lambda place: place.rank(seed))
+    print(json.dumps({"mutants": len(mutants)}))
+    for place in mutants[: int(size) or None]:
+        edit = edit_of(place, sources[place.path])
+        print(json.dumps({**place._asdict(), "edit": asdict(edit)}))
 
 
 if __name__ == "__main__":

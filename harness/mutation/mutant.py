@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import takewhile
@@ -10,7 +9,7 @@ from operator import eq
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ROOT", "Edit", "Mutant", "digest_of", "edit_between", "source_of"]
+__all__ = ["ROOT", "Edit", "Mutant", "edit_between", "source_of"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 """The checkout."""
@@ -64,7 +63,7 @@ class Mutant:
         line: where it starts, counted from 1.
         definition: the function or class that the place is in; empty without one.
         edit: what is changed.
-        digest: of the module's source, see ``digest_of``.
+        digest: of the module, see ``harness.mutation.digests``.
     """
 
     path: str
@@ -99,8 +98,3 @@ class Mutant:
 def source_of(path: str) -> str:
     """Return the source of a module of the checkout."""
     return (ROOT / path).read_text("utf-8")
-
-
-def digest_of(source: str) -> str:
-    """Return the first 16 hexadecimal digits of the SHA-256 of a source."""
-    return hashlib.sha256(source.encode()).hexdigest()[:16]

@@ -47,6 +47,16 @@ EXAMPLES = (
 SIGNATURES = "harness/nets/tests/test_frozen.py::test_signatures_are_as_frozen[{}]"
 """The test of a backend's public signatures, defaults of arguments included."""
 
+SHARED = (
+    "impls/lockstep/docstrings/tests/test_documented.py",
+    "impls/lockstep/tests/test_same_errors.py",
+    "impls/lockstep/tests/test_strict_names.py",
+    "harness/composition/tests/test_nesting.py",
+    "harness/composition/tests/test_variables.py",
+    "harness/composition/tests/test_larc.py",
+)
+"""Tests that are the same for all backends; a backend's have its name in theirs."""
+
 THOROUGH = ("reference",)
 """Backends whose whole suite is so fast that all of it may run for a mutant."""
 
@@ -59,10 +69,12 @@ class Check:
         kind: "case" or "test".
         names: families of recorded cases, or single ones as ``MODE ID``; files of tests
             in the checkout, or single ones as pytest names them.
+        keyword: run only tests that have it in their name; all if it is empty.
     """
 
     kind: str
     names: Sequence[str]
+    keyword: str = ""
 
 
 def nearest_checks(mutant: Mutant) -> list[Check]:
@@ -71,7 +83,8 @@ def nearest_checks(mutant: Mutant) -> list[Check]:
     Near are the families that the folder was written for, the examples in the module's
     docstrings, the backend's tests that lie in the folder of the same name or import
     the module, and the test of public signatures. Tests named after the module come
-    first. Then follow all other cases and, on the reference, all other tests.
+    first. Then follow the tests that all backends share, on the reference all its other
+    tests and at last, because they take the longest time, all other cases.
     """
     backend, *folders = Path(mutant.path).with_suffix("").parts[2:]
     home = ROOT / "impls" / "lockstep" / backend / "tests"
@@ -94,8 +107,9 @@ def nearest_checks(mutant: Mutant) -> list[Check]:
     checks = (
         Check("case", first),
         Check("test", [*examples, *_relative(ordered), signatures]),
-        Check("case", [family for family in ALL if family not in first]),
+        Check("test", SHARED, backend),
         Check("test", _relative(others)),
+        Check("case", [family for family in ALL if family not in first]),
     )
     return [check for check in checks if check.names]
 

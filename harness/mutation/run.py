@@ -12,6 +12,7 @@ from typing import Any
 
 from harness.environment import child_variables
 from harness.errors import HarnessError
+from harness.mutation.digests import current_digest
 from harness.mutation.mutant import ROOT, Mutant
 from harness.mutation.trials import Trials
 from harness.records.files import RESULTS
@@ -75,7 +76,7 @@ def run_mutants(request: Request, report: Callable[[dict[str, Any]], None]) -> i
 
 
 def _drawn(request: Request) -> list[Mutant]:
-    """List the mutants of a backend; write down what they were drawn from."""
+    """List the mutants of a backend; write down how many it has."""
     backend, size = request.backend, SIZES.get(request.backend, SIZE)
     command = [str(request.lister), "-m", "harness.mutation.listing"]
     done = subprocess.run(
@@ -91,9 +92,13 @@ def _drawn(request: Request) -> list[Mutant]:
         expected = "a list from Cosmic Ray"
         text = sentence(f"mutants of {backend}", expected, got[0], remedy)
         raise HarnessError(text)
-    head, *lines = map(json.loads, done.stdout.splitlines())
-    drawn = {**head, "drawn": len(lines), "seed": SEED}
+    head, *places = map(json.loads, done.stdout.splitlines())
+    drawn = {**head, "drawn": len(places), "seed": SEED}
     request.folder.mkdir(parents=True, exist_ok=True)
     path = request.folder / f"{backend}.json"
     path.write_text(json.dumps(drawn, indent=1) + "\n", "utf-8")
-    return [Mutant.from_json(line) for line in lines]
+    digests = {path: current_digest(path) for path in {p["path"] for p in places}}
+    return [
+        Mutant.from_json({**place, "digest": digests[place["path"]]})
+        for place in places
+    ]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.mutation.digests import current_digest
 from harness.records.log import read_lines
 from harness.statistics import Interval, share_interval
 
@@ -27,7 +28,7 @@ class Survivor:
     """A mutant that no check noticed; ``reason`` is empty if nobody gave one yet."""
 
     path: str
-    line: int
+    definition: str
     before: str
     after: str
     reason: str
@@ -85,18 +86,15 @@ class Summary:
 def summarize(backend: str, folder: Path, reasons: Path = REASONS) -> Summary | None:
     """Summarize the results of a backend; None where there are none.
 
-    Counted are mutants of the sources that were listed last. A line about an older
-    source of a module is left out.
+    A line about a module that was changed since, or is gone, is left out.
     """
     listed = folder / f"{backend}.json"
     if not listed.exists():
         return None
     drawn = json.loads(listed.read_text("utf-8"))
-    lines = {
-        line["id"]: line
-        for line in read_lines(folder / f"{backend}.jsonl")
-        if drawn["modules"].get(line["path"]) == line["digest"]
-    }
+    recorded = read_lines(folder / f"{backend}.jsonl")
+    digests = {path: current_digest(path) for path in {r["path"] for r in recorded}}
+    lines = {r["id"]: r for r in recorded if r["digest"] == digests[r["path"]]}
     known = read_reasons(reasons)
     killed = Counter(
         line["kind"] for line in lines.values() if line["status"] == "killed"
@@ -107,7 +105,7 @@ def summarize(backend: str, folder: Path, reasons: Path = REASONS) -> Summary | 
         if line["status"] == "survived"
     ]
     broken = sum(line["status"] == "broken" for line in lines.values())
-    survivors.sort(key=lambda survivor: (survivor.path, survivor.line, survivor.after))
+    survivors.sort(key=lambda each: (each.path, each.definition, each.after))
     counts = drawn["mutants"], drawn["drawn"]
     return Summary(backend, *counts, killed, broken, survivors)
 
@@ -115,7 +113,8 @@ def summarize(backend: str, folder: Path, reasons: Path = REASONS) -> Summary | 
 def _survivor(line: Mapping[str, Any], reasons: Mapping[Key, str]) -> Survivor:
     key = line["path"], line["before"], line["after"]
     path, before, after = key
-    return Survivor(path, line["line"], before, after, reasons.get(key, ""))
+    reason = reasons.get(key, "")
+    return Survivor(path, line["definition"], before, after, reason)
 
 
 def read_reasons(path: Path = REASONS) -> dict[Key, str]:

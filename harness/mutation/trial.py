@@ -128,7 +128,7 @@ def _first_failure(task: Mapping[str, Any]) -> Outcome:
     """Run the checks in their order and stop at the first that fails."""
     for check in task["checks"]:
         if check["kind"] == "test":
-            by = _failed_test(check["names"], task.get("known", False))
+            by = _failed_test(check, task.get("known", False))
         else:
             by = _failed_case(task["backend"], check["names"])
         if by:
@@ -169,8 +169,8 @@ def _cases(backend: str, names: Sequence[str]) -> Iterator[tuple[str, Case]]:
         yield from filter(None, round_)
 
 
-def _failed_test(names: Sequence[str], known: bool) -> str:
-    """Run files or single tests, without those marked slow; name one that fails.
+def _failed_test(check: Mapping[str, Any], known: bool) -> str:
+    """Run the tests of a check, without those marked slow; name one that fails.
 
     Unless all names are ``known``, one may be that of a test which killed a mutant in
     an earlier run and is gone since: pytest calls this a usage error.
@@ -178,9 +178,10 @@ def _failed_test(names: Sequence[str], known: bool) -> str:
     import pytest
 
     failure = FirstFailure()
-    options = ["-x", "-q", "-m", "not slow and not gpu", "-p", "no:cacheprovider"]
-    plain = ["-p", "no:xdist", "-p", "no:benchmark", "--tb=no", "--no-header"]
-    status = pytest.main([*options, *plain, *names], [failure])
+    options = ["-x", "-q", "-m", "not slow and not gpu", "-k", check["keyword"]]
+    plain = ["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:benchmark"]
+    quiet = ["--tb=no", "--no-header"]
+    status = pytest.main([*options, *plain, *quiet, *check["names"]], [failure])
     passed = [pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED]
     passed += [] if known else [pytest.ExitCode.USAGE_ERROR]
     return "" if status in passed else failure.by or f"pytest: {status!r}"

@@ -78,15 +78,14 @@ def _survivors(summaries: list[Summary]) -> str:
     rows = [
         _survivor(survivor) for summary in summaries for survivor in summary.survivors
     ]
-    columns = ["File", "Line", "Before", "After", "Why it may live"]
+    columns = ["File", "Function", "Before", "After", "Why it may live"]
     return table("Mutants that survived", columns, rows, filtered=True, style=CARDS)
 
 
 def _survivor(survivor: Survivor) -> list[Cell | str]:
     path = survivor.path.removeprefix("impls/lockstep/")
-    line = _number(survivor.line)
     reason = survivor.reason or NOT_YET
-    return [path, line, survivor.before, survivor.after, reason]
+    return [path, survivor.definition, survivor.before, survivor.after, reason]
 
 
 def _number(value: int) -> Cell:

@@ -8,11 +8,10 @@ from harness.mutation.mutant import (
     ROOT,
     Edit,
     Mutant,
-    digest_of,
     edit_between,
     source_of,
 )
-from harness.mutation.nearest import ALL, FAMILIES, nearest_checks
+from harness.mutation.nearest import ALL, FAMILIES, SHARED, nearest_checks
 
 LARC = "impls/lockstep/reference/clipping/larc.py"
 
@@ -70,11 +69,6 @@ def test_a_mutant_comes_back_from_json() -> None:
     assert Mutant.from_json(mutant.as_json()) == mutant
 
 
-def test_another_source_makes_other_mutants() -> None:
-    assert digest_of("a") != digest_of("b")
-    assert digest_of(source_of(LARC)) == digest_of(source_of(LARC))
-
-
 def test_every_family_is_near_to_some_folder() -> None:
     assert {family for families in FAMILIES.values() for family in families} == set(ALL)
 
@@ -93,6 +87,12 @@ def test_examples_in_docstrings_are_near() -> None:
     assert ">>> " in source_of(policies)
     near = nearest_checks(mutant_of(policies))[1]
     assert near.names[0].endswith("[lockstep.reference.schedules.lr_policies]")
+
+
+def test_of_the_tests_that_backends_share_those_of_the_backend_are_run() -> None:
+    checks = nearest_checks(mutant_of(LARC))
+    assert [check.keyword for check in checks if check.names == SHARED] == ["reference"]
+    assert all((ROOT / name).is_file() for name in SHARED)
 
 
 @pytest.mark.parametrize("backend", ["reference", "pytorch"])

@@ -10,7 +10,8 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.mutation import trials
-from harness.mutation.mutant import Edit, Mutant, digest_of, source_of
+from harness.mutation.digests import module_digest
+from harness.mutation.mutant import Edit, Mutant, source_of
 from harness.mutation.nearest import Check
 from harness.mutation.trial import Outcome
 from harness.mutation.trials import Trials
@@ -24,7 +25,7 @@ def mutant(text: str) -> Mutant:
     """Return a mutant of the multitask wrapper that has ``text`` at its end."""
     source = source_of(PATH)
     at = len(source)
-    return Mutant(PATH, "AddNot", 0, 1, "", Edit(at, at, text), digest_of(source))
+    return Mutant(PATH, "AddNot", 0, 1, "", Edit(at, at, text), module_digest(source))
 
 
 def tried(text: str, check: Check, patch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -44,7 +45,7 @@ def test_the_same_code_survives(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_case_that_fails_kills(monkeypatch: pytest.MonkeyPatch) -> None:
     line = tried(SPOILT, CASES, monkeypatch)
     assert outcome(line) == ("killed", "case", "numpy multitask-p-001")
-    assert (line["path"], line["digest"]) == (PATH, digest_of(source_of(PATH)))
+    assert (line["path"], line["digest"]) == (PATH, module_digest(source_of(PATH)))
 
 
 def test_a_test_that_fails_kills(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,6 +53,17 @@ def test_a_test_that_fails_kills(monkeypatch: pytest.MonkeyPatch) -> None:
     line = tried(SPOILT, Check("test", [file]), monkeypatch)
     assert outcome(line)[:2] == ("killed", "test")
     assert line["by"].startswith(f"{file}::test_")
+
+
+@pytest.mark.parametrize(
+    ("keyword", "status"), [("flushing", "survived"), ("head", "killed")]
+)
+def test_only_tests_with_the_keyword_are_run(
+    keyword: str, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = Check("test", ["impls/lockstep/reference/tests/test_reference.py"], keyword)
+    line = tried(SPOILT, check, monkeypatch)
+    assert line["status"] == status and (keyword in line["by"]) is (status == "killed")
 
 
 def test_a_test_that_is_gone_kills_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,53 @@
+"""The digest of a module, by which a result is known to be about today's source."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from harness.mutation.mutant import ROOT, source_of
+from harness.records.code import source_digest
+
+__all__ = ["current_digest", "module_digest"]
+
+
+def current_digest(path: str) -> str | None:
+    """Return the digest of a module of the checkout, None if it is gone."""
+    return module_digest(source_of(path)) if (ROOT / path).is_file() else None
+
+
+def module_digest(source: str) -> str:
+    """Return sixteen hexadecimal digits of what a module does.
+
+    Docstrings, comments, line breaks and the names of variables that a function assigns
+    do not change them. A mutant is tried anew when the code changes, not its words.
+    """
+    tree = _WithoutNames().visit(ast.parse(source))
+    return source_digest(ast.unparse(tree))
+
+
+class _WithoutNames(ast.NodeTransformer):
+    """Numbers the variables of each outermost function, in the order of the tree."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        """Rename what the function and those within it assign."""
+        others = set(_fixed_names(node))
+        stores = [name.id for name in _names(node) if isinstance(name.ctx, ast.Store)]
+        variables = [name for name in dict.fromkeys(stores) if name not in others]
+        numbers = {name: f"_variable_{i}" for i, name in enumerate(variables)}
+        for name in _names(node):
+            name.id = numbers.get(name.id, name.id)
+        return node
+
+
+def _names(function: ast.FunctionDef) -> Iterator[ast.Name]:
+    return (node for node in ast.walk(function) if isinstance(node, ast.Name))
+
+
+def _fixed_names(function: ast.FunctionDef) -> Iterator[str]:
+    """Yield names that belong to a signature or to another scope."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, (ast.Global, ast.Nonlocal)):
+            yield from node.names
