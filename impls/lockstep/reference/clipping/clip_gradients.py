@@ -32,9 +32,7 @@ def global_norm(
     return norm
 
 
-def half_square_sum(
-    gradient: Array | Rows, dtype: np.dtype[Any], flush: bool = False
-) -> Array:
+def half_square_sum(gradient: Array | Rows, dtype: np.dtype[Any], flush: bool) -> Array:
     """Return sum(g^2 / 2) in ``dtype``, with duplicate rows summed first.
 
     The squares are halved one by one, as ``tf.nn.l2_loss`` does.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lockstep.reference.clipping.clip_gradients import clip_factor
+from lockstep.reference.clipping.clip_gradients import clip_factor, lane_sum
 
 
 @pytest.mark.parametrize("limit", [0.5, 2.0, 8.0])
@@ -16,3 +16,11 @@ def test_the_factor_is_1_below_the_limit_and_their_ratio_above(
     below, above = np.float32(limit / 4), np.float32(limit * 4)
     assert clip_factor(np.asarray(below), limit, flush) == 1
     assert clip_factor(np.asarray(above), limit, flush) == 0.25
+
+
+@pytest.mark.parametrize("size", [8193, 10_000, 16_384])
+def test_more_than_8192_elements_are_added_up_in_float64(size: int) -> None:
+    # Behind 2^24, the next float32 number is 2 further: a 1 would be lost.
+    values = np.ones(size, np.float32)
+    values[0] = 2.0**24
+    assert lane_sum(values) == np.float32(2.0**24 + size - 1)

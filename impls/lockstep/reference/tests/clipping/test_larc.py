@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lockstep import reference
 from lockstep.messages.clipping import refusals
 from lockstep.messages.step.summaries import SummaryRecord
 from lockstep.reference import (
@@ -41,6 +42,32 @@ def test_mode_scale_does_not_look_at_the_rate_even_if_it_is_zero() -> None:
         for rate in (0.0, 0.1)
     ]
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("mode", ["clip", "scale"])
+def test_the_default_ratio_is_the_strict_one_where_no_norm_is_zero(mode: str) -> None:
+    params = {**LARC, "larc_mode": mode}
+    got, expected = (
+        module.post_process_gradients([pair()], [], 0.25, None, params)[0][0]
+        for module in (reference, strict)
+    )
+    assert got.tolist() == expected.tolist() != [60, 80]
+
+
+def test_the_default_ratio_of_mode_clip_is_1_at_a_rate_of_zero() -> None:
+    [(got, _)] = post_process_gradients([pair()], [], 0.0, None, LARC)
+    assert got.tolist() == [60, 80]
+
+
+@pytest.mark.parametrize(("norm", "is_on"), [(8.0, 1), (4.0, 0), (3.0, 0)])
+def test_larc_counts_as_clipping_where_the_ratio_is_below_1(
+    norm: float, is_on: int
+) -> None:
+    record = SummaryRecord()
+    only_ratio, params = ["larc_summaries"], {"larc_eta": 1.0, "epsilon": 0.0}
+    pairs = [pair((norm, 0), (4, 0))]
+    post_process_gradients(pairs, only_ratio, 1.0, None, params, record)
+    assert record.scalars["larc_clip_on/kernel_0"] == is_on
 
 
 def test_summaries_are_told_under_their_tags() -> None:

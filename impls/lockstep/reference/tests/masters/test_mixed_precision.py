@@ -37,6 +37,22 @@ def masters(loss_scale: Any = 8.0, **options: Any) -> MixedPrecisionOptimizerWra
     return MixedPrecisionOptimizerWrapper(base, loss_scale, **options)
 
 
+def test_strict_applies_nan_under_a_number_as_scale_and_takes_no_norm() -> None:
+    w = weight(1.0)
+    opt = masters(clip_norm=1.0, strict=True)
+    opt.apply_gradients([(np.array([np.nan], HALF), w)])
+    assert opt.last_step.applied and np.isnan(w.value).all()
+    assert (opt.last_step.norm, opt.last_step.clip_factor) == (None, None)
+
+
+def test_a_scaler_sees_gradients_below_one_as_they_are() -> None:
+    scaler, alone = AutomaticLossScaler("LogMax"), AutomaticLossScaler("LogMax")
+    small = np.float32([0.25])
+    masters(scaler).apply_gradients([(small, weight(1.0, dtype=np.float32))])
+    alone.update_op(False, np.float32(0.25))
+    assert scaler.state == alone.state
+
+
 STALLS: dict[str, Callable[[], Any]] = {
     "a number": lambda: 8.0,
     "a floor": lambda: DynamicLossScale(1.0),

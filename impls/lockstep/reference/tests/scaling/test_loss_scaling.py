@@ -53,6 +53,27 @@ def test_growth_starts_the_share_anew() -> None:
     assert found == [64, 64, 64, 128, 64, 64, 64, 64, 32]
 
 
+def test_a_fixed_scale_counts_no_steps() -> None:
+    scale = FixedLossScale(8.0)
+    scale.move(True)
+    assert scale.good_steps == 0
+
+
+def test_old_code_finds_the_state_under_its_private_names() -> None:
+    scale = DynamicLossScale(8.0)
+    scale.move(True)
+    assert (scale._current_loss_scale, scale._num_good_steps) == (8, 1)
+
+
+def test_only_a_strict_dynamic_scale_needs_the_shape_of_sparse_gradients() -> None:
+    rows = Rows(np.array([0]), np.ones((1, 2), np.float32), None)
+    assert DynamicLossScale().update([rows]) == (None, True)
+    with pytest.raises(ValueError, match="expected a dense shape"):
+        strict.DynamicLossScale().update([rows])
+    shaped = rows._replace(dense_shape=(2, 2))
+    assert strict.DynamicLossScale().update([shaped]) == (None, True)
+
+
 def test_factors_of_their_own_replace_the_multiplier() -> None:
     options = {"increment_period": 1, "growth_factor": 1.5, "backoff_factor": 0.75}
     assert walk(".x", **options) == [96, 72]
@@ -224,6 +245,15 @@ def test_row_clipping_around_it_hands_the_findings_on() -> None:
     assert "rows clipped" in opt.last_step.reason
     opt.apply_gradients([(np.full((1, 2), 0.5, np.float32), w)])
     assert opt.last_step.norm == pytest.approx(0.5**0.5)
+
+
+def test_row_clipping_inside_is_reported_unless_the_step_is_skipped() -> None:
+    w = Variable("w", [[3.0, 4.0]], np.float32)
+    opt = scaled("dynamic")
+    opt.inner_optimizer = VariableClippingOptimizer(opt.inner_optimizer, {w: [1]}, 1.0)
+    for value, is_reported in ((0.5, True), (NAN, False)):
+        opt.apply_gradients([(np.full((1, 2), value, np.float32), w)])
+        assert ("rows clipped" in opt.last_step.reason) is is_reported
 
 
 TABLE: list[tuple[dict[str, Any], list[int]]] = [

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lockstep import reference as ls
+from lockstep.messages.errors import DtypeError, ShapeError
 from lockstep.messages.tests.step_mistakes import mistakes
 
 weight = ls.Variable("weight", [1.0, 2.0], np.float32)
@@ -100,3 +101,17 @@ def test_gradients_with_extras_make_the_step_return_a_tuple() -> None:
     assert repr(step) == (
         "optimize_loss(GradientDescentOptimizer, 1 variable; step 1, rate 0.5; update)"
     )
+
+
+@pytest.mark.parametrize("iter_size", [1, 2])
+def test_a_gradient_of_another_shape_is_an_error_of_the_loss(iter_size):
+    step = step_of(loss=lambda: [np.ones(3, np.float32)], iter_size=iter_size)
+    with pytest.raises(ShapeError, match="in the order of var_list"):
+        step()
+
+
+def test_a_micro_batch_in_another_dtype_is_refused_before_it_is_added():
+    step = step_of(loss=lambda: [np.ones(2)], iter_size=2)
+    with pytest.raises(DtypeError, match=r"optimize_loss: .* float32 for 'weight'"):
+        step()
+    assert step.accumulators == [None]
