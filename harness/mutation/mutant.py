@@ -9,7 +9,7 @@ from operator import eq
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ROOT", "Edit", "Mutant", "edit_between", "source_of"]
+__all__ = ["ROOT", "Edit", "Mutant", "edit_between", "module_name", "source_of"]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 """The checkout."""
@@ -82,8 +82,7 @@ class Mutant:
     @property
     def module(self) -> str:
         """The name under which Python imports the module."""
-        parts = Path(self.path).with_suffix("").parts[1:]
-        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        return module_name(self.path)
 
     def as_json(self) -> dict[str, Any]:
         """Return the mutant for JSON."""
@@ -93,6 +92,12 @@ class Mutant:
     def from_json(cls, content: Mapping[str, Any]) -> Mutant:
         """Read a mutant back."""
         return cls(**{**content, "edit": Edit(**content["edit"])})
+
+
+def module_name(path: str) -> str:
+    """Return the name under which Python imports a module of the checkout."""
+    parts = Path(path).with_suffix("").parts[1:]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def source_of(path: str) -> str:

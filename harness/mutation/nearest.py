@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.mutation.mutant import ROOT, Mutant, source_of
+from harness.mutation.mutant import ROOT, module_name, source_of
 from harness.parity.cases import FAMILIES as ALL
 
 __all__ = ["FAMILIES", "Check", "nearest_checks"]
@@ -77,8 +77,8 @@ class Check:
     keyword: str = ""
 
 
-def nearest_checks(mutant: Mutant) -> list[Check]:
-    """Return what to try on a mutant, in this order.
+def nearest_checks(path: str) -> list[Check]:
+    """Return what to try on the mutants of a module, in this order.
 
     Near are the families that the folder was written for, the examples in the module's
     docstrings, the backend's tests that lie in the folder of the same name or import
@@ -86,21 +86,18 @@ def nearest_checks(mutant: Mutant) -> list[Check]:
     first. Then follow the tests that all backends share, on the reference all its other
     tests and at last, because they take the longest time, all other cases.
     """
-    backend, *folders = Path(mutant.path).with_suffix("").parts[2:]
+    backend, *folders = Path(path).with_suffix("").parts[2:]
+    module = module_name(path)
     home = ROOT / "impls" / "lockstep" / backend / "tests"
     room, stem = folders[0], folders[-1]
     importing = _importing(home)
     near = {
-        path
-        for path, modules in importing.items()
-        if path.parent.name == room
-        or path.stem == f"test_{room}"
-        or mutant.module in modules
+        file
+        for file, modules in importing.items()
+        if file.parent.name == room or file.stem == f"test_{room}" or module in modules
     }
-    ordered = sorted(near, key=lambda path: (stem not in path.stem, path))
-    examples = (
-        [EXAMPLES.format(mutant.module)] if ">>> " in source_of(mutant.path) else []
-    )
+    ordered = sorted(near, key=lambda file: (stem not in file.stem, file))
+    examples = [EXAMPLES.format(module)] if ">>> " in source_of(path) else []
     others = sorted(importing.keys() - near) if backend in THOROUGH else []
     signatures = SIGNATURES.format(backend)
     first = FAMILIES.get(room, ())

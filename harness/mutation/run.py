@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,9 @@ SIZE = 300
 
 SEED = 1
 
+TOGETHER = 10
+"""How many trials are recorded at once, after what killed mutants passed without."""
+
 
 @dataclass(frozen=True)
 class Request:
@@ -51,11 +54,11 @@ class Request:
     folder: Path = FOLDER
 
 
-def run_mutants(request: Request, report: Callable[[dict[str, Any]], None]) -> int:
+def run_mutants(request: Request, report: Callable[[Mapping[str, Any]], None]) -> int:
     """Try mutants that have no result yet; return how many are left.
 
     Each line of the file of results is written whole, so the same command goes on after
-    an interruption. ``report`` sees each line.
+    an interruption, which loses a few trials at most. ``report`` sees each line.
     """
     end = time.monotonic() + 60 * request.minutes
     drawn = _drawn(request)
@@ -64,15 +67,30 @@ def run_mutants(request: Request, report: Callable[[dict[str, Any]], None]) -> i
         done = {line["id"] for line in lines}
         pending = [mutant for mutant in drawn if mutant.id not in done]
         trials = Trials(request.backend, lines)
-        tried = 0
-        for mutant in pending[: request.count]:
-            if time.monotonic() > end:
-                break
-            line = trials.record(mutant)
-            log.append(line)
-            report(line)
-            tried += 1
-    return len(pending) - tried
+        left = len(pending)
+        for batch in _batches(trials, pending[: request.count], end):
+            for line in batch:
+                log.append(line)
+                report(line)
+                left -= 1
+    return left
+
+
+def _batches(
+    trials: Trials, mutants: Sequence[Mutant], end: float
+) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """Try mutants until the time ``end``; yield the lines of a few at a time."""
+    lines: list[Mapping[str, Any]] = []
+    for mutant in mutants:
+        if time.monotonic() > end:
+            break
+        lines.append(trials.record(mutant))
+        if len(lines) == TOGETHER:
+            trials.require_sound(lines)
+            yield lines
+            lines = []
+    trials.require_sound(lines)
+    yield lines
 
 
 def _drawn(request: Request) -> list[Mutant]:

@@ -38,6 +38,8 @@ WAITING = 10
 """How many times as long a mutant may take that waits for something."""
 
 
+ALIVE = Outcome("survived")
+
 MOST = 12
 """How many killers of a module are tried first."""
 
@@ -46,7 +48,8 @@ class Trials:
     """Tries mutants of one backend.
 
     What killed other mutants of the module is tried first. A case or test counts as a
-    killer only if it passes on the checkout as it is. That is tried once for each.
+    killer only if it passes on the checkout as it is. That is tried once for each, for
+    several trials together, because a process imports the framework anew.
 
     Args:
         backend: whose mutants.
@@ -64,11 +67,10 @@ class Trials:
             self._remember(line)
 
     def record(self, mutant: Mutant) -> dict[str, Any]:
-        """Try a mutant and return its line for the file of results."""
+        """Try a mutant and return its line, which counts after `require_sound`."""
         start = time.perf_counter()
         outcome = self._outcome(mutant)
         seconds = time.perf_counter() - start
-        self._require_sound(mutant, outcome)
         before, after = mutant.edit.lines(source_of(mutant.path))
         line = {
             "id": mutant.id,
@@ -93,11 +95,7 @@ class Trials:
     def _checks(self, mutant: Mutant) -> list[Check]:
         """Return the killers of the module's other mutants, then the nearest checks."""
         killers = [killer for killer, _ in self._killers[mutant.path].most_common(MOST)]
-        first = [
-            Check(kind, [by for each, by in killers if each == kind])
-            for kind in ("case", "test")
-        ]
-        return [*filter(lambda check: check.names, first), *nearest_checks(mutant)]
+        return [*_named_checks(killers), *nearest_checks(mutant.path)]
 
     def _outcome(self, mutant: Mutant) -> Outcome:
         with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
@@ -112,22 +110,23 @@ class Trials:
             }
             return self._run(task, self._checks(mutant), Path(folder))
 
-    def _require_sound(self, mutant: Mutant, outcome: Outcome) -> None:
-        """Raise an error if what killed a mutant fails without it, too."""
-        if outcome.status != "killed" or outcome.by in self._sound:
-            return
-        checks = nearest_checks(mutant)
-        if outcome.kind in ("case", "test"):
-            checks = [Check(outcome.kind, [outcome.by])]
+    def require_sound(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Raise an error if what killed mutants fails without them, too."""
+        killed = [line for line in lines if line["status"] == "killed"]
+        new = {line["by"]: line for line in killed if line["by"] not in self._sound}
+        checks = _named_checks((line["kind"], by) for by, line in new.items())
+        for line in new.values():
+            if line["kind"] not in ("case", "test"):
+                checks += nearest_checks(line["path"])
         with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
             task = {"module": None, "known": True}
-            without = self._run(task, checks, Path(folder))
-        if without.status != "survived":
+            without = self._run(task, checks, Path(folder)) if checks else ALIVE
+        if without != ALIVE:
             got = f"{without.kind} {without.by} on the code as it is"
             remedy = "correct the code or the test, then go on with the same command"
             text = sentence(f"mutants of {self.backend}", "no failure", got, remedy)
             raise HarnessError(text)
-        self._sound.add(outcome.by)
+        self._sound |= new.keys()
 
     def _run(
         self, task: Mapping[str, Any], checks: Sequence[Check], folder: Path
@@ -150,6 +149,16 @@ class Trials:
         if not written.exists():
             return Outcome("killed", "crash", f"exit status {status}")
         return Outcome(**json.loads(written.read_text("utf-8")))
+
+
+def _named_checks(killers: Iterable[tuple[str, str]]) -> list[Check]:
+    """Return the single cases, then the single tests, of pairs (kind, name)."""
+    pairs = list(killers)
+    checks = [
+        Check(kind, [name for each, name in pairs if each == kind])
+        for kind in ("case", "test")
+    ]
+    return [check for check in checks if check.names]
 
 
 def _run_child(folder: Path, limit: float) -> int:

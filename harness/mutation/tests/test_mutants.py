@@ -74,7 +74,7 @@ def test_every_family_is_near_to_some_folder() -> None:
 
 
 def test_the_tests_named_after_a_module_come_before_its_neighbours() -> None:
-    cases, near, *_ = nearest_checks(mutant_of(LARC))
+    cases, near, *_ = nearest_checks(LARC)
     assert (cases.kind, near.kind) == ("case", "test")
     assert "larc" in cases.names
     files = [name for name in near.names if "::" not in name]
@@ -85,19 +85,19 @@ def test_the_tests_named_after_a_module_come_before_its_neighbours() -> None:
 def test_examples_in_docstrings_are_near() -> None:
     policies = "impls/lockstep/reference/schedules/lr_policies.py"
     assert ">>> " in source_of(policies)
-    near = nearest_checks(mutant_of(policies))[1]
+    near = nearest_checks(policies)[1]
     assert near.names[0].endswith("[lockstep.reference.schedules.lr_policies]")
 
 
 def test_of_the_tests_that_backends_share_those_of_the_backend_are_run() -> None:
-    checks = nearest_checks(mutant_of(LARC))
+    checks = nearest_checks(LARC)
     assert [check.keyword for check in checks if check.names == SHARED] == ["reference"]
     assert all((ROOT / name).is_file() for name in SHARED)
 
 
 @pytest.mark.parametrize("backend", ["reference", "pytorch"])
 def test_all_cases_follow_and_on_the_reference_all_tests(backend: str) -> None:
-    checks = nearest_checks(mutant_of(LARC.replace("reference", backend)))
+    checks = nearest_checks(LARC.replace("reference", backend))
     cases = [name for check in checks if check.kind == "case" for name in check.names]
     assert sorted(cases) == sorted(ALL)
     files = {name for check in checks if check.kind == "test" for name in check.names}

@@ -69,6 +69,9 @@ class Killing:
         """Return the line of a killed mutant."""
         return line_of(mutant, "killed", "case")
 
+    def require_sound(self, lines: Any) -> None:
+        """Accept whatever killed them."""
+
 
 @pytest.fixture
 def request_(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Request:
@@ -103,6 +106,24 @@ def test_no_mutant_is_begun_after_the_time(
     times = iter([0.0, 3599.0, 3601.0])
     monkeypatch.setattr(run.time, "monotonic", lambda: next(times))
     assert run_mutants(request_, lambda _: None) == 4
+
+
+def test_nothing_is_recorded_before_the_killers_passed_without(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[int] = []
+
+    def refuse(self: Killing, lines: Any) -> None:
+        checked.append(len(lines))
+        if len(checked) == 2:
+            raise HarnessError("not sound")
+
+    monkeypatch.setattr(Killing, "require_sound", refuse)
+    monkeypatch.setattr(run, "TOGETHER", 1)
+    with pytest.raises(HarnessError, match="not sound"):
+        run_mutants(request_, lambda _: None)
+    assert len(read_lines(request_.folder / "reference.jsonl")) == 1
+    assert checked == [1, 1]
 
 
 def test_a_python_without_cosmic_ray_is_an_error(tmp_path: Path) -> None:

@@ -31,7 +31,10 @@ def mutant(text: str) -> Mutant:
 def tried(text: str, check: Check, patch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Return the line of a mutant on which one check is tried."""
     patch.setattr(trials, "nearest_checks", lambda _: [check])
-    return Trials("reference").record(mutant(text))
+    trials_of_one = Trials("reference")
+    line = trials_of_one.record(mutant(text))
+    trials_of_one.require_sound([line])
+    return line
 
 
 def outcome(line: dict[str, Any]) -> tuple[str, str, str]:
@@ -101,7 +104,7 @@ def test_a_process_that_waits_too_long_is_killed(
     monkeypatch.setattr(trials, "LIMITS", {"reference": 4})
     monkeypatch.setattr(trials, "WAITING", 1)
     # That it is sound is another test: a busy machine might take longer without, too.
-    monkeypatch.setattr(Trials, "_require_sound", lambda *_: None)
+    monkeypatch.setattr(Trials, "require_sound", lambda *_: None)
     line = tried("\nimport time\ntime.sleep(60)\n", CASES, monkeypatch)
     assert outcome(line) == ("killed", "time", "more than 4 s")
 
@@ -133,11 +136,12 @@ def test_a_killer_is_tried_once_without_a_mutant(
         return Outcome("killed", "case", "a") if task["module"] else Outcome("survived")
 
     monkeypatch.setattr(Trials, "_run", kill)
-    trials_of_two = Trials("reference")
-    for _ in range(2):
-        trials_of_two.record(mutant("\n"))
+    trials_of_three = Trials("reference")
+    lines = [trials_of_three.record(mutant("\n")) for _ in range(2)]
+    trials_of_three.require_sound(lines)
+    trials_of_three.require_sound([trials_of_three.record(mutant("\n"))])
     module = "lockstep.reference.multitask"
-    assert tasks == [module, None, module]
+    assert tasks == [module, module, None, module]
 
 
 def test_what_killed_others_of_the_module_is_tried_first() -> None:
