@@ -53,6 +53,19 @@ def test_a_warm_up_ends_with_the_very_rate(name: str) -> None:
     assert policy(13, 0.1, **options) == np.float32(0.1)
 
 
-def test_pieces_need_a_rate_for_each_boundary() -> None:
-    with pytest.raises(LockstepError, match="decay_rates"):
-        lr_policies.piecewise_constant(0, 1.0, [3, 9], [0.5])
+ALL: dict[str, dict[str, Any]] = {
+    **DECAYS,
+    "fixed_lr": {},
+    "piecewise_constant": {"boundaries": [3], "decay_rates": [0.5]},
+    "transformer_policy": {"d_model": 16, "warmup_steps": 4},
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_step_that_is_no_count_is_refused(name: str) -> None:
+    policy = getattr(lr_policies, name)
+    for step in (-1, 0.5, "1"):
+        with pytest.raises(
+            LockstepError, match=f"{name}: global_step: expected an int"
+        ):
+            policy(step, 1.0, **ALL[name])
