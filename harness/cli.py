@@ -379,13 +379,17 @@ def mutants(
     count: Annotated[
         int | None, typer.Option(min=1, help="At most so many mutants.")
     ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Try survivors without a reason again.")
+    ] = False,
 ) -> None:
     """Try the mutants of a backend that have no result yet; print and record each."""
     from harness.mutation.run import Request as Mutants
     from harness.mutation.run import run_mutants
     from harness.mutation.summary import describe, summarize
 
-    request = Mutants(registry.find(backend).name, lister, minutes, count)
+    name = registry.find(backend).name
+    request = Mutants(name, lister, minutes, count, again=again)
     left = run_mutants(request, lambda line: print(describe(line), flush=True))
     print(f"{summarize(backend, request.folder)}; {left} left")
 

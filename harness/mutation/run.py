@@ -14,6 +14,7 @@ from harness.environment import child_variables
 from harness.errors import HarnessError
 from harness.mutation.digests import current_digest
 from harness.mutation.mutant import ROOT, Mutant
+from harness.mutation.summary import unexplained
 from harness.mutation.trials import Trials
 from harness.records.files import RESULTS
 from harness.records.log import Log, read_lines
@@ -45,6 +46,7 @@ class Request:
         minutes: after which no further mutant is begun.
         count: the most mutants that are tried; None for no limit.
         folder: of the results.
+        again: whether survivors without a reason are tried again, before the others.
     """
 
     backend: str
@@ -52,6 +54,7 @@ class Request:
     minutes: float
     count: int | None = None
     folder: Path = FOLDER
+    again: bool = False
 
 
 def run_mutants(request: Request, report: Callable[[Mapping[str, Any]], None]) -> int:
@@ -65,7 +68,9 @@ def run_mutants(request: Request, report: Callable[[Mapping[str, Any]], None]) -
     with Log(request.folder / f"{request.backend}.jsonl") as log:
         lines = read_lines(log.path)
         done = {line["id"] for line in lines}
-        pending = [mutant for mutant in drawn if mutant.id not in done]
+        alive = unexplained(lines) if request.again else set()
+        pending = [mutant for mutant in drawn if mutant.id in alive]
+        pending += [mutant for mutant in drawn if mutant.id not in done]
         trials = Trials(request.backend, lines)
         left = len(pending)
         for batch in _batches(trials, pending[: request.count], end):

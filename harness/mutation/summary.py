@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,15 @@ from harness.mutation.digests import current_digest
 from harness.records.log import read_lines
 from harness.statistics import Interval, share_interval
 
-__all__ = ["REASONS", "Summary", "Survivor", "describe", "read_reasons", "summarize"]
+__all__ = [
+    "REASONS",
+    "Summary",
+    "Survivor",
+    "describe",
+    "read_reasons",
+    "summarize",
+    "unexplained",
+]
 
 REASONS = Path(__file__).parent / "survivors.toml"
 """Why survivors may live."""
@@ -45,6 +53,9 @@ class Summary:
         killed: how many were killed, by what: "case", "test", "time" or "crash".
         broken: how many could not be imported; they count neither way.
         survivors: the others that were tried.
+        killed_at_once: how many were killed when they were tried for the first time.
+            The others were tried again after a test was added, which says nothing about
+            mutants that were not tried yet.
     """
 
     backend: str
@@ -53,6 +64,7 @@ class Summary:
     killed: Mapping[str, int]
     broken: int
     survivors: Sequence[Survivor]
+    killed_at_once: int
 
     @property
     def tried(self) -> int:
@@ -65,28 +77,33 @@ class Summary:
         return self.tried + self.broken == self.mutants
 
     @property
-    def share(self) -> Interval | None:
-        """The share killed, with its interval of 95 %; None before any was tried."""
-        if not self.tried:
-            return None
-        return share_interval(sum(self.killed.values()), self.tried)
+    def share(self) -> float | None:
+        """The share killed; None before any was tried."""
+        return sum(self.killed.values()) / self.tried if self.tried else None
+
+    @property
+    def share_at_once(self) -> Interval | None:
+        """The share killed when first tried, with its interval of 95 % for all."""
+        return share_interval(self.killed_at_once, self.tried) if self.tried else None
 
     def __str__(self) -> str:
         """Return one line for the terminal."""
         counts = f"{sum(self.killed.values())} of {self.tried} mutants killed"
-        share = self.share
-        if share is None:
+        share, first = self.share, self.share_at_once
+        if share is None or first is None:
             return f"{self.backend}: {counts}"
-        percent = f"{float(share.estimate):.1%}"
-        if not self.exhaustive:
-            percent += f" [{float(share.low):.1%}, {float(share.high):.1%}]"
-        return f"{self.backend}: {counts}, {percent}"
+        text = f"{self.backend}: {counts}, {share:.1%}"
+        if self.exhaustive:
+            return text
+        interval = f"[{float(first.low):.1%}, {float(first.high):.1%}]"
+        return f"{text}; at the first try {float(first.estimate):.1%} {interval}"
 
 
 def summarize(backend: str, folder: Path, reasons: Path = REASONS) -> Summary | None:
     """Summarize the results of a backend; None where there are none.
 
-    A line about a module that was changed since, or is gone, is left out.
+    A line about a module that was changed since, or is gone, is left out. Of several
+    lines about a mutant the last one counts.
     """
     listed = folder / f"{backend}.json"
     if not listed.exists():
@@ -94,7 +111,8 @@ def summarize(backend: str, folder: Path, reasons: Path = REASONS) -> Summary | 
     drawn = json.loads(listed.read_text("utf-8"))
     recorded = read_lines(folder / f"{backend}.jsonl")
     digests = {path: current_digest(path) for path in {r["path"] for r in recorded}}
-    lines = {r["id"]: r for r in recorded if r["digest"] == digests[r["path"]]}
+    valid = [r for r in recorded if r["digest"] == digests[r["path"]]]
+    first, lines = {r["id"]: r for r in reversed(valid)}, {r["id"]: r for r in valid}
     known = read_reasons(reasons)
     killed = Counter(
         line["kind"] for line in lines.values() if line["status"] == "killed"
@@ -107,7 +125,20 @@ def summarize(backend: str, folder: Path, reasons: Path = REASONS) -> Summary | 
     broken = sum(line["status"] == "broken" for line in lines.values())
     survivors.sort(key=lambda each: (each.path, each.definition, each.after))
     counts = drawn["mutants"], drawn["drawn"]
-    return Summary(backend, *counts, killed, broken, survivors)
+    at_once = sum(line["status"] == "killed" for line in first.values())
+    return Summary(backend, *counts, killed, broken, survivors, at_once)
+
+
+def unexplained(
+    lines: Iterable[Mapping[str, Any]], reasons: Path = REASONS
+) -> set[str]:
+    """Return the ids of mutants that survived when last tried, without a reason."""
+    known, last = read_reasons(reasons), {line["id"]: line for line in lines}
+    return {
+        id_
+        for id_, line in last.items()
+        if line["status"] == "survived" and not _survivor(line, known).reason
+    }
 
 
 def _survivor(line: Mapping[str, Any], reasons: Mapping[Key, str]) -> Survivor:

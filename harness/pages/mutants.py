@@ -40,6 +40,7 @@ def _shares(summaries: list[Summary]) -> str:
         "Tried",
         "Killed",
         "Share killed",
+        "At the first try",
         "95 % interval",
         "By a case",
         "By a test",
@@ -50,9 +51,9 @@ def _shares(summaries: list[Summary]) -> str:
 
 
 def _row(summary: Summary) -> list[Cell | str]:
-    killed, share = summary.killed, summary.share
-    assert share is not None
-    interval = f"{float(share.low):.1%} to {float(share.high):.1%}"
+    killed, share, first = summary.killed, summary.share, summary.share_at_once
+    assert share is not None and first is not None
+    interval = f"{float(first.low):.1%} to {float(first.high):.1%}"
     cells = [
         summary.mutants,
         summary.drawn,
@@ -68,7 +69,8 @@ def _row(summary: Summary) -> list[Cell | str]:
     return [
         summary.backend,
         *map(_number, cells),
-        Cell(f"{float(share.estimate):.1%}", float(share.estimate)),
+        _percent(share),
+        _percent(float(first.estimate)),
         "all tried" if summary.exhaustive else interval,
         *map(_number, by),
     ]
@@ -86,6 +88,10 @@ def _survivor(survivor: Survivor) -> list[Cell | str]:
     path = survivor.path.removeprefix("impls/lockstep/")
     reason = survivor.reason or NOT_YET
     return [path, survivor.definition, survivor.before, survivor.after, reason]
+
+
+def _percent(value: float) -> Cell:
+    return Cell(f"{value:.1%}", value)
 
 
 def _number(value: int) -> Cell:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +146,27 @@ def test_a_share_counts_the_killed_among_those_that_could_be_imported(
     assert shares is not None
     assert (shares.tried, shares.broken, len(shares.survivors)) == (3, 1, 1)
     assert shares.killed == {"case": 1, "time": 1}
-    assert shares.share == share_interval(2, 3)
+    assert (shares.share, shares.share_at_once) == (2 / 3, share_interval(2, 3))
     assert not shares.exhaustive
-    assert str(shares) == "reference: 2 of 3 mutants killed, 66.7% [9.4%, 99.2%]"
+    first = "at the first try 66.7% [9.4%, 99.2%]"
+    assert str(shares) == f"reference: 2 of 3 mutants killed, 66.7%; {first}"
+
+
+def test_of_two_tries_the_last_counts_but_not_for_the_interval(tmp_path: Path) -> None:
+    write(tmp_path, [*RESULTS, line_of(MUTANTS[3], "killed", "test")])
+    shares = summarize("reference", tmp_path)
+    assert shares is not None and not shares.survivors
+    assert (shares.share, shares.share_at_once) == (1.0, share_interval(2, 3))
+
+
+def test_survivors_without_a_reason_are_tried_again_first(request_: Request) -> None:
+    write(request_.folder, RESULTS)
+    tried: list[str] = []
+    run_mutants(replace(request_, again=True), lambda line: tried.append(line["id"]))
+    assert tried == [MUTANTS[3].id, MUTANTS[4].id]
+    tried.clear()
+    run_mutants(replace(request_, again=True), lambda line: tried.append(line["id"]))
+    assert tried == []
 
 
 def test_the_share_of_all_mutants_has_no_interval(tmp_path: Path) -> None:

@@ -24,3 +24,11 @@ def test_more_than_8192_elements_are_added_up_in_float64(size: int) -> None:
     values = np.ones(size, np.float32)
     values[0] = 2.0**24
     assert lane_sum(values) == np.float32(2.0**24 + size - 1)
+
+
+@pytest.mark.parametrize("size", [4096, 4608, 8192])
+def test_up_to_8192_elements_are_added_up_in_eight_lanes(size: int) -> None:
+    # The first lane stays at 2^24, where a 1 is lost, so its other elements count as 0.
+    values = np.ones(size, np.float32)
+    values[0] = 2.0**24
+    assert lane_sum(values) == np.float32(2.0**24 + 7 * size / 8)
