@@ -59,6 +59,19 @@ def test_the_default_ratio_of_mode_clip_is_1_at_a_rate_of_zero() -> None:
     assert got.tolist() == [60, 80]
 
 
+def test_larc_leaves_an_absent_gradient_absent() -> None:
+    pairs = [(None, pair()[1]), pair()]
+    (first, _), (second, _) = post_process_gradients(pairs, [], 0.1, None, LARC)
+    assert first is None and second.tolist() == pytest.approx([0.3, 0.4])
+
+
+def test_a_histogram_has_zero_where_a_gradient_is_not_finite() -> None:
+    record = SummaryRecord()
+    pairs = [pair((3, np.inf))]
+    post_process_gradients(pairs, ["gradients"], 0.1, None, None, record)
+    assert record.histograms["gradients/kernel_0"].tolist() == [3, 0]
+
+
 @pytest.mark.parametrize(("norm", "is_on"), [(8.0, 1), (4.0, 0), (3.0, 0)])
 def test_larc_counts_as_clipping_where_the_ratio_is_below_1(
     norm: float, is_on: int
