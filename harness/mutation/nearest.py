@@ -57,6 +57,9 @@ SHARED = (
 )
 """Tests that are the same for all backends; a backend's have its name in theirs."""
 
+RANKS = "lockstep.pytorch.tests.ranks"
+"""What starts processes, in which the module is unchanged: its users kill nothing."""
+
 THOROUGH = ("reference",)
 """Backends whose whole suite is so fast that all of it may run for a mutant."""
 
@@ -90,7 +93,11 @@ def nearest_checks(path: str) -> list[Check]:
     module = module_name(path)
     home = ROOT / "impls" / "lockstep" / backend / "tests"
     room, stem = folders[0], folders[-1]
-    importing = _importing(home)
+    importing = {
+        file: modules
+        for file, modules in _importing(home).items()
+        if RANKS not in modules
+    }
     near = {
         file
         for file, modules in importing.items()

@@ -95,6 +95,14 @@ def test_of_the_tests_that_backends_share_those_of_the_backend_are_run() -> None
     assert all((ROOT / name).is_file() for name in SHARED)
 
 
+def test_tests_in_other_processes_are_left_out() -> None:
+    path = "impls/lockstep/pytorch/base/foreign_state.py"
+    names = {name for check in nearest_checks(path) for name in check.names}
+    folder = "impls/lockstep/pytorch/tests/base"
+    assert f"{folder}/test_foreign_state.py" in names
+    assert f"{folder}/test_two_ranks.py" not in names
+
+
 @pytest.mark.parametrize("backend", ["reference", "pytorch"])
 def test_all_cases_follow_and_on_the_reference_all_tests(backend: str) -> None:
     checks = nearest_checks(LARC.replace("reference", backend))
