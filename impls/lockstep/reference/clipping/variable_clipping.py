@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,7 @@ class VariableClippingOptimizer(Optimizer):
         for variable, _ in touched:
             resolved(variable, self.vars_to_clip_dims[variable])
         self.inner_optimizer.apply_gradients(pairs, global_step, name)
-        too_large = [self.clip(variable, indices) for variable, indices in touched]
+        too_large = list(starmap(self.clip, touched))
         self.last_step = words.report(
             getattr(self.inner_optimizer, "last_step", None),
             [variable.name for _, variable in pairs],

@@ -143,6 +143,17 @@ def test_what_is_no_recorder_is_refused_before_it_is_told_anything() -> None:
             post_process_gradients([pair()], [], 0.1, None, None, recorder)
 
 
+@pytest.mark.parametrize("rate", [[0.1, 0.1], "0.1", True])
+def test_what_is_no_number_is_no_rate_under_strict_either(rate: Any) -> None:
+    with pytest.raises(ValueError, match="expected a number or a 0-d tensor"):
+        strict.post_process_gradients([pair()], [], rate, None, LARC)
+
+
+def test_rows_that_are_named_twice_are_summed_before_the_norm() -> None:
+    rows = Rows(np.array([0, 0]), np.float32([[3], [4]]), (1, 1))
+    assert clip_by_global_norm([rows], 1.0)[1] == 7
+
+
 @pytest.mark.parametrize("rate", [-0.1, float("nan"), float("inf")])
 def test_a_number_that_is_no_rate_is_refused_unless_strict(rate: float) -> None:
     with pytest.raises(ValueError, match="LARC: lr: expected a finite number >= 0"):
@@ -184,6 +195,11 @@ def test_a_mean_counts_an_absent_gradient_as_zeros_unless_it_is_absent_on_all() 
     assert first.tolist() == [[0.5], [1.5]]
     assert second.tolist() == [[0.5], [0.5]]
     assert third is None
+
+
+def test_a_loss_of_several_numbers_is_not_summed() -> None:
+    with pytest.raises(ValueError, match=r"expected 0-d tensors, got shape \[2\]"):
+        get_regularization_loss(losses=[np.ones(2)])
 
 
 def test_losses_without_names_have_no_scope() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 
 from lockstep import reference
 from lockstep.interface import Array, Rows
+from lockstep.quirks import STRICT
 from lockstep.reference import Variable, strict
 from lockstep.reference.clipping.clip_gradients import clip_factor, global_norm
-from lockstep.reference.clipping.clip_rows import row_norms
+from lockstep.reference.clipping.clip_rows import excess, row_norms
 
 NAN = np.nan
 FLUSHED: dict[str, tuple[Any, float, Any]] = {
@@ -25,6 +27,14 @@ FLUSHED: dict[str, tuple[Any, float, Any]] = {
     "an element": ([[1e-39, 1.0]], 4.0, [[0, 1]]),
     "nothing": ([[0.75, 1.0]], 0.625, [[0.375, 0.5]]),
 }
+
+
+def test_without_one_of_its_quirks_strict_leaves_rows_below_the_norm_alone() -> None:
+    quirks = replace(STRICT, row_clip_below=False)
+    values = np.float32([[0.1, 0.3], [3.0, 4.0]])
+    below, above = excess(values, [1], 1.0, quirks)
+    assert below.tolist() == [0, 0]
+    assert above.tolist() == pytest.approx([2.4, 3.2])
 
 
 def stepped(lockstep: Any, values: Any, limit: float, gradient: Any = None) -> Array:

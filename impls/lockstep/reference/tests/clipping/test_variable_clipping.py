@@ -143,8 +143,11 @@ def test_rows_that_only_the_base_optimizer_moves_are_not_clipped(
 
 def test_a_negative_axis_that_means_0_is_resolved_and_under_strict_is_not() -> None:
     table = [[3.0, 0.1], [4.0, 0.2], [0.0, 0.0], [0.0, 0.0]]
-    with pytest.warns(UserWarning, match="so the whole variable is read and clipped"):
+    with pytest.warns(
+        UserWarning, match="so the whole variable is read and clipped"
+    ) as caught:
         whole = stepped(table, [-2], rows(1))
+    assert caught[0].filename == __file__  # the line that takes the step
     np.testing.assert_allclose(whole[:2, 0], [0.6, 0.8], rtol=1e-6)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -11,7 +11,7 @@ import pytest
 
 from lockstep import reference as ls
 from lockstep.interface import NO_GRADIENTS, NO_STEP, Rows
-from lockstep.messages.errors import LossNotCallableError, VarListError
+from lockstep.messages.errors import DtypeError, LossNotCallableError, VarListError
 from lockstep.messages.scaling.loss_scaling import ScaledStepReport
 
 WRAPPERS: dict[str, Callable[[Any], Any]] = {
@@ -49,6 +49,16 @@ def test_gradients_of_a_scaled_loss_are_divided_once(wrap: Any, dtype: Any) -> N
     assert w.value.tolist() == [0.0, -1.0]
     opt.apply_gradients([(gradient(1, 2, dtype=dtype), w)])
     assert w.value.tolist() == [-0.5, -2.0]
+
+
+@wrappers
+def test_integers_are_not_unscaled(wrap: Any) -> None:
+    opt = wrap(8.0)
+    opt.scale_loss(1.0)
+    whole = np.ones((1, 2), np.int32)
+    for integers in (whole, Rows(np.array([0]), whole, (1, 2))):
+        with pytest.raises(DtypeError, match="floating-point gradients, got int32"):
+            opt.unscale_gradients([integers])
 
 
 @wrappers
