@@ -57,6 +57,9 @@ SHARED = (
 )
 """Tests that are the same for all backends; a backend's have its name in theirs."""
 
+ALSO = {"base": "step"}
+"""Folder of a backend -> another one whose tests watch it, such as a step's numbers."""
+
 RANKS = "lockstep.pytorch.tests.ranks"
 """What starts processes, in which the module is unchanged: its users kill nothing."""
 
@@ -101,7 +104,9 @@ def nearest_checks(path: str) -> list[Check]:
     near = {
         file
         for file, modules in importing.items()
-        if file.parent.name == room or file.stem == f"test_{room}" or module in modules
+        if file.parent.name in (room, ALSO.get(room))
+        or file.stem == f"test_{room}"
+        or module in modules
     }
     ordered = sorted(near, key=lambda file: (stem not in file.stem, file))
     examples = [EXAMPLES.format(module)] if ">>> " in source_of(path) else []

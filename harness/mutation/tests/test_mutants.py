@@ -103,6 +103,12 @@ def test_tests_in_other_processes_are_left_out() -> None:
     assert f"{folder}/test_two_ranks.py" not in names
 
 
+def test_numbers_of_a_step_are_near_to_what_all_wrappers_share() -> None:
+    path = "impls/lockstep/pytorch/base/step_summaries.py"
+    near = nearest_checks(path)[0]
+    assert "impls/lockstep/pytorch/tests/step/test_step_numbers.py" in near.names
+
+
 @pytest.mark.parametrize("backend", ["reference", "pytorch"])
 def test_all_cases_follow_and_on_the_reference_all_tests(backend: str) -> None:
     checks = nearest_checks(LARC.replace("reference", backend))
