@@ -9,6 +9,7 @@ import pytest
 
 from lockstep import reference
 from lockstep.messages.clipping import refusals
+from lockstep.messages.clipping.larc import larc_policy
 from lockstep.messages.step.summaries import SummaryRecord
 from lockstep.reference import (
     Rows,
@@ -20,6 +21,7 @@ from lockstep.reference import (
     reduce_gradients,
     strict,
 )
+from lockstep.reference.clipping.larc import raw_ratio
 
 LARC = {"larc_eta": 0.01}
 
@@ -57,6 +59,16 @@ def test_the_default_ratio_is_the_strict_one_where_no_norm_is_zero(mode: str) ->
 def test_the_default_ratio_of_mode_clip_is_1_at_a_rate_of_zero() -> None:
     [(got, _)] = post_process_gradients([pair()], [], 0.0, None, LARC)
     assert got.tolist() == [60, 80]
+
+
+@pytest.mark.parametrize("mode", ["clip", "scale"])
+def test_the_default_ratio_is_1_where_a_norm_is_zero_and_only_there(mode: str) -> None:
+    policy = larc_policy({**LARC, "larc_mode": mode})
+    half, zero, one = np.float32([0.5, 0, 1])
+    for weight, gradient in ((half, zero), (zero, half), (zero, zero)):
+        assert raw_ratio(policy, half, weight, gradient) == 1
+    for weight, gradient in ((half, one), (one, half), (one, one)):
+        assert raw_ratio(policy, half, weight, gradient) < 0.1
 
 
 def test_larc_leaves_an_absent_gradient_absent() -> None:
