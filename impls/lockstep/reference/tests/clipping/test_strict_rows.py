@@ -31,10 +31,11 @@ FLUSHED: dict[str, tuple[Any, float, Any]] = {
 
 def test_without_one_of_its_quirks_strict_leaves_rows_below_the_norm_alone() -> None:
     quirks = replace(STRICT, row_clip_below=False)
-    values = np.float32([[0.1, 0.3], [3.0, 4.0]])
-    below, above = excess(values, [1], 1.0, quirks)
-    assert below.tolist() == [0, 0]
-    assert above.tolist() == pytest.approx([2.4, 3.2])
+    # Of the second row, w max_norm / max_norm is not w.
+    values = np.float32([[0.1, 0.3], [1.6, 0.0], [6.0, 8.0]])
+    below, equal, above = excess(values, [1], 1.6, quirks)
+    assert below.tolist() == equal.tolist() == [0, 0]
+    assert above.tolist() == pytest.approx([5.04, 6.72])
 
 
 def stepped(lockstep: Any, values: Any, limit: float, gradient: Any = None) -> Array:
