@@ -93,6 +93,9 @@ def test_larc_counts_as_clipping_where_the_ratio_is_below_1(
     pairs = [pair((norm, 0), (4, 0))]
     post_process_gradients(pairs, only_ratio, 1.0, None, params, record)
     assert record.scalars["larc_clip_on/kernel_0"] == is_on
+    ratio = record.scalars["larc_grad_update/kernel_0"]
+    assert ratio == min(4 / norm, 1)
+    assert record.scalars["larc_final_lr/kernel_0"] == ratio
 
 
 def test_summaries_are_told_under_their_tags() -> None:

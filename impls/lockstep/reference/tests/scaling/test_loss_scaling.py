@@ -178,6 +178,13 @@ def test_a_report_has_the_norm_and_what_clipping_multiplied_by() -> None:
     assert (opt.last_step.norm, opt.last_step.clip_factor) == (None, None)
 
 
+def test_a_norm_that_is_the_limit_is_left_as_it_is() -> None:
+    # In float32, 41 (1 / 41) is not 1.
+    opt = scaled(4.0, clip_norm=41.0)
+    opt.apply_gradients([(np.float32([41]), Variable("w", [0.0], np.float32))])
+    assert (opt.last_step.norm, opt.last_step.clip_factor) == (41, 1)
+
+
 def test_a_norm_that_overflows_is_an_overflow() -> None:
     w = Variable("w", [1.0, 1.0], np.float32)
     opt = scaled("dynamic", clip_norm=1.0)

@@ -115,3 +115,8 @@ def test_a_micro_batch_in_another_dtype_is_refused_before_it_is_added():
     with pytest.raises(DtypeError, match=r"optimize_loss: .* float32 for 'weight'"):
         step()
     assert step.accumulators == [None]
+
+
+def test_a_number_is_no_model():
+    with pytest.raises(ValueError, match="optimize_loss: model: "):
+        step_of(model=3)
