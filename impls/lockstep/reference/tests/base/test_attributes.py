@@ -17,6 +17,7 @@ WRAPPERS: dict[str, Callable[[Any], Any]] = {
     "row clipping": lambda base: ls.VariableClippingOptimizer(base, {W: [1]}, 1.0),
     "scale": lambda base: ls.MixedPrecisionLossScaleOptimizer(base, 8.0),
     "masters": lambda base: ls.MixedPrecisionOptimizerWrapper(base, 8.0),
+    "AGN": lambda base: ls.AGNOptimizer(base, 1, ls.AGNCustomGetter("/cpu:0")),
 }
 
 

@@ -125,6 +125,9 @@ def test_strict_refuses_an_absent_gradient_only_where_the_original_touched_it() 
     assert strict.post_process_gradients(absent, [], 0.1, None, None) == absent
     with pytest.raises(ValueError, match="a gradient for 'kernel:0', got None"):
         strict.post_process_gradients(absent, None, 0.1, None, None)
+    with pytest.raises(ValueError, match="a gradient for 'kernel:0', got None"):
+        strict.clip_gradients_by_norm([*absent, pair()], 1.0)
+    assert clip_gradients_by_norm([*absent, pair()], 1.0)[0] == absent[0]
 
 
 def test_an_empty_list_has_nothing_to_clip() -> None:
