@@ -215,6 +215,12 @@ def test_a_mean_counts_an_absent_gradient_as_zeros_unless_it_is_absent_on_all() 
     assert third is None
 
 
+def test_one_rank_alone_exchanges_nothing() -> None:
+    alone = type("Alone", (), {"size": 1, "any": None, "all_reduce": None})()
+    pairs = [pair()]
+    assert reduce_gradients(pairs, True, None, alone) == pairs
+
+
 def test_a_loss_of_several_numbers_is_not_summed() -> None:
     with pytest.raises(ValueError, match=r"expected 0-d tensors, got shape \[2\]"):
         get_regularization_loss(losses=[np.ones(2)])

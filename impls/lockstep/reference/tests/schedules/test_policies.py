@@ -27,7 +27,7 @@ def rate(name: str, step: Any, **options: Any) -> Any:
 
 @pytest.mark.parametrize("name", DECAYS)
 def test_a_decay_that_begins_later_is_the_same_decay_later(name: str) -> None:
-    assert [rate(name, step, begin_decay_at=5) for step in range(5)] == [1.0] * 5
+    assert [rate(name, step, begin_decay_at=5) for step in range(6)] == [1.0] * 6
     for step in range(12):
         assert rate(name, step + 5, begin_decay_at=5) == rate(name, step)
 
