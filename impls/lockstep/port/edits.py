@@ -26,8 +26,8 @@ class Source:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        found = NEWLINE.search(data)
-        self.newline = found.group().decode() if found else "\n"
+        match = NEWLINE.search(data)
+        self.newline = match.group().decode() if match else "\n"
 
     def text(self, span: Span) -> str:
         """Return a part of the program."""
@@ -39,14 +39,14 @@ class Source:
 
     def line_end(self, place: int) -> int:
         """Return where the line ends in which a byte stands."""
-        found = NEWLINE.search(self.data, place)
-        return found.start() if found else len(self.data)
+        match = NEWLINE.search(self.data, place)
+        return match.start() if match else len(self.data)
 
     def indent(self, place: int) -> str:
         """Return the spaces at the begin of the line in which a byte stands."""
         begins = (self.data.rfind(newline, 0, place) for newline in (b"\n", b"\r"))
-        found = re.match(rb"[ \t]*", self.data[max(begins) + 1 :])
-        return found.group().decode() if found else ""
+        match = re.match(rb"[ \t]*", self.data[max(begins) + 1 :])
+        return match.group().decode() if match else ""
 
     def ends_line(self, place: int) -> bool:
         """Whether the rest of the line is at most a comment."""

@@ -161,7 +161,7 @@ def targets(statement: Import, old: dict[str, Binding], strict: str) -> list[Tar
 
 
 def _of_import(alias: Alias, old: dict[str, Binding], strict: str) -> Iterator[Target]:
-    name, kept = alias.name, Target(None, alias.name, alias.alias)
+    name, same = alias.name, Target(None, alias.name, alias.alias)
     if name == "tensorflow":
         yield Target(None, V1, alias.alias or name)
     elif alias.alias or not name.startswith("tensorflow."):
@@ -169,12 +169,12 @@ def _of_import(alias: Alias, old: dict[str, Binding], strict: str) -> Iterator[T
         moved = moved_module(binding, strict) if binding else None
         if moved is None and is_v1(name):
             moved = Target(None, _in_v1(name), alias.alias)
-        yield moved or kept
+        yield moved or same
     elif is_v1(name) or name in MODULES or name in OLD_PACKAGES:
         # It binds the name ``tensorflow`` itself.
         yield Target(None, V1, "tensorflow")
     else:
-        yield kept
+        yield same
 
 
 def _of_from(

@@ -41,7 +41,7 @@ def leftovers(
     program: Program, old: Mapping[str, Binding], line_of: Callable[[int], int]
 ) -> list[Leftover]:
     """Return what is left to the reader, one entry a name, in the order of lines."""
-    found = [
+    leftovers = [
         Leftover(line_of(span.start), name, advice)
         for entries in (
             _in_imports(program, old),
@@ -50,8 +50,8 @@ def leftovers(
         )
         for span, name, advice in entries
     ]
-    found.sort(key=lambda one: (one.name, one.line))
-    groups = (list(group) for _, group in groupby(found, lambda one: one.name))
+    leftovers.sort(key=lambda one: (one.name, one.line))
+    groups = (list(group) for _, group in groupby(leftovers, lambda one: one.name))
     merged = [replace(group[0], places=len(group)) for group in groups]
     return sorted(merged, key=lambda one: (one.line, one.name))
 
@@ -103,9 +103,9 @@ def _module_as_value(
 
 
 def _hinted(span: Span, full: str) -> Iterator[tuple[Span, str, str]]:
-    found = None if has_new_name(full) else hint(full)
-    if found is not None and canonical(full) not in MODULES:
-        name, advice = found
+    remedy = None if has_new_name(full) else hint(full)
+    if remedy is not None and canonical(full) not in MODULES:
+        name, advice = remedy
         yield span, re.sub(r"^tensorflow\.(?!python)", "tf.", name), advice
 
 

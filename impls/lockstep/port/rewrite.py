@@ -156,13 +156,13 @@ class _Plan:
     def _new_spelling(self, spelling: Spelling) -> str | None:
         """Return what a full name becomes; None if it stays."""
         module, dot, name = spelling.text.rpartition(".")
-        found = new_name(spelling.full)
-        if found is None or not dot:
+        target = new_name(spelling.full)
+        if target is None or not dot:
             return self._new_owner(spelling)
         binding = self.old.get(module)
         if binding and binding.complete:  # Its import becomes one of Lockstep's.
             return None
-        return f"{self.strict}{found[0].removeprefix(STRICT)}.{name}"
+        return f"{self.strict}{target[0].removeprefix(STRICT)}.{name}"
 
     def _new_owner(self, spelling: Spelling) -> str | None:
         """Return what X of ``getattr(X, "name")`` becomes if it is a full name."""

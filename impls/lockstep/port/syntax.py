@@ -209,8 +209,8 @@ class _Reader(cst.CSTVisitor):
         line = self.parents[node]
         inline = isinstance(line, cst.SimpleStatementSuite)
         at_top = isinstance(self.parents[line], cst.Module)
-        found = Import(self._span(node), module, where, aliases, at_top, inline)
-        self.imports.append(found)
+        statement = Import(self._span(node), module, where, aliases, at_top, inline)
+        self.imports.append(statement)
 
     def _add_spelling(self, node: cst.Name | cst.Attribute) -> None:
         parent = self.parents[node]

@@ -132,13 +132,7 @@ def test_every_text_is_used_by_two_backends() -> None:
     assert not {name for name, users in uses.items() if len(users) < 2}
 
 
-SHORT = re.compile(r"(tf|keras3)/(masters|scaling|step)/")
-"""Folders whose docstrings may begin with ``...``, the shared first line."""
-
-
-@pytest.mark.parametrize(
-    "path", sorted({p.path for p in PLACES if not SHORT.match(p.path)})
-)
+@pytest.mark.parametrize("path", sorted({place.path for place in PLACES}))
 def test_the_first_line_stands_in_the_source(path: str) -> None:
     for place in PLACES:
         if place.path == path:

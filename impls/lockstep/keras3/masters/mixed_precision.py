@@ -45,7 +45,9 @@ __all__ = ["MixedPrecisionOptimizerWrapper"]
 @keras.saving.register_keras_serializable(package="lockstep")
 @documented
 class MixedPrecisionOptimizerWrapper(SkippingWrapper):
-    """...
+    """Train half-precision variables through float32 masters, with a scaled loss.
+
+    ...
 
     A step: g = (float32(d(s loss)/dw) + s d reg(m)/dm) (1/s), s the loss scale, m the
     master of w, reg what ``mp_regularizer_wrapper`` was given for w. If every gradient

@@ -58,7 +58,9 @@ class MasterRegularizer(keras.regularizers.Regularizer):
 def mp_regularizer_wrapper(
     regularizer: Regularizer, strict: bool = False
 ) -> MasterRegularizer:
-    """...
+    """Leave the regularization of half-precision weights to the optimizer.
+
+    ...
 
     float32 weight w: returns regularizer(w). float16 or bfloat16 variable: returns 0,
     which Keras can add to a loss; ``MixedPrecisionOptimizerWrapper`` adds

@@ -28,7 +28,9 @@ __all__ = ["MixedPrecisionLossScaleOptimizer"]
 @keras.saving.register_keras_serializable(package="lockstep")
 @documented
 class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
-    """...
+    """Scale the loss, unscale the gradients, skip a step that is not finite.
+
+    ...
 
     If every element of every gradient is finite, they are clipped as ``clip_norm`` says
     and ``opt`` takes its step; otherwise weights, slots, ``iterations`` and

@@ -79,7 +79,9 @@ def optimize_loss(
     reduction: Reduction | None = None,
     strict: bool = False,
 ) -> TrainingStep:
-    """...
+    """Return an object that takes one step of training each time it is called.
+
+    ...
 
     Args:
         loss: a function that computes the loss, a 0-d tensor, or a tuple that begins
@@ -168,9 +170,9 @@ def assemble(step: TrainingStep) -> None:
 def trained(var_list: Any, model: Any) -> list[Any]:
     """Return the variables to train."""
     kind = keras.Variable | tf.Variable
-    found = find_trained(var_list, model, (), kind, as_variable)
-    border.check_once(found, name_of)
-    return found
+    trained = find_trained(var_list, model, (), kind, as_variable)
+    border.check_once(trained, name_of)
+    return trained
 
 
 def make_optimizer(step: TrainingStep) -> Optimizer:
@@ -188,8 +190,8 @@ def make_optimizer(step: TrainingStep) -> Optimizer:
         # Keras' rule multiplies the decay by the rate itself, so only who uses the dict
         # again sees this.
         params["weight_decay"] = rate * arguments["weight_decay"]
-    made = MAKERS.make(optimizer, rate, arguments, step.settings.strict)
-    return with_free_rate(made)
+    base = MAKERS.make(optimizer, rate, arguments, step.settings.strict)
+    return with_free_rate(base)
 
 
 def with_free_rate(optimizer: Optimizer) -> Optimizer:

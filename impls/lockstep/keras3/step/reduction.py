@@ -25,7 +25,9 @@ def reduce_gradients(
     model: object = None,
     reduction: Reduction | None = None,
 ) -> list[tuple[Gradient, Any]]:
-    """...
+    """Return each gradient's mean over the ranks.
+
+    ...
 
     Origin: OpenSeq2Seq (8681d381ed40), ``reduce_gradients``, on Horovod. Keras'
     optimizers add up the gradients of a strategy's replicas themselves, so this is for

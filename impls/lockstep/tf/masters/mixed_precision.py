@@ -39,7 +39,9 @@ __all__ = ["MixedPrecisionOptimizerWrapper"]
 
 @documented
 class MixedPrecisionOptimizerWrapper(SkippingWrapper):
-    """...
+    """Train half-precision variables through float32 masters, with a scaled loss.
+
+    ...
 
     ``compute_gradients``: g = (float32(d(s loss)/dw) + s d reg(m)/dm) (1/s), s the loss
     scale, m the master of w, reg what ``mp_regularizer_wrapper`` registered for w.

@@ -24,7 +24,9 @@ Regularizer = Callable[[Any], Any]
 def mp_regularizer_wrapper(
     regularizer: Regularizer, strict: bool = False
 ) -> Regularizer:
-    """...
+    """Leave the regularization of half-precision weights to the optimizer.
+
+    ...
 
     float32 weight w: returns regularizer(w). float16 or bfloat16 variable: returns
     None, so the loss has no such term; ``MixedPrecisionOptimizerWrapper`` adds

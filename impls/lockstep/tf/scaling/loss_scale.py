@@ -83,7 +83,9 @@ class LossScale(tf.Module):
 
 @documented
 class FixedLossScale(LossScale):
-    """...
+    """A loss scale that never moves.
+
+    ...
 
     Example:
         >>> scale = FixedLossScale(8)
@@ -130,7 +132,9 @@ def of_policy(name: str, doc: str) -> Any:
 
 @documented
 class DynamicLossScale(words.OldNames, LossScale):
-    """...
+    """A loss scale that grows while gradients are finite and shrinks when they are not.
+
+    ...
 
     Example:
         >>> scale = DynamicLossScale(8.0, increment_period=1)

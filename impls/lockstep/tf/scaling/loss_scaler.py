@@ -26,7 +26,9 @@ __all__ = ["AutomaticLossScaler"]
 
 @documented
 class AutomaticLossScaler(tf.Module):
-    """...
+    """A loss scale that is updated with the largest gradient of every step.
+
+    ...
 
     Example:
         >>> scaler = AutomaticLossScaler("Backoff", {"scale_max": 64.0})

@@ -234,8 +234,8 @@ def make_optimizer(step: TrainingStep) -> Optimizer:
             params["weight_decay"] = decay if builds_graph() else DecayNow(decay)
     rate = step._rate if builds_graph() else float(step.next_rate())
     makers = Makers(OPTIMIZER_CLS_NAMES, Optimizer, TF)
-    made = makers.make(optimizer, rate, arguments, step.settings.strict)
-    return made if builds_graph() else with_free_rate(made)
+    base = makers.make(optimizer, rate, arguments, step.settings.strict)
+    return base if builds_graph() else with_free_rate(base)
 
 
 def with_free_rate(optimizer: Optimizer) -> Optimizer:

@@ -42,9 +42,9 @@ def step_backoff(
     overflow = tf.logical_or(has_nan, unlike)
     factor = tf.constant(policy.step_factor, tf.float32)
     due = tf.equal(tf.math.floormod(i - last, int(policy.step_window)), 0)
-    kept = tf.where(due, clip(scale * factor, policy), scale)
+    next_scale = tf.where(due, clip(scale * factor, policy), scale)
     return BackoffState(
-        tf.where(overflow, clip(scale / factor, policy), kept),
+        tf.where(overflow, clip(scale / factor, policy), next_scale),
         i + 1,
         tf.where(overflow, i, last),
     )

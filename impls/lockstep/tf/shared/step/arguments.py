@@ -49,12 +49,12 @@ class Makers:
                 nouns=self.nouns, got=type(optimizer).__name__
             )
         check_maker(make)
-        made = make(**{rate_argument(make): rate}, **arguments)
-        if not isinstance(made, self.kind):
+        base = make(**{rate_argument(make): rate}, **arguments)
+        if not isinstance(base, self.kind):
             raise refusals.NOT_AN_OPTIMIZER.error(
-                nouns=self.nouns, got=type(made).__name__
+                nouns=self.nouns, got=type(base).__name__
             )
-        return made
+        return base
 
     def maker_of(self, optimizer: Any, strict: bool) -> Any:
         """Return what makes an optimizer: the class of a name, or what was given."""
@@ -96,16 +96,16 @@ def find_trained(
         chosen = default
     if not isinstance(as_variable(chosen), kind | Mapping):
         chosen = border.listed(chosen, tf.Tensor)
-    found = [as_variable(entry) for entry in tf.nest.flatten(chosen)]
-    for entry in found:
+    variables = [as_variable(entry) for entry in tf.nest.flatten(chosen)]
+    for entry in variables:
         if not isinstance(entry, kind):
             raise border.not_a_variable("variables", entry)
-    if not found and var_list is None and model is not None:
+    if not variables and var_list is None and model is not None:
         expected = "a model with trainable variables"
         raise border.untrainable(model, expected, "trainable_variables")
-    if not found:
+    if not variables:
         got = "neither" if var_list is None else "an empty list"
         raise refusals.NO_VARIABLES.error(
             expected="variables, or a model that has some", got=got
         )
-    return found
+    return variables
