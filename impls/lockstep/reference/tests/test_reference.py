@@ -240,3 +240,9 @@ def test_a_norm_that_is_not_finite_can_be_an_error() -> None:
 def test_a_limit_out_of_range_is_refused_before_anything_else() -> None:
     with pytest.raises(OutOfRangeError):
         clip(array(1, 2), clip_norm=0.0)
+
+
+def test_clipping_keeps_subnormal_numbers_below_the_limit() -> None:
+    small = array(1e-40, 3)
+    (clipped,), _ = clip(small, clip_norm=8.0)
+    assert clipped.tolist() == small.tolist()

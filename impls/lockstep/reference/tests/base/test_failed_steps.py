@@ -92,3 +92,13 @@ def test_a_step_of_zeros_refuses_a_counter_that_cannot_count() -> None:
     with pytest.raises(TypeError, match="0-d integer variable"):
         wrapper.apply_gradients([(np.zeros(1), w)], counter)
     assert counter.value == 1.5 and wrapper.last_step == NO_STEP
+
+
+def test_a_gradient_of_a_wider_dtype_is_not_added() -> None:
+    variable = ls.Variable("w", np.zeros(2, np.float16))
+    step = ls.optimize_loss(
+        lambda: [ONES], "SGD", {}, lambda step: 1.0, [variable], iter_size=2
+    )
+    with pytest.raises(TypeError, match="float16"):
+        step()
+    assert (step.micro_step, step.accumulators) == (0, [None])

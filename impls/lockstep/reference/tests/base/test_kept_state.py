@@ -32,3 +32,11 @@ def test_each_micro_batch_updates_the_rows_that_it_names() -> None:
     step()
     step()
     assert table.value.ravel().tolist() == [-1.0, -4.0, 0.0, -1.0]
+
+
+def test_a_square_below_one_is_kept_for_the_next_step() -> None:
+    w = reference.Variable("w", [1.0], np.float32)
+    optimizer = reference.NovoGrad(0.5, beta2=0.5)
+    for gradient in (0.5, 1.0):
+        optimizer.apply_gradients([(np.float32([gradient]), w)])
+    assert optimizer.get_slot(w, "second_moment") == 0.625

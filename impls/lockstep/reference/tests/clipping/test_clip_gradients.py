@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lockstep.reference import clip_by_global_norm
 from lockstep.reference.clipping.clip_gradients import clip_factor, lane_sum
 
 
@@ -32,3 +33,8 @@ def test_up_to_8192_elements_are_added_up_in_eight_lanes(size: int) -> None:
     values = np.ones(size, np.float32)
     values[0] = 2.0**24
     assert lane_sum(values) == np.float32(2.0**24 + 7 * size / 8)
+
+
+def test_a_norm_whose_square_is_subnormal_is_not_lost() -> None:
+    _, norm = clip_by_global_norm([np.float32([2.0**-70])], 1.0)
+    assert norm == 2.0**-70

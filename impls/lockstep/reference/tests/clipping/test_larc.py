@@ -230,3 +230,33 @@ def test_losses_without_names_have_no_scope() -> None:
     assert get_regularization_loss(losses=[np.float16(1.5), None]).item() == 1.5
     with pytest.raises(ValueError, match="losses with names, got losses without"):
         get_regularization_loss("a", losses=[np.float16(1.5)])
+
+
+def test_rows_are_scaled_as_a_dense_gradient_is() -> None:
+    params = {**LARC, "larc_mode": "scale"}
+    dense = np.float32([[60, 80]])
+    found = []
+    for gradient in (dense, Rows(np.array([0]), dense, (1, 2))):
+        pairs = [pair(weight=[[3, 4]])]
+        pairs = [(gradient, variable) for _, variable in pairs]
+        [(got, _)] = post_process_gradients(pairs, [], 0.1, None, params)
+        found.append(got)
+    assert isinstance(found[1], Rows)
+    assert found[1].values.tolist() == found[0].tolist() != dense.tolist()
+
+
+def test_the_ratio_of_mode_clip_is_1_at_a_rate_of_zero_before_it_is_limited() -> None:
+    half, zero = np.float32([0.5, 0])
+    assert raw_ratio(larc_policy(LARC), zero, half, half) == 1
+
+
+def test_summaries_go_on_behind_an_absent_gradient() -> None:
+    record = SummaryRecord()
+    pairs = [(None, pair()[1]), pair()]
+    post_process_gradients(pairs, ["gradient_norm"], 0.1, None, None, record)
+    assert record.scalars == {"gradient_norm/kernel_0": 100}
+
+
+def test_strict_refuses_a_norm_of_several_numbers_too() -> None:
+    with pytest.raises(TypeError, match="use_norm: expected a number or a 0-d tensor"):
+        strict.clip_by_global_norm([np.ones(2, np.float32)], 1.0, [1.0, 2.0])

@@ -162,3 +162,9 @@ def test_strict_overwrites_what_others_write_into_the_model() -> None:
         opt.apply_gradients(pairs)
         assert w.value.tolist() == [1.0]
         w.value = np.array([8.0], HALF)
+
+
+def test_only_dynamic_is_a_loss_scale_in_a_word() -> None:
+    with pytest.raises(ValueError, match="'Dynamic'"):
+        masters("Dynamic")
+    assert isinstance(masters("dynamic").scale_object, DynamicLossScale)

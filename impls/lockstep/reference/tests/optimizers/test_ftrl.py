@@ -22,3 +22,11 @@ def test_a_weight_that_was_never_pulled_is_zero_and_not_nan(
     opt = module.FtrlOptimizer(0.1, initial_accumulator_value=0.0)
     opt.apply_gradients([(gradient, w)])
     assert w.value.tolist() == [[0, 0]]
+
+
+def test_a_power_other_than_the_root_is_taken_as_it_is() -> None:
+    w = Variable("w", np.ones(1, np.float32))
+    opt = reference.FtrlOptimizer(1.0, -1.5, initial_accumulator_value=0.0)
+    opt.apply_gradients([(np.float32([2]), w)])
+    # G - n^1.5 w = 2 - 8, and w = 6 / n^1.5.
+    assert w.value.tolist() == [0.75]

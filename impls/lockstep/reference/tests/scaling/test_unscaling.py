@@ -13,6 +13,7 @@ from lockstep import reference as ls
 from lockstep.interface import NO_GRADIENTS, NO_STEP, Rows
 from lockstep.messages.errors import DtypeError, LossNotCallableError, VarListError
 from lockstep.messages.scaling.loss_scaling import ScaledStepReport
+from lockstep.reference import strict
 
 WRAPPERS: dict[str, Callable[[Any], Any]] = {
     "scale": lambda scale: ls.MixedPrecisionLossScaleOptimizer(
@@ -161,3 +162,14 @@ def test_options_of_compute_gradients_are_honoured_or_refused(level: int) -> Non
         opt.compute_gradients(3.0, [w])
     with pytest.raises(ValueError, match="expected 2 gradients, one for each"):
         opt.compute_gradients(loss, [w, weight()])
+
+
+@pytest.mark.parametrize(
+    "name", ["MixedPrecisionLossScaleOptimizer", "MixedPrecisionOptimizerWrapper"]
+)
+def test_only_strict_hides_the_slots(name: str) -> None:
+    for module, names in ((ls, ["momentum"]), (strict, [])):
+        w, opt = weight(), getattr(module, name)(ls.MomentumOptimizer(0.5, 0.5), 8.0)
+        opt.apply_gradients([(gradient(1, 1), w)])
+        assert opt.get_slot_names() == names
+        assert (opt.get_slot(w, "momentum") is None) is (module is strict)
