@@ -13,13 +13,19 @@ __all__ = ["checkout_inserts"]
 def checkout_inserts(root: Path) -> dict[str, str]:
     """Return the two commands, the sessions of the noxfile and the examples."""
     tests = (root / ".ci" / "run").read_text("utf-8").strip().splitlines()[-1]
-    examples = sorted((root / "docs" / "examples").glob("*.py"))
+    home = root / "docs" / "examples"
+    examples = sorted([*home.glob("*.py"), *home.glob("end_to_end/*.py")])
     return {
         "command_tests": _console(tests),
         "command_reproduce": _console(f"{tests.removesuffix('tests')}reproduce"),
         "sessions": _sessions((root / "noxfile.py").read_text("utf-8")),
-        **{f"example_{path.stem}": _fenced(path) for path in examples},
+        **{_insert_of(path.relative_to(home)): _fenced(path) for path in examples},
     }
+
+
+def _insert_of(example: Path) -> str:
+    """Return the name of the insert of an example, such as ``example_port``."""
+    return "_".join(["example", *example.with_suffix("").parts])
 
 
 def _console(command: str) -> str:

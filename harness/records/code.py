@@ -43,6 +43,9 @@ PACKAGES = {
 NAMING_ONLY = ("lockstep._version", "harness.tasks")
 """Modules that name a version and tasks. Another name changes no number of a run."""
 
+DOCSTRINGS = "lockstep.docstrings"
+"""What completes docstrings. Another text changes no number either."""
+
 CODE_FOLDERS = ("impls", "harness", "experiments")
 """What makes a checkout dirty; results do not, since runs are written there."""
 
@@ -103,7 +106,7 @@ def imported(task: str) -> Iterator[str]:
     for module in list(sys.modules):
         ours = any(_within(module, package) for package in PACKAGES)
         if ours and not any(_within(module, other) for other in others):
-            if module not in NAMING_ONLY:
+            if module not in NAMING_ONLY and not _within(module, DOCSTRINGS):
                 yield module
 
 

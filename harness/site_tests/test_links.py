@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -77,8 +78,18 @@ def test_a_broken_link_and_a_broken_anchor_would_be_found(
 
 def test_no_reference_is_left_unresolved(site: Path) -> None:
     texts = {path.name: path.read_text("utf-8") for path in site.rglob("*.html")}
-    marks = ("</code>][", "<autoref", "--8<--")
+    marks = ("</code>][", "<autoref")
     assert [name for name, text in texts.items() if any(m in text for m in marks)] == []
+
+
+def test_every_snippet_is_included(site: Path) -> None:
+    # Highlighting and formatters take the mark of a snippet apart.
+    mark = re.compile(r"--\s*8\s*<\s*--")
+    texts = {
+        path.name: html.unescape(re.sub(r"<[^>]*>", "", path.read_text("utf-8")))
+        for path in site.rglob("*.html")
+    }
+    assert [name for name, text in texts.items() if mark.search(text)] == []
 
 
 def test_nothing_is_loaded_from_elsewhere(pages: dict[str, Page]) -> None:
