@@ -68,3 +68,12 @@ def test_a_row_exactly_at_the_limit_is_not_clipped(gradient: Tensor | None) -> N
     optimizer.step()
     assert torch.equal(parameter, before)
     assert "; 0 of " in optimizer.last_step.reason
+
+
+def test_a_complex_row_has_the_norm_of_its_magnitudes() -> None:
+    table = Parameter(torch.tensor([[3 + 4j, 0j], [0.25 + 0j, 0.25j]]))
+    table.grad = torch.zeros_like(table)
+    clipping(table, [1], rate=0.0).step()
+    norms = table.detach().abs().square().sum(1).sqrt()
+    assert norms.tolist() == pytest.approx([1.0, 0.125**0.5], abs=1e-6)
+    assert table[1].tolist() == [0.25 + 0j, 0.25j]

@@ -372,3 +372,11 @@ def test_integers_are_clipped_in_float32_as_elsewhere():
     clipped, norm = clip_by_global_norm([torch.tensor([3, 4])], 2.5)
     assert clipped[0].tolist() == [1.5, 2.0]
     assert norm.item() == 5.0
+
+
+@BOTH_MODES
+def test_a_new_weight_of_zeros_learns_at_the_full_rate(mode) -> None:
+    weight, gradient = Parameter(torch.zeros(2)), torch.tensor([3.0, 4.0])
+    larc = {**LARC, "larc_mode": mode}
+    ((scaled, _),) = post_process_gradients([(gradient, weight)], [], 0.1, None, larc)
+    assert torch.equal(scaled, gradient)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from lockstep.pytorch.masters.buffers import FlatMasters
+from lockstep.pytorch.masters.buffers import ALIGNMENT, FlatMasters, lay_out
 
 
 def test_only_values_on_the_cpu_are_read_before_they_are_clamped() -> None:
@@ -14,3 +14,13 @@ def test_only_values_on_the_cpu_are_read_before_they_are_clamped() -> None:
     assert flat.fits(small) and not flat.fits(large)
     elsewhere = torch.empty(3, device="meta")  # no value of it can be read
     assert not flat.fits(elsewhere)
+
+
+def test_tensors_lie_one_after_the_other_at_aligned_places() -> None:
+    sizes = [3, ALIGNMENT, ALIGNMENT + 1, 5]
+    starts, size = lay_out(sizes)
+    assert [start % ALIGNMENT for start in starts] == [0] * len(sizes)
+    ends = [start + length for start, length in zip(starts, sizes, strict=True)]
+    assert all(
+        end <= start for end, start in zip(ends, [*starts[1:], size], strict=True)
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lockstep.pytorch.tensors.finite import finite_flags
+from lockstep.pytorch.tensors.finite import finite_flags, times
 
 INF, NAN = torch.inf, torch.nan
 LARGEST = {d: torch.finfo(d).max for d in (torch.float16, torch.float32, torch.float64)}
@@ -48,3 +48,13 @@ def test_rows_that_overflow_when_they_are_summed_are_found() -> None:
     values = [[LARGEST[torch.float32]], [LARGEST[torch.float32]]]
     rows = torch.sparse_coo_tensor([[1, 1]], values, (4, 1), check_invariants=True)
     assert finite_flags([rows]) == [False]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_product_in_half_precision_is_rounded_once(dtype) -> None:
+    values = torch.linspace(-2, 2, 101).to(dtype)
+    (product,) = times([values], 1 / 3)
+    expected = (values.float() * torch.tensor(1 / 3)).to(dtype)
+    assert torch.equal(product, expected)
+    # The factor rounded to half precision first would give other numbers.
+    assert not torch.equal(product, values * torch.tensor(1 / 3).to(dtype))

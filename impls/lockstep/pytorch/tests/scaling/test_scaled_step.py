@@ -244,3 +244,28 @@ def test_autocast_trains_float32_weights_and_skips_an_overflow(name, dtype) -> N
     assert losses[-1] < losses[0] and losses[2] == losses[3]
     assert optimizer.loss_scale == 2.0**14
     assert {p.dtype for p in model.parameters()} == {torch.float32}
+
+
+def test_gradients_are_copied_only_where_they_were_handed_in() -> None:
+    parameter = nn.Parameter(torch.ones(2))
+    sgd = torch.optim.SGD([parameter], lr=0.5)
+    optimizer = MixedPrecisionLossScaleOptimizer(sgd, 2.0)
+    own = torch.tensor([2.0, 4.0])
+    optimizer.scale_loss(parameter.sum())
+    optimizer.apply_gradients([(own, parameter)])
+    assert own.tolist() == [2.0, 4.0]  # borrowed, so it keeps its values
+    optimizer.scale_loss(parameter.sum()).backward()
+    gradient = parameter.grad
+    optimizer.step()
+    assert parameter.grad is gradient and gradient.tolist() == [1.0, 1.0]
+
+
+def test_a_scale_without_patience_saves_no_counts_of_overflows() -> None:
+    parameter = nn.Parameter(torch.ones(2))
+    keys = {}
+    for hysteresis in 1, 2:
+        sgd = torch.optim.SGD([parameter], lr=0.5)
+        scale = DynamicLossScale(hysteresis=hysteresis)
+        state = MixedPrecisionLossScaleOptimizer(sgd, scale).state_dict()
+        keys[hysteresis] = {k for k in state["param_groups"][0] if "overflows" in k}
+    assert keys == {1: set(), 2: {"loss_scale_overflows"}}
