@@ -15,6 +15,7 @@ from harness.parity.row import Row
 from harness.plot import draw_one
 from harness.processes import ROOT
 from harness.records.files import RESULTS
+from harness.records.files import folder as record_folder
 from harness.tasks import part
 from lockstep.messages.errors import sentence
 
@@ -23,6 +24,9 @@ __all__ = ["ASSETS", "README", "REPORT", "matrix", "write_figure", "write_matrix
 README = ROOT / "README.md"
 REPORT = RESULTS / "parity" / "report.json"
 ASSETS = ROOT / "docs" / "assets"
+DRAWN = "absent_tasks"
+"""The experiment that the figure is drawn from."""
+
 START, END = "<!-- parity matrix:", "<!-- end of the parity matrix -->"
 
 
@@ -60,9 +64,11 @@ def write_figure(folder: Path = ASSETS, results: Path = RESULTS) -> list[Path]:
     Raises:
         HarnessError: there are no published results to draw.
     """
-    finding = compare.compare(declare.find("absent_tasks"), results)
+    is_published = record_folder(DRAWN, True, results).is_dir()
+    finding = compare.compare(declare.find(DRAWN), results) if is_published else None
     if finding is None:
-        raise HarnessError("absent_tasks: expected published results, found none.")
+        remedy = f"run it: python -m harness run {DRAWN} --scale std --publish"
+        raise HarnessError(sentence(DRAWN, "published results", "none", remedy))
     with tempfile.TemporaryDirectory() as scratch:
         brief = part(finding.task, "figures").brief(finding)
         figure = draw_one(brief, Path(scratch))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.environment import child_variables
+from harness.errors import HarnessError
 from harness.processes import ROOT
 from harness.readme import ASSETS, write_figure, write_matrix
 from lockstep import registry
@@ -66,6 +67,12 @@ def test_the_figure_is_drawn_from_the_published_records(tmp_path: Path) -> None:
         assert words == committed_words, "run python -m harness readme"
         # In points: another processor may round the last digits of a law otherwise.
         assert numbers == pytest.approx(committed_numbers, abs=0.01)
+
+
+def test_a_figure_is_not_drawn_from_a_readers_own_runs(tmp_path: Path) -> None:
+    with pytest.raises(HarnessError, match=r"expected published results, got none"):
+        write_figure(tmp_path, results=tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def parts_of(svg: str) -> tuple[list[str], list[float]]:
