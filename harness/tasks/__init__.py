@@ -39,6 +39,7 @@ TASKS = (
     "policy_digits",
     "recommender",
     "scaler_limits",
+    "stable_rates",
     "throughput",
 )
 

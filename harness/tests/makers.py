@@ -22,6 +22,7 @@ from harness.tasks.lost_updates.laws import share_lost
 from harness.tasks.multitask_digits.settings import TASKS
 from harness.tasks.policy_digits import laws as policy_laws
 from harness.tasks.scaler_limits.settings import PEER, RAISES
+from harness.tasks.stable_rates.ranges import stable_range
 from harness.tests.synthetic import multitask_outcome, record_of
 
 __all__ = ["made_up", "scaler_as_promised", "with_metric"]
@@ -145,6 +146,13 @@ def _scaler(of: Any, backend: str, rng: Generator) -> Outcome:
     return scaler_as_promised(of, backend)
 
 
+def _stable_rates(of: Any, backend: str, rng: Generator) -> Outcome:
+    accuracies = rng.uniform(0, 1, len(of.rates)).tolist()
+    series = {"rate": list(of.rates), "loss": accuracies, "accuracy": accuracies}
+    ends = stable_range(of.rates, accuracies, of.margin)
+    return Outcome("ok", "", series, ends._asdict())
+
+
 def _throughput(of: Any, backend: str, rng: Generator) -> Outcome:
     return Outcome("ok", "", {}, {"rate": float(rng.uniform(10, 1000))})
 
@@ -202,6 +210,18 @@ def _set_ratio(record: Any, name: str, value: float) -> None:
     record.summary["ratio"] = value
 
 
+def _set_highest(record: Any, name: str, value: float) -> None:
+    record.summary["highest"] = value
+
+
+def _set_width(record: Any, name: str, value: float) -> None:
+    record.summary["highest"] = value * record.summary["lowest"]
+
+
+def _set_best(record: Any, name: str, value: float) -> None:
+    record.summary["best"] = value
+
+
 def _set_accuracy(record: Any, name: str, value: float) -> None:
     record.summary[name.replace(" ", "_")] = value
 
@@ -215,6 +235,9 @@ SETTERS: Mapping[tuple[str, str], Callable[[Any, str, float], None]] = {
     ("recommender", "rows above the limit"): _set_above,
     ("recommender", "lookup time"): _set_lookup,
     ("recommender", "step time"): _set_step,
+    ("stable_rates", "highest rate"): _set_highest,
+    ("stable_rates", "stable range"): _set_width,
+    ("stable_rates", "best accuracy"): _set_best,
     ("throughput", "rate"): _set_rate,
 }
 """How a metric is written into a record, where it is not the end of a series."""
@@ -230,5 +253,6 @@ MAKERS: Mapping[str, Callable[[Any, str, Generator], Outcome]] = {
     "policy_digits": _policy,
     "recommender": _recommender,
     "scaler_limits": _scaler,
+    "stable_rates": _stable_rates,
     "throughput": _throughput,
 }
