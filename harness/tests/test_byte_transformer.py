@@ -74,9 +74,9 @@ def test_a_later_byte_changes_no_logits_of_those_before_it() -> None:
     assert (one[5:] != other[5:]).any(-1).all()
 
 
-def test_an_untrained_transformer_needs_nearly_eight_bits_a_byte() -> None:
-    windows = torch.from_numpy(held_out_windows(split().held_out, 8, 8)).long()
-    assert model().bits_per_byte(windows) == pytest.approx(8, abs=0.1)
+def test_an_untrained_transformer_is_little_worse_than_a_constant_guess() -> None:
+    windows = torch.from_numpy(held_out_windows(split().held_out, 100, 8)).long()
+    assert 8 < model().bits_per_byte(windows) < 9
 
 
 def test_bits_per_byte_are_the_mean_over_all_windows() -> None:

@@ -26,8 +26,8 @@ BYTES = 256
 EVERY = 10
 """Of so many paragraphs, the last is held out."""
 
-DEVIATION = 0.02
-"""Standard deviation of the first weights, as in GPT-2."""
+EMBEDDED = 0.3
+"""Standard deviation of the first embeddings. Smaller ones train more slowly."""
 
 
 class Text(NamedTuple):
@@ -86,7 +86,8 @@ def held_out_windows(text: Array, windows: int, context: int) -> Array:
 def first_weights(shape: Shape, stream: np.random.Generator) -> dict[str, Array]:
     """Return the first weights by name, float32; matrices are [inputs, outputs].
 
-    What is added to the sum over the layers is drawn smaller, by 1 / sqrt(2 layers).
+    Those of matrices have the deviation 1 / sqrt(inputs). What is added to the sum over
+    the layers is drawn smaller, by 1 / sqrt(2 layers).
     """
     width = shape.width
     sizes = {"bytes": (BYTES, width), "positions": (shape.context, width)}
@@ -101,7 +102,9 @@ def first_weights(shape: Shape, stream: np.random.Generator) -> dict[str, Array]
     smaller = (2 * shape.layers) ** -0.5
     weights: dict[str, Array] = {}
     for name, size in sizes.items():
-        deviation = DEVIATION * (smaller if name.endswith("/output") else 1.0)
+        deviation = size[0] ** -0.5 * (smaller if name.endswith("/output") else 1.0)
+        if name in ("bytes", "positions"):
+            deviation = EMBEDDED
         weights[name] = (deviation * stream.standard_normal(size)).astype(np.float32)
     norms = ["last norm"]
     for k in range(shape.layers):
