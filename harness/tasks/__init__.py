@@ -41,6 +41,7 @@ TASKS = (
     "scaler_limits",
     "stable_rates",
     "throughput",
+    "warm_up",
 )
 
 TIMED = ("recommender", "throughput")

@@ -157,6 +157,14 @@ def _throughput(of: Any, backend: str, rng: Generator) -> Outcome:
     return Outcome("ok", "", {}, {"rate": float(rng.uniform(10, 1000))})
 
 
+def _warm_up(of: Any, backend: str, rng: Generator) -> Outcome:
+    weights = 4 * of.width
+    per_byte = {"NovoGrad": 1, "AdamW": 2, "SGD": 1}[of.optimizer]
+    bits = float(rng.uniform(2, 8))
+    summary = {"bits": bits, "state": per_byte * weights, "weights": weights}
+    return Outcome("ok", "", {}, summary)
+
+
 def with_metric(record: Record, name: str, value: float) -> Record:
     """Return the record changed so that a metric of its task reads ``value``."""
     changed = dataclasses.replace(
@@ -222,6 +230,14 @@ def _set_best(record: Any, name: str, value: float) -> None:
     record.summary["best"] = value
 
 
+def _set_bits(record: Any, name: str, value: float) -> None:
+    record.summary["bits"] = value
+
+
+def _set_state(record: Any, name: str, value: float) -> None:
+    record.summary["state"] = value * record.summary["weights"]
+
+
 def _set_accuracy(record: Any, name: str, value: float) -> None:
     record.summary[name.replace(" ", "_")] = value
 
@@ -239,6 +255,8 @@ SETTERS: Mapping[tuple[str, str], Callable[[Any, str, float], None]] = {
     ("stable_rates", "stable range"): _set_width,
     ("stable_rates", "best accuracy"): _set_best,
     ("throughput", "rate"): _set_rate,
+    ("warm_up", "bits a byte"): _set_bits,
+    ("warm_up", "state"): _set_state,
 }
 """How a metric is written into a record, where it is not the end of a series."""
 
@@ -255,4 +273,5 @@ MAKERS: Mapping[str, Callable[[Any, str, Generator], Outcome]] = {
     "scaler_limits": _scaler,
     "stable_rates": _stable_rates,
     "throughput": _throughput,
+    "warm_up": _warm_up,
 }

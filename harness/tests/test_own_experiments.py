@@ -100,11 +100,12 @@ def some(values: list[Any], rng: np.random.Generator) -> list[Any]:
 
 
 def add_optimizers(vary: Content, rng: np.random.Generator) -> None:
-    """Add another optimizer, or the first one at another rate."""
-    if "optimizer" in vary and rng.random() < 0.5:
+    """Add another optimizer, or the first one at another rate, where it is a table."""
+    tables = isinstance(vary.get("optimizer", [""])[0], dict)
+    if tables and rng.random() < 0.5:
         name = str(rng.choice(sorted(OPTIMIZERS)))
         vary["optimizer"].append({"name": name, "learning_rate": 0.25})
-    if "optimizer" in vary and rng.random() < 0.3:
+    if tables and rng.random() < 0.3:
         vary["optimizer"].append({**vary["optimizer"][0], "learning_rate": 0.125})
 
 
@@ -139,6 +140,7 @@ CAN_DIVERGE = (
     "multitask_digits",
     "policy_digits",
     "recommender",
+    "warm_up",
 )
 
 

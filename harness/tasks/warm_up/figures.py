@@ -1,0 +1,105 @@
+"""The figures of the experiment, each a function of a finding's table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure as Canvas
+
+from harness.axes import percent
+from harness.finding import Finding, joined
+from harness.plot import Drawing
+from harness.style import WIDTH, Theme
+from harness.tables import first_backend, grouped
+
+__all__ = ["drawings"]
+
+
+def drawings(finding: Finding) -> Iterator[Drawing]:
+    """Yield what there is to draw, in reading order."""
+    ends = finding.tables["ends"]
+    table = first_backend(ends[ends["best"]])
+    yield losses(finding, table[np.isfinite(table["bits"])])
+    yield state(finding, table[table["ratio"].notna()].drop_duplicates("optimizer"))
+
+
+def losses(finding: Finding, table: pd.DataFrame) -> Drawing:
+    """Loss at the end over warm-up, a line an optimizer."""
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        axes = canvas.subplots()
+        for (name,), rows in grouped(table.sort_values("warm_up"), "optimizer"):
+            look = _look(name, theme)
+            # An interval may be infinite: where it lies in runs that diverged.
+            high = rows["bits_high"].clip(upper=8)
+            axes.vlines(rows["warm_up"], rows["bits_low"], high, color=look["color"])
+            axes.plot(rows["warm_up"], rows["bits"], ms=4.5, label=name, **look)
+        axes.set_xticks(sorted(set(table["warm_up"])))
+        axes.xaxis.set_major_formatter(percent())
+        axes.set_xlabel("warm-up (share of the steps)")
+        axes.set_ylabel("held-out loss (bits a byte)")
+        canvas.legend(loc="outside lower center", ncols=3)
+
+    return Drawing(
+        "losses",
+        _title(table),
+        alt="Held-out loss of a byte transformer at the end of training over the share "
+        f"of steps with warm-up, a line an optimizer. {finding.answer}",
+        caption="Each optimizer at the learning rate that suits it with this warm-up. "
+        "Medians over seeds with 95 % intervals; lower is better.",
+        data=table,
+        size=(WIDTH, 3.4),
+        paint=paint,
+    )
+
+
+def _title(table: pd.DataFrame) -> str:
+    """Quote by how much the loss falls with each optimizer's best warm-up."""
+    parts = []
+    for (name,), rows in grouped(table, "optimizer"):
+        bare, warm = rows[rows["warm_up"] == 0], rows[rows["warm_up"] > 0]
+        if len(bare) and len(warm):
+            gain = bare["bits"].iloc[0] - warm["bits"].min()
+            parts.append(f"{gain:.2f} for {name}")
+    if not parts:
+        return "Loss at the end over warm-up"
+    return f"Bits a byte that the best warm-up saves: {joined(parts)}"
+
+
+def _look(name: str, theme: Theme) -> dict[str, Any]:
+    return {
+        "NovoGrad": {"color": theme.methods["default"], "marker": "o"},
+        "AdamW": {"color": theme.methods["none"], "marker": "s", "ls": "--"},
+        "SGD": {"color": theme.methods["strict"], "marker": "^", "ls": ":"},
+    }[name]
+
+
+def state(finding: Finding, table: pd.DataFrame) -> Drawing:
+    """The bytes of state a byte of weights, a bar an optimizer."""
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        axes = canvas.subplots()
+        colors = [_look(name, theme)["color"] for name in table["optimizer"]]
+        bars = axes.barh(table["optimizer"], table["ratio"], color=colors, height=0.55)
+        texts = [f"{size:,.0f} bytes" for size in table["state"]]
+        axes.bar_label(bars, texts, padding=4, fontsize=8)
+        axes.invert_yaxis()
+        axes.margins(x=0.2)
+        axes.grid(visible=False, axis="y")
+        axes.set_xlabel("bytes of optimizer state a byte of weights")
+
+    parts = [
+        f"{row['ratio']:.2f} for {row['optimizer']}" for _, row in table.iterrows()
+    ]
+    return Drawing(
+        "state",
+        f"Bytes of state a byte of weights: {joined(parts)}",
+        alt=f"Bytes that the optimizer's state takes. {finding.answer}",
+        caption="All tensors of the state at the end of training, measured.",
+        data=table,
+        size=(WIDTH, 0.9 + 0.4 * max(len(table), 1)),
+        paint=paint,
+    )
