@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, to_rgba
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Rectangle
 
@@ -16,11 +17,14 @@ from harness.finding import Finding
 from harness.plot import Drawing
 from harness.style import DARK, LIGHT, WIDTH, Theme
 from harness.tables import first_backend
-from harness.tasks.stable_rates.findings import factor
+from harness.tasks.stable_rates.findings import PLAIN, extremes, factor, named
 
 __all__ = ["drawings"]
 
 CENTERED: Mapping[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
+
+CHANCE = 0.1
+"""Of ten digits: cells at this accuracy or below have no color."""
 
 STRONG = {"light": 0.75, "dark": 0.6}
 """The accuracy above which the other theme's ink is the better one on a cell."""
@@ -43,7 +47,7 @@ def sweeps(finding: Finding) -> Drawing:
         panels = list(axes.flat)
         for panel, method in zip(panels, methods, strict=True):
             _heat(panel, theme, table[table["method"] == method])
-            panel.set_title(method)
+            panel.set_title(named(method))
         canvas.supylabel("batch (images a step)", fontsize=9)
         panels[-1].set_xlabel("learning rate")
         outlined = _outline(0, 0, 1, theme)
@@ -52,35 +56,52 @@ def sweeps(finding: Finding) -> Drawing:
 
     return Drawing(
         "sweeps",
-        _title(first_backend(finding.tables["ranges"])),
+        _title_of_sweeps(first_backend(finding.tables["ranges"])),
         alt="Accuracy of a deep net at the end of training over learning rate and "
         f"batch, one heat map a method. {finding.answer}",
-        caption="Held-out accuracy in per cent, median over seeds; 10 is chance. "
-        "Every batch sees the same number of epochs.",
+        caption="Held-out accuracy in per cent, median over seeds; "
+        f"{100 * CHANCE:g} is chance. All batches see the same number of epochs.",
         data=table,
         size=(WIDTH, 0.9 + len(methods) * (0.35 + 0.27 * len(batches))),
         paint=paint,
     )
 
 
-def _title(ranges: pd.DataFrame) -> str:
-    """Name the widest and the narrowest range with the largest batch."""
-    rows = ranges[ranges["batch"] == ranges["batch"].max()]
-    rows = rows.sort_values("width", kind="stable")
-    low, high = rows.iloc[0], rows.iloc[-1]
-    batch = f"With a batch of {high['batch']:,}, {high['method']} trains over a factor"
-    if len(rows) == 1:
-        return f"{batch} of {factor(high)} in the rate"
-    return f"{batch} of {factor(high)} in the rate, {low['method']} of {factor(low)}"
+def _title_of_sweeps(ranges: pd.DataFrame) -> str:
+    """Name the rates that train with the largest batch, for two methods."""
+    high, low = extremes(ranges)
+    text = f"{named(high['method'])} trains at {_ends(high)}"
+    if high["method"] != low["method"]:
+        text += f", {named(low['method'])} at {_ends(low)}"
+    return f"With a batch of {high['batch']:,}, {text}"
+
+
+def _ends(row: pd.Series) -> str:
+    """Return the rates of a range in words."""
+    if row["lowest"] == row["highest"]:
+        return f"a rate of {row['lowest']:g}"
+    return f"rates from {row['lowest']:g} to {row['highest']:g}"
+
+
+def _title_of_ranges(ranges: pd.DataFrame) -> str:
+    """Quote by what factor the rate may change, for two methods."""
+    high, low = extremes(ranges)
+    text = (
+        f"The rate may change by a factor of {factor(high)} ({named(high['method'])})"
+    )
+    if high["method"] != low["method"]:
+        text += f" and {factor(low)} ({named(low['method'])})"
+    return f"{text} with a batch of {high['batch']:,}"
 
 
 def _heat(panel: Axes, theme: Theme, table: pd.DataFrame) -> None:
     """Color the cells of a method, write their numbers, outline the stable ranges."""
     values = table.pivot_table("accuracy", "batch", "rate")
     stable = table.pivot_table("stable", "batch", "rate", aggfunc="max")
-    ends = ["#ffffff00", theme.methods["default"]]
+    color = theme.methods["default"]
+    ends = [to_rgba(color, 0), color]
     colors = LinearSegmentedColormap.from_list("accuracy", ends)
-    panel.imshow(values, colors, vmin=0, vmax=1, origin="lower", aspect="auto")
+    panel.imshow(values, colors, vmin=CHANCE, vmax=1, origin="lower", aspect="auto")
     panel.set_xticks(range(len(values.columns)), [f"{r:g}" for r in values.columns])
     panel.set_yticks(range(len(values.index)), [f"{b:,}" for b in values.index])
     panel.grid(visible=False)
@@ -119,16 +140,17 @@ def ranges(finding: Finding) -> Drawing:
             above = methods.index(row["method"]) - 0.4
             place = above + step * (batches.index(row["batch"]) + 0.5)
             _range(axes, theme, row, place)
-        log_axis(axes, "x")
+        decades = 1 + int(np.log10(table["width_high"].max()))
+        log_axis(axes, "x", [10**k for k in range(decades)])
         axes.set_xlabel("stable range: highest / lowest rate that trains")
-        axes.set_yticks(range(len(methods)), methods)
+        axes.set_yticks(range(len(methods)), map(named, methods))
         axes.set_ylim(len(methods) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
-        axes.margins(x=0.2)
+        axes.set_xlim(0.7, 50 * table["width_high"].max())
 
     return Drawing(
         "ranges",
-        _title(table),
+        _title_of_ranges(table),
         alt="By what factor the learning rate may change while a deep net trains, for "
         f"each method and batch. {finding.answer}",
         caption="Medians over seeds with 95 % intervals. An arrow marks a range that "
@@ -141,7 +163,7 @@ def ranges(finding: Finding) -> Drawing:
 
 def _range(axes: Axes, theme: Theme, row: Mapping[Hashable, Any], place: float) -> None:
     """Put one range on its line: the interval, the median and its batch."""
-    color = theme.methods["none" if row["method"] == "none" else "default"]
+    color = theme.methods["none" if row["method"] == PLAIN else "default"]
     axes.hlines(place, row["width_low"], row["width_high"], color=color)
     symbol = ">" if row["open"] else "o"
     axes.plot(row["width"], place, marker=symbol, ms=6, color=color)

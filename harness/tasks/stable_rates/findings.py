@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.finding import NO_ANSWER, Judgement, joined
+from harness.finding import NO_ANSWER, Judgement
 from harness.metrics import Metric
 from harness.records.record import Record
 from harness.tables import first_backend
 from harness.tasks.stable_rates import tables
 
-__all__ = ["APART", "METRICS", "factor", "judge", "match"]
+__all__ = ["APART", "METRICS", "PLAIN", "extremes", "factor", "judge", "match", "named"]
 
 APART = ("method", "batch")
 """The settings by which the tables tell runs apart."""
@@ -25,6 +25,9 @@ METRICS = {
     "best accuracy": Metric(lambda r: r.summary["best"], "share", "larger"),
 }
 """The numbers by which runs are compared."""
+
+PLAIN = "none"
+"""The label of training without any clipping."""
 
 CLOSE = 0.05
 """How far a user's accuracy may be from the published one; seeds differ as much."""
@@ -60,20 +63,47 @@ def factor(row: Mapping[Hashable, Any] | pd.Series) -> str:
     return f"{text} or more" if row["open"] else text
 
 
+def named(method: str) -> str:
+    """Return what a method is called in sentences and figures."""
+    return "plain SGD" if method == PLAIN else method
+
+
+def extremes(ranges: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Return the rows of the widest and the narrowest range with the largest batch.
+
+    In place of the narrowest it is training without any clipping, if that is there.
+    """
+    rows = ranges[ranges["batch"] == ranges["batch"].max()]
+    rows = rows.sort_values("width", kind="stable")
+    plain = rows[rows["method"] == PLAIN]
+    return rows.iloc[-1], (plain if len(plain) else rows).iloc[0]
+
+
 def _answer(ranges: pd.DataFrame) -> Iterator[str]:
-    """Quote widths and accuracies with the largest batch, the best method first."""
+    """Quote widths and accuracies with the largest batch."""
     rows = first_backend(ranges)
-    batch = rows["batch"].max()
-    rows = rows[rows["batch"] == batch]
-    wide = rows.sort_values("width", ascending=False, kind="stable")
-    widths = [f"{factor(row)} ({row['method']})" for _, row in wide.iterrows()]
-    yield (
+    high, low = extremes(rows)
+    pair = [high["method"], low["method"]]
+    batch = high["batch"]
+    text = (
         f"With a batch of {batch:,}, the learning rate may change by a factor of "
-        f"{joined(widths)} without a loss of accuracy."
+        f"{factor(high)} with {named(pair[0])}"
     )
-    good = rows.sort_values("best", ascending=False, kind="stable")
-    best = [f"{row['best']:.0%} ({row['method']})" for _, row in good.iterrows()]
-    yield f"At the best rate of each method the accuracy is {joined(best)}."
+    if pair[0] == pair[1]:
+        yield f"{text}, whose best accuracy is {high['best']:.0%}."
+        return
+    but = "but" if high["best"] < low["best"] else "and"
+    yield (
+        f"{text} and of {factor(low)} with {named(pair[1])}, {but} the best accuracy "
+        f"is {high['best']:.0%} against {low['best']:.0%}."
+    )
+    others = rows[(rows["batch"] == batch) & ~rows["method"].isin(pair)]
+    parts = [
+        f"{factor(row)} and {row['best']:.0%} with {named(row['method'])}"
+        for _, row in others.iterrows()
+    ]
+    if parts:
+        yield f"The others have {'; '.join(parts)}."
 
 
 def _small_print(cells: Sequence[tables.Cell]) -> list[str]:

@@ -75,9 +75,10 @@ def sweeps(of: Sequence[Cell]) -> pd.DataFrame:
 def ranges(of: Sequence[Cell]) -> pd.DataFrame:
     """A row for each method and batch: medians over the seeds, with intervals.
 
-    ``best`` is the highest accuracy of a sweep, reached at ``best_rate``; ``width`` is
-    by what factor the rate may change, from ``lowest`` to ``highest``. ``open`` says
-    that the range of the medians reaches an end of the sweep, so that it may be wider.
+    ``best`` is the highest accuracy of a sweep, and ``width`` by what factor the rate
+    may change in its stable range. ``best_rate``, ``lowest`` and ``highest`` are those
+    of the median accuracies; ``open`` says that this range reaches an end of the sweep,
+    so that it may be wider.
     """
     return pd.DataFrame([_range(cell) for cell in of])
 
@@ -96,9 +97,8 @@ def _range(cell: Cell) -> dict[str, Any]:
         "steps": cell.settings.steps,
     }
     row |= bootstrap(median, cell.summary("best")).named("best")
-    for name in ("best_rate", "lowest", "highest"):
-        row[name] = float(_middle(cell.summary(name)).estimate)
     row |= _middle(widths).named("width")
+    row |= {name: getattr(ends, name) for name in ("best_rate", "lowest", "highest")}
     row["open"] = ends.lowest == rates[0] or ends.highest == rates[-1]
     return row
 
