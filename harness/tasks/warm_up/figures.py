@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure as Canvas
 
-from harness.axes import percent
 from harness.finding import Finding, joined
 from harness.plot import Drawing
 from harness.style import WIDTH, Theme
 from harness.tables import first_backend, grouped
 
 __all__ = ["drawings"]
+
+
+APART = 0.04
+"""Between the points of two optimizers; two warm-ups are 1 apart."""
+
+BESIDE: Mapping[str, Any] = {"xytext": (8, 0), "textcoords": "offset points"}
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
@@ -31,17 +36,22 @@ def losses(finding: Finding, table: pd.DataFrame) -> Drawing:
 
     def paint(canvas: Canvas, theme: Theme) -> None:
         axes = canvas.subplots()
+        shares = sorted(set(table["warm_up"]))
+        names = list(dict.fromkeys(table["optimizer"]))
         for (name,), rows in grouped(table.sort_values("warm_up"), "optimizer"):
             look = _look(name, theme)
+            shift = APART * (names.index(name) - (len(names) - 1) / 2)
+            x = [shares.index(share) + shift for share in rows["warm_up"]]
             # An interval may be infinite: where it lies in runs that diverged.
-            high = rows["bits_high"].clip(upper=8)
-            axes.vlines(rows["warm_up"], rows["bits_low"], high, color=look["color"])
-            axes.plot(rows["warm_up"], rows["bits"], ms=4.5, label=name, **look)
-        axes.set_xticks(sorted(set(table["warm_up"])))
-        axes.xaxis.set_major_formatter(percent())
+            high = rows["bits_high"].clip(upper=rows["bits"].max() + 1)
+            axes.vlines(x, rows["bits_low"], high, color=look["color"])
+            axes.plot(x, rows["bits"], ms=4.5, **look)
+            end = (len(shares) - 1 + APART * len(names) / 2, rows["bits"].iloc[-1])
+            axes.annotate(name, end, va="center", color=look["color"], **BESIDE)
+        axes.set_xticks(range(len(shares)), [f"{share:.0%}" for share in shares])
+        axes.set_xlim(-0.2, len(shares) - 0.7)
         axes.set_xlabel("warm-up (share of the steps)")
         axes.set_ylabel("held-out loss (bits a byte)")
-        canvas.legend(loc="outside lower center", ncols=3)
 
     return Drawing(
         "losses",
@@ -57,16 +67,16 @@ def losses(finding: Finding, table: pd.DataFrame) -> Drawing:
 
 
 def _title(table: pd.DataFrame) -> str:
-    """Quote by how much the loss falls with each optimizer's best warm-up."""
+    """Quote how each optimizer's best warm-up changes its loss."""
     parts = []
     for (name,), rows in grouped(table, "optimizer"):
         bare, warm = rows[rows["warm_up"] == 0], rows[rows["warm_up"] > 0]
         if len(bare) and len(warm):
-            gain = bare["bits"].iloc[0] - warm["bits"].min()
-            parts.append(f"{gain:.2f} for {name}")
+            change = warm["bits"].min() - bare["bits"].iloc[0]
+            parts.append(f"{change:+.2f} ({name})")
     if not parts:
         return "Loss at the end over warm-up"
-    return f"Bits a byte that the best warm-up saves: {joined(parts)}"
+    return f"Warm-up changes the loss by {joined(parts)} bits a byte"
 
 
 def _look(name: str, theme: Theme) -> dict[str, Any]:
@@ -91,9 +101,7 @@ def state(finding: Finding, table: pd.DataFrame) -> Drawing:
         axes.grid(visible=False, axis="y")
         axes.set_xlabel("bytes of optimizer state a byte of weights")
 
-    parts = [
-        f"{row['ratio']:.2f} for {row['optimizer']}" for _, row in table.iterrows()
-    ]
+    parts = [f"{row['ratio']:.2f} ({row['optimizer']})" for _, row in table.iterrows()]
     return Drawing(
         "state",
         f"Bytes of state a byte of weights: {joined(parts)}",

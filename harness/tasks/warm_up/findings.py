@@ -10,7 +10,7 @@ import pandas as pd
 from harness.finding import NO_ANSWER, Judgement, joined
 from harness.metrics import Metric
 from harness.records.record import Record
-from harness.tables import first_backend, grouped
+from harness.tables import first_backend
 from harness.tasks.checks import Check, all_hold, listed
 from harness.tasks.warm_up import tables
 
@@ -60,19 +60,24 @@ def checks(ends: pd.DataFrame) -> list[Check]:
 
 
 def _answer(ends: pd.DataFrame) -> Iterator[str]:
-    """Quote losses without and with the most helpful warm-up, then the state."""
-    parts = []
-    for (name,), rows in grouped(ends, "optimizer"):
-        bare, warm = rows[rows["warm_up"] == 0], rows[rows["warm_up"] > 0]
-        if len(bare) and len(warm):
-            best = warm.sort_values("bits", kind="stable").iloc[0]
-            parts.append(
-                f"{name} ends at {bare['bits'].iloc[0]:.2f} bits a byte without "
-                f"warm-up and at {best['bits']:.2f} with {best['warm_up']:.0%} of the "
-                "steps"
-            )
-    if parts:
-        yield f"At the learning rate that suits each, {joined(parts)}."
+    """Quote NovoGrad's losses beside the others' best ones, then the state."""
+    best = ends.groupby("optimizer", sort=False)["bits"].min()
+    if OWN in best:
+        own = ends[ends["optimizer"] == OWN]
+        parts = []
+        for text, rows in (
+            ("without warm-up", own[own["warm_up"] == 0]),
+            ("with it", own[own["warm_up"] > 0]),
+        ):
+            if len(rows):
+                parts.append(f"{rows['bits'].min():.2f} bits a byte {text}")
+        others = [
+            f"{abs(best[OWN] - bits):.2f} {'above' if best[OWN] > bits else 'below'} "
+            f"{name}"
+            for name, bits in best.drop(OWN).items()
+        ]
+        beside = f": {joined(others)} at their best" if others else ""
+        yield f"{OWN} ends at {joined(parts)}{beside}."
     known = ends[ends["ratio"].notna()].drop_duplicates("optimizer")
     sizes = [f"{row['ratio']:.2f} ({row['optimizer']})" for _, row in known.iterrows()]
     if sizes:
