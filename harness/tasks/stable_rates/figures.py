@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, to_rgba
+from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Rectangle
 
@@ -99,8 +99,8 @@ def _heat(panel: Axes, theme: Theme, table: pd.DataFrame) -> None:
     values = table.pivot_table("accuracy", "batch", "rate")
     stable = table.pivot_table("stable", "batch", "rate", aggfunc="max")
     color = theme.methods["default"]
-    ends = [to_rgba(color, 0), color]
-    colors = LinearSegmentedColormap.from_list("accuracy", ends)
+    # From the same color without opacity, so that the page shows through.
+    colors = LinearSegmentedColormap.from_list("accuracy", [f"{color}00", color])
     panel.imshow(values, colors, vmin=CHANCE, vmax=1, origin="lower", aspect="auto")
     panel.set_xticks(range(len(values.columns)), [f"{r:g}" for r in values.columns])
     panel.set_yticks(range(len(values.index)), [f"{b:,}" for b in values.index])
