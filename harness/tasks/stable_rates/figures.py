@@ -26,7 +26,7 @@ CENTERED: Mapping[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
 CHANCE = 0.1
 """Of ten digits: cells at this accuracy or below have no color."""
 
-STRONG = {"light": 0.75, "dark": 0.6}
+STRONG = {"light": 0.75, "dark": 0.72}
 """The accuracy above which the other theme's ink is the better one on a cell."""
 
 
