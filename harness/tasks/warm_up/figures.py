@@ -13,6 +13,7 @@ from harness.finding import Finding, joined
 from harness.plot import Drawing
 from harness.style import WIDTH, Theme
 from harness.tables import first_backend, grouped
+from harness.tasks.warm_up.findings import warm_up_changes
 
 __all__ = ["drawings"]
 
@@ -68,12 +69,8 @@ def losses(finding: Finding, table: pd.DataFrame) -> Drawing:
 
 def _title(table: pd.DataFrame) -> str:
     """Quote how each optimizer's best warm-up changes its loss."""
-    parts = []
-    for (name,), rows in grouped(table, "optimizer"):
-        bare, warm = rows[rows["warm_up"] == 0], rows[rows["warm_up"] > 0]
-        if len(bare) and len(warm):
-            change = warm["bits"].min() - bare["bits"].iloc[0]
-            parts.append(f"{change:+.2f} ({name})")
+    changes = warm_up_changes(table).items()
+    parts = [f"{change:+.2f} ({name})" for name, change in changes]
     if not parts:
         return "Loss at the end over warm-up"
     return f"Warm-up changes the loss by {joined(parts)} bits a byte"

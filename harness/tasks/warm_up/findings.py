@@ -10,11 +10,11 @@ import pandas as pd
 from harness.finding import NO_ANSWER, Judgement, joined
 from harness.metrics import Metric
 from harness.records.record import Record
-from harness.tables import first_backend
+from harness.tables import first_backend, grouped
 from harness.tasks.checks import Check, all_hold, listed
 from harness.tasks.warm_up import tables
 
-__all__ = ["APART", "METRICS", "checks", "judge", "match"]
+__all__ = ["APART", "METRICS", "checks", "judge", "match", "warm_up_changes"]
 
 APART = ("optimizer", "warm_up", "learning_rate")
 """The settings by which the tables tell runs apart."""
@@ -60,7 +60,7 @@ def checks(ends: pd.DataFrame) -> list[Check]:
 
 
 def _answer(ends: pd.DataFrame) -> Iterator[str]:
-    """Quote NovoGrad's losses beside the others' best ones, then the state."""
+    """Quote NovoGrad's losses beside the others' best ones, then gains and states."""
     best = ends.groupby("optimizer", sort=False)["bits"].min()
     if OWN in best:
         own = ends[ends["optimizer"] == OWN]
@@ -78,15 +78,37 @@ def _answer(ends: pd.DataFrame) -> Iterator[str]:
         ]
         beside = f": {joined(others)} at their best" if others else ""
         yield f"{OWN} ends at {joined(parts)}{beside}."
+    parts = []
+    gains = [
+        f"{change:+.2f} ({name})"
+        for name, change in warm_up_changes(ends).items()
+        if name != OWN
+    ]
+    if gains:
+        parts.append(f"warm-up changes the others' losses by {joined(gains)}")
     known = ends[ends["ratio"].notna()].drop_duplicates("optimizer")
     sizes = [f"{row['ratio']:.2f} ({row['optimizer']})" for _, row in known.iterrows()]
     if sizes:
-        yield f"The optimizer's state takes {joined(sizes)} bytes a byte of weights."
+        parts.append(f"a byte of weights has {joined(sizes)} bytes of state")
+    if parts:
+        text = "; ".join(parts)
+        yield f"{text[0].upper()}{text[1:]}."
+
+
+def warm_up_changes(ends: pd.DataFrame) -> dict[str, float]:
+    """Return how each optimizer's best warm-up changes its loss, in bits a byte."""
+    changes = {}
+    for (name,), rows in grouped(ends, "optimizer"):
+        bare, warm = rows[rows["warm_up"] == 0], rows[rows["warm_up"] > 0]
+        if len(bare) and len(warm):
+            changes[name] = float(warm["bits"].min() - bare["bits"].iloc[0])
+    return changes
 
 
 def _small_print(ends: pd.DataFrame) -> list[str]:
     return [
         *listed(checks(ends)),
+        "The runs are short: in longer ones warm-up may matter more, or less.",
         "The rate rises linearly during warm-up and then stays. Weights are not "
         "decayed; other arguments are each optimizer's defaults, and SGD has momentum "
         "0.9.",
