@@ -153,3 +153,14 @@ def test_a_saved_number_that_no_scale_can_have_is_refused(key, number) -> None:
     saved["param_groups"][0][key] = number
     with pytest.raises(LockstepError, match=f"saved {key}"):
         optimizer.load_state_dict(saved)
+
+
+def test_the_step_that_makes_state_for_a_checkpoint_moves_no_scale() -> None:
+    weight = torch.nn.Parameter(torch.ones(2))
+    inner = torch.optim.Adam([weight], lr=0.0)
+    optimizer = MixedPrecisionLossScaleOptimizer(inner, DynamicLossScale(8.0, 1))
+    weight.grad = torch.zeros(2)
+    with torch.no_grad():  # as torch.distributed.checkpoint takes it
+        optimizer.step()
+    assert "exp_avg" in optimizer.state[weight]
+    assert optimizer.loss_scale.item() == 8.0
