@@ -11,6 +11,7 @@ from pathlib import Path
 
 from harness.errors import HarnessError
 from harness.finding import Finding
+from harness.pages.adams import adam_insert
 from harness.pages.checkout import checkout_inserts
 from harness.pages.claims import claims_page
 from harness.pages.composition import composition_inserts
@@ -66,6 +67,7 @@ def write_pages(
             **layout_inserts(results),
             **reference_inserts(BACKENDS),
             **mutants_inserts(results),
+            "which_adam": adam_insert(folder / "adam"),
         }
         for name, text in inserts.items():
             _write(folder / "inserts" / f"{name}.md", text)
