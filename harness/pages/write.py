@@ -25,6 +25,7 @@ from harness.pages.findings import (
 from harness.pages.home import home_inserts
 from harness.pages.layout import layout_inserts
 from harness.pages.mutants import mutants_inserts
+from harness.pages.names import names_insert
 from harness.pages.oracle_inserts import oracle_inserts
 from harness.pages.parity_inserts import parity_inserts
 from harness.pages.reference import reference_inserts, reference_pages
@@ -67,6 +68,7 @@ def write_pages(
             **layout_inserts(results),
             **reference_inserts(BACKENDS),
             **mutants_inserts(results),
+            "names": names_insert(),
             "which_adam": adam_insert(folder / "adam"),
         }
         for name, text in inserts.items():
