@@ -28,6 +28,7 @@ from harness.pages.mutants import mutants_inserts
 from harness.pages.names import names_insert
 from harness.pages.oracle_inserts import oracle_inserts
 from harness.pages.parity_inserts import parity_inserts
+from harness.pages.problems import problems_insert
 from harness.pages.reference import reference_inserts, reference_pages
 from harness.pages.rules import optimizers_insert, pipeline_insert
 from harness.pages.sources import BENCHMARKS, EXPERIMENTS, Figure, Question, Source
@@ -69,6 +70,7 @@ def write_pages(
             **reference_inserts(BACKENDS),
             **mutants_inserts(results),
             "names": names_insert(),
+            "problems": problems_insert(),
             "which_adam": adam_insert(folder / "adam"),
         }
         for name, text in inserts.items():
