@@ -12,6 +12,7 @@ from pathlib import Path
 from harness.errors import HarnessError
 from harness.finding import Finding
 from harness.pages.adams import adam_insert
+from harness.pages.causes import causes_insert
 from harness.pages.checkout import checkout_inserts
 from harness.pages.claims import claims_page
 from harness.pages.composition import composition_inserts
@@ -22,6 +23,7 @@ from harness.pages.findings import (
     index_page,
     table_files,
 )
+from harness.pages.heat import family_map
 from harness.pages.home import home_inserts
 from harness.pages.layout import layout_inserts
 from harness.pages.mutants import mutants_inserts
@@ -70,6 +72,8 @@ def write_pages(
             **reference_inserts(BACKENDS),
             **mutants_inserts(results),
             "names": names_insert(),
+            "parity_heat": family_map(results),
+            "parity_causes": causes_insert(),
             "problems": problems_insert(),
             "which_adam": adam_insert(folder / "adam"),
         }
