@@ -13,6 +13,7 @@ from harness.errors import HarnessError
 from harness.finding import Finding
 from harness.pages.adams import adam_insert
 from harness.pages.causes import causes_insert
+from harness.pages.charts import chart_of
 from harness.pages.checkout import checkout_inserts
 from harness.pages.claims import claims_page
 from harness.pages.composition import composition_inserts
@@ -136,7 +137,11 @@ def _answer(
     own_figures: Sequence[Figure] = ()
     if finding.local is not None:
         own_figures = _draw(source, finding.local, files / "own", problems)
-    return Answered(question, finding, published, figures, own_figures, problems, stale)
+    drawn = (figure.name for figure in figures)
+    charts = {name: chart_of(question.name, name, files) for name in drawn}
+    shown = {name: chart for name, chart in charts.items() if chart}
+    of = (question, finding, published, figures, own_figures, problems, stale)
+    return Answered(*of, charts=shown)
 
 
 def _draw(
