@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from harness.records.record import Outcome, Record
-from harness.tasks.embeddings.settings import LIMITS
-from harness.tasks.embeddings.trainer import trainer_of
+from harness.tasks.embeddings.trainer import recipe_of, trainer_of
 from harness.tasks.recommender import data, findings, training
 from harness.tasks.recommender.settings import Settings
 from lockstep.interface import Array
@@ -93,7 +92,7 @@ def test_a_lookup_hands_out_rows_within_the_limit_and_stores_longer_ones(
     assert series["above"] == [0, 0, 0]
 
 
-@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("limit", Settings.LIMITS)
 def test_backends_start_equal_and_agree_on_a_short_run(limit: str) -> None:
     for framework in ("torch", "tensorflow"):
         pytest.importorskip(framework, reason=f"{framework} is not installed")
@@ -109,7 +108,9 @@ def test_backends_start_equal_and_agree_on_a_short_run(limit: str) -> None:
 def test_runs_that_clip_time_every_limit(backend: str) -> None:
     summary = run(backend).summary
     names = {
-        f"seconds/{what}/{limit}" for what in ("step", "lookup") for limit in LIMITS
+        f"seconds/{what}/{limit}"
+        for what in ("step", "lookup")
+        for limit in Settings.LIMITS
     }
     assert summary.keys() == names
     assert min(summary.values()) > 0
@@ -134,7 +135,9 @@ def test_a_run_that_leaves_the_numbers_has_diverged(backend: str) -> None:
 def made_up(step: float, lookup: float, served: float) -> list[Record]:
     """Records of five seeds: time ratios lookup / clip, and norms that are served."""
     records = []
-    for limit, seed in ((limit, seed) for limit in LIMITS for seed in range(5)):
+    for limit, seed in (
+        (limit, seed) for limit in Settings.LIMITS for seed in range(5)
+    ):
         names = (*findings.SERIES, *findings.LEFT)
         series = {name: [1.0, 1.0, 1.0] for name in names}
         if limit == "clip":
@@ -142,7 +145,7 @@ def made_up(step: float, lookup: float, served: float) -> list[Record]:
         times = {
             f"seconds/{what}/{name}": 1e-3
             for what in ("step", "lookup")
-            for name in LIMITS
+            for name in Settings.LIMITS
         }
         times["seconds/lookup/lookup"] *= lookup
         times["seconds/step/clip"] *= step
@@ -178,8 +181,8 @@ def test_every_id_of_a_batch_is_looked_up_in_the_table_that_it_belongs_to() -> N
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_only_named_rows_of_the_named_table_move(backend: str) -> None:
     settings = Settings(**config(limit="none"))
-    place = (training.LIMITED, data.COLUMNS, backend, "cpu")
-    model = trainer_of("recommender", settings, *place)
+    recipe = recipe_of("recommender", settings, training.LIMITED, data.COLUMNS)
+    model = trainer_of(recipe, backend, "cpu")
     plan = training.make_plan(settings, 0)
     model.reset(plan.weights)
     model.advance(plan.batches[:1])

@@ -19,15 +19,26 @@ NAMES = {
     "none": "no limit",
     "clip": "clipped after the step",
     "lookup": "normalised in the lookup",
+    "normalise": "normalised before the step",
+    "penalty": "L2 penalty",
 }
-LINES = {"none": "-", "clip": "--", "lookup": ":"}
-COLOURS = {"none": "none", "clip": "default", "lookup": "strict"}
+LINES = {"none": "-", "clip": "--", "lookup": ":", "normalise": ":", "penalty": "-."}
+COLOURS = {
+    "none": "none",
+    "clip": "default",
+    "lookup": "strict",
+    "normalise": "strict",
+}
 """The method of the theme whose colour a limit has; ``clip`` is our wrapper."""
+
+
+MOST = 4
+"""Names that fit into one line of the legend."""
 
 
 def colour(theme: Theme, limit: str) -> str:
     """Return the colour of a limit."""
-    return theme.methods[COLOURS[limit]]
+    return theme.methods[COLOURS[limit]] if limit in COLOURS else theme.ink
 
 
 def draw_curves(panel: Axes, rows: pd.DataFrame, theme: Theme) -> None:
@@ -86,7 +97,7 @@ def legend(
     canvas.legend(
         handles=handles,
         loc="outside lower center",
-        ncols=len(handles),
+        ncols=len(handles) if len(handles) <= MOST else -(-len(handles) // 2),
         handlelength=1.8,
         columnspacing=1.2,
     )

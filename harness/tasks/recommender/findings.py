@@ -21,7 +21,6 @@ from harness.tasks.embeddings.cells import (
     last,
     quoted,
 )
-from harness.tasks.embeddings.settings import LIMITS
 from harness.tasks.recommender.settings import Settings
 
 __all__ = ["APART", "METRICS", "judge", "match"]
@@ -97,7 +96,9 @@ def cost(of: Sequence[Cell]) -> pd.DataFrame:
     rows = []
     for cell in (cell for cell in of if cell.settings.limit == "clip"):
         for what in ("step", "lookup"):
-            times = {name: cell.last(f"seconds/{what}/{name}") for name in LIMITS}
+            times = {
+                name: cell.last(f"seconds/{what}/{name}") for name in Settings.LIMITS
+            }
             for limit, against in RATIOS:
                 labels = {**cell.labels, "limit": limit, "against": against}
                 known = np.isfinite(times[limit]) & np.isfinite(times[against])
@@ -177,7 +178,9 @@ def _small_print(frames: Mapping[str, pd.DataFrame], cell: Cell) -> Iterator[str
         "lookup: that their times differ shows the error of this timing. Another "
         "machine gives other times."
     )
-    against = [_ratio(frames["cost"], "step", limit, "none") for limit in LIMITS[1:]]
+    against = [
+        _ratio(frames["cost"], "step", limit, "none") for limit in Settings.LIMITS[1:]
+    ]
     if all(map(len, against)):
         yield (
             "Over the step without a limit: clipping takes "

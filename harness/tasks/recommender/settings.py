@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from harness.tasks.embeddings.settings import EmbeddingSettings
 from harness.tasks.settings import require
@@ -21,6 +22,8 @@ class Settings(EmbeddingSettings):
         users, items: rows of the two tables.
         timings: how often each time is taken, in the runs that clip rows.
     """
+
+    LIMITS: ClassVar[tuple[str, ...]] = ("none", "clip", "lookup")
 
     users: int
     items: int

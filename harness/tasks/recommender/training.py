@@ -10,8 +10,14 @@ from typing import Any
 import numpy as np
 
 from harness.records.record import Outcome
-from harness.tasks.embeddings.settings import LIMITS
-from harness.tasks.embeddings.trainer import Plan, Trainer, prepare, trainer_of, walk
+from harness.tasks.embeddings.trainer import (
+    Plan,
+    Trainer,
+    prepare,
+    recipe_of,
+    trainer_of,
+    walk,
+)
 from harness.tasks.recommender import data, metrics
 from harness.tasks.recommender.settings import Settings
 from harness.timing import Rounds, low_quantile
@@ -47,14 +53,15 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     if outcome.status != "ok" or settings.limit != "clip":
         return outcome
     trainers = {}
-    for limit in LIMITS:
+    for limit in Settings.LIMITS:
         trainers[limit] = _trainer(replace(settings, limit=limit), backend, device)
         trainers[limit].reset(plan.weights)
     return replace(outcome, summary=_times(settings, plan, trainers, seed))
 
 
 def _trainer(settings: Settings, backend: str, device: str) -> Trainer:
-    return trainer_of("recommender", settings, LIMITED, data.COLUMNS, backend, device)
+    recipe = recipe_of("recommender", settings, LIMITED, data.COLUMNS)
+    return trainer_of(recipe, backend, device)
 
 
 def _times(
