@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
@@ -71,11 +72,11 @@ def legend(
     theme: Theme,
     limits: Iterable[str],
     backends: Iterable[str],
-    extra: Sequence[Line2D] = (),
+    extra: Sequence[Artist] = (),
     lines: bool = True,
 ) -> None:
     """Name limits by line and colour and backends by marker, below the panels."""
-    handles = [
+    handles: list[Artist] = [
         Line2D(
             [],
             [],
