@@ -36,10 +36,15 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+def graph_of(name: str, **margins: float) -> dict[str, Any]:
+    """A graph with a margin of 1 for each limit but those that are given."""
+    return {"name": name, "margin": dict.fromkeys(Settings.LIMITS, 1.0) | margins}
+
+
 def config(**changes: Any) -> dict[str, Any]:
     descent = {"name": "GradientDescent", "learning_rate": 0.03}
     base = {"optimizer": descent, "limit": "clip", "max_norm": 1.0, "start": 1.0}
-    base |= {"graph": {"name": "Nations", "margin": 1.0}, "penalty": 0.1}
+    base |= {"graph": graph_of("Nations"), "penalty": 0.1}
     return {**base, "steps": 20, "checkpoints": 2, "batch": 16, "width": 4} | changes
 
 
@@ -126,7 +131,10 @@ def test_chance_is_the_mean_over_random_rows() -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_step_is_that_of_the_loss(backend: str, penalty: float) -> None:
     limit = "penalty" if penalty else "none"
-    settings = Settings(**config(limit=limit, steps=1, checkpoints=1, batch=1))
+    margins = graph_of("Nations", **{limit: 2.0})
+    sizes = {"steps": 1, "checkpoints": 1, "batch": 1}
+    settings = Settings(**config(limit=limit, graph=margins, **sizes))
+    assert settings.margin == 2
     plan = training.make_plan(settings, 0)
     head, relation, tail, false_head, false_tail = plan.batches[0, 0]
     rows = {name: table.astype(float) for name, table in plan.weights.items()}
@@ -153,9 +161,10 @@ def test_a_step_is_that_of_the_loss(backend: str, penalty: float) -> None:
 @pytest.mark.parametrize("name", ("GradientDescent", "Adam"))
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_rows_that_a_step_names_end_within_the_limit(backend: str, name: str) -> None:
-    graph = {"name": "UMLS", "margin": 1.0}
     optimizer = {"name": name, "learning_rate": 0.3}
-    settings = Settings(**config(graph=graph, start=3.0, optimizer=optimizer))
+    settings = Settings(
+        **config(graph=graph_of("UMLS"), start=3.0, optimizer=optimizer)
+    )
     plan = training.make_plan(settings, 0)
     model = trainer(settings, backend)
     model.reset(plan.weights)
@@ -171,8 +180,7 @@ def test_rows_that_a_step_names_end_within_the_limit(backend: str, name: str) ->
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_rows_that_no_step_names_are_normalised_as_well(backend: str) -> None:
-    graph = {"name": "UMLS", "margin": 1.0}
-    settings = Settings(**config(graph=graph, limit="normalise", start=3.0))
+    settings = Settings(**config(graph=graph_of("UMLS"), limit="normalise", start=3.0))
     plan = training.make_plan(settings, 0)
     model = trainer(settings, backend)
     model.reset(plan.weights)
@@ -222,8 +230,9 @@ def test_a_run_that_leaves_the_numbers_has_diverged(backend: str) -> None:
         ({"max_norm": 0}, "max_norm"),
         ({"start": -1.0}, "start"),
         ({"penalty": 0}, "penalty"),
-        ({"graph": {"name": "Kinship", "margin": 1.0}}, "did you mean 'Kinships'"),
-        ({"graph": {"name": "UMLS", "margin": 0}}, "margin"),
+        ({"graph": graph_of("Kinship")}, "did you mean 'Kinships'"),
+        ({"graph": graph_of("UMLS", clip=0)}, "clip: expected a finite number > 0"),
+        ({"graph": {"name": "UMLS", "margin": 1.0}}, "a number for each limit"),
         ({"graph": {"name": "UMLS"}}, "a table with name and margin"),
         ({"checkpoints": 3}, "divides steps"),
         ({"width": 0}, "width"),

@@ -43,7 +43,8 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
 def _ranks(finding: Finding) -> Drawing:
     ends = finding.tables["ends"]
     chosen = ends[ends["what"] == "mrr"]
-    arms = list(dict.fromkeys(zip(chosen["optimizer"], chosen["limit"], strict=True)))
+    names, limits = (list(dict.fromkeys(chosen[c])) for c in ("optimizer", "limit"))
+    arms = list(product(names, limits))
     return Drawing(
         "ranks",
         _title(finding),

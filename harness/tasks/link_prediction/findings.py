@@ -169,13 +169,12 @@ def _of_norms(ends: pd.DataFrame) -> Iterator[str]:
 
 def _of_data(settings: Settings) -> str:
     return (
-        f"All arms start from the same rows, of norm {settings.start:g}, and the limit "
-        f"is {settings.max_norm:g}. The margin of a graph is one that suits clipped "
-        "rows. A link is ranked by its "
-        "tail and by its head among all entities, without those that make another link "
-        "of the graph (filtered). The contradictory reports: Bordes et al. (2013) "
-        "normalise; thunlp/OpenKE, issue 32, saw almost no effect. Graphs and their "
-        "splits are those of PyKEEN."
+        f"All arms start from the same rows, of norm {settings.start:g}; the limit is "
+        f"{settings.max_norm:g}, and each limit has a margin of its own on a graph. A "
+        "link is ranked by its tail and by its head among all entities, without those "
+        "that make another link of the graph (filtered). The contradictory reports: "
+        "Bordes et al. (2013) normalise; thunlp/OpenKE, issue 32, saw almost no "
+        "effect. Graphs and their splits are those of PyKEEN."
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from harness.tasks.embeddings.settings import EmbeddingSettings
@@ -20,8 +21,9 @@ class Settings(EmbeddingSettings):
     """What one run does, beside what all tasks with embeddings have.
 
     Attributes:
-        graph: ``name``, one of ``GRAPHS``, and ``margin``, by how much a false link
-            should be worse than a true one.
+        graph: ``name``, one of ``GRAPHS``, and ``margin``: for each limit, by how much
+            a false link should be worse than a true one. With longer rows, a larger
+            margin is as good.
         start: root mean square of the norms that the entities' rows begin with.
         penalty: where ``limit`` is ``penalty``, by how much the squares of the entities
             that a batch names add to its loss.
@@ -45,8 +47,12 @@ class Settings(EmbeddingSettings):
         require(table, "graph", "a table with name and margin", self.graph)
         if self.name not in GRAPHS:
             raise unknown_name("graph.name", self.name, GRAPHS)
-        require_number(self, "margin")
-        graph = {"name": self.name, "margin": float(self.margin)}
+        margins = self.graph["margin"]
+        each = isinstance(margins, Mapping) and set(margins) == set(self.LIMITS)
+        require(each, "graph.margin", "a number for each limit", margins)
+        require_number(SimpleNamespace(**margins), *margins)
+        numbers = {name: float(margin) for name, margin in margins.items()}
+        graph = {"name": self.name, "margin": numbers}
         object.__setattr__(self, "graph", graph)
 
     @property
@@ -57,5 +63,5 @@ class Settings(EmbeddingSettings):
     @property
     def margin(self) -> float:
         """By how much a false link should be worse than a true one."""
-        margin: float = self.graph["margin"]
+        margin: float = self.graph["margin"][self.limit]
         return margin

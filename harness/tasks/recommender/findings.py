@@ -163,7 +163,7 @@ def _small_print(
             f"{quoted(over[1]['estimate'])} times."
         )
     yield from _of_promises(frames["promise"])
-    yield from _of_effects(frames["effect"])
+    yield from _of_effects(first_backend(frames["effect"]))
     yield (
         "A fifth of the ratings of MovieLens 100K is held out in each seed, whatever "
         "the rating; NDCG@10 and recall@10 rank all films that a user has not rated in "
