@@ -15,8 +15,8 @@ A task is a package with these parts, loaded by name when they are needed:
 ``figures``
     ``drawings(finding)``: the plots, from a finding alone.
 
-What several tasks share lies beside them, in ``cells``, ``digits``, ``backends`` and
-``settings``: no experiment's package imports from another's.
+What several tasks share lies beside them, in ``cells``, ``digits``, ``packaged``,
+``backends`` and ``settings``: no experiment's package imports from another's.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def drawn(name: str, rng: np.random.Generator) -> Content:
     content.pop("primary", None)  # It names values that may be left out.
     content |= {"kind": "illustration", "reason": "Nothing is predicted."}
     if "tune" in content:  # Choosing is tested elsewhere: here the values are arms.
-        content["vary"] |= content.pop("tune")["values"]
+        add_arms(content["vary"], content.pop("tune")["values"])
     content["backends"] = some(content["backends"], rng)
     for key, values in content["vary"].items():
         content["vary"][key] = some(values, rng)
@@ -97,6 +97,16 @@ def some(values: list[Any], rng: np.random.Generator) -> list[Any]:
     """Return some of the values, at least one, in their order."""
     chosen = sorted(rng.permutation(len(values))[: rng.integers(1, len(values) + 1)])
     return [values[k] for k in chosen]
+
+
+def add_arms(vary: Content, tuned: Mapping[str, list[float]]) -> None:
+    """Make every value of a setting that is tuned an arm."""
+    ((path, values),) = tuned.items()
+    name, _, inner = path.partition(".")
+    if inner:
+        vary[name] = [{**table, inner: v} for table in vary[name] for v in values]
+    else:
+        vary[name] = values
 
 
 def add_optimizers(vary: Content, rng: np.random.Generator) -> None:
@@ -242,9 +252,10 @@ def test_records_that_a_task_cannot_judge_are_said_and_stop_no_page(
 def test_metrics_that_records_do_not_have_are_said_and_stop_no_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    experiment = publish_own(tmp_path, monkeypatch, "link_prediction")
-    metric = Metric(broken, "rank", "larger")
-    monkeypatch.setitem(part("link_prediction", "findings").METRICS, "mrr", metric)
+    experiment = publish_own(tmp_path, monkeypatch, "gradient_norm")
+    metric = Metric(broken, "ratio", "larger")
+    metrics = part("gradient_norm", "findings").METRICS
+    monkeypatch.setitem(metrics, "norm ratio", metric)
     finding = compare(experiment, tmp_path)
     assert finding is not None and finding.verdict == ""
     assert "cannot be judged" not in finding.answer
