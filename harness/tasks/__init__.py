@@ -15,8 +15,8 @@ A task is a package with these parts, loaded by name when they are needed:
 ``figures``
     ``drawings(finding)``: the plots, from a finding alone.
 
-What several tasks share lies beside them, in ``cells``, ``digits``, ``backends`` and
-``settings``: no experiment's package imports from another's.
+What several tasks share lies beside them, in ``cells``, ``digits``, ``backends``,
+``loss_scales`` and ``settings``: no experiment's package imports from another's.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ TASKS = (
     "gradient_norm",
     "link_prediction",
     "lost_updates",
+    "mixed_precision_text",
     "multitask_digits",
     "policy_digits",
     "recommender",

@@ -126,6 +126,15 @@ def _lost(of: Any, backend: str, rng: Generator) -> Outcome:
     return Outcome("ok", "", {}, summary)
 
 
+def _mixed_text(of: Any, backend: str, rng: Generator) -> Outcome:
+    names, points = ("bits", "scale", "skipped"), len(of.measured_at)
+    series = {name: rng.uniform(1, 8, points).tolist() for name in names}
+    series["step"] = [float(step) for step in of.measured_at]
+    summary = {name: column[-1] for name, column in series.items()}
+    own = {"mean_log2": 12.0, "lowest": 2.0, "to_target": series["step"][1]}
+    return Outcome("ok", "", series, {**summary, **own})
+
+
 def _multitask(of: Any, backend: str, rng: Generator) -> Outcome:
     return multitask_outcome(of, float(rng.uniform(0.5, 2)), rng)
 
@@ -202,6 +211,10 @@ def _set_ratio(record: Any, name: str, value: float) -> None:
     record.summary["ratio"] = value
 
 
+def _set_to_target(record: Any, name: str, value: float) -> None:
+    record.summary["to_target"] = value
+
+
 def _set_accuracy(record: Any, name: str, value: float) -> None:
     record.summary[name.replace(" ", "_")] = value
 
@@ -210,6 +223,7 @@ SETTERS: Mapping[tuple[str, str], Callable[[Any, str, float], None]] = {
     ("asynchronous_digits", "accuracy"): _set_accuracy,
     ("asynchronous_digits", "mean accuracy"): _set_accuracy,
     ("gradient_norm", "norm ratio"): _set_ratio,
+    ("mixed_precision_text", "steps to target"): _set_to_target,
     ("multitask_digits", "loss"): _set_multitask_loss,
     ("multitask_digits", "head movement"): _set_movement,
     ("recommender", "rows above the limit"): _set_above,
@@ -226,6 +240,7 @@ MAKERS: Mapping[str, Callable[[Any, str, Generator], Outcome]] = {
     "gradient_norm": _gradient_norm,
     "link_prediction": _link,
     "lost_updates": _lost,
+    "mixed_precision_text": _mixed_text,
     "multitask_digits": _multitask,
     "policy_digits": _policy,
     "recommender": _recommender,

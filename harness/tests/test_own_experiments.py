@@ -136,6 +136,7 @@ def befallen(record: Record, rng: np.random.Generator) -> Record:
 CAN_DIVERGE = (
     "deep_digits",
     "link_prediction",
+    "mixed_precision_text",
     "multitask_digits",
     "policy_digits",
     "recommender",
