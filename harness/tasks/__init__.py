@@ -41,9 +41,10 @@ TASKS = (
     "recommender",
     "scaler_limits",
     "throughput",
+    "training_throughput",
 )
 
-TIMED = ("recommender", "throughput")
+TIMED = ("recommender", "throughput", "training_throughput")
 """Tasks whose runs measure time: nothing else is run beside one of them."""
 
 

@@ -158,6 +158,15 @@ def _throughput(of: Any, backend: str, rng: Generator) -> Outcome:
     return Outcome("ok", "", {}, {"rate": float(rng.uniform(10, 1000))})
 
 
+def _training_throughput(of: Any, backend: str, rng: Generator) -> Outcome:
+    if of.precision == "fp16":
+        return Outcome("ok", "float16 is not timed on a CPU")
+    names = ("bare", "wrapped", "bare again")
+    return Outcome(
+        "ok", "", {}, {f"rate/{n}": float(rng.uniform(9, 99)) for n in names}
+    )
+
+
 def with_metric(record: Record, name: str, value: float) -> Record:
     """Return the record changed so that a metric of its task reads ``value``."""
     changed = dataclasses.replace(
@@ -207,6 +216,11 @@ def _set_rate(record: Any, name: str, value: float) -> None:
     record.summary["rate"] = value
 
 
+def _set_over_bare(record: Any, name: str, value: float) -> None:
+    variant = {"ratio": "wrapped", "control": "bare again"}[name]
+    record.summary[f"rate/{variant}"] = value * record.summary["rate/bare"]
+
+
 def _set_ratio(record: Any, name: str, value: float) -> None:
     record.summary["ratio"] = value
 
@@ -230,6 +244,8 @@ SETTERS: Mapping[tuple[str, str], Callable[[Any, str, float], None]] = {
     ("recommender", "lookup time"): _set_lookup,
     ("recommender", "step time"): _set_step,
     ("throughput", "rate"): _set_rate,
+    ("training_throughput", "ratio"): _set_over_bare,
+    ("training_throughput", "control"): _set_over_bare,
 }
 """How a metric is written into a record, where it is not the end of a series."""
 
@@ -246,4 +262,5 @@ MAKERS: Mapping[str, Callable[[Any, str, Generator], Outcome]] = {
     "recommender": _recommender,
     "scaler_limits": _scaler,
     "throughput": _throughput,
+    "training_throughput": _training_throughput,
 }
