@@ -16,7 +16,17 @@ from harness.tasks.checks import Check, all_hold, listed
 from harness.tasks.mixed_precision_text import tables
 from harness.tasks.mixed_precision_text.settings import Settings
 
-__all__ = ["APART", "MARGIN", "METRICS", "checks", "judge", "match", "shown"]
+__all__ = [
+    "APART",
+    "MARGIN",
+    "METRICS",
+    "checks",
+    "is_equal",
+    "judge",
+    "match",
+    "plain_name",
+    "shown",
+]
 
 APART = ("method.label", "rate")
 """The settings by which the tables tell runs apart."""
@@ -101,25 +111,31 @@ def _answer(ends: pd.DataFrame) -> str:
     return " ".join(sentences) or f"{NO_ANSWER}."
 
 
-def _is_equal(rows: pd.DataFrame) -> pd.Series:
+def is_equal(rows: pd.DataFrame) -> pd.Series:
+    """Whether the interval of each ratio to float32 lies within the margin."""
     return (rows["ratio_low"] >= 1 - MARGIN) & (rows["ratio_high"] <= 1 + MARGIN)
+
+
+def plain_name(method: str) -> str:
+    """Return the label of an arm as a sentence can hold it, without commas."""
+    return method.replace(", ", " ")
 
 
 def _of_apart(half: pd.DataFrame, ends: pd.DataFrame) -> Iterator[str]:
     """Quote the arms that do not end where float32 does, the worst first."""
-    apart = half[~_is_equal(half)].sort_values("ratio", ascending=False, kind="stable")
-    parts = [f"{row['method']} at {_ratio(row)} times" for _, row in apart.iterrows()]
+    apart = half[~is_equal(half)].sort_values("ratio", ascending=False, kind="stable")
+    parts = [
+        f"{plain_name(row['method'])} ends at {_ratio(row)}"
+        for _, row in apart.iterrows()
+    ]
     if parts:
         base = ends[ends["plain"]]["bits"].iloc[0]
-        yield (
-            f"Beside float32, which needs {base:.2f} bits a held-out byte, "
-            f"{joined(parts)} as many."
-        )
+        yield f"{joined(parts)} times float32's {base:.2f} bits a held-out byte."
 
 
 def _of_equal(half: pd.DataFrame) -> Iterator[str]:
     """Quote how many arms end where float32 does, and how near."""
-    equal = half[_is_equal(half)]
+    equal = half[is_equal(half)]
     if not len(equal):
         return
     widest = max(1 - equal["ratio_low"].min(), equal["ratio_high"].max() - 1)
@@ -130,7 +146,8 @@ def _of_equal(half: pd.DataFrame) -> Iterator[str]:
     )
     strict = equal[equal["strict"]]
     if len(strict):
-        text += f", {joined(list(strict['method']))} among them"
+        names = joined([f"the original's {scale}" for scale in strict["scale"]])
+        text += f", {names} among them"
     yield f"{text}."
 
 
@@ -166,7 +183,8 @@ def _of_scales(scales: pd.DataFrame) -> Iterator[str]:
     """Quote the average scale of those that move, on the first backend."""
     moving = first_backend(scales[scales["moves"]].dropna(subset=["mean"]))
     parts = [
-        f"2^{row['mean']:.1f} with {row['method']}" for _, row in moving.iterrows()
+        f"2^{row['mean']:.1f} with {plain_name(row['method'])}"
+        for _, row in moving.iterrows()
     ]
     if parts:
         yield f"Over all steps the loss scale is on average {joined(parts)}."

@@ -62,6 +62,7 @@ def ends(of: Sequence[Cell]) -> pd.DataFrame:
             {
                 **cell.labels,
                 "dtype": cell.settings.dtype,
+                "scale": cell.settings.scale,
                 "masters": cell.settings.masters,
                 "strict": cell.settings.strict,
                 "plain": cell.settings.is_plain,
