@@ -201,13 +201,13 @@ def _title_of_scales(moving: pd.DataFrame) -> str:
 def _styles(methods: list[str], theme: Theme) -> dict[str, dict[str, Any]]:
     """Give every arm a colour and dashes: those of the theme, in a fixed order."""
     colors = (
-        theme.ink,
         theme.methods["none"],
         theme.methods["default"],
         theme.methods["strict"],
         theme.backends["pytorch"],
         theme.backends["tf"],
         theme.backends["reference"],
+        theme.ink,
     )
     looks = zip(methods, cycle(colors), cycle(DASHES), strict=False)
     return {name: {"color": color, "ls": dashes} for name, color, dashes in looks}
