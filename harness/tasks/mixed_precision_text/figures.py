@@ -146,8 +146,8 @@ def _title_of_curves(ends: pd.DataFrame) -> str:
     text = f"{len(whole)} of {len(ends)} arms reach the target in every run"
     if not len(whole):
         return text
-    steps = whole["to_target"].astype(float)
-    return f"{text}, after {steps.min():.0f} to {steps.max():.0f} steps (medians)"
+    low, high = (f"{end(whole['to_target']):.0f}" for end in (min, max))
+    return f"{text}, after {low if low == high else f'{low} to {high}'} steps (medians)"
 
 
 def scales(finding: Finding) -> Drawing:
