@@ -130,6 +130,15 @@ def _lost(of: Any, backend: str, rng: Generator) -> Outcome:
     return Outcome("ok", "", {}, summary)
 
 
+def _mixed_text(of: Any, backend: str, rng: Generator) -> Outcome:
+    names, points = ("bits", "scale", "skipped"), len(of.measured_at)
+    series = {name: rng.uniform(1, 8, points).tolist() for name in names}
+    series["step"] = [float(step) for step in of.measured_at]
+    summary = {name: column[-1] for name, column in series.items()}
+    own = {"mean_log2": 12.0, "lowest": 2.0, "to_target": series["step"][1]}
+    return Outcome("ok", "", series, {**summary, **own})
+
+
 def _multitask(of: Any, backend: str, rng: Generator) -> Outcome:
     return multitask_outcome(of, float(rng.uniform(0.5, 2)), rng)
 
@@ -158,6 +167,15 @@ def _stable_rates(of: Any, backend: str, rng: Generator) -> Outcome:
 
 def _throughput(of: Any, backend: str, rng: Generator) -> Outcome:
     return Outcome("ok", "", {}, {"rate": float(rng.uniform(10, 1000))})
+
+
+def _training_throughput(of: Any, backend: str, rng: Generator) -> Outcome:
+    if of.precision == "fp16":
+        return Outcome("ok", "float16 is not timed on a CPU")
+    names = ("bare", "wrapped", "bare again")
+    return Outcome(
+        "ok", "", {}, {f"rate/{n}": float(rng.uniform(9, 99)) for n in names}
+    )
 
 
 def _warm_up(of: Any, backend: str, rng: Generator) -> Outcome:
@@ -217,8 +235,17 @@ def _set_rate(record: Any, name: str, value: float) -> None:
     record.summary["rate"] = value
 
 
+def _set_over_bare(record: Any, name: str, value: float) -> None:
+    variant = {"ratio": "wrapped", "control": "bare again"}[name]
+    record.summary[f"rate/{variant}"] = value * record.summary["rate/bare"]
+
+
 def _set_ratio(record: Any, name: str, value: float) -> None:
     record.summary["ratio"] = value
+
+
+def _set_to_target(record: Any, name: str, value: float) -> None:
+    record.summary["to_target"] = value
 
 
 def _set_highest(record: Any, name: str, value: float) -> None:
@@ -249,6 +276,7 @@ SETTERS: Mapping[tuple[str, str], Callable[[Any, str, float], None]] = {
     ("asynchronous_digits", "accuracy"): _set_accuracy,
     ("asynchronous_digits", "mean accuracy"): _set_accuracy,
     ("gradient_norm", "norm ratio"): _set_ratio,
+    ("mixed_precision_text", "steps to target"): _set_to_target,
     ("multitask_digits", "loss"): _set_multitask_loss,
     ("multitask_digits", "head movement"): _set_movement,
     ("recommender", "rows above the limit"): _set_above,
@@ -258,6 +286,8 @@ SETTERS: Mapping[tuple[str, str], Callable[[Any, str, float], None]] = {
     ("stable_rates", "stable range"): _set_width,
     ("stable_rates", "best accuracy"): _set_best,
     ("throughput", "rate"): _set_rate,
+    ("training_throughput", "ratio"): _set_over_bare,
+    ("training_throughput", "control"): _set_over_bare,
     ("warm_up", "bits a byte"): _set_bits,
     ("warm_up", "state"): _set_state,
 }
@@ -270,11 +300,13 @@ MAKERS: Mapping[str, Callable[[Any, str, Generator], Outcome]] = {
     "gradient_norm": _gradient_norm,
     "link_prediction": _link,
     "lost_updates": _lost,
+    "mixed_precision_text": _mixed_text,
     "multitask_digits": _multitask,
     "policy_digits": _policy,
     "recommender": _recommender,
     "scaler_limits": _scaler,
     "stable_rates": _stable_rates,
     "throughput": _throughput,
+    "training_throughput": _training_throughput,
     "warm_up": _warm_up,
 }

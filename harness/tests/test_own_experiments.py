@@ -80,7 +80,7 @@ def drawn(name: str, rng: np.random.Generator) -> Content:
     for key, before in content["fixed"].items():
         if rng.random() < 0.3 and isinstance(before, int | float):
             content["fixed"][key] = type(before)(before * rng.choice([0.5, 2, 3]))
-    if rng.random() < 0.3:
+    if content["fixed"] and rng.random() < 0.3:
         key = str(rng.choice(sorted(content["fixed"])))
         before = content["fixed"].pop(key)
         other = before * 2 if isinstance(before, int | float) else before[:2]
@@ -147,6 +147,7 @@ def befallen(record: Record, rng: np.random.Generator) -> Record:
 CAN_DIVERGE = (
     "deep_digits",
     "link_prediction",
+    "mixed_precision_text",
     "multitask_digits",
     "policy_digits",
     "recommender",
