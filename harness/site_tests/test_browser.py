@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -15,6 +17,9 @@ pytestmark = pytest.mark.browser
 
 PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+FIRST_LOAD, WHOLE = 1.5e6, 30e6
+"""The most bytes of the first load of a page, and of all files of the site."""
+
 CASES = "table[data-filter]"
 
 
@@ -25,6 +30,7 @@ class Visit:
     page: Any
     console: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
+    first: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
 
@@ -48,6 +54,7 @@ def open_page(browser: Any, address: str, scheme: str = "light") -> Visit:
     )
     page.on("pageerror", lambda error: visit.console.append(str(error)))
     page.goto(address, wait_until="networkidle")
+    visit.first = list(visit.requests)
     return visit
 
 
@@ -101,6 +108,56 @@ def test_a_phone_need_not_scroll_sideways(visit: Visit) -> None:
     width = visit.page.evaluate("document.documentElement.scrollWidth")
     visit.page.set_viewport_size(WIDE)
     assert width == PHONE["width"]
+
+
+def sent(site: Path, address: str, url: str) -> int:
+    """Return how many bytes a server sends that compresses text, as most do."""
+    name = urlsplit(url.removeprefix(address)).path or "index.html"
+    content = (site / name).read_bytes()
+    return min(len(content), len(gzip.compress(content, 6)))
+
+
+def test_the_first_load_is_light(visit: Visit, address: str, site: Path) -> None:
+    files = {url.partition("#")[0] for url in visit.first if url.startswith(address)}
+    assert sum(sent(site, address, url) for url in files) <= FIRST_LOAD
+
+
+def test_the_whole_site_is_light(site: Path) -> None:
+    sizes = [path.stat().st_size for path in site.rglob("*") if path.is_file()]
+    assert sum(sizes) <= WHOLE
+
+
+STILL = "*, ::before, ::after { transition: none !important; }"
+"""Colors of the other scheme are there at once."""
+
+
+def serious(page: Any, rules: dict[str, Any]) -> list[str]:
+    """Return what axe finds on a page that keeps people from using it."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    options = {"resultTypes": ["violations"], **rules}
+    violations = axe.Axe().run(page, options=options).response["violations"]
+    return [
+        f"{violation['id']} in {node['html'][:120]}: {node['failureSummary']}"
+        for violation in violations
+        if violation["impact"] in ("serious", "critical")
+        for node in violation["nodes"]
+    ]
+
+
+def test_nothing_keeps_people_from_using_it(visit: Visit) -> None:
+    visit.page.add_style_tag(content=STILL)
+    assert serious(visit.page, {}) == []
+    # The same elements in other colors: in the dark only these can differ.
+    switch = "scheme => { document.body.dataset.mdColorScheme = scheme; }"
+    visit.page.evaluate(switch, "slate")
+    dark = serious(visit.page, {"runOnly": ["color-contrast"]})
+    visit.page.evaluate(switch, "default")
+    assert dark == []
+
+
+def test_what_keeps_people_from_using_it_would_be_found(page: Any) -> None:
+    page.set_content('<html lang="en"><title>x</title><main><button></button></main>')
+    assert [text.split()[0] for text in serious(page, {})] == ["button-name"]
 
 
 def visible_plots(page: Any) -> list[str]:
