@@ -1,8 +1,8 @@
 """The numbers that pages lead with, computed a second time from published records.
 
 Nothing of ``harness`` or ``lockstep`` is used but the place of the built site. Records
-and declarations are read as ``docs/records.md`` describes them, so a mistake in the code
-that writes pages is not repeated in the code that checks them.
+and declarations are read as ``docs/records.md`` describes them, so a mistake in the
+code that writes pages is not repeated in the code that checks them.
 """
 
 from __future__ import annotations
