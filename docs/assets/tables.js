@@ -21,7 +21,9 @@ function makeSortable(head, column, heads, body, rows) {
   button.textContent = head.textContent;
   head.replaceChildren(button);
   const numeric = head.classList.contains("num");
-  const key = (row) => row.cells[column].dataset.sort ?? row.cells[column].textContent.trim();
+  /* A cell sorts by its text unless it says otherwise; an empty key comes last. Notes do not count beside a number. */
+  const text = (cell) => (numeric ? cell.firstChild?.textContent ?? "" : cell.textContent).trim();
+  const key = (row) => row.cells[column].dataset.sort ?? text(row.cells[column]);
   button.addEventListener("click", () => {
     const down = head.getAttribute("aria-sort") === "ascending";
     heads.forEach((other) => other.removeAttribute("aria-sort"));

@@ -43,7 +43,7 @@ def nesting_table() -> str:
         [f"{NAMES[outer]} around", *(_cell(NESTINGS[outer, inner]) for inner in NAMES)]
         for outer in NAMES
     ]
-    columns = ["", *(f"… {lowered(name)}" for name in NAMES.values())]
+    columns = ["Outer wrapper", *(f"… {lowered(name)}" for name in NAMES.values())]
     title = "What comes of one wrapper around another"
     return str(table(title, columns, rows, style=CARDS))
 

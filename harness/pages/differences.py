@@ -22,13 +22,18 @@ __all__ = ["COMMAND", "Section", "differences_inserts", "read_quotes", "sections
 COMMAND = ".venv/bin/nox -s catalogue"
 HEADING = re.compile(r"^(##+) (.+?)(?: \{ #([\w-]+) \})?$", re.MULTILINE)
 
+SENTENCE = re.compile(r"^\*\*(\w+):\*\* (.+?[.])(?=\s+[A-Z`]|\s*$)", re.M | re.S)
+"""What a section says of a mode, up to the end of the first sentence."""
+
 
 class Section(NamedTuple):
-    """A section of the page: the part that it stands in, its title and its anchor."""
+    """A section of the page, and the first sentence about each mode."""
 
     part: str
     title: str
     anchor: str
+    strict: str
+    default: str
 
 
 def differences_inserts(root: Path, results: Path) -> dict[str, str]:
@@ -49,12 +54,24 @@ def differences_inserts(root: Path, results: Path) -> dict[str, str]:
 def sections(page: str) -> list[Section]:
     """Return the sections that have an anchor, in the order of the page."""
     result, part = [], ""
-    for level, title, anchor in HEADING.findall(page):
+    headings = [*HEADING.finditer(page)]
+    ends = [heading.start() for heading in headings[1:]] + [len(page)]
+    for heading, end in zip(headings, ends, strict=True):
+        level, title, anchor = heading.groups()
         if level == "##":
             part = title
         if anchor:
-            result.append(Section(part, title, anchor))
+            modes = _modes(page[heading.end() : end])
+            result.append(Section(part, title, anchor, *modes))
     return result
+
+
+def _modes(text: str) -> tuple[str, str]:
+    """Return what a section first says of strict, and of the default."""
+    first = {name: " ".join(said.split()) for name, said in SENTENCE.findall(text)}
+    if "Both" in first:
+        return first["Both"], "the same"
+    return first["strict"], first["Default"]
 
 
 def read_quotes(folder: Path) -> list[Quoted] | None:
@@ -76,18 +93,22 @@ def read_quotes(folder: Path) -> list[Quoted] | None:
 
 def _contents(headings: Sequence[Section]) -> str:
     does = {entry.anchor: entry.does for entry in entries()}
-    parts: dict[str, list[tuple[str, Markup, Sequence[str]]]] = {}
-    for part, title, anchor in headings:
-        marks = does.get(anchor, ())
-        parts.setdefault(part, []).append((anchor, _inline(title), marks))
-    return render("differences.html.jinja", parts=parts, marks=MARKS)
+    rows = [
+        (
+            section,
+            [
+                _inline(text)
+                for text in (section.title, section.strict, section.default)
+            ],
+            does.get(section.anchor, ()),
+        )
+        for section in headings
+    ]
+    return render("differences.html.jinja", rows=rows, marks=MARKS)
 
 
 def _evidence(entry: Entry, quotes: Sequence[Quoted] | None, folder: Path) -> str:
-    """Return the recorded cases, and a script with what it prints.
-
-    What it prints is folded away with it where recorded cases say the same.
-    """
+    """Return the recorded cases, and a script with what it prints, folded away."""
     script = folder / f"{entry.script}.py"
     own = [quoted for quoted in quotes or () if quoted.anchor == entry.anchor]
     recorded = (
@@ -101,13 +122,12 @@ def _evidence(entry: Entry, quotes: Sequence[Quoted] | None, folder: Path) -> st
         does={mark: MARKS[mark] for mark in entry.does},
         recorded=table,
         missing="" if own else entry.not_recorded or f"not replayed yet: {COMMAND}",
-        shown=not own or "race" in entry.does,
     )
 
 
-def _inline(title: str) -> Markup:
-    """Turn the code in a title into HTML."""
-    return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", str(escape(title))))
+def _inline(text: str) -> Markup:
+    """Turn the code in a line into HTML."""
+    return Markup(re.sub(r"`(.+?)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _backend(name: str) -> str:

@@ -27,6 +27,18 @@ class Cell:
     style: str = ""
     notes: tuple[str, ...] = ()
 
+    @property
+    def key(self) -> str | None:
+        """What it sorts by, empty for last; None where its text says it already."""
+        if self.sort is None:
+            return ""
+        return None if str(self.sort) == self.text or self._is_plain else str(self.sort)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether the text is the whole number, as JavaScript reads it, too."""
+        return isinstance(self.sort, float) and self.text == f"{self.sort:.0f}"
+
 
 class Notes:
     """Sentences too long for a table: a row has the number, a list below the text."""
@@ -60,6 +72,9 @@ def table(
     ]
     heads = list(zip(columns, numeric, strict=True))
     words = {"caption": caption, "style": style, "filtered": filtered}
+    words["cards"] = CARDS in style
+    # Nobody searches for a number: tables of words are in the search, others are not.
+    words["numbers"] = any(numeric) and not words["cards"]
     return Markup(render("table.html.jinja", heads=heads, rows=cells, **words))
 
 

@@ -19,8 +19,8 @@ __all__ = ["MARKS", "Entry", "Quote", "Row", "catalogue", "entries"]
 MARKS = {
     "kept": "the default does what the original did",
     "fixed": "the default does what the original should have done",
-    "refused": "the default says at once what is wrong",
-    "race": "the original gave one of several results; ours is always the same one",
+    "refused": "the default raises an error at once",
+    "race": "the original gave one of several results, and ours is always the same",
 }
 """What the default does in place of the original."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
+import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -16,6 +17,9 @@ pytestmark = pytest.mark.browser
 
 PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html"))
 WIDE, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+FIRST_LOAD, WHOLE = 1.5e6, 30e6
+"""The most bytes of the first load of a page, and of all files of the site."""
+
 CASES = "table[data-filter]"
 
 
@@ -26,6 +30,7 @@ class Visit:
     page: Any
     console: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
+    first: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
 
@@ -49,6 +54,7 @@ def open_page(browser: Any, address: str, scheme: str = "light") -> Visit:
     )
     page.on("pageerror", lambda error: visit.console.append(str(error)))
     page.goto(address, wait_until="networkidle")
+    visit.first = list(visit.requests)
     return visit
 
 
@@ -104,6 +110,57 @@ def test_a_phone_need_not_scroll_sideways(visit: Visit) -> None:
     assert width == PHONE["width"]
 
 
+def sent(site: Path, address: str, url: str) -> int:
+    """Return how many bytes a server sends that compresses text, as most do."""
+    name = urlsplit(url.removeprefix(address)).path or "index.html"
+    content = (site / name).read_bytes()
+    return min(len(content), len(gzip.compress(content, 6)))
+
+
+def test_the_first_load_is_light(visit: Visit, address: str, site: Path) -> None:
+    files = {url.partition("#")[0] for url in visit.first if url.startswith(address)}
+    assert sum(sent(site, address, url) for url in files) <= FIRST_LOAD
+
+
+def test_the_whole_site_is_light(site: Path) -> None:
+    sizes = [path.stat().st_size for path in site.rglob("*") if path.is_file()]
+    assert sum(sizes) <= WHOLE
+
+
+STILL = "*, ::before, ::after { transition: none !important; }"
+"""Colors of the other scheme are there at once."""
+
+
+def serious(page: Any, rules: dict[str, Any]) -> list[str]:
+    """Return what axe finds on a page that keeps people from using it."""
+    reason = "axe-core is installed with the site only"
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason=reason)
+    options = {"resultTypes": ["violations"], **rules}
+    violations = axe.Axe().run(page, options=options).response["violations"]
+    return [
+        f"{violation['id']} in {node['html'][:120]}: {node['failureSummary']}"
+        for violation in violations
+        if violation["impact"] in ("serious", "critical")
+        for node in violation["nodes"]
+    ]
+
+
+def test_nothing_keeps_people_from_using_it(visit: Visit) -> None:
+    visit.page.add_style_tag(content=STILL)
+    assert serious(visit.page, {}) == []
+    # The same elements in other colors: in the dark only these can differ.
+    switch = "scheme => { document.body.dataset.mdColorScheme = scheme; }"
+    visit.page.evaluate(switch, "slate")
+    dark = serious(visit.page, {"runOnly": ["color-contrast"]})
+    visit.page.evaluate(switch, "default")
+    assert dark == []
+
+
+def test_what_keeps_people_from_using_it_would_be_found(page: Any) -> None:
+    page.set_content('<html lang="en"><title>x</title><main><button></button></main>')
+    assert [text.split()[0] for text in serious(page, {})] == ["button-name"]
+
+
 def visible_plots(page: Any) -> list[str]:
     """Return the files of the plots that can be seen, without light or dark."""
     script = """() => [...document.querySelectorAll(".ls-frame img")]
@@ -147,16 +204,6 @@ def test_plots_keep_their_width_on_a_phone(page: Any, address: str, site: Path) 
     frame = page.locator(".ls-frame").first
     inside, outside = frame.evaluate("f => [f.scrollWidth, f.clientWidth]")
     assert inside > outside
-
-
-def test_the_search_finds_the_wrapper(page: Any, address: str) -> None:
-    page.goto(address)
-    field = page.get_by_role("textbox", name="Search")
-    field.click()
-    field.press_sequentially("multitask")
-    first = page.locator(".md-search-result__link").first
-    # Results change while the word is typed: those of its first letters come before.
-    first.filter(has_text=re.compile("multitask", re.IGNORECASE)).wait_for()
 
 
 @pytest.fixture

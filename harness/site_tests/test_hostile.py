@@ -86,6 +86,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "plugins": ["search"],
         "hooks": [],
         "nav": ["index.md", "experiments/index.md", f"experiments/{NAME}.md"],
+        "extra": {"polyfills": []},
         "extra_css": [],
         "extra_javascript": [],
         "theme": {"logo": None, "favicon": None},

@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import json
 import tomllib
+import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -199,8 +200,11 @@ def test_any_declaration_that_a_task_accepts_leads_to_a_finding(
     name: str, tmp_path: Path
 ) -> None:
     accepted = 0
-    for seed in range(DRAWS):
-        rng = np.random.default_rng((SHIPPED.index(name), seed))
+    # By name, so that a new experiment does not change what is drawn of the others.
+    for seed in range(4 * DRAWS):
+        if accepted == DRAWS:
+            break
+        rng = np.random.default_rng((zlib.crc32(name.encode()), seed))
         content = drawn(name, rng)
         finding = answered(tmp_path / f"own{seed}.toml", content, rng)
         if finding is None:
@@ -209,8 +213,8 @@ def test_any_declaration_that_a_task_accepts_leads_to_a_finding(
         assert "cannot be judged" not in finding.answer, (finding.answer, toml(content))
         assert finding.answer.endswith(".")
         paint(finding)
-    # Most of what is drawn must be accepted, or the test says little.
-    assert accepted > DRAWS / 2
+    # A fair part of what is drawn must be accepted, or the test says little.
+    assert accepted == DRAWS
 
 
 # -- what must not reach others --------------------------------------------------------

@@ -86,9 +86,8 @@ def _sentences(table: pd.DataFrame) -> Iterator[str]:
         )
         if equal < total:
             low, high = rows["lowest"].min(), rows["highest"].max()
-            text += (
-                f"; the others differ by {low:+.2f} to {high:+.2f} parts per million"
-            )
+            apart = f"{low:+.2f} to {high:+.2f} parts per million"
+            text += f", and the others differ by {apart}"
         yield f"{text}."
 
 

@@ -95,8 +95,9 @@ def _plain(table: pd.DataFrame) -> pd.DataFrame:
 
 def _answer(table: pd.DataFrame) -> str:
     first = first_backend(table)
-    clauses = [*_losses(_plain(first)), *_kept(first[first["method"] == "masters"])]
-    return f"{'; '.join(clauses) or NO_ANSWER}."
+    plain, masters = _plain(first), first[first["method"] == "masters"]
+    sentences = [*_losses(plain), *_ways(plain, masters)]
+    return " ".join(sentences) or f"{NO_ANSWER}."
 
 
 def _losses(plain: pd.DataFrame) -> Iterator[str]:
@@ -110,22 +111,21 @@ def _losses(plain: pd.DataFrame) -> Iterator[str]:
         for r in dict.fromkeys(ratios)
     ]
     if parts:
-        yield f"float16 loses of the updates, by weight / update: {joined(parts)}"
-        highest, ways = max(lost), _by_ratio(plain, "moved")
-        yield (
-            f"after {plain['steps'].iloc[0]} steps at {highest:.0f} float16 weights "
-            f"have gone {ways[highest]:.0%} of the way"
-        )
+        share = "The share of updates that float16 loses depends on weight / update"
+        yield f"{share}: {joined(parts)}."
 
 
-def _kept(masters: pd.DataFrame) -> Iterator[str]:
-    """Quote what masters lose, and how far they get at the largest ratio."""
-    if len(masters):
-        ways = _by_ratio(masters, "moved")
-        yield (
-            f"float32 masters lose {masters['lost'].max():.0%}, and at "
-            f"{max(ways):.0f} they have gone {ways[max(ways)]:.0%} of the way"
-        )
+def _ways(plain: pd.DataFrame, masters: pd.DataFrame) -> Iterator[str]:
+    """Quote how far weights get at the largest ratio, and what masters lose."""
+    parts = []
+    for rows, name in (plain, "float16 weights"), (masters, "weights with masters"):
+        if len(rows):
+            ways = _by_ratio(rows, "moved")
+            parts.append(f"{name} have gone {ways[max(ways)]:.0%} of the way")
+    if parts:
+        both = pd.concat([plain, masters])
+        steps, highest = both["steps"].iloc[0], both["ratio"].astype(float).max()
+        yield f"After {steps} steps at {highest:.0f}, {' and '.join(parts)}."
 
 
 def _by_ratio(rows: pd.DataFrame, name: str) -> dict[float, float]:
@@ -140,7 +140,10 @@ def _small_print(table: pd.DataFrame, checked: Sequence[Check]) -> list[str]:
         "At the limit every update is rounded to a whole step of float16, up or down: "
         f"weights go up to {at_limit.max():.2f} times as far as asked (median)."
     ]
+    masters = table[table["method"] == "masters"]
+    kept = [f"Float32 masters lose {masters['lost'].max():.0%} of the updates."]
     return [
+        *(kept if len(masters) else []),
         *listed(checked),
         "The claim is that of Micikevicius et al. (2018): an update may become zero "
         "where the weight is at least 2048 times as large.",

@@ -178,28 +178,30 @@ def _by_mode(rows: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def _answer(frames: Mapping[str, pd.DataFrame]) -> str:
-    clauses = [*_of_rates(frames["peaks"]), *_of_losses(frames["losses"])]
-    backends = frames["backends"]
-    if len(backends):
-        gap = f"{backends['rate'].max():.0e}"
-        clauses.append(f"two backends' rates are at most {gap} apart")
-    text = "; ".join(clauses) or NO_ANSWER
-    # The name of a policy stays as it is written.
-    return f"{text if text.startswith('poly') else text[:1].upper() + text[1:]}."
+    sentences = [*_of_rates(frames["peaks"]), *_of_losses(frames["losses"])]
+    return " ".join(sentences) or f"{NO_ANSWER}."
 
 
 def _of_rates(peaks: pd.DataFrame) -> Iterator[str]:
     """Quote the peak that warm-up lowers, and name what differs under strict."""
     first = first_backend(peaks)
     early = first[first["law"] < 1 - TOLERANCE]
+    parts = []
     if len(early):
         peak, law = early["peak"].iloc[0], early["law"].iloc[0]
-        yield (
-            f"poly_decay that decays from the first step peaks at {peak:.2f} of its "
-            f"rate (law: {law:.2f})"
+        parts.append(
+            "With decay from the first step, poly_decay peaks at "
+            f"{peak:.2f} of its rate (law: {law:.2f})"
         )
     if set(first["mode"]) == {"strict", "default"}:
-        yield f"strict and default differ under {_differing(first)}"
+        verb = (
+            "strict and default differ for"
+            if parts
+            else "Strict and default differ for"
+        )
+        parts.append(f"{verb} {_differing(first)}")
+    if parts:
+        yield f"{', and '.join(parts)}."
 
 
 def _of_losses(losses: pd.DataFrame) -> Iterator[str]:
@@ -210,9 +212,9 @@ def _of_losses(losses: pd.DataFrame) -> Iterator[str]:
         if len(rows):
             low, high = rows.iloc[0], rows.iloc[-1]
             yield (
-                "with the same budget held-out losses end between "
+                "With the same budget, held-out losses end between "
                 f"{low['loss']:.3f} ({low['schedule']}) and {high['loss']:.3f} "
-                f"({high['schedule']})"
+                f"({high['schedule']})."
             )
             return
 
@@ -240,7 +242,11 @@ def _small_print(
         "Median over seeds, intervals bootstrapped over them (95 %); splits and "
         "batches of a seed are the same in every run."
     )
-    for _, row in _backend_gaps(frames["backends"]).iterrows():
+    backends = frames["backends"]
+    if len(backends):
+        gap = f"{backends['rate'].max():.0e}"
+        sentences.append(f"Rates of two backends are at most {gap} apart.")
+    for _, row in _backend_gaps(backends).iterrows():
         sentences.append(
             f"{row['schedule']} ({row['mode']}): losses of a seed on "
             f"{row['backend']} and {row['against']} differ by up to {row['loss']:.1%}."

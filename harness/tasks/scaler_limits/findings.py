@@ -51,7 +51,11 @@ def judge(records: Sequence[Record]) -> Judgement:
     return Judgement(
         answer=_answer(frames, settings, peers),
         tables=frames,
-        small_print=[*listed(checked), *_notes(settings)],
+        small_print=[
+            *_after_clips(frames["clipping"], settings, peers),
+            *listed(checked),
+            *_notes(settings),
+        ],
     )
 
 
@@ -165,13 +169,11 @@ def _split(table: pd.DataFrame, peers: set[str]) -> tuple[pd.DataFrame, pd.DataF
 def _answer(
     frames: Mapping[str, pd.DataFrame], settings: Settings, peers: set[str]
 ) -> str:
-    clauses = [
+    sentences = [
         *_after_overflows(frames["overflow"], settings, peers),
         *_after_growth(frames["zeros"], settings, peers),
-        *_after_clips(frames["clipping"], settings, peers),
-    ]
-    text = "; ".join(clauses) or NO_ANSWER
-    return f"{text[:1].upper()}{text[1:]}."
+    ] or [*_after_clips(frames["clipping"], settings, peers)]
+    return " ".join(sentences) or f"{NO_ANSWER}."
 
 
 def _after_overflows(
@@ -184,20 +186,21 @@ def _after_overflows(
         "makes the weights NaN under": went_on[~finite],
     }
     if said := _said(endings, peers):
-        steps = f"after {settings.overflows} overflowing steps"
-        yield f"{steps} the next finite one {said}"
+        steps = f"After {settings.overflows} overflowing steps"
+        yield f"{steps} the next finite step {said}."
 
 
 def _after_growth(
     table: pd.DataFrame, settings: Settings, peers: set[str]
 ) -> Iterator[str]:
     after = {
-        "at inf under": table[np.isinf(_scale(table))],
-        "at one that makes wrong steps under": table[table["wrong"] > 0],
+        "inf under": table[np.isinf(_scale(table))],
+        "one that makes wrong steps under": table[table["wrong"] > 0],
     }
     if len(table):
         left = _said(after, peers) or "finite"
-        yield f"{settings.zeros} steps of growth leave the scale {left}"
+        grown = f"After {settings.zeros} steps of growth"
+        yield f"{grown} the scale is {left}."
 
 
 def _after_clips(
@@ -207,7 +210,7 @@ def _after_clips(
     where = f"but under {unequal}" if unequal else "under all of them"
     if len(table):
         same = f"are the same bits at scales 1 and {settings.large:g}"
-        yield f"clipped updates {same} {where}"
+        yield f"Clipped updates {same} {where}."
 
 
 def _said(rows: Mapping[str, pd.DataFrame], peers: set[str]) -> str:
