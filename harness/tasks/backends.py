@@ -27,9 +27,9 @@ def prepare(package: str | None, backend: str, device: str) -> None:
         HarnessError: the backend cannot work on ``device`` here.
     """
     model(package, backend)
-    lacking = {"pytorch": _lacking_in_torch, "tf": _lacking_in_tf}[backend](device)
-    if lacking:
-        raise HarnessError(str(errors.no_device(backend, device, lacking)))
+    lacking = _lacking_in_torch if backend == "pytorch" else _lacking_in_tf
+    if reason := lacking(device):
+        raise HarnessError(str(errors.no_device(backend, device, reason)))
 
 
 def require_cpu(backend: str, device: str) -> None:

@@ -179,6 +179,11 @@ def _set_movement(record: Any, name: str, value: float) -> None:
         path[last] = path[last // 2] + value * (seen[last] - seen[last // 2])
 
 
+def _set_relative_movement(record: Any, name: str, value: float) -> None:
+    rate = record.config["optimizer"]["learning_rate"]
+    _set_movement(record, name, value * rate)
+
+
 def _set_above(record: Any, name: str, value: float) -> None:
     record.series["above"][-1] = value
 
@@ -212,6 +217,7 @@ SETTERS: Mapping[tuple[str, str], Callable[[Any, str, float], None]] = {
     ("gradient_norm", "norm ratio"): _set_ratio,
     ("multitask_digits", "loss"): _set_multitask_loss,
     ("multitask_digits", "head movement"): _set_movement,
+    ("multitask_digits", "relative movement"): _set_relative_movement,
     ("recommender", "rows above the limit"): _set_above,
     ("recommender", "lookup time"): _set_lookup,
     ("recommender", "step time"): _set_step,

@@ -8,52 +8,19 @@ import numpy as np
 import pandas as pd
 
 from harness.finding import NO_ANSWER, Judgement
-from harness.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import Interval, overlap
 from harness.tables import first_backend
 from harness.tasks.checks import Check, Holds, all_hold, listed
 from harness.tasks.multitask_digits import laws, tables
-from harness.tasks.multitask_digits.settings import TASKS, Settings
+from harness.tasks.multitask_digits.metrics import METRICS
+from harness.tasks.multitask_digits.settings import Settings
 
 __all__ = ["APART", "METRICS", "judge", "match"]
 
 APART = ("optimizer.name", "wrapper", "presence")
 """The settings by which the tables tell runs apart."""
 
-
-def _loss(record: Record) -> float:
-    """Return the mean of the tasks' held-out losses at the end of training."""
-    if record.status != "ok":
-        return np.inf
-    last = int(record.config["checkpoints"])
-    return float(np.mean([record.series[f"loss/{task}"][last] for task in TASKS]))
-
-
-def _head_movement(record: Record) -> float:
-    """Return the heads' path per informative step in the second half of training.
-
-    NaN if no task was present in it.
-    """
-    if record.status != "ok":
-        return np.inf
-    last = int(record.config["checkpoints"])
-    path, steps = (
-        sum(
-            record.series[f"{kind}/{task}"][last]
-            - record.series[f"{kind}/{task}"][last // 2]
-            for task in TASKS
-        )
-        for kind in ("path", "informative")
-    )
-    return path / steps if steps else np.nan
-
-
-METRICS = {
-    "loss": Metric(_loss, "nats, mean of the three tasks", "smaller"),
-    "head movement": Metric(_head_movement, "distance per informative step", "smaller"),
-}
-"""The numbers by which runs are compared."""
 
 TOLERANCE = 0.05
 """Margin around a law, in which the whole interval of the movement must lie. Also how
