@@ -35,6 +35,7 @@ TASKS = (
     "gradient_norm",
     "link_prediction",
     "lost_updates",
+    "movie_genres",
     "multitask_digits",
     "policy_digits",
     "recommender",
