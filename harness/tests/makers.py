@@ -19,6 +19,8 @@ from harness.tasks import part
 from harness.tasks.deep_digits.training import around
 from harness.tasks.embeddings.settings import LIMITS
 from harness.tasks.lost_updates.laws import share_lost
+from harness.tasks.movie_genres.metrics import RAREST
+from harness.tasks.movie_genres.settings import GENRES
 from harness.tasks.multitask_digits.settings import TASKS
 from harness.tasks.policy_digits import laws as policy_laws
 from harness.tasks.scaler_limits.settings import PEER, RAISES
@@ -120,6 +122,17 @@ def _embedded(of: Any, names: Any, rng: Generator) -> dict[str, list[float]]:
     return {"step": [float(step) for step in of.measured_at], **series}
 
 
+def _genres(of: Any, backend: str, rng: Generator) -> Outcome:
+    steps = np.array(of.measured_at, float)
+    series = {"step": steps.tolist()}
+    for genre in GENRES:
+        share = rng.uniform(0.2, 1)
+        series[f"informative/{genre}"] = np.round(share * steps).tolist()
+        series[f"path/{genre}"] = (rng.uniform(0.5, 2) * steps).tolist()
+        series[f"loss/{genre}"] = rng.uniform(0.8, 1.2, len(steps)).tolist()
+    return Outcome("ok", "", series, {"baseline": 1.1})
+
+
 def _lost(of: Any, backend: str, rng: Generator) -> Outcome:
     share = share_lost(of.ratio) if of.method == "fp16" else 0.0
     summary = {"first": share, "lost": share, "numpy": share, "moved": 1 - share}
@@ -184,6 +197,19 @@ def _set_relative_movement(record: Any, name: str, value: float) -> None:
     _set_movement(record, name, value * rate)
 
 
+def _set_error(record: Any, name: str, value: float) -> None:
+    for genre in GENRES if name == "error" else (RAREST,):
+        record.series[f"loss/{genre}"][-1] = value**2
+
+
+def _set_rarest_movement(record: Any, name: str, value: float) -> None:
+    rate = record.config["optimizer"]["learning_rate"]
+    half = record.config["checkpoints"] // 2
+    seen = record.series[f"informative/{RAREST}"]
+    path = record.series[f"path/{RAREST}"]
+    path[-1] = path[half] + value * rate * (seen[-1] - seen[half])
+
+
 def _set_above(record: Any, name: str, value: float) -> None:
     record.series["above"][-1] = value
 
@@ -215,6 +241,9 @@ SETTERS: Mapping[tuple[str, str], Callable[[Any, str, float], None]] = {
     ("asynchronous_digits", "accuracy"): _set_accuracy,
     ("asynchronous_digits", "mean accuracy"): _set_accuracy,
     ("gradient_norm", "norm ratio"): _set_ratio,
+    ("movie_genres", "error"): _set_error,
+    ("movie_genres", "documentary error"): _set_error,
+    ("movie_genres", "documentary movement"): _set_rarest_movement,
     ("multitask_digits", "loss"): _set_multitask_loss,
     ("multitask_digits", "head movement"): _set_movement,
     ("multitask_digits", "relative movement"): _set_relative_movement,
@@ -232,6 +261,7 @@ MAKERS: Mapping[str, Callable[[Any, str, Generator], Outcome]] = {
     "gradient_norm": _gradient_norm,
     "link_prediction": _link,
     "lost_updates": _lost,
+    "movie_genres": _genres,
     "multitask_digits": _multitask,
     "policy_digits": _policy,
     "recommender": _recommender,

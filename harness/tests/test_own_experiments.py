@@ -69,7 +69,7 @@ def drawn(name: str, rng: np.random.Generator) -> Content:
     content.pop("primary", None)  # It names values that may be left out.
     content |= {"kind": "illustration", "reason": "Nothing is predicted."}
     if "tune" in content:  # Choosing is tested elsewhere: here the values are arms.
-        content["vary"] |= content.pop("tune")["values"]
+        tuned(content["vary"], content.pop("tune")["values"])
     content["backends"] = some(content["backends"], rng)
     for key, values in content["vary"].items():
         content["vary"][key] = some(values, rng)
@@ -91,6 +91,16 @@ def drawn(name: str, rng: np.random.Generator) -> Content:
         for key in optional if rng.random() < 0.5 else ():
             del table[key]
     return content
+
+
+def tuned(vary: Content, values: Content) -> None:
+    """Make the values of a sweep part of what varies."""
+    for path, rates in values.items():
+        table, _, name = path.rpartition(".")
+        if not table:
+            vary[name] = rates
+        for k, arm in enumerate(vary.get(table, ())):
+            arm[name] = rates[k % len(rates)]
 
 
 def some(values: list[Any], rng: np.random.Generator) -> list[Any]:
@@ -136,6 +146,7 @@ def befallen(record: Record, rng: np.random.Generator) -> Record:
 CAN_DIVERGE = (
     "deep_digits",
     "link_prediction",
+    "movie_genres",
     "multitask_digits",
     "policy_digits",
     "recommender",

@@ -8,7 +8,7 @@ from harness.metrics import Metric
 from harness.records.record import Record
 from harness.tasks.movie_genres.settings import GENRES
 
-__all__ = ["METRICS", "RAREST", "error"]
+__all__ = ["METRICS", "RAREST", "error", "movement"]
 
 RAREST = "Documentary"
 """The genre of which the fewest ratings are."""
@@ -21,6 +21,22 @@ def error(record: Record, genre: str) -> float:
     return float(np.sqrt(record.series[f"loss/{genre}"][-1]))
 
 
+def movement(record: Record, genre: str) -> float:
+    """Return a head's path per informative step in the second half of training.
+
+    In units of the learning rate, which arms differ in. NaN if it had no such step.
+    """
+    if record.status != "ok":
+        return np.inf
+    half = int(record.config["checkpoints"]) // 2
+    path, steps = (
+        record.series[f"{kind}/{genre}"][-1] - record.series[f"{kind}/{genre}"][half]
+        for kind in ("path", "informative")
+    )
+    rate = float(record.config["optimizer"]["learning_rate"])
+    return path / steps / rate if steps else np.nan
+
+
 def _mean_error(record: Record) -> float:
     return float(np.mean([error(record, genre) for genre in GENRES]))
 
@@ -30,19 +46,7 @@ def _rarest_error(record: Record) -> float:
 
 
 def _rarest_movement(record: Record) -> float:
-    """Return the rarest head's path per informative step in the second half.
-
-    In units of the learning rate, which arms differ in. NaN if it had no such step.
-    """
-    if record.status != "ok":
-        return np.inf
-    half = int(record.config["checkpoints"]) // 2
-    path, steps = (
-        record.series[f"{kind}/{RAREST}"][-1] - record.series[f"{kind}/{RAREST}"][half]
-        for kind in ("path", "informative")
-    )
-    rate = float(record.config["optimizer"]["learning_rate"])
-    return path / steps / rate if steps else np.nan
+    return movement(record, RAREST)
 
 
 METRICS = {

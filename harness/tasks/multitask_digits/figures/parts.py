@@ -11,6 +11,8 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
 from harness.style import Theme, marker
+from harness.tasks.absent_heads.drawing import LINES
+from harness.tasks.absent_heads.drawing import NAMES as METHODS
 
 __all__ = [
     "LINES",
@@ -20,9 +22,6 @@ __all__ = [
     "rarest",
     "row_of_panels",
 ]
-
-METHODS = {"none": "zeros fed", "default": "with wrapper", "strict": "strict wrapper"}
-LINES = {"none": "-", "default": "--", "strict": ":"}
 
 
 def rarest(table: pd.DataFrame) -> pd.DataFrame:
