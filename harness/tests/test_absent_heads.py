@@ -61,12 +61,9 @@ def test_runs_that_differ_in_more_are_not_paired() -> None:
 @pytest.mark.parametrize(
     ("wrapped", "counted"),
     [
-        (1.0, "in 1 of 1 cases and with a higher one in 0 of 1 cases."),
-        (
-            3.0,
-            "in 0 of 1 cases and with a higher one in 1 of 1 cases (Adam at p = 0.5).",
-        ),
-        (2.0, "in 0 of 1 cases and with a higher one in 0 of 1 cases."),
+        (1.0, "1 of 1 cases (Adam at p = 0.5 by 50 %) and with a higher one in 0."),
+        (3.0, "0 of 1 cases and with a higher one in 1 (Adam at p = 0.5 by 50 %)."),
+        (2.0, "0 of 1 cases and with a higher one in 0."),
     ],
 )
 def test_the_answer_counts_what_is_lower_and_what_is_higher(
@@ -89,11 +86,13 @@ def test_ranges_are_compared_by_optimizer_and_presence() -> None:
             "optimizer.name": ["Adam", "Adam", "RMSProp", "RMSProp", "Momentum"],
             "wrapper": ["none", "default", "none", "default", "none"],
             "presence": 0.02,
+            "optimizer.learning_rate": [0.01, 0.1, 0.01, 0.01, 1.0],
             "width": [3.0, 10.0, 3.0, 1.0, 100.0],
         }
     )
     sentence = sentences.of_ranges(choices)
-    assert "wider with the wrapper in 1 of 2 cases and narrower in 1." in sentence
+    assert "is larger in 1 of 2 cases and smaller in 0" in sentence
+    assert sentence.endswith("is wider in 1 and narrower in 1.")
     assert sentences.of_ranges(choices.drop(columns="wrapper")) == ""
     assert sentences.of_ranges(choices[choices["wrapper"] == "none"]) == ""
 

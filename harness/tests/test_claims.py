@@ -138,9 +138,9 @@ DAMAGES = {
     "unknown key": ('figure = "none"', 'figur = "none"', "did you mean 'figure'?"),
     "whose": ('of = "source"', 'of = "sources"', "did you mean 'source'?"),
     "unknown experiment": ('"absent_tasks"', '"absent_task"', "mean 'absent_tasks'?"),
-    "unknown comparison": ('"loss-adam"', '"loss-adan"', "mean 'loss-adam'?"),
+    "unknown comparison": ('"heads-adam"', '"heads-adan"', "mean 'heads-adam'?"),
     "experiment without comparisons": (
-        'primaries = ["loss-adam", "loss-rmsprop", "loss-momentum"]',
+        'primaries = ["heads-adam", "heads-momentum"]',
         "primaries = []",
         "expected comparisons of an experiment",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pandas as pd
 
 from harness.tables import first_backend, grouped
@@ -47,17 +48,17 @@ def of_comparison(table: pd.DataFrame, what: str) -> Iterator[str]:
     lower, higher = better(rows), worse(rows)
     yield (
         "If every arm has the learning rate that suits it best, the wrapper ends with "
-        f"a lower {what} than zeros in {_of(lower, rows)} and with a higher one in "
-        f"{_of(higher, rows)}{_named(higher)}."
+        f"a lower {what} than zeros in {len(lower)} of {len(rows)} cases"
+        f"{_named(lower)} and with a higher one in {len(higher)}{_named(higher)}."
     )
 
 
 def of_ranges(choices: pd.DataFrame) -> str:
-    """Compare how wide the ranges of good rates are, with zeros and the wrapper.
+    """Compare the best rates and the ranges of good ones, with zeros and the wrapper.
 
     Empty if there are no two such arms.
     """
-    if not {"wrapper", NAME, "width"} <= set(choices.columns):
+    if not {"wrapper", NAME, RATE, "width"} <= set(choices.columns):
         return ""
     keys = [key for key in (NAME, "presence") if key in choices.columns]
     fed = choices[choices["wrapper"] == NONE]
@@ -65,11 +66,15 @@ def of_ranges(choices: pd.DataFrame) -> str:
     pairs = wrapped.merge(fed, on=keys, suffixes=("", "_fed"))
     if pairs.empty:
         return ""
-    wider = (pairs["width"] > pairs["width_fed"]).sum()
-    narrower = (pairs["width"] < pairs["width_fed"]).sum()
+    larger, smaller, wider, narrower = (
+        (sign * (pairs[name] - pairs[f"{name}_fed"]) > 0).sum()
+        for name in (RATE, "width")
+        for sign in (1, -1)
+    )
     return (
-        "The range of good rates, within 10 % of the best, is wider with the wrapper "
-        f"in {wider} of {len(pairs)} cases and narrower in {narrower}."
+        f"With the wrapper the best rate is larger in {larger} of {len(pairs)} cases "
+        f"and smaller in {smaller}, and the range of rates within 10 % of the best is "
+        f"wider in {wider} and narrower in {narrower}."
     )
 
 
@@ -87,15 +92,11 @@ def of_law(heads: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def _of(part: pd.DataFrame, rows: pd.DataFrame) -> str:
-    return f"{len(part)} of {len(rows)} cases"
-
-
 def _named(rows: pd.DataFrame) -> str:
-    """Name the cases in brackets; nothing if there are none."""
-    cases = [
-        row["optimizer"]
-        + (f" at p = {row['presence']:g}" if "presence" in rows.columns else "")
-        for _, row in rows.iterrows()
-    ]
+    """Name the cases in brackets, with the difference; nothing if there are none."""
+    cases = []
+    for _, row in rows.iterrows():
+        where = f" at p = {row['presence']:g}" if "presence" in rows.columns else ""
+        change = 100 * abs(1 / row["ratio"] - 1) if row["ratio"] else np.inf
+        cases.append(f"{row['optimizer']}{where} by {change:.2g} %")
     return f" ({', '.join(cases)})" if cases else ""
