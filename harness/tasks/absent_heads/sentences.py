@@ -98,5 +98,6 @@ def _named(rows: pd.DataFrame) -> str:
     for _, row in rows.iterrows():
         where = f" at p = {row['presence']:g}" if "presence" in rows.columns else ""
         change = 100 * abs(1 / row["ratio"] - 1) if row["ratio"] else np.inf
-        cases.append(f"{row['optimizer']}{where} by {change:.2g} %")
+        size = f"{change:.0f}" if change >= 10 else f"{change:.1f}"
+        cases.append(f"{row['optimizer']}{where} by {size} %")
     return f" ({', '.join(cases)})" if cases else ""
