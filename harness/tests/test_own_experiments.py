@@ -78,7 +78,9 @@ def drawn(name: str, rng: np.random.Generator) -> Content:
         small = {"steps": 40, "overflows": 9, "zeros": 11, "checkpoints": 20}
         scale |= {k: n for k, n in small.items() if k in scale}
     for key, before in content["fixed"].items():
-        if rng.random() < 0.3 and isinstance(before, int | float):
+        # Most other numbers of checkpoints do not divide the steps.
+        fits = isinstance(before, int | float) and key != "checkpoints"
+        if rng.random() < 0.3 and fits:
             content["fixed"][key] = type(before)(before * rng.choice([0.5, 2, 3]))
     if rng.random() < 0.3:
         key = str(rng.choice(sorted(content["fixed"])))

@@ -22,7 +22,7 @@ __all__ = ["LINES", "NAMES", "comparison", "heads", "sweep"]
 
 NAMES = {
     NONE: "zeros fed",
-    MEAN: "zeros fed, mean over present tasks",
+    MEAN: "zeros fed, mean loss",
     "default": "with wrapper",
     "strict": "strict wrapper",
 }
@@ -114,8 +114,7 @@ def _title_of_sweep(table: pd.DataFrame, metric: str) -> str:
         return "No best learning rate is larger with the wrapper than with zeros"
     where = f" at p = {row['presence']:g}" if "presence" in keys else ""
     return (
-        f"{row[NAME]}'s best rate{where} is {times:.2g} times as large with the "
-        "wrapper as with zeros"
+        f"{row[NAME]}'s best rate{where} is {times:.2g} times as large with the wrapper"
     )
 
 

@@ -15,9 +15,9 @@ from harness.tasks.multitask_digits.metrics import METRICS
 __all__ = ["judge"]
 
 KERAS = (
-    "Keras' Adam takes its bias correction from the steps of all variables, so with the "
-    "wrapper the early updates of a rare head are larger on Keras 3. Rates were chosen "
-    "on the first backend."
+    "Keras' Adam takes its bias correction from the steps of all variables. So with "
+    "the wrapper the early updates of a rare head are larger on Keras 3, where rates "
+    "were not chosen anew."
 )
 
 

@@ -23,6 +23,9 @@ __all__ = [
     "row_of_panels",
 ]
 
+MOST = 5
+"""Names that fit into one line of the legend."""
+
 
 def rarest(table: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the smallest p."""
@@ -62,4 +65,5 @@ def legend(
         style = marker(backend, named, theme.ink)
         handles.append(Line2D([], [], label=backend, **style))
     handles += extra
-    canvas.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+    columns = len(handles) if len(handles) <= MOST else -(-len(handles) // 2)
+    canvas.legend(handles=handles, loc="outside lower center", ncols=columns)
