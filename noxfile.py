@@ -277,8 +277,8 @@ def on_gpu(session: nox.Session, name: str, *tests: str) -> None:
     options = ["--backend", backend, "--device", "cuda"]
     run(session, name, "harness", "parity", *options, "--report", str(report))
     run(session, name, "pytest", "-m", "gpu", *tests)
-    if backend == "pytorch":
-        run(session, name, "harness", "run", "throughput", *options, "--scale", "std")
+    experiments = ["training_throughput", *["throughput"] * (backend == "pytorch")]
+    run(session, name, "harness", "run", *experiments, *options, "--scale", "std")
 
 
 def timed(

@@ -21,7 +21,7 @@ function makeSortable(head, column, heads, body, rows) {
   button.textContent = head.textContent;
   head.replaceChildren(button);
   const numeric = head.classList.contains("num");
-  const key = (row) => row.cells[column].dataset.sort;
+  const key = (row) => row.cells[column].dataset.sort ?? row.cells[column].textContent.trim();
   button.addEventListener("click", () => {
     const down = head.getAttribute("aria-sort") === "ascending";
     heads.forEach((other) => other.removeAttribute("aria-sort"));

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from markupsafe import Markup
@@ -39,6 +39,7 @@ class Answered:
         own_figures: those of a user's own run that stands beside the published one.
         problems: sentences about records that cannot be read, or figures not drawn.
         staleness: of the records that the finding is judged from.
+        charts: the data of figures that a reader can explore, by their names.
     """
 
     question: Question
@@ -48,6 +49,7 @@ class Answered:
     own_figures: Sequence[Figure] = ()
     problems: Sequence[str] = ()
     staleness: Staleness | None = None
+    charts: Mapping[str, Markup] = field(default_factory=dict)
 
     @property
     def stale(self) -> str:

@@ -1,18 +1,25 @@
-"""Parity as a picture: tools by backends, colored by the largest distance."""
+"""Parity as a picture: tools or families by backends, colored by the distance."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.pages.parity import Report, Summary, read_report
-from harness.pages.parity_inserts import COMMAND, TOOLS, Tool, ulps
+from harness.pages.parity_inserts import COMMAND, TOOLS, ulps
 from harness.pages.templating import render
+from harness.parity.cases import FAMILIES
 
-__all__ = ["heat_map"]
+__all__ = ["family_map", "heat_map"]
 
 FEW = 0.25
 """A cell has a color of its own if a larger share of its cases is left out."""
+
+
+LEVELS = {0.0: "exact", 1.0: "near", 4.0: "few", math.inf: "many"}
+"""Largest distance in ULP -> the color of a family's cell."""
 
 
 @dataclass(frozen=True)
@@ -31,35 +38,96 @@ class HeatCell:
 
 
 def heat_map(results: Path) -> str:
-    """Return the picture as a table; a sentence where parity was not recorded."""
+    """Return tools by backends as a table; a sentence where nothing was recorded."""
+    families = {tool.name: tool.families for tool in TOOLS.values()}
+    few = f"{FEW:.0%}"
+    return _map(
+        results,
+        "Tool",
+        families,
+        _by_share,
+        [
+            ("exact", "the same bits"),
+            ("near", "a few ULP"),
+            (
+                "left",
+                f"more than {few} of the cases are replayed in part or not, because "
+                "the backend has no counterpart",
+            ),
+        ],
+    )
+
+
+def family_map(results: Path) -> str:
+    """Return families by backends as a table, in more shades of the distance."""
+    families = {name: (name,) for name in FAMILIES}
+    return _map(
+        results,
+        "Family",
+        families,
+        _by_distance,
+        [
+            ("exact", "the same bits"),
+            ("near", "at most 1 ULP"),
+            ("few", "at most 4 ULP"),
+            ("many", "more"),
+        ],
+    )
+
+
+def _map(
+    results: Path,
+    head: str,
+    families: Mapping[str, Sequence[str]],
+    style: Callable[[Summary], str],
+    legend: Sequence[tuple[str, str]],
+) -> str:
     report = read_report(results / "parity")
     if report is None:
         return render("not_measured.md.jinja", command=COMMAND)
     backends = list(dict.fromkeys(mode.backend for mode in report.modes))
     rows = [
-        (tool.name, [_cell(report, tool, backend) for backend in backends])
-        for tool in TOOLS.values()
-        if set(tool.families) & set(report.families)
+        (name, [_cell(_summary(report, of, backend), style) for backend in backends])
+        for name, of in families.items()
+        if set(of) & set(report.families)
     ]
     cases = len({row.id for row in report.rows})
-    few = f"{FEW:.0%}"
-    return render("heat.html.jinja", backends=backends, rows=rows, cases=cases, few=few)
+    shown = {"head": head, "backends": backends, "rows": rows, "legend": legend}
+    return render("heat.html.jinja", cases=cases, **shown)
 
 
-def _cell(report: Report, tool: Tool, backend: str) -> HeatCell:
+def _summary(report: Report, families: Sequence[str], backend: str) -> Summary:
     modes = [mode for mode in report.modes if mode.backend == backend]
-    summary = Summary(
-        [row for name in tool.families for row in report.summary(name, *modes).rows]
+    return Summary(
+        [row for name in families for row in report.summary(name, *modes).rows]
     )
+
+
+def _cell(summary: Summary, style: Callable[[Summary], str]) -> HeatCell:
     if summary.counts["failed"]:
         return HeatCell(f"{summary.counts['failed']} failed", "", "bad")
     if not summary.replayed:
         return HeatCell("–", "not replayed", "none")
-    left_out = summary.counts["skipped"] + sum(row.in_part for row in summary.rows)
+    left_out = _left_out(summary)
     note = f"{left_out} of {len(summary.rows)} left out" if left_out else ""
-    distance = summary.worst.max_ulp if summary.worst else None
-    if left_out > FEW * len(summary.rows):
-        style = "left"
-    else:
-        style = "near" if distance else "exact"
-    return HeatCell(ulps(distance) or "raises", note, style)
+    return HeatCell(ulps(_distance(summary)) or "raises", note, style(summary))
+
+
+def _by_share(summary: Summary) -> str:
+    """Return the color of a tool: of its own where much is left out."""
+    if _left_out(summary) > FEW * len(summary.rows):
+        return "left"
+    return "near" if _distance(summary) else "exact"
+
+
+def _by_distance(summary: Summary) -> str:
+    distance = _distance(summary) or 0.0
+    return next(style for limit, style in LEVELS.items() if distance <= limit)
+
+
+def _distance(summary: Summary) -> float | None:
+    return summary.worst.max_ulp if summary.worst else None
+
+
+def _left_out(summary: Summary) -> int:
+    return summary.counts["skipped"] + sum(row.in_part for row in summary.rows)

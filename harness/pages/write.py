@@ -11,6 +11,9 @@ from pathlib import Path
 
 from harness.errors import HarnessError
 from harness.finding import Finding
+from harness.pages.adams import adam_insert
+from harness.pages.causes import causes_insert
+from harness.pages.charts import chart_of
 from harness.pages.checkout import checkout_inserts
 from harness.pages.claims import claims_page
 from harness.pages.composition import composition_inserts
@@ -21,11 +24,14 @@ from harness.pages.findings import (
     index_page,
     table_files,
 )
+from harness.pages.heat import family_map
 from harness.pages.home import home_inserts
 from harness.pages.layout import layout_inserts
 from harness.pages.mutants import mutants_inserts
+from harness.pages.names import names_insert
 from harness.pages.oracle_inserts import oracle_inserts
 from harness.pages.parity_inserts import parity_inserts
+from harness.pages.problems import problems_insert
 from harness.pages.reference import reference_inserts, reference_pages
 from harness.pages.rules import optimizers_insert, pipeline_insert
 from harness.pages.sources import BENCHMARKS, EXPERIMENTS, Figure, Question, Source
@@ -66,6 +72,11 @@ def write_pages(
             **layout_inserts(results),
             **reference_inserts(BACKENDS),
             **mutants_inserts(results),
+            "names": names_insert(),
+            "parity_heat": family_map(results),
+            "parity_causes": causes_insert(),
+            "problems": problems_insert(),
+            "which_adam": adam_insert(folder / "adam"),
         }
         for name, text in inserts.items():
             _write(folder / "inserts" / f"{name}.md", text)
@@ -126,7 +137,11 @@ def _answer(
     own_figures: Sequence[Figure] = ()
     if finding.local is not None:
         own_figures = _draw(source, finding.local, files / "own", problems)
-    return Answered(question, finding, published, figures, own_figures, problems, stale)
+    drawn = (figure.name for figure in figures)
+    charts = {name: chart_of(question.name, name, files) for name in drawn}
+    shown = {name: chart for name, chart in charts.items() if chart}
+    of = (question, finding, published, figures, own_figures, problems, stale)
+    return Answered(*of, charts=shown)
 
 
 def _draw(

@@ -18,7 +18,8 @@ A task is a package with these parts, loaded by name when they are needed:
     ``drawings(finding)``: the plots, from a finding alone.
 
 What several tasks share lies beside them, in ``cells``, ``digits``, ``packaged``,
-``backends`` and ``settings``: no experiment's package imports from another's.
+``backends``, ``loss_scales`` and ``settings``: no experiment's package imports from
+another's.
 """
 
 from __future__ import annotations
@@ -37,15 +38,19 @@ TASKS = (
     "gradient_norm",
     "link_prediction",
     "lost_updates",
+    "mixed_precision_text",
     "movie_genres",
     "multitask_digits",
     "policy_digits",
     "recommender",
     "scaler_limits",
+    "stable_rates",
     "throughput",
+    "training_throughput",
+    "warm_up",
 )
 
-TIMED = ("recommender", "throughput")
+TIMED = ("recommender", "throughput", "training_throughput")
 """Tasks whose runs measure time: nothing else is run beside one of them."""
 
 

@@ -17,13 +17,13 @@ from harness.declare import Run
 from harness.records.record import Outcome, Record
 from harness.tasks import part
 from harness.tasks.deep_digits.training import around
-from harness.tasks.embeddings.settings import LIMITS
 from harness.tasks.lost_updates.laws import share_lost
 from harness.tasks.movie_genres.metrics import RAREST
 from harness.tasks.movie_genres.settings import GENRES
 from harness.tasks.multitask_digits.settings import TASKS
 from harness.tasks.policy_digits import laws as policy_laws
 from harness.tasks.scaler_limits.settings import PEER, RAISES
+from harness.tasks.stable_rates.ranges import stable_range
 from harness.tests.synthetic import multitask_outcome, record_of
 
 __all__ = ["made_up", "scaler_as_promised", "with_metric"]
@@ -103,17 +103,21 @@ def _gradient_norm(of: Any, backend: str, rng: Generator) -> Outcome:
 
 
 def _link(of: Any, backend: str, rng: Generator) -> Outcome:
-    names = part("link_prediction", "findings").MEASURES
-    return Outcome("ok", "", _embedded(of, names, rng))
+    names = (*part("link_prediction", "findings").SERIES, "mrr/validation")
+    chance = {"mrr/chance": 0.05, "hits/chance": 0.1}
+    return Outcome("ok", "", _embedded(of, names, rng), chance)
 
 
 def _recommender(of: Any, backend: str, rng: Generator) -> Outcome:
-    findings = part("recommender", "findings")
-    names = (*findings.SERIES, *findings.LEFT)
-    timed = [f"{what}/{name}" for what in ("step", "lookup") for name in LIMITS]
-    times = {f"seconds/{name}": float(rng.uniform(1, 3)) for name in timed}
-    series = _embedded(of, names, rng)
-    return Outcome("ok", "", series, times if of.limit == "clip" else {})
+    timed = (*of.LIMITS, "clip again") if of.limit == "clip" else ()
+    summary = {
+        f"seconds/{what}/{name}": float(rng.uniform(1, 3))
+        for what in ("step", "lookup")
+        for name in timed
+    }
+    summary |= dict.fromkeys(part("recommender", "tables").BASELINES, 0.2)
+    series = _embedded(of, part("recommender", "findings").SERIES, rng)
+    return Outcome("ok", "", series, summary)
 
 
 def _embedded(of: Any, names: Any, rng: Generator) -> dict[str, list[float]]:
@@ -139,6 +143,15 @@ def _lost(of: Any, backend: str, rng: Generator) -> Outcome:
     return Outcome("ok", "", {}, summary)
 
 
+def _mixed_text(of: Any, backend: str, rng: Generator) -> Outcome:
+    names, points = ("bits", "scale", "skipped"), len(of.measured_at)
+    series = {name: rng.uniform(1, 8, points).tolist() for name in names}
+    series["step"] = [float(step) for step in of.measured_at]
+    summary = {name: column[-1] for name, column in series.items()}
+    own = {"mean_log2": 12.0, "lowest": 2.0, "to_target": series["step"][1]}
+    return Outcome("ok", "", series, {**summary, **own})
+
+
 def _multitask(of: Any, backend: str, rng: Generator) -> Outcome:
     return multitask_outcome(of, float(rng.uniform(0.5, 2)), rng)
 
@@ -158,8 +171,32 @@ def _scaler(of: Any, backend: str, rng: Generator) -> Outcome:
     return scaler_as_promised(of, backend)
 
 
+def _stable_rates(of: Any, backend: str, rng: Generator) -> Outcome:
+    accuracies = rng.uniform(0, 1, len(of.rates)).tolist()
+    series = {"rate": list(of.rates), "loss": accuracies, "accuracy": accuracies}
+    ends = stable_range(of.rates, accuracies, of.margin)
+    return Outcome("ok", "", series, ends._asdict())
+
+
 def _throughput(of: Any, backend: str, rng: Generator) -> Outcome:
     return Outcome("ok", "", {}, {"rate": float(rng.uniform(10, 1000))})
+
+
+def _training_throughput(of: Any, backend: str, rng: Generator) -> Outcome:
+    if of.precision == "fp16":
+        return Outcome("ok", "float16 is not timed on a CPU")
+    names = ("bare", "wrapped", "bare again")
+    return Outcome(
+        "ok", "", {}, {f"rate/{n}": float(rng.uniform(9, 99)) for n in names}
+    )
+
+
+def _warm_up(of: Any, backend: str, rng: Generator) -> Outcome:
+    weights = 4 * of.width
+    per_byte = {"NovoGrad": 1, "AdamW": 2, "SGD": 1}[of.optimizer]
+    bits = float(rng.uniform(2, 8))
+    summary = {"bits": bits, "state": per_byte * weights, "weights": weights}
+    return Outcome("ok", "", {}, summary)
 
 
 def with_metric(record: Record, name: str, value: float) -> Record:
@@ -229,8 +266,37 @@ def _set_rate(record: Any, name: str, value: float) -> None:
     record.summary["rate"] = value
 
 
+def _set_over_bare(record: Any, name: str, value: float) -> None:
+    variant = {"ratio": "wrapped", "control": "bare again"}[name]
+    record.summary[f"rate/{variant}"] = value * record.summary["rate/bare"]
+
+
 def _set_ratio(record: Any, name: str, value: float) -> None:
     record.summary["ratio"] = value
+
+
+def _set_to_target(record: Any, name: str, value: float) -> None:
+    record.summary["to_target"] = value
+
+
+def _set_highest(record: Any, name: str, value: float) -> None:
+    record.summary["highest"] = value
+
+
+def _set_width(record: Any, name: str, value: float) -> None:
+    record.summary["highest"] = value * record.summary["lowest"]
+
+
+def _set_best(record: Any, name: str, value: float) -> None:
+    record.summary["best"] = value
+
+
+def _set_bits(record: Any, name: str, value: float) -> None:
+    record.summary["bits"] = value
+
+
+def _set_state(record: Any, name: str, value: float) -> None:
+    record.summary["state"] = value * record.summary["weights"]
 
 
 def _set_accuracy(record: Any, name: str, value: float) -> None:
@@ -241,6 +307,7 @@ SETTERS: Mapping[tuple[str, str], Callable[[Any, str, float], None]] = {
     ("asynchronous_digits", "accuracy"): _set_accuracy,
     ("asynchronous_digits", "mean accuracy"): _set_accuracy,
     ("gradient_norm", "norm ratio"): _set_ratio,
+    ("mixed_precision_text", "steps to target"): _set_to_target,
     ("movie_genres", "error"): _set_error,
     ("movie_genres", "documentary error"): _set_error,
     ("movie_genres", "documentary movement"): _set_rarest_movement,
@@ -250,7 +317,14 @@ SETTERS: Mapping[tuple[str, str], Callable[[Any, str, float], None]] = {
     ("recommender", "rows above the limit"): _set_above,
     ("recommender", "lookup time"): _set_lookup,
     ("recommender", "step time"): _set_step,
+    ("stable_rates", "highest rate"): _set_highest,
+    ("stable_rates", "stable range"): _set_width,
+    ("stable_rates", "best accuracy"): _set_best,
     ("throughput", "rate"): _set_rate,
+    ("training_throughput", "ratio"): _set_over_bare,
+    ("training_throughput", "control"): _set_over_bare,
+    ("warm_up", "bits a byte"): _set_bits,
+    ("warm_up", "state"): _set_state,
 }
 """How a metric is written into a record, where it is not the end of a series."""
 
@@ -261,10 +335,14 @@ MAKERS: Mapping[str, Callable[[Any, str, Generator], Outcome]] = {
     "gradient_norm": _gradient_norm,
     "link_prediction": _link,
     "lost_updates": _lost,
+    "mixed_precision_text": _mixed_text,
     "movie_genres": _genres,
     "multitask_digits": _multitask,
     "policy_digits": _policy,
     "recommender": _recommender,
     "scaler_limits": _scaler,
+    "stable_rates": _stable_rates,
     "throughput": _throughput,
+    "training_throughput": _training_throughput,
+    "warm_up": _warm_up,
 }

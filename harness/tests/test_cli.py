@@ -47,7 +47,7 @@ def test_the_list_as_json_names_everything() -> None:
 def test_a_comparison_as_json_holds_answer_verdict_and_tables() -> None:
     found = json.loads(said("compare", "link_prediction", "--json"))
     assert found["verdict"] and found["answer"].endswith(".")
-    assert found["notices"] and len(found["tables"]["ends"]) > 1
+    assert found["small_print"] and len(found["tables"]["ends"]) > 1
     assert {"claim", "outcome", "p"} <= found["tables"]["predictions"][0].keys()
     assert found["provenance"]["backends"]
 

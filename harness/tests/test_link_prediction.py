@@ -1,20 +1,19 @@
-"""Links of Les Miserables: the data, the ranks, and what a limit promises."""
+"""Links of knowledge graphs: the data, the ranks, and what limits promise."""
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from harness.records.record import Outcome, Record
-from harness.tasks.embeddings.rows import OVER
+from harness.tasks.embeddings.rows import OVER, norms
+from harness.tasks.embeddings.trainer import Trainer, trainer_of
 from harness.tasks.link_prediction import data, findings, metrics, training
-from harness.tasks.link_prediction.settings import MARGIN, RELATIONS, Settings
+from harness.tasks.link_prediction.settings import Settings
 from lockstep.messages.errors import LockstepError
 
 BACKENDS = [
@@ -25,13 +24,27 @@ BACKENDS = [
             reason=f"{framework} is not installed",
         ),
     )
-    for backend, framework in (("pytorch", "torch"), ("tf", "tensorflow"))
+    for backend, framework in (
+        ("pytorch", "torch"),
+        ("tf", "tensorflow"),
+        ("keras3", "keras"),
+    )
 ]
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("pykeen") is None, reason="pykeen is not installed"
+)
+
+
+def graph_of(name: str, **margins: float) -> dict[str, Any]:
+    """A graph with a margin of 1 for each limit but those that are given."""
+    return {"name": name, "margin": dict.fromkeys(Settings.LIMITS, 1.0) | margins}
 
 
 def config(**changes: Any) -> dict[str, Any]:
     descent = {"name": "GradientDescent", "learning_rate": 0.03}
     base = {"optimizer": descent, "limit": "clip", "max_norm": 1.0, "start": 1.0}
+    base |= {"graph": graph_of("Nations"), "penalty": 0.1}
     return {**base, "steps": 20, "checkpoints": 2, "batch": 16, "width": 4} | changes
 
 
@@ -39,55 +52,89 @@ def run(backend: str, seed: int = 0, **changes: Any) -> Outcome:
     return training.train(config(**changes), seed, backend, "cpu")
 
 
-def test_the_data_is_the_graph_that_networkx_ships() -> None:
-    networkx = pytest.importorskip("networkx", reason="networkx is not installed")
-    path = Path(data.__file__).parent / "chapters.csv"
-    with path.open(encoding="utf-8", newline="") as file:
-        ours = {
-            frozenset((line["one"], line["other"])): int(line["chapters"])
-            for line in csv.DictReader(file)
-        }
-    edges = networkx.les_miserables_graph().edges(data="weight")
-    assert ours == {frozenset((one, other)): weight for one, other, weight in edges}
+def trainer(settings: Settings, backend: str) -> Trainer:
+    return trainer_of(training.make_recipe(settings), backend, "cpu")
 
 
-def test_held_out_links_stand_both_ways_and_leave_each_character_one() -> None:
-    links = data.split(np.random.default_rng(0))
-    assert len(links.held_out) == 2 * data.HELD_OUT
-    assert len(links.training) + len(links.held_out) == 2 * len(data.graph()[1])
-    known = {tuple(link) for link in links.training}
-    held_out = {tuple(link) for link in links.held_out}
-    assert not known & held_out
-    assert {(tail, relation, head) for head, relation, tail in held_out} == held_out
-    assert set(links.training[:, 0]) == set(range(len(data.graph()[0])))
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("UMLS", (135, 46, 5216, 652, 661)),
+        ("Kinships", (104, 25, 8544, 1068, 1074)),
+        ("Nations", (14, 55, 1592, 199, 201)),
+    ],
+)
+def test_a_graph_has_the_sizes_that_its_package_states(
+    name: str, shape: tuple[int, ...]
+) -> None:
+    graph = data.read_graph(name)
+    parts = [graph.training, graph.validation, graph.test]
+    assert (graph.entities, graph.relations, *map(len, parts)) == shape
+    every = {tuple(link) for part in parts for link in part}
+    assert len(every) == sum(map(len, parts))
 
 
 def test_a_false_link_differs_from_the_true_one_at_one_end() -> None:
-    links = data.split(np.random.default_rng(0)).training
-    batches = data.draw_batches(np.random.default_rng(1), links, steps=5, batch=50)
+    graph = data.read_graph("Nations")
+    batches = data.draw_batches(np.random.default_rng(1), graph, steps=5, batch=50)
     head, _, tail, false_head, false_tail = np.moveaxis(batches, 2, 0)
     assert ((head == false_head) | (tail == false_tail)).all()
     assert {tuple(link) for link in batches[:, :, :3].reshape(-1, 3)} <= {
-        tuple(link) for link in links
+        tuple(link) for link in graph.training
     }
 
 
-def test_a_rank_counts_nearer_tails_but_no_other_true_ones() -> None:
-    places = np.arange(len(data.graph()[0]), dtype=float)[:, None]
-    relation = np.zeros((len(RELATIONS), 1))
-    link = np.array([[0, 0, 5]])
-    known = metrics.known_tails(data.Links(link, link[:0]))
-    assert metrics.filtered_ranks(places, relation, link, known).tolist() == [5]
-    known[0, 0, 3] = True
-    assert metrics.filtered_ranks(places, relation, link, known).tolist() == [4]
-    # Tails in one place tie: the mean of the best and the worst rank.
-    places[5] = places[6]
-    assert metrics.filtered_ranks(places, relation, link, known).tolist() == [4.5]
+def test_a_rank_counts_nearer_entities_but_none_that_make_another_link() -> None:
+    """Entities lie on a line; the relation leads three places on."""
+    places = np.arange(8, dtype=float)[:, None]
+    relation = np.full((1, 1), 3.0)
+    link, none = np.array([[0, 0, 5]]), np.empty((0, 3), int)
+    graph = data.Graph(8, 1, none, none, link)
+    # Of tails, those at 3, 4 and 2 are nearer, and 1 as near; of heads 2, 1 and 3, and
+    # 4 as near.
+    asked = metrics.make_queries(graph, link)
+    assert metrics.filtered_ranks(places, relation, asked).tolist() == [4.5, 4.5]
+    graph = graph._replace(training=np.array([[0, 0, 3], [0, 0, 1], [2, 0, 5]]))
+    asked = metrics.make_queries(graph, link)
+    assert metrics.filtered_ranks(places, relation, asked).tolist() == [3, 3.5]
 
 
+def test_rows_that_say_nothing_rank_as_by_chance_in_the_middle() -> None:
+    """All distances tie, so each rank is the mean of the best and the worst."""
+    asked = metrics.queries("Nations", "test")
+    graph = data.read_graph("Nations")
+    entity, relation = np.zeros((graph.entities, 2)), np.zeros((graph.relations, 2))
+    ranks = metrics.filtered_ranks(entity, relation, asked)
+    assert ranks.tolist() == (1 + asked.others.sum(axis=1) / 2).tolist()
+
+
+def test_chance_is_the_mean_over_random_rows() -> None:
+    stream, graph = np.random.default_rng(0), data.read_graph("UMLS")
+    asked = metrics.queries("UMLS", "test")
+    ranks = np.concatenate(
+        [
+            metrics.filtered_ranks(
+                stream.standard_normal((graph.entities, 4)),
+                stream.standard_normal((graph.relations, 4)),
+                asked,
+            )
+            for _ in range(20)
+        ]
+    )
+    # Rows of one draw rank all links alike, so 20 draws are few.
+    expected = metrics.chance("UMLS")
+    assert (1 / ranks).mean() == pytest.approx(expected["mrr/chance"], rel=0.1)
+    assert (ranks <= 10).mean() == pytest.approx(expected["hits/chance"], rel=0.1)
+
+
+@pytest.mark.parametrize("penalty", (0.0, 0.1))
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_step_is_that_of_the_margin_loss(backend: str) -> None:
-    settings = Settings(**config(limit="none", steps=1, checkpoints=1, batch=1))
+def test_a_step_is_that_of_the_loss(backend: str, penalty: float) -> None:
+    limit = "penalty" if penalty else "none"
+    margins = graph_of("Nations", **{limit: 2.0})
+    sizes = {"steps": 1, "checkpoints": 1, "batch": 1}
+    settings = Settings(**config(limit=limit, graph=margins, **sizes))
+    assert settings.margin == 2
     plan = training.make_plan(settings, 0)
     head, relation, tail, false_head, false_tail = plan.batches[0, 0]
     rows = {name: table.astype(float) for name, table in plan.weights.items()}
@@ -95,13 +142,15 @@ def test_a_step_is_that_of_the_margin_loss(backend: str) -> None:
     true = entity[head] + add - entity[tail]
     false = entity[false_head] + add - entity[false_tail]
     lengths = np.linalg.norm(true), np.linalg.norm(false)
-    assert MARGIN + lengths[0] - lengths[1] > 0
+    assert settings.margin + lengths[0] - lengths[1] > 0
     for sign, way, length, at_plus, at_minus in (
         (-1, true, lengths[0], head, tail),
         (1, false, lengths[1], false_head, false_tail),
     ):
         rows["entity"][at_plus] += sign * 0.03 * way / length
         rows["entity"][at_minus] -= sign * 0.03 * way / length
+    for named in (head, tail, false_head, false_tail):
+        rows["entity"][named] -= 0.03 * 2 * penalty * entity[named]
     model = trainer(settings, backend)
     model.reset(plan.weights)
     model.advance(plan.batches)
@@ -112,21 +161,35 @@ def test_a_step_is_that_of_the_margin_loss(backend: str) -> None:
 @pytest.mark.parametrize("name", ("GradientDescent", "Adam"))
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_rows_that_a_step_names_end_within_the_limit(backend: str, name: str) -> None:
+    optimizer = {"name": name, "learning_rate": 0.3}
     settings = Settings(
-        **config(start=3.0, optimizer={"name": name, "learning_rate": 0.3})
+        **config(graph=graph_of("UMLS"), start=3.0, optimizer=optimizer)
     )
     plan = training.make_plan(settings, 0)
     model = trainer(settings, backend)
     model.reset(plan.weights)
-    for step in range(5):
+    for step in range(3):
         model.advance(plan.batches[step : step + 1])
         named = plan.named("entity", step, step + 1)
-        lengths = np.linalg.norm(model.tables()["entity"].astype(float), axis=1)
+        lengths = norms(model.tables()["entity"])
         assert lengths[named].max() <= OVER * settings.max_norm
-        others = np.setdiff1d(np.arange(len(lengths)), plan.named("entity", 0, 5))
+        others = np.setdiff1d(np.arange(len(lengths)), plan.named("entity", 0, 3))
         assert lengths[others].max() > settings.max_norm
-    relation = model.tables()["relation"].astype(float)
-    assert np.linalg.norm(relation, axis=1).max() > OVER
+    assert norms(model.tables()["relation"]).max() > OVER
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_rows_that_no_step_names_are_normalised_as_well(backend: str) -> None:
+    settings = Settings(**config(graph=graph_of("UMLS"), limit="normalise", start=3.0))
+    plan = training.make_plan(settings, 0)
+    model = trainer(settings, backend)
+    model.reset(plan.weights)
+    model.advance(plan.batches[:1])
+    lengths, named = norms(model.tables()["entity"]), plan.named("entity", 0, 1)
+    others = np.setdiff1d(np.arange(len(lengths)), named)
+    # Rounding of the norm and of one product, in float32.
+    assert lengths[others] == pytest.approx(settings.max_norm, abs=1e-6)
+    assert np.abs(lengths[named] - settings.max_norm).max() > 1e-3
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -137,16 +200,17 @@ def test_a_run_does_not_depend_on_those_before_it(backend: str) -> None:
     assert run(backend, seed=3, optimizer=adam) == alone
 
 
-@pytest.mark.parametrize("limit", ("none", "clip", "lookup"))
-def test_backends_start_equal_and_agree_on_a_short_run(limit: str) -> None:
-    for framework in ("torch", "tensorflow"):
+@pytest.mark.parametrize("limit", Settings.LIMITS)
+@pytest.mark.parametrize("other", ("tf", "keras3"))
+def test_backends_start_equal_and_agree_on_a_short_run(limit: str, other: str) -> None:
+    for framework in ("torch", "tensorflow", "keras"):
         pytest.importorskip(framework, reason=f"{framework} is not installed")
-    torch, tf = (run(b, limit=limit, start=2.0).series for b in ("pytorch", "tf"))
-    assert torch.keys() == tf.keys()
+    torch, theirs = (run(b, limit=limit).series for b in ("pytorch", other))
+    assert torch.keys() == theirs.keys()
     for column, values in torch.items():
-        assert values[0] == tf[column][0], column
+        assert values[0] == theirs[column][0], column
         # Rounding, over 20 steps; a hinge that is met within it moves some more.
-        assert values == pytest.approx(tf[column], rel=1e-4, abs=1e-6), column
+        assert values == pytest.approx(theirs[column], rel=1e-4, abs=1e-6), column
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -162,8 +226,14 @@ def test_a_run_that_leaves_the_numbers_has_diverged(backend: str) -> None:
     ("changes", "words"),
     [
         ({"limit": "clipp"}, "did you mean 'clip'"),
+        ({"limit": "lookup"}, "limit"),
         ({"max_norm": 0}, "max_norm"),
         ({"start": -1.0}, "start"),
+        ({"penalty": 0}, "penalty"),
+        ({"graph": graph_of("Kinship")}, "did you mean 'Kinships'"),
+        ({"graph": graph_of("UMLS", clip=0)}, "clip: expected a finite number > 0"),
+        ({"graph": {"name": "UMLS", "margin": 1.0}}, "a number for each limit"),
+        ({"graph": {"name": "UMLS"}}, "a table with name and margin"),
         ({"checkpoints": 3}, "divides steps"),
         ({"width": 0}, "width"),
         ({"optimizer": {"name": "Adma"}}, "did you mean 'Adam'"),
@@ -177,54 +247,46 @@ def test_settings_that_cannot_be_are_refused(
 
 
 def made_up(mrr: dict[str, float], lost: Sequence[int] = ()) -> list[Record]:
-    """Records of five seeds whose MRR ends at a number for each limit."""
+    """Records of five seeds whose MRR ends at a number for each limit.
+
+    Each limit has a learning rate of its own, as where one is chosen for each arm.
+    """
     records = []
     for limit, seed in ((limit, seed) for limit in mrr for seed in range(5)):
-        series = {name: [1.0, 1.0, 1.0] for name in findings.MEASURES}
+        series = {name: [1.0, 1.0, 1.0] for name in findings.SERIES}
         series["mrr"] = [0.1, 0.2, mrr[limit] + 0.001 * seed]
         lines = {"step": [0, 10, 20], **series}
         if limit == "none" and seed in lost:
             lines = {name: [*column[:1], np.nan] for name, column in lines.items()}
-        settings = config(limit=limit)
+        rate = {"name": "GradientDescent", "learning_rate": 0.01 * (1 + len(limit))}
+        what = "link_prediction", f"{limit}{seed}", "link_prediction"
+        settings = config(limit=limit, optimizer=rate)
+        status = "diverged" if seed in lost and limit == "none" else "ok"
         subject = {"backend": "pytorch", "device": "cpu"}
-        records.append(
-            Record(
-                "link_prediction",
-                f"{limit}{seed}",
-                "link_prediction",
-                settings,
-                seed,
-                subject,
-                "0",
-                "diverged" if seed in lost and limit == "none" else "ok",
-                "",
-                lines,
-                {},
-            )
-        )
+        chance = {"mrr/chance": 0.05, "hits/chance": 0.1}
+        end = subject, "0", status, "", lines, chance
+        records.append(Record(*what, settings, seed, *end))  # type: ignore[arg-type]
     return records
 
 
-def test_the_answer_follows_from_the_ranks() -> None:
-    judged = findings.judge(made_up({"none": 0.1, "clip": 0.3, "lookup": 0.3}))
-    assert "this rank is lower in 1 of 1 cases" in judged.answer
-
-
-def test_a_difference_that_nobody_would_mind_is_no_need() -> None:
-    near = 0.3 - findings.NEGLIGIBLE / 2
-    judged = findings.judge(made_up({"none": near, "clip": 0.3, "lookup": 0.3}))
-    assert "no difference that matters" in judged.answer
+@pytest.mark.parametrize(
+    ("free", "need"),
+    [
+        (0.1, "TransE needs a limit on norms in 1 of 1 cases"),
+        (0.3 - findings.NEGLIGIBLE / 2, "No case shows that TransE needs a limit"),
+        (0.5, "is higher in 0 and lower in 1 of 1"),
+    ],
+)
+def test_the_first_sentence_follows_from_the_ranks(free: float, need: str) -> None:
+    judged = findings.judge(made_up({"none": free, "clip": 0.3, "penalty": 0.3}))
+    assert need in judged.answer.split(". On")[0]
+    assert f"On Nations it is {free + 0.002:.2f} without a limit" in judged.answer
+    assert "(chance: 0.05)" in judged.answer
 
 
 def test_a_diverged_run_has_no_rank_at_all() -> None:
-    same = {"none": 0.3, "clip": 0.3, "lookup": 0.3}
-    judged = findings.judge(made_up(same, lost=range(5)))
-    assert "this rank is lower in 1 of 1 cases" in judged.answer
-    ends = judged.tables["ends"].set_index(["limit", "what"])["estimate"]
+    judged = findings.judge(made_up({"none": 0.3, "clip": 0.3}, lost=range(5)))
+    assert "TransE needs a limit on norms in 1 of 1 cases" in judged.answer
+    ends = judged.tables["ends"].set_index(["limit", "what"])["median"]
     assert ends["none", "mrr"] == 0
     assert ends["none", "loss"] == np.inf
-
-
-def trainer(settings: Settings, backend: str) -> Any:
-    place = (training.LIMITED, data.COLUMNS, backend, "cpu")
-    return training.trainer_of("link_prediction", settings, *place)

@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from harness.tasks.digits import CLASSES, INPUTS
+from harness.tasks.loss_scales import ScaledSettings
 from harness.tasks.settings import (
     require,
     require_counts,
-    require_label,
     require_number,
     require_spread,
     spread,
 )
-from lockstep import registry
-from lockstep.messages.errors import unknown_name
 
-__all__ = ["DTYPES", "SCALES", "Settings"]
-
-DTYPES = ("float32", "float16")
-
-SCALES = ("none", "fixed", "dynamic", "Backoff", "LogMax")
-"""What multiplies the loss: nothing, a number, or an object of Lockstep."""
+__all__ = ["Settings"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(ScaledSettings):
     """What one run does.
 
     Attributes:
-        method: ``label``, the ``dtype`` of the weights, the ``scale`` and its
-            ``arguments``; ``strict`` for a scaler with the original's quirks.
+        method: as in ``ScaledSettings``.
         loss_log2: the loss is multiplied by 2**loss_log2, and the rate divided by it.
         rate: the learning rate of SGD with momentum 0.9, before that.
         depth: hidden layers.
@@ -43,7 +32,6 @@ class Settings:
         checkpoints: measurements, at equal distances.
     """
 
-    method: Mapping[str, Any]
     loss_log2: int
     rate: float
     depth: int
@@ -62,62 +50,7 @@ class Settings:
         # no more units than inputs.
         fits = CLASSES <= self.width <= INPUTS
         require(fits, "width", f"from {CLASSES} to {INPUTS} units", self.width)
-        table = isinstance(self.method, Mapping)
-        require(table, "method", "a table with label and dtype", self.method)
-        require_label("method.label", self.method.get("label"))
-        if self.dtype not in DTYPES:
-            raise unknown_name("method.dtype", str(self.dtype), DTYPES)
-        if self.scale not in SCALES:
-            raise unknown_name("method.scale", str(self.scale), SCALES)
-        known = ("label", "dtype", "scale", "arguments", "strict")
-        for key in self.method:
-            if key not in known:
-                raise unknown_name("key of method", key, known)
-        self._check_scale()
-
-    def _check_scale(self) -> None:
-        """Refuse arguments that the scale does not take, before anything is run."""
-        if self.strict:
-            scaler = self.scale in ("Backoff", "LogMax")
-            expected = "Backoff or LogMax where strict is true"
-            require(scaler, "method.scale", expected, self.scale)
-        if self.scale == "fixed":
-            value = self.arguments.get("value")
-            number = isinstance(value, int | float) and 0 < value < math.inf
-            expected = "a finite number > 0"
-            require(number, "method.arguments.value", expected, value)
-            unknown = [name for name in self.arguments if name != "value"]
-            require(not unknown, "method.arguments", "value alone", unknown)
-        reference = registry.load("reference", self.strict)
-        if self.scale == "dynamic":
-            reference.DynamicLossScale(**self.arguments)
-        if self.scale in ("Backoff", "LogMax"):
-            reference.AutomaticLossScaler(self.scale, self.arguments)
-
-    @property
-    def label(self) -> str:
-        """What the method is called."""
-        return str(self.method["label"])
-
-    @property
-    def dtype(self) -> str:
-        """The dtype of weights and activations."""
-        return str(self.method.get("dtype"))
-
-    @property
-    def scale(self) -> str:
-        """What multiplies the loss."""
-        return str(self.method.get("scale", "none"))
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of the scale, by name."""
-        return dict(self.method.get("arguments", {}))
-
-    @property
-    def strict(self) -> bool:
-        """Whether the scaler has the original's quirks."""
-        return bool(self.method.get("strict", False))
+        self.check_method()
 
     @property
     def overflow(self) -> int:

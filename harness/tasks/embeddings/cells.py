@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,13 @@ import pandas as pd
 
 from harness.metrics import Metric
 from harness.records.record import Record
-from harness.statistics import Floats, bootstrap, median, relative_gap
+from harness.statistics import (
+    Floats,
+    bootstrap,
+    median,
+    paired_effects,
+    relative_gap,
+)
 from harness.tasks.cells import SeedCell, backend_of, grouped, same_seeds, twins
 from harness.tasks.embeddings.settings import EmbeddingSettings
 
@@ -25,12 +31,13 @@ __all__ = [
     "curves",
     "differences",
     "last",
-    "mean",
     "paired",
     "quoted",
 ]
 
-RANKS = ("mrr", "hits")
+S = TypeVar("S", bound=EmbeddingSettings)
+
+RANKS = ("mrr", "mrr/validation", "hits", "ndcg", "recall")
 """Series of which more is better."""
 
 
@@ -80,41 +87,47 @@ class Cell(SeedCell[EmbeddingSettings]):
 
 def cells(
     records: Sequence[Record],
-    settings: type[EmbeddingSettings],
-    varied: Sequence[str] = (),
+    settings: Callable[..., S],
+    varied: Callable[[S], Mapping[str, Any]] = lambda _: {},
 ) -> list[Cell]:
-    """Group records that differ in nothing but their seed, in order of appearance."""
+    """Group records that differ in nothing but their seed, in order of appearance.
+
+    ``varied`` returns what names a cell in tables beside optimizer, limit and backend.
+    """
     result = []
     for group in grouped(records):
-        config = group[0].config
-        more = {name: config[name] for name in varied}
-        result.append(Cell(backend_of(group[0]), settings(**config), group, more))
+        of = settings(**group[0].config)
+        result.append(Cell(backend_of(group[0]), of, group, varied(of)))
     return result
 
 
 def paired(of: Sequence[Cell], limit: str, other: str) -> Iterator[tuple[Cell, Cell]]:
-    """Pair cells of one limit with those that differ in it alone, by seed."""
+    """Pair cells of one limit with those that tables tell apart by it alone, by seed.
+
+    So each of a pair may have the learning rate that suits it.
+    """
     for a, b in product(of, of):
-        alike = replace(a.settings, limit=other) == b.settings
-        if a.settings.limit == limit and alike and a.backend == b.backend:
+        alike = {**a.labels, "limit": other} == b.labels
+        if a.settings.limit == limit and alike:
             yield from same_seeds(a, b)
 
 
-def differences(of: Sequence[Cell], names: Sequence[str]) -> pd.DataFrame:
-    """Return what a limit other than ``clip`` changes at the end of training.
+def differences(
+    of: Sequence[Cell], names: Sequence[str], against: str = "none"
+) -> pd.DataFrame:
+    """Return what limits change at the end of training.
 
-    ``estimate`` = mean over seeds of (this limit - clip), paired by seed, with its
-    interval; ``what`` is the series.
+    ``estimate`` = median over seeds of (this limit - ``against``), paired by seed, with
+    its interval; ``what`` is the series.
     """
     rows = []
-    for limit in ("none", "lookup"):
-        for other, clipped in paired(of, limit, "clip"):
-            for name in names:
-                a, b = (cell.measured(name)[:, -1] for cell in (other, clipped))
-                with np.errstate(invalid="ignore"):
-                    apart = np.where(a == b, 0.0, a - b)
-                numbers = bootstrap(mean, apart).columns("estimate")
-                rows.append({**other.labels, "what": name, **numbers})
+    for limit in dict.fromkeys(cell.settings.limit for cell in of):
+        pairs = paired(of, limit, against) if limit != against else ()
+        for (mine, other), name in product(pairs, names):
+            a, b = (cell.measured(name)[:, -1] for cell in (mine, other))
+            apart = paired_effects(a, b, "difference")
+            numbers = bootstrap(median, apart).columns("estimate")
+            rows.append({**mine.labels, "what": name, **numbers})
     columns = [*of[0].labels, "what", "estimate", "low", "high"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -143,13 +156,6 @@ def backends(of: Sequence[Cell], name: str) -> pd.DataFrame:
         numbers = {"median": np.median(gaps, axis=0), "highest": gaps.max(axis=0)}
         frames.append(pd.DataFrame({**labels, **numbers}))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
-
-
-def mean(values: Floats) -> Floats:
-    """The mean over the seeds; NaN where runs diverged on both sides of a pair."""
-    with np.errstate(invalid="ignore"):
-        result: Floats = values.mean(axis=1)
-    return result
 
 
 def agreeing(published: pd.DataFrame, own: pd.DataFrame) -> pd.DataFrame:

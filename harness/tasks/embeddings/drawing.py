@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
@@ -19,15 +20,26 @@ NAMES = {
     "none": "no limit",
     "clip": "clipped after the step",
     "lookup": "normalised in the lookup",
+    "normalise": "normalised before the step",
+    "penalty": "L2 penalty",
 }
-LINES = {"none": "-", "clip": "--", "lookup": ":"}
-COLOURS = {"none": "none", "clip": "default", "lookup": "strict"}
+LINES = {"none": "-", "clip": "--", "lookup": ":", "normalise": ":", "penalty": "-."}
+COLOURS = {
+    "none": "none",
+    "clip": "default",
+    "lookup": "strict",
+    "normalise": "strict",
+}
 """The method of the theme whose colour a limit has; ``clip`` is our wrapper."""
+
+
+MOST = 4
+"""Names that fit into one line of the legend."""
 
 
 def colour(theme: Theme, limit: str) -> str:
     """Return the colour of a limit."""
-    return theme.methods[COLOURS[limit]]
+    return theme.methods[COLOURS[limit]] if limit in COLOURS else theme.ink
 
 
 def draw_curves(panel: Axes, rows: pd.DataFrame, theme: Theme) -> None:
@@ -60,11 +72,11 @@ def legend(
     theme: Theme,
     limits: Iterable[str],
     backends: Iterable[str],
-    extra: Sequence[Line2D] = (),
+    extra: Sequence[Artist] = (),
     lines: bool = True,
 ) -> None:
     """Name limits by line and colour and backends by marker, below the panels."""
-    handles = [
+    handles: list[Artist] = [
         Line2D(
             [],
             [],
@@ -86,7 +98,7 @@ def legend(
     canvas.legend(
         handles=handles,
         loc="outside lower center",
-        ncols=len(handles),
+        ncols=len(handles) if len(handles) <= MOST else -(-len(handles) // 2),
         handlelength=1.8,
         columnspacing=1.2,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from harness.tasks.settings import (
     bound,
@@ -16,9 +16,7 @@ from harness.tasks.settings import (
 )
 from lockstep.messages.errors import unknown_name
 
-__all__ = ["LIMITS", "EmbeddingSettings"]
-
-LIMITS = ("none", "clip", "lookup")
+__all__ = ["EmbeddingSettings"]
 
 
 @dataclass(frozen=True)
@@ -27,14 +25,17 @@ class EmbeddingSettings:
 
     Attributes:
         optimizer: name of an optimizer of TensorFlow 1, and its arguments.
-        limit: ``none``; ``clip``, rows after each step, by the wrapper; or
-            ``lookup``, rows as they are looked up.
+        limit: one of ``LIMITS`` of the task: ``none``; ``clip``, rows after each step,
+            by the wrapper; ``normalise``, every row to ``max_norm`` before each step;
+            ``penalty``, a part of the loss; ``lookup``, rows as they are looked up.
         max_norm: the largest norm of a row that is left as it is.
         steps: optimizer steps of training.
         checkpoints: measurements during training, at equal distances.
         batch: examples a step.
         width: entries of a row.
     """
+
+    LIMITS: ClassVar[tuple[str, ...]] = ()
 
     optimizer: Mapping[str, Any]
     limit: str
@@ -45,8 +46,8 @@ class EmbeddingSettings:
     width: int
 
     def __post_init__(self) -> None:
-        if self.limit not in LIMITS:
-            raise unknown_name("limit", self.limit, LIMITS)
+        if self.limit not in self.LIMITS:
+            raise unknown_name("limit", self.limit, self.LIMITS)
         counts = [field.name for field in fields(self) if field.type == "int"]
         require_counts(self, *counts)
         require_spread(self.checkpoints, self.steps)

@@ -64,6 +64,8 @@ class EmbeddingTrainer:
 
     def step(self, batch: tf.Tensor) -> None:
         """Take one step on a batch [batch, ids] int32."""
+        if self.recipe.limit == "normalise":
+            self.normalise()
         weights = list(self.weights.values())
         with tf.GradientTape() as tape:
             rows = {
@@ -73,6 +75,13 @@ class EmbeddingTrainer:
             loss = self.loss(rows)
         gradients = tape.gradient(loss, weights)
         self.optimizer.apply_gradients(zip(gradients, weights, strict=True))
+
+    def normalise(self) -> None:
+        """Give every row of the limited tables the norm that is the limit."""
+        for name in self.recipe.limited:
+            table = self.weights[name]
+            norms = tf.norm(table, axis=1, keepdims=True)
+            table.assign(table * (self.recipe.max_norm / norms))
 
     def look_up(self, name: str, ids: tf.Tensor) -> tf.Tensor:
         """Return rows [..., width]; a limit in the lookup is part of the gradient."""

@@ -43,11 +43,21 @@ class EmbeddingTrainer:
 
     def step(self, ids: dict[str, Tensor]) -> None:
         """Take one step on the ids of each table: [batch, ids] int64."""
+        if self.recipe.limit == "normalise":
+            self.normalise()
         self.optimizer.zero_grad()
         self.loss(
             {name: self.look_up(name, rows) for name, rows in ids.items()}
         ).backward()
         self.optimizer.step()
+
+    @torch.no_grad()
+    def normalise(self) -> None:
+        """Give every row of the limited tables the norm that is the limit."""
+        for name in self.recipe.limited:
+            table = self.weights[name]
+            norms = torch.linalg.vector_norm(table, dim=1, keepdim=True)
+            table *= self.recipe.max_norm / norms
 
     def look_up(self, name: str, ids: Tensor) -> Tensor:
         """Return rows [..., width]; a limit in the lookup is part of the gradient."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -21,7 +21,9 @@ __all__ = [
     "Recipe",
     "Rows",
     "Trainer",
+    "make_trainer",
     "prepare",
+    "recipe_of",
     "trainer_of",
     "walk",
 ]
@@ -40,8 +42,10 @@ class Recipe(NamedTuple):
     """How a backend builds tables and optimizer.
 
     Attributes:
-        task: the package whose ``torch_model`` or ``tf_model`` has ``loss(rows)``, with
-            ``rows`` a mapping of tables to looked-up rows [batch, ids, width].
+        task: the package whose ``torch_model``, ``tf_model`` or ``keras_model`` has
+            ``loss(rows, ...)``, with ``rows`` a mapping of tables to looked-up rows
+            [batch, ids, width].
+        numbers: further arguments of the loss.
         optimizer, arguments: the class of the optimizer, and its arguments.
         limit, max_norm: as in the settings.
         limited: the tables whose rows are limited.
@@ -49,6 +53,7 @@ class Recipe(NamedTuple):
     """
 
     task: str
+    numbers: tuple[tuple[str, float], ...]
     optimizer: str
     arguments: tuple[tuple[str, Any], ...]
     limit: str
@@ -103,27 +108,34 @@ def prepare(backend: str, device: str) -> None:
     backends.prepare(__package__, backend, device)
 
 
-def trainer_of(
+def recipe_of(
     task: str,
     settings: EmbeddingSettings,
     limited: tuple[str, ...],
     columns: Columns,
-    backend: str,
-    device: str,
-) -> Trainer:
-    """Return the trainer of these arguments, shared by its runs: it compiles once."""
+    **numbers: float,
+) -> Recipe:
+    """Return the recipe of a run; ``numbers`` are further arguments of the loss."""
     arguments = dict(settings.optimizer)
     optimizer = OPTIMIZERS[arguments.pop("name")].class_name
     bound = tuple(arguments.items())
     how = (settings.limit, settings.max_norm, limited, columns)
-    return _trainer(Recipe(task, optimizer, bound, *how), backend, device)
+    return Recipe(task, tuple(numbers.items()), optimizer, bound, *how)
 
 
 @cache
-def _trainer(recipe: Recipe, backend: str, device: str) -> Trainer:
+def trainer_of(recipe: Recipe, backend: str, device: str) -> Trainer:
+    """Return the trainer of a recipe, shared by its runs: it compiles once."""
+    return make_trainer(recipe, backend, device)
+
+
+def make_trainer(recipe: Recipe, backend: str, device: str) -> Trainer:
+    """Return a trainer that no run shares."""
     loss = backends.model(f"harness.tasks.{recipe.task}", backend).loss
     model = backends.model(__package__, backend)
-    trainer: Trainer = model.EmbeddingTrainer(recipe, loss, device)
+    trainer: Trainer = model.EmbeddingTrainer(
+        recipe, partial(loss, **dict(recipe.numbers)), device
+    )
     return trainer
 
 

@@ -3,73 +3,109 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
-from harness.tasks.embeddings.rows import norms, served
+from harness.tasks.embeddings.rows import OVER, norms
 from harness.tasks.embeddings.trainer import Rows
-from harness.tasks.link_prediction.data import Links, graph
-from harness.tasks.link_prediction.settings import MARGIN, RELATIONS, Settings
+from harness.tasks.link_prediction.data import Graph, read_graph
+from harness.tasks.link_prediction.settings import Settings
 from lockstep.interface import Array
 
-__all__ = ["TOP", "filtered_ranks", "known_tails", "measure"]
+__all__ = ["TOP", "Queries", "chance", "filtered_ranks", "make_queries", "measure"]
 
 TOP = 10
 
 
-def measure(
-    rows: Rows, settings: Settings, links: Links, examples: Array, known: Array
-) -> Mapping[str, float]:
+class Queries(NamedTuple):
+    """Links, each asked for by its tail and by its head.
+
+    Attributes:
+        links: [n, 3] int32.
+        others: entities that make no link of the graph in the place of the tail, then
+            in that of the head: [2 n, entities] bool.
+    """
+
+    links: Array
+    others: Array
+
+
+def measure(rows: Rows, settings: Settings, examples: Array) -> Mapping[str, float]:
     """Measure tables.
 
     ``loss``: mean of the margin loss over fixed ``examples`` of training links.
-    ``mrr``, ``hits``: mean of 1 / rank and share of ranks <= 10, over held-out links.
-    ``norm/median``, ``norm/highest``: of the entities' rows, as they are used.
-    ``stored/highest``: of the entities' rows in the table.
+    ``mrr``, ``hits``: mean of 1 / rank and share of ranks <= 10, over test links;
+    ``mrr/validation``: over validation links, by which learning rates are chosen.
+    ``norm/median``, ``norm/highest``, ``above``: of the entities' rows, and the share
+    of them above the limit.
     """
-    entity = served(rows["entity"], settings)
-    relation = rows["relation"].astype(np.float64)
+    entity, relation = (rows[name].astype(float) for name in ("entity", "relation"))
     head, kind, tail, false_head, false_tail = examples.T
     true = np.linalg.norm(entity[head] + relation[kind] - entity[tail], axis=1)
     false = np.linalg.norm(
         entity[false_head] + relation[kind] - entity[false_tail], axis=1
     )
-    ranks = filtered_ranks(entity, relation, links.held_out, known)
-    used = np.linalg.norm(entity, axis=1)
+    ranks, validation = (
+        filtered_ranks(entity, relation, queries(settings.name, part))
+        for part in ("test", "validation")
+    )
+    lengths = norms(rows["entity"])
     return {
-        "loss": float(np.maximum(0, MARGIN + true - false).mean()),
+        "loss": float(np.maximum(0, settings.margin + true - false).mean()),
         "mrr": float((1 / ranks).mean()),
+        "mrr/validation": float((1 / validation).mean()),
         "hits": float((ranks <= TOP).mean()),
-        "norm/median": float(np.median(used)),
-        "norm/highest": float(used.max()),
-        "stored/highest": float(norms(rows["entity"]).max()),
+        "norm/median": float(np.median(lengths)),
+        "norm/highest": float(lengths.max()),
+        "above": float((lengths > OVER * settings.max_norm).mean()),
     }
 
 
-def known_tails(links: Links) -> Array:
-    """Return whether (head, relation, tail) is a link: [entities, relations, entities].
-
-    An entity counts as linked to itself, so that it is never a candidate.
-    """
-    entities = len(graph()[0])
-    known = np.zeros((entities, len(RELATIONS), entities), bool)
-    for head, relation, tail in np.concatenate(links):
-        known[head, relation, tail] = True
-    known[np.arange(entities), :, np.arange(entities)] = True
-    return known
+@cache
+def queries(graph: str, part: str) -> Queries:
+    """Return the queries about the links of a part, ``validation`` or ``test``."""
+    content = read_graph(graph)
+    return make_queries(content, getattr(content, part))
 
 
-def filtered_ranks(entity: Array, relation: Array, links: Array, known: Array) -> Array:
-    """Return the rank of each link's tail among all tails that make no other link.
-
-    Ties count half. Since links stand both ways, this ranks heads as well.
-    """
+def make_queries(graph: Graph, links: Array) -> Queries:
+    """Return the queries about links; the links of all parts are filtered out."""
+    known = np.zeros((graph.entities, graph.relations, graph.entities), bool)
+    every = np.concatenate([graph.training, graph.validation, graph.test])
+    known[tuple(every.T)] = True
     head, kind, tail = links.T
-    target = (entity[head] + relation[kind])[:, None]
-    distances = np.linalg.norm(target - entity[None], axis=2)
-    true = np.take_along_axis(distances, tail[:, None].astype(int), axis=1)
-    candidates = ~known[head, kind]
-    nearer = (distances < true) & candidates
-    tied = (distances == true) & candidates
+    return Queries(links, ~np.concatenate([known[head, kind], known[:, kind, tail].T]))
+
+
+def filtered_ranks(entity: Array, relation: Array, asked: Queries) -> Array:
+    """Return the rank of each answer among it and the entities that make no link.
+
+    Ties count half.
+    """
+    head, kind, tail = asked.links.T
+    places = [entity[head] + relation[kind], entity[tail] - relation[kind]]
+    distances = cdist(np.concatenate(places), entity)
+    answers = np.concatenate([tail, head])[:, None].astype(int)
+    true = np.take_along_axis(distances, answers, axis=1)
+    nearer = (distances < true) & asked.others
+    tied = (distances == true) & asked.others
     ranks: Array = 1 + nearer.sum(axis=1) + tied.sum(axis=1) / 2
     return ranks
+
+
+@cache
+def chance(graph: str) -> Mapping[str, float]:
+    """Return what ranks drawn at random lead to in the mean over test links.
+
+    Among n entities: 1 / rank is (1 + 1/2 + ... + 1/n) / n, and a rank is up to 10 in
+    10 / n of the cases.
+    """
+    sizes = 1 + queries(graph, "test").others.sum(axis=1)
+    inverse = np.cumsum(1 / np.arange(1, sizes.max() + 1))[sizes - 1] / sizes
+    return {
+        "mrr/chance": float(inverse.mean()),
+        "hits/chance": float(np.minimum(1, TOP / sizes).mean()),
+    }

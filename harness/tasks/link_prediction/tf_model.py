@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from harness.tasks.link_prediction.settings import MARGIN
 
+def loss(rows: dict[str, tf.Tensor], margin: float, penalty: float) -> tf.Tensor:
+    """Return sum max(0, margin + d(true) - d(false)), d = |head + relation - tail|.
 
-def loss(rows: dict[str, tf.Tensor]) -> tf.Tensor:
-    """Return sum max(0, margin + d(true) - d(false)), d = |head + relation - tail|."""
+    And ``penalty`` times the sum of the entities' squares, one by one as they stand in
+    the batch.
+    """
     head, tail, false_head, false_tail = tf.unstack(rows["entity"], axis=1)
     relation = rows["relation"][:, 0]
     true = tf.norm(head + relation - tail, axis=1)
     false = tf.norm(false_head + relation - false_tail, axis=1)
-    return tf.reduce_sum(tf.nn.relu(MARGIN + true - false))
+    ranking = tf.reduce_sum(tf.nn.relu(margin + true - false))
+    if not penalty:
+        return ranking
+    return ranking + penalty * tf.reduce_sum(tf.square(rows["entity"]))

@@ -5,13 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from harness.tasks.link_prediction.settings import MARGIN
 
+def loss(rows: dict[str, Tensor], margin: float, penalty: float) -> Tensor:
+    """Return sum max(0, margin + d(true) - d(false)), d = |head + relation - tail|.
 
-def loss(rows: dict[str, Tensor]) -> Tensor:
-    """Return sum max(0, margin + d(true) - d(false)), d = |head + relation - tail|."""
+    And ``penalty`` times the sum of the entities' squares, one by one as they stand in
+    the batch.
+    """
     head, tail, false_head, false_tail = rows["entity"].unbind(dim=1)
     relation = rows["relation"][:, 0]
     true = torch.linalg.vector_norm(head + relation - tail, dim=1)
     false = torch.linalg.vector_norm(false_head + relation - false_tail, dim=1)
-    return torch.relu(MARGIN + true - false).sum()
+    ranking = torch.relu(margin + true - false).sum()
+    if not penalty:
+        return ranking
+    return ranking + penalty * rows["entity"].square().sum()

@@ -1,43 +1,53 @@
-"""One run: training on the links of one seed on a backend."""
+"""One run: training on a graph on a backend, with batches and first rows of a seed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from harness.records.record import Outcome
-from harness.tasks.embeddings.trainer import Plan, prepare, trainer_of, walk
+from harness.tasks.embeddings.trainer import (
+    Plan,
+    Recipe,
+    prepare,
+    recipe_of,
+    trainer_of,
+    walk,
+)
 from harness.tasks.link_prediction import data, metrics
 from harness.tasks.link_prediction.settings import Settings
 
-__all__ = ["LIMITED", "make_plan", "prepare", "train"]
+__all__ = ["LIMITED", "make_plan", "make_recipe", "prepare", "train"]
 
 LIMITED = ("entity",)
 
 
 def make_plan(settings: Settings, seed: int) -> Plan:
     """Draw the plan of one run; it does not depend on limit and optimizer."""
-    streams = [np.random.default_rng((seed, stream)) for stream in range(4)]
-    links = data.split(streams[0])
-    batches = data.draw_batches(
-        streams[1], links.training, settings.steps, settings.batch
-    )
-    weights = data.draw_weights(streams[2], settings)
-    examples = data.draw_batches(streams[3], links.training, 1, len(links.training))[0]
-    known = metrics.known_tails(links)
-    measure = partial(
-        metrics.measure, settings=settings, links=links, examples=examples, known=known
-    )
+    graph = data.read_graph(settings.name)
+    streams = [np.random.default_rng((seed, stream)) for stream in range(3)]
+    batches = data.draw_batches(streams[0], graph, settings.steps, settings.batch)
+    weights = data.draw_weights(streams[1], graph, settings)
+    examples = data.draw_batches(streams[2], graph, 1, len(graph.training))[0]
+    measure = partial(metrics.measure, settings=settings, examples=examples)
     return Plan(weights, batches, data.COLUMNS, lambda _, rows: measure(rows))
 
 
+def make_recipe(settings: Settings) -> Recipe:
+    """Return the recipe of a run; its loss has a penalty where that is the limit."""
+    penalty = settings.penalty if settings.limit == "penalty" else 0.0
+    numbers = {"margin": settings.margin, "penalty": penalty}
+    return recipe_of("link_prediction", settings, LIMITED, data.COLUMNS, **numbers)
+
+
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
-    """Do one run."""
+    """Do one run. Summary: what ranks by chance would be."""
     settings = Settings(**config)
-    trainer = trainer_of(
-        "link_prediction", settings, LIMITED, data.COLUMNS, backend, device
-    )
-    return walk(settings, make_plan(settings, seed), trainer)
+    plan = make_plan(settings, seed)
+    trainer = trainer_of(make_recipe(settings), backend, device)
+    outcome = walk(settings, plan, trainer)
+    return replace(outcome, summary=dict(metrics.chance(settings.name)))

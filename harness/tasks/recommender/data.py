@@ -1,119 +1,103 @@
-"""The data of a run on any backend: true and false choices, and first values."""
+"""The data of a run on any backend: ratings, batches with other items, first values."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from harness.tasks.embeddings.trainer import Columns
+from harness.tasks.packaged import packaged_file
 from harness.tasks.recommender.settings import GROUPS, Settings
 from lockstep.interface import Array
 
 __all__ = [
     "COLUMNS",
-    "Choices",
-    "Sizes",
-    "draw_choices",
+    "Ratings",
+    "Split",
+    "draw_batches",
+    "draw_split",
     "draw_weights",
     "groups",
-    "popularity",
+    "read_ratings",
 ]
 
 COLUMNS: Columns = (("user", (0,)), ("item", (1, 2)))
-"""An example is user, chosen item, item that was not chosen."""
+"""An example is user, rated item, another item."""
 
-TASTES = 8
-"""Numbers that say what a user likes, and as many what an item is like."""
-
-TASTE = 2.0
-"""How much taste weighs beside popularity."""
-
-HELD_OUT = 1000
-OTHERS = 100
-"""Choices that are held out, and items that each of them is ranked among."""
+HELD_OUT = 0.2
+"""The share of the ratings that is held out."""
 
 
-class Sizes(NamedTuple):
-    """On what the choices of a seed depend; as in the settings."""
+class Ratings(NamedTuple):
+    """Who rated what, whatever the rating.
+
+    Attributes:
+        users, items: how many there are.
+        pairs: [ratings, 2] int32: user, item.
+    """
 
     users: int
     items: int
-    steps: int
-    batch: int
+    pairs: Array
 
 
-class Choices(NamedTuple):
-    """Everything that is drawn from the made-up world.
+class Split(NamedTuple):
+    """Ratings of a seed.
 
     Attributes:
-        batches: [steps, batch, 3] int32.
-        held_out: [choices, 2 + others] int32: user, chosen item, other items.
+        training, held_out: pairs as in ``Ratings``.
+        counts: training ratings of each item.
     """
 
-    batches: Array
+    training: Array
     held_out: Array
+    counts: Array
 
 
-def popularity(items: int) -> Array:
-    """Return the share of each item in what is drawn: Zipf's law, exponent 1."""
-    weight = 1 / np.arange(1, items + 1)
-    shares: Array = weight / weight.sum()
-    return shares
-
-
-def groups(items: int) -> dict[str, slice]:
-    """Return where the frequent and the rare items lie."""
-    return dict(
-        zip(GROUPS, (slice(0, items // 10), slice(items // 2, items)), strict=True)
-    )
+@cache
+def read_ratings() -> Ratings:
+    """Read MovieLens 100K; ids are in the order of the file's numbers."""
+    path = packaged_file("recbole", "recbole/dataset_example/ml-100k/ml-100k.inter")
+    text = np.loadtxt(path, np.int64, skiprows=1, usecols=(0, 1))
+    columns = [np.unique(column, return_inverse=True) for column in text.T]
+    pairs = np.column_stack([ids for _, ids in columns]).astype(np.int32)
+    users, items = (len(names) for names, _ in columns)
+    return Ratings(users, items, pairs)
 
 
 @lru_cache(maxsize=1)
-def draw_choices(sizes: Sizes, seed: int) -> Choices:
-    """Let users choose by popularity and taste; the other items by popularity alone.
-
-    P(item | user) ~ popularity * exp(taste * user . item / sqrt(tastes)). The choices
-    of the latest seed are kept, for runs come seed by seed.
-    """
-    stream = np.random.default_rng((seed, 0))
-    bounds = _bounds(stream, sizes)
-    training = _choose(stream, sizes, bounds, sizes.steps * sizes.batch, others=1)
-    held_out = _choose(stream, sizes, bounds, HELD_OUT, OTHERS)
-    return Choices(training.reshape(sizes.steps, sizes.batch, 3), held_out)
+def draw_split(seed: int) -> Split:
+    """Hold out a fifth of the ratings. That of the latest seed is kept for its runs."""
+    ratings = read_ratings()
+    order = np.random.default_rng((seed, 0)).permutation(len(ratings.pairs))
+    held_out, training = np.split(order, [round(HELD_OUT * len(order))])
+    counts = np.bincount(ratings.pairs[training, 1], minlength=ratings.items)
+    return Split(ratings.pairs[training], ratings.pairs[held_out], counts)
 
 
-def _bounds(stream: np.random.Generator, sizes: Sizes) -> Array:
-    """Return running sums of P: those of user u in (u, u + 1], so that one search does.
-
-    [users * items] float64.
-    """
-    likes = stream.standard_normal((sizes.users, TASTES))
-    kinds = stream.standard_normal((sizes.items, TASTES))
-    taste = np.exp(TASTE * (likes @ kinds.T) / np.sqrt(TASTES))
-    share = popularity(sizes.items) * taste
-    share /= share.sum(axis=1, keepdims=True)
-    sums: Array = np.cumsum(share, axis=1) + np.arange(sizes.users)[:, None]
-    return sums.ravel()
-
-
-def _choose(
-    stream: np.random.Generator, sizes: Sizes, bounds: Array, count: int, others: int
+def draw_batches(
+    stream: np.random.Generator, pairs: Array, steps: int, batch: int
 ) -> Array:
-    """Draw [count, 2 + others] int32: user, chosen item, other items."""
-    user = stream.integers(sizes.users, size=count)
-    places = np.searchsorted(bounds, user + stream.random(count))
-    item = np.clip(places - user * sizes.items, 0, sizes.items - 1)
-    fame = popularity(sizes.items)
-    other = stream.choice(sizes.items, (count, others), p=fame)
-    return np.column_stack([user, item, other]).astype(np.int32)
+    """Draw examples [steps, batch, 3] int32; all items are as likely for the other."""
+    sample = pairs[stream.integers(len(pairs), size=(steps, batch))]
+    items = read_ratings().items
+    other = stream.integers(items, size=(steps, batch, 1), dtype=np.int32)
+    return np.concatenate([sample, other], axis=2)
 
 
 def draw_weights(stream: np.random.Generator, settings: Settings) -> dict[str, Array]:
-    """Draw normal rows whose norms lie around the limit: half of them above it."""
-    deviation = settings.max_norm / np.sqrt(settings.width)
+    """Draw normal rows whose norms have the root mean square ``start``."""
+    deviation = settings.start / np.sqrt(settings.width)
+    ratings = read_ratings()
     return {
         name: (deviation * stream.standard_normal((rows, settings.width))).astype("f4")
-        for name, rows in (("user", settings.users), ("item", settings.items))
+        for name, rows in (("user", ratings.users), ("item", ratings.items))
     }
+
+
+def groups(counts: Array) -> dict[str, Array]:
+    """Return the frequent and the rare items: the first tenth and the last half."""
+    order, items = np.argsort(-counts, kind="stable"), len(counts)
+    return dict(zip(GROUPS, (order[: items // 10], order[items // 2 :]), strict=True))

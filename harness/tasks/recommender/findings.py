@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from harness.finding import NO_ANSWER, Judgement
+from harness.finding import NO_ANSWER, Judgement, joined
 from harness.metrics import Metric
 from harness.records.record import Record
-from harness.statistics import bootstrap, median
+from harness.tables import first_backend
 from harness.tasks.embeddings.cells import (
-    Cell,
     agreeing,
     backends,
     cells,
@@ -21,26 +20,26 @@ from harness.tasks.embeddings.cells import (
     last,
     quoted,
 )
-from harness.tasks.embeddings.settings import LIMITS
+from harness.tasks.recommender import tables
 from harness.tasks.recommender.settings import Settings
+from harness.timing import AGAIN
 
-__all__ = ["APART", "METRICS", "judge", "match"]
+__all__ = ["APART", "IDENTICAL", "METRICS", "NAMES", "SERIES", "judge", "match"]
 
 APART = ("optimizer.name", "limit")
 """The settings by which the tables tell runs apart."""
 
 SERIES = (
-    "loss",
-    "hits",
-    "norm/frequent",
-    "norm/rare",
-    "highest/named",
-    "highest/stored",
-    "highest/served",
-    "above",
+    *("loss", "ndcg", "recall", "norm/frequent", "norm/rare"),
+    *("highest/named", "highest/stored", "highest/served", "above"),
 )
-LEFT = ("above", "drifted", "unnamed", "changed")
-RATIOS = (("clip", "none"), ("lookup", "none"), ("clip", "lookup"), ("lookup", "clip"))
+
+NAMES = {"none": "without a limit", "clip": "clipped", "lookup": "normalised"}
+
+LIMITING = ("clip", "lookup")
+
+IDENTICAL = (f"clip{AGAIN}", "clip")
+"""Two names under which the same work is timed."""
 
 
 def _time_ratio(what: str, limit: str, against: str) -> Metric:
@@ -57,11 +56,14 @@ def _time_ratio(what: str, limit: str, against: str) -> Metric:
 
 
 METRICS = {
-    "hits": last("hits", "share of choices among the 10 best of 101"),
+    "ndcg": last("ndcg", "NDCG@10"),
+    "recall": last("recall", "recall@10"),
     "loss": last("loss", "nats"),
     "rows above the limit": last("above", "share of the rows that are served"),
     "lookup time": _time_ratio("lookup", "lookup", "clip"),
     "step time": _time_ratio("step", "clip", "lookup"),
+    "lookup time again": _time_ratio("lookup", *IDENTICAL),
+    "step time again": _time_ratio("step", *IDENTICAL),
 }
 """The numbers by which runs are compared. A run that clips takes the times of all
 limits, so that its two times are a comparison by themselves."""
@@ -70,14 +72,18 @@ limits, so that its two times are a comparison by themselves."""
 def judge(records: Sequence[Record]) -> Judgement:
     """Make tables of the records and say the answer."""
     of = cells(records, Settings)
+    lines = curves(of, SERIES)
     frames = {
-        "cost": cost(of),
-        "promise": promise(of),
-        "effect": differences(of, ["hits", "loss"]),
-        "curves": curves(of, SERIES),
+        "cost": tables.cost(of),
+        "promise": tables.promise(of),
+        "effect": differences(of, ["ndcg", "recall", "loss"], "clip"),
+        "ends": lines[lines["step"] == lines["step"].max()],
+        "baselines": tables.baselines(of),
+        "curves": lines,
         "backends": backends(of, "loss"),
     }
-    return Judgement(_answer(frames), frames, list(_small_print(frames, of[0])))
+    settings = Settings(**records[0].config)
+    return Judgement(_answer(frames), frames, list(_small_print(frames, settings)))
 
 
 def match(
@@ -87,105 +93,85 @@ def match(
     return agreeing(published["effect"], own["effect"])
 
 
-def cost(of: Sequence[Cell]) -> pd.DataFrame:
-    """Times as ratios: ``estimate`` = that of ``limit`` / that of ``against``.
-
-    Of a training step, and of a lookup as it is served. The ratio is taken in each
-    run; median over the seeds with its interval. ``microseconds`` = median time of
-    ``limit``, of the machine on which it was taken.
-    """
-    rows = []
-    for cell in (cell for cell in of if cell.settings.limit == "clip"):
-        for what in ("step", "lookup"):
-            times = {name: cell.last(f"seconds/{what}/{name}") for name in LIMITS}
-            for limit, against in RATIOS:
-                labels = {**cell.labels, "limit": limit, "against": against}
-                known = np.isfinite(times[limit]) & np.isfinite(times[against])
-                if not known.any():
-                    continue
-                mine, other = times[limit][known], times[against][known]
-                numbers = bootstrap(median, mine / other).columns("estimate")
-                taken = 1e6 * float(np.median(mine))
-                rows.append({"what": what, **labels, **numbers, "microseconds": taken})
-    numbered = ["against", "estimate", "low", "high", "microseconds"]
-    return pd.DataFrame(rows, columns=["what", *of[0].labels, *numbered])
-
-
-def promise(of: Sequence[Cell]) -> pd.DataFrame:
-    """What a limit holds rows to: norms over the limit, the highest of all runs.
-
-    ``named``: of rows that a step has just named, as stored, over all checkpoints;
-    ``stored`` and ``served``: of all rows at the end. ``above``: share of all rows that
-    are used above the limit at the end; ``drifted``: how many of them were named some
-    time; ``unnamed`` and ``changed``: rows that never were, and how many of these are
-    not what they were at first. Means over the seeds.
-    """
-    rows = []
-    for cell in of:
-        named = cell.measured("highest/named")[:, 1:].max()
-        ends = {
-            name: cell.measured(f"highest/{name}")[:, -1].max()
-            for name in ("stored", "served")
-        }
-        left = {name: cell.measured(name)[:, -1].mean() for name in LEFT}
-        rows.append({**cell.labels, "named": named, **ends, **left})
-    return pd.DataFrame(rows)
+# -- sentences -------------------------------------------------------------------------
 
 
 def _answer(frames: Mapping[str, pd.DataFrame]) -> str:
-    lookups = _ratio(frames["cost"], "lookup", "lookup", "clip")["estimate"]
-    steps = _ratio(frames["cost"], "step", "clip", "lookup")["estimate"]
-    clipped, looked = (_rows(frames["promise"], limit) for limit in ("clip", "lookup"))
-    clauses = []
-    if len(lookups):
-        clauses.append(
-            f"to normalise in the lookup takes {quoted(lookups, '.1f')} times as long "
-            "at serving as to read rows that were clipped after the step"
-        )
-    if len(steps):
-        times = f"{quoted(steps)} times as long as one that normalises"
-        clauses.append(
-            f"a training step that clips takes {times}{_noise(frames['cost'])}"
-        )
-    if len(clipped):
-        named = f"{quoted(clipped['named'], '.4f')} of the limit"
-        clauses.append(
-            f"clipping holds rows that a step names to {named} but leaves "
-            f"{_percent(clipped['above'])} of all rows above it"
-        )
-    if len(looked):
-        above = _percent(looked["above"])
-        clauses.append(f"the lookup hands out {above} of all rows above the limit")
-    text = "; ".join(clauses) or NO_ANSWER
-    return f"{text[:1].upper()}{text[1:]}."
+    sentences = [*_of_times(frames["cost"]), *_of_rows_and_ranks(frames)]
+    return " ".join(sentences) or f"{NO_ANSWER}."
 
 
-def _noise(cost: pd.DataFrame) -> str:
-    """Quote how far times of the same work are apart: bare and clipped lookups."""
-    same = _ratio(cost, "lookup", "clip", "none")["estimate"]
-    if same.empty:
-        return ""
-    return f", where two identical lookups differ by factors of {quoted(same)}"
-
-
-def _small_print(frames: Mapping[str, pd.DataFrame], cell: Cell) -> Iterator[str]:
+def _of_times(cost: pd.DataFrame) -> Iterator[str]:
+    """Quote the claims' two ratios of times, beside those of identical work."""
+    lookups = tables.ratio(cost, "lookup", "lookup", "clip")["estimate"]
+    steps = tables.ratio(cost, "step", "clip", "lookup")["estimate"]
+    if lookups.empty:
+        return
     yield (
-        f"Times are tenth percentiles of {_setting(cell, 'timings')} each, taken in "
-        "turns in one process with one thread; a step names "
-        f"{3 * cell.settings.batch} rows of width {cell.settings.width}, so that the "
-        "cost of calls weighs much. Bare and clipped tables are read by the same "
-        "lookup: that their times differ shows the error of this timing. Another "
-        "machine gives other times."
+        f"To normalise in the lookup takes {quoted(lookups)} times as long at serving "
+        "as to read rows that were clipped, and a training step that clips takes "
+        f"{quoted(steps)} times as long as one that normalises{_identical(cost)}."
     )
-    against = [_ratio(frames["cost"], "step", limit, "none") for limit in LIMITS[1:]]
-    if all(map(len, against)):
+
+
+def _identical(cost: pd.DataFrame) -> str:
+    """Quote how far times of identical work are apart in the mean of the runs."""
+    same = [tables.ratio(cost, what, *IDENTICAL) for what in ("lookup", "step")]
+    estimates = pd.concat(same)["estimate"]
+    if estimates.empty:
+        return ""
+    return f" (identical work differs by factors of {quoted(estimates)})"
+
+
+def _of_rows_and_ranks(frames: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+    """Quote rows above the limit with clipping, and the ranks of every limit."""
+    clauses = []
+    clipped = tables.of_limit(frames["promise"], "clip")
+    if len(clipped):
+        clauses.append(
+            f"between updates clipping leaves {_percent(clipped['above'])} of the rows "
+            "above the limit"
+        )
+    ends = first_backend(frames["ends"])
+    ranks = ends[ends["what"] == "ndcg"]
+    parts = [
+        f"{quoted(rows['median'], '.3f')} {NAMES[str(limit)]}"
+        for limit, rows in ranks.groupby("limit", sort=False)
+    ]
+    popular = quoted(frames["baselines"]["ndcg/popularity"], ".3f")
+    beside = f" (most popular films: {popular})" if popular else ""
+    clauses.append(f"NDCG@10 ends at {joined(parts)}{beside}")
+    text = "; ".join(clauses)
+    yield f"{text[0].upper()}{text[1:]}."
+
+
+def _small_print(
+    frames: Mapping[str, pd.DataFrame], settings: Settings
+) -> Iterator[str]:
+    yield (
+        f"Times are tenth percentiles of {settings.timings} each, taken in turns in "
+        f"one process with one thread; a step names {3 * settings.batch} rows of width "
+        f"{settings.width}, so that the cost of calls weighs much. Another machine "
+        "gives other times."
+    )
+    yield from _of_control(frames["cost"])
+    over = [tables.ratio(frames["cost"], "step", each, "none") for each in LIMITING]
+    if all(map(len, over)):
         yield (
             "Over the step without a limit: clipping takes "
-            f"{quoted(against[0]['estimate'])} times as long, normalising "
-            f"{quoted(against[1]['estimate'])} times."
+            f"{quoted(over[0]['estimate'])} times as long, normalising "
+            f"{quoted(over[1]['estimate'])} times."
         )
-    yield from _above(frames["promise"])
-    yield from _changes(frames["effect"])
+    yield from _of_promises(frames["promise"])
+    yield from _of_effects(first_backend(frames["effect"]))
+    yield (
+        "A fifth of the ratings of MovieLens 100K is held out in each seed, whatever "
+        "the rating; NDCG@10 and recall@10 rank all films that a user has not rated in "
+        "training."
+    )
+    by_chance = quoted(frames["baselines"]["ndcg/chance"], ".3f")
+    if by_chance:
+        yield f"Films drawn at random reach an NDCG@10 of {by_chance}."
     if len(frames["backends"]):
         yield (
             "Two backends with the same seed differ by rounding alone, which training "
@@ -193,58 +179,42 @@ def _small_print(frames: Mapping[str, pd.DataFrame], cell: Cell) -> Iterator[str
         )
 
 
-def _above(promise: pd.DataFrame) -> Iterator[str]:
-    """Yield sentences about rows that end above the limit though rows are clipped."""
-    for name, rows in _rows(promise, "clip").groupby("optimizer", sort=False):
-        drifted = rows["drifted"].max()
-        why = (
-            f"{quoted(rows['drifted'], '.0f')} that some step has named, since {name} "
-            "moves rows that are not named as well"
-            if drifted
-            else "all of them rows that no step has named"
-        )
-        yield (
-            f"With {name}, {_percent(rows['above'])} of the rows end above the limit "
-            f"though rows are clipped, {why}; the highest at "
-            f"{quoted(rows['served'])} limits."
-        )
-    bits_stay = promise["changed"].max() == 0
-    yield (
-        f"Rows that no step has named ({quoted(promise['unnamed'], '.0f')} a run) "
-        + (
-            "keep their bits in every run."
-            if bits_stay
-            else "were changed in some runs."
-        )
-    )
+def _of_control(cost: pd.DataFrame) -> Iterator[str]:
+    """Quote the spread of times of identical work over single runs."""
+    for what in ("lookup", "step"):
+        same = tables.ratio(cost, what, *IDENTICAL)
+        if len(same):
+            ends = pd.concat([same["lowest"], same["highest"]])
+            yield (
+                f"Identical {what}s on two sets of tables differ by factors of "
+                f"{quoted(same['estimate'], '.3f')} in the median over runs, and of "
+                f"{quoted(ends)} in single runs."
+            )
 
 
-def _changes(effect: pd.DataFrame) -> Iterator[str]:
+def _of_promises(promise: pd.DataFrame) -> Iterator[str]:
+    """Quote what limits hold rows to."""
+    for limit in LIMITING:
+        rows = tables.of_limit(promise, limit)
+        if len(rows):
+            yield (
+                f"With rows {NAMES[limit]}, those that a step has just named are "
+                f"stored with at most {quoted(rows['named'])} of the limit, and the "
+                f"longest that is served has {quoted(rows['served'])} of it."
+            )
+
+
+def _of_effects(effect: pd.DataFrame) -> Iterator[str]:
     for limit, words in (("none", "Without a limit"), ("lookup", "Normalised")):
-        rows = effect[(effect["limit"] == limit) & (effect["what"] == "hits")]
+        rows = effect[(effect["limit"] == limit) & (effect["what"] == "ndcg")]
         lower, higher = (rows["high"] < 0).sum(), (rows["low"] > 0).sum()
         if len(rows):
             yield (
-                f"{words}, hits@10 differ by {quoted(rows['estimate'], '.3f')} from "
+                f"{words}, NDCG@10 differs by {quoted(rows['estimate'], '+.3f')} from "
                 f"rows clipped: lower in {lower} and higher in {higher} of "
                 f"{len(rows)} cases."
             )
 
 
-def _ratio(cost: pd.DataFrame, what: str, limit: str, against: str) -> pd.DataFrame:
-    chosen = (cost["what"] == what) & (cost["limit"] == limit)
-    rows: pd.DataFrame = cost[chosen & (cost["against"] == against)]
-    return rows
-
-
-def _rows(table: pd.DataFrame, limit: str) -> pd.DataFrame:
-    rows: pd.DataFrame = table[table["limit"] == limit]
-    return rows
-
-
 def _percent(shares: pd.Series) -> str:
     return f"{quoted(100 * shares, '.2g')} %"
-
-
-def _setting(cell: Cell, name: str) -> int:
-    return int(getattr(cell.settings, name))

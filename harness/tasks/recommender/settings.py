@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from harness.tasks.embeddings.settings import EmbeddingSettings
-from harness.tasks.settings import require
+from harness.tasks.settings import require_number
 
 __all__ = ["GROUPS", "Settings"]
 
@@ -18,15 +19,16 @@ class Settings(EmbeddingSettings):
     """What one run does, beside what all tasks with embeddings have.
 
     Attributes:
-        users, items: rows of the two tables.
+        start: root mean square of the norms that rows begin with.
         timings: how often each time is taken, in the runs that clip rows.
     """
 
-    users: int
-    items: int
+    LIMITS: ClassVar[tuple[str, ...]] = ("none", "clip", "lookup")
+
+    start: float
     timings: int
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # The most popular tenth must be at least one item.
-        require(self.items >= 10, "items", "at least 10", self.items)
+        require_number(self, "start")
+        object.__setattr__(self, "start", float(self.start))

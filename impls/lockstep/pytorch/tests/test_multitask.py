@@ -8,7 +8,12 @@ from torch import nn
 from torch.nn import Parameter
 
 from lockstep.interface import NO_STEP
-from lockstep.pytorch import MultitaskOptimizerWrapper, strict
+from lockstep.messages.errors import LockstepError
+from lockstep.pytorch import (
+    MultitaskOptimizerWrapper,
+    clip_gradients_by_global_norm,
+    strict,
+)
 from lockstep.pytorch.base.wrapper import OptimizerWrapper
 from lockstep.pytorch.tests.subjects import (
     ALL,
@@ -341,3 +346,9 @@ class TestStrict:
         inner = MultitaskOptimizerWrapper(TORCH["SGD"]([Parameter(torch.ones(1))]))
         with pytest.raises(TypeError, match="the original refuses a wrapper"):
             strict.MultitaskOptimizerWrapper(inner)
+
+
+def test_integer_gradients_are_not_clipped() -> None:
+    pairs = [(torch.ones(2, dtype=torch.int64), Parameter(torch.ones(2)))]
+    with pytest.raises(LockstepError, match="int64"):
+        clip_gradients_by_global_norm(pairs, 1.0)

@@ -260,18 +260,3 @@ def test_a_counter_of_steps_is_one_integer(step: torch.Tensor) -> None:
     with pytest.raises(LockstepError, match="integer"):
         optimizer.minimize(parameter.sum(), step)
     assert torch.equal(parameter, torch.ones(2))
-
-
-@pytest.mark.parametrize("scale", [0.0, -1.0])
-def test_a_saved_scale_that_would_stop_training_is_refused(scale: float) -> None:
-    optimizer = scaled("dynamic")
-    state = optimizer.state_dict()
-    state["param_groups"][0]["loss_scale"] = scale
-    with pytest.raises(LockstepError, match="saved loss_scale"):
-        optimizer.load_state_dict(state)
-
-
-def test_integer_gradients_are_not_clipped() -> None:
-    pairs = [(torch.ones(2, dtype=torch.int64), weight())]
-    with pytest.raises(LockstepError, match="int64"):
-        lockstep.clip_gradients_by_global_norm(pairs, 1.0)

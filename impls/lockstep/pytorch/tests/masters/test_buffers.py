@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from lockstep.pytorch.masters.buffers import ALIGNMENT, FlatMasters, lay_out
+from lockstep.pytorch.masters import buffers
+from lockstep.pytorch.masters.buffers import (
+    ALIGNMENT,
+    FlatMasters,
+    in_chunks,
+    lay_out,
+)
 
 
 def test_only_values_on_the_cpu_are_read_before_they_are_clamped() -> None:
@@ -24,3 +31,14 @@ def test_tensors_lie_one_after_the_other_at_aligned_places() -> None:
     assert all(
         end <= start for end, start in zip(ends, [*starts[1:], size], strict=True)
     )
+
+
+@pytest.mark.parametrize("chunk", [1, 100, 1 << 20])
+def test_chunks_hold_every_tensor_and_every_place_once(chunk, monkeypatch) -> None:
+    monkeypatch.setattr(buffers, "CHUNK", chunk)
+    starts, size = lay_out([3, 70, 1, 1, 200, 5])
+    chunks = in_chunks(starts, size)
+    positions = [k for run, _ in chunks for k in range(run.start, run.stop)]
+    places = [k for _, run in chunks for k in range(run.start, run.stop)]
+    assert positions == list(range(len(starts)))
+    assert places == list(range(size))

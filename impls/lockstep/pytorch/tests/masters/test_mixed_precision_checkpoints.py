@@ -16,6 +16,7 @@ from lockstep.pytorch import (
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
 )
+from lockstep.pytorch.masters.checkpoint import KEY, MastersInState, with_masters
 from lockstep.pytorch.tests.masters.models import (
     SCALES,
     assert_same,
@@ -213,3 +214,21 @@ def test_state_that_was_made_before_is_taken_over_in_float32():
     assert kept.dtype == torch.float32
     step_on(weight, optimizer, torch.ones(2))
     assert optimizer.state[optimizer.master(weight)]["step"] == 2
+
+
+def test_a_master_alone_is_no_state_before_a_step():
+    weight, master = Parameter(torch.ones(2).half()), Parameter(torch.ones(2))
+    base = torch.optim.Adam([master])
+    beside = MastersInState(base, {weight: master})
+    base.state = {master: {KEY: master}}  # as a checkpoint of a fresh optimizer has it
+    beside.free()
+    assert not base.state
+
+
+def test_a_saved_state_has_entries_for_all_only_where_nobody_has_any():
+    own, other = Parameter(torch.ones(2)), Parameter(torch.ones(3))
+    masters = {Parameter(torch.ones(2).half()): own}
+    groups = [{"params": [0, 1]}]
+    for entries, expected in (({}, {0, 1}), ({0: {"step": 1}}, {0})):
+        saved = {"state": entries, "param_groups": groups}
+        assert with_masters(saved, [own, other], masters)["state"].keys() == expected

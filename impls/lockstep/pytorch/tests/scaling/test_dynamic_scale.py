@@ -8,7 +8,8 @@ import random
 import pytest
 import torch
 
-from lockstep.pytorch import DynamicLossScale
+from lockstep.messages.errors import LockstepError
+from lockstep.pytorch import DynamicLossScale, MixedPrecisionLossScaleOptimizer
 from lockstep.pytorch.scaling.dynamic_scale import (
     DynamicState,
     start_dynamic,
@@ -139,3 +140,27 @@ BAD = [
 def test_an_option_out_of_range_is_refused_in_a_sentence(options) -> None:
     with pytest.raises(ValueError, match=r"expected .*, got .*[;,].*\.$"):
         DynamicLossScale(64.0, **options)
+
+
+@pytest.mark.parametrize(
+    ("key", "number"),
+    [("loss_scale", 0.0), ("loss_scale", -1.0), ("loss_scale_good_steps", -1)],
+)
+def test_a_saved_number_that_no_scale_can_have_is_refused(key, number) -> None:
+    inner = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1)
+    optimizer = MixedPrecisionLossScaleOptimizer(inner, "dynamic")
+    saved = optimizer.state_dict()
+    saved["param_groups"][0][key] = number
+    with pytest.raises(LockstepError, match=f"saved {key}"):
+        optimizer.load_state_dict(saved)
+
+
+def test_the_step_that_makes_state_for_a_checkpoint_moves_no_scale() -> None:
+    weight = torch.nn.Parameter(torch.ones(2))
+    inner = torch.optim.Adam([weight], lr=0.0)
+    optimizer = MixedPrecisionLossScaleOptimizer(inner, DynamicLossScale(8.0, 1))
+    weight.grad = torch.zeros(2)
+    with torch.no_grad():  # as torch.distributed.checkpoint takes it
+        optimizer.step()
+    assert "exp_avg" in optimizer.state[weight]
+    assert optimizer.loss_scale.item() == 8.0

@@ -347,3 +347,14 @@ def test_pairs_may_have_more_gradients_than_it_saw(kind):
     optimizer.unscale_()
     optimizer.apply_gradients(pairs)
     assert optimizer.last_step.applied
+
+
+@kinds
+def test_after_a_step_gradients_of_ones_own_may_be_unscaled(kind):
+    model, optimizer = started(kind)
+    for _ in range(2):
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.unscale_()
+        optimizer.step()
+    assert optimizer.last_step.applied

@@ -143,3 +143,9 @@ def test_a_layer_that_is_unfrozen_and_handed_over_again_is_shared(name, commit) 
     assert center.parameters["bias"].item() < start - 0.1
     saved = copy.deepcopy(workers[1].state_dict())
     workers[1].load_state_dict(saved)
+
+
+def test_a_fresh_worker_has_no_state_by_which_checkpoints_know_it() -> None:
+    getter = AGNCustomGetter("cpu")
+    inner = ALL["SGD momentum"](list(zip("012345", getter(TwoHeads()), strict=True)))
+    assert not AGNOptimizer(inner, 1, getter, 3).state

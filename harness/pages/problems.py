@@ -1,0 +1,65 @@
+"""Problems of today's tools, each with what shows it, as an insert for a page."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.pages.templating import render
+
+__all__ = ["Problem", "problems", "problems_insert"]
+
+TABLE = Path(__file__).parent / "problems.toml"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem, as ``problems.toml`` has it.
+
+    Attributes:
+        elsewhere: what another tool does; empty if nothing here runs that tool.
+        reported: issues, as OWNER/REPOSITORY#NUMBER.
+        page: where it is explained or shown, from ``docs``.
+        tests: FILE::NAME of each that shows it.
+    """
+
+    group: str
+    problem: str
+    elsewhere: str
+    here: str
+    reported: Sequence[str]
+    page: str
+    tests: Sequence[str]
+
+    @property
+    def address(self) -> str:
+        """The page in the built site, seen from a page in ``docs``."""
+        return re.sub(r"\.md\b", ".html", self.page)
+
+    @property
+    def issues(self) -> list[tuple[str, str]]:
+        """Name and address of each report."""
+        return [
+            (
+                f"{name.split('/')[-1]}#{number}",
+                f"https://github.com/{name}/issues/{number}",
+            )
+            for name, _, number in (each.partition("#") for each in self.reported)
+        ]
+
+
+def problems() -> list[Problem]:
+    """Return the problems in the order of the file."""
+    entries = tomllib.loads(TABLE.read_text("utf-8"))["problem"]
+    return [Problem(**entry) for entry in entries]
+
+
+def problems_insert() -> str:
+    """Return a heading and a table for each group."""
+    groups: dict[str, list[Problem]] = {}
+    for problem in problems():
+        groups.setdefault(problem.group, []).append(problem)
+    return render("problems.html.jinja", groups=groups)

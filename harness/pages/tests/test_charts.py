@@ -1,0 +1,72 @@
+"""What a reader explores is the data of the figure, whatever its texts and numbers."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from harness import declare
+from harness.pages.charts import CHARTS, chart_of
+from harness.processes import ROOT
+
+HOSTILE = "</script><img src=x onerror=hacked=1>"
+
+
+def content(folder: Path, rows: list[dict[str, Any]]) -> Any:
+    pd.DataFrame(rows).to_csv(folder / "scales.csv", index=False)
+    chart = chart_of("scaler_limits", "scales", folder)
+    assert chart is not None
+    return json.loads(re.findall(r"json\">(.*?)</script>", str(chart), re.DOTALL)[0])
+
+
+def row(step: int, scale: float, scaler: str = "ours") -> dict[str, Any]:
+    of = {"situation": "overflow", "backend": "tf", "step": step, "scale": scale}
+    return {"scaler": scaler, **of}
+
+
+def test_rows_of_a_panel_and_a_line_stay_together(tmp_path: Path) -> None:
+    rows = [row(1, 2.0), row(1, 4.0, "theirs"), row(2, 1.0)]
+    data = content(tmp_path, rows)
+    (panel,) = data["panels"]
+    assert (data["y"], data["log"]) == ("loss scale", True)
+    assert panel["name"] == "every step overflows"
+    assert panel["series"] == [
+        {"name": "ours, tf", "x": [1, 2], "y": [2, 1]},
+        {"name": "theirs, tf", "x": [1], "y": [4]},
+    ]
+
+
+def test_numbers_that_json_cannot_hold_reach_the_reader(tmp_path: Path) -> None:
+    rows = [row(1, 1e-30), row(2, float("inf")), row(3, float("nan")), row(4, 0.0)]
+    (panel,) = content(tmp_path, rows)["panels"]
+    assert panel["series"][0]["y"] == [1e-30, "Infinity", None, 0]
+
+
+def test_a_text_cannot_leave_its_element(tmp_path: Path) -> None:
+    (panel,) = content(tmp_path, [row(1, 1.0, HOSTILE)])["panels"]
+    assert panel["series"][0]["name"] == f"{HOSTILE}, tf"
+    chart = chart_of("scaler_limits", "scales", tmp_path)
+    assert str(chart).count("<") == 4
+
+
+@pytest.mark.parametrize("columns", [["scaler", "step"], []])
+def test_other_data_have_no_chart(columns: list[str], tmp_path: Path) -> None:
+    frame = pd.DataFrame([row(1, 1.0)])
+    frame[columns].to_csv(tmp_path / "scales.csv", index=not columns)
+    assert chart_of("scaler_limits", "scales", tmp_path) is None
+    assert chart_of("scaler_limits", "other", tmp_path) is None
+
+
+def test_the_experiments_with_charts_are_there() -> None:
+    assert {experiment for experiment, _ in CHARTS} <= set(declare.known())
+
+
+def test_the_script_stays_short() -> None:
+    script = (ROOT / "docs" / "assets" / "charts.js").read_text("utf-8")
+    assert len(script.splitlines()) < 150
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|import |fetch\(", script)

@@ -1,0 +1,121 @@
+"""The text, windows of it and the first weights of the transformer, as arrays."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from lockstep.interface import Array
+
+__all__ = [
+    "BYTES",
+    "Shape",
+    "Text",
+    "draw_windows",
+    "first_weights",
+    "held_out_windows",
+    "split",
+]
+
+BYTES = 256
+"""Values that a byte can have."""
+
+EVERY = 10
+"""Of so many paragraphs, the last is held out."""
+
+EMBEDDED = 0.3
+"""Standard deviation of the first embeddings. Smaller ones train more slowly."""
+
+
+class Text(NamedTuple):
+    """The text to train on and the held-out one: [bytes] uint8 each."""
+
+    training: Array
+    held_out: Array
+
+
+class Shape(NamedTuple):
+    """The sizes of a transformer; ``width`` is a multiple of ``heads``."""
+
+    width: int = 96
+    layers: int = 2
+    heads: int = 4
+    context: int = 64
+
+
+@cache
+def split() -> Text:
+    """Return the topics of Python's help, split by paragraphs.
+
+    Topics repeat one another. Each paragraph is kept once, so that no held-out one is
+    trained on.
+    """
+    from pydoc_data.topics import topics
+
+    paragraphs = dict.fromkeys(
+        paragraph
+        for name in sorted(topics)
+        for paragraph in re.split(r"\n{2,}", topics[name].strip("\n"))
+    )
+    parts: tuple[list[str], list[str]] = ([], [])
+    for k, paragraph in enumerate(paragraphs):
+        parts[k % EVERY == EVERY - 1].append(paragraph)
+    return Text(*(_as_bytes("\n\n".join(part)) for part in parts))
+
+
+def draw_windows(
+    text: Array, steps: int, batch: int, context: int, stream: np.random.Generator
+) -> Array:
+    """Return windows drawn at random: [steps, batch, context + 1] int32.
+
+    The model sees all bytes but the last, and predicts all but the first.
+    """
+    starts = stream.integers(len(text) - context, size=(steps, batch))
+    return _windows(text, starts, context)
+
+
+def held_out_windows(text: Array, windows: int, context: int) -> Array:
+    """Return windows at equal distances: [windows, context + 1] int32."""
+    starts = np.linspace(0, len(text) - context - 1, windows).astype(np.int64)
+    return _windows(text, starts, context)
+
+
+def first_weights(shape: Shape, stream: np.random.Generator) -> dict[str, Array]:
+    """Return the first weights by name, float32; matrices are [inputs, outputs].
+
+    Those of matrices have the deviation 1 / sqrt(inputs). What is added to the sum over
+    the layers is drawn smaller, by 1 / sqrt(2 layers).
+    """
+    width = shape.width
+    sizes = {"bytes": (BYTES, width), "positions": (shape.context, width)}
+    for k in range(shape.layers):
+        sizes |= {
+            f"layer {k}/attention/input": (width, 3 * width),
+            f"layer {k}/attention/output": (width, width),
+            f"layer {k}/mlp/input": (width, 4 * width),
+            f"layer {k}/mlp/output": (4 * width, width),
+        }
+    sizes["logits"] = (width, BYTES)
+    smaller = (2 * shape.layers) ** -0.5
+    weights: dict[str, Array] = {}
+    for name, size in sizes.items():
+        deviation = size[0] ** -0.5 * (smaller if name.endswith("/output") else 1.0)
+        if name in ("bytes", "positions"):
+            deviation = EMBEDDED
+        weights[name] = (deviation * stream.standard_normal(size)).astype(np.float32)
+    norms = ["last norm"]
+    for k in range(shape.layers):
+        norms += [f"layer {k}/attention/norm", f"layer {k}/mlp/norm"]
+    return weights | {name: np.ones(width, np.float32) for name in norms}
+
+
+def _as_bytes(text: str) -> Array:
+    return np.frombuffer(text.encode("utf-8"), np.uint8)
+
+
+def _windows(text: Array, starts: Array, context: int) -> Array:
+    windows: Array = text[starts[..., None] + np.arange(context + 1)]
+    return windows.astype(np.int32)

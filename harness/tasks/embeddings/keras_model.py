@@ -1,0 +1,115 @@
+"""Tables of rows in Keras 3: layers and an optimizer in a custom training loop."""
+
+from __future__ import annotations
+
+import keras
+import tensorflow as tf
+
+from harness.tasks.embeddings.trainer import Recipe
+from lockstep import keras3 as lockstep
+
+
+class EmbeddingTrainer:
+    """Training inside ``tf.function``, traced once for all runs of this recipe.
+
+    A new run gives each variable its first value again; other shapes trace anew.
+    """
+
+    def __init__(self, recipe: Recipe, loss, device: str) -> None:
+        self.recipe = recipe
+        self.loss = loss
+        self.device = {"cuda": "gpu"}.get(device, device)
+        self.shapes = {}
+
+    def reset(self, weights) -> None:
+        """Give the tables their first values and reset the optimizer.
+
+        New names or shapes make new variables and trace the loop again.
+        """
+        shapes = {name: value.shape for name, value in weights.items()}
+        if shapes != self.shapes:
+            with keras.device(f"{self.device}:0"):
+                self.compile(shapes)
+            self.shapes = shapes
+        for name, value in weights.items():
+            self.layers[name].embeddings.assign(value)
+        for variable, value in self.first_state:
+            variable.assign(value)
+
+    def compile(self, shapes) -> None:
+        """Make layers and optimizer, trace the loop and note the state before it."""
+        self.layers = {}
+        for name, (rows, width) in shapes.items():
+            self.layers[name] = keras.layers.Embedding(rows, width, name=name)
+            self.layers[name].build()
+        make = getattr(lockstep, self.recipe.optimizer)
+        self.optimizer = make(**dict(self.recipe.arguments))
+        if self.recipe.limit == "clip":
+            axes = {self.layers[n].embeddings.path: [1] for n in self.recipe.limited}
+            wrap = lockstep.VariableClippingOptimizer
+            self.optimizer = wrap(self.optimizer, axes, self.recipe.max_norm)
+        self.optimizer.build([layer.embeddings for layer in self.layers.values()])
+        width = sum(len(columns) for _, columns in self.recipe.columns)
+        batches = tf.TensorSpec([None, None, width], tf.int32)
+        self.loop = tf.function(self.steps, input_signature=[batches])
+        self.loop.get_concrete_function()
+        self.lookups = tf.function(self.look_up_often)
+        state = self.optimizer.variables
+        self.first_state = [(each, each.numpy().copy()) for each in state]
+
+    def advance(self, batches) -> None:
+        """Train on batches [steps, batch, ids] int32; return when that is done."""
+        self.loop(batches).numpy()
+
+    def steps(self, batches: tf.Tensor) -> tf.Tensor:
+        """Take one step per batch; return their number, known only after them."""
+        for step in tf.range(tf.shape(batches)[0]):
+            self.step(batches[step])
+        return tf.shape(batches)[0]
+
+    def step(self, batch: tf.Tensor) -> None:
+        """Take one step on a batch [batch, ids] int32."""
+        if self.recipe.limit == "normalise":
+            self.normalise()
+        variables = [layer.embeddings for layer in self.layers.values()]
+        with tf.GradientTape() as tape:
+            rows = {
+                name: self.look_up(name, keras.ops.take(batch, columns, axis=1))
+                for name, columns in self.recipe.columns
+            }
+            loss = self.loss(rows)
+        gradients = tape.gradient(loss, [variable.value for variable in variables])
+        self.optimizer.apply(gradients, variables)
+
+    def normalise(self) -> None:
+        """Give every row of the limited tables the norm that is the limit."""
+        for name in self.recipe.limited:
+            table = self.layers[name].embeddings
+            norms = keras.ops.norm(table, axis=1, keepdims=True)
+            table.assign(table * (self.recipe.max_norm / norms))
+
+    def look_up(self, name: str, ids: tf.Tensor) -> tf.Tensor:
+        """Return rows [..., width]; a limit in the lookup is part of the gradient."""
+        rows = self.layers[name](ids)
+        if self.recipe.limit != "lookup" or name not in self.recipe.limited:
+            return rows
+        norms = keras.ops.norm(rows, axis=-1, keepdims=True)
+        limit = self.recipe.max_norm
+        return rows * (limit / keras.ops.maximum(norms, limit))
+
+    def tables(self) -> dict:
+        """Return the values of every table by name."""
+        return {
+            name: layer.embeddings.numpy().copy() for name, layer in self.layers.items()
+        }
+
+    def serve(self, table: str, ids) -> None:
+        """Look up ids [lookups, ids] without training; return when that is done."""
+        self.lookups(table, tf.constant(ids)).numpy()
+
+    def look_up_often(self, table: str, ids: tf.Tensor) -> tf.Tensor:
+        """Return a sum over one entry of each lookup, so that none can be left out."""
+        total = tf.constant(0.0)
+        for row in ids:
+            total += self.look_up(table, row)[0, 0]
+        return total

@@ -1,0 +1,75 @@
+"""The transformer in PyTorch: Adam behind the wrappers that scale the loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from harness.tasks.byte_transformer.torch_model import Transformer
+from harness.tasks.loss_scales import make_scale
+from harness.tasks.mixed_precision_text.data import Plan
+from harness.tasks.mixed_precision_text.settings import Settings
+from harness.tasks.mixed_precision_text.training import Taken
+from lockstep import pytorch as lockstep
+
+
+class Trainer:
+    """One run; the training loop is the one that PyTorch's users write."""
+
+    def __init__(self, settings: Settings, plan: Plan, device: str) -> None:
+        torch.set_num_threads(1)
+        self.overflow_steps = set(settings.overflow_steps)
+        self.windows = torch.tensor(plan.windows, device=device).long()
+        self.held_out = torch.tensor(plan.held_out, device=device).long()
+        dtype = getattr(torch, settings.dtype)
+        product = rounded_product if device == "cpu" else torch.matmul
+        self.net = Transformer(settings.shape, plan.weights, device, dtype, product)
+        weights = list(self.net.parameters())
+        base = torch.optim.Adam(weights, lr=settings.rate, eps=settings.epsilon)
+        self.optimizer = wrapped(base, settings)
+
+    def advance(self, start: int, stop: int) -> list[Taken]:
+        """Take the steps ``start`` to ``stop`` - 1; return what each did."""
+        taken = []
+        for step in range(start, stop):
+            self.optimizer.zero_grad()
+            loss = self.net.loss(self.windows[step])
+            self.optimizer.scale_loss(loss).backward()
+            if step in self.overflow_steps:
+                self.net.weights[0].grad[0, 0] = torch.inf
+            self.optimizer.step()
+            report = self.optimizer.last_step
+            assert report is not None
+            taken.append(Taken(self.scale(), report.applied))
+        return taken
+
+    def scale(self) -> float:
+        """Return the scale of the next step."""
+        return float(self.optimizer.loss_scale)
+
+    def measure(self) -> float:
+        """Return the held-out bits a byte."""
+        return self.net.bits_per_byte(self.held_out)
+
+
+def wrapped(base: torch.optim.Optimizer, settings: Settings) -> Any:
+    """Return the optimizer with masters and loss scale; both skip what is not finite.
+
+    Without masters the weights are updated in their own dtype. A scale of 1 is none.
+    """
+    scale = make_scale(settings, lockstep)
+    if settings.masters:
+        return lockstep.MixedPrecisionOptimizerWrapper(base, scale)
+    return lockstep.MixedPrecisionLossScaleOptimizer(
+        base, 1.0 if scale is None else scale
+    )
+
+
+def rounded_product(a: Tensor, b: Tensor) -> Tensor:
+    """Multiply in float32 and round to the dtype of the factors, as tensor cores do.
+
+    The gradients of the product are computed in the same way.
+    """
+    return (a.float() @ b.float()).to(a.dtype)

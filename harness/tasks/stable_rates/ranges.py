@@ -1,0 +1,51 @@
+"""The stable range: the rates around the best one that train about as well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+__all__ = ["Range", "stable_range"]
+
+
+class Range(NamedTuple):
+    """Where a sweep trains well.
+
+    Attributes:
+        best: the highest accuracy, reached at ``best_rate``, of equal ones the lowest.
+        lowest, highest: the ends of the range around it.
+    """
+
+    best: float
+    best_rate: float
+    lowest: float
+    highest: float
+
+    @property
+    def width(self) -> float:
+        """By what factor the rate may change."""
+        return self.highest / self.lowest
+
+
+def stable_range(
+    rates: Sequence[float], accuracies: Sequence[float], margin: float
+) -> Range:
+    """Return the rates around the best one whose accuracy is within ``margin`` of it.
+
+    Args:
+        rates: in increasing order.
+        accuracies: shares, one a rate.
+        margin: a share. A rate that is better than ``best - margin`` but lies beyond
+            one that is worse is not in the range.
+    """
+    values = np.asarray(accuracies, float)
+    best = int(values.argmax())
+    low = high = best
+    least = values[best] - margin
+    while low > 0 and values[low - 1] >= least:
+        low -= 1
+    while high < len(values) - 1 and values[high + 1] >= least:
+        high += 1
+    return Range(float(values[best]), rates[best], rates[low], rates[high])

@@ -1,0 +1,111 @@
+"""The tables of the experiment, each a function of records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.records.record import Record
+from harness.statistics import Floats, Interval, bootstrap, median
+from harness.tasks.cells import backend_of, grouped
+from harness.tasks.stable_rates.ranges import Range, stable_range
+from harness.tasks.stable_rates.settings import Settings
+
+__all__ = ["ARM", "Cell", "cells", "ranges", "sweeps", "width"]
+
+ARM = ["method", "batch", "backend"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs of one method and batch on one backend."""
+
+    settings: Settings
+    records: Sequence[Record]
+
+    @property
+    def labels(self) -> dict[str, str | int]:
+        """The columns that name the cell in every table."""
+        settings = self.settings
+        names = (settings.label, settings.batch, backend_of(self.records[0]))
+        return dict(zip(ARM, names, strict=True))
+
+    @property
+    def accuracies(self) -> Floats:
+        """The accuracy that each run ends with at each rate: [seeds, rates]."""
+        return np.array([record.series["accuracy"] for record in self.records], float)
+
+    def summary(self, name: str) -> Floats:
+        """Return a number of each run's summary: [seeds]."""
+        return np.array([record.summary[name] for record in self.records], float)
+
+    @property
+    def median_range(self) -> Range:
+        """The stable range of the median accuracies."""
+        medians = np.median(self.accuracies, axis=0).tolist()
+        return stable_range(self.settings.rates, medians, self.settings.margin)
+
+
+def cells(records: Sequence[Record]) -> list[Cell]:
+    """Group records that differ in nothing but their seed, in order of appearance."""
+    return [Cell(Settings(**group[0].config), group) for group in grouped(records)]
+
+
+def sweeps(of: Sequence[Cell]) -> pd.DataFrame:
+    """A row for each rate: the ``accuracy`` at the end, the median with its interval.
+
+    ``stable`` marks the stable range of the medians.
+    """
+    frames = []
+    for cell in of:
+        rates, ends = np.asarray(cell.settings.rates), cell.median_range
+        columns = {
+            "rate": rates,
+            **bootstrap(median, cell.accuracies).named("accuracy"),
+            "stable": (ends.lowest <= rates) & (rates <= ends.highest),
+        }
+        frames.append(pd.DataFrame({**cell.labels, **columns}))
+    return pd.concat(frames, ignore_index=True)
+
+
+def ranges(of: Sequence[Cell]) -> pd.DataFrame:
+    """A row for each method and batch: medians over the seeds, with intervals.
+
+    ``best`` is the highest accuracy of a sweep, and ``width`` by what factor the rate
+    may change in its stable range. ``best_rate``, ``lowest`` and ``highest`` are those
+    of the median accuracies; ``open`` says that this range reaches an end of the sweep,
+    so that it may be wider.
+    """
+    return pd.DataFrame([_range(cell) for cell in of])
+
+
+def width(record: Record) -> float:
+    """Return by what factor the rate may change in the stable range of a run."""
+    return record.summary["highest"] / record.summary["lowest"]
+
+
+def _range(cell: Cell) -> dict[str, Any]:
+    rates, ends = cell.settings.rates, cell.median_range
+    widths = np.array([width(record) for record in cell.records])
+    row: dict[str, Any] = {
+        **cell.labels,
+        "seeds": len(cell.records),
+        "steps": cell.settings.steps,
+    }
+    row |= bootstrap(median, cell.summary("best")).named("best")
+    row |= _middle(widths).named("width")
+    row |= {name: getattr(ends, name) for name in ("best_rate", "lowest", "highest")}
+    row["open"] = ends.lowest == rates[0] or ends.highest == rates[-1]
+    return row
+
+
+def _middle(factors: Floats) -> Interval:
+    """Return the median of factors, halfway on a logarithmic scale, with its interval.
+
+    An odd number of runs has a run in the middle; an even one has two.
+    """
+    return Interval(*map(np.exp, bootstrap(median, np.log(factors))))

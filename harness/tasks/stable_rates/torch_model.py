@@ -1,0 +1,75 @@
+"""The deep net in PyTorch: SGD after ``post_process_gradients``, eagerly."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from harness.tasks.digits import Images
+from harness.tasks.stable_rates.data import Plan
+from harness.tasks.stable_rates.settings import Settings
+from lockstep.pytorch import post_process_gradients
+
+
+class Trainer:
+    """Trains a net from its first weights; the loop is what PyTorch's users write."""
+
+    def __init__(self, settings: Settings, plan: Plan, device: str) -> None:
+        torch.set_num_threads(1)
+        self.settings, self.device = settings, device
+        self.training = self._images(plan.training)
+        self.held_out = self._images(plan.held_out)
+        self.batches = torch.tensor(plan.batches, device=device).long()
+        self.first = [torch.tensor(weight, device=device) for weight in plan.weights]
+
+    def _images(self, images: Images) -> tuple[Tensor, Tensor]:
+        features, digit = (torch.tensor(part, device=self.device) for part in images)
+        return features, digit.long()
+
+    def train(self, rate: float) -> tuple[float, float]:
+        """Train a net at a rate; return its held-out loss in nats and its accuracy."""
+        weights = [torch.nn.Parameter(weight.clone()) for weight in self.first]
+        momentum = self.settings.momentum
+        optimizer = torch.optim.SGD(weights, lr=rate, momentum=momentum)
+        features, digit = self.training
+        for rows in self.batches:
+            loss = loss_of(weights, features[rows], digit[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            self.post_process(weights, rate)
+            optimizer.step()
+        return measure(weights, *self.held_out)
+
+    def post_process(self, weights: list[torch.nn.Parameter], rate: float) -> None:
+        """Clip the gradients, or scale them by LARC, in place."""
+        limit, larc = self.settings.clip_gradients, self.settings.larc_params
+        if limit is None and larc is None:
+            return
+        pairs = [(weight.grad, weight) for weight in weights]
+        post_process_gradients(pairs, [], rate, limit, larc, in_place=True)
+
+
+def logits_of(weights: list[torch.nn.Parameter], features: Tensor) -> Tensor:
+    """Return the logits: tanh after every layer but the last."""
+    *hidden, last = weights
+    for weight in hidden:
+        features = torch.tanh(features @ weight)
+    return features @ last
+
+
+def loss_of(
+    weights: list[torch.nn.Parameter], features: Tensor, digit: Tensor
+) -> Tensor:
+    """Return the mean cross-entropy in nats."""
+    return functional.cross_entropy(logits_of(weights, features), digit)
+
+
+@torch.no_grad()
+def measure(
+    weights: list[torch.nn.Parameter], features: Tensor, digit: Tensor
+) -> tuple[float, float]:
+    """Return the loss in nats, and the share of digits that are right."""
+    logits = logits_of(weights, features)
+    right = (logits.argmax(1) == digit).float().mean()
+    return functional.cross_entropy(logits, digit).item(), right.item()

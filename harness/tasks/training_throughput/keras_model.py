@@ -1,0 +1,70 @@
+"""The three workloads in Keras 3; a step is a ``tf.function``."""
+
+from __future__ import annotations
+
+import keras
+import tensorflow as tf
+
+from harness.tasks.training_throughput.data import LIMIT, MOMENTUM, RATE, Plan
+from harness.tasks.training_throughput.settings import Settings
+from harness.tasks.training_throughput.tf_losses import loss, tensors
+from lockstep import keras3 as lockstep
+
+
+class Trainer:
+    """A net with its optimizer; the same batch in every step."""
+
+    def __init__(
+        self, settings: Settings, plan: Plan, device: str, wrapped: bool
+    ) -> None:
+        self.workload = settings.workload
+        kind = {"cuda": "gpu"}.get(device, device)
+        with tf.device(f"/{kind}:0"):
+            self.batch = tensors(plan.batch, settings.dtype)
+            self.weights = {
+                name: keras.Variable(value, dtype=settings.dtype)
+                for name, value in plan.weights.items()
+            }
+            self.optimizer = self.make_optimizer(settings.precision, wrapped)
+            self.optimizer.build(list(self.weights.values()))
+        self.scale = getattr(self.optimizer, "scale_loss", lambda value: value)
+        self.compiled = tf.function(self.whole_step, autograph=False)
+
+    def make_optimizer(self, precision: str, wrapped: bool):
+        """Return the bare optimizer, or our wrapper around it."""
+        if self.workload == "embeddings":
+            sgd = keras.optimizers.SGD(RATE)
+            axes = {weight.path: [1] for weight in self.weights.values()}
+            clip = lockstep.VariableClippingOptimizer
+            return clip(sgd, axes, LIMIT) if wrapped else sgd
+        sgd = keras.optimizers.SGD(RATE, MOMENTUM)
+        if not wrapped:
+            return sgd
+        if self.workload == "multitask":
+            return lockstep.MultitaskOptimizerWrapper(sgd)
+        if precision == "fp32":
+            return lockstep.MixedPrecisionLossScaleOptimizer(sgd, "dynamic")
+        scale = "dynamic" if precision == "fp16" else None
+        return lockstep.MixedPrecisionOptimizerWrapper(sgd, scale)
+
+    def step(self) -> None:
+        """Take a whole step; return when the device has done it."""
+        self.compiled()
+        tf.test.experimental.sync_devices()
+
+    def whole_step(self) -> None:
+        """Take a step; what the compiled function is made of."""
+        variables = list(self.weights.values())
+        inner = [variable.value for variable in variables]
+        with tf.GradientTape() as tape:
+            scaled = self.scale(self.losses())
+        self.optimizer.apply(tape.gradient(scaled, inner), variables)
+
+    def loss(self) -> float:
+        """Return the loss of the batch."""
+        return float(self.losses())
+
+    def losses(self) -> tf.Tensor:
+        """Return the loss, in float32."""
+        values = {name: weight.value for name, weight in self.weights.items()}
+        return loss(self.workload, values, self.batch)

@@ -1,0 +1,67 @@
+"""The settings of one run, checked where they are declared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.tasks.byte_transformer.data import Shape
+from harness.tasks.settings import require, require_counts, require_number
+from lockstep.messages.errors import unknown_name
+
+__all__ = ["OPTIMIZERS", "Settings"]
+
+OPTIMIZERS = ("NovoGrad", "AdamW", "SGD")
+"""Lockstep's NovoGrad and two optimizers of the framework; SGD with momentum 0.9."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What one run does.
+
+    Attributes:
+        optimizer: one of ``OPTIMIZERS``, with its defaults but no weight decay.
+        warm_up: the share of the steps in which the rate rises to ``learning_rate``;
+            0 for none. It stays there afterwards.
+        learning_rate: the highest rate.
+        steps: optimizer steps.
+        batch: windows of text a step.
+        width, layers, heads, context: the sizes of the transformer.
+        windows: of held-out text, on which the end is measured.
+    """
+
+    optimizer: str
+    warm_up: float
+    learning_rate: float
+    steps: int
+    batch: int
+    width: int
+    layers: int
+    heads: int
+    context: int
+    windows: int
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in OPTIMIZERS:
+            raise unknown_name("optimizer", self.optimizer, OPTIMIZERS)
+        require_number(self, "learning_rate")
+        share = self.warm_up
+        number = isinstance(share, int | float) and not isinstance(share, bool)
+        fits = number and 0 <= share < 1
+        require(fits, "warm_up", "a share of the steps from 0 to below 1", share)
+        require_counts(self, "steps", "batch", "windows")
+        require_counts(self, "width", "layers", "heads", "context")
+        whole = self.width % self.heads == 0
+        require(whole, "width", f"a multiple of {self.heads} heads", self.width)
+
+    @property
+    def shape(self) -> Shape:
+        """The sizes of the transformer."""
+        return Shape(self.width, self.layers, self.heads, self.context)
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step, counted from 0.
+
+        With warm-up over n steps it is (step + 1) / n of the highest rate, at most all.
+        """
+        rising = round(self.warm_up * self.steps)
+        return self.learning_rate * min(1.0, (step + 1) / max(rising, 1))

@@ -1,0 +1,97 @@
+"""The text and the transformer that tasks share: split, causality, learning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.tasks.byte_transformer.data import (
+    Shape,
+    draw_windows,
+    first_weights,
+    held_out_windows,
+    split,
+)
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+SMALL = Shape(width=16, layers=1, heads=2, context=8)
+
+
+def stream() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def model() -> Any:
+    from harness.tasks.byte_transformer.torch_model import Transformer
+
+    return Transformer(SMALL, first_weights(SMALL, stream()))
+
+
+def test_a_tenth_of_the_paragraphs_is_held_out_and_none_is_trained_on() -> None:
+    training, held_out = (
+        set(part.tobytes().decode("utf-8").split("\n\n")) for part in split()
+    )
+    assert 0.08 < len(held_out) / (len(training) + len(held_out)) < 0.12
+    assert not training & held_out
+
+
+def test_windows_are_pieces_of_the_text() -> None:
+    text = split().training
+    windows = draw_windows(text, 3, 2, 8, stream())
+    assert windows.shape == (3, 2, 9)
+    assert all(row.astype(np.uint8).tobytes() in text.tobytes() for row in windows[0])
+
+
+def test_windows_follow_from_the_stream() -> None:
+    text = split().training
+    first, again = (draw_windows(text, 3, 2, 8, stream()) for _ in range(2))
+    other = draw_windows(text, 3, 2, 8, np.random.default_rng(1))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_held_out_windows_begin_at_the_start_and_stop_at_the_end() -> None:
+    text = split().held_out
+    windows = held_out_windows(text, 5, 8)
+    assert np.array_equal(windows[0], text[:9])
+    assert np.array_equal(windows[-1], text[-9:])
+
+
+def test_the_transformer_has_0_28_million_weights() -> None:
+    sizes = [weight.size for weight in first_weights(Shape(), stream()).values()]
+    assert round(sum(sizes) / 1e6, 2) == 0.28
+
+
+def test_a_later_byte_changes_no_logits_of_those_before_it() -> None:
+    seen = torch.arange(8)[None]
+    changed = seen.clone()
+    changed[0, 5] = 77
+    one, other = model()(seen)[0], model()(changed)[0]
+    assert torch.equal(one[:5], other[:5])
+    assert (one[5:] != other[5:]).any(-1).all()
+
+
+def test_an_untrained_transformer_is_little_worse_than_a_constant_guess() -> None:
+    windows = torch.from_numpy(held_out_windows(split().held_out, 100, 8)).long()
+    assert 8 < model().bits_per_byte(windows) < 9
+
+
+def test_bits_per_byte_are_the_mean_over_all_windows() -> None:
+    windows = torch.from_numpy(held_out_windows(split().held_out, 100, 8)).long()
+    whole = model().loss(windows).item() / np.log(2)
+    assert model().bits_per_byte(windows) == pytest.approx(whole, rel=1e-5)
+
+
+def test_training_learns_the_text() -> None:
+    text, net = split(), model()
+    windows = torch.from_numpy(draw_windows(text.training, 60, 8, 8, stream())).long()
+    held_out = torch.from_numpy(held_out_windows(text.held_out, 32, 8)).long()
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
+    for batch in windows:
+        optimizer.zero_grad()
+        net.loss(batch).backward()
+        optimizer.step()
+    assert net.bits_per_byte(held_out) < 5.0
