@@ -162,7 +162,11 @@ DAMAGES = {
         'experiment = "lost_updates"\nprimaries = ["x"]',
         "comparison of lost_updates",
     ),
-    "no reason": ('missing = "No exp', 'misses = "No exp', "got 'misses'"),
+    "no reason": (
+        'experiment = "learning_rate_policies"\nprimaries = []\npicture = "rates"',
+        'misses = "No experiment"',
+        "got 'misses'",
+    ),
     "unknown benchmark": ('= "loss_scaling"', '= "loss_scalin"', "'loss_scaling'?"),
     "unknown peer": ('peer = "fixed"', 'peer = "fixt"', "did you mean 'fixed'?"),
     "no ratio": ("low = 1.0", "low = 0", "a ratio > 0"),

@@ -41,6 +41,8 @@ from lockstep.messages.optimizers.parameters import OPTIMIZERS
 Content = dict[str, Any]
 DRAWS = 5
 SHIPPED = declare.known()
+NEEDED = {"Momentum": {"momentum": 0.9}, "AdamW": {"weight_decay": 0.01}}
+"""Arguments that an optimizer has no default for."""
 
 
 def toml(content: Mapping[str, Any]) -> str:
@@ -116,7 +118,8 @@ def add_optimizers(vary: Content, rng: np.random.Generator) -> None:
     tables = isinstance(vary.get("optimizer", [""])[0], dict)
     if tables and rng.random() < 0.5:
         name = str(rng.choice(sorted(OPTIMIZERS)))
-        vary["optimizer"].append({"name": name, "learning_rate": 0.25})
+        arm = {"name": name, "learning_rate": 0.25, **NEEDED.get(name, {})}
+        vary["optimizer"].append(arm)
     if tables and rng.random() < 0.3:
         vary["optimizer"].append({**vary["optimizer"][0], "learning_rate": 0.125})
 
