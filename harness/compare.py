@@ -20,7 +20,7 @@ from harness.finding import PREDICTIONS, Finding, Judgement, joined
 from harness.records.files import RESULTS, folder, read
 from harness.records.record import Record, digest, latest
 from harness.tasks import part
-from harness.tune import choices_table, with_choices
+from harness.tune import choices_table, sweep_table, with_choices
 
 __all__ = ["Finding", "compare"]
 
@@ -100,7 +100,7 @@ def _judge(experiment: Experiment, records: Sequence[Record]) -> Finding | None:
 
 
 def _with_choices(finding: Finding, experiment: Experiment, scale: str) -> Finding:
-    """Add the table of the values that were chosen, if there are any."""
+    """Add the values that were chosen and all that were tried, if any were."""
     if experiment.tune is None:
         return finding
     table = choices_table(experiment, scale)
@@ -110,9 +110,14 @@ def _with_choices(finding: Finding, experiment: Experiment, scale: str) -> Findi
         f"of {experiment.tune.seeds} further seeds on {experiment.backends[0]}; "
         f"{table['at_edge'].sum()} of {len(table)} arms are best at the edge of these."
     )
+    # A task may have more to say of a sweep than which values were chosen.
+    answer_of = getattr(part(experiment.task, "findings"), "of_choices", None)
+    more = answer_of(table) if answer_of and len(table) else ""
+    sweep = sweep_table(experiment, scale)
     return dataclasses.replace(
         finding,
-        tables={**finding.tables, "choices": table},
+        answer=" ".join(filter(None, [finding.answer, more])),
+        tables={**finding.tables, "choices": table, "sweep": sweep},
         small_print=[*finding.small_print, sentence],
     )
 

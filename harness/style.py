@@ -28,7 +28,8 @@ class Theme:
 
     Attributes:
         methods: a colour for each way of doing something; ``none`` is the bare
-            optimizer, ``default`` and ``strict`` are our wrapper in its modes.
+            optimizer, ``mean`` another loss for it, ``default`` and ``strict`` are our
+            wrapper in its modes.
         backends: a colour for each backend, and for the reference.
     """
 
@@ -76,14 +77,24 @@ LIGHT = Theme(
     "light",
     ink="#22262e",
     faint="#9aa1ad",
-    methods={"none": "#d55e00", "default": "#0072b2", "strict": "#7a4d8f"},
+    methods={
+        "none": "#d55e00",
+        "mean": "#6b7280",
+        "default": "#0072b2",
+        "strict": "#7a4d8f",
+    },
     backends={name: backend.colors[0] for name, backend in BACKENDS.items()},
 )
 DARK = Theme(
     "dark",
     ink="#e4e7ec",
     faint="#6f7784",
-    methods={"none": "#ff9c54", "default": "#63b8f0", "strict": "#cfa0e0"},
+    methods={
+        "none": "#ff9c54",
+        "mean": "#a8b0bd",
+        "default": "#63b8f0",
+        "strict": "#cfa0e0",
+    },
     backends={name: backend.colors[1] for name, backend in BACKENDS.items()},
 )
 

@@ -34,6 +34,7 @@ __all__ = [
     "choices_table",
     "choose",
     "leaves",
+    "sweep_table",
     "with_choices",
 ]
 
@@ -161,16 +162,9 @@ def choices_table(experiment: Experiment, scale: str) -> pd.DataFrame:
 
     tune, chosen = experiment.tune, experiment.choices.get(scale, ())
     assert tune is not None
-    settings = [dict(leaves(choice.config)) for choice in chosen]
-    names = dict.fromkeys(name for each in settings for name in each)
-    apart = [
-        name
-        for name in names
-        if name != tune.path and len({repr(each.get(name)) for each in settings}) > 1
-    ]
     rows = [
         {
-            **{name: each.get(name) for name in apart},
+            **settings,
             tune.path: choice.value,
             tune.metric: choice.scores[choice.value],
             "low": choice.low,
@@ -178,9 +172,40 @@ def choices_table(experiment: Experiment, scale: str) -> pd.DataFrame:
             "width": choice.width,
             "at_edge": choice.at_edge,
         }
-        for choice, each in zip(chosen, settings, strict=True)
+        for choice, settings in zip(chosen, _apart(tune, chosen), strict=True)
     ]
     return pd.DataFrame(rows)
+
+
+def sweep_table(experiment: Experiment, scale: str) -> pd.DataFrame:
+    """Return one row an arm and value: settings, the metric's median, if chosen."""
+    import pandas as pd
+
+    tune, chosen = experiment.tune, experiment.choices.get(scale, ())
+    assert tune is not None
+    rows = [
+        {
+            **settings,
+            tune.path: value,
+            tune.metric: score,
+            "chosen": value == choice.value,
+        }
+        for choice, settings in zip(chosen, _apart(tune, chosen), strict=True)
+        for value, score in choice.scores.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def _apart(tune: Tune, chosen: Sequence[Choice]) -> list[dict[str, Any]]:
+    """Return the settings of each arm that are not the same in all of them."""
+    settings = [dict(leaves(choice.config)) for choice in chosen]
+    names = dict.fromkeys(name for each in settings for name in each)
+    apart = [
+        name
+        for name in names
+        if name != tune.path and len({repr(each.get(name)) for each in settings}) > 1
+    ]
+    return [{name: each.get(name) for name in apart} for each in settings]
 
 
 def _choices(

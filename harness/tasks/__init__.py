@@ -11,7 +11,9 @@ A task is a package with these parts, loaded by name when they are needed:
 ``findings``
     ``judge(records)``: tables and the answer, from records alone, whichever of its
     settings' values they have; ``APART``: the settings that its tables tell apart;
-    ``match(published, own)``: whether a user's own tables agree with the published.
+    ``match(published, own)``: whether a user's own tables agree with the published;
+    ``of_choices(choices)``, where it has one: a sentence of the answer about the values
+    that a sweep chose, one row an arm.
 ``figures``
     ``drawings(finding)``: the plots, from a finding alone.
 
@@ -37,6 +39,7 @@ TASKS = (
     "link_prediction",
     "lost_updates",
     "mixed_precision_text",
+    "movie_genres",
     "multitask_digits",
     "policy_digits",
     "recommender",

@@ -18,6 +18,8 @@ from harness.records.record import Outcome, Record
 from harness.tasks import part
 from harness.tasks.deep_digits.training import around
 from harness.tasks.lost_updates.laws import share_lost
+from harness.tasks.movie_genres.metrics import RAREST
+from harness.tasks.movie_genres.settings import GENRES
 from harness.tasks.multitask_digits.settings import TASKS
 from harness.tasks.policy_digits import laws as policy_laws
 from harness.tasks.scaler_limits.settings import PEER, RAISES
@@ -124,6 +126,17 @@ def _embedded(of: Any, names: Any, rng: Generator) -> dict[str, list[float]]:
     return {"step": [float(step) for step in of.measured_at], **series}
 
 
+def _genres(of: Any, backend: str, rng: Generator) -> Outcome:
+    steps = np.array(of.measured_at, float)
+    series = {"step": steps.tolist()}
+    for genre in GENRES:
+        share = rng.uniform(0.2, 1)
+        series[f"informative/{genre}"] = np.round(share * steps).tolist()
+        series[f"path/{genre}"] = (rng.uniform(0.5, 2) * steps).tolist()
+        series[f"loss/{genre}"] = rng.uniform(0.8, 1.2, len(steps)).tolist()
+    return Outcome("ok", "", series, {"baseline": 1.1})
+
+
 def _lost(of: Any, backend: str, rng: Generator) -> Outcome:
     share = share_lost(of.ratio) if of.method == "fp16" else 0.0
     summary = {"first": share, "lost": share, "numpy": share, "moved": 1 - share}
@@ -216,6 +229,24 @@ def _set_movement(record: Any, name: str, value: float) -> None:
         path[last] = path[last // 2] + value * (seen[last] - seen[last // 2])
 
 
+def _set_relative_movement(record: Any, name: str, value: float) -> None:
+    rate = record.config["optimizer"]["learning_rate"]
+    _set_movement(record, name, value * rate)
+
+
+def _set_error(record: Any, name: str, value: float) -> None:
+    for genre in GENRES if name == "error" else (RAREST,):
+        record.series[f"loss/{genre}"][-1] = value**2
+
+
+def _set_rarest_movement(record: Any, name: str, value: float) -> None:
+    rate = record.config["optimizer"]["learning_rate"]
+    half = record.config["checkpoints"] // 2
+    seen = record.series[f"informative/{RAREST}"]
+    path = record.series[f"path/{RAREST}"]
+    path[-1] = path[half] + value * rate * (seen[-1] - seen[half])
+
+
 def _set_above(record: Any, name: str, value: float) -> None:
     record.series["above"][-1] = value
 
@@ -277,8 +308,12 @@ SETTERS: Mapping[tuple[str, str], Callable[[Any, str, float], None]] = {
     ("asynchronous_digits", "mean accuracy"): _set_accuracy,
     ("gradient_norm", "norm ratio"): _set_ratio,
     ("mixed_precision_text", "steps to target"): _set_to_target,
+    ("movie_genres", "error"): _set_error,
+    ("movie_genres", "documentary error"): _set_error,
+    ("movie_genres", "documentary movement"): _set_rarest_movement,
     ("multitask_digits", "loss"): _set_multitask_loss,
     ("multitask_digits", "head movement"): _set_movement,
+    ("multitask_digits", "relative movement"): _set_relative_movement,
     ("recommender", "rows above the limit"): _set_above,
     ("recommender", "lookup time"): _set_lookup,
     ("recommender", "step time"): _set_step,
@@ -301,6 +336,7 @@ MAKERS: Mapping[str, Callable[[Any, str, Generator], Outcome]] = {
     "link_prediction": _link,
     "lost_updates": _lost,
     "mixed_precision_text": _mixed_text,
+    "movie_genres": _genres,
     "multitask_digits": _multitask,
     "policy_digits": _policy,
     "recommender": _recommender,

@@ -12,7 +12,7 @@ import numpy as np
 from harness.declare import Experiment, Run
 from harness.records.files import folder
 from harness.records.record import Outcome, Record
-from harness.tasks.multitask_digits import laws
+from harness.tasks.absent_heads import laws
 from harness.tasks.multitask_digits.settings import TASKS, Settings
 
 __all__ = [

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.tasks.multitask_digits import laws
+from harness.tasks.absent_heads import laws
 
 ADAM = {"name": "Adam", "learning_rate": 0.01, "beta1": 0.9, "beta2": 0.999}
 RMSPROP = {"name": "RMSProp", "learning_rate": 0.01, "decay": 0.9, "momentum": 0.0}

@@ -42,6 +42,8 @@ from lockstep.messages.optimizers.parameters import OPTIMIZERS
 Content = dict[str, Any]
 DRAWS = 5
 SHIPPED = declare.known()
+NEEDED = {"Momentum": {"momentum": 0.9}, "AdamW": {"weight_decay": 0.01}}
+"""Arguments that an optimizer has no default for."""
 
 
 def toml(content: Mapping[str, Any]) -> str:
@@ -79,7 +81,9 @@ def drawn(name: str, rng: np.random.Generator) -> Content:
         small = {"steps": 40, "overflows": 9, "zeros": 11, "checkpoints": 20}
         scale |= {k: n for k, n in small.items() if k in scale}
     for key, before in content["fixed"].items():
-        if rng.random() < 0.3 and isinstance(before, int | float):
+        # Most other numbers of checkpoints do not divide the steps.
+        fits = isinstance(before, int | float) and key != "checkpoints"
+        if rng.random() < 0.3 and fits:
             content["fixed"][key] = type(before)(before * rng.choice([0.5, 2, 3]))
     if content["fixed"] and rng.random() < 0.3:
         key = str(rng.choice(sorted(content["fixed"])))
@@ -115,7 +119,8 @@ def add_optimizers(vary: Content, rng: np.random.Generator) -> None:
     tables = isinstance(vary.get("optimizer", [""])[0], dict)
     if tables and rng.random() < 0.5:
         name = str(rng.choice(sorted(OPTIMIZERS)))
-        vary["optimizer"].append({"name": name, "learning_rate": 0.25})
+        arm = {"name": name, "learning_rate": 0.25, **NEEDED.get(name, {})}
+        vary["optimizer"].append(arm)
     if tables and rng.random() < 0.3:
         vary["optimizer"].append({**vary["optimizer"][0], "learning_rate": 0.125})
 
@@ -149,6 +154,7 @@ CAN_DIVERGE = (
     "deep_digits",
     "link_prediction",
     "mixed_precision_text",
+    "movie_genres",
     "multitask_digits",
     "policy_digits",
     "recommender",

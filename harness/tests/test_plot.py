@@ -37,7 +37,7 @@ def test_the_same_results_give_the_same_bytes(figures: list[list[Figure]]) -> No
 
 
 def test_every_figure_has_words_and_files(figures: list[list[Figure]]) -> None:
-    assert [f.name for f in figures[0]] == ["movement", "state", "losses", "backends"]
+    assert [f.name for f in figures[0]] == ["losses", "movement", "state", "backends"]
     for figure in figures[0]:
         assert all(len(t) > 20 for t in (figure.title, figure.alt, figure.caption))
         assert [path.suffix for path in files(figure)] == [

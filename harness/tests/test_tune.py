@@ -100,6 +100,21 @@ def test_every_arm_has_its_own_choice(swept: Experiment) -> None:
     ]
 
 
+def test_the_table_of_a_sweep_has_every_value_of_every_arm(swept: Experiment) -> None:
+    records = recorded(swept.validation_runs("quick"), loss_of)
+    table = tune.sweep_table(tune.with_choices(swept, records), "quick")
+    assert len(table) == 2 * 5
+    best = table[table["chosen"]].set_index("wrapper")["optimizer.learning_rate"]
+    assert best.to_dict() == {"none": 0.1, "default": 0.3}
+    assert table["loss"].min() == pytest.approx(1)
+    assert list(table.columns) == [
+        "wrapper",
+        "optimizer.learning_rate",
+        "loss",
+        "chosen",
+    ]
+
+
 def test_a_choice_does_not_depend_on_the_order_of_records(swept: Experiment) -> None:
     records = recorded(swept.validation_runs("quick"), loss_of)
     expected = chosen(swept, records)

@@ -8,56 +8,25 @@ import numpy as np
 import pandas as pd
 
 from harness.finding import NO_ANSWER, Judgement
-from harness.metrics import Metric
 from harness.records.record import Record
-from harness.statistics import Interval, overlap
 from harness.tables import first_backend
-from harness.tasks.checks import Check, Holds, all_hold, listed
-from harness.tasks.multitask_digits import laws, tables
-from harness.tasks.multitask_digits.settings import TASKS, Settings
+from harness.tasks.absent_heads.sentences import of_ranges
+from harness.tasks.absent_heads.tables import matched, rate_of
+from harness.tasks.checks import Check, Holds, all_hold
+from harness.tasks.multitask_digits import tables, tuned
+from harness.tasks.multitask_digits.metrics import METRICS
+from harness.tasks.multitask_digits.small_print import (
+    changed,
+    lawless,
+    percent,
+    rarest,
+    small_print,
+)
 
-__all__ = ["APART", "METRICS", "judge", "match"]
+__all__ = ["APART", "METRICS", "judge", "match", "of_choices"]
 
 APART = ("optimizer.name", "wrapper", "presence")
 """The settings by which the tables tell runs apart."""
-
-
-def _loss(record: Record) -> float:
-    """Return the mean of the tasks' held-out losses at the end of training."""
-    if record.status != "ok":
-        return np.inf
-    last = int(record.config["checkpoints"])
-    return float(np.mean([record.series[f"loss/{task}"][last] for task in TASKS]))
-
-
-def _head_movement(record: Record) -> float:
-    """Return the heads' path per informative step in the second half of training.
-
-    NaN if no task was present in it.
-    """
-    if record.status != "ok":
-        return np.inf
-    last = int(record.config["checkpoints"])
-    path, steps = (
-        sum(
-            record.series[f"{kind}/{task}"][last]
-            - record.series[f"{kind}/{task}"][last // 2]
-            for task in TASKS
-        )
-        for kind in ("path", "informative")
-    )
-    return path / steps if steps else np.nan
-
-
-METRICS = {
-    "loss": Metric(_loss, "nats, mean of the three tasks", "smaller"),
-    "head movement": Metric(_head_movement, "distance per informative step", "smaller"),
-}
-"""The numbers by which runs are compared."""
-
-TOLERANCE = 0.05
-"""Margin around a law, in which the whole interval of the movement must lie. Also how
-far the intervals of a user's run and of the published one may lie apart."""
 
 STATE_TOLERANCE = 1e-3
 """For the decay of a slot over the whole absence, in float32."""
@@ -66,6 +35,8 @@ STATE_TOLERANCE = 1e-3
 def judge(records: Sequence[Record]) -> Judgement:
     """Make tables of the records, check the laws and say the answer."""
     cells = tables.cells(records)
+    if _have_own_rates(cells):
+        return tuned.judge(cells)
     frames = {
         "movement": tables.movement(cells),
         "laws": tables.theory(cells),
@@ -78,7 +49,7 @@ def judge(records: Sequence[Record]) -> Judgement:
     return Judgement(
         answer=_answer(frames),
         tables=frames,
-        small_print=_small_print(frames, cells[0].settings, checked),
+        small_print=small_print(frames, cells[0].settings, checked),
     )
 
 
@@ -88,18 +59,24 @@ def match(
     """Compare a user's movement with the published one, each over the law of its run.
 
     Runs of different length have different laws, so the ratios are what must match:
-    their intervals overlap, or nearly so.
+    their intervals overlap, or nearly so. Arms with rates of their own are compared by
+    their losses.
     """
     keys = ["optimizer", "wrapper", "presence", "backend"]
-    columns = [*keys, "ratio", "ratio_low", "ratio_high"]
-    both = published["movement"][columns].merge(
-        own["movement"][columns], on=keys, suffixes=("_published", "_own")
-    )
-    both["matches"] = [
-        overlap(_ratio(row, "_published"), _ratio(row, "_own"), TOLERANCE)
-        for _, row in both.iterrows()
-    ]
-    return both
+    are_tuned = "comparison" in published and "comparison" in own
+    name = "comparison" if are_tuned else "movement"
+    return matched(published[name], own[name], keys)
+
+
+def of_choices(choices: pd.DataFrame) -> str:
+    """Return a sentence about the learning rates that a sweep chose."""
+    return of_ranges(choices)
+
+
+def _have_own_rates(cells: Sequence[tables.Cell]) -> bool:
+    """Whether an optimizer has several learning rates."""
+    rates = {(c.settings.optimizer["name"], rate_of(c)) for c in cells}
+    return len(rates) > len({name for name, _ in rates})
 
 
 # -- laws ------------------------------------------------------------------------------
@@ -111,7 +88,7 @@ def _checks(frames: Mapping[str, pd.DataFrame]) -> list[Check]:
     return [
         (
             "the probe, a weight with a constant gradient, moves as its law says",
-            not len(_lawless(movement)) if len(movement) else None,
+            not len(lawless(movement)) if len(movement) else None,
         ),
         ("while a task is absent, its state shrinks by its decay", _decays(state)),
         (
@@ -133,18 +110,11 @@ def _decays(state: pd.DataFrame) -> Holds:
     return all_hold(gap <= STATE_TOLERANCE * state["law"])
 
 
-def _lawless(movement: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows whose interval is not wholly within the margin of their law."""
-    low, high = movement["ratio_low"], movement["ratio_high"]
-    within = (low >= 1 - TOLERANCE) & (high <= 1 + TOLERANCE)
-    return movement[~within & movement["law"].notna()]
-
-
 # -- sentences -------------------------------------------------------------------------
 
 
 def _answer(frames: Mapping[str, pd.DataFrame]) -> str:
-    """Return sentences about the losses, then the heads, then the optimizer state."""
+    """Return sentences about the losses, the heads and the optimizer state."""
     sentences = [*_of_losses(frames["losses"]), *_of_heads(frames["movement"])]
     if _keeps(frames["state"]):
         sentences.append(
@@ -157,37 +127,20 @@ def _of_losses(losses: pd.DataFrame) -> Iterator[str]:
     """Count the losses that the wrapper lowers and raises, on the first backend."""
     if losses.empty:
         return
-    rarest = first_backend(losses[losses["presence"] == losses["presence"].min()])
-    lower, higher = _changed(rarest)
+    rows = first_backend(rarest(losses))
+    lower, higher = changed(rows)
     yield (
-        f"With each task in {_percent(rarest)} of the batches, the wrapper makes "
-        f"{len(lower)} of {len(rarest)} held-out losses lower and {len(higher)} higher."
+        f"With each task in {percent(rows)} of the batches, the wrapper makes "
+        f"{len(lower)} of {len(rows)} held-out losses lower and {len(higher)} higher."
     )
-    for rows, what in ((lower, "lower"), (higher, "higher")):
-        if len(rows):
-            yield f"{what.capitalize()}: {', '.join(_cases(rows))}."
-
-
-def _changed(rarest: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the losses that the wrapper lowers and those that it raises."""
-    return rarest[rarest["ratio_low"] > 1], rarest[rarest["ratio_high"] < 1]
-
-
-def _cases(rows: pd.DataFrame) -> list[str]:
-    return [
-        f"{row['task']} with {row['optimizer']} ({row['with']:.2g} instead of "
-        f"{row['without']:.2g})"
-        for _, row in rows.iterrows()
-    ]
 
 
 def _of_heads(movement: pd.DataFrame) -> Iterator[str]:
     """Quote how far the real heads move, in units of a task that is always present."""
     first = first_backend(movement)
     always = first[first["presence"] == 1].set_index(["optimizer", "wrapper"])["head"]
-    rarest = _rarest(first)
     parts = []
-    for name, rows in rarest.groupby("optimizer", sort=True):
+    for name, rows in rarest(first).groupby("optimizer", sort=True):
         moved = {
             row["wrapper"]: row["head"] / always[name, row["wrapper"]]
             for _, row in rows.iterrows()
@@ -208,93 +161,7 @@ def _number(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
 
 
-def _percent(rows: pd.DataFrame) -> str:
-    return f"{100 * rows['presence'].min():g} %"
-
-
-def _small_print(
-    frames: Mapping[str, pd.DataFrame], settings: Settings, checked: Sequence[Check]
-) -> list[str]:
-    movement = frames["movement"]
-    first, last = tables.second_half(settings)
-    sentences = [
-        *listed(checked),
-        "A head is the last layer of a task. Its movement is the length of its path "
-        f"in steps {first + 1} to {last}, divided by the steps in which its task was "
-        "present; the probe beside it has a constant gradient, so its movement has a "
-        "law, in units of the movement per step when the task is always present. "
-        "Intervals are bootstrapped over seeds (95 %).",
-        "All arms have the same learning rate of an optimizer, which was not tuned.",
-    ]
-    sentences += [
-        f"Not within {TOLERANCE:.0%} of the law: {_cell(row)}, measured "
-        f"{row['measured']:.2f} [{row['low']:.2f}, {row['high']:.2f}], law "
-        f"{row['law']:.2f}."
-        for _, row in _lawless(movement).iterrows()
-    ]
-    sentences += _transients(movement)
-    sentences += _shared_powers(movement, settings)
-    sentences += _lost_runs(frames["losses"])
-    backends = frames["backends"]
-    if len(backends):
-        sentences.append(
-            "Two backends with the same seed differ by rounding alone, which training "
-            "amplifies; what must agree are the intervals."
-        )
-    return sentences
-
-
-def _transients(movement: pd.DataFrame) -> list[str]:
-    """Return a sentence about runs that are too short for their state to settle."""
-    once = movement.drop_duplicates(["optimizer", "wrapper", "presence"])
-    short = once[np.abs(once["law"] / once["limit"] - 1) > TOLERANCE]
-    if short.empty:
-        return []
-    cases = [
-        f"{_cell(row, backend=False)} {row['law']:.2f} instead of {row['limit']:.2f} "
-        f"({row['informative']:.0f} informative steps)"
-        for _, row in short.iterrows()
-    ]
-    return [f"Not stationary yet, by the laws: {'; '.join(cases)}."]
-
-
-def _shared_powers(movement: pd.DataFrame, settings: Settings) -> list[str]:
-    """Explain Adam's excess with the wrapper, where there is one."""
-    rows = _rarest(movement)
-    rows = rows[rows["wrapper"] == "default"]
-    rows = rows[(rows["optimizer"] == "Adam") & (rows["law"] > 1 + TOLERANCE)]
-    if rows.empty:
-        return []
-    presence = float(rows["presence"].iloc[0])
-    adam = {"name": "Adam", "learning_rate": 1.0, "beta1": 0.9, "beta2": 0.999}
-    original = laws.movement(adam, "strict", presence, tables.second_half(settings))
-    return [
-        "Adam's excess with the wrapper is bias correction: the powers of beta are "
-        "shared by all variables and advance when any of them is updated, so that a "
-        "rare task's young moments count as old. The original advances them in every "
-        f"step; the same law gives {original:.1f} for it (betas 0.9 and 0.999)."
-    ]
-
-
-def _lost_runs(losses: pd.DataFrame) -> list[str]:
-    """Count the runs that ended worse than an untrained net, on the first backend."""
-    rarest = first_backend(losses[losses["presence"] == losses["presence"].min()])
-    sentences = []
-    for _, row in rarest[rarest["lost_without"] + rarest["lost_with"] > 0].iterrows():
-        sentences.append(
-            f"{row['task']} with {row['optimizer']} ended above the loss of the "
-            f"untrained net in {row['lost_without']} of {row['seeds']} runs without "
-            f"the wrapper, in {row['lost_with']} with it."
-        )
-    return sentences
-
-
 # -- rows ------------------------------------------------------------------------------
-
-
-def _rarest(movement: pd.DataFrame) -> pd.DataFrame:
-    rows: pd.DataFrame = movement[movement["presence"] == movement["presence"].min()]
-    return rows
 
 
 def _after_absence(state: pd.DataFrame, wrapper: str) -> pd.DataFrame:
@@ -302,14 +169,3 @@ def _after_absence(state: pd.DataFrame, wrapper: str) -> pd.DataFrame:
     last = state["absent"] == state["absent"].max()
     rows: pd.DataFrame = state[last & (state["wrapper"] == wrapper)]
     return rows
-
-
-def _ratio(row: pd.Series, suffix: str = "") -> Interval:
-    names = ("ratio", "ratio_low", "ratio_high")
-    return Interval(*(np.asarray(row[f"{name}{suffix}"]) for name in names))
-
-
-def _cell(row: pd.Series, backend: bool = True) -> str:
-    wrapper = {"none": "without", "default": "with"}.get(row["wrapper"], "with strict")
-    where = f" on {row['backend']}" if backend else ""
-    return f"{row['optimizer']} {wrapper} the wrapper at p = {row['presence']:g}{where}"

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from harness.tasks.absent_heads.arms import WRAPPERS
 from harness.tasks.settings import bound, require, require_counts, spread
 from lockstep.messages.errors import unknown_name
 
-__all__ = ["ABSENTEE", "TASKS", "WRAPPERS", "Settings"]
+__all__ = ["ABSENTEE", "TASKS", "Settings"]
 
 TASKS = ("digit", "parity", "centre")
 ABSENTEE = "parity"
-WRAPPERS = ("none", "default", "strict")
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Settings:
 
     Attributes:
         optimizer: name of an optimizer of TensorFlow 1, and its arguments.
-        wrapper: ``none``, or the multitask wrapper, ``default`` or ``strict``.
+        wrapper: ``default`` or ``strict``, the multitask wrapper; ``none``, zeros are
+            fed; or ``mean``, that too, and losses are divided by how many there are.
         presence: probability p with which each task is present in a step.
         steps: optimizer steps of training.
         absence: further steps, in which parity is absent throughout; the state is

@@ -12,8 +12,11 @@ import pandas as pd
 
 from harness.records.record import Record
 from harness.statistics import Floats, bootstrap, median, ratio_of_sums, relative_gap
-from harness.tasks.cells import SeedCell, backend_of, grouped, same_seeds, twins
-from harness.tasks.multitask_digits import laws
+from harness.tasks.absent_heads import laws
+from harness.tasks.absent_heads.arms import WRAPPED
+from harness.tasks.absent_heads.tables import HEADS, against_zeros, head_row
+from harness.tasks.cells import SeedCell, backend_of, grouped, twins
+from harness.tasks.multitask_digits.metrics import METRICS
 from harness.tasks.multitask_digits.settings import TASKS, Settings
 
 __all__ = [
@@ -21,6 +24,7 @@ __all__ = [
     "backends",
     "cells",
     "curves",
+    "heads",
     "losses",
     "movement",
     "state",
@@ -157,7 +161,8 @@ def _kept(group: Sequence[Cell], slot: str, place: str) -> Iterator[dict[str, An
     norms = [cell.finished().column(f"state/{place}/{slot}") for cell in group]
     departed = np.concatenate(norms)[:, settings.checkpoints :]
     departed = departed[departed[:, 0] > 0]
-    decay = laws.decay(settings.optimizer, slot) if settings.wrapper == "none" else 1.0
+    fed = settings.wrapper not in WRAPPED
+    decay = laws.decay(settings.optimizer, slot) if fed else 1.0
     for k, absent in enumerate([0, *settings.absence]):
         share = departed[:, k] / departed[:, 0]
         if len(share):
@@ -174,7 +179,8 @@ def losses(of: Sequence[Cell]) -> pd.DataFrame:
     the untrained net, or diverged; of so many ``seeds``.
     """
     rows = []
-    for (without, with_), task in product(_pairs(of), TASKS):
+    pairs = [pair for pair in against_zeros(of) if pair[1].settings.wrapper in WRAPPED]
+    for (without, with_), task in product(pairs, TASKS):
         first, last = 0, without.settings.checkpoints
         a, b = (cell.column(f"loss/{task}") for cell in (without, with_))
         with np.errstate(invalid="ignore"):  # NaN where both runs diverged
@@ -228,18 +234,32 @@ def backends(of: Sequence[Cell]) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
 
+def heads(of: Sequence[Cell]) -> pd.DataFrame:
+    """How much further real heads move if zeros are fed, against the law.
+
+    All heads of a run together, in learning rates per informative step in the second
+    half of training. Keras counts every step for Adam, as the original did.
+    """
+    rows = []
+    for fed, wrapped in against_zeros(of):
+        settings = wrapped.settings
+        if settings.wrapper not in WRAPPED:
+            continue
+        counted = "strict" if fed.backend.startswith("keras3") else settings.wrapper
+        of_run = settings.presence, second_half(settings)
+        ends = [
+            laws.movement(settings.optimizer, wrapper, *of_run)
+            for wrapper in (fed.settings.wrapper, counted)
+        ]
+        read = METRICS["relative movement"].read
+        law = ends[0] / ends[1]
+        rows.append(head_row((fed, wrapped), "all tasks", of_run[0], read, law))
+    return pd.DataFrame(rows, columns=HEADS)
+
+
 def second_half(settings: Settings) -> laws.Window:
     """The window in which movement is measured: its first half warms the state up."""
     return settings.steps // 2, settings.steps
-
-
-def _pairs(of: Sequence[Cell]) -> Iterator[tuple[Cell, Cell]]:
-    """Pair cells without a wrapper with those that differ in it alone, by seed."""
-    for a, b in product(of, of):
-        alike = replace(a.settings, wrapper=b.settings.wrapper) == b.settings
-        if a.settings.wrapper == "none" != b.settings.wrapper and alike:
-            if a.backend == b.backend:
-                yield from same_seeds(a, b)
 
 
 def _sum_over_tasks(cell: Cell, kind: str) -> Floats:

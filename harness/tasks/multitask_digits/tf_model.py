@@ -53,29 +53,29 @@ class DigitsTrainer:
             wrap = lockstep.MultitaskOptimizerWrapper
             self.optimizer = wrap(self.optimizer, strict=strict)
         batches = tf.TensorSpec([None, plan.batches.shape[1]], tf.int32)
-        presence = tf.TensorSpec([None, len(TASKS)], tf.float32)
-        self.loop = tf.function(self.steps, input_signature=[batches, presence])
+        weights = tf.TensorSpec([None, len(TASKS)], tf.float32)
+        self.loop = tf.function(self.steps, input_signature=[batches, weights])
         self.loop.get_concrete_function()
         state = [self.paths, *self.optimizer.variables()]
         self.first_state = [(variable, variable.numpy()) for variable in state]
         self.compiled = True
 
-    def advance(self, batches, presence) -> None:
-        """Take one step per batch: rows [steps, batch], presence [steps, tasks]."""
-        self.loop(batches, presence)
+    def advance(self, batches, weights) -> None:
+        """Take one step per batch: rows [steps, batch], weights [steps, tasks]."""
+        self.loop(batches, weights)
 
-    def steps(self, batches: tf.Tensor, presence: tf.Tensor) -> None:
+    def steps(self, batches: tf.Tensor, weights: tf.Tensor) -> None:
         """Take one step per batch, in a compiled loop."""
         for step in tf.range(tf.shape(batches)[0]):
             images = Images(*(tf.gather(part, batches[step]) for part in self.training))
-            self.step(images, presence[step])
+            self.step(images, weights[step])
 
-    def step(self, images: Images, present: tf.Tensor) -> None:
-        """Take one step; the loss of an absent task is multiplied by zero."""
+    def step(self, images: Images, factors: tf.Tensor) -> None:
+        """Take one step; the factor of an absent task is zero."""
         before = [tf.identity(head) for head in self.heads]
         with tf.GradientTape() as tape:
             losses = self.losses(images) - tf.stack(self.probes)
-            loss = tf.tensordot(present, losses, 1)
+            loss = tf.tensordot(factors, losses, 1)
         weights = list(self.weights.values())
         gradients = tape.gradient(loss, weights)
         self.optimizer.apply_gradients(zip(gradients, weights, strict=True))

@@ -40,22 +40,22 @@ class DigitsTrainer:
             wrap = lockstep.MultitaskOptimizerWrapper
             self.optimizer = wrap(self.optimizer, strict=strict)
 
-    def advance(self, batches, presence) -> None:
-        """Take one step per batch: rows [steps, batch], presence [steps, tasks]."""
+    def advance(self, batches, weights) -> None:
+        """Take one step per batch: rows [steps, batch], weights [steps, tasks]."""
         rows = torch.tensor(batches, dtype=torch.int64, device=self.device)
-        present = torch.tensor(presence, device=self.device)
+        factors = torch.tensor(weights, device=self.device)
         for start in range(0, len(rows), CHUNK):
             chunk = rows[start : start + CHUNK]
             images = zip(*(part[chunk].unbind() for part in self.training), strict=True)
-            for batch, row in zip(images, present[start : start + CHUNK], strict=True):
+            for batch, row in zip(images, factors[start : start + CHUNK], strict=True):
                 self.step(Images(*batch), row)
 
-    def step(self, images: Images, present: Tensor) -> None:
-        """Take one step; the loss of an absent task is multiplied by zero."""
+    def step(self, images: Images, factors: Tensor) -> None:
+        """Take one step; the factor of an absent task is zero."""
         before = [head.detach().clone() for head in self.heads]
         self.optimizer.zero_grad()
         losses = self.losses(images) - torch.stack(self.probes)
-        torch.dot(present, losses).backward()
+        torch.dot(factors, losses).backward()
         self.optimizer.step()
         with torch.no_grad():
             pairs = zip(self.heads, before, strict=True)

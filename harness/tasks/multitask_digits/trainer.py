@@ -16,7 +16,7 @@ class Recipe(NamedTuple):
 
     Attributes:
         optimizer, arguments: the class of the optimizer, and its arguments by name.
-        wrapper: as in :class:`~harness.tasks.multitask_digits.settings.Settings`.
+        wrapper: ``none``, or the multitask wrapper, ``default`` or ``strict``.
         slots: names of the optimizer's slots, the same on every backend.
     """
 
@@ -33,8 +33,8 @@ class Trainer(Protocol):
         """Take the images and the initial weights of a plan; forget all state."""
         ...
 
-    def advance(self, batches: Array, presence: Array) -> None:
-        """Train for len(batches) steps."""
+    def advance(self, batches: Array, weights: Array) -> None:
+        """Train for len(batches) steps; ``weights`` multiply the tasks' losses."""
         ...
 
     def measure(self) -> Mapping[str, float]:

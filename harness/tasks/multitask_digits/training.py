@@ -11,6 +11,7 @@ import numpy as np
 
 from harness.records.record import Outcome
 from harness.tasks import backends
+from harness.tasks.absent_heads.arms import NONE, WRAPPED, loss_weights
 from harness.tasks.multitask_digits.data import Plan, make_plan
 from harness.tasks.multitask_digits.settings import TASKS, Settings
 from harness.tasks.multitask_digits.trainer import Recipe, Trainer
@@ -28,12 +29,14 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     """Do one run; it has diverged when a held-out loss is not finite."""
     settings = Settings(**config)
     plan = make_plan(settings, seed)
+    weights = loss_weights(plan.presence, settings.wrapper)
     optimizer = tuple(settings.optimizer.items())
-    trainer = _trainer(backend, device, optimizer, settings.wrapper, settings.hidden)
+    wrapper = settings.wrapper if settings.wrapper in WRAPPED else NONE
+    trainer = _trainer(backend, device, optimizer, wrapper, settings.hidden)
     trainer.reset(plan)
     rows = [_row(plan, 0, trainer)]
     for start, stop in pairwise(settings.measured_at):
-        trainer.advance(plan.batches[start:stop], plan.presence[start:stop])
+        trainer.advance(plan.batches[start:stop], weights[start:stop])
         rows.append(_row(plan, stop, trainer))
         if not all(np.isfinite(rows[-1][f"loss/{task}"]) for task in TASKS):
             reason = f"a held-out loss was not finite after step {stop}"

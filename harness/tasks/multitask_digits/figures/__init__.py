@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from harness.finding import Finding
 from harness.plot import Drawing
+from harness.tasks.absent_heads.drawing import comparison, heads, sweep
 from harness.tasks.multitask_digits.figures.backends import backends
 from harness.tasks.multitask_digits.figures.brief import brief
 from harness.tasks.multitask_digits.figures.losses import losses
@@ -17,10 +18,27 @@ __all__ = ["brief", "drawings"]
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
     """Yield what there is to draw, in reading order."""
-    if len(finding.tables["movement"]):
-        yield movement(finding)
-    if len(finding.tables["state"]):
-        yield state(finding)
+    tables = finding.tables
+    if "sweep" in tables:
+        yield sweep(tables["sweep"], "loss", "nats")
+    if "comparison" in tables:
+        yield from tuned(finding)
+        return
     yield losses(finding)
-    if len(finding.tables["backends"]):
+    if len(tables["movement"]):
+        yield movement(finding)
+    if len(tables["state"]):
+        yield state(finding)
+    if len(tables["backends"]):
+        yield backends(finding)
+
+
+def tuned(finding: Finding) -> Iterator[Drawing]:
+    """Yield what there is to draw of arms with learning rates of their own."""
+    tables = finding.tables
+    if len(tables["comparison"]):
+        yield comparison(tables["comparison"], "held-out loss")
+    if tables["heads"]["ratio"].notna().any():
+        yield heads(tables["heads"], "All heads of a run together.")
+    if len(tables["backends"]):
         yield backends(finding)

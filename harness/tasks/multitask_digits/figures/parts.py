@@ -11,6 +11,8 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
 from harness.style import Theme, marker
+from harness.tasks.absent_heads.drawing import LINES
+from harness.tasks.absent_heads.drawing import NAMES as METHODS
 
 __all__ = [
     "LINES",
@@ -21,8 +23,8 @@ __all__ = [
     "row_of_panels",
 ]
 
-METHODS = {"none": "zeros fed", "default": "with wrapper", "strict": "strict wrapper"}
-LINES = {"none": "-", "default": "--", "strict": ":"}
+MOST = 5
+"""Names that fit into one line of the legend."""
 
 
 def rarest(table: pd.DataFrame) -> pd.DataFrame:
@@ -63,4 +65,5 @@ def legend(
         style = marker(backend, named, theme.ink)
         handles.append(Line2D([], [], label=backend, **style))
     handles += extra
-    canvas.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+    columns = len(handles) if len(handles) <= MOST else -(-len(handles) // 2)
+    canvas.legend(handles=handles, loc="outside lower center", ncols=columns)

@@ -40,6 +40,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from harness.tasks.absent_heads.arms import MEAN, NONE
+
 __all__ = ["RATES", "Window", "decay", "limit", "movement", "unit"]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -77,11 +79,12 @@ def movement(
     """Return the expected movement in a window per expected informative step.
 
     The run starts with fresh state at step 1; three tasks share the optimizer. In
-    units of :func:`unit`. NaN for an optimizer that has no law here.
+    units of :func:`unit`. NaN for an optimizer that has no law here, and for the mean
+    over tasks, which makes gradients differ in size.
     """
-    if not _has_law(optimizer):
+    if wrapper == MEAN or not _has_law(optimizer):
         return np.nan
-    if wrapper == "none":
+    if wrapper == NONE:
         steps = _fed_zeros(_frozen(optimizer), presence, window[1])
         return float(steps[window[0] :].mean() / presence)
     clock = 1.0 if wrapper == "strict" else 1 - (1 - presence) ** 3
@@ -93,9 +96,9 @@ def limit(optimizer: Mapping[str, Any], wrapper: str, presence: float) -> float:
 
     NaN for a memory so long that the sum over its steps does not fit into memory.
     """
-    if not _has_law(optimizer):
+    if wrapper == MEAN or not _has_law(optimizer):
         return np.nan
-    if wrapper != "none":
+    if wrapper != NONE:
         return 1.0
     memory = max(optimizer.get(name, 0.0) for name in set(RATES.values()))
     steps = int(MEMORIES / (1 - memory))

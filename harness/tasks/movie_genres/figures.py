@@ -1,0 +1,22 @@
+"""The figures of the experiment, each a function of a finding's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from harness.finding import Finding
+from harness.plot import Drawing
+from harness.tasks.absent_heads.drawing import comparison, heads, sweep
+
+__all__ = ["drawings"]
+
+
+def drawings(finding: Finding) -> Iterator[Drawing]:
+    """Yield what there is to draw, in reading order."""
+    tables = finding.tables
+    if "sweep" in tables:
+        yield sweep(tables["sweep"], "error", "stars")
+    if len(tables["comparison"]):
+        yield comparison(tables["comparison"], "error")
+    if tables["heads"]["ratio"].notna().any():
+        yield heads(tables["heads"], "One point a genre.")

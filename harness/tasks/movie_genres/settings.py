@@ -1,0 +1,71 @@
+"""The settings of one run, checked where they are declared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from harness.tasks.absent_heads.arms import WRAPPERS
+from harness.tasks.settings import bound, require, require_counts, spread
+from lockstep.messages.errors import unknown_name
+
+__all__ = ["GENRES", "Settings"]
+
+GENRES = (
+    "Action",
+    "Adventure",
+    "Animation",
+    "Children's",
+    "Comedy",
+    "Crime",
+    "Documentary",
+    "Drama",
+    "Fantasy",
+    "Film-Noir",
+    "Horror",
+    "Musical",
+    "Mystery",
+    "Romance",
+    "Sci-Fi",
+    "Thriller",
+    "War",
+    "Western",
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What one run does.
+
+    Attributes:
+        optimizer: name of an optimizer of TensorFlow 1, and its arguments.
+        wrapper: ``default`` or ``strict``, the multitask wrapper; ``none``, zeros are
+            fed; or ``mean``, that too, and losses are divided by how many there are.
+        steps: optimizer steps of training.
+        checkpoints: measurements during training, at equal distances; even, so that one
+            of them lies at half time.
+        batch: ratings a step.
+        hidden: width of the trunk.
+    """
+
+    optimizer: Mapping[str, Any]
+    wrapper: str
+    steps: int
+    checkpoints: int
+    batch: int
+    hidden: int
+
+    def __post_init__(self) -> None:
+        if self.wrapper not in WRAPPERS:
+            raise unknown_name("wrapper", self.wrapper, WRAPPERS)
+        require_counts(self, "steps", "checkpoints", "batch", "hidden")
+        even = self.checkpoints % 2 == 0 and self.steps % self.checkpoints == 0
+        got = f"{self.checkpoints} for {self.steps} steps"
+        require(even, "checkpoints", "an even number that divides steps", got)
+        object.__setattr__(self, "optimizer", bound(self.optimizer))
+
+    @property
+    def measured_at(self) -> list[int]:
+        """The steps after which everything is measured, 0 among them."""
+        return spread(self.checkpoints, self.steps)

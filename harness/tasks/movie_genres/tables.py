@@ -1,0 +1,98 @@
+"""The tables of the experiment, each a function of records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.records.record import Record
+from harness.statistics import bootstrap, median
+from harness.tasks.absent_heads import laws
+from harness.tasks.absent_heads.arms import WRAPPED
+from harness.tasks.absent_heads.tables import HEADS, against_zeros, head_row, rate_of
+from harness.tasks.cells import SeedCell, backend_of, grouped
+from harness.tasks.movie_genres.metrics import error, movement
+from harness.tasks.movie_genres.settings import GENRES, Settings
+
+__all__ = ["Cell", "cells", "genres", "heads"]
+
+ERRORS = ["genre", "presence", "error", "low", "high"]
+
+
+@dataclass(frozen=True)
+class Cell(SeedCell[Settings]):
+    """The runs that differ in nothing but their seed, on one backend and device."""
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """The columns that name the cell in every table."""
+        return {
+            "optimizer": self.settings.optimizer["name"],
+            "wrapper": self.settings.wrapper,
+            "backend": self.backend,
+        }
+
+
+def cells(records: Sequence[Record]) -> list[Cell]:
+    """Group records that differ in nothing but their seed, in order of appearance."""
+    return [
+        Cell(backend_of(group[0]), Settings(**group[0].config), group)
+        for group in grouped(records)
+    ]
+
+
+def genres(of: Sequence[Cell]) -> pd.DataFrame:
+    """The error of each head at the end, in stars: median over seeds with interval.
+
+    ``presence``: the share of the steps whose batch has the genre.
+    """
+    rows = []
+    for cell in of:
+        for genre in GENRES:
+            errors = [error(record, genre) for record in cell.records]
+            row = {**cell.labels, "learning_rate": rate_of(cell), "genre": genre}
+            row["presence"] = presence(cell.records, genre)
+            rows.append({**row, **bootstrap(median, errors).columns("error")})
+    names = [*(of[0].labels if of else {}), "learning_rate", *ERRORS]
+    return pd.DataFrame(rows, columns=names)
+
+
+def heads(of: Sequence[Cell]) -> pd.DataFrame:
+    """How much further the head of each genre moves if zeros are fed, and the law.
+
+    In learning rates per step that has the genre, in the second half of training. Some
+    genre is in every step, so Adam's powers of beta advance in each one.
+    """
+    rows = []
+    for fed, wrapped in against_zeros(of):
+        settings = wrapped.settings
+        if settings.wrapper not in WRAPPED:
+            continue
+        window = settings.steps // 2, settings.steps
+        for genre in GENRES:
+            share = presence([*fed.records, *wrapped.records], genre)
+            if not 0 < share <= 1:
+                continue
+            ends = [
+                laws.movement(settings.optimizer, wrapper, share, window)
+                for wrapper in (fed.settings.wrapper, "strict")
+            ]
+            read = partial(movement, genre=genre)
+            pair = fed, wrapped
+            rows.append(head_row(pair, genre, share, read, ends[0] / ends[1]))
+    return pd.DataFrame(rows, columns=HEADS)
+
+
+def presence(records: Sequence[Record], genre: str) -> float:
+    """Return the share of the steps that have a genre, over the runs that ended."""
+    counts = [
+        record.series[f"informative/{genre}"][-1] / record.config["steps"]
+        for record in records
+        if record.status == "ok"
+    ]
+    return float(np.mean(counts)) if counts else np.nan

@@ -1,0 +1,45 @@
+"""The trainer that each backend has for this task, and the recipe that it follows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+from harness.tasks.movie_genres.data import Plan
+from lockstep.interface import Array
+
+__all__ = ["Recipe", "Trainer"]
+
+
+class Recipe(NamedTuple):
+    """How a backend builds its optimizer.
+
+    Attributes:
+        optimizer, arguments: the class of the optimizer, and its arguments by name.
+        wrapper: ``none``, or the multitask wrapper, ``default`` or ``strict``.
+    """
+
+    optimizer: str
+    arguments: Mapping[str, Any]
+    wrapper: str
+
+
+class Trainer(Protocol):
+    """A model with its optimizer on one backend."""
+
+    def reset(self, plan: Plan) -> None:
+        """Take the ratings and the initial weights of a plan; forget all state."""
+        ...
+
+    def advance(self, batches: Array, weights: Array) -> None:
+        """Train for len(batches) steps; ``weights`` multiply the genres' losses."""
+        ...
+
+    def measure(self) -> Mapping[str, float]:
+        """Measure after the steps so far.
+
+        ``loss/GENRE``: mean squared error over the held-out ratings of the genre, in
+        stars squared. ``path/GENRE``: sum over the steps of the 2-norm of the head's
+        movement.
+        """
+        ...

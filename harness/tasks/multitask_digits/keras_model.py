@@ -1,0 +1,142 @@
+"""The three tasks in Keras 3: one compiled function takes many steps a call."""
+
+from __future__ import annotations
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from harness.tasks.multitask_digits.data import Images, Plan
+from harness.tasks.multitask_digits.settings import ABSENTEE, TASKS
+from harness.tasks.multitask_digits.trainer import Recipe
+from lockstep import keras3 as lockstep
+
+
+class DigitsTrainer:
+    """Training inside ``tf.function``, traced once for all runs of this recipe.
+
+    Everything that differs between runs is a variable: images, weights, slots and
+    counters. A new run gives each of them its first value again.
+    """
+
+    def __init__(self, recipe: Recipe, device: str) -> None:
+        self.recipe = recipe
+        self.device = {"cuda": "gpu"}.get(device, device)
+        self.compiled = False
+
+    def reset(self, plan: Plan) -> None:
+        """Take the images and first weights of a plan; reset all state."""
+        if not self.compiled:
+            with keras.device(f"{self.device}:0"):
+                self.compile(plan)
+        for images, values in (
+            (self.training, plan.training),
+            (self.held_out, plan.held_out),
+        ):
+            for variable, value in zip(images, values, strict=True):
+                variable.assign(value)
+        for name, value in plan.weights.items():
+            self.weights[name].assign(value)
+        for variable, value in self.first_state:
+            variable.assign(value)
+
+    def compile(self, plan: Plan) -> None:
+        """Make the variables, trace the loop and note the state before any step."""
+        self.training = Images(*map(untrained, plan.training))
+        self.held_out = Images(*map(untrained, plan.held_out))
+        self.weights = {name: keras.Variable(w) for name, w in plan.weights.items()}
+        self.heads = [self.weights[f"head/{task}"] for task in TASKS]
+        self.probes = [self.weights[f"probe/{task}"] for task in TASKS]
+        self.paths = untrained(ops.zeros(len(TASKS)))
+        make = getattr(lockstep, self.recipe.optimizer)
+        self.optimizer = make(**self.recipe.arguments)
+        if self.recipe.wrapper != "none":
+            strict = self.recipe.wrapper == "strict"
+            wrap = lockstep.MultitaskOptimizerWrapper
+            self.optimizer = wrap(self.optimizer, strict=strict)
+        self.optimizer.build(list(self.weights.values()))
+        batches = tf.TensorSpec([None, plan.batches.shape[1]], tf.int32)
+        weights = tf.TensorSpec([None, len(TASKS)], tf.float32)
+        self.loop = tf.function(self.steps, input_signature=[batches, weights])
+        self.loop.get_concrete_function()
+        state = [self.paths, *self.optimizer.variables]
+        self.first_state = [(variable, variable.numpy()) for variable in state]
+        self.compiled = True
+
+    def advance(self, batches, weights) -> None:
+        """Take one step per batch: rows [steps, batch], weights [steps, tasks]."""
+        self.loop(batches, weights)
+
+    def steps(self, batches, weights) -> None:
+        """Take one step per batch, in a compiled loop."""
+        for step in tf.range(tf.shape(batches)[0]):
+            images = Images(
+                *(ops.take(part, batches[step], axis=0) for part in self.training)
+            )
+            self.step(images, weights[step])
+
+    def step(self, images: Images, factors) -> None:
+        """Take one step; the factor of an absent task is zero."""
+        before = [ops.copy(head.value) for head in self.heads]
+        with tf.GradientTape() as tape:
+            losses = self.losses(images) - ops.stack(
+                [probe.value for probe in self.probes]
+            )
+            loss = ops.dot(factors, losses)
+        weights = list(self.weights.values())
+        gradients = tape.gradient(loss, [weight.value for weight in weights])
+        self.optimizer.apply(gradients, weights)
+        moved = [
+            ops.norm(ops.ravel(new - old))
+            for new, old in zip(self.heads, before, strict=True)
+        ]
+        self.paths.assign_add(ops.stack(moved))
+
+    def losses(self, images: Images):
+        """Return the mean losses of the three tasks: [3]."""
+        hidden = ops.tanh(images.features @ self.weights["trunk"])
+        hidden = ops.pad(hidden, [[0, 0], [0, 1]], constant_values=1.0)
+        digit, parity, centre = (hidden @ head for head in self.heads)
+        losses = [
+            keras.losses.sparse_categorical_crossentropy(
+                images.digit, digit, from_logits=True
+            ),
+            keras.losses.binary_crossentropy(
+                images.parity[:, None], parity, from_logits=True
+            ),
+            keras.losses.mean_squared_error(images.centre[:, None], centre),
+        ]
+        return ops.stack([ops.mean(loss) for loss in losses])
+
+    def measure(self) -> dict[str, float]:
+        """Return what is recorded after the steps so far, by name."""
+        losses = self.losses(self.held_out).numpy().tolist()
+        probes = [float(probe.numpy()) for probe in self.probes]
+        paths = self.paths.numpy().tolist()
+        measured = {}
+        for task, loss, probe, path in zip(TASKS, losses, probes, paths, strict=True):
+            measured |= {f"loss/{task}": loss, f"probe/{task}": probe}
+            measured[f"path/{task}"] = path
+        for place in ("probe", "head"):
+            variable = self.weights[f"{place}/{ABSENTEE}"]
+            for name in self.recipe.slots:
+                slot = self.optimizer.get_slot(variable, name)
+                measured[f"state/{place}/{name}"] = self.norm(slot)
+        return measured
+
+    def norm(self, slot: keras.Variable | None) -> float:
+        """Return the norm of a slot; 0 without one.
+
+        Keras has none for the momentum of RMSProp if that is 0, and keeps the momentum
+        of SGD times the learning rate.
+        """
+        if slot is None:
+            return 0.0
+        plain = self.recipe.optimizer != "MomentumOptimizer"
+        unit = 1.0 if plain else self.recipe.arguments["learning_rate"]
+        return float(ops.norm(ops.ravel(slot)).numpy()) / unit
+
+
+def untrained(value) -> keras.Variable:
+    """Make a variable that no optimizer moves, of the value's own dtype."""
+    return keras.Variable(value, dtype=value.dtype.name, trainable=False)
