@@ -15,6 +15,7 @@ from lockstep.messages import pytorch as words
 from lockstep.messages.base import refusals
 from lockstep.messages.base.differentiation import not_listed
 from lockstep.messages.base.pairs import as_pairs, require_gradients, require_like
+from lockstep.messages.errors import LockstepError
 from lockstep.messages.nouns import PYTORCH
 
 __all__ = [
@@ -104,28 +105,32 @@ def check_pairs(
 ) -> Pairs:
     """Return the pairs, checked before anything changes."""
     pairs = as_pairs(grads_and_vars, owner)
-    entries: set[Tensor] = set()
+    # By identity, as tensors are compared: their own hash is slow.
+    known = {id(parameter): name for parameter, name in names.items()}
+    entries: dict[int, str] = {}
     for gradient, parameter in pairs:
-        is_swapped = isinstance(gradient, Tensor) and gradient in names
-        if not isinstance(parameter, Tensor) or (is_swapped and parameter not in names):
+        key = id(parameter)
+        is_swapped = id(gradient) in known and key not in known
+        if is_swapped or not isinstance(parameter, Tensor):
             raise refusals.NOT_A_VARIABLE.error(
                 owner=owner, nouns=PYTORCH, got=type(parameter).__name__
             )
-        if parameter not in names:
+        if key not in known:
             raise words.UNKNOWN_PARAMETER.error(owner=owner, got=list(parameter.shape))
-        if parameter in entries:
-            raise words.REPEATED.error(owner=owner, name=names[parameter])
-        entries.add(parameter)
-        check_gradient(gradient, parameter, names[parameter], owner)
-    require_gradients(pairs, owner, [names[parameter] for _, parameter in pairs])
+        if key in entries:
+            raise words.REPEATED.error(owner=owner, name=known[key])
+        entries[key] = known[key]
+        check_gradient(gradient, parameter, known[key], owner)
+    require_gradients(pairs, owner, list(entries.values()))
     return pairs
 
 
 def check_gradient(gradient: Any, parameter: Tensor, name: str, owner: str) -> None:
     """Raise unless ``gradient`` is None or a tensor that fits ``parameter``."""
-    require_tensor(gradient, owner, name)
     if gradient is None:
         return
+    if not isinstance(gradient, Tensor):
+        raise not_a_gradient(gradient, owner, name)
     if (gradient.shape, gradient.dtype) == (parameter.shape, parameter.dtype) and (
         gradient.device == parameter.device
     ):
@@ -156,9 +161,13 @@ def listed(var_list: Any, owner: str) -> list[Any]:
 def require_tensor(gradient: Any, owner: str, name: str) -> None:
     """Raise unless ``gradient`` is None or a tensor."""
     if gradient is not None and not isinstance(gradient, Tensor):
-        raise words.NOT_A_GRADIENT.error(
-            owner=owner, got=type(gradient).__name__, name=name
-        )
+        raise not_a_gradient(gradient, owner, name)
+
+
+def not_a_gradient(gradient: Any, owner: str, name: str) -> LockstepError:
+    """Return the error for a gradient that is no tensor."""
+    got = type(gradient).__name__
+    return words.NOT_A_GRADIENT.error(owner=owner, got=got, name=name)
 
 
 def dtype_name(tensor: Tensor) -> str:

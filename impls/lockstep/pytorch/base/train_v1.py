@@ -70,8 +70,10 @@ class TrainV1:
         """
         owner = self.get_name()
         check_options(owner, gate_gradients, aggregation_method)
-        every = named_parameters(self)
-        variables = list(every) if var_list is None else listed(var_list, owner)
+        if var_list is None:
+            variables = list(named_parameters(self))
+        else:
+            variables = listed(var_list, owner)
         for variable in variables:
             if not isinstance(variable, Tensor):
                 raise not_listed(owner, variable)
@@ -108,8 +110,8 @@ class TrainV1:
         owner, names = self.get_name(), named_parameters(self)
         pairs = check_pairs(grads_and_vars, names, owner)
         check_counter(global_step, owner)
-        gradients = {parameter: gradient for gradient, parameter in pairs}
-        with gradients_set_to(names, map(gradients.get, names)):
+        gradients = {id(parameter): gradient for gradient, parameter in pairs}
+        with gradients_set_to(names, map(gradients.get, map(id, names))):
             self.step()
         took_step = self.took_step()
         if global_step is not None:

@@ -63,10 +63,11 @@ def scale_in_place(
 def in_float32(gradients: Sequence[Tensor]) -> list[Tensor]:
     """Return the real elements of each gradient, of a sparse one those of its rows."""
     values = [as_rows(g).values if g.is_sparse else g for g in gradients]
-    return [as_real(value).float() for value in values]
+    reals = [v if v.is_floating_point() else as_real(v) for v in values]
+    return [v if v.dtype == torch.float32 else v.float() for v in reals]
 
 
 def with_reals(gradient: Tensor, reals: Tensor) -> Tensor:
     """Return what :func:`in_float32` took apart, with other elements."""
     values = torch.view_as_complex(reals) if gradient.is_complex() else reals
-    return with_values(gradient, values)
+    return with_values(gradient, values) if gradient.is_sparse else values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -174,17 +175,17 @@ class FtrlOptimizer(RuleOptimizer):
         }
         super().__init__(params, arguments, name, strict)
 
-    def check(self, group: dict[str, Any], parameter: Tensor) -> None:
+    def check(self, group: dict[str, Any], parameters: Sequence[Tensor]) -> None:
         """Raise if the rule cannot be applied; under ``strict`` also at rate 0."""
-        super().check(group, parameter)
-        if self._quirks.ftrl_zero_rate and group["lr"] == 0:
+        super().check(group, parameters)
+        if self._quirks.ftrl_zero_rate and parameters and group["lr"] == 0:
             raise refusals.ZERO_RATE.error(owner=self.spec.class_name)
 
     def policy(self, group: dict[str, Any], dtype: torch.dtype) -> Any:
         """Return the rule's hyper-parameters for parameters of ``dtype``."""
         return super().policy(group, dtype)._replace(hides_nan=self._quirks.ftrl_nan)
 
-    def update(self, group: dict[str, Any], parameter: Tensor, policy: Any) -> None:
+    def update(self, group: dict[str, Any], parameters: Sequence[Tensor]) -> None:
         """Apply the rule, but at rate 0."""
         if group["lr"] != 0:
-            super().update(group, parameter, policy)
+            super().update(group, parameters)

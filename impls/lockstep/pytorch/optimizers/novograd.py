@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import groupby
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -15,9 +14,8 @@ from lockstep.messages.optimizers import novograd as words
 from lockstep.messages.optimizers.parameters import NOVOGRAD
 from lockstep.pytorch.base.gradients import check_pairs, dtype_name, named_parameters
 from lockstep.pytorch.optimizers.rate_names import torch_arguments
-from lockstep.pytorch.optimizers.rule_optimizer import Policies, RuleOptimizer
+from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
 from lockstep.pytorch.optimizers.rules import novograd
-from lockstep.pytorch.tensors import foreach
 
 __all__ = ["NovoGrad"]
 
@@ -83,26 +81,13 @@ class NovoGrad(RuleOptimizer):
         remembers = not self._quirks.novograd_second_moment
         return novograd.policy_of(self.arguments(group), dtype, remembers)
 
-    def check(self, group: Group, parameter: Tensor) -> None:
+    def check(self, group: Group, parameters: Sequence[Tensor]) -> None:
         """Raise if the rule cannot be applied; nothing has changed then."""
-        super().check(group, parameter)
-        if self._quirks.novograd_limits and parameter.dtype != torch.float32:
-            name = named_parameters(self)[parameter]
-            words.require_float32(name, dtype_name(parameter))
-
-    def update_all(self, ready: Iterable[tuple[Group, Tensor]]) -> None:
-        """Apply the rule to parameters, each with its group, many at a time."""
-        policies = Policies(self)
-        for _, members in groupby(ready, key=lambda member: id(member[0])):
-            groups, parameters = zip(*members, strict=True)
-            for positions in foreach.runs(parameters):
-                run = [parameters[k] for k in positions]
-                policy = policies.of(groups[0], run[0].dtype)
-                slots = [self.slots(groups[0], parameter) for parameter in run]
-                gradients = [parameter.grad for parameter in run]
-                is_sparse = any(gradient.is_sparse for gradient in gradients)
-                rule = novograd.update_rows if is_sparse else novograd.update_dense
-                rule(policy, {}, run, slots, gradients)
+        super().check(group, parameters)
+        for parameter in parameters if self._quirks.novograd_limits else ():
+            if parameter.dtype != torch.float32:
+                name = named_parameters(self)[parameter]
+                words.require_float32(name, dtype_name(parameter))
 
     def apply_gradients(
         self,
@@ -131,11 +116,13 @@ class NovoGrad(RuleOptimizer):
     def _directions(self, pairs: list[tuple[Any, Tensor]]) -> list[tuple[Any, Tensor]]:
         """Return the normalized gradients of the original: v is |g|^2."""
         groups = {p: group for group in self.param_groups for p in group["params"]}
-        policies = Policies(self)
+        policies = {
+            id(group): self.policy(group, torch.float32) for group in self.param_groups
+        }
         directions = []
         for gradient, parameter in pairs:
             dense = [gradient.to_dense() if gradient.is_sparse else gradient]
-            policy = policies.of(groups[parameter], parameter.dtype)
+            policy = policies[id(groups[parameter])]
             square = novograd.square_norm_as_original(dense)
             (direction,) = novograd.normalized(policy, square, [parameter], dense)
             directions.append((direction, parameter))

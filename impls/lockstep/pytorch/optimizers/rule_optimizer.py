@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -19,11 +19,12 @@ from lockstep.pytorch.base.not_traced import untraced
 from lockstep.pytorch.base.train_v1 import TrainV1, evaluate
 from lockstep.pytorch.base.trial_step import check_bare
 from lockstep.pytorch.optimizers.rules import Slots
+from lockstep.pytorch.tensors import foreach
 from lockstep.pytorch.tensors.rounding import plain, rounded
 from lockstep.pytorch.tensors.zero_test import is_all_zero
 from lockstep.quirks import quirks_of
 
-__all__ = ["Policies", "RuleOptimizer"]
+__all__ = ["RuleOptimizer"]
 
 Group = dict[str, Any]
 
@@ -137,19 +138,16 @@ class RuleOptimizer(TrainV1, Optimizer):
         """
         loss = None if closure is None else evaluate(closure)
         ready = [
-            (group, parameter)
+            (group, [p for p in group["params"] if p.grad is not None])
             for group in self.param_groups
-            for parameter in group["params"]
-            if parameter.grad is not None
         ]
-        for group, parameter in ready:
-            self.check(group, parameter)
-        self.update_all(
-            (group, parameter)
-            for group, parameter in ready
-            if not (self.ignores_zeros and self._sees_zero(parameter.grad))
-        )
-        if ready:
+        for group, parameters in ready:
+            self.check(group, parameters)
+        for group, parameters in ready:
+            if self.ignores_zeros:
+                parameters = [p for p in parameters if not self._sees_zero(p.grad)]
+            self.update(group, parameters)
+        if any(parameters for _, parameters in ready):
             self.advance_shared()
         return loss
 
@@ -162,37 +160,52 @@ class RuleOptimizer(TrainV1, Optimizer):
         tested = self.sums_duplicates or not gradient.is_sparse
         return tested and is_all_zero(gradient, quirks_of(True).multitask_subnormals)
 
-    def check(self, group: Group, parameter: Tensor) -> None:
+    def check(self, group: Group, parameters: Sequence[Tensor]) -> None:
         """Raise if the rule cannot be applied; nothing has changed then."""
-        gradient = parameter.grad
-        if not parameter.is_floating_point():
-            raise words.UNSUPPORTED_DTYPE.error(
-                owner=self.spec.class_name, dtype=str(parameter.dtype)
-            )
-        if gradient.is_sparse and gradient.sparse_dim() != 1:
-            name = named_parameters(self)[parameter]
-            raise words.ROWS_ONLY.error(
-                owner=self.spec.class_name, name=name, sparse_dim=gradient.sparse_dim()
-            )
+        for parameter in parameters:
+            gradient = parameter.grad
+            if not parameter.is_floating_point():
+                raise words.UNSUPPORTED_DTYPE.error(
+                    owner=self.spec.class_name, dtype=str(parameter.dtype)
+                )
+            if gradient.is_sparse and gradient.sparse_dim() != 1:
+                raise words.ROWS_ONLY.error(
+                    owner=self.spec.class_name,
+                    name=named_parameters(self)[parameter],
+                    sparse_dim=gradient.sparse_dim(),
+                )
 
-    def update_all(self, ready: Iterable[tuple[Group, Tensor]]) -> None:
-        """Apply the rule to parameters, each with its group, in place."""
-        policies = Policies(self)
-        for group, parameter in ready:
-            self.update(group, parameter, policies.of(group, parameter.dtype))
+    def update(self, group: Group, parameters: Sequence[Tensor]) -> None:
+        """Apply the rule to parameters of a group: dense gradients many at a time."""
+        policies: dict[torch.dtype, Any] = {}
+        for positions in foreach.runs(parameters):
+            run = [parameters[k] for k in positions]
+            dtype = run[0].dtype
+            if dtype not in policies:
+                policies[dtype] = self.policy(group, dtype)
+            self.update_run(group, run, policies[dtype])
 
-    def update(self, group: Group, parameter: Tensor, policy: Any) -> None:
-        """Apply the rule to one parameter, in place."""
-        gradient = parameter.grad.to(self.working_dtype(parameter.dtype))
-        slots = self.slots(group, parameter)
-        rule = self.rule.update_rows if gradient.is_sparse else self.rule.update_dense
-        rule(policy, self.shared(group), parameter, slots, gradient)
+    def update_run(self, group: Group, run: Sequence[Tensor], policy: Any) -> None:
+        """Apply the rule to parameters of one device and dtype, in place."""
+        shared, dtype = self.shared(group), self.working_dtype(run[0].dtype)
+        dense: list[tuple[Tensor, Slots, Tensor]] = []
+        for parameter in run:
+            slots, gradient = self.slots(group, parameter), parameter.grad
+            if gradient.dtype != dtype:
+                gradient = gradient.to(dtype)
+            if gradient.is_sparse:
+                self.rule.update_rows(policy, shared, parameter, slots, gradient)
+            else:
+                dense.append((parameter, slots, gradient))
+        if dense:
+            self.rule.update_dense(policy, shared, *zip(*dense, strict=True))
 
     def slots(self, group: Group, parameter: Tensor) -> Slots:
         """Return the slots of a parameter; a frozen one has none until now."""
-        if parameter not in self.state:
-            self.state[parameter] = self.initial_slots(group, parameter)
-        return self.state[parameter]
+        slots = self.state.get(parameter)
+        if slots is None:
+            slots = self.state[parameter] = self.initial_slots(group, parameter)
+        return slots
 
     def working_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """Return the dtype to compute in: float32 at least; strict: ``dtype``."""
@@ -254,21 +267,6 @@ class RuleOptimizer(TrainV1, Optimizer):
         """Return the slots, then the shared powers as 0-d float32 tensors."""
         shared = self.shared(self.param_groups[0]).values()
         return [*super().variables(), *map(torch.tensor, shared)]
-
-
-class Policies:
-    """The policies of one step, made once for each group and dtype."""
-
-    def __init__(self, optimizer: RuleOptimizer) -> None:
-        self.optimizer = optimizer
-        self.made: dict[tuple[int, torch.dtype], Any] = {}
-
-    def of(self, group: Group, dtype: torch.dtype) -> Any:
-        """Return the hyper-parameters of a group for a parameter of ``dtype``."""
-        key = id(group), dtype
-        if key not in self.made:
-            self.made[key] = self.optimizer.policy(group, dtype)
-        return self.made[key]
 
 
 TORCH_NAMES = {"learning_rate": "lr"}

@@ -13,19 +13,27 @@ import torch
 from torch import Tensor
 
 from lockstep.pytorch.tensors.devices import moved
+from lockstep.pytorch.tensors.rounding import sqrt
 
 __all__ = [
     "add",
+    "blend",
     "clamp",
     "copy",
     "divide",
+    "divide_in_place",
     "end_to_end",
     "multiply",
     "norms",
     "norms_alike",
     "part_by_part",
+    "plus_number",
+    "reciprocals",
+    "roots",
     "runs",
     "scale",
+    "scale_alike",
+    "scale_alike_in_place",
     "scale_each",
     "scale_each_in_place",
     "scale_in_place",
@@ -43,6 +51,18 @@ def add(targets: Sequence[Tensor], terms: Sequence[Tensor]) -> None:
     """Add a tensor to each of others of their shapes and dtypes, in place."""
     if targets:
         torch._foreach_add_(targets, terms)
+
+
+def blend(
+    targets: Sequence[Tensor], values: Sequence[Tensor], share: Tensor | float
+) -> None:
+    """Move tensors towards others: t += (x - t) share, rounded three times.
+
+    They share a device and a dtype.
+    """
+    steps = torch._foreach_sub(values, targets)
+    scale_alike_in_place(steps, share)
+    torch._foreach_add_(targets, steps)
 
 
 def clamp(tensors: Sequence[Tensor], largest: float) -> list[Tensor]:
@@ -66,6 +86,11 @@ def divide(tensors: Sequence[Tensor], divisor: float) -> list[Tensor]:
     return [tensor / number_like(divisor, tensor) for tensor in tensors]
 
 
+def divide_in_place(targets: Sequence[Tensor], by: Sequence[Tensor]) -> None:
+    """Divide tensors by others of their shapes and dtypes."""
+    torch._foreach_div_(targets, by)
+
+
 def multiply(tensors: Sequence[Tensor], factors: Sequence[Tensor]) -> list[Tensor]:
     """Return tensors times others of their dtypes, of their shapes or 0-d."""
     return list(torch._foreach_mul(tensors, factors)) if tensors else []
@@ -82,6 +107,16 @@ def subtract_in_place(targets: Sequence[Tensor], terms: Sequence[Tensor]) -> Non
         torch._foreach_sub_(targets, terms)
 
 
+def plus_number(tensors: Sequence[Tensor], number: Tensor | float) -> list[Tensor]:
+    """Return tensors of one device and dtype plus a number."""
+    return list(torch._foreach_add(tensors, number_like(number, tensors[0])))
+
+
+def reciprocals(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return 1 / x of each tensor."""
+    return list(torch._foreach_reciprocal(tensors))
+
+
 def zero(tensors: Sequence[Tensor]) -> None:
     """Fill tensors with zeros."""
     if tensors:
@@ -91,17 +126,23 @@ def zero(tensors: Sequence[Tensor]) -> None:
 def scale(tensors: Sequence[Tensor], factor: Tensor | float) -> list[Tensor]:
     """Return each tensor times a number, which is cast to its dtype first."""
 
-    def scaled(part: Sequence[Tensor]) -> Sequence[Tensor]:
-        return torch._foreach_mul(part, number_like(factor, part[0]))
+    return part_by_part(tensors, lambda part: scale_alike(part, factor))
 
-    return part_by_part(tensors, scaled)
+
+def scale_alike(tensors: Sequence[Tensor], factor: Tensor | float) -> list[Tensor]:
+    """Do as :func:`scale`, with tensors that share a device and a dtype."""
+    return list(torch._foreach_mul(tensors, number_like(factor, tensors[0])))
 
 
 def scale_in_place(tensors: Sequence[Tensor], factor: Tensor | float) -> None:
     """Multiply each tensor by a number, which is cast to its dtype first."""
     for positions in alike(tensors):
-        part = [tensors[k] for k in positions]
-        torch._foreach_mul_(part, number_like(factor, part[0]))
+        scale_alike_in_place([tensors[k] for k in positions], factor)
+
+
+def scale_alike_in_place(tensors: Sequence[Tensor], factor: Tensor | float) -> None:
+    """Do as :func:`scale_in_place`, with tensors that share a device and a dtype."""
+    torch._foreach_mul_(tensors, number_like(factor, tensors[0]))
 
 
 def scale_each(
@@ -136,10 +177,14 @@ def chosen(
 def number_like(number: Tensor | float, tensor: Tensor) -> Tensor:
     """Return a 0-d tensor with the dtype and device of ``tensor``.
 
-    A number is written where it is needed: to copy it there would wait for a GPU.
+    A number is written where it is needed: to copy it there would wait for a GPU. So is
+    one in a tensor on the CPU.
     """
     if isinstance(number, Tensor):
-        return moved(number.to(tensor.dtype), tensor.device)
+        number = number.to(tensor.dtype)
+        if tensor.is_cpu or not number.is_cpu:
+            return moved(number, tensor.device)
+        number = number.item()
     return torch.full((), number, dtype=tensor.dtype, device=tensor.device)
 
 
@@ -166,6 +211,19 @@ def end_to_end(tensors: Sequence[Tensor]) -> list[Tensor]:
         else torch._utils._flatten_dense_tensors(part)
         for part in parts
     ]
+
+
+def roots(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return each tensor's square roots, rounded as those of ``rounding.sqrt``.
+
+    The tensors share a device and a dtype.
+    """
+    if not tensors[0].is_cpu:
+        return list(torch._foreach_sqrt(tensors))
+    if len(tensors) == 1:
+        return [sqrt(tensors[0])]
+    flat = sqrt(torch._utils._flatten_dense_tensors(tensors))
+    return list(torch._utils._unflatten_dense_tensors(flat, tensors))
 
 
 def share_elements(tensors: Sequence[Tensor]) -> bool:

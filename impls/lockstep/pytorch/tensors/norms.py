@@ -131,7 +131,7 @@ def together(numbers: Sequence[Tensor], device: torch.device) -> Tensor:
 def stored_values(gradients: Sequence[Tensor]) -> list[Tensor]:
     """Return the real elements of each gradient, duplicate rows summed."""
     values = [sum_duplicates(g).values if g.is_sparse else g for g in gradients]
-    return [as_real(v) for v in values]
+    return [v if v.is_floating_point() else as_real(v) for v in values]
 
 
 def as_real(tensor: Tensor) -> Tensor:

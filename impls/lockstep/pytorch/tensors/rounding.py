@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ctypes import c_float
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,10 @@ def rounded(number: float, dtype: torch.dtype) -> float:
     """Round a number to ``dtype``, once.
 
     torch makes a float32 of it on the way to float16, and so rounds twice: one number
-    in ten thousand comes out 1 ULP off.
+    in ten thousand comes out 1 ULP off. A number of C is ten times as fast as a tensor.
     """
+    if dtype == torch.float32:
+        return c_float(number).value
     if dtype == torch.float16:
         return float(np.float16(number))
     return torch.tensor(number, dtype=dtype).item()

@@ -1,6 +1,7 @@
 """The reference's update rules, on tensors that are changed in place.
 
-Formulas are in :mod:`lockstep.reference.optimizers.rules`, with the same names.
+Formulas are in :mod:`lockstep.reference.optimizers.rules`, with the same names. An
+``update_dense`` takes many tensors of one device and dtype, so that few calls do it.
 """
 
 from __future__ import annotations

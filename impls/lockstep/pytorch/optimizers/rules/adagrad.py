@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor
 
 from lockstep.pytorch.optimizers.rules import Shared, Slots
+from lockstep.pytorch.tensors import foreach
 from lockstep.pytorch.tensors.rounding import rsqrt
 from lockstep.pytorch.tensors.rows import sum_duplicates
 
@@ -21,12 +23,18 @@ class Policy(NamedTuple):
 
 
 def update_dense(
-    policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
+    policy: Policy,
+    shared: Shared,
+    variables: Sequence[Tensor],
+    slots: Sequence[Slots],
+    gradients: Sequence[Tensor],
 ) -> None:
-    """Apply the rule to every element."""
-    accumulator = slots["accumulator"]
-    accumulator += gradient * gradient
-    variable -= gradient * policy.learning_rate * rsqrt(accumulator)
+    """Apply the rule to every element: a += g^2, w -= lr g (1 / sqrt(a))."""
+    accumulators = [slot["accumulator"] for slot in slots]
+    foreach.add(accumulators, foreach.multiply(gradients, gradients))
+    steps = foreach.scale_alike(gradients, policy.learning_rate)
+    reciprocals = foreach.reciprocals(foreach.roots(accumulators))
+    foreach.subtract_in_place(variables, foreach.multiply(steps, reciprocals))
 
 
 def update_rows(

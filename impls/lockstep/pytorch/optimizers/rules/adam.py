@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor
 
 from lockstep.pytorch.optimizers.rules import Shared, Slots
+from lockstep.pytorch.tensors import foreach
 from lockstep.pytorch.tensors.rounding import sqrt
 from lockstep.pytorch.tensors.rows import sum_duplicates
 
@@ -30,13 +32,23 @@ def step_size(policy: Policy, shared: Shared) -> Tensor:
 
 
 def update_dense(
-    policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
+    policy: Policy,
+    shared: Shared,
+    variables: Sequence[Tensor],
+    slots: Sequence[Slots],
+    gradients: Sequence[Tensor],
 ) -> None:
-    """Apply the rule to every element."""
-    m, v = slots["m"], slots["v"]
-    m += (gradient - m) * (1 - policy.beta1)
-    v += (gradient * gradient - v) * (1 - policy.beta2)
-    variable -= m * step_size(policy, shared) / (sqrt(v) + policy.epsilon)
+    """Apply the rule to every element.
+
+    m += (g - m) (1 - b1), v += (g^2 - v) (1 - b2), w -= m step_size / (sqrt(v) + eps)
+    """
+    m, v = [slot["m"] for slot in slots], [slot["v"] for slot in slots]
+    foreach.blend(m, gradients, 1 - policy.beta1)
+    foreach.blend(v, foreach.multiply(gradients, gradients), 1 - policy.beta2)
+    divisors = foreach.plus_number(foreach.roots(v), policy.epsilon)
+    steps = foreach.scale_alike(m, step_size(policy, shared))
+    foreach.divide_in_place(steps, divisors)
+    foreach.subtract_in_place(variables, steps)
 
 
 def update_rows(

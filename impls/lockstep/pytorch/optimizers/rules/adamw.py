@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor
 
 from lockstep.pytorch.optimizers.rules import Shared, Slots, adam
+from lockstep.pytorch.tensors import foreach
 from lockstep.pytorch.tensors.rows import sum_duplicates
 
 __all__ = ["Policy", "update_dense", "update_rows"]
@@ -28,13 +30,18 @@ class Policy(NamedTuple):
 
 
 def update_dense(
-    policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
+    policy: Policy,
+    shared: Shared,
+    variables: Sequence[Tensor],
+    slots: Sequence[Slots],
+    gradients: Sequence[Tensor],
 ) -> None:
-    """Apply the rule to every element."""
-    wide = variable.to(policy.weight_decay.dtype)
-    wide -= policy.weight_decay * wide
-    adam.update_dense(policy.adam, shared, wide, slots, gradient)
-    variable.copy_(wide)
+    """Apply the rule to every element: w -= wd w, then Adam's step."""
+    wide = [variable.to(policy.weight_decay.dtype) for variable in variables]
+    foreach.subtract_in_place(wide, foreach.scale_alike(wide, policy.weight_decay))
+    adam.update_dense(policy.adam, shared, wide, slots, gradients)
+    # Those that were wide already have been updated in place.
+    foreach.copy(variables, wide)
 
 
 def update_rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -32,9 +33,21 @@ class Policy(NamedTuple):
 
 
 def update_dense(
-    policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
+    policy: Policy,
+    shared: Shared,
+    variables: Sequence[Tensor],
+    slots: Sequence[Slots],
+    gradients: Sequence[Tensor],
 ) -> None:
     """Apply the rule to every element; a NaN is hidden if the policy says so."""
+    for variable, own, gradient in zip(variables, slots, gradients, strict=True):
+        update_one(policy, variable, own, gradient)
+
+
+def update_one(
+    policy: Policy, variable: Tensor, slots: Slots, gradient: Tensor
+) -> None:
+    """Apply the rule to every element of one tensor."""
     rate, l1 = policy.learning_rate, policy.l1_regularization_strength
     accum, linear = slots["accum"], slots["linear"]
     old_root = root(policy, accum)
@@ -63,7 +76,7 @@ def update_rows(
     indices, rows = sum_duplicates(gradient)
     moved = variable[indices]
     changed = {name: slots[name][indices] for name in SLOTS}
-    update_dense(policy, shared, moved, changed, rows)
+    update_one(policy, moved, changed, rows)
     variable[indices] = moved
     for name, values in changed.items():
         slots[name][indices] = values

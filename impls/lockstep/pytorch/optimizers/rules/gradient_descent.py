@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor
 
 from lockstep.pytorch.optimizers.rules import Shared, Slots
+from lockstep.pytorch.tensors import foreach
 from lockstep.pytorch.tensors.rows import as_rows, sum_duplicates
 
 __all__ = ["Policy", "update_dense", "update_rows"]
@@ -19,10 +21,15 @@ class Policy(NamedTuple):
 
 
 def update_dense(
-    policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
+    policy: Policy,
+    shared: Shared,
+    variables: Sequence[Tensor],
+    slots: Sequence[Slots],
+    gradients: Sequence[Tensor],
 ) -> None:
     """w -= lr g."""
-    variable -= policy.learning_rate * gradient
+    steps = foreach.scale_alike(gradients, policy.learning_rate)
+    foreach.subtract_in_place(variables, steps)
 
 
 def update_rows(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor
 
 from lockstep.pytorch.optimizers.rules import Shared, Slots
+from lockstep.pytorch.tensors import foreach
 from lockstep.pytorch.tensors.rows import sum_duplicates
 
 __all__ = ["Policy", "update_dense", "update_rows"]
@@ -21,15 +23,25 @@ class Policy(NamedTuple):
 
 
 def update_dense(
-    policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
+    policy: Policy,
+    shared: Shared,
+    variables: Sequence[Tensor],
+    slots: Sequence[Slots],
+    gradients: Sequence[Tensor],
 ) -> None:
-    """Apply the rule to every element."""
+    """Apply the rule to every element: m = mu m + g, w -= lr m."""
     rate, mu = policy.learning_rate, policy.momentum
-    momentum = slots["momentum"].mul_(mu).add_(gradient)
+    momenta = [slot["momentum"] for slot in slots]
+    foreach.scale_alike_in_place(momenta, mu)
+    foreach.add(momenta, gradients)
     if policy.use_nesterov:
-        variable -= gradient * rate + momentum * mu * rate
+        # w -= lr g + lr mu m
+        ahead = foreach.scale_alike(foreach.scale_alike(momenta, mu), rate)
+        steps = foreach.scale_alike(gradients, rate)
+        foreach.add(steps, ahead)
     else:
-        variable -= momentum * rate
+        steps = foreach.scale_alike(momenta, rate)
+    foreach.subtract_in_place(variables, steps)
 
 
 def update_rows(

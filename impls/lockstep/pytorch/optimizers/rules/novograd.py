@@ -120,41 +120,39 @@ def normalized(
     decay = policy.weight_decay
     # A tensor is not looked at: that would wait for a GPU.
     if isinstance(decay, Tensor) or decay:
-        foreach.add(directions, foreach.scale(cast(variable, factors.dtype), decay))
+        foreach.add(
+            directions, foreach.scale_alike(cast(variable, factors.dtype), decay)
+        )
     if policy.share is not None:
-        foreach.scale_in_place(directions, policy.share)
+        foreach.scale_alike_in_place(directions, policy.share)
     return directions
 
 
 def update_dense(
     policy: Policy,
     shared: Shared,
-    variable: Sequence[Tensor],
+    variables: Sequence[Tensor],
     slots: Sequence[Slots],
-    gradient: Sequence[Tensor],
+    gradients: Sequence[Tensor],
 ) -> None:
     """Update v, momentum and weights."""
     stored = [slot["second_moment"] for slot in slots]
     norm_of = square_norm if policy.remembers else square_norm_as_original
-    before = together(stored, variable[0].device)
-    moment = next_moment(policy, before, norm_of(gradient))
-    directions = normalized(policy, moment, variable, gradient)
+    before = together(stored, variables[0].device)
+    moment = next_moment(policy, before, norm_of(gradients))
+    directions = normalized(policy, moment, variables, gradients)
     momenta = [slot["momentum"] for slot in slots]
-    foreach.scale_in_place(momenta, policy.beta1)
+    foreach.scale_alike_in_place(momenta, policy.beta1)
     foreach.add(momenta, directions)
-    foreach.subtract_in_place(variable, foreach.scale(momenta, policy.learning_rate))
+    foreach.subtract_in_place(
+        variables, foreach.scale_alike(momenta, policy.learning_rate)
+    )
     if policy.remembers:
         foreach.copy(stored, moment.unbind())
 
 
 def update_rows(
-    policy: Policy,
-    shared: Shared,
-    variable: Sequence[Tensor],
-    slots: Sequence[Slots],
-    gradient: Sequence[Tensor],
+    policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
 ) -> None:
-    """Make gradients dense, duplicates summed: momentum decays on every row."""
-    wide = cast(gradient, widened(gradient[0].dtype))
-    dense = [g.to_dense() if g.is_sparse else g for g in wide]
-    update_dense(policy, shared, variable, slots, dense)
+    """Make the gradient dense, duplicates summed: momentum decays on every row."""
+    update_dense(policy, shared, [variable], [slots], [gradient.to_dense()])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor
 
 from lockstep.pytorch.optimizers.rules import Shared, Slots
-from lockstep.pytorch.tensors.rounding import rsqrt, sqrt
+from lockstep.pytorch.tensors import foreach
+from lockstep.pytorch.tensors.rounding import rsqrt
 from lockstep.pytorch.tensors.rows import sum_duplicates
 
 __all__ = ["Policy", "update_dense", "update_rows"]
@@ -24,20 +26,31 @@ class Policy(NamedTuple):
 
 
 def update_dense(
-    policy: Policy, shared: Shared, variable: Tensor, slots: Slots, gradient: Tensor
+    policy: Policy,
+    shared: Shared,
+    variables: Sequence[Tensor],
+    slots: Sequence[Slots],
+    gradients: Sequence[Tensor],
 ) -> None:
-    """Apply the rule to every element."""
+    """Apply the rule to every element.
+
+    rms += (g^2 - rms) (1 - d), mom = mu mom + lr g / sqrt(rms + eps), w -= mom;
+    centered: the root is of rms - mg^2 + eps, where mg += (g - mg) (1 - d).
+    """
     keep = 1 - policy.decay
-    rms, momentum = slots["rms"], slots["momentum"]
-    rms += (gradient * gradient - rms) * keep
-    spread = rms
+    spreads = [slot["rms"] for slot in slots]
+    foreach.blend(spreads, foreach.multiply(gradients, gradients), keep)
     if policy.centered:
-        mg = slots["mg"]
-        mg += (gradient - mg) * keep
-        spread = rms - mg * mg
-    step = (gradient * policy.learning_rate) / sqrt(spread + policy.epsilon)
-    momentum.mul_(policy.momentum).add_(step)
-    variable -= momentum
+        means = [slot["mg"] for slot in slots]
+        foreach.blend(means, gradients, keep)
+        spreads = foreach.subtract(spreads, foreach.multiply(means, means))
+    steps = foreach.scale_alike(gradients, policy.learning_rate)
+    squares = foreach.plus_number(spreads, policy.epsilon)
+    foreach.divide_in_place(steps, foreach.roots(squares))
+    momenta = [slot["momentum"] for slot in slots]
+    foreach.scale_alike_in_place(momenta, policy.momentum)
+    foreach.add(momenta, steps)
+    foreach.subtract_in_place(variables, momenta)
 
 
 def update_rows(

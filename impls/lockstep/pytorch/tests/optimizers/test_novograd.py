@@ -7,7 +7,6 @@ import math
 import pickle
 from copy import deepcopy
 from functools import partial
-from itertools import product
 from typing import Any
 
 import pytest
@@ -311,51 +310,3 @@ def test_hyper_parameters_are_cast_once_for_a_group_and_dtype(monkeypatch):
             parameter.grad = torch.ones_like(parameter)
     optimizer.step()
     assert asked == [torch.float32, torch.float16, torch.float32]
-
-
-# -- many at a time ------------------------------------------------------------------
-
-SHAPES = [(3,), (), (4, 5), (3,), (0,), (130, 70), (4, 5)]
-
-
-def drawn(seed: int, dtypes: list[torch.dtype]) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    pairs = product(SHAPES, dtypes)
-    return [torch.randn(shape, generator=generator).to(dtype) for shape, dtype in pairs]
-
-
-def as_sparse(gradient: Tensor) -> Tensor:
-    """Return twice a gradient: each of its rows is there two times."""
-    indices = torch.arange(len(gradient)).repeat(1, 2)
-    return torch.sparse_coo_tensor(
-        indices, torch.cat([gradient, gradient]), gradient.shape, check_invariants=True
-    )
-
-
-def trained(names: Any, mixed: list[torch.dtype], one_by_one: bool) -> list[Tensor]:
-    """Train weights, in one optimizer or in one each; return all state."""
-    parameters = [Parameter(w) for w in drawn(0, mixed)]
-    parts = [[p] for p in parameters] if one_by_one else [parameters]
-    given = {"weight_decay": 0.1, "grad_averaging": True}
-    optimizers = [names.NovoGrad(part, 0.1, **given) for part in parts]
-    for seed in range(1, 4):
-        gradients = zip(parameters, drawn(seed, mixed), strict=True)
-        for k, (parameter, gradient) in enumerate(gradients):
-            parameter.grad = None if k % 5 == seed else gradient
-            if gradient.dim() == 2 and k % 3 == seed:
-                parameter.grad = as_sparse(gradient)
-        for optimizer in optimizers:
-            optimizer.step()
-    slots = [slots for o in optimizers for slots in o.state.values()]
-    return [*parameters, *(value for slot in slots for value in slot.values())]
-
-
-@pytest.mark.parametrize("run", [1, 64, 1 << 18])
-@pytest.mark.parametrize(
-    ("names", "mixed"), [(pytorch, DTYPES), (strict, [torch.float32])]
-)
-def test_together_they_go_where_they_go_one_by_one(monkeypatch, run, names, mixed):
-    monkeypatch.setattr("lockstep.pytorch.tensors.foreach.CPU_RUN", run)
-    together, alone = trained(names, mixed, False), trained(names, mixed, True)
-    for ours, theirs in zip(together, alone, strict=True):
-        assert ours.dtype == theirs.dtype and torch.equal(ours, theirs)

@@ -1,0 +1,74 @@
+"""An optimizer updates many tensors at once, each as if it were alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from lockstep.pytorch import NovoGrad, strict
+from lockstep.pytorch.tests.subjects import OWN
+
+SHAPES = [(3,), (), (4, 5), (3,), (0,), (130, 70), (4, 5)]
+DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
+RULES: dict[str, tuple[Callable[[Any], Any], Sequence[torch.dtype]]] = {
+    **{name: (make, DTYPES) for name, make in OWN.items()},
+    "NovoGrad with averages": (
+        partial(NovoGrad, learning_rate=0.1, weight_decay=0.1, grad_averaging=True),
+        DTYPES,
+    ),
+    "strict NovoGrad": (
+        partial(strict.NovoGrad, learning_rate=0.1, weight_decay=0.1),
+        [torch.float32],
+    ),
+}
+
+
+def drawn(seed: int, dtypes: Sequence[torch.dtype]) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    pairs = product(SHAPES, dtypes)
+    return [torch.randn(shape, generator=generator).to(dtype) for shape, dtype in pairs]
+
+
+def as_sparse(gradient: Tensor) -> Tensor:
+    """Return twice a gradient: each of its rows is there two times."""
+    indices = torch.arange(len(gradient)).repeat(1, 2)
+    return torch.sparse_coo_tensor(
+        indices, torch.cat([gradient, gradient]), gradient.shape, check_invariants=True
+    )
+
+
+def trained(
+    make: Callable[[Any], Any], dtypes: Sequence[torch.dtype], one_by_one: bool
+) -> list[Tensor]:
+    """Train weights, in one optimizer or in one each; return all state."""
+    parameters = [Parameter(w) for w in drawn(0, dtypes)]
+    parts = [[p] for p in parameters] if one_by_one else [parameters]
+    optimizers = [make(part) for part in parts]
+    for seed in range(1, 4):
+        gradients = zip(parameters, drawn(seed, dtypes), strict=True)
+        for k, (parameter, gradient) in enumerate(gradients):
+            parameter.grad = gradient
+            if gradient.dim() == 2 and k % 3 == seed:
+                parameter.grad = as_sparse(gradient)
+        for optimizer in optimizers:
+            optimizer.step()
+    slots = [slots for o in optimizers for slots in o.state.values()]
+    return [*parameters, *(value for slot in slots for value in slot.values())]
+
+
+@pytest.mark.parametrize("run", [1, 64, 1 << 18])
+@pytest.mark.parametrize(("make", "dtypes"), RULES.values(), ids=RULES)
+def test_together_they_go_where_they_go_one_by_one(
+    monkeypatch, run, make, dtypes
+) -> None:
+    monkeypatch.setattr("lockstep.pytorch.tensors.foreach.CPU_RUN", run)
+    together, alone = trained(make, dtypes, False), trained(make, dtypes, True)
+    for ours, theirs in zip(together, alone, strict=True):
+        assert ours.dtype == theirs.dtype and torch.equal(ours, theirs)
