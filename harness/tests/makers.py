@@ -284,7 +284,7 @@ def _set_highest(record: Any, name: str, value: float) -> None:
 
 
 def _set_width(record: Any, name: str, value: float) -> None:
-    record.summary["highest"] = value * record.summary["lowest"]
+    record.summary["lowest"] = record.summary["highest"] / value
 
 
 def _set_best(record: Any, name: str, value: float) -> None:

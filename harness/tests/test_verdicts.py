@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +48,8 @@ def effect_of(primary: Primary, outcome: str, seed: int) -> float:
     """Return an effect of one seed; those of all seeds lead to the outcome."""
     low, high = primary.low, primary.high
     finite, inward = (low, 1) if math.isfinite(low) else (high, -1)
-    size = min(0.1, (high - low) / 2)
+    # Above 0.1: a margin of 0.05 is then exceeded in either direction.
+    size = min(0.15, (high - low) / 2)
     aside = {"confirmed": size, "refuted": -size, "undecided": size * (-1) ** seed}
     return finite + inward * aside[outcome] + NOISE * np.sin(seed)
 
@@ -55,27 +57,40 @@ def effect_of(primary: Primary, outcome: str, seed: int) -> float:
 def showing(
     name: str, outcomes: Sequence[str], experiment: Experiment | None = None
 ) -> list[Record]:
-    """Return records in which each comparison has the outcome that is asked for."""
+    """Return records in which each comparison has the outcome that is asked for.
+
+    An arm may be in several comparisons: what it got in an earlier one it keeps, and
+    the other arm of a later one is chosen after it.
+    """
     experiment, records = experiment or find(name), list(arm_records(name))
-    for primary in experiment.primaries:
-        records = [
-            with_metric(record, primary.metric, BASE)
-            if matches(primary.against or primary.arm, record.config)
-            else record
-            for record in records
-        ]
-    for primary, outcome in zip(experiment.primaries, outcomes, strict=True):
+    seeds = {record.seed for record in records}
+    values: dict[tuple[str, str], dict[int, float]] = {}
+
+    def settle(metric: str, arm: Mapping[str, Any], by_seed: dict[int, float]) -> None:
+        values[metric, str(arm)] = by_seed
         for k, record in enumerate(records):
-            if matches(primary.arm, record.config):
-                value = shifted(primary, effect_of(primary, outcome, record.seed))
-                records[k] = with_metric(record, primary.metric, value)
+            if matches(arm, record.config):
+                records[k] = with_metric(record, metric, by_seed[record.seed])
+
+    for primary, outcome in zip(experiment.primaries, outcomes, strict=True):
+        metric, arm, against = primary.metric, primary.arm, primary.against
+        effects = {seed: effect_of(primary, outcome, seed) for seed in seeds}
+        own = values.get((metric, str(arm)))
+        if own is not None and against:
+            settle(
+                metric, against, {s: shifted(primary, own[s], -effects[s]) for s in own}
+            )
+            continue
+        if against and (metric, str(against)) not in values:
+            settle(metric, against, dict.fromkeys(seeds, BASE))
+        neutral = 1.0 if primary.effect == "log ratio" else 0.0
+        bases = values.get((metric, str(against)), dict.fromkeys(seeds, neutral))
+        settle(metric, arm, {s: shifted(primary, bases[s], effects[s]) for s in seeds})
     return records
 
 
-def shifted(primary: Primary, effect: float) -> float:
-    """Return the metric that has an effect against ``BASE``, or by itself."""
-    neutral = 1.0 if primary.effect == "log ratio" else 0.0
-    base = BASE if primary.against else neutral
+def shifted(primary: Primary, base: float, effect: float) -> float:
+    """Return the metric that has an effect against ``base``."""
     return base * math.exp(effect) if primary.effect == "log ratio" else base + effect
 
 

@@ -166,10 +166,14 @@ def test_an_import_that_points_the_other_way_is_reported(
 
 
 def signatures(path: Path) -> dict[str, list[str]]:
-    """Return the public functions of a file with the names of their arguments."""
+    """Return the public functions of a file with the names of their arguments.
+
+    In the singular: one that takes many tensors at once has ``gradients``.
+    """
     tree = ast.parse(path.read_text("utf-8"))
+    many = {"gradients": "gradient", "variables": "variable"}
     return {
-        node.name: [argument.arg for argument in node.args.args]
+        node.name: [many.get(each.arg, each.arg) for each in node.args.args]
         for node in tree.body
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_")
     }
