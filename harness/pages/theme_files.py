@@ -1,0 +1,19 @@
+"""A hook of MkDocs that leaves out what the theme brings along and no page loads."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from typing import Any
+
+__all__ = ["on_files"]
+
+UNUSED = ("assets/javascripts/*.map", "assets/stylesheets/*.map", "*/lunr/*")
+"""Source maps, and the search of languages that need a stemmer of their own."""
+
+
+def on_files(files: Any, **_: object) -> Any:
+    """Return the files of the site without these."""
+    for file in list(files):
+        if any(fnmatch(file.src_uri, pattern) for pattern in UNUSED):
+            files.remove(file)
+    return files
