@@ -16,7 +16,7 @@ __all__ = ["effect", "prediction", "results_html", "verdict_sentence"]
 
 Row = Mapping[Any, Any]
 
-COLUMNS = ("Claim", "Predicted", "Backend", "Measured", "p (Holm)", "Outcome")
+COLUMNS = ("Claim", "Outcome", "Measured", "Predicted", "Backend")
 
 
 def verdict_sentence(finding: Finding) -> str:
@@ -39,11 +39,10 @@ def results_html(finding: Finding) -> str:
     rows = [
         [
             Cell(row["claim"], row["comparison"], "claim", _arms(row)),
+            Cell(row["outcome"], row["outcome"], notes=(_p(row["p"]),)),
+            Cell(effect(row), float(row["estimate"]), notes=(_pairs(row),)),
             prediction(row),
             row["backend"] + (" (judged)" if row["judged"] else ""),
-            Cell(effect(row), float(row["estimate"]), notes=(_pairs(row),)),
-            Cell(_p(row["p"]), float(row["p"])),
-            row["outcome"],
         ]
         for row in _rows(finding)
     ]
@@ -100,4 +99,4 @@ def _pairs(row: Row) -> str:
 
 
 def _p(value: float) -> str:
-    return number(value, 2) if value >= 1e-3 else "< 0.001"
+    return f"p = {number(value, 2)}" if value >= 1e-3 else "p < 0.001"
