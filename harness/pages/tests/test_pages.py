@@ -446,7 +446,10 @@ def test_predictions_that_are_not_judged_are_no_illustration() -> None:
 @pytest.mark.parametrize(
     ("changes", "cells"),
     [
-        ({}, ["ratio above 1.00", "ratio 1.25 [1.12, 1.50]", "p &lt; 0.001", "7 seeds"]),
+        (
+            {},
+            ["ratio above 1.00", "ratio 1.25 [1.12, 1.50]", "p &lt; 0.001", "7 seeds"],
+        ),
         ({"predicted_low": -0.0488, "predicted_high": 0.0488}, ["ratio 0.952 to 1.05"]),
         (
             {"effect": "difference", "predicted_low": -np.inf, "predicted_high": -0.01}
