@@ -39,10 +39,10 @@ def page(request: Any, browser: Any, site: Path) -> Iterator[Any]:
 
 def test_the_chart_takes_the_place_of_its_figure_and_gives_it_back(page: Any) -> None:
     figure = page.locator("figure.ls-plot:has(+ .ls-explore)").first
-    assert not figure.is_visible()
+    figure.wait_for(state="hidden")
     page.get_by_role("button", name="Show the figure").click()
-    assert figure.is_visible()
-    assert not page.locator(".ls-chart").first.is_visible()
+    figure.wait_for(state="visible")
+    page.locator(".ls-chart").first.wait_for(state="hidden")
 
 
 def test_keys_and_pointer_read_values(page: Any) -> None:
