@@ -19,8 +19,8 @@ import pytest
 from harness.bench.declare import Setup
 from harness.records.code import Sources, imported
 from harness.records.machine import start_of_run
+from harness.runs.worker import introduce
 from harness.timing import Rounds, Steps, build_steps
-from harness.worker import introduce
 from lockstep import registry
 
 BUILDS = {"pytorch": 3}

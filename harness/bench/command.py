@@ -13,8 +13,8 @@ from pathlib import Path
 from harness.bench.declare import Benchmark, Setup
 from harness.bench.judge import PROCESSES
 from harness.bench.process import Job, Measurement, measure
-from harness.environment import describe
 from harness.errors import HarnessError
+from harness.processes.environment import describe
 from harness.records.code import Sources, commit_of
 from harness.records.files import RESULTS, folder
 from harness.records.record import Code, Record, digest

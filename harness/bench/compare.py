@@ -13,7 +13,7 @@ import pandas as pd
 
 from harness.bench.declare import Benchmark, Row
 from harness.bench.judge import PROCESSES, effect_of, verdict
-from harness.finding import Finding
+from harness.judgement.finding import Finding
 from harness.records.code import Sources
 from harness.records.files import RESULTS, folder, read
 from harness.records.record import Record

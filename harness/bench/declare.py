@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.declarations.toml_files import Key, TomlFile
 from harness.errors import HarnessError
 from harness.records.record import digest
 from harness.timing import AGAIN
-from harness.toml_files import Key, TomlFile
 from lockstep.messages.errors import unknown_name
 from lockstep.registry import BACKENDS
 

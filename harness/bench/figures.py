@@ -13,10 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
 from harness.bench.compare import short
-from harness.finding import Finding
-from harness.plot import Drawing
-from harness.style import WIDTH, Theme, symbol
-from harness.tables import grouped
+from harness.figures.plot import Drawing
+from harness.figures.style import WIDTH, Theme, symbol
+from harness.figures.tables import grouped
+from harness.judgement.finding import Finding
 
 __all__ = ["drawings"]
 

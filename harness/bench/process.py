@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.bench.declare import Setup
-from harness.environment import describe, version
-from harness.processes import run_lines
+from harness.processes.children import run_lines
+from harness.processes.environment import describe, version
 from harness.records.machine import start_of_run
 from lockstep import __version__, registry
 

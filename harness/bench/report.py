@@ -11,7 +11,7 @@ from rich.text import Text
 
 from harness.bench.command import Request
 from harness.bench.compare import controls_line, judge, short, written
-from harness.finding import Finding
+from harness.judgement.finding import Finding
 from harness.records.files import folder
 
 __all__ = ["print_benchmarks", "width"]

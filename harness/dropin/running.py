@@ -12,8 +12,8 @@ from pathlib import Path
 
 from harness.dropin.declared import Phase, Program
 from harness.dropin.moving import move
-from harness.environment import child_variables
 from harness.errors import HarnessError
+from harness.processes.environment import child_variables
 
 __all__ = [
     "LOCKSTEP",

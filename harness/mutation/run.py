@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.environment import child_variables
 from harness.errors import HarnessError
 from harness.mutation.digests import current_digest
 from harness.mutation.mutant import ROOT, Mutant
 from harness.mutation.summary import unexplained
 from harness.mutation.trials import Trials
+from harness.processes.environment import child_variables
 from harness.records.files import RESULTS
 from harness.records.log import Log, read_lines
 from lockstep.messages.errors import sentence

@@ -16,11 +16,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from harness.environment import child_variables
 from harness.errors import HarnessError
 from harness.mutation.mutant import ROOT, Mutant, source_of
 from harness.mutation.nearest import Check, nearest_checks
 from harness.mutation.trial import Outcome
+from harness.processes.environment import child_variables
 from lockstep.messages.errors import sentence
 
 __all__ = ["LIMITS", "Trials"]
@@ -163,7 +163,12 @@ def _named_checks(killers: Iterable[tuple[str, str]]) -> list[Check]:
 
 def _run_child(folder: Path, limit: float) -> int:
     """Run the trial of a folder; it and what it started end with this call."""
-    watched = ["harness.child", str(os.getpid()), "harness.mutation.trial", str(folder)]
+    watched = [
+        "harness.processes.child",
+        str(os.getpid()),
+        "harness.mutation.trial",
+        str(folder),
+    ]
     child = subprocess.Popen(
         [sys.executable, "-m", *watched],
         stdin=subprocess.DEVNULL,

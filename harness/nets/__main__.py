@@ -9,7 +9,7 @@ from pathlib import Path
 
 from harness.errors import HarnessError
 from harness.nets import nestings, parity, sentences, signatures, snapshots
-from harness.processes import ROOT
+from harness.processes.children import ROOT
 from lockstep.messages.errors import LockstepError, sentence, unknown_name
 
 __all__ = ["TAKEN", "main"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.nets.snapshots import Snapshot, differences
-from harness.processes import ROOT
+from harness.processes.children import ROOT
 
 __all__ = ["ESTIMATED", "PUBLISHED", "compare", "outcomes", "take"]
 

@@ -15,7 +15,7 @@ from harness.oracle.environment import ROOT
 from harness.oracle.programs import record, replay_program
 from harness.oracle.report import Report, judged
 from harness.parity.cases import FAMILIES, GOLDEN
-from harness.processes import run_command
+from harness.processes.children import run_command
 from lockstep.messages.errors import unknown_name
 
 __all__ = ["Request", "run_oracle"]

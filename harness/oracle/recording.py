@@ -14,7 +14,7 @@ from harness.errors import HarnessError
 from harness.oracle.drawing.families import DRAWN
 from harness.oracle.environment import ROOT
 from harness.parity.cases import FOUND, GOLDEN
-from harness.processes import run_command
+from harness.processes.children import run_command
 from lockstep.messages.errors import sentence, unknown_name
 
 __all__ = ["check_request", "draw_cases", "record_cases"]

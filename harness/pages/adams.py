@@ -10,13 +10,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from harness.axes import log_axis
+from harness.figures.axes import log_axis
+from harness.figures.plot import Drawing, draw_one
+from harness.figures.style import WIDTH, Theme
 from harness.pages.tables import Cell, table
 from harness.pages.templating import number, render
 from harness.parity.drivers.framework_rules.keras_optimizers import KerasAdam
 from harness.parity.drivers.framework_rules.torch_optimizers import TorchAdam
-from harness.plot import Drawing, draw_one
-from harness.style import WIDTH, Theme
 from lockstep.interface import Array
 from lockstep.reference import AdamOptimizer, Variable
 from lockstep.reference.optimizers.classes import RuleOptimizer

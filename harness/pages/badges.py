@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness import verdicts
+from harness.judgement import verdicts
 
 __all__ = ["Badge"]
 

@@ -18,7 +18,7 @@ import pandas as pd
 from markupsafe import Markup
 from pandas.api.types import is_numeric_dtype
 
-from harness.tables import grouped
+from harness.figures.tables import grouped
 
 __all__ = ["CHARTS", "Chart", "chart_of"]
 

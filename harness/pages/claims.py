@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from harness.bench.compare import written
-from harness.claims import NO_VERDICT, Claim, answer, read_claims
-from harness.finding import Finding
+from harness.judgement.claims import NO_VERDICT, Claim, answer, read_claims
+from harness.judgement.finding import Finding
+from harness.judgement.verdicts import CONFIRMED
 from harness.pages.badges import Badge
 from harness.pages.findings import Answered
 from harness.pages.templating import render
 from harness.pages.verdicts import effect, prediction
-from harness.verdicts import CONFIRMED
 
 __all__ = ["OF_SOURCES", "claims_page", "ledger"]
 

@@ -12,16 +12,16 @@ from typing import Any
 
 from markupsafe import Markup
 
-from harness.claims import NO_VERDICT, NOT_MEASURED
-from harness.declare import Experiment
-from harness.finding import PREDICTIONS, Finding
+from harness.declarations.declare import Experiment
+from harness.judgement.claims import NO_VERDICT, NOT_MEASURED
+from harness.judgement.finding import PREDICTIONS, Finding
+from harness.judgement.verdicts import NOT_JUDGED
 from harness.pages.badges import Badge
 from harness.pages.sources import Figure, Question
 from harness.pages.tables import Cell, frame_table, records_table, table
 from harness.pages.templating import render
 from harness.pages.verdicts import results_html, verdict_sentence
 from harness.records.staleness import Staleness
-from harness.verdicts import NOT_JUDGED
 
 __all__ = ["Answered", "finding_page", "index_page", "table_files", "thumbnails"]
 

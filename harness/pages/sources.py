@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from harness import compare, declare
 from harness.bench import compare as bench
 from harness.bench import declare as benchmarks
-from harness.counted import counted_records
-from harness.finding import Finding
+from harness.declarations import declare
+from harness.judgement import compare
+from harness.judgement.counted import counted_records
+from harness.judgement.finding import Finding
 from harness.records.record import Record
 
 __all__ = ["BENCHMARKS", "EXPERIMENTS", "Figure", "Question", "Source"]
@@ -57,7 +58,7 @@ class Figure(Protocol):
 
 def draw(finding: Finding, folder: Path) -> Sequence[Figure]:
     """Draw the figures of a finding; matplotlib is imported only here."""
-    from harness import plot
+    from harness.figures import plot
 
     return plot.draw(finding, folder)
 

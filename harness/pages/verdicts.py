@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.finding import PREDICTIONS, Finding
+from harness.judgement.finding import PREDICTIONS, Finding
 from harness.pages.tables import CARDS, Cell, table
 from harness.pages.templating import number
 

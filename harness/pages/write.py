@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness.errors import HarnessError
-from harness.finding import Finding
+from harness.judgement.finding import Finding
 from harness.pages.adams import adam_insert
 from harness.pages.causes import causes_insert
 from harness.pages.charts import chart_of

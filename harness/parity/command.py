@@ -14,7 +14,7 @@ from harness.errors import HarnessError
 from harness.parity.cases import GOLDEN, Case, read_cases
 from harness.parity.plan import plan_backend
 from harness.parity.row import Row
-from harness.processes import Children, run_lines
+from harness.processes.children import Children, run_lines
 from lockstep import registry
 from lockstep.messages.errors import unknown_name
 

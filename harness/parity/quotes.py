@@ -25,7 +25,7 @@ from harness.parity.cases import FOUND, GOLDEN, Case, read_cases
 from harness.parity.catalogue import Quote, entries
 from harness.parity.distance import distance
 from harness.parity.families import BY_FAMILY
-from harness.processes import ROOT, run_lines
+from harness.processes.children import ROOT, run_lines
 from lockstep.interface import Array
 from lockstep.messages.errors import sentence
 

@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.environment import version
 from harness.errors import HarnessError
 from harness.parity.command import Result
 from harness.parity.row import Row
+from harness.processes.environment import version
 from lockstep import __version__, registry
 from lockstep.messages.errors import sentence
 

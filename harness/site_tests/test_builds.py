@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness.processes import ROOT
+from harness.processes.children import ROOT
 
 MOMENT = "1700000000"
 """A moment for SOURCE_DATE_EPOCH, from which MkDocs takes the date of a build."""

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness import declare
+from harness.declarations import declare
 from harness.pages.findings import thumbnails
 from harness.pages.sources import EXPERIMENTS
 from harness.pages.write import write_findings
-from harness.processes import ROOT
+from harness.processes.children import ROOT
 from harness.records.files import folder
 from harness.site_tests.conftest import served
 from harness.tests.makers import made_up

@@ -1,7 +1,8 @@
 """Checks: what must hold in records, because arithmetic or a rule says so.
 
 ``None`` stands for a check that no run is about: it is not made, and that is written.
-A check judges nothing that could have come out either way; see ``harness.verdicts``.
+A check judges nothing that could have come out either way; see
+``harness.judgement.verdicts``.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness import declare
-from harness.declare import SCALES, Experiment
+from harness.declarations import declare
+from harness.declarations.declare import SCALES, Experiment
 
 __all__ = ["declared"]
 

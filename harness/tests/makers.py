@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.declare import Run
+from harness.declarations.declare import Run
 from harness.records.record import Outcome, Record
 from harness.tasks import part
 from harness.tasks.deep_digits.training import around

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.declare import Experiment, Run
+from harness.declarations.declare import Experiment, Run
 from harness.records.files import folder
 from harness.records.record import Outcome, Record
 from harness.tasks.absent_heads import laws

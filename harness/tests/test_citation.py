@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.processes import ROOT
+from harness.processes.children import ROOT
 from lockstep import __version__
 
 yaml = pytest.importorskip("yaml", reason="PyYAML has no wheel for this Python")

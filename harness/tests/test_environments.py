@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harness.oracle import environment
-from harness.processes import ROOT
+from harness.processes.children import ROOT
 
 LOCKS = ROOT / "harness" / "environments"
 GROUPS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))[

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.environment import child_variables
-from harness.processes import ROOT
+from harness.processes.children import ROOT
+from harness.processes.environment import child_variables
 
 EXAMPLES = ROOT / "docs" / "examples"
 SCRIPTS = sorted(EXAMPLES.rglob("*.py"))

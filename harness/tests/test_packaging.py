@@ -6,7 +6,7 @@ import datetime
 import re
 import tomllib
 
-from harness.processes import ROOT
+from harness.processes.children import ROOT
 from lockstep import __version__
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]

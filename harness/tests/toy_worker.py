@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from harness import tasks, worker
+from harness import tasks
+from harness.runs import worker
 
 __all__ = ["FOLDER"]
 

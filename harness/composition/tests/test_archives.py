@@ -14,7 +14,7 @@ import pytest
 
 from harness.composition.stacks import STACKS
 from harness.composition.tests.archived import KINDS
-from harness.environment import child_variables
+from harness.processes.environment import child_variables
 
 WORKER = "harness.composition.tests.archived"
 ARCHIVES = Path(__file__).parent.parent / "archives"

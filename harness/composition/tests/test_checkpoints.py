@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from harness.composition.stacks import STACKS
-from harness.environment import child_variables
+from harness.processes.environment import child_variables
 
 WORKER = "harness.composition.tests.resume_worker"
 NEEDS = {

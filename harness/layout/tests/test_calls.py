@@ -11,9 +11,9 @@ from types import ModuleType
 
 import pytest
 
-from harness.environment import child_variables
 from harness.layout.calls import Calls, Step, count_calls
 from harness.layout.steps import steps_of
+from harness.processes.environment import child_variables
 from lockstep.messages.errors import LockstepError
 from lockstep.registry import BACKENDS
 

@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from harness import declare
+from harness.declarations import declare
 from harness.pages.charts import CHARTS, chart_of
-from harness.processes import ROOT
+from harness.processes.children import ROOT
 
 HOSTILE = "</script><img src=x onerror=hacked=1>"
 

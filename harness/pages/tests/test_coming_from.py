@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.processes import ROOT
+from harness.processes.children import ROOT
 
 EXAMPLES = ROOT / "docs" / "examples" / "coming_from"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))

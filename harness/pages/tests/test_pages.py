@@ -15,10 +15,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from harness import declare
-from harness.environment import child_variables
+from harness.declarations import declare
 from harness.errors import HarnessError
-from harness.finding import PREDICTIONS, Finding
+from harness.judgement.finding import PREDICTIONS, Finding
 from harness.pages.findings import Answered
 from harness.pages.heat import heat_map
 from harness.pages.parity_inserts import parity_inserts
@@ -31,7 +30,8 @@ from harness.parity.catalogue import entries
 from harness.parity.quotes import Quoted
 from harness.parity.replay import replay
 from harness.parity.row import Divergence, Row
-from harness.processes import ROOT
+from harness.processes.children import ROOT
+from harness.processes.environment import child_variables
 from harness.records.log import Log
 from harness.records.record import Code, Outcome
 from harness.records.store import Store
@@ -426,7 +426,7 @@ ROW = {
     **{"low": np.log(1.125), "high": np.log(1.5), "p": 1e-5, "outcome": "confirmed"},
     **{"pairs": 7, "diverged": 0, "unread": 0},
 }
-"""A comparison as ``harness.verdicts`` writes it."""
+"""A comparison as ``harness.judgement.verdicts`` writes it."""
 
 
 def with_row(**changes: object) -> Finding:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from harness.pages.problems import Problem, problems, problems_insert
-from harness.processes import ROOT
+from harness.processes.children import ROOT
 
 ALL = problems()
 

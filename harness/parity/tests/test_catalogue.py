@@ -21,7 +21,7 @@ from harness.parity.catalogue import (
     entries,
 )
 from harness.parity.quotes import RECORD, Quoted, quote, quotes_of
-from harness.processes import ROOT
+from harness.processes.children import ROOT
 from lockstep import registry
 
 PAGE = ROOT / "docs" / "differences.md"

@@ -15,7 +15,7 @@ from harness.parity.families import BY_FAMILY
 from harness.parity.plan import plan_backend
 from harness.parity.row import Row
 from harness.parity.tests.judged import MULTITASK, changed, judged, single
-from harness.processes import ROOT
+from harness.processes.children import ROOT
 from lockstep import registry
 
 # Verdicts

@@ -19,14 +19,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from harness.cli import app
+from harness.commands.cli import app
 from harness.errors import HarnessError
 from harness.parity.cases import GOLDEN, read_cases
 from harness.parity.command import Request, run_parity
 from harness.parity.report import check_writable, write_report
 from harness.parity.row import Row
 from harness.parity.tests.judged import MULTITASK, changed, judged
-from harness.processes import ROOT
+from harness.processes.children import ROOT
 from lockstep.messages.errors import UnknownNameError
 
 

@@ -19,7 +19,7 @@ from harness.parity.cases import FOUND, GOLDEN, Case, read_cases
 from harness.parity.catalogue import Entry, entries
 from harness.parity.mutants.mutant import without_quirk
 from harness.parity.replay import replay
-from harness.processes import ROOT
+from harness.processes.children import ROOT
 from lockstep import registry
 from lockstep.quirks import Quirks
 

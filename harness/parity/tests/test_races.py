@@ -22,7 +22,7 @@ from harness.parity.races import (
     is_allowed,
     traces,
 )
-from harness.processes import ROOT
+from harness.processes.children import ROOT
 from lockstep import registry
 from lockstep.interface import Array
 from lockstep.messages.scaling.automatic_scaler import BackoffPolicy

@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
-from harness.axes import log_axis, percent
-from harness.plot import Drawing
-from harness.style import THIN, WIDTH, Theme
-from harness.tables import first_backend, grouped
+from harness.figures.axes import log_axis, percent
+from harness.figures.plot import Drawing
+from harness.figures.style import THIN, WIDTH, Theme
+from harness.figures.tables import first_backend, grouped
 from harness.tasks.absent_heads.arms import MEAN, NONE, WRAPPED
 from harness.tasks.absent_heads.sentences import NAME, RATE, better, worse
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from harness.tables import first_backend, grouped
+from harness.figures.tables import first_backend, grouped
 from harness.tasks.absent_heads.arms import NONE, WRAPPED
 
 __all__ = ["FIRST_SQUARE", "better", "of_comparison", "of_law", "of_ranges", "worse"]

@@ -13,11 +13,11 @@ from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from harness.axes import log_axis, percent
-from harness.finding import Finding
-from harness.plot import Drawing
-from harness.style import DARK, LIGHT, WIDTH, Theme
-from harness.tables import grouped
+from harness.figures.axes import log_axis, percent
+from harness.figures.plot import Drawing
+from harness.figures.style import DARK, LIGHT, WIDTH, Theme
+from harness.figures.tables import grouped
+from harness.judgement.finding import Finding
 from harness.tasks.asynchronous_digits.findings import NAMES, RATIO
 from harness.tasks.asynchronous_digits.tables import ARM
 

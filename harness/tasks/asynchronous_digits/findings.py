@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from harness.finding import NO_ANSWER, Judgement, joined
-from harness.metrics import Metric
+from harness.judgement.finding import NO_ANSWER, Judgement, joined
+from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.tasks.asynchronous_digits import tables
 from harness.tasks.checks import Check, all_hold, listed

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from harness.finding import NO_ANSWER, Judgement, joined
-from harness.metrics import Metric
+from harness.figures.tables import first_backend
+from harness.judgement.finding import NO_ANSWER, Judgement, joined
+from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import Interval, overlap
-from harness.tables import first_backend
 from harness.tasks.checks import Check, Holds, all_hold, both, listed
 from harness.tasks.deep_digits import tables
 from harness.tasks.deep_digits.settings import Settings

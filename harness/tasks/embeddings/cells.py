@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from harness.metrics import Metric
+from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import (
     Floats,

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
-from harness.style import Theme, symbol
-from harness.tables import grouped
+from harness.figures.style import Theme, symbol
+from harness.figures.tables import grouped
 
 __all__ = ["LINES", "NAMES", "colour", "draw_curves", "draw_intervals", "legend"]
 

@@ -11,10 +11,10 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from harness.finding import Finding, joined
-from harness.plot import Drawing
-from harness.style import WIDTH, Theme, marker
-from harness.tables import grouped
+from harness.figures.plot import Drawing
+from harness.figures.style import WIDTH, Theme, marker
+from harness.figures.tables import grouped
+from harness.judgement.finding import Finding, joined
 from harness.tasks.gradient_norm.findings import ROUNDING
 
 __all__ = ["drawings"]

@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
-from harness.axes import log_axis
-from harness.finding import Finding
-from harness.plot import Drawing
-from harness.style import THIN, WIDTH, Theme
-from harness.tables import first_backend
+from harness.figures.axes import log_axis
+from harness.figures.plot import Drawing
+from harness.figures.style import THIN, WIDTH, Theme
+from harness.figures.tables import first_backend
+from harness.judgement.finding import Finding
 from harness.tasks.embeddings.cells import quoted
 from harness.tasks.embeddings.drawing import (
     NAMES,

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from harness.finding import NO_ANSWER, Judgement, joined
+from harness.figures.tables import first_backend, grouped
+from harness.judgement.finding import NO_ANSWER, Judgement, joined
 from harness.records.record import Record
-from harness.tables import first_backend, grouped
 from harness.tasks.embeddings.cells import (
     Cell,
     agreeing,

@@ -11,11 +11,11 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from harness.axes import percent, plain
-from harness.finding import Finding
-from harness.plot import Drawing
-from harness.style import WIDTH, Theme, marker
-from harness.tables import grouped
+from harness.figures.axes import percent, plain
+from harness.figures.plot import Drawing
+from harness.figures.style import WIDTH, Theme, marker
+from harness.figures.tables import grouped
+from harness.judgement.finding import Finding
 
 __all__ = ["drawings"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from harness.finding import Finding
-from harness.plot import Drawing
+from harness.figures.plot import Drawing
+from harness.judgement.finding import Finding
 from harness.tasks.absent_heads.drawing import comparison, heads, sweep
 
 __all__ = ["drawings"]

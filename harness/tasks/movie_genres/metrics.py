@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.metrics import Metric
+from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.tasks.movie_genres.settings import GENRES
 

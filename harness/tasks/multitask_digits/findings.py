@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from harness.finding import NO_ANSWER, Judgement
+from harness.figures.tables import first_backend
+from harness.judgement.finding import NO_ANSWER, Judgement
 from harness.records.record import Record
-from harness.tables import first_backend
 from harness.tasks.absent_heads.sentences import of_ranges
 from harness.tasks.absent_heads.tables import matched, rate_of
 from harness.tasks.checks import Check, Holds, all_hold

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from harness.tables import first_backend
+from harness.figures.tables import first_backend
 from harness.tasks.absent_heads import laws
 from harness.tasks.absent_heads.sentences import FIRST_SQUARE
 from harness.tasks.checks import Check, listed

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from harness.finding import NO_ANSWER, Judgement
+from harness.judgement.finding import NO_ANSWER, Judgement
 from harness.tasks.absent_heads.sentences import FIRST_SQUARE, of_comparison, of_law
 from harness.tasks.absent_heads.tables import comparison
 from harness.tasks.multitask_digits import tables

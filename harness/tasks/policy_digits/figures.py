@@ -10,11 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
-from harness.axes import log_axis
-from harness.finding import Finding
-from harness.plot import Drawing
-from harness.style import WIDTH, Theme, marker
-from harness.tables import grouped
+from harness.figures.axes import log_axis
+from harness.figures.plot import Drawing
+from harness.figures.style import WIDTH, Theme, marker
+from harness.figures.tables import grouped
+from harness.judgement.finding import Finding
 
 __all__ = ["drawings"]
 

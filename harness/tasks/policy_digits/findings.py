@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from harness.finding import NO_ANSWER, Judgement
-from harness.metrics import Metric
+from harness.figures.tables import first_backend
+from harness.judgement.finding import NO_ANSWER, Judgement
+from harness.records.metrics import Metric
 from harness.records.record import Record
-from harness.tables import first_backend
 from harness.tasks.checks import Check, Holds, all_hold, both, listed
 from harness.tasks.policy_digits import tables
 from harness.tasks.policy_digits.settings import Settings

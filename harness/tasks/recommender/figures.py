@@ -12,9 +12,9 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from harness.finding import Finding
-from harness.plot import Drawing
-from harness.style import THIN, WIDTH, Theme
+from harness.figures.plot import Drawing
+from harness.figures.style import THIN, WIDTH, Theme
+from harness.judgement.finding import Finding
 from harness.tasks.embeddings.cells import quoted
 from harness.tasks.embeddings.drawing import draw_curves, draw_intervals, legend
 from harness.tasks.recommender.findings import IDENTICAL, NAMES

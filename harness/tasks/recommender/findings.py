@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from harness.finding import NO_ANSWER, Judgement, joined
-from harness.metrics import Metric
+from harness.figures.tables import first_backend
+from harness.judgement.finding import NO_ANSWER, Judgement, joined
+from harness.records.metrics import Metric
 from harness.records.record import Record
-from harness.tables import first_backend
 from harness.tasks.embeddings.cells import (
     agreeing,
     backends,

@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
-from harness.finding import Finding
-from harness.plot import Drawing
+from harness.figures.plot import Drawing
+from harness.figures.style import WIDTH, Theme
+from harness.figures.tables import grouped
+from harness.judgement.finding import Finding
 from harness.statistics import Floats
-from harness.style import WIDTH, Theme
-from harness.tables import grouped
 
 __all__ = ["drawings"]
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.finding import NO_ANSWER, Judgement
-from harness.metrics import Metric
+from harness.judgement.finding import NO_ANSWER, Judgement
+from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.tasks.checks import Check, Holds, all_hold, both, listed
 from harness.tasks.scaler_limits import tables

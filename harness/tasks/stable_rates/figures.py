@@ -12,11 +12,11 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Rectangle
 
-from harness.axes import log_axis
-from harness.finding import Finding
-from harness.plot import Drawing
-from harness.style import DARK, LIGHT, WIDTH, Theme
-from harness.tables import first_backend
+from harness.figures.axes import log_axis
+from harness.figures.plot import Drawing
+from harness.figures.style import DARK, LIGHT, WIDTH, Theme
+from harness.figures.tables import first_backend
+from harness.judgement.finding import Finding
 from harness.tasks.stable_rates.findings import PLAIN, extremes, factor, named
 
 __all__ = ["drawings"]

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.finding import NO_ANSWER, Judgement
-from harness.metrics import Metric
+from harness.figures.tables import first_backend
+from harness.judgement.finding import NO_ANSWER, Judgement
+from harness.records.metrics import Metric
 from harness.records.record import Record
-from harness.tables import first_backend
 from harness.tasks.stable_rates import tables
 
 __all__ = ["APART", "METRICS", "PLAIN", "extremes", "factor", "judge", "match", "named"]

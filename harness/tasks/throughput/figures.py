@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from matplotlib.figure import Figure as Canvas
 
-from harness.finding import Finding
-from harness.plot import Drawing
-from harness.style import WIDTH, Theme
+from harness.figures.plot import Drawing
+from harness.figures.style import WIDTH, Theme
+from harness.judgement.finding import Finding
 from harness.tasks.throughput.tables import first_net
 
 __all__ = ["drawings"]

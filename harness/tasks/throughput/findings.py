@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from harness.finding import Judgement
-from harness.metrics import Metric
+from harness.judgement.finding import Judgement
+from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import Interval, overlap
 from harness.tasks.throughput import tables

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure as Canvas
 
-from harness.finding import Finding, joined
-from harness.plot import Drawing
-from harness.style import WIDTH, Theme
-from harness.tables import first_backend, grouped
+from harness.figures.plot import Drawing
+from harness.figures.style import WIDTH, Theme
+from harness.figures.tables import first_backend, grouped
+from harness.judgement.finding import Finding, joined
 from harness.tasks.warm_up.findings import warm_up_changes
 
 __all__ = ["drawings"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure as Canvas
 
-from harness.finding import Finding
-from harness.plot import Drawing
-from harness.style import THIN, WIDTH, Theme
-from harness.tables import grouped
+from harness.figures.plot import Drawing
+from harness.figures.style import THIN, WIDTH, Theme
+from harness.figures.tables import grouped
+from harness.judgement.finding import Finding
 from harness.tasks.multitask_digits.figures.parts import (
     LINES,
     legend,

@@ -6,11 +6,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
-from harness.axes import log_axis, percent
-from harness.finding import Finding
-from harness.plot import Drawing
-from harness.style import Theme
-from harness.tables import grouped
+from harness.figures.axes import log_axis, percent
+from harness.figures.plot import Drawing
+from harness.figures.style import Theme
+from harness.figures.tables import grouped
+from harness.judgement.finding import Finding
 from harness.tasks.multitask_digits.figures.parts import LINES, rarest
 
 __all__ = ["brief"]

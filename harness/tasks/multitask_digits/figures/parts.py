@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.lines import Line2D
 
-from harness.style import Theme, marker
+from harness.figures.style import Theme, marker
 from harness.tasks.absent_heads.drawing import LINES
 from harness.tasks.absent_heads.drawing import NAMES as METHODS
 

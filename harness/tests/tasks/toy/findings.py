@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from harness.finding import Judgement
-from harness.metrics import Metric
+from harness.judgement.finding import Judgement
+from harness.records.metrics import Metric
 from harness.records.record import Record
 
 __all__ = ["APART", "METRICS", "judge"]

@@ -1,0 +1,234 @@
+"""Benchmarks: the answer and the verdicts follow the records."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.bench.compare import compare, controls_line, short
+from harness.bench.declare import Row, find, known
+from harness.bench.judge import PROCESSES, Effect, effect_of, verdict
+from harness.errors import HarnessError
+from harness.figures.plot import draw
+from harness.judgement.finding import Finding
+from harness.pages.sources import BENCHMARKS
+from harness.records.code import Sources
+from harness.records.staleness import staleness_of
+from harness.tasks.multitask_overhead.zeros import SHARES, zero_flags
+from harness.tasks.overhead.shapes import MODELS, arrays
+from harness.tests.benched import write_times
+from lockstep.messages.errors import UnknownNameError
+
+OVERHEAD = find("multitask_overhead")
+GOALS = sum(row.goal is not None for row in OVERHEAD.rows)
+
+
+def finding_of(root: Path) -> Finding:
+    finding = compare(OVERHEAD, root)
+    assert finding is not None
+    return finding
+
+
+def test_without_records_there_is_no_finding(tmp_path: Path) -> None:
+    assert compare(OVERHEAD, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("ours", "spread", "expected"),
+    [(0.4, 0.01, "met"), (3.0, 0.01, "missed"), (1.0, 0.9, "undecided")],
+)
+def test_every_verdict_is_reached(
+    ours: float, spread: float, expected: str, tmp_path: Path
+) -> None:
+    write_times(OVERHEAD, tmp_path, {"ours": ours, "loop": 1.0}, spread=spread)
+    finding = finding_of(tmp_path)
+    assert finding.verdict == f"{GOALS} goals: {GOALS} {expected}"
+    rows = finding.tables["rows"]
+    assert set(rows[rows["goal"].notna()]["verdict"]) == {expected}
+    assert set(rows[rows["goal"].isna()]["verdict"]) == {""}
+
+
+@pytest.mark.parametrize("processes", [1, PROCESSES - 1])
+def test_too_few_processes_decide_nothing(processes: int, tmp_path: Path) -> None:
+    write_times(OVERHEAD, tmp_path, {"ours": 0.1}, processes)
+    finding = finding_of(tmp_path)
+    assert finding.verdict == f"{GOALS} goals: {GOALS} not judged"
+    assert finding.tables["rows"]["low"].isna().all() == (processes == 1)
+
+
+def test_the_answer_has_the_value_with_its_interval(tmp_path: Path) -> None:
+    write_times(OVERHEAD, tmp_path, {"ours": 1.0, "bare": 2.0}, spread=0.0)
+    answer = finding_of(tmp_path).answer
+    assert "0.50 [0.50, 0.50] times on pytorch, 0.50 [0.50, 0.50] times on tf" in answer
+
+
+def test_a_verdict_needs_the_whole_interval() -> None:
+    row = Row("pytorch", {}, "x", peer="bare", goal=1.0)
+    values = {(0.8, 1.0): "met", (0.8, 1.01): "undecided", (1.01, 1.2): "missed"}
+    for (low, high), expected in values.items():
+        assert verdict(row, Effect(0.9, low, high, PROCESSES)) == expected
+    assert verdict(row, Effect(0.9, 0.8, 1.0, PROCESSES - 1)) == ""
+
+
+def test_differences_and_times_are_microseconds_a_step() -> None:
+    times = [{"ours": [3e-6] * 9, "bare": [1e-6] * 9}] * PROCESSES
+    for measure, expected in (("difference", 2.0), ("time", 3.0), ("ratio", 3.0)):
+        effect = effect_of(Row("pytorch", {}, "x", "ours", "bare", measure), times)
+        assert (effect.value, effect.low, effect.high) == pytest.approx(
+            (expected, expected, expected), rel=1e-12
+        )
+
+
+def test_intervals_of_controls_hold_1_in_95_of_100() -> None:
+    rng = np.random.default_rng(0)
+    control = Row("pytorch", {}, "x", arm="bare again", peer="bare", control=True)
+    count, hold = 2000, 0
+    for _ in range(count):
+        # A build is some per cent faster or slower than the next, and a round adds.
+        builds = np.exp(rng.normal(0, 0.03, size=(PROCESSES, 2)))
+        rounds = 1 + rng.exponential(0.1, size=(PROCESSES, 2, 30))
+        seconds = builds[:, :, None] * rounds
+        processes = [dict(zip(("bare", "bare again"), s, strict=True)) for s in seconds]
+        effect = effect_of(control, processes)
+        hold += effect.low <= 1 <= effect.high
+    # Four standard errors of a share of 2000 around 95 %.
+    assert 0.93 <= hold / count <= 0.97
+
+
+def test_the_page_counts_the_controls_that_hold_1(tmp_path: Path) -> None:
+    write_times(OVERHEAD, tmp_path, {})
+    finding = finding_of(tmp_path)
+    controls = sum(row.control for row in OVERHEAD.rows)
+    line = controls_line(finding.tables["rows"])
+    assert f"{controls} of {controls} intervals hold 1" in line
+    assert line in finding.small_print
+    rows = finding.tables["rows"].copy()
+    first = rows.index[rows["control"]][0]
+    rows.loc[first, "low"] = 1.01
+    assert f"{controls - 1} of {controls} intervals hold 1" in controls_line(rows)
+
+
+def test_the_index_counts_the_controls_of_all_benchmarks(tmp_path: Path) -> None:
+    names = ("larc_overhead", "learning_rate")
+    for name in names:
+        write_times(find(name), tmp_path, {})
+    findings = [compare(find(name), tmp_path) for name in names]
+    introduction = BENCHMARKS.introduction_to([f for f in findings if f])
+    controls = sum(row.control for name in names for row in find(name).rows)
+    assert f"{controls} of {controls} intervals hold 1" in introduction
+    assert BENCHMARKS.introduction_to([]) == BENCHMARKS.introduction
+
+
+def test_a_new_measurement_replaces_the_last_one(tmp_path: Path) -> None:
+    write_times(OVERHEAD, tmp_path, {"ours": 9.0}, spread=0.0)
+    write_times(OVERHEAD, tmp_path, {"ours": 1.0}, 1, spread=0.0, scale="quick")
+    rows = finding_of(tmp_path).tables["rows"]
+    assert (rows["value"] == 1).all()
+    assert set(rows["processes"]) == {1}
+
+
+def test_times_of_other_code_are_not_mixed_with_those_of_today(tmp_path: Path) -> None:
+    write_times(OVERHEAD, tmp_path, {"ours": 9.0}, stale=True)
+    assert set(finding_of(tmp_path).tables["rows"]["processes"]) == {PROCESSES}
+    write_times(OVERHEAD, tmp_path, {"ours": 1.0}, 2, spread=0.0)
+    assert set(finding_of(tmp_path).tables["rows"]["processes"]) == {2}
+
+
+def test_times_of_schema_1_are_read_and_stale(tmp_path: Path) -> None:
+    write_times(OVERHEAD, tmp_path, {"ours": 1.0}, 1, first_schema=True)
+    assert finding_of(tmp_path).verdict.endswith("not judged")
+    staleness = staleness_of(tmp_path / OVERHEAD.name, Sources())
+    assert staleness.stale == staleness.records == staleness.unknown > 0
+
+
+def test_a_users_own_times_stand_beside_the_published_ones(tmp_path: Path) -> None:
+    write_times(OVERHEAD, tmp_path, {}, spread=0.0)
+    write_times(OVERHEAD, tmp_path, {"ours": 2.0}, spread=0.0, publish=False)
+    local = finding_of(tmp_path).local
+    assert local is not None
+    rows = local.tables["rows"]
+    assert rows[~rows["control"]]["value"].tolist() == pytest.approx(
+        [2.0] * sum(~rows["control"])
+    )
+
+
+def test_rows_without_records_are_listed(tmp_path: Path) -> None:
+    write_times(OVERHEAD, tmp_path, {})
+    (tmp_path / OVERHEAD.name / "tf.jsonl").unlink()
+    finding = finding_of(tmp_path)
+    assert len(finding.missing) == sum(row.backend == "tf" for row in OVERHEAD.rows)
+    assert all(line.endswith("not measured yet.") for line in finding.missing)
+
+
+def test_the_figures_are_the_same_bytes_for_the_same_records(tmp_path: Path) -> None:
+    write_times(OVERHEAD, tmp_path, {"loop": 2.0})
+    finding = finding_of(tmp_path)
+    drawn = [draw(finding, tmp_path / name) for name in ("first", "second")]
+    assert [figure.name for figure in drawn[0]] == ["ratios", "growth"]
+    for one, other in zip(*drawn, strict=True):
+        for kind in ("light", "dark", "pdf", "csv"):
+            first, second = (
+                getattr(figure, kind).read_bytes() for figure in (one, other)
+            )
+            assert first == second
+
+
+@pytest.mark.parametrize("name", known())
+def test_every_benchmark_can_be_drawn(name: str, tmp_path: Path) -> None:
+    # One process has no intervals to draw.
+    processes = 1 if name == "small_steps" else PROCESSES
+    write_times(find(name), tmp_path, {"ours": 0.05}, processes)
+    finding = compare(find(name), tmp_path)
+    assert finding is not None
+    drawn = {figure.name for figure in draw(finding, tmp_path)}
+    measures = {row.measure for row in find(name).rows if not row.growth}
+    assert ("ratios" in drawn) == ("ratio" in measures)
+    assert ("microseconds" in drawn) == (measures != {"ratio"})
+    assert ("growth" in drawn) == any(row.growth for row in find(name).rows)
+
+
+def test_the_models_are_what_the_goals_name() -> None:
+    assert len(MODELS["T25M"]) == 136
+    assert sum(array.size for array in arrays("T25M", 0)) == pytest.approx(22.8e6, 0.01)
+    assert len(MODELS["S400"]) == 400
+    assert sum(array.size for array in arrays("S1000", 0)) == 64_000
+    assert {sum(a.size for a in arrays(f"N{n}", 0)) for n in (10, 40, 200, 1000)} == {
+        1_024_000
+    }
+
+
+@pytest.mark.parametrize("zeros", SHARES)
+def test_a_share_of_the_elements_has_zero_gradients(zeros: str) -> None:
+    flags = zero_flags("T25M", zeros)
+    sizes = [int(np.prod(shape)) for shape in MODELS["T25M"]]
+    share = sum(s for s, zero in zip(sizes, flags, strict=True) if zero) / sum(sizes)
+    # The largest tensor is 14 % of the model.
+    assert share == pytest.approx(SHARES[zeros], abs=0.14)
+    assert any(flags) == (zeros != "none")
+    assert all(flags) == (zeros == "all")
+
+
+@pytest.mark.parametrize(
+    ("model", "zeros", "words"),
+    [("T25", "none", "did you mean 'T25M'"), ("T25M", "hlf", "did you mean 'half'")],
+)
+def test_unknown_setups_are_answered_with_the_nearest(
+    model: str, zeros: str, words: str
+) -> None:
+    with pytest.raises(UnknownNameError, match=words):
+        arrays(model, 0)
+        zero_flags(model, zeros)
+
+
+def test_an_unknown_benchmark_is_answered_with_the_nearest() -> None:
+    with pytest.raises(HarnessError, match="did you mean 'multitask_overhead'"):
+        find("multitask_overhed")
+
+
+def test_small_values_keep_two_digits() -> None:
+    texts = {1.0: "1.00", 0.613: "0.61", 0.0049: "0.0049", 0.1: "0.10", 123.4: "123"}
+    assert {value: short(value) for value in texts} == texts
+    assert math.isnan(float(short(math.nan)))

@@ -1,0 +1,113 @@
+"""The command line: ``python -m harness COMMAND``."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from typing import Annotated
+
+import typer
+
+from harness.commands.checkout import layout, mutants
+from harness.commands.findings import compare, pages, plot, readme
+from harness.commands.measurements import bench, list_everything, run_experiments
+from harness.commands.parity import catalogue, oracle, parity
+from harness.errors import HarnessError
+from lockstep import __version__
+from lockstep.messages.errors import LockstepError
+
+__all__ = ["app", "main"]
+
+PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""Of a command that leaves its arguments to another parser."""
+
+INTERRUPTED = 130
+"""The exit status after Ctrl-C."""
+
+app = typer.Typer(
+    help="Replay recorded cases, run experiments, draw plots, write pages.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        print(__version__)
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option(
+        "--version",
+        callback=_print_version,
+        is_eager=True,
+        help="Print the version of Lockstep and exit.",
+    ),
+]
+
+
+@app.callback()
+def harness(version: Version = False) -> None:
+    """Replay recorded cases, run experiments, draw plots, write pages."""
+
+
+COMMANDS: Mapping[str, Callable[..., None]] = {
+    "list": list_everything,
+    "parity": parity,
+    "oracle": oracle,
+    "catalogue": catalogue,
+    "run": run_experiments,
+    "bench": bench,
+    "compare": compare,
+    "plot": plot,
+    "pages": pages,
+    "readme": readme,
+    "layout": layout,
+    "mutants": mutants,
+}
+"""In the order of ``--help``."""
+
+for name, command in COMMANDS.items():
+    app.command(name)(command)
+
+
+@app.command(add_help_option=False, context_settings=PASSED_ON)
+def schedule(context: typer.Context) -> None:
+    """Draw a learning-rate policy; the same as the installed `lockstep schedule`."""
+    from lockstep.cli import main as lockstep
+
+    lockstep(["schedule", *context.args])
+
+
+def main() -> None:
+    """Run the command line; an error of the user's is a sentence and status 2.
+
+    SIGTERM ends it as Ctrl-C does: children are ended and what is done is kept.
+    """
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        app()
+    except (HarnessError, LockstepError) as error:
+        print(f"harness: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        say_interrupted()
+        sys.exit(INTERRUPTED)
+    except SystemExit as end:
+        # Typer makes this of Ctrl-C, without a word.
+        if end.code == INTERRUPTED:
+            say_interrupted()
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def say_interrupted() -> None:
+    """Print what Ctrl-C left: runs and processes are recorded as soon as they end."""
+    goes_on = "; what is done is kept, and the same command goes on"
+    hint = goes_on if sys.argv[1:2] in (["run"], ["bench"], ["mutants"]) else ""
+    print(f"harness: interrupted{hint}.", file=sys.stderr)

@@ -1,0 +1,101 @@
+"""Commands that show what recorded results lead to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from harness.commands.options import AsJson
+from harness.declarations import declare
+from harness.errors import HarnessError
+from lockstep.messages.errors import unknown_name
+
+if TYPE_CHECKING:
+    from harness.judgement.finding import Finding
+
+__all__ = ["compare", "pages", "plot", "readme"]
+
+
+def compare(
+    name: Annotated[str, typer.Argument(help="An experiment or a benchmark.")],
+    as_json: AsJson = False,
+) -> None:
+    """Print the answer that the recorded results give, with its small print."""
+    finding = _finding(name)
+    if as_json:
+        print(json.dumps(finding.as_json(), indent=1))
+        return
+    print(finding.question)
+    for result in filter(None, (finding, finding.local)):
+        beside = "your own runs: " if result is finding.local else ""
+        print(f"{beside}{result.answer}")
+        verdict = [f"verdict: {result.verdict}."] if result.verdict else []
+        lines = (*verdict, *result.notices, *result.small_print, *result.missing)
+        print(*(f"- {line}" for line in lines), sep="\n")
+    _print_staleness(name)
+
+
+def plot(
+    name: Annotated[str, typer.Argument(help="An experiment or a benchmark.")],
+    out: Annotated[Path, typer.Option(help="The folder to draw into.")] = Path("plots"),
+) -> None:
+    """Draw a finding's figures as SVG, PDF and CSV."""
+    from harness.figures.plot import draw
+
+    for figure in draw(_finding(name), out):
+        print(f"{figure.title}\n  {figure.light}\n  {figure.dark}\n  {figure.pdf}")
+
+
+def pages() -> None:
+    """Draw the plots and write the pages of docs/generated from results."""
+    from harness.pages.write import write_pages
+
+    print(f"wrote {len(write_pages())} files to docs/generated")
+
+
+def readme() -> None:
+    """Write the parity matrix and the figure of README.md from published results."""
+    from harness.pages.readme import README, write_figure, write_matrix
+
+    write_matrix()
+    for path in (README, *write_figure()):
+        print(f"wrote {path}")
+
+
+def _finding(name: str) -> Finding:
+    """Compare the results of an experiment or a benchmark."""
+    from harness.bench import compare as timed
+    from harness.bench import declare as benchmarks
+    from harness.judgement.compare import compare as compared
+
+    known = [*declare.known(), *benchmarks.known()]
+    if name not in known:
+        raise HarnessError(str(unknown_name("experiment or benchmark", name, known)))
+    if name in benchmarks.known():
+        finding = timed.compare(benchmarks.find(name))
+    else:
+        finding = compared(declare.find(name))
+    if finding is None:
+        raise HarnessError(f"{name}: expected results, found none; run it first.")
+    return finding
+
+
+def _print_staleness(name: str) -> None:
+    """Print how many records of a name are stale, published ones and the user's own."""
+    from harness.bench import declare as benchmarks
+    from harness.judgement.counted import counted_records
+    from harness.records.code import Sources
+    from harness.records.files import folder
+    from harness.records.staleness import staleness_of
+
+    benchmark = name in benchmarks.known()
+    of = benchmarks.find(name) if benchmark else declare.find(name)
+    sources = Sources()
+    for place, publish in (("published", True), ("your own", False)):
+        home = folder(name, publish)
+        staleness = staleness_of(home, sources, counted_records(of, home))
+        if staleness.stale:
+            print(f"- {place}: {staleness}")

@@ -1,0 +1,125 @@
+"""What can be run: experiments, benchmarks, backends and families of cases."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from harness.bench import declare as benchmarks
+from harness.bench.declare import Benchmark
+from harness.declarations import declare
+from harness.declarations.declare import Experiment
+from harness.errors import HarnessError
+from harness.judgement.counted import counted_records
+from harness.parity.cases import FAMILIES
+from harness.records.code import Sources
+from harness.records.files import RESULTS, folder
+from harness.records.staleness import staleness_of
+from lockstep import registry
+
+__all__ = ["everything", "print_everything"]
+
+
+def everything(root: Path = RESULTS) -> dict[str, list[dict[str, Any]]]:
+    """Return all that there is, as JSON can hold it.
+
+    ``root`` is the folder of the results whose stale records are counted.
+    """
+    sources = Sources()
+    experiments = [declare.find(name) for name in declare.known()]
+    timed = [benchmarks.find(name) for name in benchmarks.known()]
+    return {
+        "experiments": [
+            {
+                "name": experiment.name,
+                "title": experiment.title,
+                "question": experiment.question,
+                "task": experiment.task,
+                "backends": list(experiment.backends),
+                "seeds": {name: s.seeds for name, s in experiment.scales.items()},
+                "budget_minutes": experiment.budget_minutes,
+                "tune": experiment.tune and dataclasses.asdict(experiment.tune),
+                **_counts(experiment, root, sources),
+            }
+            for experiment in experiments
+        ],
+        "benchmarks": [
+            {
+                "name": benchmark.name,
+                "title": benchmark.title,
+                "question": benchmark.question,
+                **_counts(benchmark, root, sources),
+            }
+            for benchmark in timed
+        ],
+        "backends": [
+            {
+                "name": backend.name,
+                "modes": list(backend.modes),
+                "installed": registry.installed(backend.name),
+            }
+            for backend in registry.BACKENDS.values()
+        ],
+        "families": [{"name": name} for name in FAMILIES],
+    }
+
+
+def _counts(of: Experiment | Benchmark, root: Path, sources: Sources) -> dict[str, Any]:
+    """Return how many records there are, published and a user's own, and how stale.
+
+    Files that cannot be used are a sentence: the list goes on with what follows.
+    """
+    counts: dict[str, Any] = {}
+    for place, publish in (("published", True), ("local", False)):
+        try:
+            home = folder(of.name, publish, root)
+            staleness = staleness_of(home, sources, counted_records(of, home))
+        except HarnessError as error:
+            counts[place] = {"records": None, "stale": None, "problem": str(error)}
+        else:
+            counts[place] = {"records": staleness.records, "stale": staleness.stale}
+    return counts
+
+
+def _planned(entry: Mapping[str, Any]) -> str:
+    """Return an experiment's budget and what it tunes in words."""
+    budget = f"at most {entry['budget_minutes']:g} min at scale std"
+    sweep = entry["tune"]
+    if sweep is None:
+        return budget
+    return f"{budget}; tunes {sweep['path']}, {len(sweep['values'])} values"
+
+
+def _counted(entry: Mapping[str, Any]) -> str:
+    """Return the counts of an entry in words."""
+    parts = []
+    for place in ("published", "local"):
+        counts = entry[place]
+        if "problem" in counts:
+            parts.append(f"{place} records cannot be read: {counts['problem']}")
+        elif counts["records"] or place == "published":
+            parts.append(
+                f"{counts['records']} {place} records, {counts['stale']} stale"
+            )
+    return "; ".join(parts)
+
+
+def print_everything(lists: dict[str, list[dict[str, Any]]], console: Console) -> None:
+    """Print one line each; brackets in a question are no markup of the terminal."""
+    write = functools.partial(console.print, markup=False)
+    for kind in ("experiment", "benchmark"):
+        for entry in lists[f"{kind}s"]:
+            write(f"{kind:<11} {entry['name']}: {entry['question']}")
+            planned = [_planned(entry)] if "tune" in entry else []
+            write(f"{'':<11} {'; '.join([*planned, _counted(entry)])}")
+    for backend in lists["backends"]:
+        state = "" if backend["installed"] else " (not installed)"
+        modes = ", ".join(backend["modes"])
+        write(f"backend     {backend['name']}: {modes}{state}")
+    for family in lists["families"]:
+        write(f"family      {family['name']}")

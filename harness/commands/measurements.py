@@ -1,0 +1,126 @@
+"""Commands that run experiments and benchmarks."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from harness.commands.options import AsJson, Backends, Device, Names, Publish
+from harness.declarations import declare
+from harness.errors import HarnessError
+from harness.records.code import require_committed
+from harness.runs import run
+from harness.runs.revalidate import Revalidation
+
+__all__ = ["bench", "list_everything", "next_command", "run_experiments"]
+
+
+def list_everything(as_json: AsJson = False) -> None:
+    """List the experiments, benchmarks, backends and families."""
+    from harness.commands.listing import everything, print_everything
+
+    if as_json:
+        print(json.dumps(everything(), indent=1))
+    else:
+        print_everything(everything(), Console())
+
+
+def run_experiments(
+    experiments: Names = None,
+    scale: Annotated[
+        str | None, typer.Option(help="quick, std or full; default: quick.")
+    ] = None,
+    backend: Backends = None,
+    device: Device = "cpu",
+    publish: Publish = False,
+    stale: Annotated[
+        bool,
+        typer.Option("--stale", help="Revalidate records that other code made."),
+    ] = False,
+    seeds: Annotated[
+        int | None, typer.Option(help="Only the first so many seeds of the scale.")
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Worker processes; default: the cores, at most 4."),
+    ] = None,
+) -> None:
+    """Do the runs that are missing; what is recorded already is kept."""
+    if stale and (scale or seeds):
+        text = "expected neither --scale nor --seeds beside it, got one; leave it out"
+        raise HarnessError(f"--stale: {text}.")
+    names = dict.fromkeys(experiments or declare.known())
+    chosen = [declare.find(name) for name in names]
+    for experiment in chosen:
+        experiment.runs(scale or "quick", seeds)  # refused before any work
+        if publish:
+            require_committed(declare.EXPERIMENTS / f"{experiment.name}.toml")
+    request = run.Request(
+        scale or "quick",
+        backend or (),
+        device,
+        publish,
+        seeds=seeds,
+        jobs=jobs or run.default_jobs(),
+        command=shlex.join(sys.argv[1:]),
+    )
+    kind = Revalidation if stale else run.Sweep
+    failed = any(report.failed for report in run.sweep(chosen, request, kind))
+    if not failed:
+        print(next_command([experiment.name for experiment in chosen]))
+    raise typer.Exit(int(failed))
+
+
+def next_command(names: Sequence[str]) -> str:
+    """Return the line that ends a run: how to see what it leads to."""
+    # A link is not followed: the interpreter of an environment is one.
+    here = os.path.relpath(sys.executable)
+    python = sys.executable if here.startswith(os.pardir) else here
+    commands = [f"{python} -m harness compare {name}" for name in names[:1]]
+    return f"Next: {', '.join([*commands, f'{python} -m harness pages'])}"
+
+
+def bench(
+    names: Names = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="One process, few rounds, no verdicts.")
+    ] = False,
+    backend: Backends = None,
+    device: Device = "cpu",
+    publish: Publish = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Measure anew what is recorded already.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Time what the wrappers cost; print each row with its interval and verdict."""
+    from harness.bench import command, report
+    from harness.bench import declare as benchmarks
+
+    chosen = map(benchmarks.find, dict.fromkeys(names or benchmarks.known()))
+    request = command.Request(
+        list(chosen),
+        scale="quick" if quick else "std",
+        backends=backend or (),
+        device=device,
+        publish=publish,
+        again=again,
+        command=shlex.join(sys.argv[1:]),
+    )
+    for benchmark in request.benchmarks if publish else ():
+        require_committed(benchmark.path)
+    out = sys.stderr if as_json else sys.stdout
+    records = command.bench(request, partial(print, file=out, flush=True))
+    if as_json:
+        print(json.dumps([record.as_json() for record in records], indent=1))
+    else:
+        report.print_benchmarks(request, Console(width=report.width()))
+    raise typer.Exit(int(any(record.status != "ok" for record in records)))

@@ -1,0 +1,43 @@
+"""Options that several commands take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "TABLE_WIDTH",
+    "AsJson",
+    "Backends",
+    "Device",
+    "Families",
+    "Golden",
+    "Names",
+    "Publish",
+    "RowsFile",
+]
+
+Names = Annotated[list[str] | None, typer.Argument(help="Names; default: all of them.")]
+Backends = Annotated[
+    list[str] | None, typer.Option(help="A backend (repeatable); default: all.")
+]
+Families = Annotated[
+    list[str] | None, typer.Option(help="A family (repeatable); default: all.")
+]
+Golden = Annotated[Path, typer.Option(help="A folder of golden files, FAMILY.json.")]
+RowsFile = Annotated[
+    Path | None, typer.Option("--report", help="Write the rows to this JSON file.")
+]
+Device = Annotated[str, typer.Option(help="cpu, cuda, ...")]
+Publish = Annotated[
+    bool, typer.Option("--publish", help="Write to results/, not results/local/.")
+]
+
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")
+]
+
+TABLE_WIDTH = 170
+"""How wide a table is drawn where there is no terminal."""

@@ -1,0 +1,136 @@
+"""Commands that replay recorded cases: here, and on TensorFlow 1.15 itself."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from harness.commands.options import (
+    TABLE_WIDTH,
+    Backends,
+    Device,
+    Families,
+    Golden,
+    RowsFile,
+)
+from harness.errors import HarnessError
+from harness.parity import report
+from harness.parity.cases import GOLDEN
+from harness.parity.command import Request, Result, run_parity
+from harness.parity.row import Row
+
+__all__ = ["catalogue", "oracle", "parity"]
+
+
+def parity(
+    backend: Backends = None,
+    mode: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mode",
+            "--face",
+            help="An execution mode of the backends (repeatable); default: all."
+            " --face is the old name.",
+        ),
+    ] = None,
+    golden: Golden = GOLDEN,
+    family: Families = None,
+    case: Annotated[str | None, typer.Option(help="The id of one case.")] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="With --case: show every quantity.")
+    ] = False,
+    report_file: RowsFile = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Every case in every mode.")
+    ] = False,
+    default: Annotated[
+        bool,
+        typer.Option("--default", help="Compare the default with strict instead."),
+    ] = False,
+    device: Device = "cpu",
+) -> None:
+    """Replay recorded cases through the backends and measure the distance in ULPs."""
+    if explain and case is None:
+        raise HarnessError("--explain: expected one case, got none; add --case ID.")
+    if report_file is not None:
+        report.check_writable(report_file)
+    if explain and default:
+        text = "--explain: expected a comparison with the recording, got --default"
+        raise HarnessError(f"{text}; leave one of them out.")
+    if device != "cpu" and not backend:
+        text = f"--device {device}: expected the backends that can use it, got none"
+        raise HarnessError(f"{text}; add --backend pytorch or --backend tf.")
+    chosen = (backend or (), mode or (), golden, family or ())
+    request = Request(*chosen, case, explain, everything, default, device)
+    console = Console(width=max(Console().width, TABLE_WIDTH))
+    result = _run_with_progress(request)
+    report.print_explanation(result, console)
+    report.print_rows(result, console)
+    if report_file is not None:
+        report.write_report(result.rows, report_file)
+        console.print(f"wrote {report_file}")
+    raise typer.Exit(int(any(row.status == "failed" for row in result.rows)))
+
+
+def oracle(
+    family: Families = None,
+    program: Annotated[
+        list[str] | None, typer.Option(help="An old program; default: all.")
+    ] = None,
+    golden: Golden = GOLDEN,
+    report_file: RowsFile = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Write down anew what programs print.")
+    ] = False,
+    cases: Annotated[
+        int,
+        typer.Option(
+            min=0, help="With --record: so many fresh cases a family instead."
+        ),
+    ] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="What fresh cases depend on.")] = 0,
+) -> None:
+    """Replay cases and old programs on live TensorFlow 1.15, where Python 3.7 is."""
+    from harness.oracle import terminal
+
+    if cases and not record:
+        raise HarnessError("--cases: expected --record beside it, got none; add it.")
+    if cases:
+        raise typer.Exit(terminal.record_fresh(golden, family or (), cases, seed))
+    chosen = (golden, family or (), program or (), record)
+    raise typer.Exit(terminal.run_in_terminal(*chosen, report_file))
+
+
+def catalogue() -> None:
+    """Replay what docs/differences.md quotes of the recorded cases."""
+    from harness.parity.quotes import RECORD, record_quotes
+
+    print(f"wrote {len(record_quotes())} quotes to {RECORD}")
+
+
+def _run_with_progress(request: Request) -> Result:
+    """Run parity; on a terminal, show how many cases are done."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    console = Console(stderr=True)
+    quiet = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=quiet) as progress:
+        task = progress.add_task("replaying", total=None)
+
+        def advance(row: Row) -> None:
+            progress.update(task, advance=1, description=f"{row.backend}/{row.mode}")
+
+        return run_parity(request, advance)

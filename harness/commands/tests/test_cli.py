@@ -1,0 +1,171 @@
+"""The command line: what it prints for programs, and what it passes on."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from harness.commands import cli, measurements
+from harness.declarations import declare
+from harness.errors import HarnessError
+from harness.processes.children import ROOT
+from harness.runs import run
+from harness.runs.parts import Report
+from harness.runs.revalidate import Revalidation
+from lockstep import __version__
+
+
+def said(*arguments: str) -> str:
+    result = CliRunner().invoke(cli.app, arguments)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_version_is_that_of_lockstep() -> None:
+    assert said("--version").strip() == __version__
+
+
+def test_the_list_as_json_names_everything() -> None:
+    listed = json.loads(said("list", "--json"))
+    names = [entry["name"] for entry in listed["experiments"]]
+    assert names == declare.known()
+    untuned = listed["experiments"][names.index("absent_tasks")]
+    assert untuned["seeds"].keys() == set(declare.SCALES)
+    assert {"name": "reference", "modes": ["numpy"], "installed": True} in listed[
+        "backends"
+    ]
+    assert untuned["budget_minutes"] > 0
+    assert untuned["tune"] is None
+    lines = said("list").splitlines()
+    assert any(line.startswith(f"experiment  {names[0]}: ") for line in lines)
+
+
+def test_a_comparison_as_json_holds_answer_verdict_and_tables() -> None:
+    found = json.loads(said("compare", "link_prediction", "--json"))
+    assert found["verdict"] and found["answer"].endswith(".")
+    assert found["small_print"] and len(found["tables"]["ends"]) > 1
+    assert {"claim", "outcome", "p"} <= found["tables"]["predictions"][0].keys()
+    assert found["provenance"]["backends"]
+
+
+def test_a_schedule_is_that_of_the_installed_command() -> None:
+    arguments = ("poly_decay", "learning_rate=0.1", "decay_steps=100", "--steps", "7")
+    assert "poly_decay(learning_rate=0.1" in said("schedule", *arguments)
+    assert "usage: lockstep schedule" in said("schedule", "--help")
+
+
+def test_a_run_takes_seeds_and_names_the_next_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    requests: list[run.Request] = []
+    kinds: list[type[run.Sweep]] = []
+
+    def sweep(
+        experiments: Any, request: run.Request, kind: type[run.Sweep]
+    ) -> list[Report]:
+        assert [experiment.name for experiment in experiments] == ["lost_updates"]
+        requests.append(request)
+        kinds.append(kind)
+        return [Report("pytorch")]
+
+    monkeypatch.setattr(run, "sweep", sweep)
+    lines = said("run", "lost_updates", "--seeds", "2", "--jobs", "3").splitlines()
+    assert (requests[0].seeds, requests[0].jobs) == (2, 3)
+    assert lines[-1].startswith("Next: ")
+    assert "-m harness compare lost_updates" in lines[-1]
+    said("run", "lost_updates", "--stale")
+    assert kinds == [run.Sweep, Revalidation]
+    for option in (("--scale", "std"), ("--seeds", "1")):
+        result = CliRunner().invoke(cli.app, ["run", "--stale", *option])
+        assert "--stale: expected neither" in str(result.exception)
+
+
+def test_the_first_seeds_of_a_scale_are_its_first_runs() -> None:
+    experiment = declare.find("lost_updates")
+    every, some = experiment.runs("quick"), experiment.runs("quick", 1)
+    assert [r.id for r in some] == [r.id for r in every][: len(some)]
+    assert {r.seed for r in some} == {0}
+    for count in (0, 4):
+        with pytest.raises(HarnessError, match="--seeds: expected 1 to 3"):
+            experiment.runs("quick", count)
+
+
+@pytest.mark.parametrize(("words", "scale"), [([], "std"), (["--quick"], "quick")])
+def test_benchmarks_as_json_are_their_records(
+    words: list[str], scale: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from harness.bench import command
+
+    requests = []
+
+    class Made:
+        status = "ok"
+
+        def as_json(self) -> dict[str, int]:
+            return {"seed": 0}
+
+    def bench(request: command.Request, report: Callable[[str], None]) -> list[Made]:
+        requests.append(request)
+        report("this is no JSON and goes to standard error")
+        return [Made()]
+
+    monkeypatch.setattr(command, "bench", bench)
+    assert json.loads(said("bench", "larc_overhead", "--json", *words)) == [{"seed": 0}]
+    assert [(r.benchmarks[0].name, r.scale) for r in requests] == [
+        ("larc_overhead", scale)
+    ]
+
+
+def test_the_package_declares_the_command_and_its_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert project["scripts"] == {"lockstep": "lockstep.cli:main"}
+    assert [each.partition(">")[0] for each in project["optional-dependencies"]["cli"]]
+
+
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [
+        ("tpu", "expected the device 'tpu', got a name that is no device type; use"),
+        ("xla", "expected the device 'xla', got Could not run 'aten::empty"),
+    ],
+)
+def test_a_device_that_torch_does_not_know_is_one_short_sentence(
+    device: str, said: str
+) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    from harness.tasks import backends
+
+    with pytest.raises(HarnessError, match=said) as refused:
+        backends.prepare("harness.tasks.lost_updates", "pytorch", device)
+    assert len(str(refused.value)) < 250 and str(refused.value).endswith("use cpu.")
+
+
+def test_the_next_command_is_short_in_the_checkout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(ROOT)
+    inside = ROOT / ".envs" / "core" / "bin" / "python"
+    monkeypatch.setattr(sys, "executable", str(inside))
+    line = measurements.next_command(["lost_updates"])
+    assert line.startswith(f"Next: {Path('.envs/core/bin/python')} -m harness compare")
+
+
+def test_an_experiment_that_is_not_committed_is_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "sweep", lambda *_, **__: pytest.fail("work was done"))
+    path = tmp_path / "lost_updates.toml"
+    path.write_bytes((declare.EXPERIMENTS / path.name).read_bytes())
+    monkeypatch.setattr(declare, "EXPERIMENTS", tmp_path)
+    result = CliRunner().invoke(cli.app, ["run", "lost_updates", "--publish"])
+    assert isinstance(result.exception, HarnessError)
+    assert "lost_updates.toml: expected a file that is committed" in str(
+        result.exception
+    )

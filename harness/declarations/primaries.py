@@ -1,0 +1,221 @@
+"""Primary comparisons: what an experiment predicts, as its TOML file declares it.
+
+A ``[[primary]]`` names two arms, a metric, and the interval in which the effect is
+predicted to lie. The rule that judges it is in ``harness.judgement.verdicts``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from harness.declarations.toml_files import Key, TomlFile
+from harness.records.metrics import metrics_of
+from harness.records.record import digest
+
+__all__ = [
+    "MOST",
+    "Arm",
+    "Primary",
+    "matches",
+    "prediction_of",
+    "read_primaries",
+    "read_reason",
+]
+
+MOST = 5
+"""Comparisons of one page: each further one makes every other harder to confirm."""
+
+KINDS = ("experiment", "illustration")
+EFFECTS = ("log ratio", "difference")
+REQUIRED = ("name", "claim", "metric", "arm", "effect", "because")
+KEYS = (*REQUIRED, "against", "low", "high")
+WORDING = ("claim", "because")
+"""The keys that judge nothing: to write them better changes no prediction."""
+
+Arm = Mapping[str, Any]
+"""Settings by their dotted paths: those that tell an arm from all others."""
+
+
+@dataclass(frozen=True)
+class Primary:
+    """One comparison and the prediction about it.
+
+    Attributes:
+        name: short, for links.
+        claim: one sentence, which the prediction makes precise.
+        metric: a name in ``METRICS`` of the task.
+        arm: what is compared.
+        against: what it is compared with. Empty where the metric is a comparison
+            already, made within each run; then it is compared with 1 or 0.
+        effect: ``log ratio`` or ``difference`` of the metric, paired by seed.
+        low, high: the prediction: the effect lies between them. An end that is not
+            declared is infinite.
+        because: where the prediction comes from.
+    """
+
+    name: str
+    claim: str
+    metric: str
+    arm: Arm
+    effect: Literal["log ratio", "difference"]
+    because: str
+    against: Arm = field(default_factory=dict)
+    low: float = -math.inf
+    high: float = math.inf
+
+
+def prediction_of(primaries: Sequence[Primary]) -> str:
+    """Return a digest of what is predicted; an empty text if nothing is.
+
+    It follows everything that decides a verdict, the order included, and no wording.
+    """
+    if not primaries:
+        return ""
+    judged = [
+        {key: value for key, value in asdict(primary).items() if key not in WORDING}
+        for primary in primaries
+    ]
+    for content in judged:
+        ends = {end: str(content[end]) for end in ("low", "high")}
+        content.update(ends)  # JSON has no infinity.
+    return digest(judged, 12)
+
+
+def matches(arm: Arm, config: Mapping[str, Any]) -> bool:
+    """Whether a configuration has every setting of an arm."""
+    settings = _flat(config)
+    return all(path in settings and settings[path] == v for path, v in arm.items())
+
+
+def read_reason(file: TomlFile) -> str:
+    """Return why an illustration has no verdict; an empty text of an experiment.
+
+    Raises:
+        HarnessError: ``kind`` and ``reason`` do not belong together, or an illustration
+            has comparisons, or an experiment has none.
+    """
+    kind, reason = file.content.get("kind", KINDS[0]), file.content.get("reason", "")
+    if kind not in KINDS:
+        raise file.unknown(("kind",), "kind", KINDS)
+    file.require(isinstance(reason, str), ("reason",), "a sentence")
+    illustrates = kind == "illustration"
+    if illustrates != bool(reason.strip()):
+        expected = 'kind = "illustration" and a reason, or neither'
+        remedy = "say why there is nothing to judge, or predict what runs will show"
+        got = f"kind = {kind!r} and reason = {reason!r}"
+        raise file.error(("reason" if reason else "kind",), expected, got, remedy)
+    if illustrates == ("primary" in file.content):
+        expected = "[[primary]] comparisons in an experiment, none in an illustration"
+        got = f'{"some" if illustrates else "none"} and kind = "{kind}"'
+        remedy = "predict what runs will show, or say why there is nothing to judge"
+        raise file.error(("primary",), expected, got, remedy)
+    return str(reason)
+
+
+def read_primaries(
+    file: TomlFile, task: str, scales: Sequence[Sequence[Arm]], tuned: str = ""
+) -> tuple[Primary, ...]:
+    """Read and check the primary comparisons of an experiment's file.
+
+    Args:
+        file: the file.
+        task: the name of the experiment's task.
+        scales: all arms of each scale, with every setting.
+        tuned: the path of a setting that has a value of its own in each arm.
+
+    Raises:
+        HarnessError: one of them cannot be judged.
+    """
+    tables = file.content["primary"]
+    if not (isinstance(tables, list) and 0 < len(tables) <= MOST):
+        got = f"{len(tables)} of them" if isinstance(tables, list) else repr(tables)
+        remedy = "keep those that the question needs; others are described"
+        raise file.error(("primary",), f"1 to {MOST} [[primary]] tables", got, remedy)
+    settings = [[_without(_flat(arm), tuned) for arm in arms] for arms in scales]
+    primaries: list[Primary] = []
+    for k in range(len(tables)):
+        key: Key = ("primary", k)
+        primary = _primary(file, key, task)
+        if primary.name in [other.name for other in primaries]:
+            expected = "a name that no comparison above it has"
+            raise file.error((*key, "name"), expected, repr(primary.name))
+        for arms in settings:
+            _require_one(file, (*key, "arm"), primary.arm, arms)
+            if primary.against:
+                _require_one(file, (*key, "against"), primary.against, arms)
+        primaries.append(primary)
+    return tuple(primaries)
+
+
+def _primary(file: TomlFile, key: Key, task: str) -> Primary:
+    """Read one comparison; its arms are checked by :func:`_require_one`."""
+    file.require_keys(key, KEYS, required=REQUIRED)
+    table = file.value(key)
+    for name in ("name", "claim", "because"):
+        text = isinstance(table[name], str) and bool(table[name].strip())
+        file.require(text, (*key, name), "a text")
+    metrics = metrics_of(task)
+    if table["metric"] not in metrics:
+        raise file.unknown((*key, "metric"), f"metric of {task}", metrics)
+    if table["effect"] not in EFFECTS:
+        raise file.unknown((*key, "effect"), "effect", EFFECTS)
+    for name in {"arm", "against"} & table.keys():
+        settings = isinstance(table[name], Mapping) and len(table[name]) > 0
+        file.require(settings, (*key, name), "a table of settings")
+    if table["arm"] == table.get("against"):
+        expected = "another arm than the one it is compared with"
+        raise file.error((*key, "against"), expected, "the same")
+    _require_interval(file, key)
+    arms = {arm: _flat(table[arm]) for arm in ("arm", "against") if arm in table}
+    ends = {end: float(table[end]) for end in ("low", "high") if end in table}
+    return Primary(**{**table, **arms, **ends})
+
+
+def _require_interval(file: TomlFile, key: Key) -> None:
+    table = file.value(key)
+    ends = [end for end in ("low", "high") if end in table]
+    for end in ends:
+        number = type(table[end]) in (int, float) and math.isfinite(table[end])
+        file.require(number, (*key, end), "a finite number, or no such key")
+    if not ends:
+        expected, remedy = "low, high or both", "write what is predicted"
+        raise file.error((*key, "low"), expected, "neither", remedy)
+    if len(ends) == 2 and not table["low"] < table["high"]:
+        got = f"low = {table['low']} and high = {table['high']}"
+        raise file.error((*key, "low"), "low below high", got)
+
+
+def _require_one(file: TomlFile, key: Key, arm: Arm, arms: Sequence[Arm]) -> None:
+    """Raise unless exactly one of the arms, by dotted paths, has these settings."""
+    for path, value in arm.items():
+        there = [settings[path] for settings in arms if path in settings]
+        if not there:
+            paths = {path for settings in arms for path in settings}
+            raise file.unknown((*key, path), "setting", paths, name=path)
+        if value not in there:
+            values = ", ".join(dict.fromkeys(map(repr, there)))
+            expected = f"a value that some run has ({values})"
+            raise file.error((*key, path), expected, repr(value))
+    count = sum(matches(arm, settings) for settings in arms)
+    if count != 1:
+        expected = "settings that exactly one combination of vary has"
+        remedy = "name the settings that tell it from the others"
+        raise file.error(key, expected, f"{count} of them", remedy)
+
+
+def _without(settings: Arm, path: str) -> Arm:
+    return {name: value for name, value in settings.items() if name != path}
+
+
+def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Return every setting by its dotted path."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        path = f"{above}{name}"
+        flat |= (
+            _flat(value, f"{path}.") if isinstance(value, Mapping) else {path: value}
+        )
+    return flat

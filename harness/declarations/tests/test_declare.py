@@ -1,0 +1,210 @@
+"""Experiments are checked when they are read; they always expand into the same runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.declarations import declare
+from harness.errors import HarnessError
+
+GOOD = (declare.EXPERIMENTS / "absent_tasks.toml").read_text("utf-8")
+
+DAMAGES = {
+    "unknown key": ('title = "', 'titel = "', 2, "did you mean 'title'?"),
+    "unknown task": ("multitask_digits", "multitask_digit", 3, "'multitask_digits'?"),
+    "unknown backend": (
+        '"tf"]',
+        '"tensorflow"]',
+        4,
+        "expected one of keras3, pytorch, ref",
+    ),
+    "unknown setting": ("hidden = 32", "hiden = 32", 10, "did you mean 'hidden'?"),
+    "unknown optimizer": ('"Adam"', '"Adan"', 21, "did you mean 'Adam'?"),
+    "unknown argument": ("beta1 = 0.9", "beta_1 = 0.9", 21, "did you mean 'beta1'?"),
+    "argument out of range": ("beta2 = 0.999", "beta2 = 1.0", 21, "a number in [0, 1)"),
+    "unknown wrapper": ('"default"]', '"defualt"]', 17, "did you mean 'default'?"),
+    "unknown scale": ("[scale.std]", "[scale.standard]", 30, "did you mean 'std'?"),
+    "presence of 0": ("0.02]", "0.0]", 16, "presence: expected a probability"),
+    "setting twice": ("batch = 32", "batch = 32\nsteps = 5", 27, "fixed and scale.qui"),
+    "setting nowhere": ("batch = 32", "", 8, "batch: expected one of fixed"),
+    "no seeds": ("seeds = 20", "seeds = 0", 32, "scale.std.seeds: expected"),
+    "no reason": ('because = "Shows', 'seeds_because = "Shows', 25, "quick.because"),
+    "uneven checkpoints": ("checkpoints = 10", "checkpoints = 7", 11, "even number"),
+    "no list": ("presence = [1.0, 0.5, 0.1, 0.02]", "presence = 1.0", 16, "a list"),
+    "no table": ("[fixed]", "[fixed.more]", 8, "key of fixed: expected"),
+    "a number for a table": ("[scale.full]", "[scale]\nfull = 3\n[x]", 37, "expected"),
+    "no TOML": ("[fixed]", "[fixed", 8, "expected TOML"),
+    "no budget": ("budget_minutes = 16\n", "", 1, "budget_minutes: expected a key"),
+    "budget of 0": ("budget_minutes = 16", "budget_minutes = 0", 5, "minutes > 0"),
+    "seeds of [tune]": ("seeds = 20", "seeds = 1001", 32, "from 1 to 1000, where"),
+}
+"""What is replaced by what, the line that is named, and a part of the sentence."""
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_file_is_one_sentence_that_names_the_line(
+    tmp_path: Path, damage: tuple[str, str, int, str]
+) -> None:
+    old, new, line, expected = damage
+    assert old in GOOD
+    path = tmp_path / "broken.toml"
+    path.write_text(GOOD.replace(old, new, 1), "utf-8")
+    with pytest.raises(HarnessError) as raised:
+        declare.read(path)
+    message = str(raised.value)
+    assert expected in message
+    assert message.startswith(f"broken.toml, line {line}: ")
+    assert "\n" not in message
+
+
+def test_an_unknown_name_gives_the_nearest() -> None:
+    with pytest.raises(HarnessError, match="did you mean 'absent_tasks'"):
+        declare.find("absent_task")
+    with pytest.raises(HarnessError, match="did you mean 'quick'"):
+        declare.find("absent_tasks").runs("quik")
+
+
+def test_every_experiment_begins_with_its_question() -> None:
+    for name in declare.known():
+        first = (
+            (declare.EXPERIMENTS / f"{name}.toml").read_text("utf-8").splitlines()[0]
+        )
+        assert first == f'question = "{declare.find(name).question}"'
+
+
+def test_ids_are_stable_and_follow_every_setting() -> None:
+    runs = declare.find("absent_tasks").runs("std")
+    assert len({run.id for run in runs}) == len(runs) == 480
+    again = declare.find("absent_tasks").runs("std")
+    assert [run.id for run in again] == [run.id for run in runs]
+    run = declare.Run("e", "t", {"steps": 1}, seed=0)
+    assert run.id == "843686fb46e2"
+
+
+def test_any_first_part_of_a_sweep_is_balanced() -> None:
+    runs = declare.find("absent_tasks").runs("std")
+    assert [run.seed for run in runs[:25]] == [0] * 24 + [1]
+
+
+# -- primary comparisons ---------------------------------------------------------------
+
+ARM = 'arm = { wrapper = "none", presence = 0.02, "optimizer.name" = "Adam" }'
+BAD_PRIMARIES = {
+    "unknown key": ('because = "the d', 'becaus = "the d', "mean 'because'?"),
+    "no claim": ('claim = "With Adam', 'name2 = "With Adam', "got 'name2'"),
+    "empty claim": (
+        'claim = "With Adam, the held-out loss ends higher without the wrapper"',
+        'claim = " "',
+        "claim: expected a text",
+    ),
+    "unknown metric": ('metric = "loss"', 'metric = "los"', "did you mean 'loss'?"),
+    "unknown effect": ('"log ratio"', '"ratio"', "effect: expected one of differ"),
+    "unknown setting": (ARM, ARM.replace("wrapper", "wraper"), "mean 'wrapper'?"),
+    "unknown path": (
+        ARM,
+        ARM.replace("optimizer.name", "optimizer.rate"),
+        "setting: expected one of absence, batch",
+    ),
+    "a value that no run has": (
+        ARM,
+        ARM.replace("0.02", "0.03"),
+        "arm.presence: expected a value that some run has (1.0, 0.5, 0.1, 0.02), got",
+    ),
+    "several configurations": (
+        ARM,
+        'arm = { wrapper = "none", presence = 0.02 }',
+        "arm: expected settings that exactly one combination of vary has, got 3",
+    ),
+    "no configuration": (
+        ARM,
+        'arm = { wrapper = "none", presence = 0.02, "optimizer.momentum" = 0.9, '
+        '"optimizer.name" = "Adam" }',
+        "exactly one combination of vary has, got 0",
+    ),
+    "no table": (ARM, 'arm = "none"', "arm: expected a table of settings"),
+    "the same arm": (ARM, ARM.replace("none", "default"), "against: expected another"),
+    "low above high": ("low = 0.0\n", "low = 1.0\nhigh = 0.5\n", "low below high"),
+    "no interval": ("low = 0.0\n", "", "low: expected low, high or both, got neither"),
+    "infinite end": ("low = 0.0\n", "low = -inf\n", "a finite number, or no such key"),
+    "a name twice": (
+        'name = "loss-rmsprop"',
+        'name = "loss-adam"',
+        "name: expected a name that no comparison above it has, got 'loss-adam'",
+    ),
+    "unknown kind": ('title = "', 'kind = "ilustration"\ntitle = "', "'illustration'?"),
+    "illustration without a reason": (
+        'title = "',
+        'kind = "illustration"\ntitle = "',
+        'illustration" and a reason, or neither',
+    ),
+    "illustration with comparisons": (
+        'title = "',
+        'kind = "illustration"\nreason = "Arithmetic."\ntitle = "',
+        "[[primary]] comparisons in an experiment, none in an illustration",
+    ),
+}
+
+
+def line_of(text: str, old: str) -> int:
+    return text[: text.index(old)].count("\n") + 1
+
+
+@pytest.mark.parametrize("damage", BAD_PRIMARIES.values(), ids=BAD_PRIMARIES.keys())
+def test_a_comparison_that_cannot_be_judged_is_refused(
+    tmp_path: Path, damage: tuple[str, str, str]
+) -> None:
+    old, new, expected = damage
+    path = tmp_path / "broken.toml"
+    path.write_text(GOOD.replace(old, new, 1), "utf-8")
+    with pytest.raises(HarnessError) as raised:
+        declare.read(path)
+    message = str(raised.value)
+    assert expected in message and "\n" not in message
+    named = re.match(r"broken\.toml, line (\d+): ", message)
+    assert named, message
+    if "primary[0]" in message:
+        first = line_of(GOOD, "[[primary]]")
+        assert first <= int(named[1]) <= first + 9
+
+
+def test_more_than_five_comparisons_are_refused(tmp_path: Path) -> None:
+    sixth = GOOD[GOOD.index("[[primary]]") :].split("\n\n")[0]
+    path = tmp_path / "many.toml"
+    path.write_text(f"{GOOD}\n{sixth}\n".replace("loss-adam", "sixth", 1), "utf-8")
+    with pytest.raises(HarnessError, match=r"1 to 5 \[\[primary\]\] tables, got 6"):
+        declare.read(path)
+
+
+def test_an_experiment_without_comparisons_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "none.toml"
+    path.write_text(GOOD[: GOOD.index("[[primary]]")], "utf-8")
+    with pytest.raises(HarnessError, match=r"primary: expected .*got none and kind"):
+        declare.read(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("the held-out loss ends higher", "the loss ends higher", True),
+        ('because = "the doc', 'because = "The doc', True),
+        ("low = 0.0\n", "low = 0.1\n", False),
+        ('metric = "loss"', 'metric = "head movement"', False),
+        ("presence = 0.02", "presence = 0.1", False),
+        ('name = "loss-adam"', 'name = "adam"', False),
+    ],
+)
+def test_the_prediction_follows_what_is_judged_and_no_wording(
+    tmp_path: Path, old: str, new: str, same: bool
+) -> None:
+    path = tmp_path / "absent_tasks.toml"
+    assert old in GOOD
+    path.write_text(GOOD.replace(old, new, 1), "utf-8")
+    expected = declare.find("absent_tasks").prediction
+    assert (declare.read(path).prediction == expected) == same
+
+
+def test_an_illustration_predicts_nothing() -> None:
+    assert declare.find("lost_updates").prediction == ""

@@ -1,0 +1,284 @@
+"""Sweeps: the choice follows from records alone, in any order; damage is a sentence."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from harness.declarations import tune
+from harness.declarations.declare import Experiment, Run
+from harness.declarations.tune import Choice
+from harness.errors import HarnessError
+from harness.records.metrics import Metric
+from harness.records.record import Outcome, Record
+from harness.tasks.multitask_digits import findings
+from harness.tests.declared import declared
+from harness.tests.synthetic import record_of
+
+SWEEP = """
+[tune]
+seeds = 3
+metric = "loss"
+values = { "optimizer.learning_rate" = [0.01, 0.03, 0.1, 0.3, 1.0] }
+"""
+ARMS = {
+    'wrapper = "default"\n': "",
+    "[vary]": '[vary]\nwrapper = ["none", "default"]',
+    ", learning_rate = 0.1": "",
+    '["pytorch"]': '["pytorch", "tf"]',
+}
+
+
+@pytest.fixture(autouse=True)
+def metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {
+        "loss": Metric(lambda record: record.summary["loss"], "nats", "smaller"),
+        "accuracy": Metric(lambda record: -record.summary["loss"], "share", "larger"),
+    }
+    monkeypatch.setattr(findings, "METRICS", made, raising=False)
+
+
+@pytest.fixture
+def swept(tmp_path: Path) -> Experiment:
+    """Two arms at five rates, on three validation seeds."""
+    return declared(tmp_path, seeds=2, changes=ARMS, more=SWEEP)
+
+
+Loss = Callable[[Run], float | None]
+
+
+def rate_of(run: Run) -> float:
+    rate: float = run.config["optimizer"]["learning_rate"]
+    return rate
+
+
+def recorded(runs: Sequence[Run], loss: Loss, backend: str = "pytorch") -> list[Record]:
+    """Return records of these losses; None is a run that diverged."""
+
+    def outcome(value: float | None) -> Outcome:
+        if value is None:
+            return Outcome("diverged", "a loss was not finite")
+        return Outcome("ok", "", {}, {"loss": value})
+
+    return [record_of(run, backend, outcome(loss(run))) for run in runs]
+
+
+def chosen(experiment: Experiment, *sources: Sequence[Record]) -> Sequence[Choice]:
+    return tune.with_choices(experiment, *sources).choices["quick"]
+
+
+def loss_of(run: Run) -> float | None:
+    """Best at 0.1 without the wrapper and at 0.3 with it; 1.0 diverges on two seeds."""
+    best = {"none": 0.1, "default": 0.3}[run.config["wrapper"]]
+    if rate_of(run) == 1.0 and run.seed > 1000:
+        return None
+    return 1 + abs(math.log(rate_of(run) / best)) + 0.01 * (run.seed - 1001)
+
+
+def test_every_arm_has_its_own_choice(swept: Experiment) -> None:
+    runs = swept.validation_runs("quick")
+    assert {run.seed for run in runs} == {1000, 1001, 1002}
+    assert len(runs) == 2 * 5 * 3
+
+    choices = chosen(swept, recorded(runs, loss_of))
+
+    assert [(c.config["wrapper"], c.value) for c in choices] == [
+        ("none", 0.1),
+        ("default", 0.3),
+    ]
+    assert choices[0].scores[1.0] == math.inf
+    assert choices[0].scores[0.1] == pytest.approx(1)
+    tuned = tune.with_choices(swept, recorded(runs, loss_of))
+    report = tuned.runs("quick")
+    assert [(run.seed, run.config["wrapper"], rate_of(run)) for run in report] == [
+        *((0, "none", 0.1), (0, "default", 0.3)),
+        *((1, "none", 0.1), (1, "default", 0.3)),
+    ]
+
+
+def test_the_table_of_a_sweep_has_every_value_of_every_arm(swept: Experiment) -> None:
+    records = recorded(swept.validation_runs("quick"), loss_of)
+    table = tune.sweep_table(tune.with_choices(swept, records), "quick")
+    assert len(table) == 2 * 5
+    best = table[table["chosen"]].set_index("wrapper")["optimizer.learning_rate"]
+    assert best.to_dict() == {"none": 0.1, "default": 0.3}
+    assert table["loss"].min() == pytest.approx(1)
+    assert list(table.columns) == [
+        "wrapper",
+        "optimizer.learning_rate",
+        "loss",
+        "chosen",
+    ]
+
+
+def test_a_choice_does_not_depend_on_the_order_of_records(swept: Experiment) -> None:
+    records = recorded(swept.validation_runs("quick"), loss_of)
+    expected = chosen(swept, records)
+    random.Random(0).shuffle(records)
+    assert chosen(swept, records) == expected
+
+
+def test_other_backends_and_seeds_decide_nothing(swept: Experiment) -> None:
+    runs = swept.validation_runs("quick")
+    records = recorded(runs, loss_of)
+    expected = chosen(swept, records)
+    reversed_rates = recorded(runs, lambda run: rate_of(run), "tf")
+    tuned = tune.with_choices(swept, records)
+    of_report = recorded(tuned.runs("quick"), lambda run: 0.0)
+    assert len(of_report) == 4
+    assert chosen(swept, records + reversed_rates) == expected
+    assert chosen(swept, records + of_report) == expected
+    assert chosen(swept, reversed_rates) == []
+
+
+def test_an_arm_whose_sweep_is_not_complete_has_no_choice(swept: Experiment) -> None:
+    records = recorded(swept.validation_runs("quick"), loss_of)
+    of_none = [r for r in records if r.config["wrapper"] == "none"]
+    (choice,) = chosen(swept, of_none)
+    assert choice.config["wrapper"] == "none"
+    assert chosen(swept, of_none[1:]) == []
+
+
+def test_the_first_source_that_has_choices_decides(swept: Experiment) -> None:
+    runs = swept.validation_runs("quick")
+    own, published = recorded(runs, loss_of), recorded(runs, rate_of)
+    rates = [
+        [c.value for c in chosen(swept, *sources)]
+        for sources in ((own, published), ([], published), ([], []))
+    ]
+    assert rates == [[0.1, 0.3], [0.01, 0.01], []]
+
+
+def test_the_range_within_a_tenth_of_the_best_has_no_gap(swept: Experiment) -> None:
+    losses = {0.01: 1.0, 0.03: 1.2, 0.1: 1.09, 0.3: 1.0, 1.0: 1.11}
+    records = recorded(
+        swept.validation_runs("quick"),
+        lambda run: losses[rate_of(run)] + 1e-4 * (rate_of(run) == 0.01),
+    )
+    first, _ = chosen(swept, records)
+    assert (first.value, first.low, first.high) == (0.3, 0.1, 0.3)
+    assert first.width == pytest.approx(3)
+    assert not first.at_edge
+
+
+def test_an_arm_that_always_diverges_keeps_the_smallest_value(
+    swept: Experiment,
+) -> None:
+    records = recorded(swept.validation_runs("quick"), lambda run: None)
+    first, _ = chosen(swept, records)
+    assert (first.value, first.scores[0.01], first.at_edge) == (0.01, math.inf, True)
+    assert first.width == 1
+
+
+def test_the_larger_metric_is_the_better_one(tmp_path: Path) -> None:
+    more = SWEEP.replace('"loss"', '"accuracy"')
+    swept = declared(tmp_path, 2, changes=ARMS, more=more)
+    records = recorded(swept.validation_runs("quick"), loss_of)
+    first, second = chosen(swept, records)
+    assert (first.value, second.value) == (0.1, 0.3)
+    assert first.scores[0.1] == pytest.approx(-1)
+    assert first.scores[1.0] == -math.inf
+
+
+def test_a_metric_that_records_lack_is_one_sentence(swept: Experiment) -> None:
+    records = [
+        record_of(run, "pytorch", Outcome("ok"))
+        for run in swept.validation_runs("quick")
+    ]
+    with pytest.raises(HarnessError, match="expected a record that has the metric"):
+        chosen(swept, records)
+
+
+def test_the_table_has_the_settings_in_which_arms_differ(swept: Experiment) -> None:
+    records = recorded(swept.validation_runs("quick"), loss_of)
+    table = tune.choices_table(tune.with_choices(swept, records), "quick")
+    assert list(table) == [
+        *("wrapper", "optimizer.learning_rate", "loss"),
+        *("low", "high", "width", "at_edge"),
+    ]
+    assert list(table["wrapper"]) == ["none", "default"]
+    assert list(table["optimizer.learning_rate"]) == [0.1, 0.3]
+
+
+DAMAGES = {
+    "unknown key": ("seeds", "seed", "seed", "did you mean 'seeds'?"),
+    "no seeds": ("seeds = 3", "seeds = 0", "seed", "tune.seeds: expected a number of"),
+    "unknown metric": ('"loss"', '"los"', "metric", "did you mean 'loss'?"),
+    "four values": (", 1.0]", "]", "values", "expected at least 5 numbers > 0"),
+    "twice the same": (
+        "0.03,",
+        "0.01,",
+        "values",
+        "in increasing order, got [0.01, 0.01",
+    ),
+    "falling": ("0.3, 1.0]", "1.0, 0.3]", "values", "in increasing order"),
+    "zero": ("[0.01", "[0.0", "values", "numbers > 0"),
+    "a text": ("[0.01", '["0.01"', "values", "numbers > 0"),
+    "two settings": (
+        "] }",
+        "], batch = [1] }",
+        "values",
+        "one setting with its values",
+    ),
+    "no table": (SWEEP[SWEEP.index("{") :], "[0.1]", "values", "a table of one"),
+    "unknown setting": ('"optimizer.l', '"optimiser.l', "values", "mean 'optimizer'?"),
+    "inside no table": (
+        '"optimizer.',
+        '"presence.',
+        "values",
+        "one that an arm has not",
+    ),
+    "set in an arm too": (
+        '"optimizer.learning_rate"',
+        "batch",
+        "values",
+        "got fixed and",
+    ),
+    "unknown argument": (
+        "ing_rate",
+        "ing_rat",
+        "values",
+        "did you mean 'learning_rate'",
+    ),
+}
+"""What is replaced by what, how the line begins, and a part of the sentence."""
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_sweep_is_one_sentence_that_names_the_line(
+    tmp_path: Path, damage: tuple[str, str, str, str]
+) -> None:
+    old, new, begin, expected = damage
+    assert old in SWEEP
+    with pytest.raises(HarnessError) as raised:
+        declared(tmp_path, 2, changes=ARMS, more=SWEEP.replace(old, new))
+    message = str(raised.value)
+    lines = (tmp_path / "tiny.toml").read_text("utf-8").splitlines()
+    number = max(k for k, line in enumerate(lines, 1) if line.startswith(begin))
+    assert expected in message
+    assert message.startswith(f"tiny.toml, line {number}: ")
+    assert "\n" not in message
+
+
+def test_the_tuned_setting_of_an_optimizer_stands_in_no_arm(tmp_path: Path) -> None:
+    changes = {key: new for key, new in ARMS.items() if "learning_rate" not in key}
+    with pytest.raises(HarnessError, match="got a second place for it"):
+        declared(tmp_path, 2, changes=changes, more=SWEEP)
+
+
+def test_a_path_needs_no_quotation_marks(tmp_path: Path) -> None:
+    more = SWEEP.replace('"optimizer.learning_rate"', "optimizer.learning_rate")
+    swept = declared(tmp_path, 2, changes=ARMS, more=more)
+    assert swept.tune is not None and swept.tune.path == "optimizer.learning_rate"
+
+
+def test_a_setting_of_its_own_is_tuned_in_place_of_its_table(tmp_path: Path) -> None:
+    more = SWEEP.replace('"optimizer.learning_rate"', "presence")
+    changes = {"presence = 0.5\n": ""}
+    swept = declared(tmp_path, 2, changes=changes, more=more)
+    runs = swept.validation_runs("quick")
+    assert [run.config["presence"] for run in runs[:5]] == [0.01, 0.03, 0.1, 0.3, 1.0]

@@ -1,0 +1,295 @@
+"""Sweeps: every arm is trained at several values of one setting, and one is chosen.
+
+An experiment with ``[tune]`` trains each arm (a combination of ``vary``) at every value
+on validation seeds, on its first backend. The value with the best median is the arm's
+choice; all backends then train the arm at it, on the seeds of the report. A choice
+depends on records alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from harness.errors import HarnessError
+from harness.records.metrics import Metric, metrics_of
+from lockstep.messages.errors import sentence
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from harness.declarations.declare import Experiment, Run
+    from harness.records.record import Record
+
+__all__ = [
+    "FIRST_SEED",
+    "Choice",
+    "Tune",
+    "choices_table",
+    "choose",
+    "leaves",
+    "sweep_table",
+    "with_choices",
+]
+
+FIRST_SEED = 1000
+"""Of validation; a report has fewer seeds, so that none is used for both."""
+
+CLOSE = 0.1
+"""Values whose score is within this share of the best one's are as good in practice."""
+
+
+@dataclass(frozen=True)
+class Tune:
+    """The sweep of an experiment.
+
+    Attributes:
+        seeds: how many validation seeds: 1000, 1001, ...
+        metric: the task's metric whose median over these seeds decides.
+        path: the setting that is tuned, such as ``optimizer.learning_rate``.
+        values: in increasing order.
+    """
+
+    seeds: int
+    metric: str
+    path: str
+    values: tuple[float, ...]
+
+    @property
+    def validation_seeds(self) -> range:
+        """The seeds that values are compared on."""
+        return range(FIRST_SEED, FIRST_SEED + self.seeds)
+
+    def settings(self, arm: Mapping[str, Any], value: float) -> dict[str, Any]:
+        """Return the settings of an arm, with the value at its place."""
+        return _put(arm, self.path.split("."), value)
+
+    def value(self, config: Mapping[str, Any]) -> float:
+        """Return the value that a run was made at."""
+        *above, last = self.path.split(".")
+        for name in above:
+            config = config[name]
+        value: float = config[last]
+        return value
+
+    def arm(self, config: Mapping[str, Any]) -> str:
+        """Return a text that is the same for all runs of an arm, and for no other."""
+        return json.dumps(self.settings(config, math.nan), sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The value chosen for one arm.
+
+    Attributes:
+        arm: as ``Tune.arm`` names it.
+        config: the settings of the arm at the value.
+        scores: the median of the metric at every value; the worst if it diverged.
+        low, high: the ends of the range around the value within 10 % of its score.
+    """
+
+    arm: str
+    config: Mapping[str, Any]
+    value: float
+    scores: Mapping[float, float]
+    low: float
+    high: float
+
+    @property
+    def width(self) -> float:
+        """By what factor the value may change within 10 % of its score."""
+        return self.high / self.low
+
+    @property
+    def at_edge(self) -> bool:
+        """Whether the value is the first or the last of the sweep."""
+        return self.value in (min(self.scores), max(self.scores))
+
+
+def choose(
+    tune: Tune, metric: Metric, runs: Sequence[Run], records: Sequence[Record]
+) -> list[Choice]:
+    """Choose a value for each arm whose validation runs are all recorded.
+
+    The best median wins, of equal ones the smallest value. A run that diverged, or
+    whose metric is no number, is worse than any other.
+
+    Args:
+        runs: all validation runs.
+        records: those of one backend and device; of other runs, they decide nothing.
+    """
+    settled = {record.id: record for record in records if record.settled}
+    arms: dict[str, list[Run]] = {}
+    for run in runs:
+        arms.setdefault(tune.arm(run.config), []).append(run)
+    return [
+        _choice(tune, metric, name, [(run, settled[run.id]) for run in of])
+        for name, of in arms.items()
+        if all(run.id in settled for run in of)
+    ]
+
+
+def with_choices(experiment: Experiment, *sources: Sequence[Record]) -> Experiment:
+    """Return the experiment with the values that records choose, at every scale.
+
+    At each scale, the first source decides that chooses any. Of several devices, the
+    one decides on which most arms were swept; the CPU where they are equal.
+
+    Args:
+        sources: records of a folder, in any order; those of other backends than the
+            experiment's first one are ignored.
+    """
+    if experiment.tune is None:
+        return experiment
+    chosen = {
+        scale: _choices(experiment, scale, sources) for scale in experiment.scales
+    }
+    return dataclasses.replace(experiment, choices=chosen)
+
+
+def choices_table(experiment: Experiment, scale: str) -> pd.DataFrame:
+    """Return one row an arm: its settings, the value chosen and how wide its range is.
+
+    Only settings that are not the same in all arms are columns.
+    """
+    import pandas as pd  # Workers read declarations, too, and should start at once.
+
+    tune, chosen = experiment.tune, experiment.choices.get(scale, ())
+    assert tune is not None
+    rows = [
+        {
+            **settings,
+            tune.path: choice.value,
+            tune.metric: choice.scores[choice.value],
+            "low": choice.low,
+            "high": choice.high,
+            "width": choice.width,
+            "at_edge": choice.at_edge,
+        }
+        for choice, settings in zip(chosen, _apart(tune, chosen), strict=True)
+    ]
+    return pd.DataFrame(rows)
+
+
+def sweep_table(experiment: Experiment, scale: str) -> pd.DataFrame:
+    """Return one row an arm and value: settings, the metric's median, if chosen."""
+    import pandas as pd
+
+    tune, chosen = experiment.tune, experiment.choices.get(scale, ())
+    assert tune is not None
+    rows = [
+        {
+            **settings,
+            tune.path: value,
+            tune.metric: score,
+            "chosen": value == choice.value,
+        }
+        for choice, settings in zip(chosen, _apart(tune, chosen), strict=True)
+        for value, score in choice.scores.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def _apart(tune: Tune, chosen: Sequence[Choice]) -> list[dict[str, Any]]:
+    """Return the settings of each arm that are not the same in all of them."""
+    settings = [dict(leaves(choice.config)) for choice in chosen]
+    names = dict.fromkeys(name for each in settings for name in each)
+    apart = [
+        name
+        for name in names
+        if name != tune.path and len({repr(each.get(name)) for each in settings}) > 1
+    ]
+    return [{name: each.get(name) for name in apart} for each in settings]
+
+
+def _choices(
+    experiment: Experiment, scale: str, sources: Sequence[Sequence[Record]]
+) -> list[Choice]:
+    """Return the choices of the first source that has any."""
+    assert experiment.tune is not None
+    metric = metrics_of(experiment.task)[experiment.tune.metric]
+    runs = experiment.validation_runs(scale)
+    for records in sources:
+        by_device: dict[str, list[Record]] = {}
+        for record in records:
+            if record.subject["backend"] == experiment.backends[0]:
+                by_device.setdefault(record.subject["device"], []).append(record)
+        devices = sorted(by_device, key=lambda device: (device != "cpu", device))
+        every = [choose(experiment.tune, metric, runs, by_device[d]) for d in devices]
+        if any(every):
+            return max(every, key=len)
+    return []
+
+
+def _choice(
+    tune: Tune, metric: Metric, arm: str, trials: Sequence[tuple[Run, Record]]
+) -> Choice:
+    sign = 1.0 if metric.better == "smaller" else -1.0
+    costs = np.array(
+        [
+            np.median(
+                [
+                    _cost(tune.metric, metric, sign, record)
+                    for run, record in trials
+                    if tune.value(run.config) == value
+                ]
+            )
+            for value in tune.values
+        ]
+    )
+    best = int(np.argmin(costs))
+    # Where every value diverges, none is close to another.
+    close = np.isfinite(costs) & (costs <= costs[best] + CLOSE * abs(costs[best]))
+    low, high = _run_of(close, best)
+    scores = dict(zip(tune.values, (sign * costs).tolist(), strict=True))
+    config = next(
+        run.config for run, _ in trials if tune.value(run.config) == tune.values[best]
+    )
+    ends = tune.values[low], tune.values[high]
+    return Choice(arm, config, tune.values[best], scores, *ends)
+
+
+def _cost(name: str, metric: Metric, sign: float, record: Record) -> float:
+    """Return how bad a run is: infinitely if it diverged."""
+    if record.status == "diverged":
+        return math.inf
+    try:
+        value = float(metric.read(record))
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        expected = f"a record that has the metric {name!r}"
+        got = f"{type(error).__name__}: {error}"
+        remedy = "run the experiment anew, or name another metric in [tune]"
+        text = sentence(record.experiment, expected, got, remedy)
+        raise HarnessError(text) from error
+    return math.inf if math.isnan(value) else sign * value
+
+
+def _run_of(close: Any, best: int) -> tuple[int, int]:
+    """Return the ends of the run of True around an index."""
+    low = high = best
+    while low > 0 and close[low - 1]:
+        low -= 1
+    while high < len(close) - 1 and close[high + 1]:
+        high += 1
+    return low, high
+
+
+def _put(content: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    first, *rest = path
+    inner = _put(content[first], rest, value) if rest else value
+    return {**content, first: inner}
+
+
+def leaves(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every setting with its dotted path."""
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value

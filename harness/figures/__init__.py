@@ -1,0 +1,1 @@
+"""How figures look and are written: themes, axes, files of several formats."""

@@ -1,0 +1,61 @@
+"""Figures are functions of results: the same bytes, words with every picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+
+from harness.declarations import declare
+from harness.figures import plot, style
+from harness.figures.plot import Figure
+from harness.judgement.compare import compare
+from harness.tests.synthetic import publish
+
+
+@pytest.fixture(scope="module")
+def figures(tmp_path_factory: pytest.TempPathFactory) -> list[list[Figure]]:
+    """The figures of one finding, drawn twice."""
+    root = tmp_path_factory.mktemp("results")
+    experiment = declare.find("absent_tasks")
+    publish(experiment, root)
+    finding = compare(experiment, root)
+    assert finding is not None
+    return [plot.draw(finding, root / name) for name in ("first", "second")]
+
+
+def files(figure: Figure) -> list[Path]:
+    return [figure.light, figure.dark, figure.pdf, figure.csv]
+
+
+def test_the_same_results_give_the_same_bytes(figures: list[list[Figure]]) -> None:
+    for first, second in zip(*figures, strict=True):
+        for one, other in zip(files(first), files(second), strict=True):
+            assert one.name == other.name
+            assert one.read_bytes() == other.read_bytes(), one.name
+
+
+def test_every_figure_has_words_and_files(figures: list[list[Figure]]) -> None:
+    assert [f.name for f in figures[0]] == ["losses", "movement", "state", "backends"]
+    for figure in figures[0]:
+        assert all(len(t) > 20 for t in (figure.title, figure.alt, figure.caption))
+        assert [path.suffix for path in files(figure)] == [
+            ".svg",
+            ".svg",
+            ".pdf",
+            ".csv",
+        ]
+        assert all(path.stat().st_size > 500 for path in files(figure))
+
+
+def test_files_say_nothing_of_the_day(figures: list[list[Figure]]) -> None:
+    for figure in figures[0]:
+        assert "<dc:date>" not in figure.light.read_text("utf-8")
+        assert b"CreationDate" not in figure.pdf.read_bytes()
+
+
+def test_light_and_dark_have_the_same_methods_and_backends() -> None:
+    assert list(style.LIGHT.methods) == list(style.DARK.methods)
+    assert list(style.LIGHT.backends) == list(style.DARK.backends)

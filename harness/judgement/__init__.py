@@ -1,0 +1,1 @@
+"""From records to what a page says: effects, verdicts, findings and claims."""

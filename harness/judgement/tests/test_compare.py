@@ -1,0 +1,190 @@
+"""The answer follows the records: it turns when they turn."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness.declarations import declare
+from harness.declarations.declare import Experiment
+from harness.judgement.compare import compare
+from harness.judgement.finding import Finding
+from harness.records.files import RESULTS, folder
+from harness.tests.synthetic import publish, without_harm
+
+
+@pytest.fixture(scope="module")
+def experiment() -> Experiment:
+    return declare.find("absent_tasks")
+
+
+def found(experiment: Experiment, root: Path) -> Finding:
+    finding = compare(experiment, root)
+    assert finding is not None
+    return finding
+
+
+@pytest.fixture(scope="module")
+def lawful(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of results in which everything is as the laws say."""
+    root = tmp_path_factory.mktemp("lawful")
+    publish(experiment, root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def lawful_std(
+    experiment: Experiment, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The same with runs of scale std, published and a user's own."""
+    root = tmp_path_factory.mktemp("lawful_std")
+    for published in (True, False):
+        publish(experiment, root, scale="std", publish=published)
+    return root
+
+
+def test_runs_that_follow_the_laws_pass_every_check(
+    experiment: Experiment, lawful: Path
+) -> None:
+    finding = found(experiment, lawful)
+    assert "keeps every bit" in finding.answer
+    assert not any(text.startswith("Does not") for text in finding.small_print)
+    assert finding.missing == []
+    assert finding.question == experiment.question
+    movement = finding.tables["movement"]
+    assert len(movement) == 48
+    assert np.allclose(movement["ratio"], 1, atol=0.02)
+
+
+def test_the_answer_begins_with_losses_and_goes_on_with_heads(
+    experiment: Experiment, lawful: Path
+) -> None:
+    answer = found(experiment, lawful).answer
+    assert answer.startswith(
+        "With each task in 2 % of the batches, the wrapper makes 0 of 9 held-out losses"
+    )
+    # Heads of made-up records move as probes do: 6.8 times as far with Adam.
+    assert "without and with the wrapper: 6.8 and 1.0 (Adam)" in answer
+
+
+def test_a_law_that_is_missed_is_a_check_that_fails(
+    experiment: Experiment, tmp_path: Path
+) -> None:
+    publish(experiment, tmp_path, factor=without_harm)
+    finding = found(experiment, tmp_path)
+    assert any("Not within 5% of the law: Adam" in text for text in finding.small_print)
+    failed = [s for s in finding.small_print if s.startswith("Does not hold")]
+    assert len(failed) == 1 and "as its law says" in failed[0]
+
+
+def test_state_that_fades_with_the_wrapper_is_a_check_that_fails(
+    experiment: Experiment, tmp_path: Path
+) -> None:
+    publish(experiment, tmp_path, keep=0.999)
+    finding = found(experiment, tmp_path)
+    assert "keeps every bit" not in finding.answer
+    failed = [s for s in finding.small_print if s.startswith("Does not hold")]
+    assert any("keeps every bit" in sentence for sentence in failed)
+
+
+def test_a_finding_has_its_verdict_and_what_belongs_beside_it(
+    experiment: Experiment, lawful_std: Path
+) -> None:
+    finding = found(experiment, lawful_std)
+    assert finding.verdict == "partly"
+    assert len(finding.tables["predictions"]) == 10
+    assert finding.notices == ["The prediction was written after the runs."]
+
+
+def test_runs_of_scale_quick_have_effects_and_no_verdict(
+    experiment: Experiment, lawful: Path
+) -> None:
+    finding = found(experiment, lawful)
+    assert finding.verdict == ""
+    table = finding.tables["predictions"]
+    assert set(table["outcome"]) == {"not judged"}
+    assert np.isfinite(table["estimate"]).all()
+    assert "These runs are of scale quick" in finding.notices[0]
+
+
+def test_an_illustration_has_its_reason_and_no_verdict() -> None:
+    experiment = declare.find("lost_updates")
+    finding = found(experiment, RESULTS)
+    assert (finding.verdict, finding.notices) == ("", [experiment.reason])
+    assert "predictions" not in finding.tables
+
+
+def test_missing_and_diverged_runs_are_said(
+    experiment: Experiment, tmp_path: Path
+) -> None:
+    publish(experiment, tmp_path, diverged=2)
+    path = folder(experiment.name, True, tmp_path) / "tf.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:-3]))
+    finding = found(experiment, tmp_path)
+    assert "tf: 3 of 48 runs are missing." in finding.missing
+    assert any("2 diverged: a loss was not finite" in text for text in finding.missing)
+    assert finding.provenance["runs"] == 93
+    losses = finding.tables["losses"]
+    assert losses["lost_without"].max() == 1
+
+
+def test_only_settled_runs_of_the_fullest_scale_count(
+    experiment: Experiment, lawful_std: Path
+) -> None:
+    assert found(experiment, lawful_std).provenance["scale"] == "std"
+
+
+def test_verdicts_are_compared_where_there_are_two(
+    experiment: Experiment, lawful_std: Path, tmp_path: Path
+) -> None:
+    own = found(experiment, lawful_std).local
+    assert own is not None and "the verdict is the same" in own.small_print[0]
+    shutil.copytree(lawful_std, tmp_path / "a")
+    shutil.rmtree(folder(experiment.name, False, tmp_path / "a"))
+    publish(experiment, tmp_path / "a", publish=False)
+    quick = found(experiment, tmp_path / "a").local
+    assert quick is not None and "verdict" not in quick.small_print[0]
+
+
+def test_a_users_own_runs_stand_beside_the_published_ones(
+    experiment: Experiment, tmp_path: Path
+) -> None:
+    publish(experiment, tmp_path)
+    publish(experiment, tmp_path, publish=False)
+    own = found(experiment, tmp_path).local
+    assert own is not None
+    assert own.tables["match"]["matches"].all()
+    assert own.small_print[0].startswith("48 of 48 intervals agree")
+    publish(experiment, tmp_path / "b")
+    publish(experiment, tmp_path / "b", factor=without_harm, publish=False)
+    own = found(experiment, tmp_path / "b").local
+    assert own is not None
+    match = own.tables["match"]
+    differ = match[~match["matches"]]
+    assert {"Adam", "RMSProp"} <= set(differ["optimizer"])
+
+
+def test_there_is_no_finding_before_every_combination_was_run(
+    experiment: Experiment, tmp_path: Path
+) -> None:
+    assert compare(experiment, tmp_path) is None
+    publish(experiment, tmp_path)
+    (folder(experiment.name, True, tmp_path) / "tf.jsonl").unlink()
+    path = folder(experiment.name, True, tmp_path) / "pytorch.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:23]))
+    assert compare(experiment, tmp_path) is None
+    path.write_text("".join(lines[:24]))
+    assert "tf: 48 of 48 runs are missing." in found(experiment, tmp_path).missing
+
+
+def test_the_same_records_give_the_same_digits(
+    experiment: Experiment, lawful: Path
+) -> None:
+    first, second = (found(experiment, lawful) for _ in range(2))
+    for name, table in first.tables.items():
+        assert table.equals(second.tables[name]), name

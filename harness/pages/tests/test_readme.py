@@ -1,0 +1,81 @@
+"""The README: its examples run, and its commands are those that CI runs."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.errors import HarnessError
+from harness.pages.readme import ASSETS, write_figure, write_matrix
+from harness.processes.children import ROOT
+from harness.processes.environment import child_variables
+from lockstep import registry
+
+README = (ROOT / "README.md").read_text("utf-8")
+EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+def framework_of(example: str) -> str:
+    names = ("torch", "tensorflow", "keras")
+    return next(name for name in names if f"import {name}" in example)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=framework_of)
+def test_an_example_runs_and_prints(example: str) -> None:
+    backends = {"torch": "pytorch", "tensorflow": "tf", "keras": "keras3"}
+    backend = backends[framework_of(example)]
+    if not registry.installed(backend):
+        pytest.skip(f"{framework_of(example)} is not installed")
+    path = f"import sys; sys.path.insert(0, {str(ROOT / 'impls')!r})\n"
+    done = subprocess.run(
+        [sys.executable, "-c", path + example],
+        capture_output=True,
+        text=True,
+        env=child_variables(),
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_there_is_an_example_for_each_host_and_none_is_long() -> None:
+    assert sorted(map(framework_of, EXAMPLES)) == ["keras", "tensorflow", "torch"]
+    assert all(len(example.splitlines()) <= 16 for example in EXAMPLES)
+
+
+def test_ci_runs_the_command_that_the_readme_gives() -> None:
+    (command,) = re.findall(r"^python3 .*nox -s tests$", README, re.MULTILINE)
+    assert command in (ROOT / ".ci" / "run").read_text("utf-8")
+
+
+def test_the_parity_matrix_is_that_of_the_published_report(tmp_path: Path) -> None:
+    copy = tmp_path / "README.md"
+    copy.write_text(README, "utf-8")
+    write_matrix(copy)
+    assert copy.read_text("utf-8") == README, "run python -m harness readme"
+
+
+def test_the_figure_is_drawn_from_the_published_records(tmp_path: Path) -> None:
+    for fresh in write_figure(tmp_path):
+        assert f"docs/assets/{fresh.name}" in README
+        committed = (ASSETS / fresh.name).read_text("utf-8")
+        words, numbers = parts_of(fresh.read_text("utf-8"))
+        committed_words, committed_numbers = parts_of(committed)
+        assert words == committed_words, "run python -m harness readme"
+        # In points: another processor may round the last digits of a law otherwise.
+        assert numbers == pytest.approx(committed_numbers, abs=0.01)
+
+
+def test_a_figure_is_not_drawn_from_a_readers_own_runs(tmp_path: Path) -> None:
+    with pytest.raises(HarnessError, match=r"expected published results, got none"):
+        write_figure(tmp_path, results=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def parts_of(svg: str) -> tuple[list[str], list[float]]:
+    """Return what stands around the numbers of a drawing, and the numbers."""
+    number = r"-?\d+\.\d+"
+    return re.split(number, svg), [float(each) for each in re.findall(number, svg)]

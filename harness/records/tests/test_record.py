@@ -1,0 +1,272 @@
+"""Records: appended whole or not at all, read back as they were."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from harness.errors import HarnessError
+from harness.processes.environment import child_variables
+from harness.records.files import read, read_environments
+from harness.records.log import Log
+from harness.records.record import Code, Record, digest, latest
+
+RUN = {"experiment": "e", "task": "t", "config": {"rate": 0.1}, "seed": 3}
+
+
+def of_seed(seed: int) -> Record:
+    """Return the record with another seed, and so another id."""
+    return replace(RECORD, seed=seed, id=digest({**RUN, "seed": seed}, 12))
+
+
+FIRST = Record(
+    **RUN,
+    id=digest(RUN, 12),
+    subject={"backend": "pytorch", "device": "cpu"},
+    environment="abcd",
+    status="ok",
+    reason="",
+    series={"step": [0, 10], "loss": [0.1, np.float32(1) / 3]},
+    summary={"loss": float(np.float32(0.1))},
+)
+"""A record of schema 1."""
+
+RECORD = replace(
+    FIRST,
+    code=Code(commit="c0ffee", dirty=False, digest="0123456789abcdef"),
+    scale="quick",
+    command="run e",
+    process=0,
+    start="2026-01-02T03:04:05Z",
+    duration=1.5,
+    load=0.25,
+)
+
+
+def write(path: Path, *records: Record) -> None:
+    with Log(path) as log:
+        for record in records:
+            log.append(record.as_json())
+
+
+@pytest.mark.parametrize("record", [FIRST, RECORD], ids=["schema 1", "schema 2"])
+def test_a_record_comes_back_in_float32(record: Record, tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b.jsonl"
+    write(path, record)
+    (back,) = read(path)
+    assert replace(back, series={}, summary={}) == replace(
+        record, series={}, summary={}
+    )
+    assert back.digest == record.digest == digest(json.loads(path.read_text()), 12)
+    for name, values in record.series.items():
+        expected = np.float32(values)
+        assert np.array_equal(np.float32(back.series[name]), expected)
+    assert '"loss":[0.1,0.33333334]' in path.read_text()
+
+
+def test_pandas_reads_the_file(tmp_path: Path) -> None:
+    write(tmp_path / "r.jsonl", RECORD, of_seed(4))
+    table = pd.read_json(tmp_path / "r.jsonl", lines=True)
+    assert table["seed"].tolist() == [3, 4]
+
+
+def test_values_that_are_not_finite_survive(tmp_path: Path) -> None:
+    series = {"loss": [1.0, math.inf, math.nan]}
+    write(tmp_path / "r.jsonl", replace(RECORD, series=series, status="diverged"))
+    json.loads((tmp_path / "r.jsonl").read_text(), parse_constant=pytest.fail)
+    (back,) = read(tmp_path / "r.jsonl")
+    assert back.series["loss"][0] == 1.0
+    assert np.isnan(back.series["loss"][1:]).all()
+
+
+def test_a_torn_last_line_is_ignored_and_gone_after_the_next_append(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "r.jsonl"
+    write(path, RECORD, of_seed(4))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    with pytest.warns(UserWarning, match=r"r\.jsonl: the last line is torn"):
+        assert [record.seed for record in read(path)] == [3]
+    with pytest.warns(UserWarning, match="was ignored"):
+        write(path, of_seed(4))
+    assert path.read_bytes() == whole
+
+
+DAMAGES = {
+    "no JSON": b"{]\n",
+    "no schema": {k: v for k, v in RECORD.as_json().items() if k != "schema"},
+    "the keys of another schema": RECORD.as_json() | {"schema": 1},
+    "too few keys for its schema": FIRST.as_json() | {"schema": 2},
+    "an unknown key": RECORD.as_json() | {"host": "x"},
+    "no code": RECORD.as_json() | {"code": None},
+    "code without a digest": RECORD.as_json() | {"code": {"commit": "c", "dirty": 0}},
+    "a number for a scale": RECORD.as_json() | {"scale": 3},
+    "a list for a command": RECORD.as_json() | {"command": ["run"]},
+    "a truth for a process": RECORD.as_json() | {"process": True},
+    "a number for a start": RECORD.as_json() | {"start": 1767323045},
+    "no duration": RECORD.as_json() | {"duration": None},
+    "a text for a load": RECORD.as_json() | {"load": "0.1"},
+    "a number for what it supersedes": RECORD.as_json() | {"supersedes": 3},
+    "a missing key": {k: v for k, v in RECORD.as_json().items() if k != "seed"},
+    "an unknown status": RECORD.as_json() | {"status": "fine"},
+    "no object": 3,
+    "nested deeply": b"[" * 200_000 + b"]" * 200_000 + b"\n",
+    "settings nested deeply": json.dumps(RECORD.as_json())
+    .replace('{"rate": 0.1}', '{"a":' * 900 + "0" + "}" * 900)
+    .encode()
+    + b"\n",
+    "no subject": RECORD.as_json() | {"subject": None},
+    "a subject without a backend": RECORD.as_json() | {"subject": {"device": "cpu"}},
+    "a number for a device": RECORD.as_json()
+    | {"subject": {"backend": "tf", "device": 1}},
+    "a list for an id": RECORD.as_json() | {"id": [1]},
+    "another run's id": RECORD.as_json() | {"id": "0123456789ab"},
+    "another seed than the id's": RECORD.as_json() | {"seed": 4},
+    "no settings": RECORD.as_json() | {"config": None},
+    "a text for a seed": RECORD.as_json() | {"seed": "x"},
+    "a reason that is no text": RECORD.as_json() | {"reason": 5},
+    "texts for numbers": RECORD.as_json() | {"summary": {"loss": "x"}},
+    "numbers for a series": RECORD.as_json() | {"series": {"loss": 3}},
+    "texts in a series": RECORD.as_json() | {"series": {"loss": ["x"]}},
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_line_elsewhere_is_named(tmp_path: Path, damage: object) -> None:
+    path = tmp_path / "r.jsonl"
+    line = damage if isinstance(damage, bytes) else json.dumps(damage).encode() + b"\n"
+    good = json.dumps(RECORD.as_json()).encode() + b"\n"
+    path.write_bytes(good + line + good)
+    with pytest.raises(HarnessError, match=r"r\.jsonl, line 2: expected .* restore"):
+        read(path)
+
+
+@pytest.mark.parametrize("schema", [0, 3, True, "2", None])
+def test_a_schema_of_another_version_is_said_to_be_one(
+    tmp_path: Path, schema: object
+) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(json.dumps(RECORD.as_json() | {"schema": schema}) + "\n")
+    said = rf"line 1: expected a record of schema 1 or 2, got schema {schema}; read it"
+    with pytest.raises(HarnessError, match=said):
+        read(path)
+
+
+def test_only_one_process_writes(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl", reason="this system cannot tell")
+    with Log(tmp_path / "r.jsonl"):
+        with pytest.raises(HarnessError, match="another run at work"):
+            Log(tmp_path / "r.jsonl")
+
+
+def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HarnessError, match="choose a folder that you may write to"):
+        Log(tmp_path / "file" / "r.jsonl")
+
+
+def test_a_log_without_lines_leaves_no_file(tmp_path: Path) -> None:
+    write(tmp_path / "r.jsonl")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_settled_record_outlives_a_later_error() -> None:
+    error = replace(RECORD, status="error", reason="x")
+    assert latest([error, RECORD]) == [RECORD]
+    assert latest([RECORD, error]) == [RECORD]
+    assert latest([error, replace(error, reason="y")])[0].reason == "y"
+    elsewhere = replace(RECORD, subject={"backend": "pytorch", "device": "cuda"})
+    assert len(latest([RECORD, elsewhere])) == 2
+
+
+def test_a_record_that_supersedes_another_counts_instead_of_it() -> None:
+    again = replace(RECORD, supersedes=RECORD.digest, summary={"loss": 3.0})
+    assert latest([RECORD, again]) == [again]
+    assert latest([RECORD, replace(again, supersedes=None)]) == [RECORD]
+    assert latest([RECORD, replace(again, status="error")]) == [RECORD]
+
+
+def test_an_environment_whose_id_is_another_s_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "r.environments.jsonl"
+    content = {"python": "3.11"}
+    with Log(path) as log:
+        log.append({"id": digest(content, 8), **content})
+    assert read_environments(path) == {digest(content, 8): content}
+    path.write_text(path.read_text().replace("3.11", "3.12"))
+    with pytest.raises(HarnessError, match=r"environments\.jsonl, line 1: expected"):
+        read_environments(path)
+
+
+FILL = """
+import sys
+from pathlib import Path
+from harness.errors import HarnessError
+from harness.records.log import Log
+prepare(int(sys.argv[2]))
+try:
+    with Log(Path(sys.argv[1])) as log:
+        for number in range(100):
+            log.append({"id": str(number), "text": "a" * 700})
+except HarnessError as error:
+    print(error)
+"""
+LIMITED = """
+import resource, signal
+def prepare(size):
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+"""
+
+
+def filled(path: Path, prepare: str, size: int) -> str:
+    """Append in a process of its own until the file system refuses; return its words.
+
+    Nothing is imitated: the system itself writes a part of a line and refuses the rest.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", prepare + FILL, str(path), str(size)],
+        capture_output=True,
+        text=True,
+        env=child_variables(),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def whole_lines(path: Path) -> int:
+    """Return the number of lines; fail if the last one is torn."""
+    content = path.read_bytes()
+    assert content.endswith(b"\n")
+    return content.count(b"\n")
+
+
+def test_a_file_that_may_not_grow_keeps_whole_lines(tmp_path: Path) -> None:
+    pytest.importorskip("resource", reason="this system has no such limit")
+    path = tmp_path / "r.jsonl"
+    said = filled(path, LIMITED, 5000)
+    assert "expected to append a line, got" in said and "make room" in said
+    assert whole_lines(path) == 5000 // (700 + len('{"id":"0","text":""}\n'))
+
+
+def test_a_full_disk_keeps_whole_lines(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(mount, stderr=-3).returncode:
+        pytest.skip("only the superuser can make a small disk")
+    try:
+        said = filled(disk / "r.jsonl", "def prepare(size): pass\n", 0)
+        assert "No space left on device; make room" in said
+        assert 5 < whole_lines(disk / "r.jsonl") < 12
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)

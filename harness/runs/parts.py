@@ -1,0 +1,170 @@
+"""One experiment's runs on one backend: which are missing, and how to record them."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from harness.declarations.declare import Experiment, Run
+from harness.records.record import Code, Record, latest
+from harness.records.store import Store
+from harness.runs.workers import Answer, Crash, Worker
+
+__all__ = ["Origin", "Part", "Report"]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the records of a command come from.
+
+    Attributes:
+        scale: ``quick``, ``std`` or ``full``.
+        command: the words after ``harness``.
+        checkout: the commit, and whether code differs from it.
+    """
+
+    scale: str
+    command: str
+    checkout: tuple[str | None, bool | None]
+
+
+@dataclass
+class Report:
+    """What one backend did in a sweep.
+
+    Attributes:
+        state: ``skipped`` before any work, ``stopped`` before the end, or ``done``.
+        reason: one sentence, empty when done.
+        kept: runs that were settled before.
+        counts: new records by status.
+        reasons: how often each reason of a run that is not ``ok`` was given.
+    """
+
+    backend: str
+    state: Literal["done", "stopped", "skipped"] = "done"
+    reason: str = ""
+    kept: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def failed(self) -> bool:
+        """Whether runs that should have been done were not."""
+        return self.state == "stopped" or self.counts["error"] > 0
+
+    def stop(self, reason: str) -> None:
+        """Note why runs that should have been done were not."""
+        self.state, self.reason = "stopped", reason
+
+    def __str__(self) -> str:
+        new = ", ".join(f"{n} {status}" for status, n in self.counts.items())
+        text = f"{self.backend}: {self.state}; {new or 'no new runs'}; {self.kept} kept"
+        notes = [f"{reason} ({n} x)" for reason, n in self.reasons.items()]
+        return "\n  ".join([text, *filter(None, [self.reason]), *notes])
+
+
+class Part:
+    """The runs of one experiment on one backend.
+
+    Attributes:
+        waiting: runs that nobody does yet.
+        running: how many are being done.
+        threads: how many have a worker for this part.
+        crashes: workers that crashed since the last answer.
+        missing: runs that will not be done by this command.
+        records: all that lie in the part's folder, new ones included.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        report: Report,
+        device: str,
+        home: Path,
+        origin: Origin,
+        stack: ExitStack,
+    ) -> None:
+        """Open the part's files until ``stack`` ends."""
+        self.experiment, self.report, self.device = experiment, report, device
+        self.backend = report.backend
+        self.name = f"{experiment.name}, {self.backend}"
+        self.origin = origin
+        self.store = stack.enter_context(Store(home, self.backend))
+        self.waiting: deque[Run] = deque()
+        self.running = self.threads = self.crashes = self.missing = 0
+
+    @property
+    def records(self) -> list[Record]:
+        """All records of the part's file, new ones included."""
+        return self.store.records
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is being done."""
+        return not self.waiting and not self.running
+
+    def ask(self, runs: Sequence[Run]) -> None:
+        """Have these runs done, but for those that are settled."""
+        settled = {r.key for r in latest(self.records) if r.settled}
+        missing = [r for r in runs if (r.id, self.backend, self.device) not in settled]
+        self.report.kept += len(runs) - len(missing)
+        self.waiting.extend(missing)
+
+    def take(self, run: Run, answer: Answer, worker: Worker) -> Record:
+        """Record what became of a run."""
+        self.crashes = 0
+        return self._append(run, answer, worker)
+
+    def take_crash(self, run: Run, crash: Crash, worker: Worker) -> Record | None:
+        """Record a crash as the error of its run.
+
+        A worker that crashed before it began has done nothing to the run: None.
+        """
+        self.crashes += 1
+        if worker.introduction is None:
+            self.waiting.appendleft(run)
+            return None
+        reason = f"the worker process ended ({crash.reason})"
+        outcome = {"status": "error", "reason": reason, "series": {}, "summary": {}}
+        modules = worker.introduction["modules"]
+        return self._append(run, {**crash.start, "modules": modules, **outcome}, worker)
+
+    def stop(self, reason: str) -> None:
+        """Do none of the runs that wait; say why."""
+        self.missing += len(self.waiting)
+        left = f"{self.missing} runs are missing"
+        again = "the same command goes on where this one stopped"
+        self.report.stop(f"{reason.removesuffix('.')}. {left}; {again}.")
+        self.waiting.clear()
+
+    def record_of(self, run: Run, answer: Answer, worker: Worker) -> Record:
+        """Return the record of a run; its environment and code are written if new."""
+        assert worker.introduction is not None
+        rest = {k: v for k, v in answer.items() if k not in ("id", "modules")}
+        return Record(
+            **asdict(run),
+            **rest,
+            scale=self.origin.scale,
+            command=self.origin.command,
+            id=run.id,
+            subject=worker.introduction["subject"],
+            environment=self.store.environment(worker.introduction["environment"]),
+            code=Code(*self.origin.checkout, self.store.code(answer["modules"])),
+            process=worker.number,
+            prediction=self.experiment.prediction,
+        )
+
+    def keep(self, record: Record) -> Record:
+        """Append a record and count it."""
+        self.store.append(record)
+        self.report.counts[record.status] += 1
+        if record.reason:
+            self.report.reasons[record.reason] += 1
+        return record
+
+    def _append(self, run: Run, answer: Answer, worker: Worker) -> Record:
+        return self.keep(self.record_of(run, answer, worker))

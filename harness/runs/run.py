@@ -1,0 +1,291 @@
+"""Run experiments: worker processes do the runs that are missing.
+
+declared runs - settled records -> workers -> outcomes -> lines appended to results/
+
+Workers train; this process alone writes. Killing either loses at most the runs in
+flight, and the next start does what is missing. Of an experiment that tunes a value,
+the validation runs come first; its other runs follow from their records.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Literal
+
+from harness.declarations.declare import Experiment
+from harness.declarations.tune import choices_table, with_choices
+from harness.errors import HarnessError
+from harness.processes.children import Children
+from harness.records.code import commit_of
+from harness.records.files import RESULTS, folder, read
+from harness.records.record import latest
+from harness.runs.parts import Origin, Part, Report
+from harness.runs.progress import Progress, progress
+from harness.runs.schedule import Schedule, do_all
+from harness.tasks import TIMED
+from lockstep import registry
+from lockstep.messages.errors import MissingFrameworkError, sentence, unknown_name
+
+__all__ = ["Request", "Sweep", "default_jobs", "sweep"]
+
+MOST_JOBS = 4
+"""Worker processes at once that nobody asked for: each holds a framework in memory."""
+
+CORES_OF_BUDGET = 2
+"""``budget_minutes`` is the time of this many cores."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be run, and how.
+
+    Attributes:
+        backends: those to run on; none means all of an experiment that are installed.
+        device: ``cpu``, or what the frameworks call another device, such as ``cuda``.
+        publish: write into ``results/EXPERIMENT`` instead of ``results/local``.
+        root: the folder of results.
+        seeds: only the first so many of the scale; none means all.
+        jobs: how many worker processes at once.
+        command: the words after ``harness`` that asked for this.
+    """
+
+    scale: str
+    backends: Sequence[str] = ()
+    device: str = "cpu"
+    publish: bool = False
+    root: Path = RESULTS
+    seeds: int | None = None
+    jobs: int = 1
+    command: str = ""
+
+
+def default_jobs() -> int:
+    """Return how many worker processes are at work if nobody says so."""
+    return min(MOST_JOBS, os.cpu_count() or 1)
+
+
+def sweep(
+    experiments: Sequence[Experiment], request: Request, kind: type[Sweep] | None = None
+) -> list[Report]:
+    """Do every run of a scale that has no settled record yet.
+
+    ``kind`` does other runs instead, such as ``revalidate.Revalidation``.
+
+    Results do not depend on ``jobs``. Tasks that measure time are run last, by one
+    worker at once.
+
+    Returns:
+        One report for each backend of each experiment.
+
+    Raises:
+        HarnessError: nothing can be run as asked, or written; nothing was changed.
+    """
+    with ExitStack() as stack:
+        shown = stack.enter_context(progress(request.jobs))
+        checkout = commit_of()
+        origin = Origin(request.scale, request.command, checkout)
+        begun = kind or Sweep
+        sweeps = [begun(each, request, origin, shown, stack) for each in experiments]
+        timed = [each for each in sweeps if each.experiment.task in TIMED]
+        others = [each for each in sweeps if each not in timed]
+        for each in sweeps:
+            each.begin()
+        missing = shown.tally.total
+        if missing:
+            shown.write(f"{missing} runs to do; worker processes: {request.jobs}")
+        for group, jobs in ((others, request.jobs), (timed, 1)):
+            _do(group, jobs, stack)
+    return [report for each in sweeps for report in each.reports.values()]
+
+
+def _do(sweeps: Sequence[Sweep], jobs: int, stack: ExitStack) -> None:
+    """Do the runs of some experiments; whatever ends this ends the workers, too."""
+    owners = {part: each for each in sweeps for part in each.parts.values()}
+
+    def settled(part: Part, seconds: float | None) -> None:
+        owners[part].settled(part, seconds)
+
+    schedule, children = Schedule(list(owners), settled), Children()
+    stack.callback(children.end)
+    stack.callback(schedule.stop)
+    if not all(part.idle for part in owners):
+        do_all(schedule, jobs, children)
+
+
+class Sweep:
+    """One experiment of a command.
+
+    Attributes:
+        reports: one for each backend that is asked for.
+        parts: of the backends that can be used.
+        stage: ``validation``, ``report`` or, when all is done, ``end``.
+    """
+
+    report_kind: type[Report] = Report
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        request: Request,
+        origin: Origin,
+        shown: Progress,
+        stack: ExitStack,
+    ) -> None:
+        self.experiment, self.request, self.shown = experiment, request, shown
+        self.stage: Literal["validation", "report", "end"] = "validation"
+        names = request.backends or experiment.backends
+        self.reports = {name: self.report_kind(name) for name in names}
+        home = folder(experiment.name, request.publish, request.root)
+        self.parts = {
+            name: self._part(report, home, origin, stack)
+            for name, report in self.reports.items()
+            if _can_run(experiment, name, bool(request.backends), report)
+            and self._has_work(name, home)
+        }
+
+    def _part(
+        self, report: Report, home: Path, origin: Origin, stack: ExitStack
+    ) -> Part:
+        device = self.request.device
+        return Part(self.experiment, report, device, home, origin, stack)
+
+    def _has_work(self, backend: str, home: Path) -> bool:
+        """Whether files of a backend are to be opened."""
+        return True
+
+    def begin(self) -> None:
+        """Ask for the runs that come first; say how many there are in all."""
+        scale, count = self.request.scale, self.request.seeds
+        seeds = self.experiment.scale(scale).seeds if count is None else count
+        for part in self.parts.values():
+            runs = len(self.experiment.arms(scale)) * seeds
+            self.shown.expect(part.name, runs)
+        self._choose()
+        first = self.parts.get(self.experiment.backends[0])
+        if first and self._lacking:
+            first.ask(self.experiment.validation_runs(scale))
+            self._expect(first)
+        self._advance()
+
+    def settled(self, part: Part, seconds: float | None) -> None:
+        """Count a run; ask for the runs that could not be asked for before it."""
+        if seconds is not None:
+            self.shown.advance(self._name(part), seconds)
+        if part.report.state == "stopped":
+            self.shown.close(self._name(part))
+        self._advance()
+
+    def _advance(self) -> None:
+        """Go on to the next stage when nothing of this one is left."""
+        if self.stage == "validation" and self._idle:
+            self._choose()
+            self.stage = "report"
+            self._ask_for_report()
+        if self.stage == "report" and self._idle:
+            self.stage = "end"
+            self.shown.write(str(self))
+
+    @property
+    def _idle(self) -> bool:
+        return all(part.idle for part in self.parts.values())
+
+    def _name(self, part: Part) -> str:
+        """Return what progress calls the runs of a part at this stage."""
+        validation = self.stage == "validation"
+        return f"{part.name}, validation" if validation else part.name
+
+    def _expect(self, part: Part) -> None:
+        """Show how many runs of a part wait, and how long they may take."""
+        durations = [r.duration for r in part.records if r.scale == self.request.scale]
+        known = [seconds for seconds in durations if seconds is not None]
+        before = fmean(known) if known else None
+        self.shown.expect(self._name(part), len(part.waiting), before)
+
+    def _ask_for_report(self) -> None:
+        """Ask every backend for the runs of the report."""
+        runs = self.experiment.runs(self.request.scale, self.request.seeds)
+        for part in self.parts.values():
+            if part.report.state == "done":
+                part.ask(runs)
+            self._expect(part)
+        if self._lacking:
+            self._report_lack()
+
+    @property
+    def _lacking(self) -> int:
+        """How many arms have no value yet, where one is tuned."""
+        if self.experiment.tune is None:
+            return 0
+        arms = self.experiment.arms(self.request.scale)
+        return len(arms) - len(self.experiment.choices.get(self.request.scale, ()))
+
+    def _choose(self) -> None:
+        """Choose the values by the records of the first backend.
+
+        Published ones decide where that backend is not run and has no own records.
+        """
+        first = self.experiment.backends[0]
+        if first in self.parts:
+            sources = [self.parts[first].records]
+        else:
+            name, root = f"{first}.jsonl", self.request.root
+            homes = [folder(self.experiment.name, p, root) for p in (False, True)]
+            own = homes[1:] if self.request.publish else homes
+            sources = [read(home / name) for home in own]
+        last = [latest(records) for records in sources]
+        self.experiment = with_choices(self.experiment, *last)
+
+    def _report_lack(self) -> None:
+        """Report that arms have no value, so that their runs could not be done."""
+        first = self.experiment.backends[0]
+        expected = f"all validation runs of [tune] on {first}, which choose values"
+        arms = len(self.experiment.arms(self.request.scale))
+        got = f"{self._lacking} of {arms} arms that lack some"
+        remedy = f"run it on {first} until none ends with an error"
+        text = sentence(self.experiment.name, expected, got, remedy)
+        for report in self.reports.values():
+            if report.state == "done":
+                report.stop(text)
+
+    def __str__(self) -> str:
+        head = f"{self.experiment.name} ({self.request.scale}): "
+        lines = [f"{head}{self.experiment.question}", *map(str, self.reports.values())]
+        if self.experiment.choices.get(self.request.scale):
+            table = choices_table(self.experiment, self.request.scale)
+            lines += ["chosen by validation:", table.to_string(index=False)]
+        return "\n".join([*lines, *filter(None, [self._over_budget()])])
+
+    def _over_budget(self) -> str:
+        """Return a sentence if the runs of scale std took longer than they may."""
+        validation = self.experiment.validation_runs("std")
+        declared = {run.id for run in [*validation, *self.experiment.runs("std")]}
+        every = [r for part in self.parts.values() for r in latest(part.records)]
+        seconds = sum(r.duration or 0 for r in every if r.id in declared)
+        cores = 1 if self.experiment.task in TIMED else CORES_OF_BUDGET
+        minutes, budget = seconds / 60 / cores, self.experiment.budget_minutes
+        if self.request.scale != "std" or minutes <= budget:
+            return ""
+        expected = f"runs of at most {budget:g} minutes on {cores} cores"
+        remedy = "do with fewer arms, values, steps or seeds, or raise budget_minutes"
+        return sentence(self.experiment.name, expected, f"{minutes:.1f}", remedy)
+
+
+def _can_run(experiment: Experiment, name: str, named: bool, report: Report) -> bool:
+    """Whether a backend can be used; a missing one is an error if it was named."""
+    if name not in experiment.backends:
+        kind = f"backend of {experiment.name}"
+        raise HarnessError(str(unknown_name(kind, name, experiment.backends)))
+    if registry.installed(name):
+        return True
+    try:
+        registry.load(name)
+    except MissingFrameworkError as error:
+        if named:
+            raise HarnessError(str(error)) from error
+        report.state, report.reason = "skipped", str(error)
+    return False

@@ -1,0 +1,320 @@
+"""Several workers, workers that crash, sweeps: on a task that trains nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import random
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from harness import tasks
+from harness.commands import listing
+from harness.declarations import declare
+from harness.declarations.declare import SCALES, Experiment
+from harness.errors import HarnessError
+from harness.judgement import compare
+from harness.pages.findings import Answered, finding_page
+from harness.records.files import read
+from harness.records.record import Record
+from harness.records.store import Store
+from harness.runs import run, workers
+from harness.runs.run import Request
+from harness.tests import toy_worker
+from lockstep import registry
+
+TEXT = """question = "Does it go on?"
+title = "Toy"
+task = "toy"
+backends = ["reference", "pytorch"]
+budget_minutes = 1
+[fixed]
+steps = 1
+[vary]
+arm = ["plain", "wrapped"]
+"""
+PREDICTION = """
+[[primary]]
+name = "worse"
+claim = "The wrapped arm is worse"
+metric = "loss"
+arm = { arm = "wrapped" }
+against = { arm = "plain" }
+effect = "difference"
+low = 0.0
+because = "it is made up so"
+"""
+SWEEP = """
+[tune]
+seeds = 3
+metric = "loss"
+values = { rate = [0.01, 0.03, 0.1, 0.3, 1.0] }
+"""
+
+
+@pytest.fixture(autouse=True)
+def toy_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let declarations and workers know the task; neither backend is imported."""
+    monkeypatch.setattr(declare, "TASKS", (*tasks.TASKS, "toy"))
+    monkeypatch.setattr(declare, "runs_on", lambda task: ["reference", "pytorch"])
+    paths = [*tasks.__path__, str(toy_worker.FOLDER)]
+    monkeypatch.setattr(tasks, "__path__", paths)
+    monkeypatch.setattr(workers, "MODULE", "harness.tests.toy_worker")
+    monkeypatch.setattr(registry, "installed", lambda name: True)
+
+
+def toy(folder: Path, tuned: bool = False, seeds: int = 4) -> Experiment:
+    """Return an experiment of two arms on two backends."""
+    text = TEXT if tuned else TEXT.replace("steps = 1", "steps = 1\nrate = 0.1")
+    for name in SCALES:
+        text += f'[scale.{name}]\nseeds = {seeds}\nbecause = "toy"\n'
+    path = folder / "toy.toml"
+    path.write_text(text + PREDICTION + (SWEEP if tuned else ""), "utf-8")
+    return declare.read(path)
+
+
+def records(
+    root: Path, backend: str = "reference", home: str = "local"
+) -> list[Record]:
+    return read(root / home / "toy" / f"{backend}.jsonl")
+
+
+def sweep(experiment: Experiment, root: Path, **options: Any) -> list[run.Report]:
+    return run.sweep([experiment], Request("quick", root=root, **options))
+
+
+def outcomes(root: Path) -> dict[tuple[str, str], Any]:
+    return {
+        (backend, record.id): record.outcome
+        for backend in ("reference", "pytorch")
+        for record in records(root, backend)
+    }
+
+
+# -- several workers -------------------------------------------------------------------
+
+
+def test_outcomes_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
+    experiment = toy(tmp_path, tuned=True)
+    for jobs in (1, 2):
+        sweep(experiment, tmp_path / str(jobs), jobs=jobs)
+    assert len(outcomes(tmp_path / "1")) == 2 * 5 * 3 + 2 * 2 * 4
+    assert outcomes(tmp_path / "2") == outcomes(tmp_path / "1")
+
+
+def test_each_of_two_workers_does_the_runs_of_one_backend(tmp_path: Path) -> None:
+    sweep(toy(tmp_path), tmp_path, jobs=2)
+    of_first = {record.process for record in records(tmp_path)}
+    of_second = {record.process for record in records(tmp_path, "pytorch")}
+    assert len(of_first | of_second) >= 2
+    assert of_first.isdisjoint(of_second)
+
+
+def test_experiments_of_one_command_share_its_workers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiments = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        path = tmp_path / name / "toy.toml"
+        toy(tmp_path / name)
+        experiments.append(declare.read(path.rename(tmp_path / f"{name}.toml")))
+    reports = run.sweep(experiments, Request("quick", root=tmp_path, jobs=2))
+    assert [report.counts["ok"] for report in reports] == [8] * 4
+    assert "of 32 in all" in capsys.readouterr().out
+
+
+def test_every_record_names_the_prediction_of_its_experiment(tmp_path: Path) -> None:
+    experiment = toy(tmp_path, seeds=1)
+    sweep(experiment, tmp_path)
+    assert experiment.prediction
+    assert {record.prediction for record in records(tmp_path)} == {
+        experiment.prediction
+    }
+
+
+# -- crashes ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fails", "reason"),
+    [
+        ("kill 2", "the worker process ended (signal 9)"),
+        ("exit 2", "the worker process ended (exit status 7)"),
+        ("raise 2", "RuntimeError: as it was asked"),
+    ],
+)
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_run_that_fails_is_an_error_and_the_rest_goes_on(
+    fails: str, reason: str, jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = toy(tmp_path)
+    monkeypatch.setenv("TOY_FAILS", fails)
+    reports = sweep(experiment, tmp_path, jobs=jobs)
+    for report in reports:
+        assert report.state == "done" and report.failed
+        assert report.counts == {"ok": 6, "error": 2}
+        bad = [r for r in records(tmp_path, report.backend) if r.status == "error"]
+        assert {(record.seed, record.reason) for record in bad} == {(2, reason)}
+        assert all(r.code is not None and r.duration is not None for r in bad)
+    monkeypatch.delenv("TOY_FAILS")
+    for report in sweep(experiment, tmp_path, jobs=jobs):
+        assert (report.kept, report.counts, report.failed) == (6, {"ok": 2}, False)
+
+
+def test_three_crashes_in_a_row_stop_a_backend(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = toy(tmp_path)
+    monkeypatch.setenv("TOY_FAILS", "start")
+    for report in sweep(experiment, tmp_path, jobs=2):
+        assert (report.state, report.counts.total()) == ("stopped", 0)
+        assert "3 worker processes in a row ended" in report.reason
+        assert "signal 9. 8 runs are missing" in report.reason
+    assert list(tmp_path.rglob("*.jsonl")) == []
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_cannot_be_written_ends_everything_in_one_sentence(
+    jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(store: Store, record: Record) -> None:
+        raise HarnessError("the disk is full")
+
+    monkeypatch.setattr(Store, "append", refuse)
+    before = threading.active_count()
+    with pytest.raises(HarnessError, match="the disk is full"):
+        sweep(toy(tmp_path), tmp_path, jobs=jobs)
+    end = time.monotonic() + 60
+    while threading.active_count() > before:
+        assert time.monotonic() < end, "a thread goes on"
+        time.sleep(0.05)
+
+
+# -- sweeps ----------------------------------------------------------------------------
+
+
+def rates(of: list[Record]) -> Counter[tuple[str, float]]:
+    return Counter((r.config["arm"], r.config["rate"]) for r in of if r.seed < 1000)
+
+
+CHOSEN = {("plain", 0.1): 4, ("wrapped", 0.3): 4}
+
+
+def test_all_backends_run_the_value_chosen_on_the_first_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep(toy(tmp_path, tuned=True), tmp_path, jobs=2)
+    assert rates(records(tmp_path)) == rates(records(tmp_path, "pytorch")) == CHOSEN
+    seeds = {record.seed for record in records(tmp_path)}
+    assert seeds == {0, 1, 2, 3, 1000, 1001, 1002}
+    assert {record.seed for record in records(tmp_path, "pytorch")} == {0, 1, 2, 3}
+    out = capsys.readouterr().out
+    assert "toy, reference, validation: 30 of 30 runs" in out
+    assert "chosen by validation:" in out
+
+
+def test_a_sweep_that_was_stopped_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = toy(tmp_path, tuned=True)
+    monkeypatch.setenv("TOY_FAILS", "kill 1001")
+    first, second = sweep(experiment, tmp_path)
+    # Ten runs have this seed: the third of them in a row ends it.
+    assert first.state == second.state == "stopped"
+    assert first.counts["error"] == 3
+    assert "got 2 of 2 arms that lack some" in second.reason
+    monkeypatch.delenv("TOY_FAILS")
+    first, second = sweep(experiment, tmp_path)
+    assert (first.failed, second.failed) == (False, False)
+    assert rates(records(tmp_path)) == rates(records(tmp_path, "pytorch")) == CHOSEN
+    first, second = sweep(experiment, tmp_path)
+    assert first.counts.total() == second.counts.total() == 0
+
+
+def test_an_arm_whose_validation_failed_waits_and_the_other_goes_on(
+    tmp_path: Path,
+) -> None:
+    experiment = toy(tmp_path, tuned=True)
+    sweep(experiment, tmp_path)
+    path = tmp_path / "local" / "toy" / "reference.jsonl"
+    lines = path.read_text("utf-8").splitlines(keepends=True)
+    kept = [
+        line
+        for line in lines
+        if (content := json.loads(line))["seed"] >= 1000
+        and (content["seed"] > 1000 or content["config"]["arm"] != "plain")
+    ]
+    path.write_text("".join(kept), "utf-8")
+    path.with_name("pytorch.jsonl").unlink()
+    (report,) = sweep(experiment, tmp_path, backends=["pytorch"])
+    assert report.failed and "got 1 of 2 arms" in report.reason
+    assert rates(records(tmp_path, "pytorch")) == {("wrapped", 0.3): 4}
+
+
+def test_without_its_first_backend_recorded_choices_are_used(tmp_path: Path) -> None:
+    experiment = toy(tmp_path, tuned=True)
+    (report,) = sweep(experiment, tmp_path, backends=["pytorch"])
+    assert report.state == "stopped"
+    assert "expected all validation runs of [tune] on reference" in report.reason
+    sweep(experiment, tmp_path, backends=["reference"], publish=True)
+    (report,) = sweep(experiment, tmp_path, backends=["pytorch"])
+    assert (report.state, report.counts["ok"]) == ("done", 8)
+    assert rates(records(tmp_path, "pytorch")) == CHOSEN
+
+
+def test_a_page_has_the_choices_whatever_the_order_of_lines(tmp_path: Path) -> None:
+    experiment = toy(tmp_path, tuned=True)
+    sweep(experiment, tmp_path, jobs=2)
+    before = compare.compare(experiment, tmp_path)
+    for path in (tmp_path / "local" / "toy").glob("*.jsonl"):
+        lines = path.read_text("utf-8").splitlines(keepends=True)
+        random.Random(0).shuffle(lines)
+        path.write_text("".join(lines), "utf-8")
+    after = compare.compare(experiment, tmp_path)
+    assert before is not None and after is not None
+    assert after.as_json() == before.as_json()
+    table = before.tables["choices"]
+    page = finding_page(Answered(experiment, after, published=False), {})
+    assert "Choices, 2 rows" in page and "table-choices.csv" in page
+    assert "rate was chosen for each arm among 5 values" in page
+    assert list(table["arm"]) == ["plain", "wrapped"]
+    assert list(table["rate"]) == [0.1, 0.3]
+    assert len(before.tables["losses"]) == 2 * 2 * 4
+    assert before.missing == []
+
+
+def test_the_list_has_the_sweep_and_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = toy(tmp_path, tuned=True)
+    monkeypatch.setattr(declare, "known", lambda: ["toy"])
+    monkeypatch.setattr(declare, "find", lambda name: experiment)
+    found = listing.everything(tmp_path)
+    (entry,) = found["experiments"]
+    assert json.loads(json.dumps(entry["tune"])) == {
+        "seeds": 3,
+        "metric": "loss",
+        "path": "rate",
+        "values": [0.01, 0.03, 0.1, 0.3, 1.0],
+    }
+    stream = io.StringIO()
+    listing.print_everything(found, Console(file=stream, width=200))
+    assert "at most 1 min at scale std; tunes rate, 5 values;" in stream.getvalue()
+
+
+def test_a_std_sweep_over_its_budget_is_said_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiment = dataclasses.replace(toy(tmp_path), budget_minutes=1e-9)
+    run.sweep([experiment], Request("std", root=tmp_path))
+    assert "toy: expected runs of at most 1e-09 minutes" in capsys.readouterr().out
+    run.sweep([experiment], Request("quick", root=tmp_path))
+    assert "expected runs of at most" not in capsys.readouterr().out

@@ -1,0 +1,174 @@
+"""The transformer in half precision: what arms share, what they skip, what is said."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.declarations import declare
+from harness.records.record import Record
+from harness.tasks.mixed_precision_text import findings
+from harness.tasks.mixed_precision_text.data import make_plan
+from harness.tasks.mixed_precision_text.settings import Settings
+from harness.tasks.mixed_precision_text.training import of_scales, train
+from harness.tests.makers import made_up, with_metric
+from lockstep.messages.errors import LockstepError
+
+EXPERIMENT = declare.find("mixed_precision_text")
+ARMS = {
+    arm["method"]["label"]: {**arm, "rate": 0.006}
+    for arm in EXPERIMENT.full_arms("quick")
+}
+HALF = [label for label in ARMS if label != "fp32"]
+
+
+# -- settings and data -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"width": 18}, "width: expected a multiple of 4, the number of heads"),
+        ({"overflows": 40}, "overflows: expected fewer than steps"),
+        ({"checkpoints": 7}, "a number that divides steps"),
+        ({"epsilon": 0.0}, "epsilon: expected a finite number > 0"),
+        ({"method": {"label": "a", "dtype": "bfloat61"}}, "did you mean 'bfloat16'"),
+        (
+            {"method": {"label": "a", "dtype": "float16", "masters": "no"}},
+            "method.masters: expected true or false, got no",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_used_are_one_sentence(
+    changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(LockstepError, match=said):
+        Settings(**{**ARMS["fp32"], **changes})
+
+
+def test_infinite_gradients_divide_a_run_into_equal_parts() -> None:
+    of = Settings(**{**ARMS["fp32"], "steps": 300, "checkpoints": 1, "overflows": 3})
+    assert of.overflow_steps == [75, 150, 225]
+
+
+def test_both_half_precisions_can_hold_the_first_weights() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    for name, weight in make_plan(Settings(**ARMS["fp32"]), 0).weights.items():
+        exact = torch.tensor(weight)
+        for dtype in (torch.float16, torch.bfloat16):
+            # A subnormal float16 number has fewer bits than eight, and is tiny.
+            normal = exact.abs() >= 2.0**-14
+            assert torch.equal(exact.to(dtype).float()[normal], exact[normal]), name
+
+
+# -- runs ------------------------------------------------------------------------------
+
+
+def trained(label: str) -> Any:
+    pytest.importorskip("torch", reason="torch is not installed")
+    return train(ARMS[label], 0, "pytorch", "cpu")
+
+
+@pytest.mark.parametrize("label", ARMS)
+def test_every_arm_begins_alike_skips_what_is_infinite_and_learns(label: str) -> None:
+    outcome, wide = trained(label), trained("fp32")
+    bits = outcome.series["bits"]
+    assert outcome.status == "ok"
+    # Half precision rounds each product to eight or eleven bits.
+    assert bits[0] == pytest.approx(wide.series["bits"][0], rel=2.0**-8)
+    assert bits[-1] < bits[0] - 1
+    assert outcome.summary["skipped"] == ARMS[label]["overflows"]
+
+
+def test_an_infinite_gradient_halves_a_dynamic_scale_and_floors_the_original() -> None:
+    dynamic, original = (trained(f"fp16, {n}") for n in ("dynamic", "LogMax strict"))
+    assert dynamic.summary["scale"] == 2.0**15 / 2**3
+    assert original.summary["scale"] == 1
+
+
+def test_a_run_repeats() -> None:
+    assert trained("fp16, dynamic").series == trained("fp16, dynamic").series
+
+
+def test_products_are_summed_in_float32_and_rounded_once() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from harness.tasks.mixed_precision_text.torch_model import rounded_product
+
+    # In float16, 2048 + 1 is 2048: a sum in that dtype would lose all ones.
+    ones = torch.ones(5, 1, dtype=torch.float16)
+    row = torch.tensor([[2048.0, 1, 1, 1, 1]], dtype=torch.float16, requires_grad=True)
+    product = rounded_product(row, ones)
+    product.sum().backward()
+    assert product.dtype == torch.float16 and product.item() == 2052
+    assert row.grad.dtype == torch.float16 and row.grad.tolist() == [[1.0] * 5]
+
+
+def test_scales_that_are_no_number_are_left_out_of_the_mean() -> None:
+    assert of_scales([8, 2, float("nan")]) == {"mean_log2": 2, "lowest": 2}
+
+
+# -- findings --------------------------------------------------------------------------
+
+
+def records(bits: dict[str, float], seeds: int = 4) -> list[Record]:
+    """Return made-up records in which arms end at these bits, and others at 3."""
+    made = []
+    for label, arm in ARMS.items():
+        for seed in range(seeds):
+            run = declare.Run("own", "mixed_precision_text", arm, seed)
+            record = made_up(run, "pytorch", np.random.default_rng(seed))
+            end = bits.get(label, 3.0)
+            if np.isinf(end):
+                lost: Any = {"status": "diverged", "reason": "not finite"}
+                record = dataclasses.replace(record, summary={}, **lost)
+            made.append(with_metric(record, "bits", end))
+    return made
+
+
+def test_the_answer_begins_with_the_worst_arm() -> None:
+    bits = {"fp16 alone, dynamic": 4.5, "fp16, LogMax strict": 6.0}
+    answer = findings.judge(records(bits)).answer
+    assert answer == (
+        "fp16 LogMax strict ends at 2.00 [2.00, 2.00] and fp16 alone dynamic ends at "
+        "1.50 [1.50, 1.50] times float32's 3.00 bits a held-out byte. "
+        f"The other {len(HALF) - 2} arms in half precision end within 0.00% of "
+        "float32."
+    )
+
+
+def test_an_original_that_ends_where_float32_does_is_named() -> None:
+    answer = findings.judge(records({})).answer
+    assert answer == (
+        f"All {len(HALF)} arms in half precision end within 0.00% of float32, the "
+        "original's LogMax among them."
+    )
+
+
+def test_a_run_that_diverged_counts_as_the_worst() -> None:
+    judgement = findings.judge(records({"bf16 alone": np.inf}))
+    assert judgement.answer.startswith("bf16 alone ends at inf [inf, inf] times")
+    ends = judgement.tables["ends"].set_index("method")
+    assert ends.loc["bf16 alone", "bits"] == np.inf
+    assert findings.match(judgement.tables, judgement.tables)["matches"].all()
+
+
+def test_an_arm_that_applies_an_infinite_gradient_fails_the_check() -> None:
+    made = records({})
+    summary = {**made[0].summary, "skipped": 0.0}
+    first = [
+        dataclasses.replace(r, summary=summary) if r.config == made[0].config else r
+        for r in made
+    ]
+    for given, holds in ((made, "skipped"), (first, "Does not hold")):
+        lines = findings.judge(given).small_print
+        assert any(line.startswith("Does not hold") for line in lines) == (
+            holds == "Does not hold"
+        )
+
+
+def test_a_target_that_is_not_reached_takes_infinitely_many_steps() -> None:
+    record = with_metric(records({})[0], "steps to target", float("nan"))
+    assert findings.METRICS["steps to target"].read(record) == np.inf

@@ -1,0 +1,176 @@
+"""Nets at every rate of a sweep: ranges, what LARC does to steps, tables, sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.declarations import declare
+from harness.records.record import Outcome, Record
+from harness.tasks.stable_rates import findings, tables, training
+from harness.tasks.stable_rates.data import make_plan
+from harness.tasks.stable_rates.ranges import stable_range
+from harness.tasks.stable_rates.settings import IMAGES, Settings
+from harness.tests.synthetic import record_of
+from lockstep.messages.errors import LockstepError
+
+LARC = {"larc_eta": 0.001, "larc_mode": "clip"}
+SHORT = {
+    "method": {"label": "none"},
+    "batch": 256,
+    "epochs": 2,
+    "depth": 2,
+    "width": 16,
+    "momentum": 0.9,
+    "rates": [0.03, 1e6, 1e7],
+    "margin": 0.05,
+}
+
+
+def run(**changes: Any) -> Outcome:
+    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("sklearn", reason="sklearn is not installed")
+    return training.train({**SHORT, **changes}, 0, "pytorch", "cpu")
+
+
+# -- ranges ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "ends"),
+    [
+        ([0.5, 0.88, 0.9, 0.86, 0.1], (1.0, 3.0)),
+        ([0.9, 0.1, 0.9, 0.9, 0.1], (0.0, 0.0)),  # What lies apart is not in it.
+        ([0.1, 0.1, 0.1, 0.5, 0.9], (4.0, 4.0)),
+        ([0.9, 0.9, 0.9, 0.9, 0.9], (0.0, 4.0)),
+    ],
+)
+def test_a_range_is_what_lies_around_the_best_rate_within_the_margin(
+    accuracies: list[float], ends: tuple[float, float]
+) -> None:
+    of = stable_range([10.0**k for k in range(5)], accuracies, 0.05)
+    assert np.log10([of.lowest, of.highest]).tolist() == list(ends)
+    assert of.best == max(accuracies)
+
+
+# -- training --------------------------------------------------------------------------
+
+
+def test_every_epoch_is_a_permutation_and_methods_share_a_plan() -> None:
+    pytest.importorskip("sklearn", reason="sklearn is not installed")
+    plan = make_plan(Settings(**{**SHORT, "batch": 100}), seed=3)
+    assert len(plan.training.digit) == IMAGES
+    order = plan.batches.ravel()
+    assert plan.batches.shape == (2 * IMAGES // 100, 100)
+    assert sorted(order[:IMAGES]) == list(range(IMAGES))
+    other = make_plan(Settings(**{**SHORT, "method": {"label": "a"}}), seed=3)
+    assert np.array_equal(other.batches.ravel()[: 2 * 1280], order[: 2 * 1280])
+    assert all(map(np.array_equal, plan.weights, other.weights))
+
+
+def test_rates_that_are_too_high_are_results_and_the_next_rate_starts_afresh() -> None:
+    outcome = run()
+    assert outcome.status == "ok"
+    assert outcome.series["accuracy"][0] > 0.3 > max(outcome.series["accuracy"][1:])
+    alone = run(rates=[0.03, 0.1])
+    assert alone.series["loss"][0] == outcome.series["loss"][0]
+
+
+def test_in_mode_clip_rates_above_the_limit_all_train_alike() -> None:
+    """A step is eta times the weight's norm long, in the gradient's direction."""
+    method = {"label": "LARC", "larc_params": LARC}
+    outcome = run(method=method, rates=[0.003, 100.0, 200.0])
+    low, *high = outcome.series["loss"]
+    assert high[0] == pytest.approx(high[1], rel=1e-3)
+    assert abs(low - high[0]) > 1e-3 * low
+
+
+def test_in_mode_scale_only_the_product_of_rate_and_eta_counts() -> None:
+    # Powers of two, whose products are exact.
+    losses = []
+    for rate, eta in ((1.0, 2.0**-10), (2.0, 2.0**-11)):
+        larc = {"larc_eta": eta, "larc_mode": "scale"}
+        method = {"label": "LARS", "larc_params": larc}
+        losses.append(run(method=method, rates=[rate, 64.0]).series["loss"][0])
+    assert losses[0] == losses[1]
+
+
+def test_a_clipped_gradient_is_still_multiplied_by_the_rate() -> None:
+    """Such a limit makes the step rate times limit: only their product counts."""
+    losses = []
+    for limit, rate in ((2.0**-10, 1.0), (2.0**-12, 4.0)):
+        method = {"label": "clipped", "clip_gradients": limit}
+        losses.append(run(method=method, rates=[rate, 1e6]).series["loss"][0])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+# -- settings --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"method": "none"}, "method: expected a table"),
+        ({"method": {"label": "a", "larc": LARC}}, "did you mean 'larc_params'"),
+        ({"method": {"label": "a", "larc_params": {"larc_eta": 1}}}, "type float"),
+        ({"method": {"label": "a", "clip_gradients": 0.0}}, "a finite number > 0"),
+        ({"rates": [0.1]}, "2 or more numbers > 0 in increasing order"),
+        ({"rates": [0.1, 0.1]}, "in increasing order"),
+        ({"rates": [-0.1, 0.1]}, "numbers > 0"),
+        ({"margin": 1.0}, "margin: expected a number from 0 to below 1"),
+        ({"batch": 3000}, "a batch or more of images in all epochs"),
+    ],
+)
+def test_settings_that_make_no_run_are_one_sentence(
+    changes: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(LockstepError, match=sentence):
+        Settings(**{**SHORT, **changes})
+
+
+# -- tables and sentences --------------------------------------------------------------
+
+
+def records(accuracies: dict[str, list[list[float]]]) -> list[Record]:
+    """Return runs of the first experiment by label, one a list of accuracies."""
+    of = declare.find("larc")
+    made = []
+    for each in of.runs("std"):
+        settings = Settings(**each.config)
+        if settings.batch != 1024 or settings.label not in accuracies:
+            continue
+        if each.seed >= len(accuracies[settings.label]):
+            continue
+        shares = accuracies[settings.label][each.seed]
+        ends = stable_range(settings.rates, shares, settings.margin)
+        series = {"rate": settings.rates, "loss": shares, "accuracy": shares}
+        made.append(
+            record_of(each, "pytorch", Outcome("ok", "", series, ends._asdict()))
+        )
+    return made
+
+
+def test_the_answer_names_the_widest_range_and_what_it_costs() -> None:
+    narrow = [0.1] * 4 + [0.9] + [0.1] * 5
+    wide = [0.1] * 3 + [0.8] * 7
+    shares = {
+        "none": [narrow, narrow],
+        "LARC clip": [wide, wide],
+        "global norm": [narrow[::-1]] * 2,
+    }
+    assert findings.judge(records(shares)).answer == (
+        "With a batch of 1,024, the learning rate may change by a factor of 1,000 or "
+        "more with LARC clip and of 1 with plain SGD, but the best accuracy is 80% "
+        "against 90%. The others have 1 and 90% with global norm."
+    )
+    alone = findings.judge(records({"LARC clip": [wide, wide]})).answer
+    assert alone.endswith("1,000 or more with LARC clip, whose best accuracy is 80%.")
+
+
+def test_widths_are_medians_on_a_logarithmic_scale() -> None:
+    widths = [[0.1] * 3 + [0.9] * n + [0.1] * (7 - n) for n in (1, 5)]
+    (row,) = tables.ranges(tables.cells(records({"none": widths}))).to_dict("records")
+    assert row["width"] == pytest.approx(10)  # Between 1 and 100.
+    assert not row["open"]

@@ -1,0 +1,144 @@
+"""Throughput of whole steps: what is timed trains, alike on each backend."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.declarations import declare
+from harness.records.record import Record
+from harness.tasks import backends
+from harness.tasks.training_throughput import findings, training
+from harness.tasks.training_throughput.data import LIMIT, make_plan
+from harness.tasks.training_throughput.settings import WORKLOADS, Settings
+from harness.tests.makers import made_up
+from lockstep.messages.errors import LockstepError
+
+EXPERIMENT = declare.find("training_throughput")
+RUNS = EXPERIMENT.runs("quick")
+FRAMEWORKS = {"pytorch": "torch", "tf": "tensorflow", "keras3": "keras"}
+
+
+def trainer(backend: str, workload: str, precision: str, wrapped: bool) -> Any:
+    for module in (FRAMEWORKS[backend], "sklearn"):
+        pytest.importorskip(module, reason=f"{module} is not installed")
+    model = backends.model("harness.tasks.training_throughput", backend)
+    settings = Settings(workload, precision, 1)
+    return model.Trainer(settings, make_plan(settings, 0), "cpu", wrapped)
+
+
+def losses(backend: str, workload: str, precision: str, wrapped: bool) -> list[float]:
+    """Return the loss before and after ten steps."""
+    subject = trainer(backend, workload, precision, wrapped)
+    before = subject.loss()
+    for _ in range(10):
+        subject.step()
+    return [before, subject.loss()]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize("backend", FRAMEWORKS)
+def test_bare_and_wrapped_steps_train(
+    backend: str, workload: str, precision: str
+) -> None:
+    bare, wrapped = (
+        losses(backend, workload, precision, wrapped) for wrapped in (False, True)
+    )
+    assert bare[0] == wrapped[0]
+    assert bare[1] < bare[0] and wrapped[1] < wrapped[0]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize("backend", ["tf", "keras3"])
+def test_backends_begin_at_the_same_loss_and_train_alike(
+    backend: str, workload: str
+) -> None:
+    one, other = (losses(b, workload, "fp32", True) for b in ("pytorch", backend))
+    # Sums are made in another order, in ten steps.
+    assert one == pytest.approx(other, rel=1e-2)
+    assert one[0] == pytest.approx(other[0], rel=1e-3)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_the_wrapped_step_clips_the_rows_of_the_batch(wrapped: bool) -> None:
+    subject = trainer("pytorch", "embeddings", "fp32", wrapped)
+    for _ in range(3):
+        subject.step()
+    norms = [weight.norm(dim=1).max().item() for weight in subject.weights.values()]
+    assert (max(norms) <= LIMIT * (1 + 1e-6)) == wrapped
+
+
+def test_a_run_times_every_variant() -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    config = {"workload": "embeddings", "precision": "fp32", "rounds": 2}
+    outcome = training.train(config, 0, "pytorch", "cpu")
+    rates = [outcome.summary[f"rate/{name}"] for name in training.VARIANTS]
+    assert min(rates) > 0
+
+
+def test_a_cpu_is_not_timed_in_float16() -> None:
+    config = {"workload": "embeddings", "precision": "fp16", "rounds": 2}
+    outcome = training.train(config, 0, "pytorch", "cpu")
+    assert (outcome.status, dict(outcome.summary)) == ("ok", {})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"workload": "transformers"}, "did you mean 'transformer'"),
+        ({"precision": "fp61"}, "did you mean 'fp16'"),
+        ({"rounds": 0}, "rounds: expected a whole number > 0"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_one_sentence(
+    changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(LockstepError, match=said):
+        Settings(**{**RUNS[0].config, **changes})
+
+
+# -- findings --------------------------------------------------------------------------
+
+
+def records(ratios: dict[tuple[str, str], float]) -> list[Record]:
+    """Return records of PyTorch: a bare step takes 100 examples a second."""
+    made = []
+    for run in RUNS:
+        record = made_up(run, "pytorch", np.random.default_rng(0))
+        ratio = ratios.get((run.config["workload"], run.config["precision"]), 0.9)
+        rates = {"rate/bare": 100.0, "rate/wrapped": 100 * ratio}
+        rates["rate/bare again"] = 101.0
+        summary = rates if record.summary else {}
+        made.append(dataclasses.replace(record, summary=summary))
+    return made
+
+
+def test_the_answer_begins_with_the_dearest_wrapper() -> None:
+    judgement = findings.judge(records({("embeddings", "bf16"): 0.125}))
+    assert judgement.answer == (
+        "The wrapper leaves 0.12 [0.12, 0.12] (embeddings, bf16, pytorch) of the bare "
+        "step's examples a second at worst, and 0.90 [0.90, 0.90] (transformer, bf16, "
+        "pytorch) at best. A bare step that is built twice differs from itself by a "
+        "factor of 1.01 to 1.01."
+    )
+    assert findings.match(judgement.tables, judgement.tables)["matches"].all()
+
+
+def test_what_is_not_timed_is_not_measured_yet() -> None:
+    judgement = findings.judge(records({}))
+    assert judgement.small_print[-1] == "Not measured yet: fp16 on cpu."
+    table = judgement.tables["rates"]
+    assert table[table["precision"] == "fp16"]["ratio"].isna().all()
+
+
+def test_a_run_without_times_has_no_metric() -> None:
+    values = {
+        record.config["precision"]: findings.METRICS["ratio"].read(record)
+        for record in records({})
+    }
+    assert values["fp32"] == pytest.approx(0.9)
+    assert np.isnan(values["fp16"])

@@ -1,0 +1,121 @@
+"""The transformer under several optimizers: rates, state, settings and sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.declarations import declare
+from harness.declarations.declare import Run
+from harness.records.record import Outcome, Record
+from harness.tasks.warm_up import findings, tables, training
+from harness.tasks.warm_up.settings import OPTIMIZERS, Settings
+from harness.tests.synthetic import record_of
+from lockstep.messages.errors import LockstepError
+
+SHORT = {
+    "optimizer": "NovoGrad",
+    "warm_up": 0.0,
+    "learning_rate": 0.01,
+    "steps": 8,
+    "batch": 2,
+    "width": 16,
+    "layers": 1,
+    "heads": 2,
+    "context": 8,
+    "windows": 4,
+}
+
+
+def run(**changes: Any) -> Outcome:
+    pytest.importorskip("torch", reason="torch is not installed")
+    return training.train({**SHORT, **changes}, 0, "pytorch", "cpu")
+
+
+def test_the_rate_rises_in_a_line_and_then_stays() -> None:
+    settings = Settings(**{**SHORT, "warm_up": 0.5, "learning_rate": 1.0})
+    rates = [settings.rate(step) for step in range(8)]
+    assert rates == [0.25, 0.5, 0.75, 1, 1, 1, 1, 1]
+    assert Settings(**SHORT).rate(0) == SHORT["learning_rate"]
+
+
+def test_adamw_keeps_two_numbers_a_weight_and_the_others_one() -> None:
+    """Beside them: a norm (NovoGrad) and a count of steps (AdamW) a tensor."""
+    ends = {name: run(optimizer=name).summary for name in OPTIMIZERS}
+    tensors = 10
+    weights = ends["SGD"]["weights"]
+    sizes = {name: end["state"] - end["weights"] for name, end in ends.items()}
+    assert sizes == {"NovoGrad": 4 * tensors, "AdamW": weights + 4 * tensors, "SGD": 0}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_learns_and_repeats(name: str) -> None:
+    rate = {"SGD": 0.1}.get(name, 0.01)
+    few, many = (run(optimizer=name, learning_rate=rate, steps=n) for n in (1, 60))
+    assert many.summary["bits"] < few.summary["bits"] - 0.5
+    assert run(optimizer=name, learning_rate=rate, steps=1) == few
+
+
+def test_a_loss_that_is_not_finite_ends_the_run() -> None:
+    outcome = run(optimizer="SGD", learning_rate=1e30)
+    assert outcome.status == "diverged"
+    assert "not finite after" in outcome.reason and not outcome.summary
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"optimizer": "Novograd"}, "did you mean 'NovoGrad'"),
+        ({"warm_up": 1.0}, "a share of the steps from 0 to below 1, got 1.0"),
+        ({"learning_rate": 0.0}, "learning_rate: expected a finite number > 0"),
+        ({"heads": 3}, "width: expected a multiple of 3 heads, got 16"),
+        ({"windows": 0}, "windows: expected a whole number > 0"),
+    ],
+)
+def test_settings_that_make_no_run_are_one_sentence(
+    changes: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(LockstepError, match=sentence):
+        Settings(**{**SHORT, **changes})
+
+
+def records(losses: dict[tuple[str, float, float], list[float]]) -> list[Record]:
+    """Return made-up runs by optimizer, warm-up and rate, one a loss."""
+    base = declare.find("novograd").validation_runs("std")[0].config
+    made = []
+    for (name, share, rate), values in losses.items():
+        arm = {"optimizer": name, "warm_up": share, "learning_rate": rate}
+        state = {"AdamW": 800}.get(name, 400)
+        for seed, bits in enumerate(values):
+            of = Run("novograd", "warm_up", {**base, **arm}, seed)
+            summary = {"bits": bits, "state": state, "weights": 400}
+            ended = Outcome("ok", "", {}, summary if np.isfinite(bits) else {})
+            made.append(record_of(of, "pytorch", ended))
+    return made
+
+
+def test_the_answer_compares_novograd_with_the_others_at_their_best() -> None:
+    losses = {
+        ("NovoGrad", 0.0, 0.01): [3.0, 3.2],
+        ("NovoGrad", 0.1, 0.01): [3.2, 3.2],
+        ("NovoGrad", 0.3, 0.01): [3.0, 3.0],
+        ("AdamW", 0.0, 0.01): [4.0, 4.0],
+        ("AdamW", 0.1, 0.01): [2.5, 2.5],
+        ("SGD", 0.0, 0.01): [3.25, 3.25],
+    }
+    assert findings.judge(records(losses)).answer == (
+        "NovoGrad ends at 3.10 bits a byte without warm-up and 3.00 bits a byte with "
+        "it: 0.50 above AdamW and 0.25 below SGD at their best. Warm-up changes the "
+        "others' losses by -1.50 (AdamW); a byte of weights has 1.00 (NovoGrad), 2.00 "
+        "(AdamW) and 1.00 (SGD) bytes of state."
+    )
+
+
+def test_a_run_that_diverged_is_worse_than_any_and_has_no_state() -> None:
+    losses = {("SGD", 0.0, 0.1): [4.0, 4.0], ("SGD", 0.0, 0.3): [np.inf, np.inf]}
+    table = tables.ends(records(losses))
+    assert table["best"].tolist() == [True, False]
+    assert table["diverged"].tolist() == [0, 2]
+    assert np.isnan(table["ratio"].iloc[1])
