@@ -71,13 +71,18 @@ def documentary_error(record: Record) -> float:
 # -- rates that train ------------------------------------------------------------------
 
 
+ROUNDING = 1e-6
+"""Shares are float32, and one may be a margin below the best one exactly."""
+
+
 def stable_rates(record: Record) -> pd.Series:
     """Return the rates around the best one that end within the margin of it."""
     sweep = pd.DataFrame(
         {name: record["series"][name] for name in ("rate", "accuracy")}
     )
     best = sweep["accuracy"].idxmax()
-    close = sweep["accuracy"] >= sweep["accuracy"][best] - record["config"]["margin"]
+    margin = record["config"]["margin"] + ROUNDING
+    close = sweep["accuracy"] >= sweep["accuracy"][best] - margin
     stretch = close.ne(close.shift()).cumsum()
     return sweep["rate"][stretch == stretch[best]]
 
