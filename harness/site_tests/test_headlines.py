@@ -1,8 +1,8 @@
 """The numbers that pages lead with, computed a second time from published records.
 
-Nothing of ``harness`` or ``lockstep`` is used but the place of the built site. Records
-and declarations are read as ``docs/records.md`` describes them, so a mistake in the
-code that writes pages is not repeated in the code that checks them.
+Nothing of ``harness`` or ``lockstep`` is used but what lies in this folder. Records and
+declarations are read as ``docs/records.md`` describes them, so a mistake in the code
+that writes pages is not repeated in the code that checks them.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import html
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+
+from harness.site_tests.headline_metrics import METRICS, cost, read
 
 ROOT = Path(__file__).resolve().parents[2]
 VALIDATION = 1000
@@ -26,76 +28,7 @@ VALIDATION = 1000
 DIGITS = 0.005
 """Pages show three significant digits: the last is at most half a unit off."""
 
-Record = Mapping[str, Any]
-Reader = Callable[[Record], float]
-
 NAMES = sorted(path.stem for path in (ROOT / "experiments").glob("*.toml"))
-
-
-# -- what each metric is ---------------------------------------------------------------
-
-
-def at_the_end(name: str) -> Reader:
-    """Return what reads the last number of a series."""
-    return lambda record: record["series"][name][-1]
-
-
-def summed(name: str) -> Reader:
-    """Return what reads a number of the summary; NaN if a run has none."""
-    return lambda record: record["summary"].get(name, np.nan)
-
-
-def heads(record: Record) -> float:
-    """Return the path of all heads per step with their task, in the second half."""
-    series, end = record["series"], record["config"]["checkpoints"]
-    path, steps = (
-        sum(v[end] - v[end // 2] for k, v in series.items() if k.startswith(kind))
-        for kind in ("path/", "informative/")
-    )
-    return path / steps if steps else np.nan
-
-
-def mean_loss(record: Record) -> float:
-    """Return the mean of the tasks' losses when training ends; absences come after."""
-    series, end = record["series"], record["config"]["checkpoints"]
-    return float(np.mean([v[end] for k, v in series.items() if k.startswith("loss/")]))
-
-
-def times(what: str, limit: str, against: str) -> Reader:
-    """Return what divides two times of one run."""
-    one, other = (summed(f"seconds/{what}/{name}") for name in (limit, against))
-    return lambda record: one(record) / other(record)
-
-
-LARGER, SMALLER = 0.0, np.inf
-"""What counts for a run that diverged, where more is better and where less is."""
-
-METRICS: Mapping[tuple[str, str], tuple[Reader, float]] = {
-    ("asynchronous_digits", "accuracy"): (summed("accuracy"), LARGER),
-    ("asynchronous_digits", "mean accuracy"): (summed("mean_accuracy"), LARGER),
-    ("deep_digits", "loss"): (at_the_end("loss"), SMALLER),
-    ("gradient_norm", "norm ratio"): (summed("ratio"), SMALLER),
-    ("gradient_norm", "unequal entries"): (summed("unequal"), SMALLER),
-    ("link_prediction", "hits"): (at_the_end("hits"), LARGER),
-    ("link_prediction", "loss"): (at_the_end("loss"), SMALLER),
-    ("link_prediction", "mrr"): (at_the_end("mrr"), LARGER),
-    ("lost_updates", "updates lost"): (summed("first"), SMALLER),
-    ("lost_updates", "way gone"): (summed("moved"), LARGER),
-    ("multitask_digits", "head movement"): (heads, SMALLER),
-    ("multitask_digits", "loss"): (mean_loss, SMALLER),
-    ("policy_digits", "loss"): (at_the_end("loss"), SMALLER),
-    ("recommender", "hits"): (at_the_end("hits"), LARGER),
-    ("recommender", "lookup time"): (times("lookup", "lookup", "clip"), SMALLER),
-    ("recommender", "loss"): (at_the_end("loss"), SMALLER),
-    ("recommender", "rows above the limit"): (at_the_end("above"), SMALLER),
-    ("recommender", "step time"): (times("step", "clip", "lookup"), SMALLER),
-}
-
-
-def read(record: Record, metric: str) -> float:
-    """Return a metric of a run."""
-    reader, worst = METRICS[record["task"], metric]
-    return float(reader(record)) if record["status"] == "ok" else worst
 
 
 # -- runs ------------------------------------------------------------------------------
@@ -110,29 +43,45 @@ def flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     return paths
 
 
+def is_declared(settings: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
+    """Whether the runs of scale std have these settings, given by dotted paths."""
+    same = declared["fixed"] | declared["scale"]["std"]
+    values = {name: [same[name]] for name in same.keys() - {"seeds", "because"}}
+    return all(
+        any(flat({name: each}).items() <= settings.items() for each in choices)
+        for name, choices in (values | declared["vary"]).items()
+    )
+
+
 def runs_of(name: str, declared: Mapping[str, Any]) -> pd.DataFrame:
     """Return the published runs of scale std: settings, seed, backend and record.
 
-    A record replaces those of the same run above it.
+    Of the records of one run the first counts, unless a later one supersedes it.
     """
-    scale = dict(declared["scale"]["std"])
-    seeds = scale.pop("seeds")
-    del scale["because"]
-    tuned = flat(declared.get("tune", {}).get("values", {}))
-    wanted = flat({**declared.get("fixed", {}), **scale})
+    report = range(declared["scale"]["std"]["seeds"])
+    validation = range(
+        VALIDATION, VALIDATION + declared.get("tune", {}).get("seeds", 0)
+    )
     rows = {}
     for path in sorted((ROOT / "results" / name).glob("*.jsonl")):
         if path.stem not in declared["backends"]:
             continue  # Environments, code and verifications.
         for line in path.read_text("utf-8").splitlines():
             record = json.loads(line)
-            settings, seed = flat(record["config"]), record["seed"]
+            settings, seed, key = flat(record["config"]), record["seed"], record["id"]
             row = {**settings, "seed": seed, "backend": path.stem, "record": record}
-            right = all(settings.get(key) == value for key, value in wanted.items())
-            used = seed < seeds or (tuned and seed >= VALIDATION)
+            used = seed in report or seed in validation
             on_cpu = record["subject"].get("device", "cpu") == "cpu"
-            if right and used and on_cpu and record["status"] in ("ok", "diverged"):
-                rows[record["id"], path.stem] = row
+            settled = record["status"] in ("ok", "diverged")
+            counts = (key, path.stem) not in rows or record.get("supersedes")
+            if (
+                used
+                and on_cpu
+                and settled
+                and counts
+                and is_declared(settings, declared)
+            ):
+                rows[key, path.stem] = row
     return pd.DataFrame(list(rows.values()))
 
 
@@ -142,7 +91,7 @@ def arm_of(
     backend: str,
     declared: Mapping[str, Any],
 ) -> pd.Series:
-    """Return the records of an arm by seed; at its best rate, if it has several."""
+    """Return the records of an arm by seed; at its best value, if one is tuned."""
     for setting, value in flat(arm).items():
         runs = runs[runs[setting] == value]
     for setting, values in flat(declared.get("tune", {}).get("values", {})).items():
@@ -155,18 +104,17 @@ def arm_of(
 def best(
     runs: pd.DataFrame, setting: str, values: list[Any], declared: Mapping[str, Any]
 ) -> Any:
-    """Return the value with the best median over validation seeds, first backend."""
-    metric = declared["tune"]["metric"]
-    trials = runs[
-        (runs["seed"] >= VALIDATION)
-        & (runs["backend"] == declared["backends"][0])
-        & runs[setting].isin(values)
-    ]
-    medians = trials.groupby(setting)["record"].agg(
-        lambda records: np.median([read(record, metric) for record in records])
-    )
-    more = METRICS[declared["task"], metric][1] == LARGER
-    return medians.idxmax() if more else medians.idxmin()
+    """Return the value with the best median over validation seeds, first backend.
+
+    Of equally good ones, the smallest.
+    """
+    first = runs["backend"] == declared["backends"][0]
+    trials = runs[first & (runs["seed"] >= VALIDATION)]
+    costs = trials["record"].map(lambda r: cost(r, declared["tune"]["metric"]))
+    by_value = costs.groupby(trials[setting])
+    sizes = by_value.size().reindex(values, fill_value=0)
+    assert (sizes == declared["tune"]["seeds"]).all(), "the sweep is not whole"
+    return by_value.median()[values].idxmin()
 
 
 def effect(
@@ -232,14 +180,40 @@ def test_a_page_leads_with_what_its_records_say(name: str, site: Path) -> None:
         assert (median, pairs) == (pytest.approx(expected[0], rel=DIGITS), expected[1])
 
 
-def test_every_metric_that_is_predicted_is_defined_here() -> None:
-    predicted = set()
+def test_metrics_are_defined_here_if_something_published_needs_them() -> None:
+    needed = set()
     for name in NAMES:
         declared = tomllib.loads((ROOT / f"experiments/{name}.toml").read_text("utf-8"))
-        published = (ROOT / "results" / name).is_dir()
         metrics = [primary["metric"] for primary in declared.get("primary", [])]
-        predicted |= {(declared["task"], m) for m in metrics if published}
-    assert predicted and predicted <= set(METRICS)
+        metrics += [declared["tune"]["metric"]] if "tune" in declared else []
+        if (ROOT / "results" / name).is_dir():
+            needed |= {(declared["task"], metric) for metric in metrics}
+    assert needed == set(METRICS)
+
+
+def test_a_value_is_chosen_by_validation_runs_on_the_first_backend() -> None:
+    declared = {
+        "backends": ["pytorch", "tf"],
+        "tune": {"seeds": 2, "metric": "mrr", "values": {"rate": [1.0, 2.0, 3.0]}},
+    }
+    ranks = {
+        ("pytorch", VALIDATION): [0.75, 0.25, 0.125],
+        ("pytorch", VALIDATION + 1): [0.75, 0.25, 0.375],  # The first one diverged.
+        ("pytorch", 0): [0.75, 0.5, 0.625],
+        ("tf", VALIDATION): [0.75, 0.125, 0.625],
+    }
+    rows = []
+    for (backend, seed), values in ranks.items():
+        for rate, rank in zip([1.0, 2.0, 3.0], values, strict=True):
+            series = {"mrr": [rank], "rate": [rate]}
+            record = {"task": "link_prediction", "status": "ok", "series": series}
+            row = {"limit": "clip", "rate": rate, "backend": backend, "seed": seed}
+            rows.append({**row, "record": record})
+    rows[3]["record"]["status"] = "diverged"
+    mine = arm_of(pd.DataFrame(rows), {"limit": "clip"}, "pytorch", declared)
+    assert [record["series"]["rate"] for record in mine] == [[2.0]]
+    with pytest.raises(AssertionError, match="the sweep is not whole"):
+        arm_of(pd.DataFrame(rows[1:]), {"limit": "clip"}, "pytorch", declared)
 
 
 def test_effects_are_paired_by_seed_and_a_diverged_run_counts_as_the_worst() -> None:
@@ -250,7 +224,7 @@ def test_effects_are_paired_by_seed_and_a_diverged_run_counts_as_the_worst() -> 
             "seed": seed,
             "backend": "tf",
             "record": {
-                "task": "link_prediction",
+                "task": "deep_digits",
                 "status": "ok",
                 "series": {"loss": [9.0, value]},
             },

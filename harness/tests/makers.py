@@ -24,6 +24,7 @@ from harness.tasks.multitask_digits.settings import TASKS
 from harness.tasks.policy_digits import laws as policy_laws
 from harness.tasks.scaler_limits.settings import PEER, RAISES
 from harness.tasks.stable_rates.ranges import stable_range
+from harness.tasks.stable_rates.tables import range_of
 from harness.tests.synthetic import multitask_outcome, record_of
 
 __all__ = ["made_up", "scaler_as_promised", "with_metric"]
@@ -279,16 +280,19 @@ def _set_to_target(record: Any, name: str, value: float) -> None:
     record.summary["to_target"] = value
 
 
-def _set_highest(record: Any, name: str, value: float) -> None:
-    record.summary["highest"] = value
-
-
-def _set_width(record: Any, name: str, value: float) -> None:
-    record.summary["lowest"] = record.summary["highest"] / value
-
-
-def _set_best(record: Any, name: str, value: float) -> None:
-    record.summary["best"] = value
+def _set_range(record: Any, name: str, value: float) -> None:
+    """Write rates whose stable range are the first two; the other metrics stay."""
+    before = range_of(record)
+    numbers = {
+        "highest rate": before.highest,
+        "stable range": before.width,
+        "best accuracy": before.best,
+        name: value,
+    }
+    highest, width, best = numbers.values()
+    count = len(record.series["rate"])
+    record.series["rate"][:2] = [highest / width, highest]
+    record.series["accuracy"] = [best, best, *[best - 1.0] * (count - 2)]
 
 
 def _set_bits(record: Any, name: str, value: float) -> None:
@@ -317,9 +321,9 @@ SETTERS: Mapping[tuple[str, str], Callable[[Any, str, float], None]] = {
     ("recommender", "rows above the limit"): _set_above,
     ("recommender", "lookup time"): _set_lookup,
     ("recommender", "step time"): _set_step,
-    ("stable_rates", "highest rate"): _set_highest,
-    ("stable_rates", "stable range"): _set_width,
-    ("stable_rates", "best accuracy"): _set_best,
+    ("stable_rates", "highest rate"): _set_range,
+    ("stable_rates", "stable range"): _set_range,
+    ("stable_rates", "best accuracy"): _set_range,
     ("throughput", "rate"): _set_rate,
     ("training_throughput", "ratio"): _set_over_bare,
     ("training_throughput", "control"): _set_over_bare,

@@ -20,9 +20,9 @@ APART = ("method", "batch")
 """The settings by which the tables tell runs apart."""
 
 METRICS = {
-    "highest rate": Metric(lambda r: r.summary["highest"], "rate", "larger"),
-    "stable range": Metric(tables.width, "factor", "larger"),
-    "best accuracy": Metric(lambda r: r.summary["best"], "share", "larger"),
+    "highest rate": Metric(lambda r: tables.range_of(r).highest, "rate", "larger"),
+    "stable range": Metric(lambda r: tables.range_of(r).width, "factor", "larger"),
+    "best accuracy": Metric(lambda r: tables.range_of(r).best, "share", "larger"),
 }
 """The numbers by which runs are compared."""
 

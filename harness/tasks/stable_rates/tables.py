@@ -15,9 +15,13 @@ from harness.tasks.cells import backend_of, grouped
 from harness.tasks.stable_rates.ranges import Range, stable_range
 from harness.tasks.stable_rates.settings import Settings
 
-__all__ = ["ARM", "Cell", "cells", "ranges", "sweeps", "width"]
+__all__ = ["ARM", "Cell", "cells", "range_of", "ranges", "sweeps"]
 
 ARM = ["method", "batch", "backend"]
+
+ROUNDING = 1e-6
+"""How far the difference of two shares in float32 may be off: an accuracy may lie below
+the best one by the margin exactly, and such a rate is in the range."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +43,11 @@ class Cell:
         """The accuracy that each run ends with at each rate: [seeds, rates]."""
         return np.array([record.series["accuracy"] for record in self.records], float)
 
-    def summary(self, name: str) -> Floats:
-        """Return a number of each run's summary: [seeds]."""
-        return np.array([record.summary[name] for record in self.records], float)
-
     @property
     def median_range(self) -> Range:
         """The stable range of the median accuracies."""
         medians = np.median(self.accuracies, axis=0).tolist()
-        return stable_range(self.settings.rates, medians, self.settings.margin)
+        return _stable_range(self.settings.rates, medians, self.settings.margin)
 
 
 def cells(records: Sequence[Record]) -> list[Cell]:
@@ -83,20 +83,28 @@ def ranges(of: Sequence[Cell]) -> pd.DataFrame:
     return pd.DataFrame([_range(cell) for cell in of])
 
 
-def width(record: Record) -> float:
-    """Return by what factor the rate may change in the stable range of a run."""
-    return record.summary["highest"] / record.summary["lowest"]
+def range_of(record: Record) -> Range:
+    """Return the stable range of a run."""
+    series = record.series
+    return _stable_range(series["rate"], series["accuracy"], record.config["margin"])
+
+
+def _stable_range(
+    rates: Sequence[float], accuracies: Sequence[float], margin: float
+) -> Range:
+    return stable_range(rates, accuracies, margin + ROUNDING)
 
 
 def _range(cell: Cell) -> dict[str, Any]:
     rates, ends = cell.settings.rates, cell.median_range
-    widths = np.array([width(record) for record in cell.records])
+    of_runs = [range_of(record) for record in cell.records]
+    widths = np.array([each.width for each in of_runs])
     row: dict[str, Any] = {
         **cell.labels,
         "seeds": len(cell.records),
         "steps": cell.settings.steps,
     }
-    row |= bootstrap(median, cell.summary("best")).named("best")
+    row |= bootstrap(median, [each.best for each in of_runs]).named("best")
     row |= _middle(widths).named("width")
     row |= {name: getattr(ends, name) for name in ("best_rate", "lowest", "highest")}
     row["open"] = ends.lowest == rates[0] or ends.highest == rates[-1]

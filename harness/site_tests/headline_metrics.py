@@ -1,0 +1,148 @@
+"""What each predicted metric is, read from a record as JSON.
+
+A second definition beside the ``METRICS`` of ``harness/tasks``, which writes the pages:
+nothing of it is used here. ``docs/records.md`` describes records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+__all__ = ["METRICS", "Reader", "Record", "cost", "read"]
+
+Record = Mapping[str, Any]
+Reader = Callable[[Record], float]
+
+
+def at_the_end(name: str) -> Reader:
+    """Return what reads the last number of a series."""
+    return lambda record: record["series"][name][-1]
+
+
+def summed(name: str) -> Reader:
+    """Return what reads a number of the summary; NaN if a run has none."""
+    return lambda record: record["summary"].get(name, np.nan)
+
+
+def quotient(above: str, below: str) -> Reader:
+    """Return what divides two numbers of the summary of one run."""
+    one, other = summed(above), summed(below)
+    return lambda record: one(record) / other(record)
+
+
+# -- tasks that may be absent ----------------------------------------------------------
+
+
+def movement(record: Record, head: str = "") -> float:
+    """Return the path of a head per step with its task, in the second half.
+
+    Without a name: the path of all heads over the steps of all of them.
+    """
+    series, end = record["series"], record["config"]["checkpoints"]
+    path, steps = (
+        sum(v[end] - v[end // 2] for k, v in series.items() if k.startswith(kind))
+        for kind in (f"path/{head}", f"informative/{head}")
+    )
+    return path / steps if steps else np.nan
+
+
+def relative_movement(head: str = "") -> Reader:
+    """Return what reads the movement in units of the run's learning rate."""
+    return lambda record: (
+        movement(record, head) / record["config"]["optimizer"]["learning_rate"]
+    )
+
+
+def losses(record: Record) -> list[float]:
+    """Return the loss of each task when training ends; absences come after."""
+    series, end = record["series"], record["config"]["checkpoints"]
+    return [v[end] for k, v in series.items() if k.startswith("loss/")]
+
+
+def documentary_error(record: Record) -> float:
+    """Return the root of the mean squared error of documentaries, in stars."""
+    return float(np.sqrt(record["series"]["loss/Documentary"][-1]))
+
+
+# -- rates that train ------------------------------------------------------------------
+
+
+ROUNDING = 1e-6
+"""Shares are float32, and one may be a margin below the best one exactly."""
+
+
+def stable_rates(record: Record) -> pd.Series:
+    """Return the rates around the best one that end within the margin of it."""
+    sweep = pd.DataFrame(
+        {name: record["series"][name] for name in ("rate", "accuracy")}
+    )
+    best = sweep["accuracy"].idxmax()
+    margin = record["config"]["margin"] + ROUNDING
+    close = sweep["accuracy"] >= sweep["accuracy"][best] - margin
+    stretch = close.ne(close.shift()).cumsum()
+    return sweep["rate"][stretch == stretch[best]]
+
+
+# -- all of them -----------------------------------------------------------------------
+
+LARGER, SMALLER, LEFT_OUT = 0.0, np.inf, np.nan
+"""What a run that diverged counts as: the worst, where more is better and where less
+is; or it has no such number, and its seed is left out."""
+
+METRICS: Mapping[tuple[str, str], tuple[Reader, float]] = {
+    ("asynchronous_digits", "accuracy"): (summed("accuracy"), LARGER),
+    ("asynchronous_digits", "mean accuracy"): (summed("mean_accuracy"), LARGER),
+    ("deep_digits", "loss"): (at_the_end("loss"), SMALLER),
+    ("gradient_norm", "norm ratio"): (summed("ratio"), SMALLER),
+    ("link_prediction", "mrr"): (at_the_end("mrr"), LARGER),
+    ("link_prediction", "validation mrr"): (at_the_end("mrr/validation"), LARGER),
+    ("mixed_precision_text", "bits"): (at_the_end("bits"), SMALLER),
+    ("movie_genres", "error"): (lambda r: float(np.mean(np.sqrt(losses(r)))), SMALLER),
+    ("movie_genres", "documentary error"): (documentary_error, SMALLER),
+    ("movie_genres", "documentary movement"): (
+        relative_movement("Documentary"),
+        SMALLER,
+    ),
+    ("multitask_digits", "head movement"): (movement, SMALLER),
+    ("multitask_digits", "loss"): (lambda r: float(np.mean(losses(r))), SMALLER),
+    ("multitask_digits", "relative movement"): (relative_movement(), SMALLER),
+    ("recommender", "lookup time"): (
+        quotient("seconds/lookup/lookup", "seconds/lookup/clip"),
+        LEFT_OUT,
+    ),
+    ("recommender", "ndcg"): (at_the_end("ndcg"), LARGER),
+    ("recommender", "rows above the limit"): (at_the_end("above"), SMALLER),
+    ("recommender", "step time"): (
+        quotient("seconds/step/clip", "seconds/step/lookup"),
+        LEFT_OUT,
+    ),
+    ("stable_rates", "best accuracy"): (lambda r: max(r["series"]["accuracy"]), LARGER),
+    ("stable_rates", "highest rate"): (lambda r: stable_rates(r).max(), LARGER),
+    ("stable_rates", "stable range"): (
+        lambda r: stable_rates(r).max() / stable_rates(r).min(),
+        LARGER,
+    ),
+    ("training_throughput", "ratio"): (quotient("rate/wrapped", "rate/bare"), LARGER),
+    ("warm_up", "bits a byte"): (summed("bits"), SMALLER),
+    ("warm_up", "state"): (quotient("state", "weights"), LEFT_OUT),
+}
+"""By task and name: what reads it, and what counts for a run that diverged."""
+
+
+def read(record: Record, metric: str) -> float:
+    """Return a metric of a run."""
+    reader, of_diverged = METRICS[record["task"], metric]
+    return float(reader(record)) if record["status"] == "ok" else of_diverged
+
+
+def cost(record: Record, metric: str) -> float:
+    """Return how bad a run is: infinitely if it diverged or has no such metric."""
+    _, of_diverged = METRICS[record["task"], metric]
+    if record["status"] != "ok":
+        return np.inf
+    value = read(record, metric)
+    return np.inf if np.isnan(value) else -value if of_diverged == LARGER else value
