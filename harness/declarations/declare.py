@@ -117,7 +117,7 @@ class Experiment:
     reason: str = ""
     primaries: Sequence[Primary] = ()
 
-    @property
+    @cached_property
     def prediction(self) -> str:
         """The digest of what is predicted; empty of an illustration."""
         return prediction_of(self.primaries)
