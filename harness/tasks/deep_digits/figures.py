@@ -185,7 +185,8 @@ def _paint_recovery(
         end = max(steps, 1.0) if np.isfinite(steps) else MANY
         axes.plot([1, end], [place] * 2, color=colour, lw=2.4)
         axes.plot(end, place, "o", color=colour, ms=5)
-        axes.text(end, place - 0.12, text, ha="center", size=8)
+        side = "center" if end > 1 else "left"
+        axes.text(end, place - 0.12, text, ha=side, size=8)
     axes.set_xscale("log")
     axes.set_xlim(1, MANY)
     axes.set_yticks(range(len(names)), names)
