@@ -290,8 +290,11 @@ def page_of(finding: Finding, folder: Path, results: Path) -> str:
     [
         "They move it.",
         "Read it so.",
-        "![A &#91;line&#93; that rises](absent_tasks/drawn.light.svg#only-light)",
-        "![A &#91;line&#93; that rises](absent_tasks/drawn.dark.svg#only-dark)",
+        '<img alt="A &#91;line&#93; that rises" loading="lazy" '
+        'src="absent_tasks/drawn.light.svg#only-light">',
+        'src="absent_tasks/drawn.dark.svg#only-dark">',
+        'srcset="absent_tasks/drawn.narrow.light.svg">',
+        'srcset="absent_tasks/drawn.narrow.dark.svg">',
         "[PDF](absent_tasks/drawn.pdf)",
         "[CSV](absent_tasks/drawn.csv)",
         "[CSV](absent_tasks/table-how-far.csv)",
@@ -319,7 +322,7 @@ def test_a_users_own_run_stands_beside_the_published_one(
     folder = tmp_path / "generated"
     page = page_of(replace(FINDING, local=own), folder, published)
     assert "**Your own run.** Here too." in page
-    assert "(absent_tasks/own/drawn.light.svg#only-light)" in page
+    assert 'src="absent_tasks/own/drawn.light.svg#only-light"' in page
     drawn = folder / "experiments" / "absent_tasks" / "own" / "drawn.light.svg"
     assert drawn.read_text("utf-8") == "Here too."
 
