@@ -1,4 +1,4 @@
-"""Draw a finding: every figure as SVG (light and dark), PDF and its data as CSV.
+"""Draw a finding: each figure as SVG (light, dark, narrow), PDF and its data as CSV.
 
 What is drawn is the task's own (``harness.tasks.TASK.figures``); results in, files out.
 The same finding gives the same bytes.
@@ -6,18 +6,22 @@ The same finding gives the same bytes.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import matplotlib as mpl
 import pandas as pd
+from matplotlib.backends.backend_pdf import FigureCanvasPdf
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Canvas
 
 from harness.errors import HarnessError
+from harness.figures.narrow import Column, fold
 from harness.figures.style import DARK, LIGHT, Theme
+from harness.figures.svg import compact
 from harness.judgement.finding import Finding
 from harness.tasks import part
 
@@ -32,11 +36,12 @@ __all__ = [
     "draw_one",
 ]
 
-METADATA = {
-    ".svg": {"Date": None, "Creator": None},
-    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-}
+SVG_METADATA = {"Date": None, "Creator": None}
+PDF_METADATA = {"CreationDate": None, "Creator": None, "Producer": None}
 """What files say of themselves: nothing that changes from day to day."""
+
+NARROW_ENDS = ("narrow.light.svg", "narrow.dark.svg")
+"""The ends of the names of files for phones, which have no PDF."""
 
 TITLE_WIDTH = 0.95
 """The share of a figure's width that a line of its title may take: letters differ."""
@@ -71,7 +76,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure that was drawn: its words and its files."""
+    """A figure that was drawn: its words and its files, the last two for phones."""
 
     name: str
     title: str
@@ -81,6 +86,8 @@ class Figure:
     dark: Path
     pdf: Path
     csv: Path
+    narrow_light: Path
+    narrow_dark: Path
 
 
 def draw(finding: Finding, folder: Path) -> list[Figure]:
@@ -104,37 +111,53 @@ def draw(finding: Finding, folder: Path) -> list[Figure]:
 
 
 def draw_one(drawing: Drawing, folder: Path) -> Figure:
-    """Draw one figure into ``folder``."""
-    light, dark, pdf, csv = (
+    """Draw one figure into ``folder``, on a page's width and on a phone's."""
+    light, dark, pdf, csv, narrow_light, narrow_dark = (
         folder / f"{drawing.name}.{end}"
-        for end in ("light.svg", "dark.svg", "pdf", "csv")
+        for end in ("light.svg", "dark.svg", "pdf", "csv", *NARROW_ENDS)
     )
-    _save(drawing, LIGHT, light)
-    _save(drawing, DARK, dark)
-    _save(drawing, LIGHT, pdf)
+    for theme, wide, narrow in (
+        (LIGHT, light, narrow_light),
+        (DARK, dark, narrow_dark),
+    ):
+        with mpl.rc_context(theme.rc):
+            painted = canvas(drawing, theme)
+            _write_svg(painted, wide)
+            if theme is LIGHT:
+                _write_pdf(painted, pdf)
+            _write_svg(canvas(drawing, theme, narrow=True), narrow)
     drawing.data.to_csv(csv, index=False, float_format="%.6g", lineterminator="\n")
     words = (drawing.name, drawing.title, drawing.alt, drawing.caption)
-    return Figure(*words, light, dark, pdf, csv)
+    return Figure(*words, light, dark, pdf, csv, narrow_light, narrow_dark)
 
 
-def _save(drawing: Drawing, theme: Theme, path: Path) -> None:
-    with mpl.rc_context(theme.rc):
-        canvas(drawing, theme).savefig(path, metadata=METADATA[path.suffix])
+def _write_svg(painted: Canvas, path: Path) -> None:
+    """Write a figure that was painted; ``savefig`` would draw it twice."""
+    content, target = StringIO(), FigureCanvasSVG(painted)
+    target.print_svg(content, metadata=SVG_METADATA)  # type: ignore[no-untyped-call]
+    path.write_text(compact(content.getvalue()), "utf-8", newline="\n")
 
 
-def canvas(drawing: Drawing, theme: Theme) -> Canvas:
+def _write_pdf(painted: Canvas, path: Path) -> None:
+    """Write a figure that was written as SVG, with the same layout."""
+    painted.set_layout_engine("none")
+    target = FigureCanvasPdf(painted)
+    target.print_pdf(path, metadata=PDF_METADATA)  # type: ignore[no-untyped-call]
+
+
+def canvas(drawing: Drawing, theme: Theme, narrow: bool = False) -> Canvas:
     """Return a figure, painted and under its title, in the settings of a theme.
 
-    A title that is wider than the figure is broken, and makes it higher.
+    A title that is wider than the figure is broken, and makes it higher. A ``narrow``
+    figure is for a phone.
     """
-    painted = Canvas(figsize=drawing.size)
+    painted = (Column if narrow else Canvas)(figsize=drawing.size)
     drawing.paint(painted, theme)
     look: dict[str, Any] = {"x": 0.01, "ha": "left", "weight": "bold"}
     title = painted.suptitle(drawing.title, **look, parse_math=False)
-    share = title.get_window_extent().width / (painted.bbox.width * TITLE_WIDTH)
-    if share > 1:
-        lines = textwrap.wrap(drawing.title, int(len(drawing.title) / share))
-        title.set_text("\n".join(lines))
-        width, height = drawing.size
-        painted.set_size_inches(width, height + (len(lines) - 1) * LINE)
+    fold(title, painted.bbox.width * TITLE_WIDTH)
+    width, height = painted.get_size_inches()
+    painted.set_size_inches(width, height + title.get_text().count("\n") * LINE)
+    if isinstance(painted, Column):
+        painted.settle()
     return painted

@@ -60,7 +60,9 @@ def write_matrix(readme: Path = README, report: Path = REPORT) -> None:
 
 
 def write_figure(folder: Path = ASSETS, results: Path = RESULTS) -> list[Path]:
-    """Draw what absent tasks do to updates, light and dark; the home page has it too.
+    """Draw what absent tasks do to updates, light and dark.
+
+    The home page has it too, and narrow ones for phones.
 
     Raises:
         HarnessError: there are no published results to draw.
@@ -73,10 +75,11 @@ def write_figure(folder: Path = ASSETS, results: Path = RESULTS) -> list[Path]:
     with tempfile.TemporaryDirectory() as scratch:
         brief = part(finding.task, "figures").brief(finding)
         figure = draw_one(brief, Path(scratch))
-        return [
-            Path(shutil.copy(path, folder / path.name))
-            for path in (figure.light, figure.dark)
-        ]
+        wide, narrow = (
+            (figure.light, figure.dark),
+            (figure.narrow_light, figure.narrow_dark),
+        )
+        return [Path(shutil.copy(path, folder / path.name)) for path in wide + narrow]
 
 
 def _cell(rows: Sequence[Row]) -> str:

@@ -12,10 +12,21 @@ from markupsafe import Markup
 
 from harness.pages.templating import fact, number, render
 
-__all__ = ["CARDS", "Cell", "Notes", "frame_table", "records_table", "table"]
+__all__ = [
+    "CARDS",
+    "PAIRS",
+    "Cell",
+    "Notes",
+    "frame_table",
+    "records_table",
+    "table",
+]
 
 CARDS = "ls-cards"
 """Style of a table of words: on a phone each row is a card."""
+
+PAIRS = f"{CARDS} pairs"
+"""The same, where all cells but the first are short: two stand side by side."""
 
 
 @dataclass(frozen=True)

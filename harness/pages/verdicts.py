@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from harness.judgement.finding import PREDICTIONS, Finding
-from harness.pages.tables import CARDS, Cell, table
+from harness.pages.tables import PAIRS, Cell, table
 from harness.pages.templating import number
 
 __all__ = ["effect", "prediction", "results_html", "verdict_sentence"]
@@ -47,7 +47,7 @@ def results_html(finding: Finding) -> str:
         for row in _rows(finding)
     ]
     caption = "Predictions and results"
-    return table(caption, COLUMNS, rows, style=CARDS) if rows else ""
+    return table(caption, COLUMNS, rows, style=PAIRS) if rows else ""
 
 
 def prediction(row: Row) -> str:

@@ -163,14 +163,14 @@ def test_what_keeps_people_from_using_it_would_be_found(page: Any) -> None:
 
 def visible_plots(page: Any) -> list[str]:
     """Return the files of the plots that can be seen, without light or dark."""
-    script = """() => [...document.querySelectorAll(".ls-frame img")]
+    script = """() => [...document.querySelectorAll(".ls-plot img")]
         .filter(i => i.offsetParent).map(i => i.src.split("/").pop())"""
     return list(page.evaluate(script))
 
 
 def plotted(site: Path) -> str:
     """Return the address of a page with plots."""
-    pages = [p for p in PAGES if "ls-frame" in (site / p).read_text("utf-8")]
+    pages = [p for p in PAGES if "ls-plot" in (site / p).read_text("utf-8")]
     if not pages:
         pytest.skip("no result has been published yet, so there is no plot")
     return pages[0]
@@ -196,14 +196,6 @@ def test_the_system_preference_decides_first(browser: Any, address: str) -> None
         )
         opened.page.context.close()
     assert schemes == {"light": "default", "dark": "slate"}
-
-
-def test_plots_keep_their_width_on_a_phone(page: Any, address: str, site: Path) -> None:
-    page.set_viewport_size(PHONE)
-    page.goto(address + plotted(site))
-    frame = page.locator(".ls-frame").first
-    inside, outside = frame.evaluate("f => [f.scrollWidth, f.clientWidth]")
-    assert inside > outside
 
 
 @pytest.fixture

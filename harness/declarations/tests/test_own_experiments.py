@@ -13,6 +13,7 @@ import tomllib
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -163,11 +164,11 @@ CAN_DIVERGE = (
 
 
 def paint(finding: Finding) -> int:
-    """Put every figure on a canvas; return how many there are."""
+    """Put every figure on a wide and a narrow canvas; return how many there are."""
     drawings = list(part(finding.task, "figures").drawings(finding))
-    for drawing in drawings:
+    for drawing, narrow in product(drawings, (False, True)):
         with mpl.rc_context(LIGHT.rc):
-            painted = canvas(drawing, LIGHT)
+            painted = canvas(drawing, LIGHT, narrow)
             painted.draw_without_rendering()
             for text in titles(painted):
                 box = text.get_window_extent()

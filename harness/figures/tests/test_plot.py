@@ -27,7 +27,8 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> list[list[Figure]]:
 
 
 def files(figure: Figure) -> list[Path]:
-    return [figure.light, figure.dark, figure.pdf, figure.csv]
+    narrow = [figure.narrow_light, figure.narrow_dark]
+    return [figure.light, figure.dark, *narrow, figure.pdf, figure.csv]
 
 
 def test_the_same_results_give_the_same_bytes(figures: list[list[Figure]]) -> None:
@@ -42,8 +43,7 @@ def test_every_figure_has_words_and_files(figures: list[list[Figure]]) -> None:
     for figure in figures[0]:
         assert all(len(t) > 20 for t in (figure.title, figure.alt, figure.caption))
         assert [path.suffix for path in files(figure)] == [
-            ".svg",
-            ".svg",
+            *[".svg"] * 4,
             ".pdf",
             ".csv",
         ]

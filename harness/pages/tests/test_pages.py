@@ -290,8 +290,11 @@ def page_of(finding: Finding, folder: Path, results: Path) -> str:
     [
         "They move it.",
         "Read it so.",
-        "![A &#91;line&#93; that rises](absent_tasks/drawn.light.svg#only-light)",
-        "![A &#91;line&#93; that rises](absent_tasks/drawn.dark.svg#only-dark)",
+        '<img alt="A &#91;line&#93; that rises" loading="lazy" '
+        'src="absent_tasks/drawn.light.svg#only-light">',
+        'src="absent_tasks/drawn.dark.svg#only-dark">',
+        'srcset="absent_tasks/drawn.narrow.light.svg">',
+        'srcset="absent_tasks/drawn.narrow.dark.svg">',
         "[PDF](absent_tasks/drawn.pdf)",
         "[CSV](absent_tasks/drawn.csv)",
         "[CSV](absent_tasks/table-how-far.csv)",
@@ -319,7 +322,7 @@ def test_a_users_own_run_stands_beside_the_published_one(
     folder = tmp_path / "generated"
     page = page_of(replace(FINDING, local=own), folder, published)
     assert "**Your own run.** Here too." in page
-    assert "(absent_tasks/own/drawn.light.svg#only-light)" in page
+    assert 'src="absent_tasks/own/drawn.light.svg#only-light"' in page
     drawn = folder / "experiments" / "absent_tasks" / "own" / "drawn.light.svg"
     assert drawn.read_text("utf-8") == "Here too."
 
@@ -349,6 +352,9 @@ def test_what_is_missing_in_a_table_sorts_last_and_shows_a_dash(
     page = page_of(FINDING, tmp_path / "generated", published)
     assert re.search('data-sort=""[^>]*>–</td>', page)
 
+
+SIGNS = ("<script", "<img src", "](javascript", "{ on", "--8<--", "$x", '" onm')
+"""What would be markup if it stood on a page; figures have an ``alt`` before it."""
 
 # -- texts that others wrote -----------------------------------------------------------
 
@@ -390,7 +396,7 @@ def test_a_text_in_any_field_stays_a_text(
             page_of(FINDING, tmp_path / "generated", published),
         )
     )
-    for sign in ("<script", "<img", "](javascript", "{ on", "--8<--", "$x", '" onm'):
+    for sign in SIGNS:
         if sign in text:
             assert sign not in page, sign
     # No text opens a line of its own: there are as many headings and blocks as ever.
@@ -413,7 +419,7 @@ def test_the_name_of_a_changed_module_stays_a_text(
             store.append(replace(made, supersedes="0" * 12))
         pages.append(page_of(FINDING, tmp_path / "generated", published))
     usual, page = pages
-    for sign in ("<script", "<img", "](javascript", "{ on", "--8<--", "$x", '" onm'):
+    for sign in SIGNS:
         assert sign not in page, sign
     for start in ("#", "!!!", "```", "- ["):
         assert starting(page, start) == starting(usual, start), start

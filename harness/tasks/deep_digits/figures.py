@@ -69,7 +69,7 @@ def losses(finding: Finding) -> Drawing:
 
 
 def underflow(finding: Finding) -> Drawing:
-    """Left: where float32 gradients lie; right: what float16 loses of them."""
+    """Where float32 gradients lie, and what float16 loses of them."""
     histogram, curve = finding.tables["histogram"], finding.tables["underflow"]
     at_one = curve[(curve["scale_log2"] == 0) & (curve["gradients"] == "weights")]
 
@@ -131,7 +131,7 @@ def _paint_flushed(axes: Axes, table: pd.DataFrame, theme: Theme) -> None:
 
 
 def trajectories(finding: Finding) -> Drawing:
-    """Left: scales over a run; right: the steps in which each scale recovered."""
+    """Scales over a run, and the steps in which each scale recovered."""
     table, recovered = finding.tables["curves"], _moving(finding)
     backend = table["backend"].iloc[0]
     moving = set(recovered["method"])
@@ -155,9 +155,9 @@ def trajectories(finding: Finding) -> Drawing:
         "How long each loss scale takes to recover from one overflow",
         alt="The loss scale over the steps of a run with one overflow, and how many "
         f"steps each scaler takes to recover. {finding.answer}",
-        caption=f"Left: log2 of the scale, median over seeds on {backend}, the 95 % "
-        "interval as a band; the overflow is in the middle. Right: steps in these runs "
-        "until the scale was above half of what it had been, median over seeds.",
+        caption=f"First: log2 of the scale, median over seeds on {backend}, the 95 % "
+        "interval as a band; the overflow is in the middle. Second: steps in these "
+        "runs until the scale was above half of what it had been, median over seeds.",
         data=recovered,
         size=(WIDTH, 3.8),
         paint=paint,
@@ -185,7 +185,8 @@ def _paint_recovery(
         end = max(steps, 1.0) if np.isfinite(steps) else MANY
         axes.plot([1, end], [place] * 2, color=colour, lw=2.4)
         axes.plot(end, place, "o", color=colour, ms=5)
-        axes.text(end, place - 0.12, text, ha="center", size=8)
+        side = "center" if end > 1 else "left"
+        axes.text(end, place - 0.12, text, ha=side, size=8)
     axes.set_xscale("log")
     axes.set_xlim(1, MANY)
     axes.set_yticks(range(len(names)), names)

@@ -30,7 +30,7 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
 
 
 def lost(finding: Finding) -> Drawing:
-    """Left: the share of lost updates over weight / update; right: the way gone."""
+    """The share of lost updates over weight / update, and the way gone."""
     table, law = finding.tables["updates"], finding.tables["law"]
 
     def paint(canvas: Canvas, theme: Theme) -> None:
@@ -49,8 +49,8 @@ def lost(finding: Finding) -> Drawing:
         _title(table),
         alt="The share of lost updates and the way that weights went over the ratio of "
         f"weight and update, with and without masters. {finding.answer}",
-        caption="Left: updates lost in the first step; the line is log2(weight / "
-        "update) - 11, the dotted ones its ends. Right: the way that the weights went "
+        caption="First: updates lost in the first step; the line is log2(weight / "
+        "update) - 11, the dotted ones its ends. Second: the way that the weights went "
         "over all steps. Medians over seeds with 95 % intervals.",
         data=table,
         size=(WIDTH, 3.6),

@@ -78,7 +78,7 @@ def _draw(
     panel.annotate(
         LABELS[wrapper],
         (middle["presence"], middle["law"]),
-        xytext=(-6, 4) if above else (0, -7),
+        xytext=(-6, 4) if above else (14, -9),
         textcoords="offset points",
         ha="right" if above else "center",
         va="bottom" if above else "top",

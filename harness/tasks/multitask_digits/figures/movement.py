@@ -110,9 +110,9 @@ def _label(panel: Axes, laws: pd.DataFrame, theme: Theme) -> None:
         panel.annotate(
             METHODS[wrapper],
             (anchor["presence"], anchor["law"]),
-            xytext=(-5, 5) if above else (5, -6),
+            xytext=(-5, 5) if above else (4, -8),
             textcoords="offset points",
-            ha="right" if above else "center",
+            ha="right" if above else "left",
             va="bottom" if above else "top",
             color=theme.methods[wrapper],
         )
