@@ -15,7 +15,18 @@ from lockstep.pytorch.tensors.rounding import rounded, sqrt
 from lockstep.pytorch.tensors.zero_test import flush_subnormals
 from lockstep.quirks import Quirks
 
-__all__ = ["clip_rows", "excess", "flushed", "normalize_rows", "row_norms"]
+__all__ = [
+    "clip_rows",
+    "compare",
+    "excess",
+    "flushed",
+    "normalize_rows",
+    "row_norms",
+    "shorten",
+]
+
+BLOCK = 1 << 16
+"""So many elements, and copies of them in float64, stay in the cache of a core."""
 
 
 def clip_rows(
@@ -25,17 +36,41 @@ def clip_rows(
 
     The rule is that of :func:`lockstep.reference.clipping.clip_rows.clip_rows`.
     """
-    real = values.dtype.to_real() if values.is_complex() else values.dtype
-    wide = torch.promote_types(real, torch.float32)
-    limit = rounded(max_norm, wide)
+    norms, too_large = compare(values, axes, max_norm)
+    return shorten(values, norms, axes, max_norm), too_large
+
+
+def compare(
+    values: Tensor, axes: Sequence[int], max_norm: float
+) -> tuple[Tensor, Tensor]:
+    """Return the norms over ``axes``, and whether they are too large."""
     norms = norms_in_float64(values, axes)
-    too_large = (norms <= limit).logical_not_()
-    factors = torch.where(too_large, limit / norms, 1.0)
-    clipped = (values * factors.to(wide)).to(values.dtype)
+    return norms, (norms <= limit_of(values, max_norm)).logical_not_()
+
+
+def shorten(
+    values: Tensor, norms: Tensor, axes: Sequence[int], max_norm: float
+) -> Tensor:
+    """Return ``values``, which have these ``norms`` over ``axes``, clipped."""
+    wide, limit = wide_dtype(values), limit_of(values, max_norm)
+    margin = MARGINS[str(values.dtype.to_real()).removeprefix("torch.")]
+    # 1 where the norm is not too large, and NaN where it is NaN.
+    factors = norms.reciprocal().mul_(limit).clamp_(max=1.0)
+    clipped = torch.empty_like(values)
+    torch.mul(values, factors.to(wide), out=clipped)
     above = norms_in_float64(clipped, axes) > limit
-    margin = MARGINS[str(real).removeprefix("torch.")]
-    factors = torch.where(above & too_large, factors * (1 - margin), factors)
-    return (values * factors.to(wide)).to(values.dtype), too_large
+    factors = torch.where(above, factors * (1 - margin), factors)
+    return torch.mul(values, factors.to(wide), out=clipped)
+
+
+def limit_of(values: Tensor, max_norm: float) -> float:
+    """Return ``max_norm`` in the precision in which ``values`` are clipped."""
+    return rounded(max_norm, wide_dtype(values))
+
+
+def wide_dtype(values: Tensor) -> torch.dtype:
+    """Return the real dtype in which ``values`` are clipped."""
+    return torch.promote_types(values.dtype.to_real(), torch.float32)
 
 
 def norms_in_float64(values: Tensor, axes: Sequence[int]) -> Tensor:
@@ -44,7 +79,15 @@ def norms_in_float64(values: Tensor, axes: Sequence[int]) -> Tensor:
     if not axes:
         return values.abs().double()
     wide = torch.promote_types(values.dtype, torch.float64)
-    return torch.linalg.vector_norm(values, dim=tuple(axes), keepdim=True, dtype=wide)
+    if not values.is_cpu or values.numel() <= BLOCK or min(axes) < 1:
+        return norms_at_once(values, tuple(axes), wide)
+    blocks = values.split(max(BLOCK * len(values) // values.numel(), 1))
+    return torch.cat([norms_at_once(block, tuple(axes), wide) for block in blocks])
+
+
+def norms_at_once(values: Tensor, axes: tuple[int, ...], wide: torch.dtype) -> Tensor:
+    """Return norms of a copy in ``wide``; ``axes`` keep length 1."""
+    return torch.linalg.vector_norm(values, 2, axes, True, dtype=wide)
 
 
 def excess(

@@ -21,8 +21,13 @@ from lockstep.messages.step import numbers as tags
 from lockstep.messages.workers.agn import refuse_row_clipping_around
 from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.base.wrapper import OptimizerWrapper
-from lockstep.pytorch.clipping.clip_rows import clip_rows, excess, flushed
-from lockstep.quirks import Quirks, quirks_of
+from lockstep.pytorch.clipping.row_writing import (
+    NamedRows,
+    clip_in_place,
+    counted,
+    subtract_excess,
+)
+from lockstep.quirks import quirks_of
 
 __all__ = ["VariableClippingOptimizer", "list_nothing"]
 
@@ -144,37 +149,31 @@ class VariableClippingOptimizer(OptimizerWrapper):
     def _clip_one(self, parameter: Tensor, indices: Tensor | None) -> Clipped:
         """Clip a parameter, or rows [k] of it.
 
-        A row that is named several times is computed several times and written with
-        one value. Where axes are not resolved, the test for dimension 0 is literal.
+        Where axes are not resolved, the test for dimension 0 is literal.
         """
         axes = self.vars_to_clip_dims[parameter]
-        max_norm = axes.max_norm
         if indices is not None and 0 in axes:
             name = named_parameters(self)[parameter]
             warnings.warn(words.whole_variable(name, axes), stacklevel=2)
             indices = None
-        rows = parameter if indices is None else parameter.index_select(0, indices)
-        clipped, too_large = clip_rows(rows, axes, max_norm)
+        entry = NamedRows(parameter, indices, axes)
         if self._quirks.row_clip_subtracted:
-            difference = excess(rows, axes, max_norm, self._quirks)
-            subtract_rows(parameter, indices, difference, self._quirks)
-        elif indices is None:
-            parameter.copy_(clipped)
-        else:
-            parameter.index_copy_(0, indices, clipped)
-        return Clipped(indices, too_large)
+            return Clipped(indices, subtract_excess(entry, self._quirks))
+        return Clipped(indices, clip_in_place(entry))
 
     def step_inner(self) -> None:
         """Let the wrapped optimizer take its step, then clip."""
         parameters = [p for group in self.param_groups for p in group["params"]]
-        present = [p for p in parameters if p.grad is not None]
-        listed = [] if self._used_up else present
-        touched = {p: named_rows(p.grad) for p in listed if p in self.vars_to_clip_dims}
+        pairs = [(p, p.grad) for p in parameters]
+        absent = [grad is None and p.requires_grad for p, grad in pairs]
+        present = [p for p, grad in pairs if grad is not None]
+        # By identity, as tensors are compared: their own hash is slow.
+        keys = () if self._used_up else {id(p) for p in self.vars_to_clip_dims}
+        touched = {p: named_rows(p.grad) for p in present if id(p) in keys}
         if self._quirks.row_clip_axes:
             self._check_axes(touched)
         if self._only_wants_state(present):
             touched = {}
-        absent = [p.requires_grad and p.grad is None for p in parameters]
         self.inner_optimizer.step()
         self._seen = parameters, absent, self.clip(touched)
         self._had_gradients = bool(present)
@@ -275,31 +274,3 @@ def named_rows(gradient: Tensor) -> Tensor | None:
     """
     is_sparse = gradient.is_sparse and gradient.sparse_dim() > 0
     return gradient._indices()[0] if is_sparse else None
-
-
-def subtract_rows(
-    parameter: Tensor, indices: Tensor | None, difference: Tensor, quirks: Quirks
-) -> None:
-    """Subtract a difference, or [k, ...] rows of one, in place and in their order.
-
-    With ``row_clip_duplicates`` a row is corrected as often as it is named.
-    """
-    flush = quirks.row_clip_subnormals
-    if indices is None:
-        left = flushed(parameter, flush) - difference
-        parameter.copy_(flushed(left, flush))
-        return
-    named = list(zip(indices.tolist(), difference, strict=True))
-    for index, row in named if quirks.row_clip_duplicates else dict(named).items():
-        left = flushed(parameter[index], flush) - row
-        parameter[index] = flushed(left, flush)
-
-
-def counted(indices: Tensor | None, too_large: Tensor) -> tuple[int, int]:
-    """Return how many norms were taken and how many were too large, each row once."""
-    if indices is None:
-        return too_large.numel(), int(too_large.sum())
-    rows, place = indices.unique(return_inverse=True)
-    once = too_large.new_zeros(len(rows), *too_large.shape[1:])
-    once[place] = too_large
-    return once.numel(), int(once.sum())
