@@ -28,9 +28,10 @@ def clip_rows(
     limit = tf.cast(as_tensor(max_norm, wide), tf.float64)
     norms = norms_in_float64(values, axes)
     fits = norms <= limit
-    clipped = scaled(values, limit / norms, wide)
-    shorter = scaled(values, limit / norms * (1 - MARGINS[values.dtype.name]), wide)
-    clipped = tf.where(norms_in_float64(clipped, axes) > limit, shorter, clipped)
+    factors = limit / norms
+    above = norms_in_float64(scaled(values, factors, wide), axes) > limit
+    lower = factors * (1 - MARGINS[values.dtype.name])
+    clipped = scaled(values, tf.where(above, lower, factors), wide)
     return tf.where(fits, values, clipped), tf.logical_not(fits)
 
 
