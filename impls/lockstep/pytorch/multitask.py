@@ -107,14 +107,17 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         absent = [gradient is None for gradient in gradients]
         self._seen = parameters, zero, absent
         idle = all(map(or_, zero, absent))
-        present = [parameter for parameter in parameters if parameter.grad is not None]
         in_place = quirks.multitask_in_place
         hands_on_all = in_place and (quirks.multitask_shared_state or not idle)
         self._reached_inner = hands_on_all or not idle
-        if hands_on_all or (idle and self._only_wants_state(present)):
+        if hands_on_all or not (idle or any(zero)):
             self.inner_optimizer.step()
         elif idle:
-            super().note_no_gradients()
+            present = [p for p in parameters if p.grad is not None]
+            if self._only_wants_state(present):
+                self.inner_optimizer.step()
+            else:
+                super().note_no_gradients()
         else:
             zeros = list(compress(parameters, zero))
             with gradients_set_to(zeros, [None] * len(zeros)):

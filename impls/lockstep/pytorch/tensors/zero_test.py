@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from itertools import compress
+from operator import attrgetter
 
 import torch
 from torch import Tensor
@@ -16,6 +17,9 @@ __all__ = ["all_zero_flags", "flush_subnormals", "is_all_zero"]
 # together; larger ones in growing chunks, until something is found.
 SMALL, GROWTH = 1 << 12, 1 << 4
 
+device_of = attrgetter("device")
+"""What gradients must share for :func:`begin_with_zero`."""
+
 
 def all_zero_flags(gradients: Sequence[Tensor], flush: bool = False) -> list[bool]:
     """Say of each gradient whether it :func:`is_all_zero`, with few host syncs.
@@ -27,6 +31,8 @@ def all_zero_flags(gradients: Sequence[Tensor], flush: bool = False) -> list[boo
     if flush:
         return [is_all_zero(gradient, flush) for gradient in gradients]
     suspected = in_groups(gradients, device_of, begin_with_zero)
+    if not any(suspected):
+        return suspected
     suspects = list(compress(gradients, suspected))
     verdicts = iter(in_groups(suspects, batch_of, read_batch))
     return [suspect and next(verdicts) for suspect in suspected]
@@ -74,11 +80,6 @@ def read_batch(gradients: Sequence[Tensor]) -> list[bool]:
         return [is_all_zero(gradient) for gradient in gradients]
     rows = torch.stack(list(gradients)).view(len(gradients), -1)
     return ((rows.amin(1) == 0) & (rows.amax(1) == 0)).tolist()
-
-
-def device_of(gradient: Tensor) -> torch.device:
-    """Return what gradients must share for :func:`begin_with_zero`."""
-    return gradient.device
 
 
 def batch_of(gradient: Tensor) -> Hashable:
