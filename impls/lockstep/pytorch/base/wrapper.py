@@ -124,7 +124,8 @@ class OptimizerWrapper(TrainV1, Optimizer):
         # There are none before torch's module of such tensors is imported.
         module = sys.modules.get(SHARDED)
         for group in [] if module is None else self.param_groups:
-            if any(isinstance(p, module.DTensor) for p in group["params"]):
+            # A list: a generator would be entered once for each parameter.
+            if any([isinstance(p, module.DTensor) for p in group["params"]]):
                 raise words.SHARDED.error(owner=type(self).__name__)
 
     def apply_gradients(

@@ -44,7 +44,7 @@ class MasterGradients:
                 (sparse if is_sparse else dense).append(master)
         self.borrowed = [*dense, *sparse]
         taken = set(map(id, self.borrowed)) if own else set()
-        self.loose = [*sparse, *(p for p in own if id(p) not in taken)]
+        self.loose = [*sparse, *[p for p in own if id(p) not in taken]]
         self.present = [*dense, *self.loose]
 
     @property
@@ -98,4 +98,6 @@ def widened(gradient: Tensor | None) -> Tensor | None:
     """Return a gradient as float32, if there is one."""
     if gradient is None or gradient.dtype == torch.float32:
         return gradient
-    return with_values(gradient, stored(gradient).float())
+    if not gradient.is_sparse:
+        return gradient.float()
+    return with_values(gradient, gradient._values().float())

@@ -74,17 +74,19 @@ class MasterUnscaling(ScaleKeeper):
     @torch.no_grad()
     def _unscaled(self, pairs: Pairs) -> Pairs:
         """Return float32 gradients, penalties added, times 1 / scale; and masters."""
-        names, masters = named_parameters(self), self.copies.masters
         penalties, wide = self._regularizers(), []
         for gradient, weight in pairs:
-            refuses = self._quirks.masters_absent and weight in masters
-            if gradient is None and refuses:
-                raise refusals.ABSENT_HALF.error(name=names[masters[weight]])
-            gradient = widened(gradient) if weight in masters else gradient
-            if weight in penalties:
-                penalty = penalty_gradient(penalties[weight], masters[weight])
+            master = self.copies.masters.get(weight)
+            if master is None:
+                wide.append((gradient, weight))
+                continue
+            if gradient is None and self._quirks.masters_absent:
+                raise refusals.ABSENT_HALF.error(name=named_parameters(self)[master])
+            gradient = widened(gradient)
+            if penalties and weight in penalties:
+                penalty = penalty_gradient(penalties[weight], master)
                 gradient = add_penalty(gradient, penalty * self._pending)
-            wide.append((gradient, self.copies.of(weight)))
+            wide.append((gradient, master))
         return super()._unscaled(wide)
 
     def _model_parameters(self) -> list[Tensor]:

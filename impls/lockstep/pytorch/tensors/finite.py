@@ -55,4 +55,7 @@ def times(
     if flush:
         products = [flush_subnormals(v) for v in products]
     narrow = [p.to(v.dtype) for p, v in zip(products, values, strict=True)]
-    return list(map(with_values, gradients, narrow))
+    return [
+        with_values(gradient, product) if gradient.is_sparse else product
+        for gradient, product in zip(gradients, narrow, strict=True)
+    ]
