@@ -191,8 +191,8 @@ class RuleOptimizer(TrainV1, Optimizer):
         dense: list[tuple[Tensor, Slots, Tensor]] = []
         for parameter in run:
             slots, gradient = self.state.get(parameter), parameter.grad
-            if slots is None:  # A frozen parameter had none until now.
-                slots = self.state[parameter] = self.initial_slots(group, parameter)
+            if slots is None:
+                slots = self.slots(group, parameter)
             if gradient.dtype != dtype:
                 gradient = gradient.to(dtype)
             if gradient.is_sparse:
@@ -201,6 +201,13 @@ class RuleOptimizer(TrainV1, Optimizer):
                 dense.append((parameter, slots, gradient))
         if dense:
             self.rule.update_dense(policy, shared, *zip(*dense, strict=True))
+
+    def slots(self, group: Group, parameter: Tensor) -> Slots:
+        """Return the slots of a parameter; a frozen one has none until now."""
+        slots = self.state.get(parameter)
+        if slots is None:
+            slots = self.state[parameter] = self.initial_slots(group, parameter)
+        return slots
 
     def working_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """Return the dtype to compute in: float32 at least; strict: ``dtype``."""
