@@ -50,6 +50,7 @@ LINE = 0.19
 """The height of a line of the title, in inches."""
 
 Paint: TypeAlias = Callable[[Canvas, Theme], None]
+Size: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,13 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure that was drawn: its words and its files, the last two for phones."""
+    """A figure that was drawn: its words and its files.
+
+    Attributes:
+        narrow_light, narrow_dark: the files for phones.
+        size, narrow_size: width and height in pixels. A browser that knows them keeps
+            the place free, so that nothing moves when the file comes.
+    """
 
     name: str
     title: str
@@ -88,6 +95,8 @@ class Figure:
     csv: Path
     narrow_light: Path
     narrow_dark: Path
+    size: Size
+    narrow_size: Size
 
 
 def draw(finding: Finding, folder: Path) -> list[Figure]:
@@ -125,10 +134,17 @@ def draw_one(drawing: Drawing, folder: Path) -> Figure:
             _write_svg(painted, wide)
             if theme is LIGHT:
                 _write_pdf(painted, pdf)
-            _write_svg(canvas(drawing, theme, narrow=True), narrow)
+            column = canvas(drawing, theme, narrow=True)
+            _write_svg(column, narrow)
     drawing.data.to_csv(csv, index=False, float_format="%.6g", lineterminator="\n")
     words = (drawing.name, drawing.title, drawing.alt, drawing.caption)
-    return Figure(*words, light, dark, pdf, csv, narrow_light, narrow_dark)
+    files = (light, dark, pdf, csv, narrow_light, narrow_dark)
+    return Figure(*words, *files, _pixels(painted), _pixels(column))
+
+
+def _pixels(painted: Canvas) -> Size:
+    width, height = painted.bbox.size
+    return round(width), round(height)
 
 
 def _write_svg(painted: Canvas, path: Path) -> None:

@@ -244,6 +244,8 @@ class Picture:
     name: str
     alt: str
     caption: str
+    size: tuple[int, int] = (720, 360)
+    narrow_size: tuple[int, int] = (355, 710)
 
 
 FINDING = Finding(
