@@ -57,8 +57,11 @@ SHARED = (
 )
 """Tests that are the same for all backends; a backend's have its name in theirs."""
 
-ALSO = {"base": "step"}
+ALSO = {"base": "step", "masters": "scaling"}
 """Folder of a backend -> another one whose tests watch it, such as a step's numbers."""
+
+SHARED_FOLDER = "shared"
+"""Folder of a backend that has folders by capability, as the backend itself has."""
 
 RANKS = "lockstep.pytorch.tests.ranks"
 """What starts processes, in which the module is unchanged: its users kill nothing."""
@@ -95,7 +98,8 @@ def nearest_checks(path: str) -> list[Check]:
     backend, *folders = Path(path).with_suffix("").parts[2:]
     module = module_name(path)
     home = ROOT / "impls" / "lockstep" / backend / "tests"
-    room, stem = folders[0], folders[-1]
+    room = folders[1] if folders[0] == SHARED_FOLDER else folders[0]
+    stem = folders[-1]
     importing = {
         file: modules
         for file, modules in _importing(home).items()
