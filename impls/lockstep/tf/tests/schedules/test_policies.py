@@ -25,7 +25,9 @@ STEPS = (0, 1, 3, 4, 9, 17)
 
 
 @pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
-@pytest.mark.parametrize("policies", [lr_policies, strict_policies], ids=str)
+@pytest.mark.parametrize(
+    "policies", [lr_policies, strict_policies], ids=["default", "strict"]
+)
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_a_variable_step_is_read_and_traced_once(
     policies: Any, name: str, dtype: tf.DType
