@@ -20,11 +20,14 @@ def test_squares_of_float64_need_not_fit_float32() -> None:
     assert norm_of_each([tiny]).item() == pytest.approx(5e-30, rel=1e-7, abs=0)
 
 
-def test_matrices_of_several_shapes_are_added_up_together() -> None:
-    long, wide, high = (torch.ones(shape) for shape in [(BLOCK + 1,), (2, 3), (4, 1)])
-    for gradients, squares in (([wide, high], 10), ([long, wide, high], BLOCK + 11)):
-        # 1e-6 is what the norm promises.
-        assert total_norm(gradients).item() == pytest.approx(squares**0.5, rel=1e-6)
+@pytest.mark.parametrize(
+    "shapes", [[(), ()], [(5,), (3,)], [(2, 3), (4, 1)], [(BLOCK + 1,), (), (2, 3)]]
+)
+def test_gradients_of_all_shapes_are_added_up_together(shapes) -> None:
+    count = sum(torch.Size(shape).numel() for shape in shapes)
+    # 1e-6 is what the norm promises.
+    norm = total_norm([torch.ones(shape) for shape in shapes]).item()
+    assert norm == pytest.approx(count**0.5, rel=1e-6)
 
 
 @pytest.mark.parametrize("norms", [total_norm, tensor_norms, norm_of_each, magnitudes])
