@@ -55,6 +55,14 @@ def test_a_vector_of_steps_gives_the_rates_of_the_reference(name: str) -> None:
     np.testing.assert_array_max_ulp(rates.numpy(), expected, maxulp=4)
 
 
+def test_the_first_step_of_a_cosine_has_its_rounding_already() -> None:
+    base, least = np.float32(0.1), np.float32(0.02)
+    assert (base - least) + least != base
+    for step, expected in ((2, base), (3, (base - least) + least)):
+        rate = lr_policies.cosine_decay(step, 0.1, 11, begin_decay_at=3, min_lr=0.02)
+        assert rate.numpy() == expected
+
+
 def test_a_rate_may_be_a_tensor() -> None:
     rate = lr_policies.poly_decay(tf.constant(2), tf.constant(0.5), 4)
     assert rate.numpy() == 0.25
