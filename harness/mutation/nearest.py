@@ -57,7 +57,7 @@ SHARED = (
 )
 """Tests that are the same for all backends; a backend's have its name in theirs."""
 
-ALSO = {"base": "step", "masters": "scaling"}
+ALSO = {"base": "step", "masters": "scaling", "scaling": "masters"}
 """Folder of a backend -> another one whose tests watch it, such as a step's numbers."""
 
 SHARED_FOLDER = "shared"
