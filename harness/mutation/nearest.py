@@ -57,8 +57,11 @@ SHARED = (
 )
 """Tests that are the same for all backends; a backend's have its name in theirs."""
 
-ALSO = {"base": "step"}
+ALSO = {"base": "step", "masters": "scaling", "scaling": "masters"}
 """Folder of a backend -> another one whose tests watch it, such as a step's numbers."""
+
+SHARED_FOLDER = "shared"
+"""Folder of a backend that has folders by capability, as the backend itself has."""
 
 RANKS = "lockstep.pytorch.tests.ranks"
 """What starts processes, in which the module is unchanged: its users kill nothing."""
@@ -88,27 +91,34 @@ def nearest_checks(path: str) -> list[Check]:
 
     Near are the families that the folder was written for, the examples in the module's
     docstrings, the backend's tests that lie in the folder of the same name or import
-    the module, and the test of public signatures. Tests named after the module come
-    first. Then follow the tests that all backends share, on the reference all its other
-    tests and at last, because they take the longest time, all other cases.
+    the module or a name of it, and the test of public signatures. Tests named after the
+    module come first, then those of its folder. Then follow the tests that all backends
+    share, on the reference all its other tests and at last, because they take the
+    longest time, all other cases.
     """
     backend, *folders = Path(path).with_suffix("").parts[2:]
     module = module_name(path)
     home = ROOT / "impls" / "lockstep" / backend / "tests"
-    room, stem = folders[0], folders[-1]
+    room = folders[1] if folders[0] == SHARED_FOLDER else folders[0]
+    stem = folders[-1]
     importing = {
         file: modules
         for file, modules in _importing(home).items()
         if RANKS not in modules
     }
+    names = {module, *(f"lockstep.{backend}.{name}" for name in _public_names(path))}
     near = {
         file
         for file, modules in importing.items()
         if file.parent.name in (room, ALSO.get(room))
         or file.stem == f"test_{room}"
-        or module in modules
+        or names & modules
     }
-    ordered = sorted(near, key=lambda file: (stem not in file.stem, file))
+
+    def distance(file: Path) -> tuple[bool, bool, Path]:
+        return stem not in file.stem, file.parent.name != room, file
+
+    ordered = sorted(near, key=distance)
     examples = [EXAMPLES.format(module)] if ">>> " in source_of(path) else []
     others = sorted(importing.keys() - near) if backend in THOROUGH else []
     signatures = SIGNATURES.format(backend)
@@ -125,6 +135,14 @@ def nearest_checks(path: str) -> list[Check]:
 
 def _relative(paths: Sequence[Path]) -> list[str]:
     return [path.relative_to(ROOT).as_posix() for path in paths]
+
+
+def _public_names(path: str) -> set[str]:
+    """Return what a module lists in ``__all__``."""
+    for node in ast.parse(source_of(path)).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return set(ast.literal_eval(node.value))
+    return set()
 
 
 @functools.cache

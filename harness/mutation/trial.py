@@ -30,6 +30,9 @@ __all__ = ["Outcome", "main"]
 MEMORY = 16 * 2**30
 """Bytes that a trial may allocate: some mutants would ask for all there are."""
 
+LASTING = ("v1",)
+"""Modes that change their framework for good, so their cases come after all else."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -125,7 +128,10 @@ def _import_error(task: Mapping[str, Any]) -> Outcome | None:
 
 
 def _first_failure(task: Mapping[str, Any]) -> Outcome:
-    """Run the checks in their order and stop at the first that fails."""
+    """Run the checks in their order and stop at the first that fails.
+
+    Cases in modes of `LASTING` are left out at first and replayed after all checks.
+    """
     for check in task["checks"]:
         if check["kind"] == "test":
             by = _failed_test(check, task.get("known", False))
@@ -133,15 +139,23 @@ def _first_failure(task: Mapping[str, Any]) -> Outcome:
             by = _failed_case(task["backend"], check["names"])
         if by:
             return Outcome("killed", check["kind"], by)
-    return Outcome("survived")
+    cases = [check for check in task["checks"] if check["kind"] == "case"]
+    names = [name for check in cases for name in check["names"]]
+    by = _failed_case(task["backend"], names, lasting=True)
+    return Outcome("killed", "case", by) if by else Outcome("survived")
 
 
-def _failed_case(backend: str, names: Sequence[str]) -> str:
-    """Replay the cases of families, or those named ``MODE ID``; name one that fails."""
+def _failed_case(backend: str, names: Sequence[str], lasting: bool = False) -> str:
+    """Replay the cases of families, or those named ``MODE ID``; name one that fails.
+
+    They are replayed either in the modes of `LASTING` or in the others.
+    """
     from harness.parity import drivers
     from harness.parity.replay import replay
 
     for mode, case in _cases(backend, names):
+        if (mode in LASTING) is not lasting:
+            continue
         with closing(drivers.load(backend, mode)) as driver:
             if replay(case, driver).status == "failed":
                 return f"{mode} {case.id}"

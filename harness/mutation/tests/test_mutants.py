@@ -109,6 +109,20 @@ def test_numbers_of_a_step_are_near_to_what_all_wrappers_share() -> None:
     assert "impls/lockstep/pytorch/tests/step/test_step_numbers.py" in near.names
 
 
+def test_tests_of_what_a_module_exports_come_after_those_of_its_folder() -> None:
+    path = "impls/lockstep/pytorch/step/regularization.py"
+    _, near, *_ = nearest_checks(path)
+    elsewhere = "impls/lockstep/pytorch/tests/clipping/test_larc.py"
+    in_folder = "impls/lockstep/pytorch/tests/step/test_reduction.py"
+    assert near.names.index(in_folder) < near.names.index(elsewhere)
+
+
+def test_what_backends_share_has_the_tests_and_cases_of_its_capability() -> None:
+    cases, near, *_ = nearest_checks("impls/lockstep/tf/shared/clipping/larc.py")
+    assert "larc" in cases.names
+    assert near.names[0] == "impls/lockstep/tf/tests/clipping/test_larc.py"
+
+
 @pytest.mark.parametrize("backend", ["reference", "pytorch"])
 def test_all_cases_follow_and_on_the_reference_all_tests(backend: str) -> None:
     checks = nearest_checks(LARC.replace("reference", backend))

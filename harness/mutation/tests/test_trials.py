@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from harness.errors import HarnessError
-from harness.mutation import trials
+from harness.mutation import trial, trials
 from harness.mutation.digests import module_digest
 from harness.mutation.mutant import Edit, Mutant, source_of
 from harness.mutation.nearest import Check
 from harness.mutation.trial import Outcome
 from harness.mutation.trials import Trials
+from harness.parity import drivers, replay
 
 PATH = "impls/lockstep/reference/multitask.py"
 CASES = Check("case", ["numpy multitask-p-001"])
@@ -67,6 +71,27 @@ def test_only_tests_with_the_keyword_are_run(
     check = Check("test", ["impls/lockstep/reference/tests/test_reference.py"], keyword)
     line = tried(SPOILT, check, monkeypatch)
     assert line["status"] == status and (keyword in line["by"]) is (status == "killed")
+
+
+def test_cases_that_change_the_framework_for_good_come_after_all_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cases = ("v1", "a"), ("eager", "b"), ("v1", "c"), ("graph", "d")
+    done: list[str] = []
+
+    @contextmanager
+    def driver(backend: str, mode: str) -> Iterator[None]:
+        done.append(mode)
+        yield
+
+    monkeypatch.setattr(trial, "_cases", lambda *_: cases)
+    monkeypatch.setattr(trial, "_failed_test", lambda *_: done.append("test"))
+    monkeypatch.setattr(drivers, "load", driver)
+    monkeypatch.setattr(trial, "closing", lambda driver: driver)
+    monkeypatch.setattr(replay, "replay", lambda *_: Mock(status="passed"))
+    checks = [{"kind": "case", "names": ["larc"]}, {"kind": "test", "names": []}]
+    trial._first_failure({"backend": "tf", "checks": checks})
+    assert done == ["eager", "graph", "test", "v1", "v1"]
 
 
 def test_a_test_that_is_gone_kills_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

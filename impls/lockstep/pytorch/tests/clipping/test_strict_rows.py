@@ -47,6 +47,15 @@ def test_strict_treats_subnormals_as_the_kernels_did(name, sparse):
     np.testing.assert_array_equal(found.numpy(), np.float32(expected))
 
 
+def test_a_complex_row_has_the_norm_of_its_magnitudes_under_strict_too() -> None:
+    parameter = Parameter(torch.tensor([[3 + 4j, 0j], [0.25 + 0j, 0.25j]]))
+    sgd = torch.optim.SGD([parameter], lr=1.0)
+    wrapper = strict.VariableClippingOptimizer(sgd, {parameter: [1]}, 2.5)
+    wrapper.apply_gradients([(torch.zeros_like(parameter), parameter)])
+    # Powers of 2 and a factor of 0.5: no product is rounded.
+    assert parameter.tolist() == [[1.5 + 2j, 0j], [0.25 + 0j, 0.25j]]
+
+
 def test_the_default_keeps_subnormals():
     """Rows below the norm keep their bits, subnormal elements too."""
     values = [[1e-39, 1.0], [1e-45, 2e-45], [1e-30, 2e-30]]

@@ -58,3 +58,11 @@ def test_a_product_in_half_precision_is_rounded_once(dtype) -> None:
     assert torch.equal(product, expected)
     # The factor rounded to half precision first would give other numbers.
     assert not torch.equal(product, values * torch.tensor(1 / 3).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_subnormal_products_are_zero_only_under_strict(dtype) -> None:
+    smallest = torch.tensor([torch.finfo(dtype).smallest_normal, 1.0], dtype=dtype)
+    (kept,), (flushed,) = times([smallest], 0.5), times([smallest], 0.5, flush=True)
+    assert torch.equal(kept, smallest / 2) and kept[0] > 0
+    assert flushed.tolist() == [0.0, 0.5]

@@ -17,6 +17,7 @@ from lockstep.pytorch import (
     DynamicLossScale,
     FixedLossScale,
     MixedPrecisionLossScaleOptimizer,
+    MixedPrecisionOptimizerWrapper,
 )
 from lockstep.pytorch.tests.subjects import ALL, TwoHeads, assert_same_bits, snapshot
 
@@ -117,6 +118,18 @@ def test_a_step_without_gradients_is_legal_and_moves_nothing() -> None:
     _, optimizer = started(scale=DynamicLossScale(8.0, 1))
     optimizer.step()
     assert optimizer.loss_scale == 8
+
+
+@pytest.mark.parametrize(
+    "wrapper", [MixedPrecisionLossScaleOptimizer, MixedPrecisionOptimizerWrapper]
+)
+def test_the_numbers_of_the_scale_are_in_the_first_group_alone(wrapper) -> None:
+    groups = [{"params": [nn.Parameter(torch.ones(1))]} for _ in range(2)]
+    sgd = torch.optim.SGD(groups, lr=1.0)
+    keys = set(sgd.param_groups[0])
+    first, second = wrapper(sgd, "dynamic").param_groups
+    assert {"loss_scale", "skipped_steps", "skipped_in_a_row"} < set(first) - keys
+    assert set(second) == keys
 
 
 def test_the_scale_travels_with_state_dict_and_deepcopy() -> None:

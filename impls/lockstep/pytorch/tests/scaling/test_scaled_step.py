@@ -15,6 +15,7 @@ from lockstep.pytorch import (
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
 )
+from lockstep.pytorch.scaling.scaled_step import fit
 from lockstep.pytorch.tensors.norms import total_norm
 from lockstep.pytorch.tests.subjects import ALL, TwoHeads, assert_same_bits, snapshot
 
@@ -60,7 +61,7 @@ ODD = {
 @pytest.mark.parametrize(("gradients", "expected"), ODD.values(), ids=ODD)
 def test_the_norm_is_right_for_whatever_comes(gradients, expected) -> None:
     # 1e-6 is what the norm promises.
-    assert total_norm(gradients).item() == pytest.approx(expected, rel=1e-6)
+    assert total_norm(gradients).item() == pytest.approx(expected, rel=1e-6, abs=0)
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
@@ -70,6 +71,13 @@ def test_one_element_that_is_not_finite_shows_in_the_norm(count, value) -> None:
     assert math.isfinite(total_norm(gradients))
     gradients[0][-1] = value
     assert not math.isfinite(total_norm(gradients))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_a_gradient_fits_up_to_the_largest_number_of_its_dtype(dtype) -> None:
+    half = torch.tensor([torch.finfo(dtype).max / 2], dtype=dtype)
+    larger = half.nextafter(torch.full_like(half, torch.inf))
+    assert fit([half, -half, larger], 0.5).tolist() == [True, True, False]
 
 
 @pytest.mark.slow

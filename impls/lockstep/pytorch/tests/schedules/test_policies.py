@@ -49,7 +49,9 @@ def walk(made: torch.optim.Optimizer, scheduler: LRScheduler, steps: int) -> lis
     return seen
 
 
-@pytest.mark.parametrize("policies", [lr_policies, strict_policies], ids=str)
+@pytest.mark.parametrize(
+    "policies", [lr_policies, strict_policies], ids=["default", "strict"]
+)
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_a_tensor_step_gives_a_tensor_of_the_same_rate(
     policies: Any, name: str

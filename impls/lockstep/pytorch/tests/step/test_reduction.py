@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch.nn import Parameter
 
 from lockstep.pytorch import reduce_gradients
+from lockstep.pytorch.step.reduction import GroupReduction
 
 TIMEOUT = 300
 
@@ -62,6 +63,20 @@ def test_two_ranks_get_the_mean_and_agree_on_what_is_absent(tmp_path):
     rows = [[1.5, 1.5], [0.5, 0.5], [0.5, 0.5]]
     wanted = [[1.5, 1.5], rows, 0.5, None, [60000.0]]
     assert found == {0: wanted, 1: wanted}
+
+
+def test_the_means_of_one_rank_are_its_gradients(tmp_path):
+    dist.init_process_group(
+        "gloo", rank=0, world_size=1, init_method=f"file://{tmp_path}/ranks"
+    )
+    shapes = [((2, 3), torch.float32), ((), torch.float64), ((4,), torch.float32)]
+    gradients = [torch.full(shape, 0.5, dtype=dtype) for shape, dtype in shapes]
+    try:
+        means = GroupReduction().all_reduce(gradients)
+    finally:
+        dist.destroy_process_group()
+    for mean, gradient in zip(means, gradients, strict=True):
+        torch.testing.assert_close(mean, gradient, rtol=0, atol=0)
 
 
 class Doubling:

@@ -5,10 +5,33 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lockstep.pytorch.tensors.norms import norm_of_each
+from lockstep.pytorch.tensors.norms import (
+    BLOCK,
+    magnitudes,
+    norm_of_each,
+    tensor_norms,
+    total_norm,
+)
 
 
 def test_squares_of_float64_need_not_fit_float32() -> None:
     tiny = torch.tensor([3e-30, 4e-30], dtype=torch.float64)
     # The norm is returned in float32, so it is right to its rounding.
-    assert norm_of_each([tiny]).item() == pytest.approx(5e-30, rel=1e-7)
+    assert norm_of_each([tiny]).item() == pytest.approx(5e-30, rel=1e-7, abs=0)
+
+
+@pytest.mark.parametrize(
+    "shapes", [[(), ()], [(5,), (3,)], [(2, 3), (4, 1)], [(BLOCK + 1,), (), (2, 3)]]
+)
+def test_gradients_of_all_shapes_are_added_up_together(shapes) -> None:
+    count = sum(torch.Size(shape).numel() for shape in shapes)
+    # 1e-6 is what the norm promises.
+    norm = total_norm([torch.ones(shape) for shape in shapes]).item()
+    assert norm == pytest.approx(count**0.5, rel=1e-6)
+
+
+@pytest.mark.parametrize("norms", [total_norm, tensor_norms, norm_of_each, magnitudes])
+def test_norms_are_on_the_device_of_the_first_gradient(norms) -> None:
+    """Nothing can be copied off the device "meta", so none may be moved to the CPU."""
+    gradients = [torch.ones(3, device="meta"), torch.ones(2)]
+    assert norms(gradients).device.type == "meta"

@@ -59,6 +59,20 @@ def test_what_is_loaded_is_what_was_saved_the_center_included(name) -> None:
     assert same(fresh.shared(), team.shared())
 
 
+def grouped(params):
+    """Return an optimizer with a group for each parameter."""
+    return torch.optim.SGD([{"params": [p]} for p in params], lr=0.1)
+
+
+def test_a_worker_with_several_groups_resumes_its_counts() -> None:
+    team, fresh = Team(grouped, 1, period=2).start(), Team(grouped, 1, period=7)
+    for seed in range(5):
+        team.step(0, seed)
+    fresh.workers[0].load_state_dict(deepcopy(team.workers[0].state_dict()))
+    worker = fresh.workers[0]
+    assert (worker.local_step, worker.communication_period) == (5, 2)
+
+
 def test_the_state_of_a_bare_optimizer_leaves_the_workers_own_alone() -> None:
     weight, worker = single(sgd, period=5)
     weight.grad = torch.ones(3)

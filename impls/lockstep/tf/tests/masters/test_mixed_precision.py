@@ -198,6 +198,17 @@ def test_a_norm_that_overflows_skips_the_step(new_driver: Hosts) -> None:
     assert run.state() == before
 
 
+def test_logmax_moves_by_the_largest_magnitude_that_was_applied() -> None:
+    scaler, alone = AutomaticLossScaler("LogMax"), AutomaticLossScaler("LogMax")
+    w, b = tf.Variable(START, dtype=tf.float16), tf.Variable([1.0])
+    wrapper = MixedPrecisionOptimizerWrapper(MomentumOptimizer(0.1, 0.9), scaler)
+    for largest in (0.25, 3.0):
+        gradient = tf.fill([3, 2], tf.constant(-largest, tf.float16))
+        wrapper.apply_gradients([(gradient, w), (None, b)])
+        alone.update_op(tf.constant(False), tf.constant(largest))
+        assert float(scaler.loss_scale) == float(alone.loss_scale)
+
+
 def test_slots_and_variables_reach_through() -> None:
     w = tf.Variable(START, dtype=tf.float16)
     scaler = AutomaticLossScaler()

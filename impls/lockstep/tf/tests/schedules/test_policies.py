@@ -25,7 +25,9 @@ STEPS = (0, 1, 3, 4, 9, 17)
 
 
 @pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
-@pytest.mark.parametrize("policies", [lr_policies, strict_policies], ids=str)
+@pytest.mark.parametrize(
+    "policies", [lr_policies, strict_policies], ids=["default", "strict"]
+)
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_a_variable_step_is_read_and_traced_once(
     policies: Any, name: str, dtype: tf.DType
@@ -51,6 +53,14 @@ def test_a_vector_of_steps_gives_the_rates_of_the_reference(name: str) -> None:
     expected = getattr(reference.lr_policies, name)(steps, 0.1, **ARGUMENTS[name])
     # Kernels take cos and pow of several numbers at a time otherwise than of one.
     np.testing.assert_array_max_ulp(rates.numpy(), expected, maxulp=4)
+
+
+def test_the_first_step_of_a_cosine_has_its_rounding_already() -> None:
+    base, least = np.float32(0.1), np.float32(0.02)
+    assert (base - least) + least != base
+    for step, expected in ((2, base), (3, (base - least) + least)):
+        rate = lr_policies.cosine_decay(step, 0.1, 11, begin_decay_at=3, min_lr=0.02)
+        assert rate.numpy() == expected
 
 
 def test_a_rate_may_be_a_tensor() -> None:
