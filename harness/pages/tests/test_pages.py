@@ -292,11 +292,11 @@ def page_of(finding: Finding, folder: Path, results: Path) -> str:
     [
         "They move it.",
         "Read it so.",
-        '<img alt="A &#91;line&#93; that rises" loading="lazy" '
-        'src="absent_tasks/drawn.light.svg#only-light">',
+        '<img width="720" height="360" alt="A &#91;line&#93; that rises" '
+        'loading="lazy" src="absent_tasks/drawn.light.svg#only-light">',
         'src="absent_tasks/drawn.dark.svg#only-dark">',
-        'srcset="absent_tasks/drawn.narrow.light.svg">',
-        'srcset="absent_tasks/drawn.narrow.dark.svg">',
+        'srcset="absent_tasks/drawn.narrow.light.svg" width="355" height="710">',
+        'srcset="absent_tasks/drawn.narrow.dark.svg" width="355" height="710">',
         "[PDF](absent_tasks/drawn.pdf)",
         "[CSV](absent_tasks/drawn.csv)",
         "[CSV](absent_tasks/table-how-far.csv)",

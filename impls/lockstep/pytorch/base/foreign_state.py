@@ -16,7 +16,7 @@ from lockstep.messages.base import checkpoints as words
 from lockstep.messages.base import refusals
 from lockstep.messages.optimizers.parameters import OptimizerSpec
 from lockstep.pytorch.base.gradients import named_parameters
-from lockstep.pytorch.base.stack import base_of
+from lockstep.pytorch.base.stack import base_of, comes_with_torch
 from lockstep.pytorch.base.train_v1 import SLOT_NAMES
 
 __all__ = [
@@ -162,7 +162,7 @@ def check_rule(
     needed = {k for k, value in base.defaults.items() if spec or not is_switch(value)}
     needed |= set(spec.shared or {}) if spec else set()
     missing = sorted(k for k in needed if k in group and k not in saved)
-    is_known = spec or type(base).__module__.startswith("torch.optim.")
+    is_known = spec or comes_with_torch(base)
     foreign = [k for k in saved if is_known and k not in group and not is_added(k)]
     foreign = [k for k in foreign if not is_switch(saved[k])]
     if missing or foreign:

@@ -1,4 +1,4 @@
-"""A stack of wrappers: which optimizer is inside of all."""
+"""A stack of wrappers: which optimizer is inside of all, and whose it is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-__all__ = ["base_of"]
+__all__ = ["base_of", "comes_with_torch"]
 
 
 def base_of(optimizer: Optimizer) -> Any:
@@ -14,3 +14,9 @@ def base_of(optimizer: Optimizer) -> Any:
     while "inner_optimizer" in vars(optimizer):
         optimizer = optimizer.inner_optimizer
     return optimizer
+
+
+def comes_with_torch(optimizer: Optimizer) -> bool:
+    """Whether its class is one of ``torch.optim``."""
+    # Some, as Adafactor, name the package as their module.
+    return f"{type(optimizer).__module__}.".startswith("torch.optim.")

@@ -22,6 +22,7 @@ from lockstep.pytorch.base.foreign_state import (
     spec_of,
 )
 from lockstep.pytorch.base.gradients import named_parameters
+from lockstep.pytorch.base.stack import comes_with_torch
 
 __all__ = ["check_bare", "check_base", "number_in"]
 
@@ -44,7 +45,7 @@ def check_base(owner: str, saved: Mapping[str, Any], base: Optimizer) -> None:
     nor ours nothing is known.
     """
     spec, names = spec_of(base), named_parameters(base)
-    if not spec and not type(base).__module__.startswith("torch.optim."):
+    if not spec and not comes_with_torch(base):
         return
     for own, group in zip(base.param_groups, saved["param_groups"], strict=True):
         if spec:
@@ -178,7 +179,7 @@ def check_entry(
         if key == STEP:
             words.check_steps(owner, name, number_in(value))
         elif isinstance(slot, Tensor) and not (value is None and isinstance(base, SGD)):
-            shape = like(slot, small, parameter, value)
+            shape = shape_like(slot, small, parameter)
             require_shape(owner, key, name, shape, value)
             if slot.is_floating_point():
                 require_dense(owner, key, name, value)
@@ -189,12 +190,12 @@ def number_in(value: Any) -> Any:
     return value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
 
 
-def like(made: Tensor, small: Tensor, parameter: Tensor, value: Any) -> list[int]:
-    """Return the shape that a saved slot must have, given that of the stand-in's."""
-    if made.shape == small.shape:
-        return list(parameter.shape)
-    if made.dim() == 0:
-        return []
-    # As Adafactor's means over rows or columns: nothing more is known.
-    fits = isinstance(value, Tensor) and value.dim() == made.dim()
-    return list(value.shape) if fits else list(made.shape)
+def shape_like(made: Tensor, small: Tensor, parameter: Tensor) -> list[int]:
+    """Return the shape that a saved slot must have, given that of the stand-in's.
+
+    A dimension is the parameter's or its own, as of Adafactor's means over rows.
+    """
+    if made.dim() != small.dim():
+        return list(made.shape)
+    dimensions = zip(made.shape, small.shape, parameter.shape, strict=True)
+    return [real if own == small_one else own for own, small_one, real in dimensions]

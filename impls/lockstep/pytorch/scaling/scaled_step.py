@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from lockstep.interface import StepReport
 from lockstep.messages.scaling import loss_scaling as words
+from lockstep.pytorch.base.stack import comes_with_torch
 from lockstep.pytorch.tensors import foreach
 from lockstep.pytorch.tensors.finite import finite_flags, times
 from lockstep.pytorch.tensors.norms import magnitudes, total_norm
@@ -222,8 +223,8 @@ def is_fused(optimizer: Optimizer, groups: Groups | None = None) -> bool:
     A copy of one of torch's optimizers has forgotten it, but its groups know. None:
     those of the optimizer.
     """
-    own = type(optimizer).__module__.startswith("torch.optim.")
-    able = getattr(optimizer, "_step_supports_amp_scaling", own and None)
+    unknown = None if comes_with_torch(optimizer) else False
+    able = getattr(optimizer, "_step_supports_amp_scaling", unknown)
     groups = optimizer.param_groups if groups is None else groups
     return able is not False and all(group.get("fused", able) for group in groups)
 

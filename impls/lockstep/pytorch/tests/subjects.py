@@ -30,6 +30,7 @@ TORCH: dict[str, Make] = {
     "NAdam": lambda params: torch.optim.NAdam(params, lr=0.1),
     "RAdam": lambda params: torch.optim.RAdam(params, lr=0.1),
     "Adadelta": lambda params: torch.optim.Adadelta(params),
+    "Adafactor": lambda params: torch.optim.Adafactor(params, lr=0.1),
     "Adamax": lambda params: torch.optim.Adamax(params, lr=0.1),
     "ASGD": lambda params: torch.optim.ASGD(params, lr=0.1),
     "Rprop": lambda params: torch.optim.Rprop(params, lr=0.1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 import torch
@@ -73,6 +74,17 @@ def test_slots_of_another_shape_are_refused(wrapper, name):
     key = next(k for k, v in slots.items() if isinstance(v, torch.Tensor) and v.dim())
     slots[key] = torch.zeros(7)
     sentence = rf"a saved '{key}' of shape \[2, 4\] for 'a.weight', got \[7\]"
+    assert_refuses(model, optimizer, saved, sentence)
+
+
+@everyone
+@pytest.mark.parametrize("shape", [(7,), (3, 1), (2, 4), (1, 2)])
+def test_means_over_rows_of_another_shape_are_refused(wrapper, shape):
+    model, optimizer = started(wrapper, "Adafactor")
+    saved = copy.deepcopy(optimizer.state_dict())
+    saved["state"][2]["row_var"] = torch.zeros(shape)
+    got = re.escape(str(list(shape)))
+    sentence = rf"a saved 'row_var' of shape \[2, 1\] for 'a.weight', got {got}"
     assert_refuses(model, optimizer, saved, sentence)
 
 
