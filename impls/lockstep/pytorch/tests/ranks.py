@@ -33,6 +33,8 @@ def run_rank(rank: int, folder: str, job: Job) -> None:
     )
     try:
         torch.save(job(rank), Path(folder, f"{rank}.pt"))
+        # A rank that leaves while the other is at work may bring it down.
+        distributed.barrier()
     except Exception:
         Path(folder, f"{rank}.txt").write_text(traceback.format_exc())
         raise
