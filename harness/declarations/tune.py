@@ -31,6 +31,7 @@ __all__ = [
     "FIRST_SEED",
     "Choice",
     "Tune",
+    "choice_lines",
     "choices_table",
     "choose",
     "leaves",
@@ -175,6 +176,19 @@ def choices_table(experiment: Experiment, scale: str) -> pd.DataFrame:
         for choice, settings in zip(chosen, _apart(tune, chosen), strict=True)
     ]
     return pd.DataFrame(rows)
+
+
+def choice_lines(experiment: Experiment, scale: str) -> list[str]:
+    """Return a line an arm for a terminal: its settings and the value chosen."""
+    tune, chosen = experiment.tune, experiment.choices.get(scale, ())
+    assert tune is not None
+    lines = []
+    for choice, settings in zip(chosen, _apart(tune, chosen), strict=True):
+        given = {k: value for k, value in settings.items() if value is not None}
+        arm = ", ".join(f"{k.rpartition('.')[2]} {v}" for k, v in given.items())
+        score = f"{tune.metric} {choice.scores[choice.value]:.3g}"
+        lines.append(f"{arm}: {tune.path} {choice.value:g} ({score})")
+    return lines
 
 
 def sweep_table(experiment: Experiment, scale: str) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Literal
 
 from harness.declarations.declare import Experiment
-from harness.declarations.tune import choices_table, with_choices
+from harness.declarations.tune import choice_lines, with_choices
 from harness.errors import HarnessError
 from harness.processes.children import Children
 from harness.records.code import commit_of
@@ -256,8 +256,8 @@ class Sweep:
         head = f"{self.experiment.name} ({self.request.scale}): "
         lines = [f"{head}{self.experiment.question}", *map(str, self.reports.values())]
         if self.experiment.choices.get(self.request.scale):
-            table = choices_table(self.experiment, self.request.scale)
-            lines += ["chosen by validation:", table.to_string(index=False)]
+            chosen = choice_lines(self.experiment, self.request.scale)
+            lines += ["chosen by validation:", *(f"  {line}" for line in chosen)]
         return "\n".join([*lines, *filter(None, [self._over_budget()])])
 
     def _over_budget(self) -> str:

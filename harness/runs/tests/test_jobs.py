@@ -218,7 +218,9 @@ def test_all_backends_run_the_value_chosen_on_the_first_one(
     assert {record.seed for record in records(tmp_path, "pytorch")} == {0, 1, 2, 3}
     out = capsys.readouterr().out
     assert "toy, reference, validation: 30 of 30 runs" in out
-    assert "chosen by validation:" in out
+    lines = out.partition("chosen by validation:\n")[2].splitlines()
+    for arm, rate in CHOSEN:
+        assert any(f"  arm {arm}: rate {rate:g} (loss " in line for line in lines)
 
 
 def test_a_sweep_that_was_stopped_goes_on(
