@@ -42,6 +42,8 @@ TORCH_INDEX = os.environ.get(
     if sys.platform == "linux"
     else "https://pypi.org/simple",
 )
+# How pytest shares its tests among processes.
+PROCESSES = ["-n", str(min(4, os.cpu_count() or 1))]
 UV = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
 VARIABLES = {
     "PYTHONPATH": os.pathsep.join([str(ROOT / "impls"), str(ROOT)]),
@@ -119,8 +121,8 @@ def reformat(session: nox.Session) -> None:
 def unit(session: nox.Session) -> None:
     """Run the tests that lie beside the code, e.g. nox -s unit -- -k multitask."""
     # A file stays in one process: what it sets up once is shared. -- -n 0 for none.
-    parallel = ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile"]
     ignored = "--ignore=harness/site_tests"
+    parallel = [*PROCESSES, "--dist", "loadfile"]
     run(session, "core", "pytest", ignored, *parallel, *session.posargs)
 
 
@@ -204,7 +206,9 @@ def serve(session: nox.Session) -> None:
 @nox.session
 def browser(session: nox.Session) -> None:
     """Open the built site in a browser and check what a reader would see."""
-    run(session, "site", "pytest", "harness/site_tests", *session.posargs)
+    # Each process has its browser; what is left of one's pages another takes over.
+    parallel = [*PROCESSES, "--dist", "worksteal"]
+    run(session, "site", "pytest", "harness/site_tests", *parallel, *session.posargs)
 
 
 @nox.session
