@@ -181,6 +181,8 @@ def check_update(has_nan: Any, amax: Any, arguments_unchecked: bool) -> None:
 
     By default a maximum is >= 0; -inf is that of no elements, and NaN an overflow.
     """
+    if type(has_nan) is bool and type(amax) is float and amax >= 0:
+        return
     subject, remedy = f"{SCALER}.update_op", "pass what check_grads returned"
     if not hasattr(has_nan, "dtype"):
         fine = isinstance(has_nan, Integral) and has_nan in (0, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -32,14 +33,13 @@ def step_backoff(
     The rule is that of :func:`lockstep.reference.scaling.backoff.step_backoff`.
     """
     scale, i, last = state
-    factor = np.float32(policy.step_factor)
-    overflow = has_nan or np.isinf(amax) or (policy.nan_overflows and np.isnan(amax))
-    with np.errstate(all="ignore"):
-        if overflow:
-            scale, last = clip(scale / factor, policy), i
-        elif (i - last) % policy.step_window == 0:
-            scale = clip(scale * factor, policy)
-    return BackoffState(scale, i + 1, last)
+    is_nan = policy.nan_overflows and math.isnan(amax)
+    overflow = has_nan or math.isinf(amax) or is_nan
+    if overflow or (i - last) % policy.step_window == 0:
+        factor = np.float32(policy.step_factor)
+        with np.errstate(all="ignore"):
+            scale = clip(scale / factor if overflow else scale * factor, policy)
+    return BackoffState(scale, i + 1, i if overflow else last)
 
 
 def clip(scale: np.float32, policy: BackoffPolicy) -> np.float32:

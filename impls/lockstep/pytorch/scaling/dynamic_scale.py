@@ -12,6 +12,7 @@ from lockstep.messages.scaling.loss_scale import DynamicPolicy
 
 __all__ = [
     "DynamicState",
+    "keeps_scale",
     "start_dynamic",
     "step_dynamic",
     "step_dynamic_on_device",
@@ -37,6 +38,11 @@ def start_dynamic(policy: DynamicPolicy) -> DynamicState:
         return DynamicState(float(np.float32(policy.initial_loss_scale)), 0)
 
 
+def keeps_scale(policy: DynamicPolicy, good_steps: int) -> bool:
+    """Say whether a finite step after so many only counts."""
+    return good_steps + 1 < policy.increment_period
+
+
 def step_dynamic(
     policy: DynamicPolicy, state: DynamicState, finite: bool
 ) -> DynamicState:
@@ -45,7 +51,7 @@ def step_dynamic(
     The rule is that of :func:`lockstep.reference.scaling.dynamic_scale.step_dynamic`.
     """
     scale, good, overflows, steps = state
-    if finite and good + 1 < policy.increment_period:
+    if finite and keeps_scale(policy, good):
         return DynamicState(scale, good + 1, overflows, steps + 1)
     if finite:
         with np.errstate(all="ignore"):

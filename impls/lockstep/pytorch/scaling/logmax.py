@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +13,8 @@ from lockstep.messages.scaling.automatic_scaler import LogMaxPolicy
 __all__ = ["LogMaxState", "log_amax", "scale_for", "start_logmax", "step_logmax"]
 
 Single = np.float32
+ZERO, ONE, LOG_2 = Single(0), Single(1), Single(np.log(2.0))
+SMALLEST_NORMAL = np.finfo(Single).smallest_normal
 
 
 class LogMaxState(NamedTuple):
@@ -27,8 +31,28 @@ class LogMaxState(NamedTuple):
 
 def start_logmax(policy: LogMaxPolicy) -> LogMaxState:
     """Start with a scale of 1."""
-    zero, one = Single(0), Single(1)
-    return LogMaxState(one, 0, zero, zero, zero, one, one)
+    return LogMaxState(ONE, 0, ZERO, ZERO, ZERO, ONE, ONE)
+
+
+class Singles(NamedTuple):
+    """The parameters as float32 holds them; 1 - beta is taken in double first."""
+
+    beta1: np.float32
+    rest1: np.float32
+    beta2: np.float32
+    rest2: np.float32
+    overflow_std_dev: np.float32
+    target: np.float32
+    scale_min: np.float32
+    scale_max: np.float32
+
+
+@lru_cache
+def singles(policy: LogMaxPolicy) -> Singles:
+    """Round the parameters once, not in every step."""
+    beta1, beta2 = policy.beta1, policy.beta2
+    rest = policy.overflow_std_dev, policy.target, policy.scale_min, policy.scale_max
+    return Singles(*map(Single, (beta1, 1 - beta1, beta2, 1 - beta2, *rest)))
 
 
 def step_logmax(
@@ -38,21 +62,20 @@ def step_logmax(
 
     Quirk ``logmax_overflow``.
     """
-    state = state._replace(iteration=state.iteration + 1)
+    scale, i, x_hat, slow_x_hat, xsquared_hat, correction1, correction2 = state
+    held = singles(policy)
     with np.errstate(all="ignore"):
         x = log_amax(policy, has_nan, amax)
-        if policy.guarded and np.isneginf(x):
-            return state
-        b1, b2 = Single(policy.beta1), Single(policy.beta2)
-        rest1, rest2 = Single(1 - policy.beta1), Single(1 - policy.beta2)
-        state = state._replace(
-            x_hat=b1 * state.x_hat + rest1 * x,
-            slow_x_hat=b2 * state.slow_x_hat + rest2 * x,
-            xsquared_hat=b2 * state.xsquared_hat + rest2 * (x * x),
-            b1_correction=state.b1_correction * b1,
-            b2_correction=state.b2_correction * b2,
-        )
-        return state._replace(loss_scale=scale_for(policy, state))
+        if not (policy.guarded and x == -math.inf):
+            x_hat = held.beta1 * x_hat + held.rest1 * x
+            slow_x_hat = held.beta2 * slow_x_hat + held.rest2 * x
+            xsquared_hat = held.beta2 * xsquared_hat + held.rest2 * (x * x)
+            correction1 = correction1 * held.beta1
+            correction2 = correction2 * held.beta2
+            mean, rest = x_hat / (ONE - correction1), ONE - correction2
+            scale = scale_for(held, mean, slow_x_hat / rest, xsquared_hat / rest)
+    means = x_hat, slow_x_hat, xsquared_hat
+    return LogMaxState(scale, i + 1, *means, correction1, correction2)
 
 
 def log_amax(policy: LogMaxPolicy, has_nan: bool, amax: float) -> np.float32:
@@ -61,24 +84,24 @@ def log_amax(policy: LogMaxPolicy, has_nan: bool, amax: float) -> np.float32:
     Quirk ``logmax_overflow``.
     """
     largest = Single(amax)
-    if has_nan or np.isinf(largest) or (policy.guarded and np.isnan(largest)):
+    if has_nan or math.isinf(largest) or (policy.guarded and math.isnan(largest)):
         return Single(policy.overflow_log)
-    if largest < np.finfo(Single).smallest_normal:
-        return Single(-np.inf)
-    return Single(np.log(np.float64(largest))) / Single(np.log(2.0))
+    if largest < SMALLEST_NORMAL:
+        return Single(-math.inf)
+    return Single(np.log(float(largest))) / LOG_2
 
 
-def scale_for(policy: LogMaxPolicy, state: LogMaxState) -> np.float32:
+def scale_for(
+    held: Singles, mean: np.float32, slow: np.float32, square: np.float32
+) -> np.float32:
     """Return the scale for which an overflow stays rare; it keeps NaN.
 
     The formula is that of :func:`lockstep.reference.scaling.logmax.scale_for`.
     """
-    one = Single(1)
-    mu = state.x_hat / (one - state.b1_correction)
-    slow = state.slow_x_hat / (one - state.b2_correction)
-    square = state.xsquared_hat / (one - state.b2_correction)
-    sigma = np.sqrt(np.maximum(square - slow * slow, Single(0)))
-    cutoff = mu + Single(policy.overflow_std_dev) * sigma
-    scale = Single(np.exp2(np.float64(Single(policy.target) - cutoff)))
-    at_most = np.minimum(scale, Single(policy.scale_max))
-    return Single(np.maximum(at_most, Single(policy.scale_min)))
+    variance = square - slow * slow
+    # Below zero by rounding only; NaN is not below.
+    sigma = Single(math.sqrt(ZERO if variance < ZERO else variance))
+    cutoff = mean + held.overflow_std_dev * sigma
+    scale = Single(np.exp2(float(held.target - cutoff)))
+    at_most = held.scale_max if scale > held.scale_max else scale
+    return held.scale_min if at_most < held.scale_min else at_most

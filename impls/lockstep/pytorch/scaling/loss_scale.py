@@ -16,6 +16,7 @@ from lockstep.messages.scaling import loss_scale as words
 from lockstep.pytorch.base.gradients import dtype_name
 from lockstep.pytorch.scaling.dynamic_scale import (
     DynamicState,
+    keeps_scale,
     start_dynamic,
     step_dynamic,
     step_dynamic_on_device,
@@ -31,8 +32,8 @@ __all__ = [
     "get",
 ]
 
-SCALE, GOOD_STEPS = "loss_scale", "loss_scale_good_steps"
-NUMBERS = SCALE, GOOD_STEPS, "loss_scale_overflows", "loss_scale_steps"
+SCALE, GOOD_STEPS, STEPS = "loss_scale", "loss_scale_good_steps", "loss_scale_steps"
+NUMBERS = SCALE, GOOD_STEPS, "loss_scale_overflows", STEPS
 """The keys of what changes, in a checkpoint too: the fields of ``DynamicState``."""
 
 
@@ -246,8 +247,15 @@ class DynamicLossScale(words.OldNames, LossScale):
     def move(self, finite: bool | Tensor) -> None:
         """Take note of one step; where the numbers are tensors, of a 0-d flag."""
         numbers = self.numbers
+        on_device = is_tensor(numbers[SCALE])
+        if not on_device and finite and keeps_scale(self.policy, numbers[GOOD_STEPS]):
+            # Nearly every step: the counts of steps grow, and nothing else changes.
+            numbers[GOOD_STEPS] += 1
+            if self.policy.is_patient:
+                numbers[STEPS] += 1
+            return
         state = DynamicState(*[numbers[key] for key in self.keys])
-        if not is_tensor(state.loss_scale):
+        if not on_device:
             self.keep(step_dynamic(self.policy, state, bool(finite)))
             return
         flag = torch.as_tensor(finite, device=state.loss_scale.device)
