@@ -50,7 +50,14 @@ def run_experiments(
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, help="Worker processes; default: the cores, at most 4."),
+        typer.Option(
+            min=1,
+            help="Worker processes; default: the cores, on this machine at most 4.",
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(help="A Ray cluster whose nodes do the runs, e.g. auto."),
     ] = None,
 ) -> None:
     """Do the runs that are missing; what is recorded already is kept."""
@@ -69,7 +76,8 @@ def run_experiments(
         device,
         publish,
         seeds=seeds,
-        jobs=jobs or run.default_jobs(),
+        jobs=jobs,
+        cluster=cluster,
         command=shlex.join(sys.argv[1:]),
     )
     kind = Revalidation if stale else run.Sweep

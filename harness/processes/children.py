@@ -25,8 +25,18 @@ LAST_LINES = 50
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+MOST_AT_ONCE = 4
+"""Children at once that nobody asked for: each may hold a framework in memory."""
+
+
 class Children:
-    """Child processes of several threads, which one of them can end together."""
+    """Child processes of several threads, which one of them can end together.
+
+    Attributes:
+        cores: how many to have at once if nobody says so.
+    """
+
+    cores = min(MOST_AT_ONCE, os.cpu_count() or 1)
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -39,6 +49,10 @@ class Children:
             self._running.append(child)
             if self._ended:
                 child.terminate()
+
+    def converse(self, module: str, arguments: Sequence[str]) -> Conversation:
+        """Start ``python -m MODULE`` as one of them."""
+        return Conversation(module, arguments, self)
 
     def end(self) -> None:
         """End all of them, and those that are yet to come; return when they are gone.

@@ -9,7 +9,6 @@ the validation runs come first; its other runs follow from their records.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,20 +20,19 @@ from harness.declarations.declare import Experiment
 from harness.declarations.tune import choice_lines, with_choices
 from harness.errors import HarnessError
 from harness.processes.children import Children
+from harness.processes.cluster import Cluster
 from harness.records.code import commit_of
 from harness.records.files import RESULTS, folder, read
 from harness.records.record import latest
 from harness.runs.parts import Origin, Part, Report
 from harness.runs.progress import Progress, progress
 from harness.runs.schedule import Schedule, do_all
+from harness.runs.workers import Hosts
 from harness.tasks import TIMED
 from lockstep import registry
 from lockstep.messages.errors import MissingFrameworkError, sentence, unknown_name
 
-__all__ = ["Request", "Sweep", "default_jobs", "sweep"]
-
-MOST_JOBS = 4
-"""Worker processes at once that nobody asked for: each holds a framework in memory."""
+__all__ = ["Request", "Sweep", "sweep"]
 
 CORES_OF_BUDGET = 2
 """``budget_minutes`` is the time of this many cores."""
@@ -50,7 +48,9 @@ class Request:
         publish: write into ``results/EXPERIMENT`` instead of ``results/local``.
         root: the folder of results.
         seeds: only the first so many of the scale; none means all.
-        jobs: how many worker processes at once.
+        jobs: how many worker processes at once; None: one a core, on this machine four
+            at most.
+        cluster: the address of a Ray cluster that they run on; None: on this machine.
         command: the words after ``harness`` that asked for this.
     """
 
@@ -60,13 +60,9 @@ class Request:
     publish: bool = False
     root: Path = RESULTS
     seeds: int | None = None
-    jobs: int = 1
+    jobs: int | None = 1
+    cluster: str | None = None
     command: str = ""
-
-
-def default_jobs() -> int:
-    """Return how many worker processes are at work if nobody says so."""
-    return min(MOST_JOBS, os.cpu_count() or 1)
 
 
 def sweep(
@@ -86,7 +82,9 @@ def sweep(
         HarnessError: nothing can be run as asked, or written; nothing was changed.
     """
     with ExitStack() as stack:
-        shown = stack.enter_context(progress(request.jobs))
+        hosts: Hosts = Cluster(request.cluster) if request.cluster else Children()
+        jobs = request.jobs or hosts.cores
+        shown = stack.enter_context(progress(jobs))
         checkout = commit_of()
         origin = Origin(request.scale, request.command, checkout)
         begun = kind or Sweep
@@ -97,24 +95,24 @@ def sweep(
             each.begin()
         missing = shown.tally.total
         if missing:
-            shown.write(f"{missing} runs to do; worker processes: {request.jobs}")
-        for group, jobs in ((others, request.jobs), (timed, 1)):
-            _do(group, jobs, stack)
+            shown.write(f"{missing} runs to do; worker processes: {jobs}")
+        stack.callback(hosts.end)
+        for group, at_once in ((others, jobs), (timed, 1)):
+            _do(group, at_once, hosts, stack)
     return [report for each in sweeps for report in each.reports.values()]
 
 
-def _do(sweeps: Sequence[Sweep], jobs: int, stack: ExitStack) -> None:
+def _do(sweeps: Sequence[Sweep], jobs: int, hosts: Hosts, stack: ExitStack) -> None:
     """Do the runs of some experiments; whatever ends this ends the workers, too."""
     owners = {part: each for each in sweeps for part in each.parts.values()}
 
     def settled(part: Part, seconds: float | None) -> None:
         owners[part].settled(part, seconds)
 
-    schedule, children = Schedule(list(owners), settled), Children()
-    stack.callback(children.end)
+    schedule = Schedule(list(owners), settled)
     stack.callback(schedule.stop)
     if not all(part.idle for part in owners):
-        do_all(schedule, jobs, children)
+        do_all(schedule, jobs, hosts)
 
 
 class Sweep:

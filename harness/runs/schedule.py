@@ -12,9 +12,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from harness.declarations.declare import Run
-from harness.processes.children import Children
 from harness.runs.parts import Part
-from harness.runs.workers import Answer, Crash, Refusal, Worker
+from harness.runs.workers import Answer, Crash, Hosts, Lost, Refusal, Worker
 
 __all__ = ["Schedule", "do_all"]
 
@@ -39,6 +38,7 @@ class Schedule:
         self._parts, self._settled = parts, settled
         self._changed = threading.Condition()
         self._stopped = False
+        self._last_loss = ""
 
     def take(self, mine: Part | None) -> tuple[Part, Run] | None:
         """Return a run to do, of the part ``mine`` if it has one.
@@ -61,15 +61,22 @@ class Schedule:
             return None
 
     def settle(
-        self, part: Part, run: Run, worker: Worker, answer: Answer | Crash | Refusal
+        self,
+        part: Part,
+        run: Run,
+        worker: Worker,
+        answer: Answer | Crash | Refusal | Lost,
     ) -> None:
-        """Record what became of a run that was taken."""
+        """Record what became of a run that was taken; one that was lost waits again."""
         with self._changed:
             if self._stopped:
                 return
             part.running -= 1
             seconds = None
-            if isinstance(answer, Refusal):
+            if isinstance(answer, Lost):
+                part.waiting.appendleft(run)
+                self._last_loss = answer.reason
+            elif isinstance(answer, Refusal):
                 part.waiting.appendleft(run)
                 part.stop(answer.reason)
             elif isinstance(answer, Crash):
@@ -82,6 +89,14 @@ class Schedule:
                 seconds = part.take(run, answer, worker).duration
             self._settled(part, seconds)
             self._changed.notify_all()
+
+    def leave_rest(self) -> None:
+        """Give up the runs that wait, for no thread has a machine for them."""
+        with self._changed:
+            for part in self._parts:
+                if part.waiting:
+                    part.stop(self._last_loss)
+                    self._settled(part, None)
 
     def stop(self) -> None:
         """Take no more runs and record none; return when no record is being written."""
@@ -99,18 +114,19 @@ class Schedule:
         return alone[0] if alone else longest
 
 
-def do_all(schedule: Schedule, jobs: int, children: Children) -> None:
+def do_all(schedule: Schedule, jobs: int, hosts: Hosts) -> None:
     """Do all runs of a schedule, with so many worker processes at once."""
     # The environment that draws pages does without it.
     from joblib import Parallel, delayed
 
     numbers = itertools.count()
     drive = delayed(_drive)
-    threads = [drive(schedule, numbers, children) for _ in range(jobs)]
+    threads = [drive(schedule, numbers, hosts) for _ in range(jobs)]
     Parallel(n_jobs=jobs, backend="threading")(threads)
+    schedule.leave_rest()
 
 
-def _drive(schedule: Schedule, numbers: Iterator[int], children: Children) -> None:
+def _drive(schedule: Schedule, numbers: Iterator[int], hosts: Hosts) -> None:
     """Do one run after the other until there is none; change workers as need be."""
     mine, worker = None, None
     try:
@@ -121,10 +137,13 @@ def _drive(schedule: Schedule, numbers: Iterator[int], children: Children) -> No
                     worker.stop()
                 mine = part
                 subject = (part.experiment.task, part.backend, part.device)
-                worker = Worker(*subject, next(numbers), children)
+                worker = Worker(*subject, next(numbers), hosts)
             answer = worker.do(run)
             schedule.settle(part, run, worker, answer)
-            if isinstance(answer, Crash | Refusal):
+            if isinstance(answer, Lost) and worker.introduction is None:
+                # No machine is free: the other threads do the runs.
+                return
+            if isinstance(answer, Crash | Refusal | Lost):
                 worker = None
     finally:
         if worker is not None:

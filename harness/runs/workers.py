@@ -9,14 +9,18 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 from harness.declarations.declare import Run
-from harness.processes.children import Children, Conversation
+from harness.processes.children import Children
+from harness.processes.cluster import Cluster, NodeLostError
 from harness.records.machine import start_of_run
 
-__all__ = ["Answer", "Crash", "Refusal", "Worker"]
+__all__ = ["Answer", "Crash", "Hosts", "Lost", "Refusal", "Worker"]
 
 MODULE = "harness.runs.worker"
 
 Answer: TypeAlias = Mapping[str, Any]
+
+Hosts: TypeAlias = Children | Cluster
+"""Where worker processes live: on this machine, or on the nodes of a cluster."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,17 @@ class Crash:
     start: Answer
 
 
+@dataclass(frozen=True)
+class Lost:
+    """A worker's machine is gone, which says nothing about the run.
+
+    Attributes:
+        reason: one sentence.
+    """
+
+    reason: str
+
+
 class Worker:
     """A process that does runs of one task on one backend.
 
@@ -52,15 +67,21 @@ class Worker:
     """
 
     def __init__(
-        self, task: str, backend: str, device: str, number: int, children: Children
+        self, task: str, backend: str, device: str, number: int, hosts: Hosts
     ) -> None:
         self.number = number
         self.introduction: Answer | None = None
         arguments = [task, backend, device]
-        self._conversation = Conversation(MODULE, arguments, children)
+        self._conversation = hosts.converse(MODULE, arguments)
 
-    def do(self, run: Run) -> Answer | Crash | Refusal:
+    def do(self, run: Run) -> Answer | Crash | Refusal | Lost:
         """Have a run done; return the answer, or why there is none."""
+        try:
+            return self._do(run)
+        except NodeLostError as error:
+            return Lost(str(error))
+
+    def _do(self, run: Run) -> Answer | Crash | Refusal:
         self._conversation.send(json.dumps(asdict(run)))
         if self.introduction is None:
             content = self._receive()

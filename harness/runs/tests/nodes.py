@@ -1,0 +1,135 @@
+"""A Ray cluster of one machine: a head without a core, and nodes with one core each.
+
+``python -m harness.runs.tests.nodes FOLDER`` does the runs of ``FOLDER/tiny.toml`` on
+two nodes, ends one of them in the middle, and prints as JSON what became of the sweep.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from harness.declarations import declare
+from harness.processes import cluster
+from harness.processes.cluster import NodeLostError, RemoteConversation
+from harness.runs import run
+
+SECONDS = 60.0
+"""How long a node may take until it is there."""
+
+STARTED = "Ray runtime started"
+
+VARIABLES = {
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": secrets.token_hex(32),
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+class Nodes:
+    """Ray's processes, each node in a process group of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._groups: list[subprocess.Popen[bytes]] = []
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+
+    def add_head(self) -> None:
+        """Start the head, which has no core for runs."""
+        options = ["--num-cpus=0", f"--port={self.address.split(':')[1]}"]
+        options += ["--include-dashboard=false", f"--temp-dir={self._folder / 'head'}"]
+        self._start("--head", *options)
+
+    def add(self) -> None:
+        """Start a node with one core."""
+        self._start(f"--address={self.address}", "--num-cpus=1")
+
+    def _start(self, *options: str) -> None:
+        """Start a node and wait until it says so: two at once may take one port."""
+        common = ["--node-ip-address=127.0.0.1", "--object-store-memory=80000000"]
+        ray = str(Path(sys.executable).with_name("ray"))
+        command = [ray, "start", "--block", *common, *options]
+        path = self._folder / f"{len(self._groups)}.log"
+        with path.open("wb") as log:
+            self._groups.append(
+                subprocess.Popen(command, stdout=log, stderr=log, process_group=0)
+            )
+        deadline = time.monotonic() + SECONDS
+        while STARTED not in path.read_text():
+            if time.monotonic() > deadline:
+                raise TimeoutError(path.read_text())
+            time.sleep(0.1)
+
+    def kill(self, number: int) -> None:
+        """Kill a node at once: 0 is the head."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._groups[number].pid, signal.SIGKILL)
+
+    def kill_all(self) -> None:
+        """Kill every node."""
+        for number in range(len(self._groups)):
+            self.kill(number)
+
+
+@contextmanager
+def two_nodes() -> Iterator[Nodes]:
+    """A cluster of two nodes with one core each."""
+    os.environ.update(VARIABLES)
+    # The paths of Ray's sockets have to be short.
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as path:
+        nodes = Nodes(Path(path))
+        try:
+            nodes.add_head()
+            nodes.add()
+            nodes.add()
+            yield nodes
+        finally:
+            nodes.kill_all()
+
+
+def sweep_and_lose_a_node(folder: Path) -> dict[str, Any]:
+    """Do a sweep on two nodes; kill one while both do their first run."""
+    experiment = declare.read(folder / "tiny.toml")
+    both, lost = threading.Barrier(2, timeout=SECONDS), []
+    calls = Counter[RemoteConversation]()
+    receive = RemoteConversation.receive
+
+    def receive_or_kill(conversation: RemoteConversation) -> str | None:
+        """The first line is an introduction, the second the answer to a run."""
+        calls[conversation] += 1
+        if calls[conversation] == 2 and not lost:
+            if both.wait() == 0:
+                nodes.kill(2)
+            both.wait()
+        try:
+            return receive(conversation)
+        except NodeLostError as error:
+            lost.append(str(error))
+            raise
+
+    RemoteConversation.receive = receive_or_kill
+    # The lost core does not come back, however long one waits.
+    cluster.SECONDS_FOR_A_CORE = 5.0
+    with two_nodes() as nodes:
+        request = run.Request("quick", root=folder, jobs=2, cluster=nodes.address)
+        (report,) = run.sweep([experiment], request)
+    return {"report": str(report), "lost": lost}
+
+
+if __name__ == "__main__":
+    print(json.dumps(sweep_and_lose_a_node(Path(sys.argv[1]))))

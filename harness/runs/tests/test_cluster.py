@@ -1,0 +1,120 @@
+"""Sweeps on the nodes of a Ray cluster: a node that dies takes no run along."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from harness.errors import HarnessError
+from harness.processes import cluster
+from harness.processes.environment import child_variables
+from harness.records.files import read
+from harness.runs import run
+from harness.runs.run import Request
+from harness.tests.declared import declared
+
+RUNS = 12
+
+
+def loopback_only() -> list[str]:
+    """What to put before a command so that it has no network but its own loopback."""
+    unshare = shutil.which("unshare")
+    command = [unshare or "", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+    if unshare is None or subprocess.run([*command, "true"], check=False).returncode:
+        return []
+    return command
+
+
+@pytest.mark.slow
+def test_a_node_that_dies_loses_no_run_and_repeats_none(tmp_path: Path) -> None:
+    for needed in ("ray", "torch"):
+        if importlib.util.find_spec(needed) is None:
+            pytest.skip(f"{needed} is not installed")
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        folder.mkdir()
+        tiny = declared(folder, seeds=RUNS)
+    command = [sys.executable, "-m", "harness.runs.tests.nodes", str(there)]
+    done = subprocess.run(
+        [*loopback_only(), *command],
+        env=child_variables(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said["report"] == f"pytorch: done; {RUNS} ok; 0 kept"
+    # The node, and then a core for another worker.
+    assert len(said["lost"]) == 2, said
+
+    run.sweep([tiny], Request("quick", root=here))
+
+    records = [read(f / "local" / "tiny" / "pytorch.jsonl") for f in (there, here)]
+    elsewhere, alone = ({r.seed: r.series for r in found} for found in records)
+    assert len(records[0]) == RUNS
+    assert elsewhere == alone
+
+
+class RayError(Exception):
+    """Stands for ``ray.exceptions.RayError``."""
+
+
+def ray_of(answers: dict[str, Any]) -> Any:
+    """Stand in for Ray, with nodes that answer so."""
+
+    def get(answer: Any) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    left = iter(answers.values())
+    options = SimpleNamespace(remote=lambda: next(left))
+    asked = SimpleNamespace(options=lambda scheduling_strategy: options)
+    nodes = [{"NodeID": n, "NodeManagerAddress": n, "Alive": True} for n in answers]
+    strategies = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda *_, soft: None)
+    return SimpleNamespace(
+        nodes=lambda: nodes,
+        get=get,
+        remote=lambda num_cpus: lambda function: asked,
+        util=SimpleNamespace(scheduling_strategies=strategies),
+        exceptions=SimpleNamespace(RayError=RayError),
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "got"),
+    [
+        (("abc", False), "got commit abc on b;"),
+        (RayError("Traceback\nModuleNotFoundError: harness"), "harness on b;"),
+    ],
+)
+def test_a_node_with_other_code_is_refused(answer: Any, got: str) -> None:
+    own = cluster.commit_of()
+    cluster.require_same_code(ray_of({"a": own, "b": own}))
+    with pytest.raises(HarnessError, match="every node") as error:
+        cluster.require_same_code(ray_of({"a": own, "b": answer}))
+    assert got in str(error.value)
+
+
+def test_without_ray_a_sentence_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(HarnessError, match=r"lockstep-optimizers\[ray\]"):
+        cluster.Cluster("auto")
+
+
+def test_an_address_without_a_cluster_is_refused() -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(HarnessError, match="ray start --head"):
+        cluster.Cluster("nowhere")
