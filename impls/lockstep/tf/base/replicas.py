@@ -1,4 +1,4 @@
-"""A training step among replicas of one process, which are ranks of their own."""
+"""A training step among replicas, which are ranks of their own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ReplicatedStep(tf.Module):
     first replica's :class:`~lockstep.tf.step.training_step.TrainingStep`.
 
     Attributes:
-        steps: those of the replicas.
+        steps: those of the replicas of this process.
     """
 
     def __init__(self, steps: Sequence[Any]) -> None:
@@ -40,10 +40,11 @@ class ReplicatedStep(tf.Module):
         Raises:
             CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
         """
-        context = tf.distribute.get_replica_context()
-        if context is None or context.num_replicas_in_sync != len(self.steps):
+        context, count = tf.distribute.get_replica_context(), len(self.steps)
+        if context is None or len(context.strategy.extended.worker_devices) != count:
             raise tf_host.CROSS_REPLICA_CALL.error(function=OWNER)
-        position = int(tf.get_static_value(context.replica_id_in_sync_group))
+        # Those of one process have consecutive numbers.
+        position = int(tf.get_static_value(context.replica_id_in_sync_group)) % count
         return self.steps[position](*inputs, skip_update=skip_update)
 
     def __getattr__(self, name: str) -> Any:

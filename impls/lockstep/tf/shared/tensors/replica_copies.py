@@ -47,4 +47,6 @@ def own_copy(variable: Any) -> Any:
     context = tf.distribute.get_replica_context()
     if context is None or not isinstance(variable, tf.distribute.DistributedValues):
         return variable
-    return context.strategy.experimental_local_results(variable)[replica_number()]
+    # Those of one process, whose replicas have consecutive numbers.
+    copies = context.strategy.experimental_local_results(variable)
+    return copies[replica_number() % len(copies)]
