@@ -41,7 +41,7 @@ class ReplicatedStep(tf.Module):
             CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
         """
         context, count = tf.distribute.get_replica_context(), len(self.steps)
-        if context is None or len(context.strategy.extended.worker_devices) != count:
+        if context is None or replicas_here(context.strategy) != count:
             raise tf_host.CROSS_REPLICA_CALL.error(function=OWNER)
         # Those of one process have consecutive numbers.
         position = int(tf.get_static_value(context.replica_id_in_sync_group)) % count
@@ -80,6 +80,13 @@ def copies_of(
     if len(copies) > 1 and not on_horovod:
         raise tf_host.NOT_AVERAGED.error(function=OWNER, count=len(copies))
     return copies
+
+
+def replicas_here(strategy: tf.distribute.Strategy) -> int:
+    """Return how many replicas of a strategy this process has; 1 outside of one."""
+    if not tf.distribute.has_strategy():
+        return 1
+    return len(strategy.extended.worker_devices)
 
 
 def is_mirrored(variables: Sequence[tf.Variable]) -> bool:
