@@ -63,19 +63,21 @@ def step_logmax(
     Quirk ``logmax_overflow``.
     """
     scale, i, x_hat, slow_x_hat, xsquared_hat, correction1, correction2 = state
-    held = singles(policy)
+    beta1, rest1, beta2, rest2, *_ = singles(policy)
     with np.errstate(all="ignore"):
         x = log_amax(policy, has_nan, amax)
-        if not (policy.guarded and x == -math.inf):
-            x_hat = held.beta1 * x_hat + held.rest1 * x
-            slow_x_hat = held.beta2 * slow_x_hat + held.rest2 * x
-            xsquared_hat = held.beta2 * xsquared_hat + held.rest2 * (x * x)
-            correction1 = correction1 * held.beta1
-            correction2 = correction2 * held.beta2
-            mean, rest = x_hat / (ONE - correction1), ONE - correction2
-            scale = scale_for(held, mean, slow_x_hat / rest, xsquared_hat / rest)
-    means = x_hat, slow_x_hat, xsquared_hat
-    return LogMaxState(scale, i + 1, *means, correction1, correction2)
+        if policy.guarded and x == -math.inf:
+            return state._replace(iteration=i + 1)
+        moved = LogMaxState(
+            scale,
+            i + 1,
+            beta1 * x_hat + rest1 * x,
+            beta2 * slow_x_hat + rest2 * x,
+            beta2 * xsquared_hat + rest2 * (x * x),
+            correction1 * beta1,
+            correction2 * beta2,
+        )
+        return LogMaxState(scale_for(policy, moved), *moved[1:])
 
 
 def log_amax(policy: LogMaxPolicy, has_nan: bool, amax: float) -> np.float32:
@@ -91,17 +93,18 @@ def log_amax(policy: LogMaxPolicy, has_nan: bool, amax: float) -> np.float32:
     return Single(np.log(float(largest))) / LOG_2
 
 
-def scale_for(
-    held: Singles, mean: np.float32, slow: np.float32, square: np.float32
-) -> np.float32:
+def scale_for(policy: LogMaxPolicy, state: LogMaxState) -> np.float32:
     """Return the scale for which an overflow stays rare; it keeps NaN.
 
     The formula is that of :func:`lockstep.reference.scaling.logmax.scale_for`.
     """
-    variance = square - slow * slow
+    *_, deviations, target, scale_min, scale_max = singles(policy)
+    rest2 = ONE - state.b2_correction
+    mu = state.x_hat / (ONE - state.b1_correction)
+    slow = state.slow_x_hat / rest2
+    variance = state.xsquared_hat / rest2 - slow * slow
     # Below zero by rounding only; NaN is not below.
     sigma = Single(math.sqrt(ZERO if variance < ZERO else variance))
-    cutoff = mean + held.overflow_std_dev * sigma
-    scale = Single(np.exp2(float(held.target - cutoff)))
-    at_most = held.scale_max if scale > held.scale_max else scale
-    return held.scale_min if at_most < held.scale_min else at_most
+    scale = Single(np.exp2(float(target - (mu + deviations * sigma))))
+    at_most = scale_max if scale > scale_max else scale
+    return scale_min if at_most < scale_min else at_most
