@@ -35,6 +35,24 @@ SHARDED = Refusal(
     "got a DTensor, as fully_shard (FSDP2) makes it; "
     "train in DistributedDataParallel, or with an optimizer of torch alone.",
 )
+SHARDED_OPTION = Refusal(
+    UnsupportedError,
+    "{owner}: expected parameters that are whole on each rank for {option}, "
+    "got a DTensor, as fully_shard (FSDP2) or tensor parallelism makes it; "
+    "leave {option} out, or train in DistributedDataParallel.",
+)
+SHARDED_LOSS = Refusal(
+    UnsupportedError,
+    "{owner}: expected parameters that are whole on each rank, "
+    "got a DTensor, as fully_shard (FSDP2) or tensor parallelism makes it; "
+    "call loss.backward() and the optimizer's step(), which take DTensors.",
+)
+SPLIT_ROWS = Refusal(
+    UnsupportedError,
+    "VariableClippingOptimizer: expected the axes {axes} of {name!r} whole on each "
+    "rank, got a DTensor that is split along {split}; "
+    "split it along other axes, or not at all.",
+)
 EMPTY_NAME = Refusal(
     OutOfRangeError,
     "{owner}: name: expected a name, got ''; give a name, or None for the rule's.",

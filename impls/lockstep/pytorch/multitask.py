@@ -23,6 +23,7 @@ from lockstep.pytorch.base.gradients import (
     dtype_name,
     gradients_set_to,
     named_parameters,
+    refuse_sharded,
     require_tensor,
 )
 from lockstep.pytorch.base.train_v1 import evaluate
@@ -87,8 +88,8 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         refused = nesting and isinstance(opt, MultitaskOptimizerWrapper)
         if refused or not isinstance(opt, Optimizer):
             raise words.not_an_optimizer(opt, PYTORCH, nesting)
-        super().__init__(opt)
         self.strict, self._quirks = strict, quirks
+        super().__init__(opt)
         if quirks.multitask_in_place:
             leave_zeros_out(opt, quirks.multitask_subnormals)
 
@@ -219,6 +220,8 @@ def clip_gradients_by_global_norm(
         require_tensor(gradient, words.CLIP, f"pair {position}")
     gradients = [gradient for gradient, _ in pairs]
     quirks = quirks_of(strict)
+    if strict:
+        refuse_sharded(words.CLIP, gradients, "strict=True")
     check_clipping([g for g in gradients if g is not None], clip_norm, quirks)
     flush = quirks.multitask_subnormals
     if flush:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from numbers import Real
@@ -17,26 +16,23 @@ from lockstep.messages.base.differentiation import not_listed
 from lockstep.messages.base.pairs import as_pairs, require_gradients, require_like
 from lockstep.messages.errors import LockstepError
 from lockstep.messages.nouns import PYTORCH
+from lockstep.pytorch.tensors import shards
 
 __all__ = [
-    "SHARDED",
     "Pairs",
     "check_grad_loss",
     "check_group",
     "check_pairs",
     "dtype_name",
     "gradients_set_to",
+    "in_group",
     "listed",
     "named_parameters",
     "refuse_sharded",
-    "refuse_sharded_group",
     "require_tensor",
 ]
 
 Pairs = list[tuple[Tensor | None, Tensor]]
-
-SHARDED = "torch.distributed.tensor"
-"""The module of tensors of which each rank has but a part."""
 
 
 def named_parameters(optimizer: Optimizer) -> dict[Tensor, str]:
@@ -70,19 +66,23 @@ def check_group(owner: str, param_group: Any) -> None:
             )
 
 
-def refuse_sharded_group(owner: str, params: Any) -> None:
-    """Raise for a DTensor among the 'params' of a group: tensors, or named ones."""
+def refuse_sharded(
+    owner: str, parameters: Iterable[Tensor], option: str | None = None
+) -> None:
+    """Raise for parameters, or gradients, of which each rank has but a part.
+
+    ``option``: the argument that needs them whole; None: nothing works with them.
+    """
+    if shards.are_among(parameters):
+        if option is None:
+            raise words.SHARDED.error(owner=owner)
+        raise words.SHARDED_OPTION.error(owner=owner, option=option)
+
+
+def in_group(params: Any) -> list[Any]:
+    """Return the parameters of 'params': a tensor, tensors, or named ones."""
     listed = [params] if isinstance(params, Tensor) else params
-    plain = (entry[-1] if isinstance(entry, tuple) else entry for entry in listed)
-    refuse_sharded(owner, plain)
-
-
-def refuse_sharded(owner: str, parameters: Iterable[Tensor]) -> None:
-    """Raise for parameters of which each rank has but a part."""
-    # There are none before torch's module of them is imported, which takes long.
-    module = sys.modules.get(SHARDED)
-    if module is not None and any(isinstance(p, module.DTensor) for p in parameters):
-        raise words.SHARDED.error(owner=owner)
+    return [entry[-1] if isinstance(entry, tuple) else entry for entry in listed]
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from lockstep.pytorch.base.gradients import (
     listed,
     named_parameters,
 )
+from lockstep.pytorch.tensors import shards
 
 __all__ = ["TrainV1"]
 
@@ -77,6 +78,8 @@ class TrainV1:
         for variable in variables:
             if not isinstance(variable, Tensor):
                 raise not_listed(owner, variable)
+        if shards.are_among(variables):
+            raise words.SHARDED_LOSS.error(owner=owner)
         value = evaluate(loss) if callable(loss) else loss
         if not isinstance(value, Tensor):
             raise words.NOT_DIFFERENTIABLE.error(owner=owner, got=type(value).__name__)

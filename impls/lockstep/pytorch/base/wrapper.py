@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -18,11 +17,10 @@ from lockstep.messages.masters import refusals as masters_refusals
 from lockstep.messages.step.numbers import check_target, numbers_of
 from lockstep.pytorch.base.foreign_state import check_groups, check_mapping
 from lockstep.pytorch.base.gradients import (
-    SHARDED,
     check_group,
+    in_group,
     named_parameters,
     refuse_sharded,
-    refuse_sharded_group,
 )
 from lockstep.pytorch.base.not_traced import untraced
 from lockstep.pytorch.base.step_summaries import StepSummaries
@@ -63,6 +61,9 @@ class OptimizerWrapper(TrainV1, Optimizer):
     # GradScaler must look at the gradients itself and skip our step as a whole.
     _step_supports_amp_scaling = False
 
+    takes_shards = True
+    """Whether it can train DTensors, unless it is strict or capturable."""
+
     _summaries: RemovableHandle | None = None
 
     param_groups = _live("param_groups")
@@ -74,7 +75,7 @@ class OptimizerWrapper(TrainV1, Optimizer):
             owner, got = type(self).__name__, type(inner_optimizer).__name__
             raise words.NEEDS_CLOSURE.error(owner=owner, opt=got)
         self._refuse_masters(inner_optimizer)
-        refuse_sharded(type(self).__name__, named_parameters(inner_optimizer))
+        self._refuse_sharded(named_parameters(inner_optimizer))
         self.__setstate__({"inner_optimizer": inner_optimizer})
 
     def _refuse_masters(self, inner_optimizer: Optimizer) -> None:
@@ -114,19 +115,19 @@ class OptimizerWrapper(TrainV1, Optimizer):
         """
         # A group that was added since may have brought the first masters.
         self._refuse_masters(self.inner_optimizer)
-        self._refuse_sharded()
+        self._refuse_sharded(p for group in self.param_groups for p in group["params"])
         loss = None if closure is None else evaluate(closure)
         self.step_inner()
         return loss
 
-    def _refuse_sharded(self) -> None:
-        """Raise for parameters of which each rank has but a part."""
-        # There are none before torch's module of such tensors is imported.
-        module = sys.modules.get(SHARDED)
-        for group in [] if module is None else self.param_groups:
-            # A list: a generator would be entered once for each parameter.
-            if any([isinstance(p, module.DTensor) for p in group["params"]]):
-                raise words.SHARDED.error(owner=type(self).__name__)
+    def _refuse_sharded(self, parameters: Iterable[Tensor]) -> None:
+        """Raise for DTensors among parameters, where they must be whole."""
+        own = vars(self)
+        if not self.takes_shards:
+            refuse_sharded(type(self).__name__, parameters)
+        elif own.get("strict") or own.get("capturable"):
+            option = "strict" if own.get("strict") else "capturable"
+            refuse_sharded(type(self).__name__, parameters, f"{option}=True")
 
     def apply_gradients(
         self,
@@ -214,7 +215,7 @@ class OptimizerWrapper(TrainV1, Optimizer):
         check_group(type(self).__name__, param_group)
         if isinstance(param_group["params"], Iterator):
             param_group = {**param_group, "params": list(param_group["params"])}
-        refuse_sharded_group(type(self).__name__, param_group["params"])
+        self._refuse_sharded(in_group(param_group["params"]))
         self.inner_optimizer.add_param_group(param_group)
 
     def state_dict(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lockstep.pytorch.clipping.clip_gradients import global_norm, with_values
-from lockstep.pytorch.tensors import foreach
+from lockstep.pytorch.tensors import foreach, shards
 from lockstep.pytorch.tensors.norms import accurate_norm, as_real
 from lockstep.pytorch.tensors.rounding import rounded
 from lockstep.pytorch.tensors.rows import as_rows
@@ -45,8 +45,10 @@ def scale_in_float32(
     A complex one becomes complex64.
     """
     present = [gradient for gradient in gradients if gradient is not None]
-    scaled = map(with_reals, present, foreach.scale(in_float32(present), scale))
-    return [None if gradient is None else next(scaled) for gradient in gradients]
+    parts = shards.parts_of(present)
+    scaled = map(with_reals, parts, foreach.scale(in_float32(parts), scale))
+    results = iter(shards.laid_out(present, list(scaled)))
+    return [None if gradient is None else next(results) for gradient in gradients]
 
 
 def scale_in_place(
@@ -54,10 +56,12 @@ def scale_in_place(
 ) -> list[Tensor | None]:
     """Do as :func:`scale_in_float32`, and overwrite what is float32 already."""
     present = [gradient for gradient in gradients if gradient is not None]
-    wide = in_float32(present)
+    parts = shards.parts_of(present)
+    wide = in_float32(parts)
     foreach.scale_in_place(wide, scale)
-    scaled = map(with_reals, present, wide)
-    return [None if gradient is None else next(scaled) for gradient in gradients]
+    scaled = map(with_reals, parts, wide)
+    results = iter(shards.laid_out(present, list(scaled)))
+    return [None if gradient is None else next(results) for gradient in gradients]
 
 
 def in_float32(gradients: Sequence[Tensor]) -> list[Tensor]:

@@ -17,7 +17,7 @@ from lockstep.messages.base.pairs import as_pairs, require_shape
 from lockstep.messages.clipping import clip_by_global_norm as words
 from lockstep.messages.clipping import refusals
 from lockstep.messages.nouns import PYTORCH
-from lockstep.pytorch.base.gradients import Pairs, require_tensor
+from lockstep.pytorch.base.gradients import Pairs, refuse_sharded, require_tensor
 from lockstep.pytorch.clipping.clip_by_global_norm import (
     clip_scale,
     norm_in_float32,
@@ -68,6 +68,8 @@ def clip_by_global_norm(
             raise refusals.NOT_A_TENSOR.error(
                 position=position, got=type(tensor).__name__
             )
+    if strict:
+        refuse_sharded(words.CLIP, tensors, "strict=True")
     if not quirks.clip_limit:
         words.check_limit(words.CLIP, "clip_norm", clip_norm)
         words.check_norm(use_norm)
@@ -103,6 +105,8 @@ def clip_gradients_by_norm(
     """
     pairs = as_parameter_pairs(grads_and_vars, words.BY_NORM)
     quirks = quirks_of(strict)
+    if strict:
+        refuse_sharded(words.BY_NORM, [g for g, _ in pairs], "strict=True")
     if not quirks.clip_limit:
         require_shapes(pairs, words.BY_NORM)
     return clip_pairs(pairs, clip_gradients, quirks)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lockstep.pytorch.tensors import foreach
+from lockstep.pytorch.tensors import foreach, shards
 from lockstep.pytorch.tensors.rounding import rounded, sqrt
 from lockstep.pytorch.tensors.zero_test import flush_subnormals
 
@@ -93,9 +93,11 @@ def scale_gradients(
 ) -> list[Tensor | None]:
     """Return the gradients times ``factor``, each in its own dtype; None stays."""
     present = [gradient for gradient in gradients if gradient is not None]
-    values = [g._values() if g.is_sparse else g for g in present]
-    scaled = map(with_values, present, foreach.scale(values, factor))
-    return [None if gradient is None else next(scaled) for gradient in gradients]
+    parts = shards.parts_of(present)
+    values = [g._values() if g.is_sparse else g for g in parts]
+    scaled = map(with_values, parts, foreach.scale(values, factor))
+    results = iter(shards.laid_out(present, list(scaled)))
+    return [None if gradient is None else next(results) for gradient in gradients]
 
 
 def with_values(gradient: Tensor, values: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from lockstep.messages.clipping.larc import LarcPolicy
 from lockstep.messages.masters.mixed_precision import LARGEST
 from lockstep.pytorch.clipping.clip_gradients import lane_sum, with_values
 from lockstep.pytorch.masters.buffers import saturating_cast
-from lockstep.pytorch.tensors import foreach
+from lockstep.pytorch.tensors import foreach, shards
 from lockstep.pytorch.tensors.norms import norm_of_each, together
 from lockstep.pytorch.tensors.rounding import sqrt
 from lockstep.pytorch.tensors.rows import as_rows
@@ -66,14 +66,15 @@ def scale_by_ratios(gradients: Sequence[Tensor], ratios: Tensor) -> list[Tensor]
 
     In half precision a ratio is clamped to the largest magnitude first.
     """
-    values = stored_values(gradients)
-    scaled = foreach.scale_each(values, partial(cast_ratio, ratios))
-    return [with_values(g, v) for g, v in zip(gradients, scaled, strict=True)]
+    parts = shards.parts_of(gradients)
+    scaled = foreach.scale_each(stored_values(parts), partial(cast_ratio, ratios))
+    return shards.laid_out(gradients, list(map(with_values, parts, scaled)))
 
 
 def scale_in_place(gradients: Sequence[Tensor], ratios: Tensor) -> None:
     """Do as :func:`scale_by_ratios`, and overwrite the gradients."""
-    foreach.scale_each_in_place(stored_values(gradients), partial(cast_ratio, ratios))
+    values = stored_values(shards.parts_of(gradients))
+    foreach.scale_each_in_place(values, partial(cast_ratio, ratios))
 
 
 def stored_values(gradients: Sequence[Tensor]) -> list[Tensor]:

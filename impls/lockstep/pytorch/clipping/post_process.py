@@ -15,7 +15,12 @@ from lockstep.messages.clipping import refusals
 from lockstep.messages.clipping.larc import LarcPolicy
 from lockstep.messages.step import summaries as telling
 from lockstep.messages.step.summaries import Recorder, Summaries
-from lockstep.pytorch.base.gradients import Pairs, check_gradient, dtype_name
+from lockstep.pytorch.base.gradients import (
+    Pairs,
+    check_gradient,
+    dtype_name,
+    refuse_sharded,
+)
 from lockstep.pytorch.base.summaries import record_norm, record_pairs, record_ratios
 from lockstep.pytorch.clipping import larc
 from lockstep.pytorch.clipping.clip_by_norm import (
@@ -84,6 +89,9 @@ def post_process_gradients(
     unheard = names is None and recorder is None
     named = [] if unheard else names_of(pairs, names)
     quirks = quirks_of(strict)
+    option = "strict=True" if strict else "a recorder"
+    if strict or recorder is not None:
+        refuse_sharded(OWNER, [gradient for gradient, _ in pairs], option)
     return post_process(
         pairs, asked, named, lr, clip_gradients, policy, quirks, in_place
     )

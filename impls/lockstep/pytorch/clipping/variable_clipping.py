@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from lockstep.docstrings import documented
 from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
+from lockstep.messages import pytorch as torch_host
 from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.clipping import refusals
 from lockstep.messages.clipping import variable_clipping as words
@@ -27,6 +28,7 @@ from lockstep.pytorch.clipping.row_writing import (
     counted,
     subtract_excess,
 )
+from lockstep.pytorch.tensors import shards
 from lockstep.quirks import quirks_of
 
 __all__ = ["VariableClippingOptimizer", "list_nothing"]
@@ -114,11 +116,12 @@ class VariableClippingOptimizer(OptimizerWrapper):
             listed[parameter] = words.Axes.of(axes, limits[key])
         if not quirks.arguments_unchecked:
             refuse_row_clipping_around(opt)
+        self.strict, self._quirks = strict, quirks
         super().__init__(opt)
+        refuse_split_rows(listed, names)
         self.vars_to_clip_dims = listed
         self.max_norm = max_norm
         self.name = name
-        self.strict, self._quirks = strict, quirks
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -156,7 +159,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
             name = named_parameters(self)[parameter]
             warnings.warn(words.whole_variable(name, axes), stacklevel=2)
             indices = None
-        entry = NamedRows(parameter, indices, axes)
+        entry = NamedRows(shards.part_of(parameter), indices, axes)
         if self._quirks.row_clip_subtracted:
             return Clipped(indices, subtract_excess(entry, self._quirks))
         return Clipped(indices, clip_in_place(entry))
@@ -224,6 +227,17 @@ class VariableClippingOptimizer(OptimizerWrapper):
     def variables(self) -> list[Tensor]:
         """Return the state of ``opt``; there is no other."""
         return [] if self._quirks.row_clip_variables else super().variables()
+
+
+def refuse_split_rows(
+    listed: Mapping[Tensor, words.Axes], names: Mapping[Tensor, str]
+) -> None:
+    """Raise for a DTensor whose norms would run over the parts of several ranks."""
+    for parameter, axes in listed.items():
+        if split := shards.split_axes(parameter) & set(axes):
+            raise torch_host.SPLIT_ROWS.error(
+                axes=list(axes), name=names[parameter], split=sorted(split)
+            )
 
 
 def refuse_master(opt: Optimizer, key: Any, names: Mapping[Tensor, str]) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lockstep.messages.masters.mixed_precision import LARGEST
-from lockstep.pytorch.tensors import foreach
+from lockstep.pytorch.tensors import foreach, shards
 
 __all__ = ["FlatMasters", "add_penalty", "saturating_cast"]
 
@@ -42,7 +42,7 @@ class FlatMasters:
 
     Weights and gradients have one float32 buffer each. The master and the gradient of
     a weight are views into them, so a whole buffer is measured and divided at once, and
-    yet an optimizer sees a tensor a weight.
+    yet an optimizer sees a tensor a weight. Of DTensors each rank has its part here.
 
     Args:
         weights: the model's, in half precision.
@@ -54,19 +54,22 @@ class FlatMasters:
         self.weights = list(weights)
         self.masters = list(masters)
         self.dtype = weights[0].dtype
+        self.is_sharded = shards.are_among(weights)
         self.largest = largest_of(self.dtype)
-        sizes = [weight.numel() for weight in weights]
-        starts, size = lay_out(sizes)
+        parts = shards.parts_of(weights)
+        starts, size = lay_out([part.numel() for part in parts])
         self.chunks = in_chunks(starts, size)
-        places = zip(starts, weights, strict=True)
-        self.places = [(start, weight.shape) for start, weight in places]
+        places = zip(starts, parts, strict=True)
+        self.places = [(start, part.shape) for start, part in places]
         self.values = torch.zeros(size, device=weights[0].device)
         self.value_views = self.views_of(self.values)
         self.gradients = torch.zeros_like(self.values)
         self.gradient_views = self.views_of(self.gradients)
-        foreach.copy(self.value_views, [master.detach() for master in masters])
+        self.master_gradients = shards.laid_out(self.weights, self.gradient_views)
+        before = shards.parts_of(masters)
+        foreach.copy(self.value_views, [master.detach() for master in before])
         for master, view in zip(masters, self.value_views, strict=True):
-            master.data = view
+            shards.replace_part(master, view)
 
     def views_of(self, buffer: Tensor) -> list[Tensor]:
         """Return the part of ``buffer`` that belongs to each weight, in its shape."""
@@ -78,8 +81,15 @@ class FlatMasters:
     def take(self, gradients: Sequence[Tensor | None]) -> list[Tensor]:
         """Copy dense gradients to float32 and return a view for each weight.
 
-        Of a weight that has none here, the place holds zeros.
+        Of a weight that has none here, the place holds zeros. Of a DTensor it is a
+        view of this rank's part.
         """
+        if self.is_sharded:
+            places = zip(gradients, self.weights, strict=True)
+            gradients = [
+                None if g is None else shards.part_of(shards.like(g, weight))
+                for g, weight in places
+            ]
         views = self.gradient_views
         dense = [g is not None and not g.is_sparse for g in gradients]
         if not all(dense):
@@ -89,7 +99,12 @@ class FlatMasters:
             views = list(compress(views, dense))
             gradients = list(compress(gradients, dense))
         foreach.copy(views, gradients)
-        return self.gradient_views
+        return self.master_gradients
+
+    @property
+    def pieces(self) -> list[Tensor]:
+        """The gradients in few tensors: the buffer, or the DTensors that lie in it."""
+        return self.master_gradients if self.is_sharded else [self.gradients]
 
     @torch.no_grad()
     def give_back(self) -> None:
@@ -101,7 +116,7 @@ class FlatMasters:
             views = self.value_views[whose]
             if not self.fits(self.values[part]):
                 views = foreach.clamp(views, self.largest)
-            foreach.copy(self.weights[whose], views)
+            foreach.copy(shards.parts_of(self.weights[whose]), views)
 
     def fits_weights(self) -> bool:
         """Say whether the weights still have the device and dtype of these buffers."""

@@ -19,6 +19,7 @@ from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.clipping.variable_clipping import VariableClippingOptimizer
 from lockstep.pytorch.masters.buffers import FlatMasters, saturating_cast
 from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
+from lockstep.pytorch.tensors import shards
 from lockstep.quirks import quirks_of
 
 __all__ = ["MasterCopies", "make_masters", "require_masters", "take_over"]
@@ -101,7 +102,11 @@ class MasterCopies:
         ``weight.data = values`` changes the place, other writes the version, and those
         through ``.data`` neither.
         """
-        return [(weight._version, weight.data_ptr()) for weight in self.masters]
+        if not shards.are_among(self.masters):
+            return [(weight._version, weight.data_ptr()) for weight in self.masters]
+        # What is written into a DTensor is counted there, and not in its part.
+        parts = zip(self.masters, shards.parts_of(self.masters), strict=True)
+        return [(w._version + part._version, part.data_ptr()) for w, part in parts]
 
     def remember(self) -> None:
         """Note what weights and masters are."""
@@ -122,7 +127,8 @@ class MasterCopies:
         rows = zip(self.masters.items(), before, marks, strict=True)
         for place, ((weight, master), then, now) in enumerate(rows):
             if now != then:
-                master.copy_(newest(weight, master))
+                weight_part, part = shards.parts_of([weight, master])
+                part.copy_(newest(weight_part, part))
                 self._master_versions[place] = master._version
 
     @torch.no_grad()
@@ -134,7 +140,8 @@ class MasterCopies:
         """
         hidden = 0
         rows = zip(self.masters.items(), self._master_versions, strict=True)
-        pairs = [pair for pair, version in rows if pair[1]._version == version]
+        same = [pair for pair, version in rows if pair[1]._version == version]
+        pairs = map(shards.parts_of, same)
         for weight, master in differing(pairs):
             value = newest(weight, master)
             if (value.ne(master) & ~value.isnan()).any():
@@ -213,10 +220,11 @@ def make_masters(weights: Iterable[Tensor], only_float16: bool) -> Masters:
 
 
 def flat_masters(masters: Masters) -> list[FlatMasters]:
-    """Lay masters side by side, those of one device and dtype together."""
-    alike: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    """Lay masters side by side: of one device and dtype, DTensors by themselves."""
+    alike: dict[tuple[torch.device, torch.dtype, bool], list[Tensor]] = {}
     for weight in masters:
-        alike.setdefault((weight.device, weight.dtype), []).append(weight)
+        key = weight.device, weight.dtype, shards.are_among([weight])
+        alike.setdefault(key, []).append(weight)
     return [
         FlatMasters(weights, [masters[weight] for weight in weights])
         for weights in alike.values()

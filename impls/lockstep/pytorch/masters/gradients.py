@@ -10,6 +10,8 @@ from torch import Tensor
 from lockstep.pytorch.clipping.clip_gradients import with_values
 from lockstep.pytorch.masters.buffers import FlatMasters, add_penalty
 from lockstep.pytorch.masters.regularizer import Regularizer, penalty_gradient
+from lockstep.pytorch.tensors import shards
+from lockstep.pytorch.tensors.norms import magnitudes
 
 __all__ = ["MasterGradients", "stored", "widened"]
 
@@ -50,7 +52,7 @@ class MasterGradients:
     @property
     def pieces(self) -> list[Tensor]:
         """The same gradients in few tensors: whole buffers, and those outside."""
-        buffers = [flat.gradients for flat in self.flats]
+        buffers = [piece for flat in self.flats for piece in flat.pieces]
         return [*buffers, *(p.grad for p in self.loose)]
 
     @torch.no_grad()
@@ -62,7 +64,7 @@ class MasterGradients:
     ) -> None:
         """Add scale x the gradient of its penalty to each regularized master's."""
         for flat in self.flats if regularizers else []:
-            for weight, view in zip(flat.weights, flat.gradient_views, strict=True):
+            for weight, view in zip(flat.weights, flat.master_gradients, strict=True):
                 if weight in regularizers:
                     master = masters[weight]
                     penalty = penalty_gradient(regularizers[weight], master) * scale
@@ -79,7 +81,10 @@ class MasterGradients:
 
     def largest(self, least: float) -> float:
         """Return the largest magnitude, at least ``least``. One host sync a device."""
-        values = [stored(gradient) for gradient in self.pieces]
+        pieces = self.pieces
+        if shards.are_among(pieces):
+            return max(least, *magnitudes(pieces).tolist())
+        values = [stored(gradient) for gradient in pieces]
         ranges = [torch.stack(v.aminmax()) for v in values if v.numel()]
         return max([least, *(r.abs().amax().item() for r in ranges)])
 

@@ -20,8 +20,8 @@ from lockstep.messages.scaling.loss_scaling import PATIENCE
 from lockstep.messages.workers.agn import refuse_masters_around
 from lockstep.pytorch.base.gradients import (
     check_group,
+    in_group,
     named_parameters,
-    refuse_sharded_group,
 )
 from lockstep.pytorch.base.not_traced import untraced
 from lockstep.pytorch.masters.checkpoint import (
@@ -315,8 +315,8 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         check_group(words.WRAPPER, param_group)
         listed = param_group["params"]
         listed = [listed] if isinstance(listed, Tensor) else list(listed)
-        refuse_sharded_group(words.WRAPPER, listed)
-        plain = [entry[1] if isinstance(entry, tuple) else entry for entry in listed]
+        plain = in_group(listed)
+        self._refuse_sharded(plain)
         for parameter in filter(self.copies.has, plain):
             raise refusals.TWICE.error(shape=list(parameter.shape))
         fresh = make_masters(plain, self._quirks.half_precision_scalars)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from lockstep.pytorch.base.gradients import check_pairs, dtype_name, named_param
 from lockstep.pytorch.optimizers.rate_names import torch_arguments
 from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
 from lockstep.pytorch.optimizers.rules import novograd
+from lockstep.pytorch.tensors import shards
 
 __all__ = ["NovoGrad"]
 
@@ -88,6 +90,10 @@ class NovoGrad(RuleOptimizer):
             if parameter.dtype != torch.float32:
                 name = named_parameters(self)[parameter]
                 words.require_float32(name, dtype_name(parameter))
+
+    def over_ranks(self, gradients: Sequence[Tensor]) -> dict[str, Any]:
+        """Return what adds up the squares of parts to those of whole tensors."""
+        return {"add_up": partial(shards.sums, tensors=gradients)}
 
     def apply_gradients(
         self,

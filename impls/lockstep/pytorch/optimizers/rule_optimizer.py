@@ -14,12 +14,16 @@ from torch.optim.optimizer import ParamsT
 from lockstep.messages import pytorch as words
 from lockstep.messages.optimizers.parameters import OptimizerSpec, Slot
 from lockstep.pytorch.base.foreign_state import check_mapping
-from lockstep.pytorch.base.gradients import check_group, named_parameters
+from lockstep.pytorch.base.gradients import (
+    check_group,
+    named_parameters,
+    refuse_sharded,
+)
 from lockstep.pytorch.base.not_traced import untraced
 from lockstep.pytorch.base.train_v1 import TrainV1, evaluate
 from lockstep.pytorch.base.trial_step import check_bare
 from lockstep.pytorch.optimizers.rules import Slots
-from lockstep.pytorch.tensors import foreach
+from lockstep.pytorch.tensors import foreach, shards
 from lockstep.pytorch.tensors.rounding import plain, rounded
 from lockstep.pytorch.tensors.zero_test import is_all_zero
 from lockstep.quirks import quirks_of
@@ -162,6 +166,8 @@ class RuleOptimizer(TrainV1, Optimizer):
 
     def check(self, group: Group, parameters: Sequence[Tensor]) -> None:
         """Raise if the rule cannot be applied; nothing has changed then."""
+        if self.strict:
+            refuse_sharded(self.spec.class_name, parameters, "strict=True")
         for parameter in parameters:
             gradient = parameter.grad
             if not parameter.is_floating_point():
@@ -200,7 +206,20 @@ class RuleOptimizer(TrainV1, Optimizer):
             else:
                 dense.append((parameter, slots, gradient))
         if dense:
-            self.rule.update_dense(policy, shared, *zip(*dense, strict=True))
+            parameters, slots, gradients = zip(*dense, strict=True)
+            options = {}
+            if shards.are_among(parameters):
+                gradients = shards.like_parameters(gradients, parameters)
+                options = self.over_ranks(gradients)
+                slots = list(map(shards.parts_by_name, slots))
+                parameters, gradients = map(shards.parts_of, (parameters, gradients))
+            self.rule.update_dense(
+                policy, shared, parameters, slots, gradients, **options
+            )
+
+    def over_ranks(self, gradients: Sequence[Tensor]) -> dict[str, Any]:
+        """Return what the rule needs to see whole DTensors, of which it gets parts."""
+        return {}
 
     def slots(self, group: Group, parameter: Tensor) -> Slots:
         """Return the slots of a parameter; a frozen one has none until now."""

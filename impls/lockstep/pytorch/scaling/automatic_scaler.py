@@ -14,6 +14,8 @@ from lockstep.messages.scaling import automatic_scaler as words
 from lockstep.pytorch.base.gradients import dtype_name, require_tensor
 from lockstep.pytorch.scaling.backoff import start_backoff, step_backoff
 from lockstep.pytorch.scaling.logmax import start_logmax, step_logmax
+from lockstep.pytorch.tensors import shards
+from lockstep.pytorch.tensors.norms import together
 from lockstep.quirks import quirks_of
 
 __all__ = ["AutomaticLossScaler"]
@@ -130,14 +132,20 @@ class AutomaticLossScaler:
         pairs = listed_pairs(grads_and_vars, words.CHECK_GRADS)
         for position, (gradient, _) in enumerate(pairs):
             require_tensor(gradient, words.CHECK_GRADS, f"pair {position}")
-        present = [g._values() if g.is_sparse else g for g, _ in pairs if g is not None]
+        whole = [gradient for gradient, _ in pairs if gradient is not None]
+        if is_sharded := shards.are_among(whole):
+            whole = shards.added_up(whole)
+        present = [g._values() if g.is_sparse else g for g in shards.parts_of(whole)]
         words.check_check_grads_dtypes([dtype_name(values) for values in present])
         if not present:
             return torch.tensor(False), torch.tensor(-torch.inf)
         start = present[0].new_full((1,), -torch.inf)
-        maxima = [largest(values, start) for values in present]
-        has_nan = torch.stack([v.isnan().any().to(start.device) for v in present])
-        return has_nan.any(), torch.stack([v.to(start.device) for v in maxima]).amax()
+        has_nan = together([v.isnan().any() for v in present], start.device)
+        maxima = together([largest(values, start) for values in present], start.device)
+        if is_sharded:
+            has_nan = shards.largest(has_nan.float(), whole) > 0
+            maxima = shards.largest(maxima, whole)
+        return has_nan.any(), maxima.amax()
 
 
 def largest(values: Tensor, start: Tensor) -> Tensor:

@@ -58,6 +58,8 @@ class ScaleKeeper(ScaledGradients):
         strict: bool,
     ) -> None:
         self._refuse_scaled(opt)
+        self.strict, self._quirks = strict, quirks_of(strict)
+        self.capturable = capturable
         super().__init__(opt)
         group = self.param_groups[0]
         if scale.counts_for_another(group):
@@ -67,8 +69,6 @@ class ScaleKeeper(ScaledGradients):
         self.clip_norm = clip_norm
         self.at_floor = at_floor
         self.floor_patience = floor_patience
-        self.capturable = capturable
-        self.strict, self._quirks = strict, quirks_of(strict)
         self.chosen_scale = scale
         group.update({key: scale.numbers[key] for key in scale.keys})
         group |= {IN_A_ROW: 0, SKIPPED: 0, LAYOUT: layouts.LAYOUT}

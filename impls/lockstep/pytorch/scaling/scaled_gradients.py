@@ -181,7 +181,7 @@ class ScaledGradients(OptimizerWrapper):
             raise refusals.UNSCALED_TWICE.error(
                 owner=f"{self.owner}.unscale_", remedy=words.CLEAR
             )
-        self._refuse_sharded()
+        self._refuse_sharded(self.master_params())
         pending, self._pending = self._pending, None
         self._unscaled_by_hand = self._unscale(1.0 if pending is None else pending)
 

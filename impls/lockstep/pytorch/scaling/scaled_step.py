@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from lockstep.interface import StepReport
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.pytorch.base.stack import comes_with_torch
-from lockstep.pytorch.tensors import foreach
+from lockstep.pytorch.tensors import foreach, shards
 from lockstep.pytorch.tensors.finite import finite_flags, times
 from lockstep.pytorch.tensors.norms import magnitudes, total_norm
 
@@ -112,12 +112,12 @@ class ScaledStep:
     def update(self, optimizer: Optimizer, borrowed: bool) -> None:
         """Let ``optimizer`` take its step with the gradients divided.
 
-        A fused optimizer divides by itself. ``borrowed``: the gradients must keep their
-        values.
+        A fused optimizer divides by itself, but no DTensors. ``borrowed``: the
+        gradients must keep their values.
         """
         if self.divisor == 1:
             optimizer.step()
-        elif is_fused(optimizer):
+        elif is_fused(optimizer) and not shards.are_among(self.pieces):
             self.own_gradients(borrowed)
             with np.errstate(over="ignore"):
                 number = float(np.float32(self.divisor))
@@ -145,7 +145,8 @@ class ScaledStep:
         with np.errstate(all="ignore"):
             reciprocal = 1 / np.float64(self.divisor)
             factor = float(np.float32(reciprocal))
-        values = [g._values() if g.is_sparse else g for g in self.pieces]
+        parts = shards.parts_of(self.pieces)
+        values = [g._values() if g.is_sparse else g for g in parts]
         if double := [v for v in values if v.dtype in DOUBLE]:
             foreach.scale_in_place(double, float(reciprocal))
         if single := [v for v in values if v.itemsize >= 4 and v.dtype not in DOUBLE]:

@@ -14,6 +14,7 @@ from lockstep.messages.step import arguments as border
 from lockstep.messages.step import refusals
 from lockstep.messages.step.training_step import OWNER
 from lockstep.pytorch.base.gradients import named_parameters
+from lockstep.pytorch.tensors import shards
 
 __all__ = ["Named", "require_known", "require_same", "trained"]
 
@@ -45,6 +46,8 @@ def trained(var_list: Any, model: Any, optimizer: Any) -> Named:
         raise refusals.NO_VARIABLES.error(
             expected="parameters, or a model that has some", got="neither"
         )
+    if shards.are_among(parameter for _, parameter in listed):
+        raise torch_host.SHARDED_LOSS.error(owner=OWNER)
     names = {parameter: name for name, parameter in of_model.items()}
     return [(name or names.get(parameter), parameter) for name, parameter in listed]
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lockstep.pytorch.clipping.clip_gradients import with_values
-from lockstep.pytorch.tensors import foreach
+from lockstep.pytorch.tensors import foreach, shards
 from lockstep.pytorch.tensors.norms import magnitudes, stored_values
 from lockstep.pytorch.tensors.zero_test import device_of, flush_subnormals, in_groups
 
@@ -20,6 +20,9 @@ def finite_flags(gradients: Sequence[Tensor]) -> list[bool]:
 
     One host sync a device.
     """
+    if shards.are_among(gradients):
+        whole = shards.added_up(gradients)
+        return shards.all_ranks(finite_flags(shards.parts_of(whole)), whole)
     return in_groups(gradients, device_of, all_finite)
 
 
@@ -47,6 +50,9 @@ def times(
     Half precision is widened for it. ``flush``: subnormals count as zero before and
     after, as in the original's kernels.
     """
+    if shards.are_among(gradients):
+        products = times(shards.parts_of(gradients), factor, flush)
+        return shards.laid_out(gradients, products)
     values = [g._values() if g.is_sparse else g for g in gradients]
     wide = [v.float() if v.itemsize < 4 else v for v in values]
     if flush:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from lockstep.pytorch.tensors import shards
 from lockstep.pytorch.tensors.devices import moved
 from lockstep.pytorch.tensors.rounding import sqrt
 
@@ -232,7 +233,8 @@ def share_elements(tensors: Sequence[Tensor]) -> bool:
     ``torch.autograd.grad`` returns such gradients, where ``backward`` makes copies.
     Views that overlap otherwise are not found. Nothing waits for a GPU.
     """
-    values = [t._values() if t.is_sparse else t for t in tensors]
+    parts = shards.parts_of(tensors)
+    values = [t._values() if t.is_sparse else t for t in parts]
     starts = [start for start in map(Tensor.data_ptr, values) if start]
     if len(set(starts)) < len(starts):
         return True

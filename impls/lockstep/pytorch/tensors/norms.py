@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lockstep.pytorch.tensors import foreach
+from lockstep.pytorch.tensors import foreach, shards
 from lockstep.pytorch.tensors.devices import moved
 from lockstep.pytorch.tensors.rows import sum_duplicates
 
@@ -51,10 +51,12 @@ def total_norm(gradients: Sequence[Tensor]) -> Tensor:
     the CPU it would take several times as long, so there rows of 16384 elements are
     added in float32 and the norms of the rows in float64. (One float32 sum over 100M
     elements is 1 % off.) Only where squares may have left the range of float32, a
-    second look is taken in float64.
+    second look is taken in float64. Parts of DTensors are added up in float64, too.
     """
     if not gradients:
         return torch.zeros((), dtype=torch.float64)
+    if shards.are_among(gradients):
+        return torch.linalg.vector_norm(tensor_norms(gradients))
     values = stored_values(gradients)
     on_cpu = [v for v in values if v.is_cpu]
     if len(on_cpu) == len(values):
@@ -68,6 +70,9 @@ def total_norm(gradients: Sequence[Tensor]) -> Tensor:
 @torch.no_grad()
 def tensor_norms(gradients: Sequence[Tensor]) -> Tensor:
     """Return the norm of each gradient, squared and added in float64: [n]."""
+    if shards.are_among(gradients):
+        whole = shards.added_up(gradients)
+        return shards.combined_norms(tensor_norms(shards.parts_of(whole)), whole)
     norms = foreach.norms(stored_values(gradients))
     return together(norms, gradients[0].device)
 
@@ -80,8 +85,12 @@ def norm_of_each(tensors: Sequence[Tensor]) -> Tensor:
     where the squares of all elements would. Nothing waits for a GPU unless a tensor is
     sparse. On the CPU a large tensor is added up in rows, as in :func:`total_norm`.
     """
-    norms = foreach.part_by_part(stored_values(tensors), norms_alike)
-    norm = together(norms, tensors[0].device).double()
+    if shards.are_among(tensors):
+        whole = shards.added_up(tensors)
+        norm = shards.combined_norms(norm_of_each(shards.parts_of(whole)), whole)
+    else:
+        norms = foreach.part_by_part(stored_values(tensors), norms_alike)
+        norm = together(norms, tensors[0].device).double()
     overflows = norm.square() > torch.finfo(torch.float32).max
     return torch.where(overflows, torch.inf, norm).float()
 
@@ -116,8 +125,12 @@ def norm_by_rows(tensor: Tensor) -> Tensor:
 def magnitudes(gradients: Sequence[Tensor]) -> Tensor:
     """Return the largest |g| of each gradient, NaN if one is: [n], float64.
 
-    An empty gradient has 0. Nothing waits for a GPU unless a gradient is sparse.
+    An empty gradient has 0. Nothing waits for a GPU unless a gradient is sparse. Of a
+    DTensor NaN is infinity.
     """
+    if shards.are_among(gradients):
+        whole = shards.added_up(gradients)
+        return shards.largest(magnitudes(shards.parts_of(whole)), whole)
     values = [v if v.numel() else v.new_zeros(1) for v in stored_values(gradients)]
     return together(foreach.norms(values, torch.inf), gradients[0].device)
 

@@ -9,6 +9,7 @@ from operator import attrgetter
 import torch
 from torch import Tensor
 
+from lockstep.pytorch.tensors import shards
 from lockstep.pytorch.tensors.rows import sum_duplicates
 
 __all__ = ["all_zero_flags", "flush_subnormals", "is_all_zero"]
@@ -28,6 +29,9 @@ def all_zero_flags(gradients: Sequence[Tensor], flush: bool = False) -> list[boo
     is not zero, the question is settled. Only the others are read, on a GPU with a
     second transfer for all of them together.
     """
+    if shards.are_among(gradients):
+        whole = shards.added_up(gradients)
+        return shards.all_ranks(all_zero_flags(shards.parts_of(whole), flush), whole)
     if flush:
         return [is_all_zero(gradient, flush) for gradient in gradients]
     suspected = in_groups(gradients, device_of, begin_with_zero)

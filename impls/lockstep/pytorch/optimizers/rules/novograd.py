@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -134,12 +134,17 @@ def update_dense(
     variables: Sequence[Tensor],
     slots: Sequence[Slots],
     gradients: Sequence[Tensor],
+    add_up: Callable[[Tensor], Tensor] | None = None,
 ) -> None:
-    """Update v, momentum and weights."""
+    """Update v, momentum and weights.
+
+    ``add_up``: makes the squares of parts of tensors those of the whole ones.
+    """
     stored = [slot["second_moment"] for slot in slots]
     norm_of = square_norm if policy.remembers else square_norm_as_original
     before = together(stored, variables[0].device)
-    moment = next_moment(policy, before, norm_of(gradients))
+    square = norm_of(gradients) if add_up is None else add_up(norm_of(gradients))
+    moment = next_moment(policy, before, square)
     directions = normalized(policy, moment, variables, gradients)
     momenta = [slot["momentum"] for slot in slots]
     foreach.scale_alike_in_place(momenta, policy.beta1)

@@ -1,0 +1,181 @@
+"""DTensors: tensors of which each rank has a part, or all ranks the same.
+
+FSDP2 (``fully_shard``) and tensor parallelism make them. Arithmetic on elements is done
+on the part of this rank. A norm or a flag of the whole tensor is made from those of the
+parts, in one collective, so all ranks that have parts must ask for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+__all__ = [
+    "added_up",
+    "all_ranks",
+    "are_among",
+    "combined_norms",
+    "laid_out",
+    "largest",
+    "like",
+    "like_parameters",
+    "part_of",
+    "parts_by_name",
+    "parts_of",
+    "replace_part",
+    "split_axes",
+    "sums",
+]
+
+MODULE = "torch.distributed.tensor"
+
+
+def are_among(tensors: Iterable[Any]) -> bool:
+    """Whether any of these is a DTensor."""
+    # There are none before torch's module of them is imported, which takes long.
+    module = sys.modules.get(MODULE)
+    # A list: a generator would be entered once for each tensor.
+    return module is not None and any([isinstance(t, module.DTensor) for t in tensors])
+
+
+def part_of(tensor: Tensor) -> Tensor:
+    """Return this rank's part, which shares memory; a plain tensor as it is."""
+    return tensor.to_local().detach() if are_among([tensor]) else tensor
+
+
+def parts_of(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return this rank's part of each: see :func:`part_of`."""
+    tensors = list(tensors)
+    return [part_of(t) for t in tensors] if are_among(tensors) else tensors
+
+
+def parts_by_name(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return this rank's part of each: see :func:`part_of`."""
+    return {name: part_of(tensor) for name, tensor in tensors.items()}
+
+
+def added_up(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return the sums of DTensors of which each rank has a term; others stay.
+
+    Before elements are judged: a norm of a sum is not that of the terms.
+    """
+    return [
+        added(tensor) if are_among([tensor]) and has_terms(tensor) else tensor
+        for tensor in tensors
+    ]
+
+
+def has_terms(tensor: Any) -> bool:
+    """Whether ranks have terms of a DTensor, which nobody has added up yet."""
+    return any(placement.is_partial() for placement in tensor.placements)
+
+
+def added(tensor: Any) -> Tensor:
+    """Return the sum of the terms, where there are some the same on all ranks."""
+    whole = sys.modules[MODULE].Replicate()
+    return tensor.redistribute(
+        placements=[whole if p.is_partial() else p for p in tensor.placements]
+    )
+
+
+def like_parameters(
+    gradients: Iterable[Tensor], parameters: Sequence[Tensor]
+) -> list[Tensor]:
+    """Return gradients that are split over ranks as their parameters are."""
+    return [like(g, p) for g, p in zip(gradients, parameters, strict=True)]
+
+
+def like(gradient: Any, parameter: Any) -> Tensor:
+    """Return a gradient that is split over ranks as its parameter is."""
+    if not are_among([parameter]) or gradient.placements == parameter.placements:
+        return gradient
+    return gradient.redistribute(placements=parameter.placements)
+
+
+def laid_out(tensors: Sequence[Tensor], parts: Sequence[Tensor]) -> list[Tensor]:
+    """Return parts as DTensors where the tensors are some of which they are parts."""
+    if not are_among(tensors):
+        return list(parts)
+    return [
+        sys.modules[MODULE].DTensor.from_local(
+            part,
+            tensor.device_mesh,
+            tensor.placements,
+            run_check=False,
+            shape=tensor.shape,
+            stride=tensor.stride(),
+        )
+        if are_among([tensor])
+        else part
+        for tensor, part in zip(tensors, parts, strict=True)
+    ]
+
+
+def replace_part(tensor: Tensor, part: Tensor) -> None:
+    """Let a parameter, or this rank's part of it, live in other memory."""
+    if are_among([tensor]):
+        # As FSDP2 does it: a DTensor does not hand ``.data`` on.
+        tensor._local_tensor = part
+    else:
+        tensor.data = part
+
+
+def split_axes(tensor: Tensor) -> set[int]:
+    """Return the axes of a tensor along which ranks have parts of it."""
+    if not are_among([tensor]):
+        return set()
+    return {p.dim for p in tensor.placements if not p.is_replicate()}
+
+
+def all_ranks(flags: Sequence[bool], tensors: Sequence[Tensor]) -> list[bool]:
+    """Return, for each tensor, whether its flag is set on all ranks with parts."""
+    numbers = torch.tensor(flags, dtype=torch.int32, device=device_of(tensors))
+    return [bool(k) for k in over_ranks(numbers, tensors, dist.ReduceOp.MIN).tolist()]
+
+
+def combined_norms(norms: Tensor, tensors: Sequence[Tensor]) -> Tensor:
+    """Return the norm of each tensor from those of the parts: [n], float64."""
+    return sums(norms.double().square(), tensors).sqrt()
+
+
+def sums(numbers: Tensor, tensors: Sequence[Tensor]) -> Tensor:
+    """Return, for each tensor, the sum of the numbers of its parts: [n]."""
+    return over_ranks(numbers, tensors, dist.ReduceOp.SUM)
+
+
+def largest(numbers: Tensor, tensors: Sequence[Tensor]) -> Tensor:
+    """Return, for each tensor, the largest number of its parts; NaN is inf: [n]."""
+    known = torch.where(numbers.isnan(), torch.inf, numbers)
+    return over_ranks(known, tensors, dist.ReduceOp.MAX)
+
+
+def over_ranks(
+    numbers: Tensor, tensors: Sequence[Tensor], operation: dist.ReduceOp
+) -> Tensor:
+    """Reduce one number a tensor over the ranks that have parts of it: [n].
+
+    Tensors that are split alike share a collective. All ranks get the same bits.
+    """
+    layouts: dict[Any, list[int]] = defaultdict(list)
+    for position, tensor in enumerate(tensors):
+        if are_among([tensor]):
+            axes = [k for k, p in enumerate(tensor.placements) if not p.is_replicate()]
+            layouts[tensor.device_mesh, tuple(axes)].append(position)
+    reduced = numbers.clone()
+    for (mesh, axes), positions in layouts.items():
+        some = reduced[positions]
+        for axis in axes:
+            dist.all_reduce(some, operation, group=mesh.get_group(axis))
+        reduced[positions] = some
+    return reduced
+
+
+def device_of(tensors: Sequence[Tensor]) -> torch.device:
+    """Return the device on which the ranks exchange numbers: that of a DTensor."""
+    return next(tensor.device for tensor in tensors if are_among([tensor]))
