@@ -1,4 +1,4 @@
-"""Two ranks of gloo in processes of their own, each with a time limit."""
+"""Ranks of gloo in processes of their own, each with a time limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-__all__ = ["on_two_ranks"]
+__all__ = ["on_ranks", "on_two_ranks"]
 
 SECONDS = 120
 """How long the ranks may take together; they need three or four on an idle machine."""
@@ -20,20 +20,20 @@ SECONDS = 120
 Job = Callable[[int], Any]
 
 
-def run_rank(rank: int, folder: str, job: Job) -> None:
-    """Meet the other rank in a file, do the job, and save what it returned."""
+def run_rank(rank: int, count: int, folder: str, job: Job) -> None:
+    """Meet the other ranks in a file, do the job, and save what it returned."""
     torch.set_num_threads(1)
     meeting = Path(folder, "meeting").as_uri()
     distributed.init_process_group(
         "gloo",
         init_method=meeting,
         rank=rank,
-        world_size=2,
+        world_size=count,
         timeout=timedelta(seconds=SECONDS),
     )
     try:
         torch.save(job(rank), Path(folder, f"{rank}.pt"))
-        # A rank that leaves while the other is at work may bring it down.
+        # A rank that leaves while others are at work may bring them down.
         distributed.barrier()
     except Exception:
         Path(folder, f"{rank}.txt").write_text(traceback.format_exc())
@@ -43,15 +43,22 @@ def run_rank(rank: int, folder: str, job: Job) -> None:
 
 
 def on_two_ranks(job: Job, folder: Path) -> list[Any]:
-    """Return what ``job(rank)`` returned on rank 0 and rank 1.
+    """Return what ``job(rank)`` returned on rank 0 and rank 1: see :func:`on_ranks`."""
+    return on_ranks(2, job, folder)
+
+
+def on_ranks(count: int, job: Job, folder: Path) -> list[Any]:
+    """Return what ``job(rank)`` returned on each rank.
 
     Args:
+        count: how many ranks.
         job: a function of a module; it returns tensors, numbers, strings, or nests.
         folder: an empty one.
     """
     spawn = multiprocessing.get_context("spawn")
     ranks = [
-        spawn.Process(target=run_rank, args=(rank, str(folder), job)) for rank in (0, 1)
+        spawn.Process(target=run_rank, args=(rank, count, str(folder), job))
+        for rank in range(count)
     ]
     for process in ranks:
         process.start()
@@ -63,5 +70,6 @@ def on_two_ranks(job: Job, folder: Path) -> list[Any]:
         process.join()
     told = "".join(path.read_text() for path in sorted(folder.glob("*.txt")))
     codes = [process.exitcode for process in ranks]
-    assert not late and codes == [0, 0], f"exit codes {codes}\n{told}"
-    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
+    assert not late and not any(codes), f"exit codes {codes}\n{told}"
+    paths = [folder / f"{rank}.pt" for rank in range(count)]
+    return [torch.load(path, weights_only=True) for path in paths]
