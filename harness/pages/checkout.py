@@ -14,7 +14,7 @@ def checkout_inserts(root: Path) -> dict[str, str]:
     """Return the two commands, the sessions of the noxfile and the examples."""
     tests = (root / ".ci" / "run").read_text("utf-8").strip().splitlines()[-1]
     home = root / "docs" / "examples"
-    folders = ("", "coming_from", "end_to_end")
+    folders = ("", "coming_from", "end_to_end", "ranks")
     examples = sorted(path for name in folders for path in (home / name).glob("*.py"))
     return {
         "command_tests": _console(tests),

@@ -16,6 +16,15 @@ from harness.processes.environment import child_variables
 
 EXAMPLES = ROOT / "docs" / "examples"
 SCRIPTS = sorted(EXAMPLES.rglob("*.py"))
+FOR_RANKS = [script for script in SCRIPTS if script.parent.name == "ranks"]
+"""Those that ``torchrun`` starts once for each rank."""
+TORCHRUN = [
+    "-m",
+    "torch.distributed.run",
+    "--standalone",
+    "--local-addr=127.0.0.1",
+    "--nproc-per-node=2",
+]
 FRAMEWORKS = {"keras", "torch", "tensorflow"}
 
 
@@ -30,20 +39,31 @@ def title(script: Path) -> str:
     return script.relative_to(EXAMPLES).as_posix()
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=title)
-def test_example_prints_what_the_site_shows(script: Path) -> None:
+def output_of(script: Path, *launcher: str) -> str:
+    """Return what a script prints; skip where its framework is not installed."""
     for framework in frameworks_of(script):
         if importlib.util.find_spec(framework) is None:
             pytest.skip(f"{framework} is not installed")
     done = subprocess.run(
-        [sys.executable, script],
+        [sys.executable, *launcher, script],
         capture_output=True,
         text=True,
         timeout=300,
         env={**os.environ, **child_variables(), "PYTHONPATH": str(ROOT / "impls")},
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout == script.with_suffix(".out").read_text("utf-8")
+    return done.stdout
+
+
+@pytest.mark.parametrize("script", sorted({*SCRIPTS} - {*FOR_RANKS}), ids=title)
+def test_example_prints_what_the_site_shows(script: Path) -> None:
+    assert output_of(script) == script.with_suffix(".out").read_text("utf-8")
+
+
+@pytest.mark.parametrize("script", FOR_RANKS, ids=title)
+def test_two_ranks_print_what_the_site_shows(script: Path) -> None:
+    printed = output_of(script, *TORCHRUN)
+    assert printed == script.with_suffix(".out").read_text("utf-8")
 
 
 @pytest.mark.parametrize(

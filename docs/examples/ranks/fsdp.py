@@ -54,12 +54,15 @@ fit(net, opt, weight_of_b=0.0)  # head b is all zero on every rank, so it is ski
 if rank == 0:
     print(opt.last_step.reason)
 
-folder = [tempfile.mkdtemp()]
-dist.broadcast_object_list(folder)  # a folder that all ranks see
-dcp.save(states(net, opt), checkpoint_id=Path(folder[0], "run"))
 resumed, resumed_opt = build()
 saved = states(resumed, resumed_opt)
-dcp.load(saved, checkpoint_id=Path(folder[0], "run"))
+with tempfile.TemporaryDirectory() as own_folder:
+    folders = [own_folder]
+    dist.broadcast_object_list(folders)  # all ranks take that of rank 0
+    path = Path(folders[0], "run")
+    dcp.save(states(net, opt), checkpoint_id=path)
+    dcp.load(saved, checkpoint_id=path)
+    dist.barrier()
 set_model_state_dict(resumed, saved["net"])
 set_optimizer_state_dict(resumed, resumed_opt, saved["opt"])
 fit(net, opt, weight_of_b=1.0)

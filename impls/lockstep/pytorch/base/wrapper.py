@@ -61,7 +61,7 @@ class OptimizerWrapper(TrainV1, Optimizer):
     # GradScaler must look at the gradients itself and skip our step as a whole.
     _step_supports_amp_scaling = False
 
-    takes_shards = True
+    _takes_shards = True
     """Whether it can train DTensors, unless it is strict or capturable."""
 
     _summaries: RemovableHandle | None = None
@@ -123,7 +123,7 @@ class OptimizerWrapper(TrainV1, Optimizer):
     def _refuse_sharded(self, parameters: Iterable[Tensor]) -> None:
         """Raise for DTensors among parameters, where they must be whole."""
         own = vars(self)
-        if not self.takes_shards:
+        if not self._takes_shards:
             refuse_sharded(type(self).__name__, parameters)
         elif own.get("strict") or own.get("capturable"):
             option = "strict" if own.get("strict") else "capturable"

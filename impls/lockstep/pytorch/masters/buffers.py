@@ -87,7 +87,7 @@ class FlatMasters:
         if self.is_sharded:
             places = zip(gradients, self.weights, strict=True)
             gradients = [
-                None if g is None else shards.part_of(shards.like(g, weight))
+                None if g is None else shards.part_of(shards.split_like(g, weight))
                 for g, weight in places
             ]
         views = self.gradient_views

@@ -91,7 +91,7 @@ class NovoGrad(RuleOptimizer):
                 name = named_parameters(self)[parameter]
                 words.require_float32(name, dtype_name(parameter))
 
-    def over_ranks(self, gradients: Sequence[Tensor]) -> dict[str, Any]:
+    def _over_ranks(self, gradients: Sequence[Tensor]) -> dict[str, Any]:
         """Return what adds up the squares of parts to those of whole tensors."""
         return {"add_up": partial(shards.sums, tensors=gradients)}
 

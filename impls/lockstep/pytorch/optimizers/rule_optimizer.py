@@ -210,14 +210,14 @@ class RuleOptimizer(TrainV1, Optimizer):
             options = {}
             if shards.are_among(parameters):
                 gradients = shards.like_parameters(gradients, parameters)
-                options = self.over_ranks(gradients)
+                options = self._over_ranks(gradients)
                 slots = list(map(shards.parts_by_name, slots))
                 parameters, gradients = map(shards.parts_of, (parameters, gradients))
             self.rule.update_dense(
                 policy, shared, parameters, slots, gradients, **options
             )
 
-    def over_ranks(self, gradients: Sequence[Tensor]) -> dict[str, Any]:
+    def _over_ranks(self, gradients: Sequence[Tensor]) -> dict[str, Any]:
         """Return what the rule needs to see whole DTensors, of which it gets parts."""
         return {}
 

@@ -9,12 +9,13 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lockstep.docstrings import documented
+from lockstep.messages import pytorch as torch_messages
 from lockstep.messages.step import reduction as words
 from lockstep.messages.step import refusals
 from lockstep.messages.step.reduction import Reduction
 from lockstep.pytorch.base.gradients import Pairs
 from lockstep.pytorch.clipping.clip_by_norm import as_parameter_pairs
-from lockstep.pytorch.tensors import foreach
+from lockstep.pytorch.tensors import foreach, shards
 
 __all__ = ["GroupReduction", "reduce_gradients"]
 
@@ -94,6 +95,8 @@ def reduce_gradients(
     """
     words.check_arguments(on_horovod, reduction)
     pairs = as_parameter_pairs(grads_and_vars, words.REDUCE)
+    if shards.are_among(parameter for _, parameter in pairs):
+        raise torch_messages.SHARDED_LOSS.error(owner=words.REDUCE)
     reduction = default_reduction() if reduction is None else reduction
     if reduction is None or reduction.size == 1:
         return pairs

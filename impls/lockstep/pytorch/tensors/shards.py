@@ -23,13 +23,13 @@ __all__ = [
     "combined_norms",
     "laid_out",
     "largest",
-    "like",
     "like_parameters",
     "part_of",
     "parts_by_name",
     "parts_of",
     "replace_part",
     "split_axes",
+    "split_like",
     "sums",
 ]
 
@@ -40,8 +40,10 @@ def are_among(tensors: Iterable[Any]) -> bool:
     """Whether any of these is a DTensor."""
     # There are none before torch's module of them is imported, which takes long.
     module = sys.modules.get(MODULE)
-    # A list: a generator would be entered once for each tensor.
-    return module is not None and any([isinstance(t, module.DTensor) for t in tensors])
+    if module is None:
+        return False
+    # The types first: there are few, however many tensors there are.
+    return any([issubclass(kind, module.DTensor) for kind in set(map(type, tensors))])
 
 
 def part_of(tensor: Tensor) -> Tensor:
@@ -88,10 +90,10 @@ def like_parameters(
     gradients: Iterable[Tensor], parameters: Sequence[Tensor]
 ) -> list[Tensor]:
     """Return gradients that are split over ranks as their parameters are."""
-    return [like(g, p) for g, p in zip(gradients, parameters, strict=True)]
+    return [split_like(g, p) for g, p in zip(gradients, parameters, strict=True)]
 
 
-def like(gradient: Any, parameter: Any) -> Tensor:
+def split_like(gradient: Any, parameter: Any) -> Tensor:
     """Return a gradient that is split over ranks as its parameter is."""
     if not are_among([parameter]) or gradient.placements == parameter.placements:
         return gradient

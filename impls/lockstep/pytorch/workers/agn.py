@@ -83,7 +83,7 @@ class AGNOptimizer(SharingWrapper):
         0.625 every gradient was present; local step 2, pushed and pulled
     """
 
-    takes_shards = False
+    _takes_shards = False
     _ended_round = False
     _followed = 0
 

@@ -6,18 +6,30 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import SGD, Adam, Optimizer
 
 from lockstep import pytorch as ls
-from lockstep.pytorch.tests.subjects import TF1
+from lockstep.pytorch.tests.subjects import TF1, TwoHeads
 
-__all__ = ["REFUSED", "RIGHT", "ROWS", "Case", "Row"]
+__all__ = ["REFUSED", "RIGHT", "ROWS", "Case", "Net", "Row"]
 
 Named = list[tuple[str, Tensor]]
 Pairs = list[tuple[Tensor | None, Tensor]]
 RATE = 0.125
 LARC = {"larc_eta": 0.25}
+
+
+class Net(TwoHeads):
+    """Two heads, and one number that no layout splits evenly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.offset = nn.Parameter(torch.tensor([0.25]))
+
+    def forward(self, inputs: Tensor, weight_a: float, weight_b: float) -> Tensor:
+        loss = super().forward(inputs, weight_a, weight_b)
+        return loss + (self.offset * inputs).sum()
 
 
 class Case(NamedTuple):

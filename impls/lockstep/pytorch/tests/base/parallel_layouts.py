@@ -17,23 +17,11 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep.pytorch.tests.subjects import TwoHeads
+from lockstep.pytorch.tests.base.parallel_cases import Net
 
-__all__ = ["LAYOUTS", "Net", "backward", "laid_out", "whole"]
+__all__ = ["LAYOUTS", "backward", "laid_out", "whole"]
 
 RANKS = 2
-
-
-class Net(TwoHeads):
-    """Two heads, and one number that no layout splits evenly."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.offset = nn.Parameter(torch.tensor([0.25]))
-
-    def forward(self, inputs: Tensor, weight_a: float, weight_b: float) -> Tensor:
-        loss = super().forward(inputs, weight_a, weight_b)
-        return loss + (self.offset * inputs).sum()
 
 
 def distributed(model: Net) -> nn.Module:

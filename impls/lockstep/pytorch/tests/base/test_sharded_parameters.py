@@ -1,4 +1,4 @@
-"""Parameters of which each rank has a part, as FSDP2 makes them, are refused."""
+"""Parameters of which each rank has a part: what refuses them, and odd layouts."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ from lockstep.pytorch import (
     AGNCustomGetter,
     AGNOptimizer,
     DynamicLossScale,
+    GradientDescentOptimizer,
     MixedPrecisionLossScaleOptimizer,
     MixedPrecisionOptimizerWrapper,
     MultitaskOptimizerWrapper,
-    VariableClippingOptimizer,
+    clip_gradients_by_global_norm,
+    optimize_loss,
+    post_process_gradients,
+    reduce_gradients,
+    strict,
 )
 from lockstep.pytorch.tests.ranks import on_two_ranks
 from lockstep.pytorch.tests.subjects import TwoHeads
@@ -33,24 +38,27 @@ def agn(opt: Optimizer) -> AGNOptimizer:
     return AGNOptimizer(opt, 1, getter)
 
 
-def scaled(opt: Optimizer) -> MixedPrecisionLossScaleOptimizer:
-    return MixedPrecisionLossScaleOptimizer(opt, DynamicLossScale(8.0))
+def capturable(opt: Optimizer) -> MixedPrecisionLossScaleOptimizer:
+    for group in opt.param_groups:
+        group["fused"] = True
+    return MixedPrecisionLossScaleOptimizer(opt, DynamicLossScale(8.0), capturable=True)
 
 
 WRAPPERS: dict[str, Callable[[Optimizer], Optimizer]] = {
     "agn": agn,
-    "masters": lambda opt: MixedPrecisionOptimizerWrapper(opt, 8.0),
-    "multitask": MultitaskOptimizerWrapper,
-    "rows": lambda opt: VariableClippingOptimizer(opt, {}, 1.0),
-    "scaled": scaled,
+    "capturable": capturable,
+    "masters": lambda opt: strict.MixedPrecisionOptimizerWrapper(opt, 8.0),
+    "multitask": strict.MultitaskOptimizerWrapper,
+    "rows": lambda opt: strict.VariableClippingOptimizer(opt, {}, 1.0),
+    "scaled": lambda opt: strict.MixedPrecisionLossScaleOptimizer(opt, 8.0),
 }
 
 
-def sharded() -> nn.Module:
+def sharded(dtype: torch.dtype = torch.float32) -> nn.Module:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    model = TwoHeads()
+    model = TwoHeads().to(dtype)
     ranks = distributed.get_world_size()
     fully_shard(model, mesh=init_device_mesh("cpu", (ranks,)))
     return model
@@ -93,11 +101,116 @@ def refusals(rank: int) -> dict[str, list[str]]:
     return sentences
 
 
-def test_they_are_refused_before_anything_changes(tmp_path):
-    first, second = on_two_ranks(refusals, tmp_path)
+class Silent:
+    """A recorder."""
+
+    def scalar(self, tag: str, value: object) -> None:
+        raise AssertionError(tag)
+
+    histogram = scalar
+
+
+def calls_without_backward(rank: int) -> list[str]:
+    """Return the sentences of what needs whole gradients."""
+    model = sharded()
+    parts = list(model.named_parameters())
+    optimizer = MultitaskOptimizerWrapper(torch.optim.SGD(parts, lr=0.1))
+    pairs = [(torch.ones_like(part).detach(), part) for _, part in parts]
+    inputs = torch.ones(2, 3)
+    recorder = Silent()
+    return [
+        sentence_of(lambda: optimizer.minimize(lambda: model(inputs, 1.0, 1.0))),
+        sentence_of(lambda: optimize_loss(torch.ones, "SGD", {}, 0.1, parts)),
+        sentence_of(lambda: reduce_gradients(pairs, on_horovod=True)),
+        sentence_of(
+            lambda: post_process_gradients(pairs, [], 0.1, 1.0, None, recorder)
+        ),
+    ]
+
+
+def terms(rank: int) -> list[list[float]]:
+    """Train weights that are the same on all ranks, whose gradients are terms."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Partial, Replicate
+
+    mesh, found = init_device_mesh("cpu", (2,)), []
+    for mine in ([[3.0, 0.0], [0.0, 4.0]], [[1.0, -1.0], [-1.0, 1.0]]):
+        gradient = DTensor.from_local(torch.tensor(mine[rank]), mesh, [Partial()])
+        start = DTensor.from_local(torch.zeros(2), mesh, [Replicate()])
+        for make in (GradientDescentOptimizer, torch.optim.SGD):
+            weight = nn.Parameter(start.clone())
+            optimizer = MultitaskOptimizerWrapper(make([weight], 1.0))
+            weight.grad = clip_gradients_by_global_norm([(gradient, weight)], 2.5)[0][
+                0
+            ][0]
+            optimizer.step()
+            reason = optimizer.last_step.reason
+            found.append(
+                [*weight.full_tensor().tolist(), float("1 all zero" in reason)]
+            )
+    return found
+
+
+def penalized(rank: int) -> dict[str, list[float]]:
+    """Decay half-precision weights by a penalty of their masters, whole and split."""
+    found = {}
+    for name, make in (("whole", TwoHeads), ("split", sharded_in_half)):
+        model = make().bfloat16() if name == "whole" else make()
+        sgd = torch.optim.SGD(model.named_parameters(), lr=0.25)
+        optimizer = MixedPrecisionOptimizerWrapper(sgd, 8.0)
+        weight = model.body.weight
+        optimizer.regularizers[weight] = lambda master: master.square().sum() / 2
+        optimizer.scale_loss(model(torch.ones(2, 3).bfloat16(), 1.0, 1.0)).backward()
+        optimizer.step()
+        whole = getattr(weight, "full_tensor", lambda weight=weight: weight)()
+        found[name] = whole.detach().float().flatten().tolist()
+    return found
+
+
+def sharded_in_half() -> nn.Module:
+    return sharded(torch.bfloat16)
+
+
+def everything(rank: int) -> dict[str, object]:
+    return {
+        "refusals": refusals(rank),
+        "calls": calls_without_backward(rank),
+        "terms": terms(rank),
+        "penalized": penalized(rank),
+    }
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory) -> list[dict]:
+    return on_two_ranks(everything, tmp_path_factory.mktemp("ranks"))
+
+
+def test_they_are_refused_before_anything_changes(ranks) -> None:
+    first, second = (rank["refusals"] for rank in ranks)
     assert first == second
     for found in first.values():
         *before, groups, step = found[:7]
         assert groups == "1 group of 1" and found[-1] == "[1.0, 1.0]"
         for sentence in (*before, step, *found[7:-1]):
-            assert "whole on each rank, got a DTensor, as fully_shard" in sentence
+            assert "expected parameters that are whole on each rank" in sentence
+            assert "got a DTensor, as fully_shard" in sentence
+
+
+def test_what_takes_no_gradients_of_backward_is_refused(ranks) -> None:
+    assert ranks[0]["calls"] == ranks[1]["calls"]
+    minimized, whole_step, reduced, recorded = ranks[0]["calls"]
+    for sentence in (minimized, whole_step):
+        assert "call loss.backward() and the optimizer's step()" in sentence
+    assert "reduce_gradients: expected parameters that are whole" in reduced
+    assert "whole on each rank for a recorder, got a DTensor" in recorded
+
+
+def test_terms_of_gradients_are_added_up_before_they_are_judged(ranks) -> None:
+    assert ranks[0]["terms"] == ranks[1]["terms"]
+    # The norm of [3, 4] is 5, and it is clipped to 2.5.
+    assert ranks[0]["terms"] == [[-1.5, -2.0, 0.0]] * 2 + [[0.0, 0.0, 1.0]] * 2
+
+
+def test_penalties_of_split_masters_are_those_of_whole_ones(ranks) -> None:
+    for rank in ranks:
+        assert rank["penalized"]["split"] == rank["penalized"]["whole"]
