@@ -47,6 +47,11 @@ SHARDED_LOSS = Refusal(
     "got a DTensor, as fully_shard (FSDP2) or tensor parallelism makes it; "
     "call loss.backward() and the optimizer's step(), which take DTensors.",
 )
+NOT_SPLIT = Refusal(
+    UnsupportedError,
+    "{owner}: expected a DTensor as the gradient of {name!r}, got a whole tensor; "
+    "split it as the parameter is, with torch.distributed.tensor.distribute_tensor.",
+)
 SPLIT_ROWS = Refusal(
     UnsupportedError,
     "VariableClippingOptimizer: expected the axes {axes} of {name!r} whole on each "

@@ -29,6 +29,7 @@ __all__ = [
     "listed",
     "named_parameters",
     "refuse_sharded",
+    "require_split_alike",
     "require_tensor",
 ]
 
@@ -79,6 +80,16 @@ def refuse_sharded(
         raise words.SHARDED_OPTION.error(owner=owner, option=option)
 
 
+def require_split_alike(
+    owner: str, pairs: Iterable[tuple[Any, Tensor]], names: Mapping[Tensor, str]
+) -> None:
+    """Raise for the whole gradient of a parameter that is split over ranks."""
+    for gradient, parameter in pairs:
+        is_whole = gradient is not None and not shards.are_among([gradient])
+        if is_whole and shards.are_among([parameter]):
+            raise words.NOT_SPLIT.error(owner=owner, name=names[parameter])
+
+
 def in_group(params: Any) -> list[Any]:
     """Return the parameters of 'params': a tensor, tensors, or named ones."""
     listed = [params] if isinstance(params, Tensor) else params
@@ -122,6 +133,8 @@ def check_pairs(
         entries[key] = known[key]
         check_gradient(gradient, parameter, known[key], owner)
     require_gradients(pairs, owner, list(entries.values()))
+    if shards.are_among([parameter for _, parameter in pairs]):
+        require_split_alike(owner, pairs, names)
     return pairs
 
 

@@ -85,11 +85,7 @@ class FlatMasters:
         view of this rank's part.
         """
         if self.is_sharded:
-            places = zip(gradients, self.weights, strict=True)
-            gradients = [
-                None if g is None else shards.part_of(shards.split_like(g, weight))
-                for g, weight in places
-            ]
+            gradients = shards.parts_of(shards.split_alike(gradients, self.weights))
         views = self.gradient_views
         dense = [g is not None and not g.is_sparse for g in gradients]
         if not all(dense):

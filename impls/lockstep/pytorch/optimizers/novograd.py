@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from lockstep.messages.optimizers.parameters import NOVOGRAD
 from lockstep.pytorch.base.gradients import check_pairs, dtype_name, named_parameters
 from lockstep.pytorch.optimizers.rate_names import torch_arguments
 from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
-from lockstep.pytorch.optimizers.rules import novograd
+from lockstep.pytorch.optimizers.rules import Shared, Slots, novograd
 from lockstep.pytorch.tensors import shards
 
 __all__ = ["NovoGrad"]
@@ -91,9 +90,17 @@ class NovoGrad(RuleOptimizer):
                 name = named_parameters(self)[parameter]
                 words.require_float32(name, dtype_name(parameter))
 
-    def _over_ranks(self, gradients: Sequence[Tensor]) -> dict[str, Any]:
-        """Return what adds up the squares of parts to those of whole tensors."""
-        return {"add_up": partial(shards.sums, tensors=gradients)}
+    def _update_dense(
+        self,
+        policy: novograd.Policy,
+        shared: Shared,
+        parameters: Sequence[Tensor],
+        slots: Sequence[Slots],
+        gradients: Sequence[Tensor],
+    ) -> None:
+        """Apply the rule, which takes DTensors as they are, for it takes norms."""
+        gradients = shards.split_alike(gradients, parameters)
+        self.rule.update_dense(policy, shared, parameters, slots, gradients)
 
     def apply_gradients(
         self,

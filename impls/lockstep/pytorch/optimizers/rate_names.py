@@ -8,10 +8,16 @@ import numbers
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+from torch import Tensor
+
 from lockstep.messages import pytorch as words
 from lockstep.messages.ranges import with_full_name
+from lockstep.pytorch.tensors.rounding import plain
 
-__all__ = ["torch_arguments"]
+__all__ = ["TORCH_NAMES", "as_number", "torch_arguments", "with_torch_names"]
+
+TORCH_NAMES = {"learning_rate": "lr"}
+"""What torch calls a hyper-parameter, and its groups do."""
 
 Init = TypeVar("Init", bound=Callable[..., None])
 
@@ -38,3 +44,18 @@ def torch_arguments(init: Init) -> Init:
         init(self, *args, **arguments)
 
     return cast(Init, wrapper)
+
+
+def with_torch_names(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy in which the rate is called ``lr``; numbers are Python's.
+
+    ``torch.load`` refuses those of NumPy in what was saved.
+    """
+    return {
+        TORCH_NAMES.get(name, name): plain(value) for name, value in arguments.items()
+    }
+
+
+def as_number(value: Any) -> Any:
+    """Return the number in a 0-d tensor, and anything else as it is."""
+    return value.item() if isinstance(value, Tensor) and value.dim() == 0 else value

@@ -18,13 +18,19 @@ from lockstep.pytorch.base.gradients import (
     check_group,
     named_parameters,
     refuse_sharded,
+    require_split_alike,
 )
 from lockstep.pytorch.base.not_traced import untraced
 from lockstep.pytorch.base.train_v1 import TrainV1, evaluate
 from lockstep.pytorch.base.trial_step import check_bare
-from lockstep.pytorch.optimizers.rules import Slots
+from lockstep.pytorch.optimizers.rate_names import (
+    TORCH_NAMES,
+    as_number,
+    with_torch_names,
+)
+from lockstep.pytorch.optimizers.rules import Shared, Slots, filled_like
 from lockstep.pytorch.tensors import foreach, shards
-from lockstep.pytorch.tensors.rounding import plain, rounded
+from lockstep.pytorch.tensors.rounding import rounded
 from lockstep.pytorch.tensors.zero_test import is_all_zero
 from lockstep.quirks import quirks_of
 
@@ -166,17 +172,21 @@ class RuleOptimizer(TrainV1, Optimizer):
 
     def check(self, group: Group, parameters: Sequence[Tensor]) -> None:
         """Raise if the rule cannot be applied; nothing has changed then."""
+        owner = self.spec.class_name
         if self.strict:
-            refuse_sharded(self.spec.class_name, parameters, "strict=True")
+            refuse_sharded(owner, parameters, "strict=True")
+        if shards.are_among(parameters):
+            pairs = [(parameter.grad, parameter) for parameter in parameters]
+            require_split_alike(owner, pairs, named_parameters(self))
         for parameter in parameters:
             gradient = parameter.grad
             if not parameter.is_floating_point():
                 raise words.UNSUPPORTED_DTYPE.error(
-                    owner=self.spec.class_name, dtype=str(parameter.dtype)
+                    owner=owner, dtype=str(parameter.dtype)
                 )
             if gradient.is_sparse and gradient.sparse_dim() != 1:
                 raise words.ROWS_ONLY.error(
-                    owner=self.spec.class_name,
+                    owner=owner,
                     name=named_parameters(self)[parameter],
                     sparse_dim=gradient.sparse_dim(),
                 )
@@ -206,20 +216,25 @@ class RuleOptimizer(TrainV1, Optimizer):
             else:
                 dense.append((parameter, slots, gradient))
         if dense:
-            parameters, slots, gradients = zip(*dense, strict=True)
-            options = {}
-            if shards.are_among(parameters):
-                gradients = shards.like_parameters(gradients, parameters)
-                options = self._over_ranks(gradients)
-                slots = list(map(shards.parts_by_name, slots))
-                parameters, gradients = map(shards.parts_of, (parameters, gradients))
-            self.rule.update_dense(
-                policy, shared, parameters, slots, gradients, **options
-            )
+            self._update_dense(policy, shared, *zip(*dense, strict=True))
 
-    def _over_ranks(self, gradients: Sequence[Tensor]) -> dict[str, Any]:
-        """Return what the rule needs to see whole DTensors, of which it gets parts."""
-        return {}
+    def _update_dense(
+        self,
+        policy: Any,
+        shared: Shared,
+        parameters: Sequence[Tensor],
+        slots: Sequence[Slots],
+        gradients: Sequence[Tensor],
+    ) -> None:
+        """Apply the rule to dense gradients; of DTensors to the parts of this rank."""
+        if shards.are_among(parameters):
+            gradients = shards.parts_of(shards.split_alike(gradients, parameters))
+            slots = [
+                dict(zip(slot, shards.parts_of(slot.values()), strict=True))
+                for slot in slots
+            ]
+            parameters = shards.parts_of(parameters)
+        self.rule.update_dense(policy, shared, parameters, slots, gradients)
 
     def slots(self, group: Group, parameter: Tensor) -> Slots:
         """Return the slots of a parameter; a frozen one has none until now."""
@@ -288,36 +303,3 @@ class RuleOptimizer(TrainV1, Optimizer):
         """Return the slots, then the shared powers as 0-d float32 tensors."""
         shared = self.shared(self.param_groups[0]).values()
         return [*super().variables(), *map(torch.tensor, shared)]
-
-
-TORCH_NAMES = {"learning_rate": "lr"}
-
-
-def filled_like(
-    parameter: Tensor, value: float, scalar: bool, dtype: torch.dtype
-) -> Tensor:
-    """Return a slot of the shape of a parameter, or a number beside it."""
-    if scalar:
-        return torch.full((), value, dtype=dtype, device=parameter.device)
-    return torch.full_like(
-        parameter,
-        rounded(value, dtype),
-        dtype=dtype,
-        memory_format=torch.preserve_format,
-        requires_grad=False,
-    )
-
-
-def with_torch_names(arguments: dict[str, Any]) -> Group:
-    """Return a copy in which the rate is called ``lr``; numbers are Python's.
-
-    ``torch.load`` refuses those of NumPy in what was saved.
-    """
-    return {
-        TORCH_NAMES.get(name, name): plain(value) for name, value in arguments.items()
-    }
-
-
-def as_number(value: Any) -> Any:
-    """Return the number in a 0-d tensor, and anything else as it is."""
-    return value.item() if isinstance(value, Tensor) and value.dim() == 0 else value

@@ -95,7 +95,7 @@ def reduce_gradients(
     """
     words.check_arguments(on_horovod, reduction)
     pairs = as_parameter_pairs(grads_and_vars, words.REDUCE)
-    if shards.are_among(parameter for _, parameter in pairs):
+    if shards.are_among([parameter for _, parameter in pairs]):
         raise torch_messages.SHARDED_LOSS.error(owner=words.REDUCE)
     reduction = default_reduction() if reduction is None else reduction
     if reduction is None or reduction.size == 1:

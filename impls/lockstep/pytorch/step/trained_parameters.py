@@ -46,7 +46,7 @@ def trained(var_list: Any, model: Any, optimizer: Any) -> Named:
         raise refusals.NO_VARIABLES.error(
             expected="parameters, or a model that has some", got="neither"
         )
-    if shards.are_among(parameter for _, parameter in listed):
+    if shards.are_among([parameter for _, parameter in listed]):
         raise torch_host.SHARDED_LOSS.error(owner=OWNER)
     names = {parameter: name for name, parameter in of_model.items()}
     return [(name or names.get(parameter), parameter) for name, parameter in listed]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -23,13 +23,11 @@ __all__ = [
     "combined_norms",
     "laid_out",
     "largest",
-    "like_parameters",
     "part_of",
-    "parts_by_name",
     "parts_of",
     "replace_part",
+    "split_alike",
     "split_axes",
-    "split_like",
     "sums",
 ]
 
@@ -38,11 +36,12 @@ MODULE = "torch.distributed.tensor"
 
 def are_among(tensors: Iterable[Any]) -> bool:
     """Whether any of these is a DTensor."""
-    # There are none before torch's module of them is imported, which takes long.
+    # There are none before torch's module of them is imported, which takes long, and
+    # none without ranks. So one process does not look at its tensors.
     module = sys.modules.get(MODULE)
-    if module is None:
+    if module is None or not dist.is_initialized():
         return False
-    # The types first: there are few, however many tensors there are.
+    # There are few types, however many tensors there are.
     return any([issubclass(kind, module.DTensor) for kind in set(map(type, tensors))])
 
 
@@ -55,11 +54,6 @@ def parts_of(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Return this rank's part of each: see :func:`part_of`."""
     tensors = list(tensors)
     return [part_of(t) for t in tensors] if are_among(tensors) else tensors
-
-
-def parts_by_name(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return this rank's part of each: see :func:`part_of`."""
-    return {name: part_of(tensor) for name, tensor in tensors.items()}
 
 
 def added_up(tensors: Iterable[Tensor]) -> list[Tensor]:
@@ -86,18 +80,18 @@ def added(tensor: Any) -> Tensor:
     )
 
 
-def like_parameters(
-    gradients: Iterable[Tensor], parameters: Sequence[Tensor]
-) -> list[Tensor]:
-    """Return gradients that are split over ranks as their parameters are."""
-    return [split_like(g, p) for g, p in zip(gradients, parameters, strict=True)]
-
-
-def split_like(gradient: Any, parameter: Any) -> Tensor:
-    """Return a gradient that is split over ranks as its parameter is."""
-    if not are_among([parameter]) or gradient.placements == parameter.placements:
-        return gradient
-    return gradient.redistribute(placements=parameter.placements)
+def split_alike(
+    gradients: Sequence[Any], parameters: Sequence[Any]
+) -> Sequence[Tensor | None]:
+    """Return gradients, or None, that are split over ranks as their parameters are."""
+    if not are_among(parameters):
+        return gradients
+    return [
+        g.redistribute(placements=p.placements)
+        if g is not None and are_among([p]) and g.placements != p.placements
+        else g
+        for g, p in zip(gradients, parameters, strict=True)
+    ]
 
 
 def laid_out(tensors: Sequence[Tensor], parts: Sequence[Tensor]) -> list[Tensor]:

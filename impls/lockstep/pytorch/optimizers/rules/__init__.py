@@ -8,12 +8,30 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+import torch
 from torch import Tensor
 
-__all__ = ["Shared", "Slots"]
+from lockstep.pytorch.tensors.rounding import rounded
+
+__all__ = ["Shared", "Slots", "filled_like"]
 
 Slots: TypeAlias = dict[str, Tensor]
 """TF slot name -> tensor of the variable's shape and dtype."""
 
 Shared: TypeAlias = dict[str, float]
 """Name -> float32 number that all variables share, such as ``beta1_power``."""
+
+
+def filled_like(
+    parameter: Tensor, value: float, scalar: bool, dtype: torch.dtype
+) -> Tensor:
+    """Return a slot of the shape of a parameter, or a number beside it."""
+    if scalar:
+        return torch.full((), value, dtype=dtype, device=parameter.device)
+    return torch.full_like(
+        parameter,
+        rounded(value, dtype),
+        dtype=dtype,
+        memory_format=torch.preserve_format,
+        requires_grad=False,
+    )

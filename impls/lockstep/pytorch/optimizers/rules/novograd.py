@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lockstep.pytorch.clipping.clip_gradients import lane_sum
 from lockstep.pytorch.optimizers.rules import Shared, Slots
-from lockstep.pytorch.tensors import foreach
+from lockstep.pytorch.tensors import foreach, shards
 from lockstep.pytorch.tensors.norms import together
 from lockstep.pytorch.tensors.rounding import rounded, rsqrt
 
@@ -75,6 +75,8 @@ def widened(dtype: torch.dtype) -> torch.dtype:
 
 def square_norm(gradient: Sequence[Tensor]) -> Tensor:
     """Return each |g|^2, the sum of the squares of all elements: [n], wide."""
+    if shards.are_among(gradient):
+        return shards.sums(square_norm(shards.parts_of(gradient)), gradient)
     sums = [square.sum() for square in squares(gradient)]
     return together(sums, gradient[0].device)
 
@@ -134,19 +136,15 @@ def update_dense(
     variables: Sequence[Tensor],
     slots: Sequence[Slots],
     gradients: Sequence[Tensor],
-    add_up: Callable[[Tensor], Tensor] | None = None,
 ) -> None:
-    """Update v, momentum and weights.
-
-    ``add_up``: makes the squares of parts of tensors those of the whole ones.
-    """
+    """Update v, momentum and weights; of DTensors this rank's parts."""
     stored = [slot["second_moment"] for slot in slots]
     norm_of = square_norm if policy.remembers else square_norm_as_original
     before = together(stored, variables[0].device)
-    square = norm_of(gradients) if add_up is None else add_up(norm_of(gradients))
-    moment = next_moment(policy, before, square)
+    moment = next_moment(policy, before, norm_of(gradients))
+    variables, gradients = map(shards.parts_of, (variables, gradients))
     directions = normalized(policy, moment, variables, gradients)
-    momenta = [slot["momentum"] for slot in slots]
+    momenta = shards.parts_of(slot["momentum"] for slot in slots)
     foreach.scale_alike_in_place(momenta, policy.beta1)
     foreach.add(momenta, directions)
     foreach.subtract_in_place(

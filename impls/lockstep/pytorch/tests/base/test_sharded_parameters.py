@@ -38,6 +38,10 @@ def agn(opt: Optimizer) -> AGNOptimizer:
     return AGNOptimizer(opt, 1, getter)
 
 
+def scaled(opt: Optimizer) -> MixedPrecisionLossScaleOptimizer:
+    return MixedPrecisionLossScaleOptimizer(opt, DynamicLossScale(8.0))
+
+
 def capturable(opt: Optimizer) -> MixedPrecisionLossScaleOptimizer:
     for group in opt.param_groups:
         group["fused"] = True
@@ -110,7 +114,7 @@ class Silent:
     histogram = scalar
 
 
-def calls_without_backward(rank: int) -> list[str]:
+def calls_with_whole_gradients(rank: int) -> list[str]:
     """Return the sentences of what needs whole gradients."""
     model = sharded()
     parts = list(model.named_parameters())
@@ -118,7 +122,13 @@ def calls_without_backward(rank: int) -> list[str]:
     pairs = [(torch.ones_like(part).detach(), part) for _, part in parts]
     inputs = torch.ones(2, 3)
     recorder = Silent()
+    tensor = torch.ones(4, 3)
+    whole = [(tensor, model.body.weight)]
+    rule = GradientDescentOptimizer(parts, 0.1)
+    model.body.weight.grad = tensor
     return [
+        sentence_of(lambda: optimizer.apply_gradients(whole)),
+        sentence_of(rule.step),
         sentence_of(lambda: optimizer.minimize(lambda: model(inputs, 1.0, 1.0))),
         sentence_of(lambda: optimize_loss(torch.ones, "SGD", {}, 0.1, parts)),
         sentence_of(lambda: reduce_gradients(pairs, on_horovod=True)),
@@ -151,6 +161,22 @@ def terms(rank: int) -> list[list[float]]:
     return found
 
 
+def one_row(rank: int) -> list[list[float]]:
+    """Train weights whose gradient is not zero, or not finite, on one rank alone."""
+    found = []
+    for value in (0.0, 0.5, torch.inf):
+        weight = sharded().body.weight
+        gradient = weight.detach().clone().zero_()
+        if rank == 1:
+            gradient.to_local()[0, 0] = value
+        adam = torch.optim.Adam([weight], 0.125)
+        optimizer = scaled(MultitaskOptimizerWrapper(adam))
+        optimizer.apply_gradients([(gradient, weight)])
+        steps = adam.state[weight].get("step", 0) if weight in adam.state else 0
+        found.append([float(optimizer.loss_scale), float(steps)])
+    return found
+
+
 def penalized(rank: int) -> dict[str, list[float]]:
     """Decay half-precision weights by a penalty of their masters, whole and split."""
     found = {}
@@ -174,8 +200,9 @@ def sharded_in_half() -> nn.Module:
 def everything(rank: int) -> dict[str, object]:
     return {
         "refusals": refusals(rank),
-        "calls": calls_without_backward(rank),
+        "calls": calls_with_whole_gradients(rank),
         "terms": terms(rank),
+        "one row": one_row(rank),
         "penalized": penalized(rank),
     }
 
@@ -196,9 +223,11 @@ def test_they_are_refused_before_anything_changes(ranks) -> None:
             assert "got a DTensor, as fully_shard" in sentence
 
 
-def test_what_takes_no_gradients_of_backward_is_refused(ranks) -> None:
+def test_whole_gradients_are_refused(ranks) -> None:
     assert ranks[0]["calls"] == ranks[1]["calls"]
-    minimized, whole_step, reduced, recorded = ranks[0]["calls"]
+    applied, stepped, minimized, whole_step, reduced, recorded = ranks[0]["calls"]
+    for sentence in (applied, stepped):
+        assert "a DTensor as the gradient of 'body.weight', got a whole" in sentence
     for sentence in (minimized, whole_step):
         assert "call loss.backward() and the optimizer's step()" in sentence
     assert "reduce_gradients: expected parameters that are whole" in reduced
@@ -209,6 +238,11 @@ def test_terms_of_gradients_are_added_up_before_they_are_judged(ranks) -> None:
     assert ranks[0]["terms"] == ranks[1]["terms"]
     # The norm of [3, 4] is 5, and it is clipped to 2.5.
     assert ranks[0]["terms"] == [[-1.5, -2.0, 0.0]] * 2 + [[0.0, 0.0, 1.0]] * 2
+
+
+def test_one_row_decides_for_all_ranks(ranks) -> None:
+    for rank in ranks:
+        assert rank["one row"] == [[8.0, 0.0], [8.0, 1.0], [4.0, 0.0]]
 
 
 def test_penalties_of_split_masters_are_those_of_whole_ones(ranks) -> None:
