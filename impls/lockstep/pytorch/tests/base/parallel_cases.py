@@ -12,7 +12,16 @@ from torch.optim import SGD, Adam, Optimizer
 from lockstep import pytorch as ls
 from lockstep.pytorch.tests.subjects import TF1, TwoHeads
 
-__all__ = ["REFUSED", "RIGHT", "ROWS", "Case", "Net", "Row"]
+__all__ = [
+    "REFUSED",
+    "RIGHT",
+    "ROWS",
+    "TOLERANCES",
+    "Case",
+    "Net",
+    "Row",
+    "assert_close",
+]
 
 Named = list[tuple[str, Tensor]]
 Pairs = list[tuple[Tensor | None, Tensor]]
@@ -206,3 +215,18 @@ ROWS: dict[str, Row] = {
     "`AGNOptimizer`": Row(WHOLE_ONLY, {"agn": Case(agn)}),
 }
 """Rows of the table by name; DDP, FSDP2 and tensor parallelism are its columns."""
+TOLERANCES = {torch.float32: 1e-6, torch.bfloat16: 2.0**-7}
+"""What another order of additions may change in weights of about 1.
+
+A sum of two ranks' terms in bfloat16 is rounded to 8 bits.
+"""
+
+
+def assert_close(
+    got: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float
+) -> None:
+    assert got.keys() == expected.keys()
+    for name, value in got.items():
+        torch.testing.assert_close(
+            value, expected[name], rtol=0, atol=tolerance, msg=lambda m, n=name: n + m
+        )

@@ -1,4 +1,4 @@
-"""One model laid out over two ranks in every way, and as one process trains it."""
+"""One model laid out over ranks in every way, and trained as in one process."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep.pytorch.tests.base.parallel_cases import Net
+from lockstep.messages.errors import LockstepError
+from lockstep.pytorch.tests.base.parallel_cases import Case, Net
 
-__all__ = ["LAYOUTS", "backward", "laid_out", "whole"]
+__all__ = ["train"]
 
 RANKS = 2
 
@@ -43,10 +44,23 @@ def tensor_parallel(model: Net) -> nn.Module:
     return parallelize_module(model, mesh, plan)
 
 
+def on_a_grid(model: Net) -> nn.Module:
+    """Split data in two and each tensor in two: four ranks."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+    plan = {
+        "body": ColwiseParallel(output_layouts=Replicate()),
+        "a": RowwiseParallel(input_layouts=Replicate()),
+    }
+    return fully_shard(
+        parallelize_module(model, mesh["tensor"], plan), mesh=mesh["data"]
+    )
+
+
 LAYOUTS: dict[str, Callable[[Net], nn.Module]] = {
     "DDP": distributed,
     "FSDP2": sharded,
     "tensor parallel": tensor_parallel,
+    "grid": on_a_grid,
 }
 """How a model is laid out over ranks."""
 
@@ -65,11 +79,11 @@ def backward(
 ) -> None:
     """Differentiate the mean of the losses of all ranks.
 
-    A plain model takes one rank's loss after the other. The ranks of a tensor have all
-    data.
+    A plain model takes one rank's loss after the other, and so do ranks that share a
+    tensor, not data. On a grid two ranks share data.
     """
-    if layout in ("DDP", "FSDP2"):
-        loss_of(rank).backward()
+    if layout in ("DDP", "FSDP2", "grid"):
+        loss_of(rank // 2 if layout == "grid" else rank).backward()
         return
     for k in range(RANKS):
         loss_of(k).backward()
@@ -82,3 +96,44 @@ def whole(tensor: Any) -> Tensor:
     """Return a copy of a tensor with the parts of all ranks."""
     full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
     return full.detach().clone()
+
+
+def batch(step: int, rank: int) -> Tensor:
+    generator = torch.Generator().manual_seed(10 * step + rank)
+    return torch.randn(2, 3, generator=generator)
+
+
+def train(case: Case, layout: str | None, rank: int) -> dict[str, Any]:
+    """Train four steps: head b is absent from the second, the third overflows."""
+    model, called = laid_out(layout, case.dtype)
+    named = list(model.named_parameters())
+    parameters = [parameter for _, parameter in named]
+    seen: dict[str, Any] = {"applied": [], "scales": [], "refused": ""}
+    try:
+        optimizer = case.make(named)
+        scales = hasattr(optimizer, "scale_loss")
+        for step in range(4):
+            optimizer.zero_grad()
+
+            def loss_of(k: int, step: int = step) -> Tensor:
+                inputs = batch(step, k).to(case.dtype)
+                loss = called(inputs, 1.0, float(step != 1))
+                if scales:
+                    overflows = step == 2 and k == 1
+                    loss = optimizer.scale_loss(loss * torch.inf if overflows else loss)
+                return loss
+
+            backward(layout, rank, parameters, loss_of)
+            if case.process:
+                pairs = [(parameter.grad, parameter) for parameter in parameters]
+                optimizer.apply_gradients(case.process(pairs))
+            else:
+                optimizer.step()
+            if hasattr(optimizer, "last_step"):
+                seen["applied"].append(optimizer.last_step.applied)
+            if scales:
+                seen["scales"].append(float(optimizer.loss_scale))
+    except LockstepError as error:
+        seen["refused"] = str(error)
+    seen["weights"] = {name: whole(parameter) for name, parameter in named}
+    return seen

@@ -36,16 +36,17 @@ def whole(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def whole_step(rank: int) -> tuple[list[int], dict[str, Tensor]]:
+def whole_step(rank: int, calls_ddp: bool) -> tuple[list[int], dict[str, Tensor]]:
     """Count the collectives of ``optimize_loss`` after each micro-batch."""
     model, counts, all_reduce = TwoHeads(), [], distributed.all_reduce
+    called = DistributedDataParallel(model) if calls_ddp else model
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         counts[-1] += 1
         return all_reduce(*args, **kwargs)
 
     step = ls.optimize_loss(
-        lambda inputs: model(inputs, 1.0, 1.0),
+        lambda inputs: called(inputs, 1.0, 1.0),
         "SGD",
         {},
         RATE,
@@ -116,7 +117,8 @@ def backward(optimizer: Any, loss: Tensor) -> None:
 
 def count(rank: int) -> dict[str, Any]:
     return {
-        "optimize_loss": whole_step(rank),
+        "optimize_loss": whole_step(rank, calls_ddp=False),
+        "optimize_loss of DDP": whole_step(rank, calls_ddp=True),
         "DDP": in_ddp(rank),
         "FSDP2": in_fsdp(rank),
     }
@@ -126,10 +128,12 @@ def test_ranks_talk_once_a_step(tmp_path) -> None:
     first, second = on_two_ranks(count, tmp_path)
     silence = [0] * (MICRO_BATCHES - 1)
     # optimize_loss first finds out in a small message which gradients are absent.
-    for name, messages in (("optimize_loss", 2), ("DDP", 1), ("FSDP2", 1)):
-        assert first[name][0] == second[name][0] == [*silence, messages] * STEPS
+    messages = {"optimize_loss": 2, "optimize_loss of DDP": 2, "DDP": 1, "FSDP2": 1}
+    for name, number in messages.items():
+        assert first[name][0] == second[name][0] == [*silence, number] * STEPS
     expected = first["optimize_loss"][1]
-    for name in ("DDP", "FSDP2"):
+    # DDP averages in ``backward`` alone, so optimize_loss averages once.
+    for name in ("optimize_loss of DDP", "DDP", "FSDP2"):
         for weight, value in first[name][1].items():
             torch.testing.assert_close(value, expected[weight], rtol=0, atol=1e-6)
             assert torch.equal(value, second[name][1][weight])

@@ -1,4 +1,4 @@
-"""A run saved by two ranks goes on with one rank, or with four."""
+"""A run of two ranks goes on with one or four; four ranks split data and tensors."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from torch.distributed.checkpoint import state_dict as states
 from torch.optim import SGD, Adam, Optimizer
 
 from lockstep import pytorch as ls
+from lockstep.pytorch.tests.base.parallel_cases import ROWS, TOLERANCES, assert_close
 from lockstep.pytorch.tests.ranks import on_ranks
 
 pytestmark = pytest.mark.skipif(
@@ -22,8 +23,6 @@ pytestmark = pytest.mark.skipif(
     reason="this torch has no gloo",
 )
 RATE, BATCH = 0.125, 4
-SUMS = 1e-6
-"""What another order of additions may change in weights of about 1."""
 
 
 def masters(named: Any) -> Optimizer:
@@ -50,6 +49,15 @@ MAKE: dict[str, Callable[[Any], Optimizer]] = {
 }
 EXACT = {"multitask", "scaled", "masters", "rows"}
 """No sum runs over several elements, and the sums of gradients are exact."""
+
+
+GRID = {
+    name: case
+    for row in ROWS.values()
+    for name, case in row.cases.items()
+    if name in ("multitask", "scaled, clipped", "masters of LogMax", "NovoGrad", "LARC")
+}
+"""The cases that are trained on a mesh of two axes."""
 
 
 class Small(nn.Module):
@@ -147,18 +155,46 @@ def trained(tmp_path_factory) -> tuple[Path, dict]:
     return folder, on_ranks(2, job, tmp_path_factory.mktemp("two"))[0]
 
 
-@pytest.fixture(scope="module", params=[1, 4])
-def finals(request, trained, tmp_path_factory) -> tuple[dict, dict]:
-    """What two ranks had in the end, and what others had that went on."""
-    (folder, expected), ranks = trained, request.param
-    job = partial(resumed, ranks=ranks, folder=str(folder))
-    return expected, on_ranks(ranks, job, tmp_path_factory.mktemp("others"))[0]
+def train_on_a_grid(rank: int) -> dict[str, dict[str, dict]]:
+    """Train in one process, and on a mesh of two axes."""
+    from lockstep.pytorch.tests.base.parallel_layouts import train
+
+    return {
+        name: {"alone": train(case, None, rank), "grid": train(case, "grid", rank)}
+        for name, case in GRID.items()
+    }
+
+
+def on_four(rank: int, folder: str) -> dict[str, Any]:
+    """Do what four ranks are started for."""
+    return {"finals": resumed(rank, 4, folder), "grid": train_on_a_grid(rank)}
+
+
+@pytest.fixture(scope="module")
+def one(trained, tmp_path_factory) -> dict:
+    job = partial(resumed, ranks=1, folder=str(trained[0]))
+    return on_ranks(1, job, tmp_path_factory.mktemp("one"))[0]
+
+
+@pytest.fixture(scope="module")
+def four(trained, tmp_path_factory) -> list[dict]:
+    job = partial(on_four, folder=str(trained[0]))
+    return on_ranks(4, job, tmp_path_factory.mktemp("four"))
 
 
 @pytest.mark.parametrize("name", MAKE)
-def test_a_run_of_two_ranks_goes_on_with_other_ranks(finals, name) -> None:
-    expected, got = (final[name] for final in finals)
-    assert got.keys() == expected.keys()
-    for weight, value in got.items():
-        tolerance = 0 if name in EXACT else SUMS
-        torch.testing.assert_close(value, expected[weight], rtol=0, atol=tolerance)
+def test_a_run_of_two_ranks_goes_on_with_one_or_four(trained, one, four, name) -> None:
+    tolerance = 0 if name in EXACT else TOLERANCES[torch.float32]
+    for finals in (one, four[0]["finals"]):
+        assert_close(finals[name], trained[1][name], tolerance)
+
+
+@pytest.mark.parametrize("name", GRID)
+def test_ranks_may_split_data_and_tensors(four, name) -> None:
+    alone = four[0]["grid"][name]["alone"]
+    for rank in four:
+        seen = rank["grid"][name]["grid"]
+        for key in ("applied", "scales", "refused"):
+            assert seen[key] == alone[key]
+        assert_close(seen["weights"], four[0]["grid"][name]["grid"]["weights"], 0)
+    assert_close(seen["weights"], alone["weights"], TOLERANCES[GRID[name].dtype])
