@@ -47,6 +47,7 @@ class Case(NamedTuple):
     Attributes:
         make: makes an optimizer of named parameters.
         process: changes pairs of gradients and parameters before the step.
+        by_hand: call ``unscale_`` before the step.
         dtype: of the model.
         takes_norms: sums over several elements, so the order of additions matters.
         refusal: what the sentence says where it is refused.
@@ -54,6 +55,7 @@ class Case(NamedTuple):
 
     make: Callable[[Named], Optimizer]
     process: Callable[[Pairs], Pairs] | None = None
+    by_hand: bool = False
     dtype: torch.dtype = torch.float32
     takes_norms: bool = False
     refusal: str = "whole on each rank"
@@ -73,6 +75,12 @@ def momentum(named: Named) -> Optimizer:
 def scaled(named: Named, **options: Any) -> Optimizer:
     scale = ls.DynamicLossScale(8.0, 2)
     return ls.MixedPrecisionLossScaleOptimizer(momentum(named), scale, **options)
+
+
+def fused(named: Named) -> Optimizer:
+    adam = Adam(named, RATE, fused=True)
+    scale = ls.DynamicLossScale(8.0, 2)
+    return ls.MixedPrecisionLossScaleOptimizer(adam, scale, clip_norm=0.5)
 
 
 def masters(named: Named, scale: Any = 8.0, **options: Any) -> Optimizer:
@@ -124,12 +132,11 @@ def larc(pairs: Pairs) -> Pairs:
 
 
 def moved_scales(pairs: Pairs) -> Pairs:
-    """Multiply by what the scales make of the gradients."""
-    dynamic, automatic = ls.DynamicLossScale(8.0, 1), ls.AutomaticLossScaler("LogMax")
-    gradients = [gradient for gradient, _ in pairs]
-    assert dynamic.update(gradients)[1]
-    automatic.update_op(*automatic.check_grads(pairs))
-    factor = float(dynamic()) / float(automatic.loss_scale)
+    """Multiply by what loss scales find in the gradients."""
+    scale = ls.DynamicLossScale(8.0, 1)
+    assert scale.update([gradient for gradient, _ in pairs])[1]
+    has_nan, largest = ls.AutomaticLossScaler.check_grads(pairs)
+    factor = float(scale()) / (16 + float(largest)) / (1 + float(has_nan))
     return [(gradient * factor, parameter) for gradient, parameter in pairs]
 
 
@@ -153,12 +160,15 @@ ROWS: dict[str, Row] = {
         {
             "scaled": Case(scaled),
             "scaled, clipped": Case(lambda p: scaled(p, clip_norm=0.5), **NORMS),
+            "scaled, fused": Case(fused, **NORMS),
+            "scaled, by hand": Case(scaled, by_hand=True),
         },
     ),
     "`MixedPrecisionOptimizerWrapper`": Row(
         EVERYWHERE,
         {
             "masters": Case(masters, **MASTERS),
+            "masters, by hand": Case(masters, by_hand=True, **MASTERS),
             "masters of LogMax": Case(masters_of_logmax, **MASTERS, **NORMS),
             "masters around wrappers": Case(masters_around_wrappers, **MASTERS),
         },

@@ -124,6 +124,8 @@ def train(case: Case, layout: str | None, rank: int) -> dict[str, Any]:
                 return loss
 
             backward(layout, rank, parameters, loss_of)
+            if case.by_hand:
+                optimizer.unscale_()
             if case.process:
                 pairs = [(parameter.grad, parameter) for parameter in parameters]
                 optimizer.apply_gradients(case.process(pairs))
