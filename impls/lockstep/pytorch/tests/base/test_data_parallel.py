@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from torch import distributed
 
+from lockstep import pytorch as ls
+from lockstep.interface import EXPORTS
+from lockstep.pytorch.base.wrapper import OptimizerWrapper
 from lockstep.pytorch.tests.base.parallel_cases import (
     REFUSED,
     ROWS,
@@ -64,6 +67,17 @@ def test_two_ranks_do_as_the_table_says(seen, name, case, layout, cell) -> None:
     exact = layout == "DDP" or (layout == "FSDP2" and not case.takes_norms)
     tolerance = 0 if exact else TOLERANCES[case.dtype]
     assert_close(mine["weights"], alone["weights"], tolerance)
+
+
+def test_every_wrapper_has_a_row() -> None:
+    public = {name: getattr(ls, name) for name in EXPORTS}
+    wrappers = [
+        name
+        for name, value in public.items()
+        if isinstance(value, type) and issubclass(value, OptimizerWrapper)
+    ]
+    rows = " ".join(ROWS)
+    assert len(wrappers) >= 5 and [name for name in wrappers if name not in rows] == []
 
 
 def test_the_page_has_the_table() -> None:

@@ -26,7 +26,8 @@ RATE, BATCH = 0.125, 4
 
 
 def masters(named: Any) -> Optimizer:
-    return ls.MixedPrecisionOptimizerWrapper(Adam(named, RATE), ls.DynamicLossScale(8))
+    scale = ls.DynamicLossScale(8.0, 3)
+    return ls.MixedPrecisionOptimizerWrapper(Adam(named, RATE), scale)
 
 
 def scaled(named: Any, clip_norm: float | None = None) -> Optimizer:
@@ -49,8 +50,6 @@ MAKE: dict[str, Callable[[Any], Optimizer]] = {
 }
 EXACT = {"multitask", "scaled", "masters", "rows"}
 """No sum runs over several elements, and the sums of gradients are exact."""
-
-
 GRID = {
     name: case
     for row in ROWS.values()
@@ -105,11 +104,14 @@ def train(
         optimizer.step()
 
 
-def weights(module: nn.Module) -> dict[str, Tensor]:
-    return {
+def final(module: nn.Module, optimizer: Any) -> dict[str, Tensor]:
+    """Return the weights, masters in place of half-precision ones, and the scale."""
+    scale = optimizer.loss_scale if hasattr(optimizer, "loss_scale") else torch.ones(())
+    weights = {
         name: getattr(p, "full_tensor", lambda p=p: p)().detach().clone()
         for name, p in module.named_parameters()
     }
+    return {**weights, "scale": scale}
 
 
 def saved_and_trained(rank: int, ranks: int, folder: str) -> dict[str, Any]:
@@ -120,7 +122,7 @@ def saved_and_trained(rank: int, ranks: int, folder: str) -> dict[str, Any]:
         train(model, optimizer, range(2), rank, ranks)
         dcp.save(states_of(model, module, optimizer), checkpoint_id=f"{folder}/{name}")
         train(model, optimizer, range(2, 5), rank, ranks)
-        finals[name] = weights(module)
+        finals[name] = final(module, optimizer)
     return finals
 
 
@@ -134,7 +136,7 @@ def resumed(rank: int, ranks: int, folder: str) -> dict[str, Any]:
         states.set_model_state_dict(model, everything["model"])
         states.set_optimizer_state_dict(module, optimizer, everything["optimizer"])
         train(model, optimizer, range(2, 5), rank, ranks)
-        finals[name] = weights(module)
+        finals[name] = final(module, optimizer)
     return finals
 
 
