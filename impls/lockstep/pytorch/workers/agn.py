@@ -68,7 +68,8 @@ class AGNOptimizer(SharingWrapper):
             step (LBFGS), or has groups unlike those of the other workers.
 
     ``state_dict`` holds the worker's part and the shared one: accumulators, local step,
-    shared weights and their state. The worker's own weights are the model's.
+    shared weights and their state. With a center on Ray it holds the worker's part
+    only, because such a center saves itself. The worker's weights are the model's.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([1.0]))
@@ -115,12 +116,12 @@ class AGNOptimizer(SharingWrapper):
     def _follow(self, local_step: int, period: int) -> None:
         """Let the center have an optimizer like ours, and our groups their numbers."""
         center, known = self.custom_getter.center, self.custom_getter._global_map
-        center.follow(self.inner_optimizer, known)
+        center.follow(self.inner_optimizer, known, self.commit)
         if self._quirks.agn_row_clipping:
             list_nothing(center.optimizer)
         self._followed = len(known)
         numbers = self.numbers(local_step, period)
-        add_numbers(self.param_groups, center.optimizer, numbers)
+        add_numbers(self.param_groups, center, numbers)
 
     def numbers(self, local_step: int, period: int) -> dict[str, Any]:
         """Return what the groups hold of a worker, each of them the same."""

@@ -16,6 +16,7 @@ from lockstep.docstrings import documented
 from lockstep.messages.workers import center as words
 from lockstep.messages.workers import getter as agn_getter
 from lockstep.messages.workers import refusals
+from lockstep.messages.workers.agn import GRADIENT
 from lockstep.messages.workers.center import Update
 from lockstep.pytorch.base.gradients import gradients_set_to
 from lockstep.pytorch.base.stack import base_of
@@ -24,6 +25,7 @@ from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
 from lockstep.pytorch.tensors.foreach import add
 from lockstep.pytorch.tensors.rounding import rounded
 from lockstep.quirks import quirks_of
+from lockstep.ray.center import RayCenter, as_ray_center
 
 __all__ = ["AGNCustomGetter", "Center", "powers"]
 
@@ -44,13 +46,20 @@ class Center:
         parameters: name -> shared weight.
         optimizer: what moves them; None before the first ``AGNOptimizer``.
         lock: held while a thread pushes or pulls.
+        saves_itself: whether its state is no part of a worker's.
     """
+
+    saves_itself = False
 
     def __init__(self, device: torch.device | str | None = None) -> None:
         self.device = device
         self.parameters: dict[str, Parameter] = {}
         self.optimizer: Optimizer | None = None
         self.lock = words.CenterLock()
+
+    def for_worker(self) -> Center:
+        """Return the center as one more worker holds it."""
+        return self
 
     def check(self, parameters: Mapping[str, Tensor], may_add: bool) -> None:
         """Raise unless these may join: name -> a worker's parameter.
@@ -77,10 +86,18 @@ class Center:
             self.parameters[name] = Parameter(copied.to(self.device or copied.device))
         return self.parameters[name]
 
-    def follow(self, optimizer: Optimizer, shared: Mapping[Tensor, Parameter]) -> None:
+    def follow(
+        self,
+        optimizer: Optimizer,
+        shared: Mapping[Tensor, Parameter],
+        commit: str = GRADIENT,
+    ) -> None:
         """Have an optimizer like a worker's; raise if its groups are other ones.
 
-        ``shared``: the worker's parameter -> the shared weight.
+        Args:
+            optimizer: the worker's.
+            shared: the worker's parameter -> the shared weight.
+            commit: what the worker pushes; within a process a center takes either.
         """
         theirs = optimizer.param_groups
         if self.optimizer is None:
@@ -145,6 +162,9 @@ class Center:
         with gradients_set_to(everything, map(changes.get, everything)):
             self.optimizer.step()
 
+    def leave(self) -> None:
+        """Hear that a worker is done: within a process nobody needs to know."""
+
     def slot(self, parameter: Tensor, name: str) -> Tensor | None:
         """Return a slot of a shared weight by its TF or torch name, or None."""
         if self.optimizer is None:
@@ -183,12 +203,11 @@ class AGNCustomGetter:
     def __init__(
         self,
         worker_device: torch.device | str,
-        center: Center | None = None,
+        center: Center | RayCenter | str | None = None,
         strict: bool = False,
     ) -> None:
-        agn_getter.check_center(center, Center)
         self.worker_device = as_device(worker_device)
-        self.center = Center() if center is None else center
+        self.center = center_of(center)
         self.strict = strict
         self.may_add = False
         self.names: dict[Tensor, str] = {}
@@ -253,6 +272,17 @@ class AGNCustomGetter:
             raise refusals.OTHER_DEVICE.error(
                 name=name, worker_device=expected, got=device
             )
+
+
+def center_of(center: Any) -> Center:
+    """Return the center that an argument names: new, of this process, or on Ray."""
+    if on_ray := as_ray_center(center):
+        # Its base class is in this module.
+        from lockstep.pytorch.workers.remote import RemoteCenter
+
+        return RemoteCenter(on_ray.host())
+    agn_getter.check_center(center, Center)
+    return Center() if center is None else center.for_worker()
 
 
 def is_tensor(found: Any) -> bool:

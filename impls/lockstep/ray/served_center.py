@@ -1,0 +1,263 @@
+"""A center that workers of other processes call: pure Python, without Ray."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lockstep.interface import Array
+from lockstep.messages import ray as refusals
+from lockstep.messages.errors import UnsupportedError
+from lockstep.ray import checkpoint
+from lockstep.ray.checks import check_layout, check_membership, nonfinite_names
+from lockstep.ray.counters import Counters, size
+from lockstep.ray.shared_weights import Layout, Membership, SharedWeights, Start, layout
+
+__all__ = ["Reply", "ServedCenter"]
+
+logger = logging.getLogger(__name__)
+
+
+class Reply(NamedTuple):
+    """What a worker gets for a push or a pull.
+
+    Attributes:
+        weights: the shared weights of the names that it asked for, of one moment.
+        rounds: the number of rounds that these have.
+    """
+
+    weights: dict[str, Array]
+    rounds: int
+
+
+class ServedCenter:
+    """Shared weights in a process of their own, which calls one method at a time.
+
+    It has no weights at first. The first worker hands them over with :meth:`begin`,
+    with the rule that moves them; if there is a checkpoint, the weights and the state
+    of the rule come from there instead. A process that died and was started again is
+    at first without weights too, so the promise after a crash is: the center goes on
+    from its last checkpoint, which is at most ``every`` rounds old.
+
+    A push has the name of its worker and a number that grows. One whose number is not
+    above the last of this worker was applied before, and is left out; its reply was
+    lost on the way. The numbers are in the checkpoint, so this holds after a crash for
+    the pushes that the center still has.
+
+    Args:
+        name: of the center.
+        directory: of the checkpoint.
+        every: rounds between two checkpoints.
+        on_nonfinite: ``"refuse"`` or ``"drop"`` a push with inf or NaN.
+        restarted: whether its process is not the first.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        directory: str,
+        every: int,
+        on_nonfinite: str,
+        restarted: bool = False,
+    ) -> None:
+        self.name = name
+        self.path = Path(directory) / checkpoint.FILE
+        self.every = every
+        self.on_nonfinite = on_nonfinite
+        self.restarted = restarted
+        self.weights: SharedWeights | None = None
+        self.first: Membership | None = None
+        self.layout: Layout = {}
+        self.sequences: dict[str, int] = {}
+        self.counters = Counters()
+        self.ended = False
+        self.saved_rounds = 0
+        self.failure: str | None = None
+
+    # -- joining ---------------------------------------------------------------------
+
+    def begin(self, start: Start) -> None:
+        """Take over a worker's weights and rule, unless there are some.
+
+        Raises:
+            CenterLostError: a ConnectionError; its process was started again, and there
+                is no checkpoint.
+            UnsupportedError: a ValueError; the checkpoint is of other weights, the
+                file is none, or the rule has state that no file can have.
+        """
+        if self.weights is not None:
+            return
+        weights, membership = start
+        shapes = layout(weights.pull())
+        try:
+            saved = checkpoint.read(self.path)
+        except FileNotFoundError:
+            if self.restarted:
+                raise refusals.NO_CHECKPOINT.error(
+                    center=self.name, path=self.path
+                ) from None
+        except ValueError as error:
+            raise self._unreadable(error) from error
+        else:
+            self._restore(weights, shapes, saved)
+        self.weights, self.first, self.layout = weights, membership, shapes
+        try:
+            self._save()
+        except UnsupportedError:
+            self.weights = None
+            raise
+
+    def is_new(self) -> bool:
+        """Whether nobody ever began here, so that nothing is lost with the process."""
+        return self.weights is None and not self.restarted
+
+    def _restore(self, weights: SharedWeights, shapes: Layout, saved: Any) -> None:
+        """Load a checkpoint."""
+        try:
+            if saved["layout"] != shapes:
+                raise refusals.OTHER_WEIGHTS.error(
+                    center=self.name, path=self.path, got=saved["layout"]
+                )
+            weights.load(saved["state"])
+            self.sequences = saved["sequences"]
+            self.counters = Counters(**saved["counters"])
+            # A whole new start goes on with what had ended.
+            self.ended = saved["ended"] and self.restarted
+        except (KeyError, TypeError) as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> Exception:
+        got = f"{type(error).__name__}: {error}"
+        return refusals.UNREADABLE.error(center=self.name, path=self.path, got=got)
+
+    def present(self) -> dict[str, Array]:
+        """Return all weights; none if no worker has brought any yet."""
+        return {} if self.weights is None else self.weights.pull()
+
+    def join(self, membership: Membership) -> None:
+        """Raise unless this worker may push here.
+
+        Raises:
+            CenterEmptyError: a RuntimeError; there are no weights yet.
+            TrainingEndedError: a RuntimeError; training is over.
+            UnsupportedError: a ValueError; see
+                :func:`~lockstep.ray.checks.check_membership`.
+        """
+        self._begun()
+        if self.ended:
+            raise refusals.ENDED.error(center=self.name)
+        assert self.first is not None
+        check_membership(self.first, membership, self.name)
+
+    def leave(self, worker: str) -> None:
+        """Forget a worker that is done."""
+        self.sequences.pop(worker, None)
+
+    # -- a round ---------------------------------------------------------------------
+
+    def pull(self, names: Iterable[str]) -> Reply:
+        """Return shared weights; also after the end of training."""
+        pulled = self._begun().pull(names)
+        self.counters.bytes_pulled += size(pulled.values())
+        return Reply(pulled, self.counters.rounds)
+
+    def push(
+        self,
+        worker: str,
+        sequence: int,
+        since: int,
+        changes: Mapping[str, Array],
+        options: Any,
+    ) -> Reply:
+        """Move the shared weights, once for each number; return them as they are then.
+
+        Everything is checked before anything moves.
+
+        Args:
+            worker: who pushes.
+            sequence: the number of this push, above that of the worker's last.
+            since: the rounds that the worker's last reply had, for the staleness.
+            changes: name -> what the worker gathered, divided by its period.
+            options: the hyper-parameters that its rule takes; None without a rule.
+
+        Raises:
+            CenterEmptyError: a RuntimeError; there are no weights.
+            TrainingEndedError: a RuntimeError; training is over.
+            UnsupportedError: a ValueError; a name that the center has not.
+            ShapeError: a ValueError; a change of another shape or dtype.
+            OutOfRangeError: a ValueError; a change has inf or NaN.
+        """
+        weights = self._begun()
+        if sequence <= self.sequences.get(worker, 0):
+            self.counters.repeated += 1
+            return self.pull(changes)
+        if self.ended:
+            raise refusals.ENDED.error(center=self.name)
+        check_layout(changes, self.layout, self.name)
+        if self._is_finite(changes):
+            weights.push(changes, options)
+            self.counters.count_round(since, size(changes.values()))
+            self.sequences[worker] = sequence
+            if self.counters.rounds % self.every == 0:
+                self._save()
+        return self.pull(changes)
+
+    def _is_finite(self, changes: Mapping[str, Array]) -> bool:
+        """Whether a push may be applied; raise if it is to be refused."""
+        names = nonfinite_names(changes)
+        if names:
+            self.counters.nonfinite += 1
+            if self.on_nonfinite == "refuse":
+                raise refusals.NOT_FINITE.error(center=self.name, names=names)
+        return not names
+
+    def _begun(self) -> SharedWeights:
+        if self.weights is None:
+            raise refusals.EMPTY.error(center=self.name)
+        return self.weights
+
+    # -- the end, and what is kept ---------------------------------------------------
+
+    def end(self) -> dict[str, Any]:
+        """Take no more pushes, write a last checkpoint, and return the status."""
+        self._begun()
+        self.ended = True
+        self._save()
+        return self.status()
+
+    def status(self) -> dict[str, Any]:
+        """Return the counts, the number of workers, and how the checkpoint is."""
+        return {
+            "center": self.name,
+            **self.counters.saved(),
+            "workers": len(self.sequences),
+            "ended": self.ended,
+            "checkpoint": str(self.path),
+            "checkpoint_rounds": self.saved_rounds,
+            "checkpoint_error": self.failure,
+        }
+
+    def _save(self) -> None:
+        """Write the checkpoint; where the disk does not take it, training goes on.
+
+        The checkpoint before it stays whole, so a crash then costs more rounds.
+        """
+        state = {
+            "layout": self.layout,
+            "state": self._begun().saved(),
+            "sequences": self.sequences,
+            "counters": self.counters.saved(),
+            "ended": self.ended,
+        }
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            checkpoint.write(self.path, state)
+        except TypeError as error:
+            raise refusals.NOT_PLAIN.error(center=self.name, got=error) from error
+        except OSError as error:
+            self.failure = str(error)
+            logger.error("center %r: no checkpoint was written: %s", self.name, error)
+        else:
+            self.saved_rounds, self.failure = self.counters.rounds, None
