@@ -45,11 +45,6 @@ NOT_AN_ADDRESS = Refusal(
     "'.', '_' and '-', got {got!r}; "
     "name the center, and give the address of a cluster to ray.init().",
 )
-NOT_ON_RAY = Refusal(
-    UnsupportedError,
-    "AGNCustomGetter: center: expected the center of another getter of this process, "
-    "got 'ray://{name}'; {remedy}.",
-)
 NOT_A_COUNT = Refusal(
     OutOfRangeError,
     "RayCenter: every: expected a number of rounds >= 1, got {got!r}; "
@@ -75,6 +70,11 @@ NO_RULE = Refusal(
     UnsupportedError,
     "AGNOptimizer: expected commit='delta' for a center on Ray, got 'gradient'; "
     "{backend} pushes only changes of weights to other processes.",
+)
+NOT_EAGER = Refusal(
+    UnsupportedError,
+    "AGNOptimizer: expected an eager step for a center on Ray, got one in a graph; "
+    "train outside of tf.function, and with run_eagerly=True in compile().",
 )
 NO_ARRAY = Refusal(
     DtypeError,

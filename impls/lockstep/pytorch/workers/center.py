@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -24,6 +24,7 @@ from lockstep.pytorch.base.train_v1 import TrainV1
 from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
 from lockstep.pytorch.tensors.foreach import add
 from lockstep.pytorch.tensors.rounding import rounded
+from lockstep.pytorch.workers.getter_parts import as_device, is_tensor, unused_place
 from lockstep.quirks import quirks_of
 from lockstep.ray.center import RayCenter, as_ray_center
 
@@ -32,7 +33,7 @@ __all__ = ["AGNCustomGetter", "Center", "powers"]
 TAKEN = "a module, parameters or pairs (name, parameter)"
 
 
-class Center:
+class Center(words.CenterOfProcess):
     """Shared weights with an optimizer of their own, which is made like the workers'.
 
     The first worker's optimizer is copied, with the shared weights in the place of the
@@ -46,20 +47,13 @@ class Center:
         parameters: name -> shared weight.
         optimizer: what moves them; None before the first ``AGNOptimizer``.
         lock: held while a thread pushes or pulls.
-        saves_itself: whether its state is no part of a worker's.
     """
-
-    saves_itself = False
 
     def __init__(self, device: torch.device | str | None = None) -> None:
         self.device = device
         self.parameters: dict[str, Parameter] = {}
         self.optimizer: Optimizer | None = None
         self.lock = words.CenterLock()
-
-    def for_worker(self) -> Center:
-        """Return the center as one more worker holds it."""
-        return self
 
     def check(self, parameters: Mapping[str, Tensor], may_add: bool) -> None:
         """Raise unless these may join: name -> a worker's parameter.
@@ -161,9 +155,6 @@ class Center:
         everything = self.parameters.values()
         with gradients_set_to(everything, map(changes.get, everything)):
             self.optimizer.step()
-
-    def leave(self) -> None:
-        """Hear that a worker is done: within a process nobody needs to know."""
 
     def slot(self, parameter: Tensor, name: str) -> Tensor | None:
         """Return a slot of a shared weight by its TF or torch name, or None."""
@@ -283,26 +274,6 @@ def center_of(center: Any) -> Center:
         return RemoteCenter(on_ray.host())
     agn_getter.check_center(center, Center)
     return Center() if center is None else center.for_worker()
-
-
-def is_tensor(found: Any) -> bool:
-    """Tell whether this is a tensor."""
-    return isinstance(found, Tensor)
-
-
-def unused_place(place: int, taken: Collection[str]) -> str:
-    """Return the name of a parameter without one: its place, or the next one free."""
-    while str(place) in taken:
-        place += 1
-    return str(place)
-
-
-def as_device(device: Any) -> torch.device:
-    """Return the device, or raise a GetterError if torch knows none such."""
-    try:
-        return torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise refusals.NOT_A_DEVICE.error(got=device) from error
 
 
 def powers(optimizer: Optimizer) -> Mapping[str, str]:

@@ -16,8 +16,8 @@ class LocalHost:
 
     Attributes:
         center: the served center; None before it is made.
-        lost: how many replies still to lose: the call is made, and then made again, as
-            Ray does it.
+        lost: how many replies to pushes to lose: the call is made, and then made again,
+            as Ray does it.
         calls: the names of the methods that were called.
     """
 
@@ -47,7 +47,7 @@ class LocalHost:
         assert self.center is not None
         self.calls.append(method)
         reply = getattr(self.center, method)(*copied(arguments))
-        if self.lost:
+        if self.lost and method == "push":
             self.lost -= 1
             return self.call(method, *arguments)
         return copied(reply)
