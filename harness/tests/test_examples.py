@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import os
+import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +16,15 @@ from harness.processes.environment import child_variables
 
 EXAMPLES = ROOT / "docs" / "examples"
 SCRIPTS = sorted(EXAMPLES.rglob("*.py"))
-FRAMEWORKS = {"keras", "torch", "tensorflow"}
+FRAMEWORKS = {"keras", "ray", "torch", "tensorflow"}
+CLUSTER = {
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": secrets.token_hex(32),
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Without it Ray listens on the address of the machine.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+}
+"""Variables with which an example starts Ray on loopback, behind a token."""
 
 
 def frameworks_of(script: Path) -> set[str]:
@@ -40,7 +48,7 @@ def test_example_prints_what_the_site_shows(script: Path) -> None:
         capture_output=True,
         text=True,
         timeout=300,
-        env={**os.environ, **child_variables(), "PYTHONPATH": str(ROOT / "impls")},
+        env={**child_variables(), **CLUSTER, "PYTHONPATH": str(ROOT / "impls")},
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == script.with_suffix(".out").read_text("utf-8")

@@ -1,4 +1,4 @@
-"""One Ray cluster for all tests of a process, on loopback, which needs a token."""
+"""One Ray cluster for the tests of a file, on loopback, which needs a token."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ os.environ |= {
 SOURCES = str(Path(lockstep.__file__).parents[1])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
     """Start Ray, and end its processes after the last test."""
     module = pytest.importorskip("ray", reason="needs Ray: lockstep-optimizers[ray]")
-    variables = {"PYTHONPATH": os.pathsep.join([SOURCES, *sys.path])}
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patched:
         warnings.simplefilter("ignore")
+        # Its processes inherit this.
+        patched.setenv("PYTHONPATH", os.pathsep.join([SOURCES, *sys.path]))
         module.init(
             _node_ip_address="127.0.0.1",
             include_dashboard=False,
@@ -39,7 +40,6 @@ def ray() -> Iterator[Any]:
             object_store_memory=80 << 20,
             log_to_driver=False,
             logging_level="ERROR",
-            runtime_env={"env_vars": variables},
         )
     yield module
     with warnings.catch_warnings():
