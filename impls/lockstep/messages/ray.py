@@ -95,7 +95,7 @@ NOT_FINITE = Refusal(
 ENDED = Refusal(
     TrainingEndedError,
     "center {center!r}: expected workers before the end of training, got one after it; "
-    "stop this worker.",
+    "stop this worker, or call RayCenter({center!r}).remove() before a new training.",
 )
 EMPTY = Refusal(
     CenterEmptyError,
@@ -119,6 +119,11 @@ UNREADABLE = Refusal(
 OTHER_WEIGHTS = Refusal(
     UnsupportedError,
     "center {center!r}: expected a checkpoint of weights like the worker's in {path}, "
+    "got one of {got}; use another directory, or move the file away.",
+)
+OTHER_RULE = Refusal(
+    UnsupportedError,
+    "center {center!r}: expected a checkpoint of {expected} in {path}, "
     "got one of {got}; use another directory, or move the file away.",
 )
 NOT_PLAIN = Refusal(

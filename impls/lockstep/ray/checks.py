@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import zip_longest
 
 import numpy as np
 
@@ -44,7 +45,8 @@ def check_membership(first: Membership, other: Membership, center: str) -> None:
         raise refusals.OTHER_BACKEND.error(
             center=center, expected=first.backend, got=other.backend
         )
-    for ours, theirs in zip(first.groups, other.groups, strict=False):
+    none: list[str] = []
+    for ours, theirs in zip_longest(first.groups, other.groups, fillvalue=none):
         if ours != theirs:
             raise other_groups(ours, theirs)
 

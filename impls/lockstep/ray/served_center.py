@@ -84,8 +84,9 @@ class ServedCenter:
         Raises:
             CenterLostError: a ConnectionError; its process was started again, and there
                 is no checkpoint.
-            UnsupportedError: a ValueError; the checkpoint is of other weights, the
-                file is none, or the rule has state that no file can have.
+            UnsupportedError: a ValueError; the checkpoint is of other weights or of
+                another rule, the file is none, or the rule has state that no file can
+                have.
         """
         if self.weights is not None:
             return
@@ -101,7 +102,7 @@ class ServedCenter:
         except ValueError as error:
             raise self._unreadable(error) from error
         else:
-            self._restore(weights, shapes, saved)
+            self._restore(weights, membership, shapes, saved)
         self.weights, self.first, self.layout = weights, membership, shapes
         try:
             self._save()
@@ -113,12 +114,17 @@ class ServedCenter:
         """Whether nobody ever began here, so that nothing is lost with the process."""
         return self.weights is None and not self.restarted
 
-    def _restore(self, weights: SharedWeights, shapes: Layout, saved: Any) -> None:
-        """Load a checkpoint."""
+    def _restore(
+        self, weights: SharedWeights, own: Membership, shapes: Layout, saved: Any
+    ) -> None:
+        """Load a checkpoint, if it is of weights and of a rule like the worker's."""
+        where = {"center": self.name, "path": self.path}
         try:
             if saved["layout"] != shapes:
-                raise refusals.OTHER_WEIGHTS.error(
-                    center=self.name, path=self.path, got=saved["layout"]
+                raise refusals.OTHER_WEIGHTS.error(**where, got=saved["layout"])
+            if saved["rule"] != own.rule():
+                raise refusals.OTHER_RULE.error(
+                    **where, expected=own.rule(), got=saved["rule"]
                 )
             weights.load(saved["state"])
             self.sequences = saved["sequences"]
@@ -244,8 +250,10 @@ class ServedCenter:
 
         The checkpoint before it stays whole, so a crash then costs more rounds.
         """
+        assert self.first is not None
         state = {
             "layout": self.layout,
+            "rule": self.first.rule(),
             "state": self._begun().saved(),
             "sequences": self.sequences,
             "counters": self.counters.saved(),

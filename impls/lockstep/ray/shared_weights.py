@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from lockstep.interface import Array
+from lockstep.messages.workers.agn import GRADIENT
 
 __all__ = ["Layout", "Membership", "SharedWeights", "Start", "SummedWeights", "layout"]
 
@@ -51,6 +52,12 @@ class Membership(NamedTuple):
     commit: str
     layout: Layout
     groups: list[list[str]]
+
+    def rule(self) -> str:
+        """Return what state of the center belongs to, beside its weights."""
+        if self.commit != GRADIENT:
+            return f"commit={self.commit!r}"
+        return f"commit={self.commit!r} on {self.backend} with groups {self.groups}"
 
 
 class Start(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from lockstep._version import __version__
 from lockstep.interface import Array
-from lockstep.messages.errors import UnsupportedError
+from lockstep.messages.errors import LockstepError
 from lockstep.messages.ray import CenterEmptyError
 from lockstep.ray.served_center import Reply
 from lockstep.ray.shared_weights import Layout, Membership, Start
@@ -127,7 +127,7 @@ class Member:
         """Hand over weights and rule; a center that takes no start goes again."""
         try:
             self.host.call("begin", self.start())
-        except UnsupportedError:
+        except LockstepError:
             # The next worker may come with another directory.
             if self.host.call("is_new"):
                 self.host.remove()

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from lockstep.interface import Array
@@ -55,7 +56,8 @@ class RemoteCenter(AddingView, Center):
         """Return what is shared under these names."""
         require_eager()
         for name, weight in self.member.pull(names).items():
-            self.shared[name].assign(weight)
+            # TensorFlow may keep the memory of an array, and Ray's is read-only.
+            self.shared[name].assign(np.array(weight))
         return super().pull(names)
 
     def push(self, update: Update) -> None:

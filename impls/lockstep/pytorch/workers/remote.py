@@ -13,8 +13,10 @@ from torch.optim import Optimizer
 
 from lockstep.interface import Array
 from lockstep.messages import ray as refusals
+from lockstep.messages.workers import agn as words
 from lockstep.messages.workers.agn import DELTA, GRADIENT
 from lockstep.messages.workers.center import Update
+from lockstep.pytorch.base.trial_step import check_bare
 from lockstep.pytorch.base.wrapper import restore_numbers
 from lockstep.pytorch.workers.center import Center
 from lockstep.ray.shared_weights import Start, SummedWeights, layout
@@ -50,10 +52,11 @@ class TorchWeights:
 
     @torch.no_grad()
     def load(self, saved: Any) -> None:
-        """Take over weights and state."""
+        """Take over weights and state; raise for the state of another optimizer."""
+        state = map_leaves(as_tensor, saved["optimizer"])
+        check_bare(words.WRAPPER, state, self.center.optimizer)
         for name, weight in saved["weights"].items():
             self.center.parameters[name].copy_(torch.tensor(weight))
-        state = map_leaves(as_tensor, saved["optimizer"])
         self.center.optimizer.load_state_dict(state)
         restore_numbers(self.center.optimizer, state)
 

@@ -182,6 +182,10 @@ def test_any_backend_may_join_where_changes_are_added(tmp_path: Path) -> None:
             {"groups": [["b"]]},
             "a group of the variables w, as the other workers', got b",
         ),
+        (
+            {"groups": [["w"], ["b"]]},
+            "the variables none, as the other workers', got b",
+        ),
     ],
 )
 def test_a_rule_needs_workers_like_the_first(
@@ -277,6 +281,14 @@ def test_a_checkpoint_of_other_weights_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="checkpoint of weights like the worker"):
         center.begin(begun)
     assert center.present() == {}
+
+
+def test_a_checkpoint_of_another_rule_is_refused(tmp_path: Path) -> None:
+    served(tmp_path)
+    center = ServedCenter("toy", str(tmp_path), 1, "refuse")
+    told = r"commit='gradient' on reference with groups .* got one of commit='delta'"
+    with pytest.raises(UnsupportedError, match=told):
+        center.begin(start(commit="gradient"))
 
 
 class Opaque(SummedWeights):

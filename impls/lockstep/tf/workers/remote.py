@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from lockstep.interface import Array
@@ -47,7 +48,8 @@ class RemoteCenter(AddingView, Center):
         require_eager()
         names = self._names_of(variables)
         for name, weight in self.member.pull(names).items():
-            self.shared[name].assign(weight)
+            # TensorFlow may keep the memory of an array, and Ray's is read-only.
+            self.shared[name].assign(np.array(weight))
 
     def add(
         self, variables: Sequence[tf.Variable], changes: Sequence[Any], **options: Any

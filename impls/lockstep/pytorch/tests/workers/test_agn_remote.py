@@ -136,6 +136,18 @@ def test_a_crash_goes_back_to_the_checkpoint_and_pushes_go_on(tmp_path) -> None:
     assert "begin" in host.calls[-3:]
 
 
+def test_a_checkpoint_of_another_optimizer_is_refused(tmp_path) -> None:
+    team = RemoteTeam(ALL["Adam"], LocalHost(tmp_path), 1, 1).start()
+    team.step(0)
+    host = LocalHost(tmp_path)
+    with pytest.raises(ValueError, match="AGNOptimizer: expected"):
+        RemoteTeam(ALL["SGD momentum"], host, 1)
+    assert not host.exists()
+    again = RemoteTeam(ALL["Adam"], LocalHost(tmp_path), 1, 1).start()
+    again.step(0)
+    assert again.host.center.counters.rounds == 2
+
+
 def test_the_state_of_a_worker_is_its_own(tmp_path) -> None:
     host = LocalHost(tmp_path)
     team = RemoteTeam(ALL["TF1 Adam"], host, count=1).start()
