@@ -106,6 +106,11 @@ LOST = Refusal(
     "center {center!r}: expected its process to answer, got {got}; "
     "start a worker again, which makes the center of its last checkpoint.",
 )
+ANOTHER = Refusal(
+    CenterLostError,
+    "center {center!r}: expected a push of a worker that joined it, got one of an "
+    "earlier center of this name, which is lost; start the worker again.",
+)
 NO_CHECKPOINT = Refusal(
     CenterLostError,
     "center {center!r}: expected its checkpoint {path} after a restart, got no file; "

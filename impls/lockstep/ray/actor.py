@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import warnings
 from types import ModuleType
 from typing import Any
 
@@ -39,12 +38,7 @@ class CenterActor:
     def __init__(
         self, name: str, directory: str, every: int, on_nonfinite: str
     ) -> None:
-        context = import_ray(name).get_runtime_context()
-        with warnings.catch_warnings():
-            # Of Ray, which asks itself in a way that it advises against.
-            warnings.simplefilter("ignore")
-            restarted = bool(context.was_current_actor_reconstructed)
-        self.center = ServedCenter(name, directory, every, on_nonfinite, restarted)
+        self.center = ServedCenter(name, directory, every, on_nonfinite)
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method of the center."""
@@ -80,11 +74,14 @@ class RayHost:
             return False
         return True
 
-    def make(self) -> None:
+    def make(self) -> bool:
         """Start an empty center unless there is one; of two at once one is made."""
+        if self.exists():
+            return False
         remote = connected_ray(self.name).remote(self.actor)
         made = remote.options(name=self.name, **OPTIONS)
         self._handle = made.remote(self.name, *self.arguments)
+        return True
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method of the center, and wait while its process is started again.

@@ -86,8 +86,8 @@ class RayCenter:
         """Return what the center counts.
 
         The keys are the attributes of :class:`~lockstep.ray.counters.Counters`, and
-        ``workers``, ``ended``, ``checkpoint`` (its path), ``checkpoint_rounds`` and
-        ``checkpoint_error``.
+        ``workers``, ``begun`` (whether there are weights), ``ended``, ``checkpoint``
+        (its path), ``checkpoint_rounds`` and ``checkpoint_error``.
 
         Raises:
             CenterLostError: a ConnectionError; there is no such center.
@@ -100,8 +100,10 @@ class RayCenter:
 
         Raises:
             CenterLostError: a ConnectionError; there is no such center.
+            CenterEmptyError: a RuntimeError; it has no weights, or none yet after a
+                crash, because no worker has called since.
         """
-        weights: Mapping[str, Array] = self.host().call("present")
+        weights: Mapping[str, Array] = self.host().call("weights_now")
         return weights
 
     def end(self) -> dict[str, Any]:
@@ -112,6 +114,7 @@ class RayCenter:
 
         Raises:
             CenterLostError: a ConnectionError; there is no such center.
+            CenterEmptyError: a RuntimeError; see :meth:`weights`.
         """
         status: dict[str, Any] = self.host().call("end")
         return status

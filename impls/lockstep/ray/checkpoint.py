@@ -39,7 +39,8 @@ def write(path: Path, tree: Any) -> None:
     """
     encoded, arrays = pack(tree)
     arrays[JSON] = np.frombuffer(json.dumps(encoded).encode(), np.uint8)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    # One name: what a killed process left is written over.
+    temporary = path.with_name(f".{path.name}")
     try:
         write_through(temporary, arrays)
         temporary.replace(path)

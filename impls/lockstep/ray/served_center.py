@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from lockstep.ray.checks import check_layout, check_membership, nonfinite_names
 from lockstep.ray.counters import Counters, size
 from lockstep.ray.shared_weights import Layout, Membership, SharedWeights, Start, layout
 
-__all__ = ["Reply", "ServedCenter"]
+__all__ = ["Reply", "Sender", "ServedCenter"]
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +33,22 @@ class Reply(NamedTuple):
     rounds: int
 
 
+class Sender(NamedTuple):
+    """Who pushes.
+
+    Attributes:
+        worker: its name.
+        sequence: the number of this push, above that of its last.
+        since: the rounds that its last reply had, for the staleness.
+        birth: that of the center that it joined.
+    """
+
+    worker: str
+    sequence: int
+    since: int
+    birth: str
+
+
 class ServedCenter:
     """Shared weights in a process of their own, which calls one method at a time.
 
@@ -39,7 +56,9 @@ class ServedCenter:
     with the rule that moves them; if there is a checkpoint, the weights and the state
     of the rule come from there instead. A process that died and was started again is
     at first without weights too, so the promise after a crash is: the center goes on
-    from its last checkpoint, which is at most ``every`` rounds old.
+    from its last checkpoint, which is at most ``every`` rounds old. Where that is gone,
+    workers hear it: a center has a birth, a random text that it shares with its
+    workers and its checkpoints, and takes no push of a worker that knows another.
 
     A push has the name of its worker and a number that grows. One whose number is not
     above the last of this worker was applied before, and is left out; its reply was
@@ -51,22 +70,16 @@ class ServedCenter:
         directory: of the checkpoint.
         every: rounds between two checkpoints.
         on_nonfinite: ``"refuse"`` or ``"drop"`` a push with inf or NaN.
-        restarted: whether its process is not the first.
     """
 
     def __init__(
-        self,
-        name: str,
-        directory: str,
-        every: int,
-        on_nonfinite: str,
-        restarted: bool = False,
+        self, name: str, directory: str, every: int, on_nonfinite: str
     ) -> None:
         self.name = name
         self.path = Path(directory) / checkpoint.FILE
         self.every = every
         self.on_nonfinite = on_nonfinite
-        self.restarted = restarted
+        self.birth = ""
         self.weights: SharedWeights | None = None
         self.first: Membership | None = None
         self.layout: Layout = {}
@@ -78,11 +91,15 @@ class ServedCenter:
 
     # -- joining ---------------------------------------------------------------------
 
-    def begin(self, start: Start) -> None:
+    def begin(self, start: Start, birth: str | None = None) -> None:
         """Take over a worker's weights and rule, unless there are some.
 
+        Args:
+            start: what the worker has.
+            birth: that of the center that it joined before; None if it is new.
+
         Raises:
-            CenterLostError: a ConnectionError; its process was started again, and there
+            CenterLostError: a ConnectionError; the worker has joined before, and there
                 is no checkpoint.
             UnsupportedError: a ValueError; the checkpoint is of other weights or of
                 another rule, the file is none, or the rule has state that no file can
@@ -95,7 +112,8 @@ class ServedCenter:
         try:
             saved = checkpoint.read(self.path)
         except FileNotFoundError:
-            if self.restarted:
+            self.birth = uuid.uuid4().hex
+            if birth is not None:
                 raise refusals.NO_CHECKPOINT.error(
                     center=self.name, path=self.path
                 ) from None
@@ -103,16 +121,14 @@ class ServedCenter:
             raise self._unreadable(error) from error
         else:
             self._restore(weights, membership, shapes, saved)
+            # A whole new start goes on with what had ended.
+            self.ended = self.ended and birth is not None
         self.weights, self.first, self.layout = weights, membership, shapes
         try:
             self._save()
         except UnsupportedError:
             self.weights = None
             raise
-
-    def is_new(self) -> bool:
-        """Whether nobody ever began here, so that nothing is lost with the process."""
-        return self.weights is None and not self.restarted
 
     def _restore(
         self, weights: SharedWeights, own: Membership, shapes: Layout, saved: Any
@@ -129,8 +145,7 @@ class ServedCenter:
             weights.load(saved["state"])
             self.sequences = saved["sequences"]
             self.counters = Counters(**saved["counters"])
-            # A whole new start goes on with what had ended.
-            self.ended = saved["ended"] and self.restarted
+            self.birth, self.ended = saved["birth"], saved["ended"]
         except (KeyError, TypeError) as error:
             raise self._unreadable(error) from error
 
@@ -142,8 +157,12 @@ class ServedCenter:
         """Return all weights; none if no worker has brought any yet."""
         return {} if self.weights is None else self.weights.pull()
 
-    def join(self, membership: Membership) -> None:
-        """Raise unless this worker may push here.
+    def weights_now(self) -> dict[str, Array]:
+        """Return all weights; raise if no worker has brought any yet."""
+        return self._begun().pull()
+
+    def join(self, membership: Membership) -> str:
+        """Return the birth of the center; raise unless this worker may push here.
 
         Raises:
             CenterEmptyError: a RuntimeError; there are no weights yet.
@@ -156,6 +175,7 @@ class ServedCenter:
             raise refusals.ENDED.error(center=self.name)
         assert self.first is not None
         check_membership(self.first, membership, self.name)
+        return self.birth
 
     def leave(self, worker: str) -> None:
         """Forget a worker that is done."""
@@ -169,34 +189,28 @@ class ServedCenter:
         self.counters.bytes_pulled += size(pulled.values())
         return Reply(pulled, self.counters.rounds)
 
-    def push(
-        self,
-        worker: str,
-        sequence: int,
-        since: int,
-        changes: Mapping[str, Array],
-        options: Any,
-    ) -> Reply:
+    def push(self, sender: Sender, changes: Mapping[str, Array], options: Any) -> Reply:
         """Move the shared weights, once for each number; return them as they are then.
 
         Everything is checked before anything moves.
 
         Args:
-            worker: who pushes.
-            sequence: the number of this push, above that of the worker's last.
-            since: the rounds that the worker's last reply had, for the staleness.
+            sender: who pushes, and which push it is.
             changes: name -> what the worker gathered, divided by its period.
             options: the hyper-parameters that its rule takes; None without a rule.
 
         Raises:
             CenterEmptyError: a RuntimeError; there are no weights.
+            CenterLostError: a ConnectionError; the worker joined another center.
             TrainingEndedError: a RuntimeError; training is over.
             UnsupportedError: a ValueError; a name that the center has not.
             ShapeError: a ValueError; a change of another shape or dtype.
             OutOfRangeError: a ValueError; a change has inf or NaN.
         """
         weights = self._begun()
-        if sequence <= self.sequences.get(worker, 0):
+        if sender.birth != self.birth:
+            raise refusals.ANOTHER.error(center=self.name)
+        if sender.sequence <= self.sequences.get(sender.worker, 0):
             self.counters.repeated += 1
             return self.pull(changes)
         if self.ended:
@@ -204,8 +218,8 @@ class ServedCenter:
         check_layout(changes, self.layout, self.name)
         if self._is_finite(changes):
             weights.push(changes, options)
-            self.counters.count_round(since, size(changes.values()))
-            self.sequences[worker] = sequence
+            self.counters.count_round(sender.since, size(changes.values()))
+            self.sequences[sender.worker] = sender.sequence
             if self.counters.rounds % self.every == 0:
                 self._save()
         return self.pull(changes)
@@ -239,6 +253,7 @@ class ServedCenter:
             "center": self.name,
             **self.counters.saved(),
             "workers": len(self.sequences),
+            "begun": self.weights is not None,
             "ended": self.ended,
             "checkpoint": str(self.path),
             "checkpoint_rounds": self.saved_rounds,
@@ -257,6 +272,7 @@ class ServedCenter:
             "state": self._begun().saved(),
             "sequences": self.sequences,
             "counters": self.counters.saved(),
+            "birth": self.birth,
             "ended": self.ended,
         }
         try:

@@ -10,7 +10,7 @@ from lockstep._version import __version__
 from lockstep.interface import Array
 from lockstep.messages.errors import LockstepError
 from lockstep.messages.ray import CenterEmptyError
-from lockstep.ray.served_center import Reply
+from lockstep.ray.served_center import Reply, Sender
 from lockstep.ray.shared_weights import Layout, Membership, Start
 
 __all__ = ["Host", "Identity", "Member", "membership"]
@@ -23,8 +23,8 @@ class Host(Protocol):
         """Whether there is a center of this name."""
         ...
 
-    def make(self) -> None:
-        """Start an empty center unless there is one."""
+    def make(self) -> bool:
+        """Start an empty center unless there is one; return whether there was none."""
         ...
 
     def call(self, method: str, *arguments: Any) -> Any:
@@ -68,6 +68,7 @@ class Member:
         self.host = host
         self.start = start
         self.identity = Identity()
+        self.birth: str | None = None
         self.rounds = 0
         self.latest: Mapping[str, Array] = {}
 
@@ -80,8 +81,14 @@ class Member:
 
     def join(self) -> None:
         """Make the center unless there is one, and raise unless this worker fits it."""
-        self.host.make()
-        self._call("join", self.start().membership)
+        is_new = self.host.make()
+        try:
+            self.birth = self._call("join", self.start().membership)
+        except LockstepError:
+            # The next worker may come with another directory.
+            if is_new and not self.present():
+                self.host.remove()
+            raise
 
     def pull(self, names: Iterable[str]) -> Mapping[str, Array]:
         """Return shared weights: those that came with the last push, or fresh ones."""
@@ -95,8 +102,9 @@ class Member:
         identity = self.identity
         # Counted before it is sent: a call that is interrupted may have arrived.
         identity.sequence += 1
-        numbers = identity.worker, identity.sequence, self.rounds
-        self.latest = self._take(self._call("push", *numbers, changes, options))
+        numbers = identity.sequence, self.rounds, self.birth or ""
+        sender = Sender(identity.worker, *numbers)
+        self.latest = self._take(self._call("push", sender, changes, options))
 
     def leave(self) -> None:
         """Tell the center that this worker is done."""
@@ -117,21 +125,12 @@ class Member:
         return reply.weights
 
     def _call(self, method: str, *arguments: Any) -> Any:
-        try:
-            return self.host.call(method, *arguments)
-        except CenterEmptyError:
-            self._begin()
-            return self.host.call(method, *arguments)
-
-    def _begin(self) -> None:
-        """Hand over weights and rule; a center that takes no start goes again."""
-        try:
-            self.host.call("begin", self.start())
-        except LockstepError:
-            # The next worker may come with another directory.
-            if self.host.call("is_new"):
-                self.host.remove()
-            raise
+        while True:
+            try:
+                return self.host.call(method, *arguments)
+            except CenterEmptyError:
+                # It may be killed once more before it hears the call again.
+                self.host.call("begin", self.start(), self.birth)
 
 
 def membership(

@@ -33,15 +33,17 @@ class LocalHost:
     def exists(self) -> bool:
         return self.center is not None
 
-    def make(self) -> None:
+    def make(self) -> bool:
+        is_new = not self.exists()
         self.center = self.center or ServedCenter(*self.arguments)
+        return is_new
 
     def remove(self) -> None:
         self.center = None
 
     def crash(self) -> None:
         """Let the process die and be started again."""
-        self.center = ServedCenter(*self.arguments, restarted=True)
+        self.center = ServedCenter(*self.arguments)
 
     def call(self, method: str, *arguments: Any) -> Any:
         assert self.center is not None

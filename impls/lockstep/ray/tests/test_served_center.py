@@ -13,7 +13,7 @@ import pytest
 from lockstep.messages.errors import OutOfRangeError, ShapeError, UnsupportedError
 from lockstep.messages.ray import CenterEmptyError, CenterLostError, TrainingEndedError
 from lockstep.ray import checkpoint
-from lockstep.ray.served_center import ServedCenter
+from lockstep.ray.served_center import Sender, ServedCenter
 from lockstep.ray.shared_weights import Membership, Start, SummedWeights, layout
 
 Changes = dict[str, Any]
@@ -26,18 +26,27 @@ def start(**changed: Any) -> Start:
     return Start(SummedWeights(weights), own._replace(**changed))
 
 
-def served(folder: Path, every: int = 1, **options: Any) -> ServedCenter:
-    center = ServedCenter("toy", str(folder), every, "refuse", **options)
-    center.begin(start())
+def served(folder: Path, every: int = 1, birth: str | None = None) -> ServedCenter:
+    center = ServedCenter("toy", str(folder), every, "refuse")
+    center.begin(start(), birth)
     return center
+
+
+def after_crash(center: ServedCenter) -> ServedCenter:
+    """Return what a worker of a center finds after the process was started again."""
+    return served(center.path.parent, center.every, center.birth)
 
 
 def ones(number: float = 1.0) -> Changes:
     return {"w": np.full(2, number, np.float32), "b": np.float32(number).reshape(())}
 
 
+def sender(center: ServedCenter, sequence: int, worker: str = "a") -> Sender:
+    return Sender(worker, sequence, 0, center.birth)
+
+
 def push(center: ServedCenter, sequence: int, worker: str = "a", since: int = 0) -> Any:
-    return center.push(worker, sequence, since, ones(), None)
+    return center.push(Sender(worker, sequence, since, center.birth), ones(), None)
 
 
 def w(center: ServedCenter) -> list[float]:
@@ -76,7 +85,7 @@ def test_a_push_that_comes_again_after_a_crash_is_applied_once(tmp_path: Path) -
         before = served(folder, every)
         push(before, 1)
         push(before, 2)
-        after = served(folder, every, restarted=True)
+        after = after_crash(before)
         push(after, 2)
         # With every=100 the first round is lost: the checkpoint is older.
         assert w(after) == found
@@ -86,20 +95,34 @@ def test_a_crash_loses_at_most_the_rounds_since_the_checkpoint(tmp_path: Path) -
     center = served(tmp_path, every=4)
     for sequence in range(1, 11):
         push(center, sequence)
-        after = served(tmp_path, every=4, restarted=True)
+        after = after_crash(center)
         assert 0 <= center.counters.rounds - after.counters.rounds < 4
         assert w(after) == [after.counters.rounds] * 2
 
 
 def test_a_center_without_its_checkpoint_does_not_begin_anew(tmp_path: Path) -> None:
+    center = served(tmp_path)
+    center.path.unlink()
     with pytest.raises(CenterLostError, match=r"checkpoint .* after a restart, got no"):
-        served(tmp_path, restarted=True)
+        after_crash(center)
+
+
+def test_workers_of_a_lost_center_do_not_push_to_the_next(tmp_path: Path) -> None:
+    lost = served(tmp_path)
+    lost.path.unlink()
+    center = served(tmp_path)
+    with pytest.raises(
+        CenterLostError, match="got one of an earlier center of this name"
+    ):
+        center.push(sender(lost, 1), ones(), None)
+    assert w(center) == [0.0, 0.0]
 
 
 def test_an_empty_center_asks_for_weights(tmp_path: Path) -> None:
     center = ServedCenter("toy", str(tmp_path), 1, "refuse")
     assert center.present() == {}
-    for call in (lambda: center.pull(["w"]), lambda: push(center, 1), center.end):
+    pulls = center.weights_now, lambda: center.pull(["w"])
+    for call in (*pulls, lambda: push(center, 1), center.end):
         with pytest.raises(CenterEmptyError, match="make an AGNOptimizer first"):
             call()
 
@@ -140,7 +163,8 @@ def test_a_push_is_looked_at_before_anything_moves(wrong: str, tmp_path: Path) -
     changes, kind, told = WRONG[wrong]
     center = served(tmp_path)
     with pytest.raises(kind, match=told):
-        center.push("a", 1, 0, {"b": np.float32(1).reshape(()), **changes}, None)
+        changes = {"b": np.float32(1).reshape(()), **changes}
+        center.push(sender(center, 1), changes, None)
     assert w(center) == [0.0, 0.0]
     assert center.present()["b"] == 0.0
     assert push(center, 1).rounds == 1
@@ -149,7 +173,7 @@ def test_a_push_is_looked_at_before_anything_moves(wrong: str, tmp_path: Path) -
 def test_a_push_that_is_not_finite_may_be_dropped(tmp_path: Path) -> None:
     center = ServedCenter("toy", str(tmp_path), 1, "drop")
     center.begin(start())
-    reply = center.push("a", 1, 0, {"w": np.float32([np.nan, 1])}, None)
+    reply = center.push(sender(center, 1), {"w": np.float32([np.nan, 1])}, None)
     assert reply.weights["w"].tolist() == [0.0, 0.0]
     assert (center.counters.rounds, center.counters.nonfinite) == (0, 1)
 
@@ -215,9 +239,10 @@ def test_after_the_end_pushes_are_refused_and_weights_can_be_read(
 
 
 def test_the_end_survives_a_crash_but_not_a_new_start(tmp_path: Path) -> None:
-    served(tmp_path).end()
+    center = served(tmp_path)
+    center.end()
     with pytest.raises(TrainingEndedError):
-        push(served(tmp_path, restarted=True), 1)
+        push(after_crash(center), 1)
     assert push(served(tmp_path), 1).rounds == 1
 
 
@@ -248,10 +273,10 @@ def test_a_full_disk_is_reported_and_training_goes_on(
     status = center.status()
     assert (status["rounds"], status["checkpoint_rounds"]) == (2, 1)
     assert "No space left" in status["checkpoint_error"]
-    assert w(served(tmp_path, restarted=True)) == [1.0, 1.0]
+    assert w(after_crash(center)) == [1.0, 1.0]
     push(center, 3)
     assert center.status()["checkpoint_error"] is None
-    assert w(served(tmp_path, restarted=True)) == [3.0, 3.0]
+    assert w(after_crash(center)) == [3.0, 3.0]
 
 
 def spoil_file(path: Path) -> None:
@@ -303,4 +328,4 @@ def test_state_that_is_not_plain_is_refused_at_once(tmp_path: Path) -> None:
     weights = start().weights.pull()
     with pytest.raises(UnsupportedError, match="numbers and text, got object; a cent"):
         center.begin(Start(Opaque(weights), start().membership))
-    assert center.is_new()
+    assert not center.status()["begun"]
