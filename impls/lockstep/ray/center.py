@@ -16,7 +16,7 @@ from lockstep.messages import ray as refusals
 from lockstep.messages.errors import unknown_name
 from lockstep.ray.actor import RayHost
 
-__all__ = ["RayCenter", "as_ray_center"]
+__all__ = ["RayCenter", "as_ray_center", "as_ray_host", "host_of"]
 
 SCHEME = "ray://"
 ON_NONFINITE = ("refuse", "drop")
@@ -68,20 +68,6 @@ class RayCenter:
             name = "RayCenter: on_nonfinite"
             raise unknown_name(name, self.on_nonfinite, ON_NONFINITE)
 
-    def host(self) -> RayHost:
-        """Return what calls the center.
-
-        Raises:
-            MissingFrameworkError: a ModuleNotFoundError; Ray is not installed.
-            UnsupportedError: a ValueError; this process is not connected to Ray.
-        """
-        folder = self.directory
-        if folder is None:
-            unique = f"lockstep-{self.name}-{uuid.uuid4().hex}"
-            folder = Path(tempfile.gettempdir()) / unique
-        arguments = str(folder), operator.index(self.every), self.on_nonfinite
-        return RayHost(self.name, arguments)
-
     def status(self) -> dict[str, Any]:
         """Return what the center counts.
 
@@ -92,7 +78,7 @@ class RayCenter:
         Raises:
             CenterLostError: a ConnectionError; there is no such center.
         """
-        status: dict[str, Any] = self.host().call("status")
+        status: dict[str, Any] = host_of(self).call("status")
         return status
 
     def weights(self) -> Mapping[str, Array]:
@@ -103,7 +89,7 @@ class RayCenter:
             CenterEmptyError: a RuntimeError; it has no weights, or none yet after a
                 crash, because no worker has called since.
         """
-        weights: Mapping[str, Array] = self.host().call("weights_now")
+        weights: Mapping[str, Array] = host_of(self).call("weights_now")
         return weights
 
     def end(self) -> dict[str, Any]:
@@ -116,12 +102,39 @@ class RayCenter:
             CenterLostError: a ConnectionError; there is no such center.
             CenterEmptyError: a RuntimeError; see :meth:`weights`.
         """
-        status: dict[str, Any] = self.host().call("end")
+        status: dict[str, Any] = host_of(self).call("end")
         return status
 
     def remove(self) -> None:
         """End the process of the center, if there is one; its checkpoint stays."""
-        self.host().remove()
+        host_of(self).remove()
+
+
+def host_of(center: RayCenter) -> RayHost:
+    """Return what makes and calls a center.
+
+    Raises:
+        MissingFrameworkError: a ModuleNotFoundError; Ray is not installed.
+        UnsupportedError: a ValueError; this process is not connected to Ray.
+    """
+    folder = center.directory
+    if folder is None:
+        unique = f"lockstep-{center.name}-{uuid.uuid4().hex}"
+        folder = Path(tempfile.gettempdir()) / unique
+    arguments = str(folder), operator.index(center.every), center.on_nonfinite
+    return RayHost(center.name, arguments)
+
+
+def as_ray_host(center: object) -> RayHost | None:
+    """Return what calls the center on Ray that a getter was given, or None.
+
+    Raises:
+        GetterError: a TypeError; see :func:`as_ray_center`.
+        MissingFrameworkError: a ModuleNotFoundError; see :func:`host_of`.
+        UnsupportedError: a ValueError; see :func:`host_of`.
+    """
+    on_ray = as_ray_center(center)
+    return None if on_ray is None else host_of(on_ray)
 
 
 def as_ray_center(center: object) -> RayCenter | None:

@@ -20,7 +20,7 @@ from lockstep.messages.workers import refusals
 from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
 from lockstep.messages.workers.center import Update
 from lockstep.quirks import quirks_of
-from lockstep.ray.center import RayCenter, as_ray_center
+from lockstep.ray.center import RayCenter, as_ray_host
 
 __all__ = ["AGNCustomGetter", "Center"]
 
@@ -236,11 +236,11 @@ class AGNCustomGetter:
 
 def center_of(center: Any) -> Center:
     """Return the center that an argument names: new, of this process, or on Ray."""
-    if on_ray := as_ray_center(center):
+    if host := as_ray_host(center):
         # Its base class is in this module.
         from lockstep.keras3.workers.remote import RemoteCenter
 
-        return RemoteCenter(on_ray.host())
+        return RemoteCenter(host)
     agn_getter.check_center(center, Center)
     return Center() if center is None else center.for_worker()
 

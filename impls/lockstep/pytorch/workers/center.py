@@ -26,7 +26,7 @@ from lockstep.pytorch.tensors.foreach import add
 from lockstep.pytorch.tensors.rounding import rounded
 from lockstep.pytorch.workers.getter_parts import as_device, is_tensor, unused_place
 from lockstep.quirks import quirks_of
-from lockstep.ray.center import RayCenter, as_ray_center
+from lockstep.ray.center import RayCenter, as_ray_host
 
 __all__ = ["AGNCustomGetter", "Center", "powers"]
 
@@ -267,11 +267,11 @@ class AGNCustomGetter:
 
 def center_of(center: Any) -> Center:
     """Return the center that an argument names: new, of this process, or on Ray."""
-    if on_ray := as_ray_center(center):
+    if host := as_ray_host(center):
         # Its base class is in this module.
         from lockstep.pytorch.workers.remote import RemoteCenter
 
-        return RemoteCenter(on_ray.host())
+        return RemoteCenter(host)
     agn_getter.check_center(center, Center)
     return Center() if center is None else center.for_worker()
 

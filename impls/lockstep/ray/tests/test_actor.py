@@ -21,6 +21,7 @@ from lockstep.messages.errors import UnsupportedError  # noqa: E402
 from lockstep.messages.ray import CenterLostError, TrainingEndedError  # noqa: E402
 from lockstep.ray import RayCenter  # noqa: E402
 from lockstep.ray.actor import RayHost  # noqa: E402
+from lockstep.ray.center import host_of  # noqa: E402
 from lockstep.ray.tests.conftest import SOURCES  # noqa: E402
 from lockstep.ray.tests.trainer import DyingCenter, Trainer  # noqa: E402
 
@@ -35,7 +36,7 @@ def center(ray: Any, tmp_path: Path, request: Any) -> Iterator[RayCenter]:
 
 def process_of(ray: Any, center: RayCenter) -> int:
     """Return the id of the process that a center is in."""
-    host = center.host()
+    host = host_of(center)
     assert host.exists()
     return int(ray.get(host._handle.__ray_call__.remote(lambda actor: os.getpid())))
 

@@ -15,7 +15,7 @@ from lockstep.messages.workers import refusals
 from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
 from lockstep.messages.workers.center import Update
 from lockstep.quirks import quirks_of
-from lockstep.ray.center import RayCenter, as_ray_center
+from lockstep.ray.center import RayCenter, as_ray_host
 from lockstep.reference.optimizers.classes import base_of
 from lockstep.reference.optimizers.rules import Slots
 from lockstep.reference.tensors.variable import Variable
@@ -161,11 +161,11 @@ class AGNCustomGetter:
 
 def center_of(center: Any) -> Center:
     """Return the center that an argument names: new, of this process, or on Ray."""
-    if on_ray := as_ray_center(center):
+    if host := as_ray_host(center):
         # Its base class is in this module.
         from lockstep.reference.workers.remote import RemoteCenter
 
-        return RemoteCenter(on_ray.host())
+        return RemoteCenter(host)
     agn_getter.check_center(center, Center)
     own: Center = Center() if center is None else center.for_worker()
     return own

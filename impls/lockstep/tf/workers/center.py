@@ -16,7 +16,7 @@ from lockstep.messages.workers import getter as agn_getter
 from lockstep.messages.workers import refusals
 from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
 from lockstep.quirks import Quirks, quirks_of
-from lockstep.ray.center import RayCenter, as_ray_center
+from lockstep.ray.center import RayCenter, as_ray_host
 from lockstep.tf.base.pairs import as_variable, name_of
 from lockstep.tf.base.variable_map import VariableMap
 from lockstep.tf.masters.copies import builds_graph
@@ -293,10 +293,10 @@ class AGNCustomGetter(tf.Module):
 
 def center_of(center: Any) -> Center:
     """Return the center that an argument names: new, of this process, or on Ray."""
-    if on_ray := as_ray_center(center):
+    if host := as_ray_host(center):
         # Its base class is in this module.
         from lockstep.tf.workers.remote import RemoteCenter
 
-        return RemoteCenter(on_ray.host())
+        return RemoteCenter(host)
     agn_getter.check_center(center, Center)
     return Center() if center is None else center.for_worker()
