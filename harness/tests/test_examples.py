@@ -18,13 +18,14 @@ EXAMPLES = ROOT / "docs" / "examples"
 SCRIPTS = sorted(EXAMPLES.rglob("*.py"))
 FRAMEWORKS = {"keras", "ray", "torch", "tensorflow"}
 CLUSTER = {
+    "RAY_ADDRESS": "local",
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": secrets.token_hex(32),
     "RAY_USAGE_STATS_ENABLED": "0",
     # Without it Ray listens on the address of the machine.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
 }
-"""Variables with which an example starts Ray on loopback, behind a token."""
+"""Variables with which an example starts its own Ray, on loopback, with a token."""
 
 
 def frameworks_of(script: Path) -> set[str]:

@@ -116,9 +116,10 @@ class AGNOptimizer(SharingWrapper):
     def _follow(self, local_step: int, period: int) -> None:
         """Let the center have an optimizer like ours, and our groups their numbers."""
         center, known = self.custom_getter.center, self.custom_getter._global_map
-        center.follow(self.inner_optimizer, known, self.commit)
+        center.follow(self.inner_optimizer, known)
         if self._quirks.agn_row_clipping:
             list_nothing(center.optimizer)
+        center.begin(self.commit)
         self._followed = len(known)
         numbers = self.numbers(local_step, period)
         add_numbers(self.param_groups, center, numbers)

@@ -16,7 +16,6 @@ from lockstep.docstrings import documented
 from lockstep.messages.workers import center as words
 from lockstep.messages.workers import getter as agn_getter
 from lockstep.messages.workers import refusals
-from lockstep.messages.workers.agn import GRADIENT
 from lockstep.messages.workers.center import Update
 from lockstep.pytorch.base.gradients import gradients_set_to
 from lockstep.pytorch.base.stack import base_of
@@ -80,18 +79,10 @@ class Center(words.CenterOfProcess):
             self.parameters[name] = Parameter(copied.to(self.device or copied.device))
         return self.parameters[name]
 
-    def follow(
-        self,
-        optimizer: Optimizer,
-        shared: Mapping[Tensor, Parameter],
-        commit: str = GRADIENT,
-    ) -> None:
+    def follow(self, optimizer: Optimizer, shared: Mapping[Tensor, Parameter]) -> None:
         """Have an optimizer like a worker's; raise if its groups are other ones.
 
-        Args:
-            optimizer: the worker's.
-            shared: the worker's parameter -> the shared weight.
-            commit: what the worker pushes; within a process a center takes either.
+        ``shared``: the worker's parameter -> the shared weight.
         """
         theirs = optimizer.param_groups
         if self.optimizer is None:
@@ -197,8 +188,8 @@ class AGNCustomGetter:
         center: Center | RayCenter | str | None = None,
         strict: bool = False,
     ) -> None:
-        self.worker_device = as_device(worker_device)
         self.center = center_of(center)
+        self.worker_device = as_device(worker_device)
         self.strict = strict
         self.may_add = False
         self.names: dict[Tensor, str] = {}

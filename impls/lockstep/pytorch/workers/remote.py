@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Parameter
-from torch.optim import Optimizer
 
 from lockstep.interface import Array
 from lockstep.messages import ray as refusals
@@ -99,14 +98,8 @@ class RemoteCenter(Center):
                 raise refusals.NO_ARRAY.error(name=name, got=got) from error
         super().check(parameters, may_add and not self.joined)
 
-    def follow(
-        self,
-        optimizer: Optimizer,
-        shared: Mapping[Tensor, Parameter],
-        commit: str = GRADIENT,
-    ) -> None:
+    def begin(self, commit: str) -> None:
         """Make the center unless there is one, or raise if this worker does not fit."""
-        super().follow(optimizer, shared)
         self.commit = commit
         self.member.join()
         self.joined = True

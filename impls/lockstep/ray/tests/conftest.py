@@ -34,6 +34,7 @@ def ray() -> Iterator[Any]:
         # Its processes inherit this.
         patched.setenv("PYTHONPATH", os.pathsep.join([SOURCES, *sys.path]))
         module.init(
+            address="local",
             _node_ip_address="127.0.0.1",
             include_dashboard=False,
             num_cpus=2,

@@ -115,6 +115,39 @@ def test_of_two_first_workers_at_once_one_fills_the_center(
     assert_same_bits(found[0], center.weights())
 
 
+def test_a_task_with_a_worker_of_numpy_shares_the_center(
+    ray: Any, center: RayCenter
+) -> None:
+    """The weights are larger than what Ray sends with a call."""
+    size = 40_000
+
+    @ray.remote(num_cpus=0)
+    def train() -> float:
+        from lockstep import reference
+
+        weight = reference.Variable("w", np.zeros(size, np.float32))
+        getter = reference.AGNCustomGetter("cpu", center=center)
+        getter([weight])
+        rule = reference.GradientDescentOptimizer(1.0)
+        worker = reference.AGNOptimizer(rule, 2, getter, 1, commit="delta")
+        with worker.make_session_run_hook(is_chief=False, task_index=1):
+            worker.apply_gradients([(np.ones(size, np.float32), weight)])
+        return float(weight.value[-1])
+
+    from lockstep.pytorch import AGNCustomGetter, AGNOptimizer
+
+    own = torch.nn.Parameter(torch.zeros(size))
+    getter = AGNCustomGetter("cpu", center=center)
+    sgd = torch.optim.SGD(getter([("w", own)]), lr=1.0)
+    worker = AGNOptimizer(sgd, 2, getter, 1, commit="delta")
+    assert ray.get(train.remote()) == -1.0
+    worker.apply_gradients([(torch.ones(size), own)])
+    assert own[-1].item() == center.weights()["w"][-1] == -2.0
+    # The task has left, and its round came between this worker's start and push.
+    status = center.status()
+    assert (status["workers"], status["staleness"]) == (1, {0: 1, 1: 1})
+
+
 @contextmanager
 def ordinary_process(seed: int, *arguments: Any) -> Iterator[Callable[[str], Any]]:
     """Start a worker that connects by an address; yield what asks it for a step.

@@ -11,10 +11,16 @@ import torch
 from torch import nn
 from torch.nn import Parameter
 
+from lockstep import pytorch
 from lockstep.messages.errors import DtypeError, UnsupportedError
 from lockstep.messages.ray import CenterLostError, TrainingEndedError
 from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME
-from lockstep.pytorch import AGNCustomGetter, AGNOptimizer, MomentumOptimizer
+from lockstep.pytorch import (
+    AGNCustomGetter,
+    AGNOptimizer,
+    MomentumOptimizer,
+    strict,
+)
 from lockstep.pytorch.tests.subjects import ALL
 from lockstep.pytorch.tests.workers.worker_pairs import Team, sgd
 from lockstep.pytorch.workers.remote import RemoteCenter
@@ -27,16 +33,17 @@ ORDER = [0, 1, 1, 2, 0, 2, 0, 0, 1, 1, 2, 2, 2, 2]
 class RemoteTeam(Team):
     """Workers of one center that each see it from a process of their own."""
 
-    def __init__(self, make, host, count=3, period=2, **options) -> None:
+    def __init__(self, make, host, count=3, period=2, names=pytorch, **options) -> None:
         self.models, self.workers, self.host = [], [], host
         for number in range(count):
             with torch.random.fork_rng():
                 torch.manual_seed(number)
                 model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
-            getter = AGNCustomGetter("cpu", center=RemoteCenter(host))
+            getter = names.AGNCustomGetter("cpu", center=RemoteCenter(host))
             opt = make(getter(model.named_parameters()))
+            worker = names.AGNOptimizer(opt, count, getter, period, **options)
             self.models.append(model)
-            self.workers.append(AGNOptimizer(opt, count, getter, period, **options))
+            self.workers.append(worker)
 
     def shared(self):
         return [torch.tensor(a) for a in self.host.center.present().values()]
@@ -64,6 +71,38 @@ def test_the_center_moves_as_that_of_one_process(name, commit, tmp_path) -> None
     assert_same_bits(ours, theirs)
     assert host.center.counters.repeated == 1
     assert host.center.counters.rounds == 7
+
+
+def stack(params):
+    """Return an optimizer with wrappers inside, one with rows of its own."""
+    params = list(params)
+    rows = pytorch.VariableClippingOptimizer(
+        MomentumOptimizer(params, 0.1, 0.9), {params[0]: [0]}, max_norm=0.3
+    )
+    return pytorch.MultitaskOptimizerWrapper(rows)
+
+
+INSIDE = {
+    "wrappers": (stack, pytorch),
+    "strict powers of beta": (ALL["TF1 Adam"], strict),
+    "strict row clipping": (stack, strict),
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_what_is_inside_and_strict_moves_the_center_as_in_one_process(
+    name, tmp_path
+) -> None:
+    make, names = INSIDE[name]
+    host = LocalHost(tmp_path)
+    ours = RemoteTeam(make, host, names=names).start()
+    theirs = Team(make, 3, names=names).start()
+    for seed, number in enumerate(ORDER):
+        ours.step(number, seed)
+        theirs.step(number, seed)
+        if seed == 9:
+            host.crash()
+    assert_same_bits(ours, theirs)
 
 
 def test_a_schedule_of_the_worker_is_followed(tmp_path) -> None:
