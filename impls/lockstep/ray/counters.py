@@ -32,8 +32,8 @@ class Counters:
     bytes_pulled: int = 0
     staleness: dict[int, int] = field(default_factory=dict)
 
-    def count_round(self, since: int, pushed: int) -> None:
-        """Count a push that was applied.
+    def count_round(self, since: int, pushed: int) -> int:
+        """Count a push that was applied, and return how stale it was.
 
         Args:
             since: the number of rounds when its worker last pulled.
@@ -44,6 +44,7 @@ class Counters:
         self.staleness[stale] = self.staleness.get(stale, 0) + 1
         self.rounds += 1
         self.bytes_pushed += pushed
+        return stale
 
     def saved(self) -> dict[str, Any]:
         """Return the counts as numbers."""

@@ -27,10 +27,12 @@ class Reply(NamedTuple):
     Attributes:
         weights: the shared weights of the names that it asked for, of one moment.
         rounds: the number of rounds that these have.
+        staleness: of the push, if it was applied now.
     """
 
     weights: dict[str, Array]
     rounds: int
+    staleness: int | None = None
 
 
 class Sender(NamedTuple):
@@ -216,13 +218,14 @@ class ServedCenter:
         if self.ended:
             raise refusals.ENDED.error(center=self.name)
         check_layout(changes, self.layout, self.name)
-        if self._is_finite(changes):
-            weights.push(changes, options)
-            self.counters.count_round(sender.since, size(changes.values()))
-            self.sequences[sender.worker] = sender.sequence
-            if self.counters.rounds % self.every == 0:
-                self._save()
-        return self.pull(changes)
+        if not self._is_finite(changes):
+            return self.pull(changes)
+        weights.push(changes, options)
+        stale = self.counters.count_round(sender.since, size(changes.values()))
+        self.sequences[sender.worker] = sender.sequence
+        if self.counters.rounds % self.every == 0:
+            self._save()
+        return self.pull(changes)._replace(staleness=stale)
 
     def _is_finite(self, changes: Mapping[str, Array]) -> bool:
         """Whether a push may be applied; raise if it is to be refused."""

@@ -10,6 +10,8 @@ from lockstep._version import __version__
 from lockstep.interface import Array
 from lockstep.messages.errors import LockstepError
 from lockstep.messages.ray import CenterEmptyError
+from lockstep.messages.step import numbers as tags
+from lockstep.ray.counters import size
 from lockstep.ray.served_center import Reply, Sender
 from lockstep.ray.shared_weights import Layout, Membership, Start
 
@@ -62,6 +64,14 @@ class Member:
         start: returns the worker's weights and rule, for a center without any. A center
             that was started again after a crash asks for them too, and then takes the
             weights from its checkpoint.
+
+    Attributes:
+        identity: its name, and the number of its last push.
+        birth: that of the center; None before it has joined.
+        rounds: what the center had when it replied last.
+        staleness: of the last push.
+        pushed_bytes: of all pushes.
+        latest: the weights that came with the last push, until they are pulled.
     """
 
     def __init__(self, host: Host, start: Callable[[], Start]) -> None:
@@ -70,6 +80,8 @@ class Member:
         self.identity = Identity()
         self.birth: str | None = None
         self.rounds = 0
+        self.staleness = 0
+        self.pushed_bytes = 0
         self.latest: Mapping[str, Array] = {}
 
     def present(self) -> dict[str, Array]:
@@ -105,23 +117,24 @@ class Member:
         numbers = identity.sequence, self.rounds, self.birth or ""
         sender = Sender(identity.worker, *numbers)
         self.latest = self._take(self._call("push", sender, changes, options))
+        self.pushed_bytes += size(changes.values())
 
     def leave(self) -> None:
         """Tell the center that this worker is done."""
         self._call("leave", self.identity.worker)
 
-    def end(self) -> dict[str, Any]:
-        """Tell the center that training is over."""
-        status: dict[str, Any] = self._call("end")
-        return status
-
-    def status(self) -> dict[str, Any]:
-        """Return what the center counts."""
-        status: dict[str, Any] = self._call("status")
-        return status
+    def numbers(self) -> dict[str, float]:
+        """Return what there is to log of this worker's pushes, by tag."""
+        return {
+            tags.CENTER_ROUNDS: self.rounds,
+            tags.STALENESS: self.staleness,
+            tags.PUSHED_BYTES: self.pushed_bytes,
+        }
 
     def _take(self, reply: Reply) -> Mapping[str, Array]:
         self.rounds = reply.rounds
+        if reply.staleness is not None:
+            self.staleness = reply.staleness
         return reply.weights
 
     def _call(self, method: str, *arguments: Any) -> Any:

@@ -70,6 +70,10 @@ class CenterOfProcess:
     def leave(self) -> None:
         """Hear that a worker is done."""
 
+    def numbers(self) -> dict[str, float]:
+        """Return what there is to log of the last push, by tag."""
+        return {}
+
 
 class CenterLock:
     """Lets one thread at a time push to a center, or pull from it.

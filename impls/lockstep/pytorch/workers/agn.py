@@ -253,7 +253,8 @@ class AGNOptimizer(SharingWrapper):
         """Return what the last step did, and the local step: see the base class."""
         round_ended = int(self._ended_round)
         own = {tags.LOCAL_STEP: self.local_step, tags.ENDED_ROUND: round_ended}
-        return {**super().step_numbers(), **own}
+        shared = self.custom_getter.center.numbers()
+        return {**super().step_numbers(), **own, **shared}
 
     def _save_inner(self) -> dict[str, Any]:
         """Return the wrapped optimizer's state, the worker's and the shared one."""

@@ -143,6 +143,10 @@ class RemoteCenter(Center):
         """Tell the center that this worker is done."""
         self.member.leave()
 
+    def numbers(self) -> dict[str, float]:
+        """Return what there is to log of this worker's pushes, by tag."""
+        return self.member.numbers()
+
 
 def array_of(tensor: Tensor) -> Array:
     """Return the elements of a tensor, which share its memory on the CPU."""

@@ -126,6 +126,16 @@ def test_a_round_is_one_call(tmp_path) -> None:
     assert team.host.calls == ["push", "push"]
 
 
+def test_what_a_worker_pushes_can_be_logged(tmp_path) -> None:
+    team = RemoteTeam(sgd, LocalHost(tmp_path), 2, 1).start()
+    team.step(1), team.step(0), team.step(1)
+    numbers = team.workers[1].step_numbers()
+    assert numbers["center_rounds"] == 3
+    assert numbers["staleness"] == 1
+    assert numbers["pushed_bytes"] == 2 * 4 * 9
+    assert "staleness" not in Team(sgd, 1).start().workers[0].step_numbers()
+
+
 def test_a_late_joiner_starts_from_the_center_as_it_is(tmp_path) -> None:
     host = LocalHost(tmp_path)
     team = RemoteTeam(sgd, host, count=1).start()
