@@ -27,9 +27,9 @@ from lockstep.ray.tests.trainer import DyingCenter, Trainer  # noqa: E402
 
 
 @pytest.fixture
-def center(ray: Any, tmp_path: Path, request: Any) -> Iterator[RayCenter]:
+def center(ray: Any, tmp_path: Path) -> Iterator[RayCenter]:
     """Name a center, and end its process after the test."""
-    made = RayCenter(f"test-{abs(hash(request.node.name))}", directory=tmp_path)
+    made = RayCenter(tmp_path.name, directory=tmp_path)
     yield made
     made.remove()
 

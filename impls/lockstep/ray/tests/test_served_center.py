@@ -1,57 +1,26 @@
-"""A served center: what joins, what moves it, what it counts and what it saves."""
+"""A served center: what joins, what moves it, what it counts, and how it ends."""
 
 from __future__ import annotations
 
-import errno
-import logging
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pytest
 
 from lockstep.messages.errors import OutOfRangeError, ShapeError, UnsupportedError
 from lockstep.messages.ray import CenterEmptyError, CenterLostError, TrainingEndedError
-from lockstep.ray import checkpoint
-from lockstep.ray.served_center import Sender, ServedCenter
-from lockstep.ray.shared_weights import Membership, Start, SummedWeights, layout
-
-Changes = dict[str, Any]
-
-
-def start(**changed: Any) -> Start:
-    """Return what a worker with two weights hands over."""
-    weights = {"w": np.zeros(2, np.float32), "b": np.zeros((), np.float32)}
-    own = Membership("1.0", "reference", "delta", layout(weights), [])
-    return Start(SummedWeights(weights), own._replace(**changed))
-
-
-def served(folder: Path, every: int = 1, birth: str | None = None) -> ServedCenter:
-    center = ServedCenter("toy", str(folder), every, "refuse")
-    center.begin(start(), birth)
-    return center
-
-
-def after_crash(center: ServedCenter) -> ServedCenter:
-    """Return what a worker of a center finds after the process was started again."""
-    return served(center.path.parent, center.every, center.birth)
-
-
-def ones(number: float = 1.0) -> Changes:
-    return {"w": np.full(2, number, np.float32), "b": np.float32(number).reshape(())}
-
-
-def sender(center: ServedCenter, sequence: int, worker: str = "a") -> Sender:
-    return Sender(worker, sequence, 0, center.birth)
-
-
-def push(center: ServedCenter, sequence: int, worker: str = "a", since: int = 0) -> Any:
-    return center.push(Sender(worker, sequence, since, center.birth), ones(), None)
-
-
-def w(center: ServedCenter) -> list[float]:
-    found: list[float] = center.present()["w"].tolist()
-    return found
+from lockstep.ray.served_center import ServedCenter
+from lockstep.ray.tests.served import (
+    Changes,
+    after_crash,
+    ones,
+    push,
+    sender,
+    served,
+    start,
+    w,
+)
 
 
 def test_a_push_moves_the_weights_and_the_reply_has_them(tmp_path: Path) -> None:
@@ -253,79 +222,3 @@ def test_a_worker_that_is_done_is_forgotten(tmp_path: Path) -> None:
     center.leave("a")
     center.leave("nobody")
     assert center.status()["workers"] == 1
-
-
-def test_a_full_disk_is_reported_and_training_goes_on(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    center = served(tmp_path)
-    push(center, 1)
-
-    def refuse(*_: Any) -> NoReturn:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
-        patched.setattr(Path, "replace", refuse)
-        push(center, 2)
-    assert "center 'toy': no checkpoint was written: " in caplog.text
-    status = center.status()
-    assert (status["rounds"], status["checkpoint_rounds"]) == (2, 1)
-    assert "No space left" in status["checkpoint_error"]
-    assert w(after_crash(center)) == [1.0, 1.0]
-    push(center, 3)
-    assert center.status()["checkpoint_error"] is None
-    assert w(after_crash(center)) == [3.0, 3.0]
-
-
-def spoil_file(path: Path) -> None:
-    path.write_bytes(b"no archive")
-
-
-def spoil_keys(path: Path) -> None:
-    checkpoint.write(path, {"layout": start().membership.layout})
-
-
-def spoil_type(path: Path) -> None:
-    checkpoint.write(path, 3)
-
-
-@pytest.mark.parametrize("spoil", [spoil_file, spoil_keys, spoil_type])
-def test_a_file_that_is_no_checkpoint_is_refused(spoil: Any, tmp_path: Path) -> None:
-    spoil(tmp_path / checkpoint.FILE)
-    with pytest.raises(UnsupportedError, match="expected a checkpoint of a center in"):
-        served(tmp_path)
-
-
-def test_a_checkpoint_of_other_weights_is_refused(tmp_path: Path) -> None:
-    served(tmp_path)
-    other = {"w": np.zeros(3, np.float32)}
-    begun = Start(SummedWeights(other), start(layout=layout(other)).membership)
-    center = ServedCenter("toy", str(tmp_path), 1, "refuse")
-    with pytest.raises(UnsupportedError, match="checkpoint of weights like the worker"):
-        center.begin(begun)
-    assert center.present() == {}
-
-
-def test_a_checkpoint_of_another_rule_is_refused(tmp_path: Path) -> None:
-    served(tmp_path)
-    center = ServedCenter("toy", str(tmp_path), 1, "refuse")
-    told = r"commit='gradient' on reference with groups .* got one of commit='delta'"
-    with pytest.raises(UnsupportedError, match=told):
-        center.begin(start(commit="gradient"))
-
-
-class Opaque(SummedWeights):
-    """Weights with state that no file of a center can have."""
-
-    def saved(self) -> Any:
-        return {"rule": object()}
-
-
-def test_state_that_is_not_plain_is_refused_at_once(tmp_path: Path) -> None:
-    center = ServedCenter("toy", str(tmp_path), 1, "refuse")
-    weights = start().weights.pull()
-    with pytest.raises(UnsupportedError, match="numbers and text, got object; a cent"):
-        center.begin(Start(Opaque(weights), start().membership))
-    assert not center.status()["begun"]
