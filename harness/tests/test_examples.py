@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import os
+import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +25,16 @@ TORCHRUN = [
     "--local-addr=127.0.0.1",
     "--nproc-per-node=2",
 ]
-FRAMEWORKS = {"keras", "torch", "tensorflow"}
+FRAMEWORKS = {"keras", "ray", "torch", "tensorflow"}
+CLUSTER = {
+    "RAY_ADDRESS": "local",
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": secrets.token_hex(32),
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Without it Ray listens on the address of the machine.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+}
+"""Variables with which an example starts its own Ray, on loopback, with a token."""
 
 
 def frameworks_of(script: Path) -> set[str]:
@@ -49,7 +58,7 @@ def output_of(script: Path, *launcher: str) -> str:
         capture_output=True,
         text=True,
         timeout=300,
-        env={**os.environ, **child_variables(), "PYTHONPATH": str(ROOT / "impls")},
+        env={**child_variables(), **CLUSTER, "PYTHONPATH": str(ROOT / "impls")},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -45,7 +45,8 @@ Make the shared {variable} and the accumulator of each of a worker's {variable}s
 
 Args:
     center: the :class:`Center` of the other workers, their getter's ``center``;
-        None makes one.
+        None makes one. ``"ray://NAME"`` or a :class:`~lockstep.ray.RayCenter` is one
+        in a process of its own, for workers of other processes and machines.
     strict: as ``tf.contrib.opt.AGNCustomGetter`` (1.15): until the init op has run
         an accumulator holds the {variable}'s value.
 

@@ -10,7 +10,7 @@ from lockstep import registry
 
 __all__ = ["FRAMEWORKS", "forbidden_imports", "imports_of", "sources_of"]
 
-FRAMEWORKS = {"torch", "tensorflow", "keras", "jax"}
+FRAMEWORKS = {"torch", "tensorflow", "keras", "jax", "ray"}
 
 SHARED_BY = {"keras3": "lockstep.tf.shared"}
 """Backend -> the part of another backend that it may import."""
@@ -31,10 +31,10 @@ def forbidden(part: str) -> set[str]:
     """Return what a part of the package must not import.
 
     A backend may import its own framework, but no other backend. The other parts may
-    import neither.
+    import neither, but for the part that is named for Ray.
     """
     backend = registry.BACKENDS.get(part)
-    own = set() if backend is None else set(backend.packages)
+    own = {part} if backend is None else set(backend.packages)
     others = {f"lockstep.{name}" for name in registry.BACKENDS if name != part}
     return {"harness"} | others | FRAMEWORKS - own
 

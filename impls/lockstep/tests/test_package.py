@@ -133,7 +133,7 @@ def test_a_missing_framework_is_one_sentence_with_the_remedy(
         registry.load("tf")
 
 
-PARTS = [*BACKENDS, "messages", "strict"]
+PARTS = [*BACKENDS, "messages", "ray", "strict"]
 
 
 @pytest.mark.parametrize("part", PARTS)

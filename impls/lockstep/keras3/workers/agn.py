@@ -71,7 +71,8 @@ class AGNOptimizer(SharingWrapper):
             gradients.
 
     State: accumulators, local step, shared variables and their slots are among
-    ``variables`` and in ``.keras`` files.
+    ``variables`` and in ``.keras`` files; without the shared part for a center on Ray,
+    which saves itself.
 
     Example:
         >>> weight = keras.Variable([1.0], name="weight")
@@ -117,6 +118,7 @@ class AGNOptimizer(SharingWrapper):
         self.local_step = keras.Variable(
             0, dtype="int32", trainable=False, name="local_step"
         )
+        custom_getter.center.begin(commit)
 
     def shown(self) -> dict[str, Any]:
         """Return the arguments that a repr shows."""
@@ -146,7 +148,10 @@ class AGNOptimizer(SharingWrapper):
             self._slots.add(variable, GRAD_VARIABLE_NAME, gathered)
             self._slots.add(variable, GLOBAL_VARIABLE_NAME, shared)
             self._track_variable(gathered)
-            self._track_variable(shared)
+            if not getter.center.saves_itself:
+                self._track_variable(shared)
+        if getter.center.saves_itself:
+            return
         for state in getter.center.optimizer.variables:
             self._track_variable(state)
         # A wrapper around that leaves a variable alone leaves these alone with it.

@@ -20,6 +20,7 @@ from lockstep.messages.workers import refusals
 from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
 from lockstep.messages.workers.center import Update
 from lockstep.quirks import quirks_of
+from lockstep.ray.center import RayCenter, as_ray_host
 
 __all__ = ["AGNCustomGetter", "Center"]
 
@@ -28,7 +29,7 @@ RATE, ITERATIONS = "learning_rate", "iterations"
 TAKEN = "a model, variables or pairs (name, variable)"
 
 
-class Center:
+class Center(words.CenterOfProcess):
     """Shared variables with an optimizer of their own, which is made like the workers'.
 
     It has the configuration of the first worker's optimizer. Before a push is applied
@@ -151,11 +152,13 @@ class AGNCustomGetter:
     """
 
     def __init__(
-        self, worker_device: str, center: Center | None = None, strict: bool = False
+        self,
+        worker_device: str,
+        center: Center | RayCenter | str | None = None,
+        strict: bool = False,
     ) -> None:
-        agn_getter.check_center(center, Center)
         self.worker_device = worker_device
-        self.center = Center() if center is None else center
+        self.center = center_of(center)
         self.strict = strict
         self.takes_all = False
         self.may_add = False
@@ -229,6 +232,17 @@ class AGNCustomGetter:
         getter = cls(**config)
         getter.takes_all = True
         return getter
+
+
+def center_of(center: Any) -> Center:
+    """Return the center that an argument names: new, of this process, or on Ray."""
+    if host := as_ray_host(center):
+        # Its base class is in this module.
+        from lockstep.keras3.workers.remote import RemoteCenter
+
+        return RemoteCenter(host)
+    agn_getter.check_center(center, Center)
+    return Center() if center is None else center.for_worker()
 
 
 def is_variable(found: Any) -> bool:

@@ -81,10 +81,12 @@ class SharingWrapper(Wrapper):
     ) -> keras.callbacks.Callback:
         """Return a callback for ``fit`` that runs the init op before the first batch.
 
-        Sessions have hooks, Keras has callbacks. Arguments are without effect.
+        Sessions have hooks, Keras has callbacks. A center on Ray hears after the last
+        batch that this worker is done. Arguments are without effect.
         """
         return keras.callbacks.LambdaCallback(
-            on_train_begin=lambda logs: self.get_init_op(task_index)
+            on_train_begin=lambda logs: self.get_init_op(task_index),
+            on_train_end=lambda logs: self.custom_getter.center.leave(),
         )
 
     def get_slot(self, var: Any, name: str) -> keras.Variable | None:

@@ -13,13 +13,16 @@ from lockstep.messages.ranges import require
 from lockstep.messages.step import refusals
 
 __all__ = [
+    "CENTER_ROUNDS",
     "CLIPPED_ROWS",
     "ENDED_ROUND",
     "LOCAL_STEP",
     "LOSS_SCALE",
+    "PUSHED_BYTES",
     "ROWS",
     "SKIPPED_IN_A_ROW",
     "SKIPPED_STEPS",
+    "STALENESS",
     "check_target",
     "numbers_of",
 ]
@@ -29,6 +32,8 @@ SKIPPED_STEPS, SKIPPED_IN_A_ROW = "skipped_steps", "skipped_in_a_row"
 NORM, CLIP_FACTOR = "global_gradient_norm", "clip_factor"
 ROWS, CLIPPED_ROWS = "rows", "clipped_rows"
 LOCAL_STEP, ENDED_ROUND = "local_step", "ended_round"
+CENTER_ROUNDS, STALENESS = "center_rounds", "staleness"
+PUSHED_BYTES = "pushed_bytes"
 
 
 def numbers_of(report: StepReport) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 from lockstep.messages.errors import UnsupportedError
 from lockstep.messages.workers import refusals
@@ -12,6 +12,7 @@ from lockstep.messages.workers import refusals
 __all__ = [
     "Center",
     "CenterLock",
+    "CenterOfProcess",
     "Update",
     "other_groups",
     "unused_name",
@@ -37,8 +38,8 @@ class Center(Protocol):
 
     These two calls are all that a worker asks of them between its rounds. Within one
     process they are an object that several workers hold. What stands between two
-    processes would put the number of the worker and of its round beside an update, so
-    that one that arrives twice is dropped; the workers do not see it.
+    processes (:mod:`lockstep.ray`) puts the name of the worker and the number of its
+    round beside an update, so that one that arrives twice is dropped.
     """
 
     def pull(self, names: Iterable[str]) -> Mapping[str, Any]:
@@ -48,6 +49,30 @@ class Center(Protocol):
     def push(self, update: Update) -> None:
         """Move the shared weights; variables that are not named stay as they are."""
         ...
+
+
+class CenterOfProcess:
+    """What only a center in another process does: here it is not needed.
+
+    Attributes:
+        saves_itself: whether its state is no part of a worker's.
+    """
+
+    saves_itself = False
+
+    def for_worker(self) -> Self:
+        """Return the center as one more worker holds it."""
+        return self
+
+    def begin(self, commit: str) -> None:
+        """Let a worker push that has this commit."""
+
+    def leave(self) -> None:
+        """Hear that a worker is done."""
+
+    def numbers(self) -> dict[str, float]:
+        """Return what there is to log of the last push, by tag."""
+        return {}
 
 
 class CenterLock:

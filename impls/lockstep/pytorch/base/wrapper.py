@@ -173,7 +173,8 @@ class OptimizerWrapper(TrainV1, Optimizer):
         ``loss_scale``, ``skipped_steps``, ``skipped_in_a_row`` and, with ``clip_norm``,
         ``global_gradient_norm`` and ``clip_factor`` where the gradients were finite; of
         row clipping ``rows`` and ``clipped_rows``; of AGN ``local_step`` and
-        ``ended_round``. Those of wrappers inside are there, too. Costs what reading
+        ``ended_round``, and with a center on Ray ``center_rounds``, ``staleness`` and
+        ``pushed_bytes``. Those of wrappers inside are there, too. Costs what reading
         ``last_step`` costs.
         """
         inner, report = self.inner_optimizer, getattr(self, "last_step", None)

@@ -68,7 +68,8 @@ class AGNOptimizer(SharingWrapper):
             step (LBFGS), or has groups unlike those of the other workers.
 
     ``state_dict`` holds the worker's part and the shared one: accumulators, local step,
-    shared weights and their state. The worker's own weights are the model's.
+    shared weights and their state. With a center on Ray it holds the worker's part
+    only, because such a center saves itself. The worker's weights are the model's.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([1.0]))
@@ -119,9 +120,10 @@ class AGNOptimizer(SharingWrapper):
         center.follow(self.inner_optimizer, known)
         if self._quirks.agn_row_clipping:
             list_nothing(center.optimizer)
+        center.begin(self.commit)
         self._followed = len(known)
         numbers = self.numbers(local_step, period)
-        add_numbers(self.param_groups, center.optimizer, numbers)
+        add_numbers(self.param_groups, center, numbers)
 
     def numbers(self, local_step: int, period: int) -> dict[str, Any]:
         """Return what the groups hold of a worker, each of them the same."""
@@ -252,7 +254,8 @@ class AGNOptimizer(SharingWrapper):
         """Return what the last step did, and the local step: see the base class."""
         round_ended = int(self._ended_round)
         own = {tags.LOCAL_STEP: self.local_step, tags.ENDED_ROUND: round_ended}
-        return {**super().step_numbers(), **own}
+        shared = self.custom_getter.center.numbers()
+        return {**super().step_numbers(), **own, **shared}
 
     def _save_inner(self) -> dict[str, Any]:
         """Return the wrapped optimizer's state, the worker's and the shared one."""

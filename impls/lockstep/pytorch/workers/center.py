@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -23,14 +23,16 @@ from lockstep.pytorch.base.train_v1 import TrainV1
 from lockstep.pytorch.optimizers.rule_optimizer import RuleOptimizer
 from lockstep.pytorch.tensors.foreach import add
 from lockstep.pytorch.tensors.rounding import rounded
+from lockstep.pytorch.workers.getter_parts import as_device, is_tensor, unused_place
 from lockstep.quirks import quirks_of
+from lockstep.ray.center import RayCenter, as_ray_host
 
 __all__ = ["AGNCustomGetter", "Center", "powers"]
 
 TAKEN = "a module, parameters or pairs (name, parameter)"
 
 
-class Center:
+class Center(words.CenterOfProcess):
     """Shared weights with an optimizer of their own, which is made like the workers'.
 
     The first worker's optimizer is copied, with the shared weights in the place of the
@@ -183,12 +185,11 @@ class AGNCustomGetter:
     def __init__(
         self,
         worker_device: torch.device | str,
-        center: Center | None = None,
+        center: Center | RayCenter | str | None = None,
         strict: bool = False,
     ) -> None:
-        agn_getter.check_center(center, Center)
+        self.center = center_of(center)
         self.worker_device = as_device(worker_device)
-        self.center = Center() if center is None else center
         self.strict = strict
         self.may_add = False
         self.names: dict[Tensor, str] = {}
@@ -255,24 +256,15 @@ class AGNCustomGetter:
             )
 
 
-def is_tensor(found: Any) -> bool:
-    """Tell whether this is a tensor."""
-    return isinstance(found, Tensor)
+def center_of(center: Any) -> Center:
+    """Return the center that an argument names: new, of this process, or on Ray."""
+    if host := as_ray_host(center):
+        # Its base class is in this module.
+        from lockstep.pytorch.workers.remote import RemoteCenter
 
-
-def unused_place(place: int, taken: Collection[str]) -> str:
-    """Return the name of a parameter without one: its place, or the next one free."""
-    while str(place) in taken:
-        place += 1
-    return str(place)
-
-
-def as_device(device: Any) -> torch.device:
-    """Return the device, or raise a GetterError if torch knows none such."""
-    try:
-        return torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise refusals.NOT_A_DEVICE.error(got=device) from error
+        return RemoteCenter(host)
+    agn_getter.check_center(center, Center)
+    return Center() if center is None else center.for_worker()
 
 
 def powers(optimizer: Optimizer) -> Mapping[str, str]:

@@ -17,13 +17,14 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from lockstep.messages import ray as ray_refusals
 from lockstep.messages.workers import agn as words
 from lockstep.messages.workers import refusals
 from lockstep.pytorch.base.foreign_state import SHARED, require_dense, require_shape
 from lockstep.pytorch.base.gradients import named_parameters
 from lockstep.pytorch.base.trial_step import check_bare
 from lockstep.pytorch.base.wrapper import restore_numbers
-from lockstep.pytorch.workers.center import AGNCustomGetter, powers
+from lockstep.pytorch.workers.center import AGNCustomGetter, Center, powers
 from lockstep.quirks import quirks_of
 
 __all__ = [
@@ -59,11 +60,13 @@ def shown(state: Mapping[Tensor, StateDict], getter: AGNCustomGetter) -> Any:
 
 def own_state(parameter: Tensor, getter: AGNCustomGetter, like: StateDict) -> StateDict:
     """Return what there is of a parameter beside its optimizer's state."""
+    own = {ACCUMULATOR: getter._grad_map[parameter]}
+    if getter.center.saves_itself:
+        return own
     shared = getter._global_map[parameter]
     slots = getter.center.optimizer.state.get(shared, {})
     places = {key: place_for(value) for key, value in like.items()}
-    return {
-        ACCUMULATOR: getter._grad_map[parameter],
+    return own | {
         WEIGHT: shared.detach(),
         PUSHED: torch.tensor(bool(slots)),
         **{f"{SLOT}{key}": value for key, value in {**places, **slots}.items()},
@@ -76,11 +79,12 @@ def place_for(value: Any) -> Any:
 
 
 def add_numbers(
-    groups: Sequence[StateDict], center: Optimizer, numbers: Mapping[str, Any]
+    groups: Sequence[StateDict], center: Center, numbers: Mapping[str, Any]
 ) -> None:
     """Put a worker's numbers and the powers of beta at the center into groups."""
-    for group, shared in zip(groups, center.param_groups, strict=False):
-        group |= {f"{SLOT}{name}": shared[name] for name in powers(center)}
+    names = () if center.saves_itself else powers(center.optimizer)
+    for group, shared in zip(groups, center.optimizer.param_groups, strict=False):
+        group |= {f"{SLOT}{name}": shared[name] for name in names}
         group |= numbers
 
 
@@ -95,7 +99,7 @@ def join_state(bare: StateDict, optimizer: Optimizer) -> StateDict:
             state[number] = state.get(number, {}) | own
     groups = [dict(group) for group in bare["param_groups"]]
     counts = optimizer.local_step, optimizer.communication_period
-    add_numbers(groups, getter.center.optimizer, optimizer.numbers(*counts))
+    add_numbers(groups, getter.center, optimizer.numbers(*counts))
     return {**bare, "state": state, "param_groups": groups}
 
 
@@ -135,18 +139,29 @@ def check_own(bare: StateDict, own: StateDict, optimizer: Any) -> None:
     saved = words.DELTA if adds else words.GRADIENT
     if saved != optimizer.commit:
         raise refusals.OTHER_COMMIT.error(expected=optimizer.commit, got=saved)
+    center = optimizer.custom_getter.center
+    keys = [ACCUMULATOR] if center.saves_itself else [ACCUMULATOR, WEIGHT, PUSHED]
     numbers = [k for group in own["param_groups"] for k in group["params"]]
     names = named_parameters(optimizer)
     for number, (parameter, name) in zip(numbers, names.items(), strict=True):
         if number in own["state"]:
-            entry, shape = own["state"][number], parameter.shape
-            for key, expected in ((ACCUMULATOR, shape), (WEIGHT, shape), (PUSHED, ())):
-                value = entry.get(key)
-                require_shape(words.WRAPPER, key, name, expected, value)
-                if key != PUSHED:
-                    require_dense(words.WRAPPER, key, name, value)
-    center = optimizer.custom_getter.center.optimizer
-    check_bare(words.WRAPPER, state_of(center, own), center)
+            check_entry(own["state"][number], keys, name, parameter.shape)
+    if not center.saves_itself:
+        saved_state = state_of(center.optimizer, own)
+        check_bare(words.WRAPPER, saved_state, center.optimizer)
+
+
+def check_entry(
+    entry: StateDict, keys: Sequence[str], name: str, shape: torch.Size
+) -> None:
+    """Raise unless what was saved of a parameter has these keys and its shape."""
+    if WEIGHT in entry and WEIGHT not in keys:
+        raise ray_refusals.CENTER_IN_STATE.error()
+    for key in keys:
+        value = entry.get(key)
+        require_shape(words.WRAPPER, key, name, () if key == PUSHED else shape, value)
+        if key != PUSHED:
+            require_dense(words.WRAPPER, key, name, value)
 
 
 def state_of(center: Optimizer, own: StateDict) -> StateDict:
@@ -172,7 +187,10 @@ def load_center(own: StateDict, optimizer: Optimizer) -> None:
         if parameter in getter._global_map and number in own["state"]:
             entry = own["state"][number]
             getter._grad_map[parameter].copy_(entry[ACCUMULATOR])
-            getter._global_map[parameter].copy_(entry[WEIGHT])
+            if not getter.center.saves_itself:
+                getter._global_map[parameter].copy_(entry[WEIGHT])
+    if getter.center.saves_itself:
+        return
     center = getter.center.optimizer
     loaded = state_of(center, own)
     center.load_state_dict(loaded)

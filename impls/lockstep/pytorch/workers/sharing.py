@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from lockstep.messages.ray import TrainingEndedError
 from lockstep.messages.workers import refusals
 from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
 from lockstep.pytorch.base.gradients import named_parameters
@@ -79,14 +80,18 @@ class SharingWrapper(OptimizerWrapper):
     @contextmanager
     def _started(self, task_index: int) -> Iterator[None]:
         self.get_init_op(task_index)
-        yield
+        with suppress(TrainingEndedError):
+            yield
+        self.custom_getter.center.leave()
 
     def make_session_run_hook(
         self, is_chief: bool, task_index: int
     ) -> AbstractContextManager[None]:
         """Return a context that runs the init op where it is entered.
 
-        The training loop stands inside of it. Arguments are without effect.
+        The training loop stands inside of it. With a center on Ray the loop ends where
+        training was ended, and the center hears that this worker is done. Arguments are
+        without effect.
         """
         return self._started(task_index)
 

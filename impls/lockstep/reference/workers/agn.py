@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from lockstep.docstrings import documented
 from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
 from lockstep.messages.nouns import REFERENCE
+from lockstep.messages.ray import TrainingEndedError
 from lockstep.messages.workers import agn as words
 from lockstep.messages.workers import refusals
 from lockstep.messages.workers.agn import (
@@ -73,6 +74,7 @@ class AGNOptimizer(Optimizer):
         self.commit = commit
         self.local_step = Variable("local_step", 0, np.int32)
         self.last_step: StepReport = NO_STEP
+        custom_getter.center.begin(commit)
 
     def apply_gradients(
         self,
@@ -167,15 +169,18 @@ class AGNOptimizer(Optimizer):
     @contextmanager
     def _started(self, task_index: int) -> Iterator[None]:
         self.get_init_op(task_index)
-        yield
+        with suppress(TrainingEndedError):
+            yield
+        self.custom_getter.center.leave()
 
     def make_session_run_hook(
         self, is_chief: bool, task_index: int
     ) -> AbstractContextManager[None]:
         """Return a context whose entry runs the init op.
 
-        Sessions have hooks; here the training loop stands inside of this context.
-        Arguments are without effect.
+        Sessions have hooks; here the training loop stands inside of this context. With
+        a center on Ray it ends where training was ended, and the center hears that this
+        worker is done. Arguments are without effect.
         """
         return self._started(task_index)
 

@@ -15,6 +15,7 @@ from lockstep.messages.workers import refusals
 from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
 from lockstep.messages.workers.center import Update
 from lockstep.quirks import quirks_of
+from lockstep.ray.center import RayCenter, as_ray_host
 from lockstep.reference.optimizers.classes import base_of
 from lockstep.reference.optimizers.rules import Slots
 from lockstep.reference.tensors.variable import Variable
@@ -22,7 +23,7 @@ from lockstep.reference.tensors.variable import Variable
 __all__ = ["AGNCustomGetter", "Center"]
 
 
-class Center:
+class Center(words.CenterOfProcess):
     """Shared variables with the slots that the wrapped rule keeps for them.
 
     An update is applied by the optimizer of the worker that pushes, so with its rate
@@ -104,11 +105,13 @@ class AGNCustomGetter:
     """
 
     def __init__(
-        self, worker_device: Any, center: Center | None = None, strict: bool = False
+        self,
+        worker_device: Any,
+        center: Center | RayCenter | str | None = None,
+        strict: bool = False,
     ) -> None:
-        agn_getter.check_center(center, Center)
         self.worker_device = worker_device
-        self.center = Center() if center is None else center
+        self.center = center_of(center)
         self.quirks = quirks_of(strict)
         self.names: dict[Variable, str] = {}
         self.may_add = False
@@ -154,6 +157,18 @@ class AGNCustomGetter:
                 taken = {*self.names.values(), *new}
                 new[words.unused_name(variable.name, taken)] = variable
         return new
+
+
+def center_of(center: Any) -> Center:
+    """Return the center that an argument names: new, of this process, or on Ray."""
+    if host := as_ray_host(center):
+        # Its base class is in this module.
+        from lockstep.reference.workers.remote import RemoteCenter
+
+        return RemoteCenter(host)
+    agn_getter.check_center(center, Center)
+    own: Center = Center() if center is None else center.for_worker()
+    return own
 
 
 def is_variable(found: Any) -> bool:

@@ -107,6 +107,7 @@ class AGNOptimizer(SharingWrapper):
         self.strict = strict
         place = None if quirks.agn_local_step else custom_getter
         self.local_step = make_local_step(place)
+        custom_getter.center.begin(commit)
         custom_getter.center.rule.make = self._create_shared_slots
         self.last_step: StepReport = NO_EAGER_STEP
         self._track_trackable(self.local_step, "local_step")
@@ -221,10 +222,10 @@ class AGNOptimizer(SharingWrapper):
 
     def _push(self, means: Sequence[tf.Tensor], centers: Variables) -> Any:
         """Apply means through the wrapped optimizer, or add them as they are."""
-        pairs = list(zip(means, centers, strict=True))
         if self.commit == DELTA:
-            options = {"use_locking": self.use_locking, "read_value": False}
-            return tf.group(*[c.assign_add(mean, **options) for mean, c in pairs])
+            center = self.custom_getter.center
+            return center.add(centers, means, use_locking=self.use_locking)
+        pairs = list(zip(means, centers, strict=True))
         with self.custom_getter.center.lending(self.base_optimizer):
             return self.apply_inside(pairs)
 

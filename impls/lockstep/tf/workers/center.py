@@ -16,6 +16,7 @@ from lockstep.messages.workers import getter as agn_getter
 from lockstep.messages.workers import refusals
 from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
 from lockstep.quirks import Quirks, quirks_of
+from lockstep.ray.center import RayCenter, as_ray_host
 from lockstep.tf.base.pairs import as_variable, name_of
 from lockstep.tf.base.variable_map import VariableMap
 from lockstep.tf.masters.copies import builds_graph
@@ -25,6 +26,7 @@ from lockstep.tf.workers.getter_parts import (
     refuse_race,
     zeros_like,
 )
+from lockstep.tf.workers.shared_slots import SharedSlots
 
 __all__ = ["AGNCustomGetter", "Center"]
 
@@ -33,33 +35,7 @@ v1 = tf.compat.v1
 Make = Callable[[], Any]
 
 
-class SharedSlots(v1.train.Optimizer):
-    """Keeps the slots of shared variables; it updates nothing.
-
-    Attributes:
-        make: makes the slots of these shared variables, as a worker's optimizer does;
-            None before there is one.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(use_locking=False, name="center")
-        self.make: Callable[[list[tf.Variable]], None] | None = None
-
-    def _create_or_restore_slot_variable(
-        self, slot_variable_position: Any, slot_name: str, variable: tf.Variable
-    ) -> None:
-        """Restore a slot from a ``tf.train.Checkpoint``.
-
-        TensorFlow would make it like its variable, which not every slot is.
-        """
-        if self.make is not None and tf.executing_eagerly():
-            self.make([variable])
-        super()._create_or_restore_slot_variable(
-            slot_variable_position, slot_name, variable
-        )
-
-
-class Center(tf.Module):
+class Center(words.CenterOfProcess, tf.Module):
     """Shared variables, and their slots, which every worker's optimizer uses in turn.
 
     Workers of one process hold one center. Workers in processes of their own each make
@@ -74,6 +50,17 @@ class Center(tf.Module):
         super().__init__()
         self.shared: dict[str, tf.Variable] = {}
         self.rule = SharedSlots()
+
+    def refresh(self, variables: Iterable[tf.Variable]) -> None:
+        """Bring shared variables up to date: within a process they always are."""
+
+    def add(
+        self, variables: Iterable[tf.Variable], changes: Iterable[Any], **options: Any
+    ) -> tf.Operation | None:
+        """Add changes to shared variables; ``options`` are those of ``assign_add``."""
+        pairs = zip(variables, changes, strict=True)
+        adds = [v.assign_add(c, read_value=False, **options) for v, c in pairs]
+        return tf.group(*adds)
 
     def check(self, variables: Mapping[str, Any], may_add: bool) -> None:
         """Raise unless a worker with these variables, by their names, may join.
@@ -170,12 +157,14 @@ class AGNCustomGetter(tf.Module):
     """
 
     def __init__(
-        self, worker_device: Any, center: Center | None = None, strict: bool = False
+        self,
+        worker_device: Any,
+        center: Center | RayCenter | str | None = None,
+        strict: bool = False,
     ) -> None:
         super().__init__()
-        agn_getter.check_center(center, Center)
         self.worker_device = worker_device
-        self.center = Center() if center is None else center
+        self.center = center_of(center)
         self.strict = strict
         self.may_add = False
         self._names: set[str] = set()
@@ -300,3 +289,14 @@ class AGNCustomGetter(tf.Module):
             self._global_map[variable] = center
             self._grad_map[variable] = accumulator
             self._track_trackable(accumulator, f"{GRAD_VARIABLE_NAME}/{name}")
+
+
+def center_of(center: Any) -> Center:
+    """Return the center that an argument names: new, of this process, or on Ray."""
+    if host := as_ray_host(center):
+        # Its base class is in this module.
+        from lockstep.tf.workers.remote import RemoteCenter
+
+        return RemoteCenter(host)
+    agn_getter.check_center(center, Center)
+    return Center() if center is None else center.for_worker()

@@ -49,7 +49,9 @@ class SharingWrapper(Wrapper):
 
     def _begin_round(self, variables: Variables) -> tf.Operation | None:
         """Copy the shared variables to these, and set their accumulators to 0."""
-        pairs = zip(variables, self._centers(variables), strict=True)
+        centers = self._centers(variables)
+        self.custom_getter.center.refresh(centers)
+        pairs = zip(variables, centers, strict=True)
         pulls = [v.assign(c.read_value(), read_value=False) for v, c in pairs]
         accumulators = self._accumulators(variables)
         resets = [a.assign(tf.zeros_like(a), read_value=False) for a in accumulators]

@@ -8,8 +8,9 @@ from torch.nn import Parameter
 
 from lockstep import pytorch
 from lockstep.pytorch import AGNCustomGetter, AGNOptimizer
+from lockstep.pytorch.workers.remote import RemoteCenter
 
-__all__ = ["Team", "same", "sgd", "single"]
+__all__ = ["RemoteTeam", "Team", "same", "sgd", "single"]
 
 
 class Team:
@@ -45,6 +46,25 @@ class Team:
 
     def shared(self) -> list[torch.Tensor]:
         return [p.detach().clone() for p in self.center.parameters.values()]
+
+
+class RemoteTeam(Team):
+    """Workers of one center that each see it from a process of their own."""
+
+    def __init__(self, make, host, count=3, period=2, names=pytorch, **options) -> None:
+        self.models, self.workers, self.host = [], [], host
+        for number in range(count):
+            with torch.random.fork_rng():
+                torch.manual_seed(number)
+                model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+            getter = names.AGNCustomGetter("cpu", center=RemoteCenter(host))
+            opt = make(getter(model.named_parameters()))
+            worker = names.AGNOptimizer(opt, count, getter, period, **options)
+            self.models.append(model)
+            self.workers.append(worker)
+
+    def shared(self):
+        return [torch.tensor(a) for a in self.host.center.present().values()]
 
 
 def same(one, other) -> bool:

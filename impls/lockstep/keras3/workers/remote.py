@@ -1,0 +1,72 @@
+"""A worker's view of a center in another process, which adds what workers push."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from lockstep.interface import Array
+from lockstep.keras3.base.gradients import value_of
+from lockstep.keras3.workers.center import Center
+from lockstep.messages import ray as refusals
+from lockstep.messages.workers import center as words
+from lockstep.messages.workers.center import Update
+from lockstep.ray.adding import AddingView
+
+__all__ = ["RemoteCenter"]
+
+
+class RemoteCenter(AddingView, Center):
+    """A center of several processes: see the base class. Steps are eager."""
+
+    backend = "keras3"
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the shared weights as they are here."""
+        return {name: variable.numpy() for name, variable in self.shared.items()}
+
+    def check(self, variables: Mapping[str, Any], may_add: bool) -> None:
+        """Raise unless these may join: see the base class."""
+        self.require_fit(
+            {
+                name: f"{value_of(variable).dtype.name} {list(variable.shape)}"
+                for name, variable in variables.items()
+            }
+        )
+
+    def join(self, name: str, variable: Any) -> keras.Variable:
+        """Return the shared variable of this name, with the center's value."""
+        shared = super().join(name, variable)
+        if name in self.known:
+            shared.assign(self.known[name])
+        return shared
+
+    def follow(
+        self, optimizer: keras.optimizers.Optimizer, owned: Mapping[str, Any]
+    ) -> None:
+        """Raise if the worker trains other variables; no optimizer is needed here."""
+        if sorted(owned) != sorted(self.shared):
+            raise words.other_groups(list(self.shared), list(owned))
+
+    def pull(self, names: Iterable[str]) -> dict[str, tf.Tensor]:
+        """Return what is shared under these names."""
+        require_eager()
+        for name, weight in self.member.pull(names).items():
+            # TensorFlow may keep the memory of an array, and Ray's is read-only.
+            self.shared[name].assign(np.array(weight))
+        return super().pull(names)
+
+    def push(self, update: Update) -> None:
+        """Push what was gathered."""
+        require_eager()
+        self.send({name: change.numpy() for name, change in update.changes.items()})
+
+
+def require_eager() -> None:
+    """Raise inside of a ``tf.function``, whose tensors have no values yet."""
+    if not tf.executing_eagerly():
+        raise refusals.NOT_EAGER.error()

@@ -1,0 +1,152 @@
+"""A center on Ray by its name, and how it saves itself."""
+
+from __future__ import annotations
+
+import operator
+import re
+import tempfile
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lockstep.interface import Array
+from lockstep.messages import ray as refusals
+from lockstep.messages.errors import unknown_name
+from lockstep.ray.actor import RayHost
+
+__all__ = ["RayCenter", "as_ray_center", "as_ray_host", "host_of"]
+
+SCHEME = "ray://"
+ON_NONFINITE = ("refuse", "drop")
+
+
+@dataclass(frozen=True)
+class RayCenter:
+    """A center on Ray: its name, and how it saves itself.
+
+    ``center="ray://NAME"`` of an ``AGNCustomGetter`` is short for
+    ``center=RayCenter("NAME")``. The worker that makes the center decides all but the
+    name. The methods are for any process that is connected to Ray.
+
+    Args:
+        name: letters, digits, ``.``, ``_`` and ``-``; one center of a cluster has it.
+        directory: where the checkpoint is written. A center that is made where there is
+            one goes on from it. On several machines this must be a directory that all
+            of them have. None takes a new one for temporary files, with which the
+            center survives the death of its process, but not of its machine.
+        every: rounds between two checkpoints: so many a crash loses at most.
+        on_nonfinite: ``"refuse"`` raises an error in a worker that pushes inf or NaN;
+            ``"drop"`` leaves the round out, and the worker begins another.
+
+    Raises:
+        GetterError: a TypeError; no such name.
+        OutOfRangeError: a ValueError; ``every`` is no integer >= 1.
+        UnknownNameError: a ValueError; an unknown ``on_nonfinite``.
+
+    Example:
+        >>> RayCenter("digits", directory="/shared/digits", every=20).name
+        'digits'
+    """
+
+    name: str
+    directory: str | Path | None = field(default=None, kw_only=True)
+    every: int = field(default=100, kw_only=True)
+    on_nonfinite: str = field(default="refuse", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not re.fullmatch(r"[\w.-]+", self.name):
+            raise refusals.NOT_AN_ADDRESS.error(got=self.name)
+        try:
+            fine = operator.index(self.every) >= 1 and self.every is not True
+        except TypeError:
+            fine = False
+        if not fine:
+            raise refusals.NOT_A_COUNT.error(got=self.every)
+        if self.on_nonfinite not in ON_NONFINITE:
+            name = "RayCenter: on_nonfinite"
+            raise unknown_name(name, self.on_nonfinite, ON_NONFINITE)
+
+    def status(self) -> dict[str, Any]:
+        """Return what the center counts.
+
+        The keys are the attributes of :class:`~lockstep.ray.counters.Counters`, and
+        ``workers``, ``begun`` (whether there are weights), ``ended``, ``checkpoint``
+        (its path), ``checkpoint_rounds`` and ``checkpoint_error``.
+
+        Raises:
+            CenterLostError: a ConnectionError; there is no such center.
+        """
+        status: dict[str, Any] = host_of(self).call("status")
+        return status
+
+    def weights(self) -> Mapping[str, Array]:
+        """Return the shared weights, by name.
+
+        Raises:
+            CenterLostError: a ConnectionError; there is no such center.
+            CenterEmptyError: a RuntimeError; it has no weights, or none yet after a
+                crash, because no worker has called since.
+        """
+        weights: Mapping[str, Array] = host_of(self).call("weights_now")
+        return weights
+
+    def end(self) -> dict[str, Any]:
+        """End training: write a last checkpoint, take no more pushes.
+
+        Workers that push or join later raise ``TrainingEndedError``, and a loop inside
+        of ``make_session_run_hook`` ends. The weights can still be read.
+
+        Raises:
+            CenterLostError: a ConnectionError; there is no such center.
+            CenterEmptyError: a RuntimeError; see :meth:`weights`.
+        """
+        status: dict[str, Any] = host_of(self).call("end")
+        return status
+
+    def remove(self) -> None:
+        """End the process of the center, if there is one; its checkpoint stays."""
+        host_of(self).remove()
+
+
+def host_of(center: RayCenter) -> RayHost:
+    """Return what makes and calls a center.
+
+    Raises:
+        MissingFrameworkError: a ModuleNotFoundError; Ray is not installed.
+        UnsupportedError: a ValueError; this process is not connected to Ray.
+    """
+    folder = center.directory
+    if folder is None:
+        unique = f"lockstep-{center.name}-{uuid.uuid4().hex}"
+        folder = Path(tempfile.gettempdir()) / unique
+    arguments = str(folder), operator.index(center.every), center.on_nonfinite
+    return RayHost(center.name, arguments)
+
+
+def as_ray_host(center: object) -> RayHost | None:
+    """Return what calls the center on Ray that a getter was given, or None.
+
+    Raises:
+        GetterError: a TypeError; see :func:`as_ray_center`.
+        MissingFrameworkError: a ModuleNotFoundError; see :func:`host_of`.
+        UnsupportedError: a ValueError; see :func:`host_of`.
+    """
+    on_ray = as_ray_center(center)
+    return None if on_ray is None else host_of(on_ray)
+
+
+def as_ray_center(center: object) -> RayCenter | None:
+    """Return the center on Ray that an argument of a getter names, or None.
+
+    Raises:
+        GetterError: a TypeError; text that begins with ``ray://``, but not with a name.
+
+    Example:
+        >>> as_ray_center("ray://digits").name
+        'digits'
+    """
+    if isinstance(center, str) and center.startswith(SCHEME):
+        return RayCenter(center.removeprefix(SCHEME))
+    return center if isinstance(center, RayCenter) else None

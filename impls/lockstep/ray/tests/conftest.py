@@ -1,0 +1,55 @@
+"""One Ray cluster for the tests of a file, on loopback, which needs a token."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lockstep
+
+# Ray reads these when it is imported, and so do the processes that it starts.
+os.environ |= {
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": secrets.token_hex(32),
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Without it Ray replaces 127.0.0.1 by the address of the machine.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+}
+SOURCES = str(Path(lockstep.__file__).parents[1])
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    """Start Ray, and end its processes after the last test."""
+    module = pytest.importorskip("ray", reason="needs Ray: lockstep-optimizers[ray]")
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patched:
+        warnings.simplefilter("ignore")
+        # Its processes inherit this.
+        patched.setenv("PYTHONPATH", os.pathsep.join([SOURCES, *sys.path]))
+        module.init(
+            address="local",
+            _node_ip_address="127.0.0.1",
+            include_dashboard=False,
+            num_cpus=2,
+            object_store_memory=80 << 20,
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
+    yield module
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module.shutdown()
+
+
+@pytest.fixture
+def address(ray: Any) -> str:
+    """Return the address at which other processes connect."""
+    found: str = ray.get_runtime_context().gcs_address
+    return found

@@ -1,0 +1,280 @@
+"""Workers of several processes share a center on Ray, and what fails is survived."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="needs Ray: lockstep-optimizers[ray]")
+torch = pytest.importorskip("torch", reason="needs PyTorch")
+
+from lockstep.messages.errors import UnsupportedError  # noqa: E402
+from lockstep.messages.ray import CenterLostError, TrainingEndedError  # noqa: E402
+from lockstep.ray import RayCenter  # noqa: E402
+from lockstep.ray.actor import RayHost  # noqa: E402
+from lockstep.ray.center import host_of  # noqa: E402
+from lockstep.ray.tests.conftest import SOURCES  # noqa: E402
+from lockstep.ray.tests.trainer import DyingCenter, Trainer  # noqa: E402
+
+
+@pytest.fixture
+def center(ray: Any, tmp_path: Path) -> Iterator[RayCenter]:
+    """Name a center, and end its process after the test."""
+    made = RayCenter(tmp_path.name, directory=tmp_path)
+    yield made
+    made.remove()
+
+
+def process_of(ray: Any, center: RayCenter) -> int:
+    """Return the id of the process that a center is in."""
+    host = host_of(center)
+    assert host.exists()
+    return int(ray.get(host._handle.__ray_call__.remote(lambda actor: os.getpid())))
+
+
+def assert_same_bits(one: Any, other: Any) -> None:
+    assert one.keys() == other.keys()
+    assert all(np.array(one[n]).tobytes() == np.array(other[n]).tobytes() for n in one)
+
+
+RULES: list[tuple[str, dict[str, Any], str]] = [
+    ("SGD", {"lr": 0.1}, "gradient"),
+    ("SGD", {"lr": 0.1, "momentum": 0.9}, "gradient"),
+    ("Adam", {"lr": 0.1}, "gradient"),
+    ("Adam", {"lr": 0.1}, "delta"),
+]
+
+
+@pytest.fixture(scope="module")
+def remote_trainers(ray: Any) -> Iterator[Callable[..., Any]]:
+    """Two processes of Ray's that hold one trainer after another."""
+
+    class Holder:
+        def make(self, *arguments: Any) -> None:
+            self.trainer = Trainer(*arguments)
+
+        def step(self, seed: int) -> None:
+            self.trainer.step(seed)
+
+        def weights(self) -> dict[str, Any]:
+            return self.trainer.weights()
+
+    holders = [ray.remote(Holder).options(num_cpus=0).remote() for _ in range(2)]
+
+    def make(*arguments: Any) -> list[Any]:
+        ray.get([h.make.remote(n, *arguments) for n, h in enumerate(holders)])
+        return holders
+
+    yield make
+    for holder in holders:
+        ray.kill(holder)
+
+
+def in_one_process(order: list[int], rule: str, arguments: Any, commit: str) -> Any:
+    """Return the weights of a center of this process after steps in an order."""
+    first = Trainer(0, None, rule, arguments, commit)
+    shared = first.worker.custom_getter.center
+    trainers = [first] + [Trainer(n, shared, rule, arguments, commit) for n in (1, 2)]
+    for seed, number in enumerate(order):
+        trainers[number].step(seed)
+    return {n: p.detach().numpy() for n, p in shared.parameters.items()}
+
+
+@pytest.mark.parametrize(("rule", "arguments", "commit"), RULES)
+def test_a_fixed_order_of_steps_gives_the_bits_of_one_process(
+    ray: Any, center: RayCenter, remote_trainers: Any, rule: str, arguments: Any, commit
+) -> None:
+    order = [0, 1, 1, 2, 0, 2, 0, 0, 1, 1, 2, 2, 2, 2]
+    own = Trainer(0, center, rule, arguments, commit)
+    others = remote_trainers(center, rule, arguments, commit)
+    for seed, number in enumerate(order):
+        if number:
+            ray.get(others[number - 1].step.remote(seed))
+        else:
+            own.step(seed)
+    assert_same_bits(center.weights(), in_one_process(order, rule, arguments, commit))
+    status = center.status()
+    assert (status["rounds"], status["workers"]) == (7, 3)
+
+
+def test_of_two_first_workers_at_once_one_fills_the_center(
+    ray: Any, center: RayCenter, remote_trainers: Any
+) -> None:
+    one, other = remote_trainers(center)
+    found = ray.get([one.weights.remote(), other.weights.remote()])
+    assert_same_bits(*found)
+    assert_same_bits(found[0], center.weights())
+
+
+def test_a_task_with_a_worker_of_numpy_shares_the_center(
+    ray: Any, center: RayCenter
+) -> None:
+    """The weights are larger than what Ray sends with a call."""
+    size = 40_000
+
+    @ray.remote(num_cpus=0)
+    def train() -> float:
+        from lockstep import reference
+
+        weight = reference.Variable("w", np.zeros(size, np.float32))
+        getter = reference.AGNCustomGetter("cpu", center=center)
+        getter([weight])
+        rule = reference.GradientDescentOptimizer(1.0)
+        worker = reference.AGNOptimizer(rule, 2, getter, 1, commit="delta")
+        with worker.make_session_run_hook(is_chief=False, task_index=1):
+            worker.apply_gradients([(np.ones(size, np.float32), weight)])
+        return float(weight.value[-1])
+
+    from lockstep.pytorch import AGNCustomGetter, AGNOptimizer
+
+    own = torch.nn.Parameter(torch.zeros(size))
+    getter = AGNCustomGetter("cpu", center=center)
+    sgd = torch.optim.SGD(getter([("w", own)]), lr=1.0)
+    worker = AGNOptimizer(sgd, 2, getter, 1, commit="delta")
+    assert ray.get(train.remote()) == -1.0
+    worker.apply_gradients([(torch.ones(size), own)])
+    assert own[-1].item() == center.weights()["w"][-1] == -2.0
+    # The task has left, and its round came between this worker's start and push.
+    status = center.status()
+    assert (status["workers"], status["staleness"]) == (1, {0: 1, 1: 1})
+
+
+@contextmanager
+def ordinary_process(seed: int, *arguments: Any) -> Iterator[Callable[[str], Any]]:
+    """Start a worker that connects by an address; yield what asks it for a step.
+
+    It is killed in the end.
+    """
+    script = Path(__file__).with_name("trainer.py")
+    variables = {"PYTHONPATH": SOURCES, "SEED": str(seed), "PYTHONWARNINGS": "ignore"}
+    process = subprocess.Popen(
+        [sys.executable, str(script), *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **variables},
+    )
+
+    def ask(line: str = "") -> list[str]:
+        if line:
+            print(line, file=process.stdin, flush=True)
+        return process.stdout.readline().split()
+
+    try:
+        yield ask
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+
+
+def test_a_killed_worker_blocks_nobody_and_a_new_one_rejoins(
+    address: str, center: RayCenter
+) -> None:
+    """The worker that is killed has made the center, and is in its second round."""
+    arguments = address, center.name, center.directory
+    with ordinary_process(1, *arguments) as ask:
+        assert ask()[0] == "joined"
+        after_one_round = ask("round")[1:]
+        assert ask("step")[0] == "done"
+    assert center.weights()["bias"].tolist() == [float(x) for x in after_one_round]
+    own = Trainer(0, center, commit="delta")
+    own.round(0)
+    assert center.status()["rounds"] == 2
+    with ordinary_process(2, *arguments) as ask:
+        joined = ask()[1:]
+        assert [float(x) for x in joined] == center.weights()["bias"].tolist()
+        ask("round")
+    assert center.status()["rounds"] == 3
+
+
+def test_a_killed_center_goes_on_from_its_checkpoint(
+    ray: Any, center: RayCenter, tmp_path: Path
+) -> None:
+    center = RayCenter(center.name, directory=tmp_path, every=2)
+    trainer = Trainer(0, center, commit="delta")
+    for number in range(3):
+        trainer.round(2 * number)
+    before = process_of(ray, center)
+    os.kill(before, signal.SIGKILL)
+    trainer.round(6)
+    assert process_of(ray, center) != before
+    # Of the three rounds before, the checkpoint has two.
+    assert center.status()["rounds"] == 3
+
+
+@pytest.mark.parametrize(("every", "repeated"), [(1, 1), (100, 0)])
+def test_a_push_whose_reply_is_lost_is_applied_once(
+    every: int, repeated: int, center: RayCenter, tmp_path: Path, monkeypatch
+) -> None:
+    """Ray calls again: the center has the push in its checkpoint, or lost it."""
+    monkeypatch.setattr(RayHost, "actor", DyingCenter)
+    center = RayCenter(center.name, directory=tmp_path, every=every)
+    trainer = Trainer(0, center, commit="delta")
+    trainer.round(0)
+    assert (tmp_path / "died").exists()
+    status = center.status()
+    assert (status["rounds"], status["repeated"]) == (1, repeated)
+    expected = in_one_process([0, 0], "SGD", None, "delta")
+    assert_same_bits(center.weights(), expected)
+
+
+def test_late_callers_hear_that_training_ended(center: RayCenter) -> None:
+    trainer = Trainer(0, center, commit="delta")
+    trainer.round(0)
+    assert center.end()["checkpoint_rounds"] == 1
+    with pytest.raises(TrainingEndedError, match="stop this worker"):
+        trainer.round(2)
+    with pytest.raises(TrainingEndedError):
+        Trainer(1, center, commit="delta")
+    center.remove()
+    with pytest.raises(CenterLostError, match="no center of this name"):
+        center.status()
+    with pytest.raises(CenterLostError, match="expected its process to answer"):
+        trainer.round(4)
+
+
+def test_a_worker_that_does_not_fit_gets_one_sentence(center: RayCenter) -> None:
+    Trainer(0, center, commit="delta")
+    with pytest.raises(UnsupportedError) as raised:
+        Trainer(0, center)
+    assert "\n" not in str(raised.value)
+    assert "expected commit='delta', as the first worker" in str(raised.value)
+
+
+WITHOUT = """
+import sys, ray
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
+print("connected", flush=True)
+"""
+
+
+def test_without_the_token_nobody_gets_in(address: str) -> None:
+    """The process is killed at the first refusal: it would try for a while."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WITHOUT, address],
+        env={**os.environ, "RAY_AUTH_TOKEN": "0" * 64},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    lines = []
+    while "nauthenticated" not in "".join(lines[-1:]):
+        lines.append(process.stdout.readline())
+        assert lines[-1], "".join(lines)
+    process.kill()
+    rest, _ = process.communicate()
+    assert "connected" not in "".join([*lines, rest])
+
+
+def test_ray_listens_on_loopback_only(ray: Any, address: str) -> None:
+    assert address.startswith("127.0.0.1:")
+    assert {node["NodeManagerAddress"] for node in ray.nodes()} == {"127.0.0.1"}

@@ -1,0 +1,43 @@
+"""A worker's view of a center in another process, which adds what workers push."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from lockstep.interface import Array
+from lockstep.messages.workers.center import Update
+from lockstep.ray.adding import AddingView
+from lockstep.ray.shared_weights import layout
+from lockstep.reference.tensors.variable import Variable
+from lockstep.reference.workers.center import Center
+
+__all__ = ["RemoteCenter"]
+
+
+class RemoteCenter(AddingView, Center):
+    """A center of several processes: see the base class."""
+
+    backend = "reference"
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the shared weights as they are here."""
+        return {name: variable.value for name, variable in self.variables.items()}
+
+    def join(self, name: str, variable: Variable) -> Variable:
+        """Return the shared variable of this name, with the center's value."""
+        self.require_fit(layout({name: variable.value}))
+        shared = super().join(name, variable)
+        shared.value = self.known.get(name, shared.value)
+        return shared
+
+    def pull(self, names: Iterable[str]) -> dict[str, Array]:
+        """Return the shared weights of these names."""
+        for name, weight in self.member.pull(names).items():
+            self.variables[name].value = np.array(weight)
+        return super().pull(names)
+
+    def push(self, update: Update) -> None:
+        """Push what was gathered."""
+        self.send(update.changes)

@@ -1,0 +1,74 @@
+"""A worker's view of a center in another process, which adds what workers push."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from lockstep.interface import Array
+from lockstep.messages import ray as refusals
+from lockstep.ray.adding import AddingView
+from lockstep.tf.workers.center import Center, Make
+
+__all__ = ["RemoteCenter"]
+
+
+class RemoteCenter(AddingView, Center):
+    """A center of several processes: see the base class. Steps are eager."""
+
+    backend = "tf"
+
+    def arrays(self) -> dict[str, Array]:
+        """Return the shared weights as they are here."""
+        require_eager()
+        return {name: variable.numpy() for name, variable in self.shared.items()}
+
+    def check(self, variables: Mapping[str, Any], may_add: bool) -> None:
+        """Raise unless these may join: see the base class."""
+        self.require_fit(
+            {
+                name: f"{v.dtype.base_dtype.name} {v.shape.as_list()}"
+                for name, v in variables.items()
+            }
+        )
+
+    def join(self, names: list[str], make: Make) -> list[Any]:
+        """Return the shared variables of these names, with the center's values."""
+        shared = super().join(names, make)
+        for name, variable in zip(names, shared, strict=True):
+            if name in self.known:
+                variable.assign(self.known[name])
+        return shared
+
+    def refresh(self, variables: Sequence[tf.Variable]) -> None:
+        """Bring these shared variables up to date."""
+        require_eager()
+        names = self._names_of(variables)
+        for name, weight in self.member.pull(names).items():
+            # TensorFlow may keep the memory of an array, and Ray's is read-only.
+            self.shared[name].assign(np.array(weight))
+
+    def add(
+        self, variables: Sequence[tf.Variable], changes: Sequence[Any], **options: Any
+    ) -> None:
+        """Push what was gathered for these shared variables."""
+        require_eager()
+        names = self._names_of(variables)
+        self.send({n: c.numpy() for n, c in zip(names, changes, strict=True)})
+
+    def _names_of(self, variables: Sequence[tf.Variable]) -> list[str]:
+        names = {variable.ref(): name for name, variable in self.shared.items()}
+        return [names[variable.ref()] for variable in variables]
+
+    def _trackable_children(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """Return nothing: ``tf.train.Checkpoint`` saves the worker's part only."""
+        return {}
+
+
+def require_eager() -> None:
+    """Raise in a graph and in a ``tf.function``, whose tensors have no values yet."""
+    if not tf.executing_eagerly():
+        raise refusals.NOT_EAGER.error()
