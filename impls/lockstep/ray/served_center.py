@@ -136,13 +136,15 @@ class ServedCenter:
         self, weights: SharedWeights, own: Membership, shapes: Layout, saved: Any
     ) -> None:
         """Load a checkpoint, if it is of weights and of a rule like the worker's."""
-        where = {"center": self.name, "path": self.path}
+        name, path = self.name, self.path
         try:
             if saved["layout"] != shapes:
-                raise refusals.OTHER_WEIGHTS.error(**where, got=saved["layout"])
-            if saved["rule"] != own.rule():
+                got = saved["layout"]
+                raise refusals.OTHER_WEIGHTS.error(center=name, path=path, got=got)
+            expected, got = own.rule(), saved["rule"]
+            if got != expected:
                 raise refusals.OTHER_RULE.error(
-                    **where, expected=own.rule(), got=saved["rule"]
+                    center=name, path=path, expected=expected, got=got
                 )
             weights.load(saved["state"])
             self.sequences = saved["sequences"]
