@@ -20,7 +20,7 @@ from lockstep.messages.errors import sentence
 
 __all__ = ["Cluster", "NodeLostError", "RemoteConversation"]
 
-SECONDS_FOR_A_CORE = 30.0
+SECONDS_FOR_A_CORE = 60.0
 """How long a worker waits for a free core: those of a lost node do not come back."""
 
 SUBJECT = "--cluster"

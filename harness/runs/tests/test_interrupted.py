@@ -52,7 +52,9 @@ def test_one_line_says_that_and_whether_the_work_is_kept(
 # -- workers ---------------------------------------------------------------------------
 
 PARENT = """
-import sys
+import signal, sys
+# What runs these tests in the background of a shell may have it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from functools import partial
 from pathlib import Path
 from harness.commands import cli
