@@ -68,7 +68,7 @@ class Cluster:
 class RemoteConversation:
     """A child process on a node, as :class:`Conversation` is one of this machine.
 
-    Every method may raise a :class:`NodeLostError`.
+    ``receive`` and ``end`` raise a :class:`NodeLostError` if the node is lost.
     """
 
     def __init__(self, ray: Any, module: str, arguments: Sequence[str]) -> None:
@@ -105,12 +105,14 @@ class RemoteConversation:
         """Call a method of the relay and wait; without an answer, it is lost."""
         try:
             return self._ray.get(method.remote(), timeout=seconds)
-        except self._ray.exceptions.GetTimeoutError as error:
-            self.stop()
-            raise NodeLostError(f"no node had a core free for {seconds:g} s") from error
         except self._ray.exceptions.RayError as error:
-            reason = last_line(error)
-            raise NodeLostError(f"a worker's node was lost: {reason}") from error
+            # One that only cannot be reached must not go on with a run of others.
+            self.stop()
+            if isinstance(error, self._ray.exceptions.GetTimeoutError):
+                reason = f"no node had a core free for {seconds:g} s"
+            else:
+                reason = f"a worker's node was lost: {last_line(error)}"
+            raise NodeLostError(reason) from error
 
 
 class Relay:
@@ -171,8 +173,8 @@ def require_same_code(ray: Any) -> None:
     answers = [asked.options(scheduling_strategy=place).remote() for place in places]
     for node, answer in zip(nodes, answers, strict=True):
         try:
-            got = f"commit {ray.get(answer)[0]}"
-            fine = ray.get(answer) == own
+            theirs = ray.get(answer)
+            got, fine = f"commit {theirs[0]}", theirs == own
         except ray.exceptions.RayError as error:
             got, fine = last_line(error), False
         if not fine:

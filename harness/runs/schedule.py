@@ -93,8 +93,9 @@ class Schedule:
     def leave_rest(self) -> None:
         """Give up the runs that wait, for no thread has a machine for them."""
         with self._changed:
-            for part in self._parts:
-                if part.waiting:
+            # The end of a stage may ask for the runs of another.
+            while waiting := [part for part in self._parts if part.waiting]:
+                for part in waiting:
                     part.stop(self._last_loss)
                     self._settled(part, None)
 

@@ -26,6 +26,7 @@ from harness.declarations import declare
 from harness.processes import cluster
 from harness.processes.cluster import NodeLostError, RemoteConversation
 from harness.runs import run
+from harness.runs.tests.processes import descendants_of
 
 SECONDS = 120.0
 """How long a node or a worker may take until it is there."""
@@ -78,9 +79,16 @@ class Nodes:
             time.sleep(0.1)
 
     def kill(self, number: int) -> None:
-        """Kill a node at once: 0 is the head."""
+        """Kill a node and what runs there, as if its machine were gone: 0 is the head.
+
+        A worker of Ray is in another process group, and answers a while without a node.
+        """
+        leader = self._groups[number].pid
+        for pid in descendants_of(leader):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         with suppress(ProcessLookupError):
-            os.killpg(self._groups[number].pid, signal.SIGKILL)
+            os.killpg(leader, signal.SIGKILL)
 
     def kill_all(self) -> None:
         """Kill every node."""

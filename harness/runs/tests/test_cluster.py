@@ -65,6 +65,36 @@ def test_a_node_that_dies_loses_no_run_and_repeats_none(tmp_path: Path) -> None:
     assert elsewhere == alone
 
 
+class Nowhere(cluster.Cluster):
+    """A cluster whose nodes are gone before a worker starts."""
+
+    cores = 2
+
+    def __init__(self, address: str) -> None:
+        self._ray = SimpleNamespace(shutdown=lambda: None)
+
+    def converse(self, module: str, arguments: Any) -> Any:
+        def receive() -> str:
+            raise cluster.NodeLostError("no node had a core free")
+
+        return SimpleNamespace(send=lambda line: None, receive=receive, stop=int)
+
+
+def test_without_any_node_left_the_sweep_stops_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "Cluster", Nowhere)
+    tiny = declared(tmp_path, seeds=RUNS)
+    request = Request("quick", root=tmp_path, jobs=None, cluster="auto")
+    (report,) = run.sweep([tiny], request)
+    assert (report.state, sum(report.counts.values())) == ("stopped", 0)
+    assert report.reason == (
+        f"no node had a core free. {RUNS} runs are missing; "
+        "the same command goes on where this one stopped."
+    )
+    assert [part.seed for part in read(tmp_path / "local/tiny/pytorch.jsonl")] == []
+
+
 class RayError(Exception):
     """Stands for ``ray.exceptions.RayError``."""
 

@@ -17,6 +17,7 @@ import pytest
 
 from harness.commands import cli
 from harness.processes.environment import child_variables
+from harness.runs.tests.processes import children_of, lives
 from harness.tests.declared import declared
 
 KEPT = "harness: interrupted; what is done is kept, and the same command goes on.\n"
@@ -136,28 +137,6 @@ def interrupted(
                 os.kill(pid, signal.SIGKILL)
         parent.wait()
     return parent.returncode, errors
-
-
-def children_of(parent: int) -> list[int]:
-    """Return the processes whose parent this one is."""
-    return [pid for pid, fields in processes() if int(fields[1]) == parent]
-
-
-def lives(wanted: int) -> bool:
-    """Whether a process runs; one that ended and was not asked for does not."""
-    return any(pid == wanted and fields[0] != "Z" for pid, fields in processes())
-
-
-def processes() -> list[tuple[int, list[str]]]:
-    """Return each process with its state, its parent and so on."""
-    listed = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text("utf-8").rpartition(") ")[2].split()
-        except OSError:
-            continue
-        listed.append((int(path.parent.name), fields))
-    return listed
 
 
 def wait_until(claim: Callable[[], bool], seconds: float = 240) -> None:

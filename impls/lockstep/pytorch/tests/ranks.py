@@ -9,10 +9,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import distributed
 
-__all__ = ["on_ranks", "on_two_ranks"]
+__all__ = ["needs_gloo", "on_ranks", "on_two_ranks"]
+
+needs_gloo = pytest.mark.skipif(
+    not (distributed.is_available() and distributed.is_gloo_available()),
+    reason="this torch has no gloo",
+)
 
 SECONDS = 120
 """How long the ranks may take together; they need three or four on an idle machine."""

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import distributed
 
 from lockstep import pytorch as ls
 from lockstep.interface import EXPORTS
@@ -18,12 +17,9 @@ from lockstep.pytorch.tests.base.parallel_cases import (
     Net,
     assert_close,
 )
-from lockstep.pytorch.tests.ranks import on_two_ranks
+from lockstep.pytorch.tests.ranks import needs_gloo, on_two_ranks
 
-pytestmark = pytest.mark.skipif(
-    not (distributed.is_available() and distributed.is_gloo_available()),
-    reason="this torch has no gloo",
-)
+pytestmark = needs_gloo
 LAYOUTS = "DDP", "FSDP2", "tensor parallel"
 
 

@@ -10,18 +10,15 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 from torch.distributed.checkpoint import state_dict as states
 from torch.optim import SGD, Adam, Optimizer
 
 from lockstep import pytorch as ls
 from lockstep.pytorch.tests.base.parallel_cases import ROWS, TOLERANCES, assert_close
-from lockstep.pytorch.tests.ranks import on_ranks
+from lockstep.pytorch.tests.ranks import needs_gloo, on_ranks
 
-pytestmark = pytest.mark.skipif(
-    not (distributed.is_available() and distributed.is_gloo_available()),
-    reason="this torch has no gloo",
-)
+pytestmark = needs_gloo
 RATE, BATCH = 0.125, 4
 
 

@@ -23,13 +23,10 @@ from lockstep.pytorch import (
     reduce_gradients,
     strict,
 )
-from lockstep.pytorch.tests.ranks import on_two_ranks
+from lockstep.pytorch.tests.ranks import needs_gloo, on_two_ranks
 from lockstep.pytorch.tests.subjects import TwoHeads
 
-pytestmark = pytest.mark.skipif(
-    not (distributed.is_available() and distributed.is_gloo_available()),
-    reason="this torch has no gloo",
-)
+pytestmark = needs_gloo
 
 
 def agn(opt: Optimizer) -> AGNOptimizer:

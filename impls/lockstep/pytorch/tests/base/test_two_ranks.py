@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -14,13 +13,10 @@ from lockstep.pytorch import (
     MultitaskOptimizerWrapper,
     VariableClippingOptimizer,
 )
-from lockstep.pytorch.tests.ranks import on_two_ranks
+from lockstep.pytorch.tests.ranks import needs_gloo, on_two_ranks
 from lockstep.pytorch.tests.subjects import TwoHeads
 
-pytestmark = pytest.mark.skipif(
-    not (distributed.is_available() and distributed.is_gloo_available()),
-    reason="this torch has no gloo",
-)
+pytestmark = needs_gloo
 
 
 class Table(nn.Module):

@@ -6,19 +6,15 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep import pytorch as ls
-from lockstep.pytorch.tests.ranks import on_two_ranks
+from lockstep.pytorch.tests.ranks import needs_gloo, on_two_ranks
 from lockstep.pytorch.tests.subjects import TwoHeads
 
-pytestmark = pytest.mark.skipif(
-    not (distributed.is_available() and distributed.is_gloo_available()),
-    reason="this torch has no gloo",
-)
+pytestmark = needs_gloo
 MICRO_BATCHES, STEPS, RATE = 4, 2, 0.125
 
 

@@ -21,7 +21,13 @@ from lockstep.pytorch import (
     strict,
 )
 from lockstep.pytorch.tests.subjects import ALL
-from lockstep.pytorch.tests.workers.worker_pairs import Team, same, sgd, single
+from lockstep.pytorch.tests.workers.worker_pairs import (
+    Team,
+    assert_follows_a_schedule,
+    same,
+    sgd,
+    single,
+)
 from lockstep.pytorch.workers.center import Center
 
 
@@ -86,13 +92,7 @@ def test_a_period_counts_steps_not_groups() -> None:
 
 def test_a_schedule_of_the_worker_is_followed_at_the_center() -> None:
     weight, worker = single(period=1)
-    schedule = torch.optim.lr_scheduler.LambdaLR(worker, lambda step: 1.0 / 2**step)
-    for expected in (0.5, 0.25, 0.125):
-        before = weight.detach().clone()
-        weight.grad = torch.ones(3)
-        worker.step()
-        schedule.step()
-        assert torch.equal(before - weight, torch.full((3,), expected))
+    assert_follows_a_schedule(weight, worker)
 
 
 def test_a_group_that_is_added_later_reaches_the_center() -> None:

@@ -20,7 +20,12 @@ from lockstep.pytorch import (
     strict,
 )
 from lockstep.pytorch.tests.subjects import ALL
-from lockstep.pytorch.tests.workers.worker_pairs import RemoteTeam, Team, sgd
+from lockstep.pytorch.tests.workers.worker_pairs import (
+    RemoteTeam,
+    Team,
+    assert_follows_a_schedule,
+    sgd,
+)
 from lockstep.pytorch.workers.remote import RemoteCenter
 from lockstep.ray.tests.local_host import LocalHost
 
@@ -88,13 +93,7 @@ def test_a_schedule_of_the_worker_is_followed(tmp_path) -> None:
     weight = Parameter(torch.ones(3))
     getter = AGNCustomGetter("cpu", center=RemoteCenter(LocalHost(tmp_path)))
     worker = AGNOptimizer(torch.optim.SGD(getter([weight]), lr=0.5), 1, getter, 1)
-    schedule = torch.optim.lr_scheduler.LambdaLR(worker, lambda step: 1.0 / 2**step)
-    for expected in (0.5, 0.25, 0.125):
-        before = weight.detach().clone()
-        weight.grad = torch.ones(3)
-        worker.step()
-        schedule.step()
-        assert torch.equal(before - weight, torch.full((3,), expected))
+    assert_follows_a_schedule(weight, worker)
 
 
 def test_a_round_is_one_call(tmp_path) -> None:

@@ -10,7 +10,7 @@ from lockstep import pytorch
 from lockstep.pytorch import AGNCustomGetter, AGNOptimizer
 from lockstep.pytorch.workers.remote import RemoteCenter
 
-__all__ = ["RemoteTeam", "Team", "same", "sgd", "single"]
+__all__ = ["RemoteTeam", "Team", "assert_follows_a_schedule", "same", "sgd", "single"]
 
 
 class Team:
@@ -81,3 +81,14 @@ def single(opt=None, period=2, **options):
     getter = AGNCustomGetter("cpu")
     opt = (opt or (lambda params: torch.optim.SGD(params, lr=0.5)))(getter([weight]))
     return weight, AGNOptimizer(opt, 1, getter, period, **options)
+
+
+def assert_follows_a_schedule(weight: Parameter, worker: AGNOptimizer) -> None:
+    """Check that the shared weight moves by the worker's rate, which starts at 0.5."""
+    schedule = torch.optim.lr_scheduler.LambdaLR(worker, lambda step: 1.0 / 2**step)
+    for expected in (0.5, 0.25, 0.125):
+        before = weight.detach().clone()
+        weight.grad = torch.ones(3)
+        worker.step()
+        schedule.step()
+        assert torch.equal(before - weight, torch.full((3,), expected))
