@@ -59,9 +59,14 @@ def _lines(benchmark: Benchmark) -> Iterator[list[Row]]:
             key = (row.growth, row.backend, row.what, row.arm, row.peer)
             lines.setdefault(key, []).append(row)
     for line in lines.values():
-        places = [row.x for row in line if row.x is not None]
+        places = _places(line)
         if min(places) > 0 and max(places) >= SPAN * min(places):
             yield line
+
+
+def _places(line: Sequence[Row]) -> list[float]:
+    """Return the x of each point."""
+    return [row.x for row in line if row.x is not None]
 
 
 def _entry(
@@ -75,7 +80,7 @@ def _entry(
         return None
     interval = t_interval(slopes, LEVEL)
     first = line[0]
-    places = [row.x for row in line]
+    places = _places(line)
     return {
         "growth": first.growth,
         "backend": first.backend,
@@ -111,5 +116,4 @@ def _slope(
     line: Sequence[Row], times: Sequence[Mapping[str, Sequence[float]]]
 ) -> float:
     values = [value_of(row, each) for row, each in zip(line, times, strict=True)]
-    places = np.log([row.x for row in line])
-    return float(np.polyfit(places, np.log(values), 1)[0])
+    return float(np.polyfit(np.log(_places(line)), np.log(values), 1)[0])
