@@ -163,6 +163,13 @@ def mutants(session: nox.Session) -> None:
 
 
 @nox.session
+def soak(session: nox.Session) -> None:
+    """Kill real processes at random, 200 times in a row; half an hour, it can go on."""
+    options = ["-m", "soak", f"--soak={ROOT / 'build/soak'}", "-s"]
+    run(session, "core", "pytest", *options, "impls", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure what the wrappers cost and draw the pages anew; -- --quick is short."""
     run(session, "core", "harness", "bench", *session.posargs)

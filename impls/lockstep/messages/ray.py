@@ -50,6 +50,11 @@ NOT_A_COUNT = Refusal(
     "RayCenter: every: expected a number of rounds >= 1, got {got!r}; "
     "say after how many rounds the center writes its checkpoint.",
 )
+NOT_SECONDS = Refusal(
+    OutOfRangeError,
+    "RayCenter: seconds: expected a number of seconds > 0, got {got!r}; "
+    "say how long watch() waits between two lines.",
+)
 OTHER_RELEASE = Refusal(
     UnsupportedError,
     "AGNOptimizer: expected lockstep {expected}, as the center {center!r} has, "

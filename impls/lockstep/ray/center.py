@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import re
 import tempfile
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from lockstep.interface import Array
 from lockstep.messages import ray as refusals
 from lockstep.messages.errors import unknown_name
 from lockstep.ray.actor import RayHost
+from lockstep.ray.status_line import status_line
 
 __all__ = ["RayCenter", "as_ray_center", "as_ray_host", "host_of"]
 
@@ -104,6 +106,30 @@ class RayCenter:
         """
         status: dict[str, Any] = host_of(self).call("end")
         return status
+
+    def watch(self, seconds: float = 5.0) -> None:
+        """Print a line about the center now and then, until training has ended.
+
+        A line has the rounds so far and in a second, the workers, the mean staleness,
+        the bytes that came and went, and the round of the last checkpoint.
+
+        Args:
+            seconds: between two lines.
+
+        Raises:
+            OutOfRangeError: a ValueError; ``seconds`` is no number > 0.
+            CenterLostError: a ConnectionError; there is no such center, or no more.
+        """
+        if not (isinstance(seconds, int | float) and seconds > 0):
+            raise refusals.NOT_SECONDS.error(got=seconds)
+        before = None
+        while True:
+            status = self.status()
+            print(status_line(status, before, seconds), flush=True)
+            if status["ended"]:
+                return
+            before = status["rounds"]
+            time.sleep(seconds)
 
     def remove(self) -> None:
         """End the process of the center, if there is one; its checkpoint stays."""
