@@ -29,7 +29,7 @@ os.environ |= {
 }
 SOURCES = str(Path(lockstep.__file__).parents[1])
 
-SECONDS = 120.0
+SECONDS = 240.0
 """How long a test may wait for a process; one of the soak has limits of its own."""
 
 

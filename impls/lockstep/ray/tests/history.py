@@ -47,6 +47,7 @@ class History:
         self._applied: dict[Push, int] = {}
         self._replies: defaultdict[Push, list[State]] = defaultdict(list)
         self._call: tuple[Push, State] | None = None
+        self._is_empty = True
 
     def read(self, lines: Iterable[Line | None]) -> History:
         """Take all lines up to the first None."""
@@ -62,6 +63,7 @@ class History:
         if line["what"] == "kill":
             self.kills[line["moment"]] += 1
         look = {
+            "start": self._start,
             "begin": self._begin,
             "call": self._take_call,
             "done": self._finish_call,
@@ -79,6 +81,10 @@ class History:
             f"center lost {lost}; {self.repeated} pushes came again"
         )
 
+    def _start(self, line: Line) -> None:
+        """A new process has no weights, and refuses calls until it begins."""
+        self._is_empty = True
+
     def _begin(self, line: Line) -> None:
         """A process begins with a state of the past, or with its last call's."""
         begun, (reached, _) = state_of(line), self.state
@@ -93,9 +99,11 @@ class History:
             self.losses.append(max(0, reached - rounds))
         self._past = {r: w for r, w in self._past.items() if r <= rounds}
         self._applied = {p: r for p, r in self._applied.items() if r <= rounds}
-        self.state, self._call = begun, None
+        self.state, self._call, self._is_empty = begun, None, False
 
     def _take_call(self, line: Line) -> None:
+        if self._is_empty:
+            return
         rounds, weights = self.state
         moved = [w + (slot == line["slot"]) for slot, w in enumerate(weights)]
         self._call = push_of(line), (rounds + 1, tuple(moved))

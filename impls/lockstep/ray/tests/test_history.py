@@ -12,6 +12,9 @@ from lockstep.ray.tests.record import Line
 EVERY = 2
 
 
+START: Line = {"what": "start"}
+
+
 def begin(*weights: int) -> Line:
     return {"what": "begin", "rounds": sum(weights), "weights": weights}
 
@@ -29,7 +32,7 @@ def push(worker: str, sequence: int, *weights: int, ack: Any = None) -> list[Lin
     ]
 
 
-FIRST = [begin(0, 0, 0), *push("a", 1, 1, 0, 0), *push("b", 1, 1, 1, 0)]
+FIRST = [START, begin(0, 0, 0), *push("a", 1, 1, 0, 0), *push("b", 1, 1, 1, 0)]
 IN_A_CALL = push("c", 1, 1, 1, 1)[:1]
 
 KEPT = {
@@ -37,6 +40,10 @@ KEPT = {
     "a round is lost": [*FIRST, begin(1, 0, 0), *push("b", 2, 1, 1, 0)],
     "the call before the kill is in": [*FIRST, *IN_A_CALL, begin(1, 1, 1)],
     "the call before the kill is out": [*FIRST, *IN_A_CALL, begin(1, 1, 0)],
+    "it comes again too early": [
+        *(*FIRST, *IN_A_CALL, START, *push("a", 2, 9, 9, 9)[:1]),
+        *(begin(1, 1, 1), *push("a", 2, 2, 1, 1)),
+    ],
     "it came again": [*FIRST, *IN_A_CALL, begin(1, 1, 1), *push("c", 1, 1, 1, 1)],
     "it is lost and came again": [*FIRST, begin(1, 0, 0), *push("b", 1, 1, 1, 0)],
 }

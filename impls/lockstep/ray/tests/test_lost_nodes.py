@@ -12,7 +12,7 @@ import pytest
 from harness.processes.environment import child_variables
 from harness.runs.tests.nodes import loopback_only
 
-SECONDS = 110
+SECONDS = 220
 """Below the limit of a test, so that the child's output can be shown."""
 
 
@@ -34,7 +34,6 @@ def test_workers_go_on_without_a_node_and_the_center_moves_to_another(
     assert done.returncode == 0, done.stderr[-3000:]
     seen = json.loads(done.stdout.splitlines()[-1])
     # The node without the center takes its worker along, and no round of the others.
-    assert seen["restarts before"] == 0
-    before, after = seen["nodes"]
-    assert before != after in seen["names"]
-    assert len(seen["lost"]) == 1, seen
+    assert seen["restarts before"] == 0, seen
+    assert seen["moved to the last"]
+    assert len(seen["losses"]) == 1, seen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -43,7 +44,7 @@ def test_the_other_rank_raises_and_has_no_half_a_step(tmp_path: Path) -> None:
     codes = exit_codes(2, partial(train, folder=str(tmp_path)), tmp_path)
     assert codes == [1, -signal.SIGKILL]
     # It does not wait for the time limit of the process group.
-    assert "Connection closed by peer" in errors_of(tmp_path)
+    assert re.search("Connection (closed|reset) by peer", errors_of(tmp_path))
     for name in ("left.pt", "checkpoint.pt"):
         assert_close(weights_in(tmp_path / name), trained_alone(KILLED_AT), 0)
 

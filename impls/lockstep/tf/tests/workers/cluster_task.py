@@ -62,7 +62,9 @@ class Worker:
 
     def read(self) -> list[Any]:
         """Read without the session's hooks, which would save."""
-        found = self.session.run_step_fn(lambda step: step.session.run(self.state))
+        found = self.session.run_step_fn(
+            lambda step_context: step_context.session.run(self.state)
+        )
         return [value.tolist() for value in found]
 
 

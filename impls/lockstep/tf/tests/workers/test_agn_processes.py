@@ -44,12 +44,14 @@ class Task:
         self._limit = threading.Timer(SECONDS, self.process.kill)
         self._limit.start()
         self._lost = threading.Event()
+        self._log: list[str] = []
         self._reader = threading.Thread(target=self._read, args=[self.process.stderr])
         self._reader.start()
 
     def _read(self, log: IO[str]) -> None:
         """Read the log, and note where TensorFlow says that it lost a server."""
         for line in log:
+            self._log.append(line)
             if "This may be due to a preemption" in line:
                 self._lost.set()
 
@@ -60,7 +62,9 @@ class Task:
     def hear(self) -> str:
         """Return the next line that it prints."""
         assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
+        line = self.process.stdout.readline().strip()
+        assert line, "".join(self._log[-30:])
+        return line
 
     def step(self, gradient: list[float]) -> State:
         """Take a step and return the state after it."""
