@@ -20,7 +20,7 @@ from lockstep.tf.tests.workers.turns import EVENTS, START, State, replayed
 
 pytestmark = pytest.mark.slow
 
-SECONDS = 100.0
+SECONDS = 200.0
 """After so many a process is killed, and what waits for its answer fails."""
 
 
