@@ -1,8 +1,8 @@
 """A cluster of three nodes, of which two are killed one after the other.
 
 ``python -m lockstep.ray.tests.lost_nodes FOLDER`` trains with a worker on each. It
-kills a node with a worker, then the one that has the center and a worker, and prints as
-JSON what became of training.
+kills a node with a worker, then the one that has the center and a worker, and writes as
+JSON to a file what became of training.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from lockstep.ray import actor
 from lockstep.ray.tests.limits import time_limit
 from lockstep.ray.tests.random_kills import Team, is_a
 
-__all__: list[str] = []
+__all__ = ["RESULT"]
+
+RESULT = "seen.json"
+"""The name of the file."""
 
 SECONDS = 200.0
 """How long everything may take; half a minute on a busy machine."""
@@ -88,10 +91,12 @@ def main(folder: Path) -> None:
 
         ray.init(address=nodes.address, log_to_driver=False, logging_level="ERROR")
         try:
-            print(json.dumps(lose_nodes(ray, nodes, folder)))
+            seen = lose_nodes(ray, nodes, folder)
         finally:
             # Without a head it would look for one until it gives up.
             ray.shutdown()
+    # Not to the standard output, where Ray writes, too.
+    Path(folder, RESULT).write_text(json.dumps(seen))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import pytest
 
 from harness.processes.environment import child_variables
 from harness.runs.tests.nodes import loopback_only
+from lockstep.ray.tests.lost_nodes import RESULT
 
 SECONDS = 220
 """Below the limit of a test, so that the child's output can be shown."""
@@ -32,7 +33,7 @@ def test_workers_go_on_without_a_node_and_the_center_moves_to_another(
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    seen = json.loads(done.stdout.splitlines()[-1])
+    seen = json.loads((tmp_path / RESULT).read_text())
     # The node without the center takes its worker along, and no round of the others.
     assert seen["restarts before"] == 0, seen
     assert seen["moved to the last"]
