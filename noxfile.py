@@ -127,13 +127,6 @@ def unit(session: nox.Session) -> None:
 
 
 @nox.session
-def soak(session: nox.Session) -> None:
-    """Run the long tests that `tests` leaves out, e.g. nox -s soak -- -k mutants."""
-    parallel = [*PROCESSES, "--dist", "loadfile"]
-    run(session, "core", "pytest", "-m", "soak", *parallel, *session.posargs)
-
-
-@nox.session
 def parity(session: nox.Session) -> None:
     """Replay the recorded cases on every backend, e.g. -- --backend tf --all."""
     run(session, "core", "harness", "parity", *session.posargs)
@@ -167,6 +160,12 @@ def mutants(session: nox.Session) -> None:
     """
     lister = str(python_of(session, "mutants"))
     run(session, "core", "harness", "mutants", "--lister", lister, *session.posargs)
+
+
+@nox.session
+def soak(session: nox.Session) -> None:
+    """Run the long tests that `tests` leaves out, e.g. nox -s soak -- -k mutants."""
+    run(session, "core", "pytest", "-m", "soak", "-s", *session.posargs)
 
 
 @nox.session

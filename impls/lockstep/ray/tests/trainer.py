@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from lockstep.ray import RayCenter
 from lockstep.ray.actor import CenterActor
 
-__all__ = ["PERIOD", "DyingCenter", "Trainer"]
+__all__ = ["PERIOD", "DyingCenter", "FullDisk", "Trainer"]
 
 PERIOD = 2
 
@@ -78,6 +79,19 @@ class DyingCenter(CenterActor):
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return reply
+
+
+class FullDisk(CenterActor):
+    """A center that can write no whole file as long as there is one named ``full``."""
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        if Path(self.center.path.parent, "full").exists():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+        try:
+            return super().call(method, *arguments)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def main(address: str, name: str, directory: str) -> None:
