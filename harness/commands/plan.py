@@ -14,7 +14,7 @@ from rich.table import Table
 from harness.commands.options import TABLE_WIDTH, AsJson
 from harness.commands.quantities import bandwidth, duration, size
 from harness.errors import HarnessError
-from harness.simulator.planner import Setting
+from harness.simulator.planner import Setting, describe_band
 from lockstep.messages.errors import sentence
 
 __all__ = ["plan"]
@@ -99,7 +99,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
             f"{row['synchronous_steps_per_second']:.4g}",
             f"{row['gain']:.3g}",
             f"{row['utilization']:.0%}",
-            f"{1000 * row['waiting_seconds']:.3g} ms",
+            _time(row["waiting_seconds"]),
             str(row["staleness"]),
         )
     return table
@@ -109,11 +109,12 @@ def _advice(setting: Setting, period: int, workers: int) -> str:
     """Return where a period stops to pay."""
     meeting = setting.knee(period)
     full = "never" if math.isinf(meeting) else f"from {meeting:.3g} workers on"
-    limit = setting.bandwidth_of_gain(GAIN, period, workers)
-    where = f"up to {limit * 8 / 1e9:.3g} Gbit/s"
-    if limit in (0.0, math.inf):
-        where = "on every network" if limit else "on no network"
+    ends = setting.bandwidths_of_gain(GAIN, period, workers)
     return (
         f"Period {period}: the busiest station is full {full}. {workers} workers take "
-        f"at least {GAIN:g} times the steps of an all-reduce {where}."
+        f"at least {GAIN:g} times the steps of an all-reduce {describe_band(ends)}."
     )
+
+
+def _time(seconds: float) -> str:
+    return f"{1000 * seconds:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"

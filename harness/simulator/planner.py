@@ -19,6 +19,7 @@ messages of B / N bytes follow one another,
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,12 +27,12 @@ from harness.errors import HarnessError
 from harness.simulator.queueing import Flow, bound, knee, mean_values
 from lockstep.messages.errors import sentence
 
-__all__ = ["Setting"]
+__all__ = ["Setting", "describe_band"]
 
-SLOWEST, FASTEST = 1e3, 1e13
-"""Bytes a second between which a bandwidth is looked for: 8 kbit/s to 80 Tbit/s."""
+SLOWEST, DECADES = 1e3, 10
+"""Bandwidths are looked for from 8 kbit/s on, to 80 Tbit/s."""
 
-HALVINGS = 60
+HALVINGS = 40
 
 
 @dataclass(frozen=True)
@@ -118,27 +119,31 @@ class Setting:
         """Return asynchronous steps a second over synchronous ones."""
         return self.steps(period, workers) / self.synchronous_steps(workers)
 
-    def bandwidth_of_gain(self, gain: float, period: int, workers: int) -> float:
-        """Return the bytes a second up to which the gain is at least ``gain``.
+    def bandwidths_of_gain(
+        self, gain: float, period: int, workers: int
+    ) -> tuple[float, float] | None:
+        """Return the bytes a second between which the gain is at least ``gain``.
 
-        It is infinite if the gain is as large on every network, and 0 if on none. The
-        highest one counts: with too many workers the gain falls again on slow ones.
+        On a fast network nobody waits for messages, so the gain has an upper end. It
+        has a lower one if workers are so many that they fill the center's link on a
+        slow network. Ends are 0 and infinite where there are none; None if the gain is
+        so large on no network.
         """
 
         def reached(bandwidth: float) -> bool:
             there = replace(self, bytes_per_second=bandwidth)
             return there.gain(period, workers) >= gain
 
-        decades = round(math.log10(FASTEST / SLOWEST))
-        tried = [FASTEST / 10 ** (k / 4) for k in range(4 * decades + 1)]
-        low = next((bandwidth for bandwidth in tried if reached(bandwidth)), 0.0)
-        if low in (0.0, FASTEST):
-            return math.inf if low else 0.0
-        high = low * 10**0.25
-        for _ in range(HALVINGS):
-            middle = math.sqrt(low * high)
-            low, high = (middle, high) if reached(middle) else (low, middle)
-        return low
+        tried = [SLOWEST * 10 ** (k / 4) for k in range(4 * DECADES + 1)]
+        inside = [k for k, bandwidth in enumerate(tried) if reached(bandwidth)]
+        if not inside:
+            return None
+        low, high = 0.0, math.inf
+        if inside[-1] + 1 < len(tried):
+            high = _edge(reached, tried[inside[-1]], tried[inside[-1] + 1])
+        if inside[0]:
+            low = _edge(reached, tried[inside[0]], tried[inside[0] - 1])
+        return low, high
 
     def row(self, period: int, workers: int) -> dict[str, Any]:
         """Return what a plan says of a period and a number of workers."""
@@ -154,3 +159,21 @@ class Setting:
             "staleness": self.staleness(workers),
             "knee": self.knee(period),
         }
+
+
+def describe_band(ends: tuple[float, float] | None) -> str:
+    """Return between which bandwidths something holds, in bytes a second, in words."""
+    if ends is None:
+        return "on no network"
+    low, high = (f"{end * 8 / 1e9:.2g} Gbit/s" for end in ends)
+    if math.isinf(ends[1]):
+        return f"from {low} on" if ends[0] else "on every network"
+    return f"from {low} to {high}" if ends[0] else f"up to {high}"
+
+
+def _edge(holds: Callable[[float], bool], inside: float, outside: float) -> float:
+    """Return where a claim that holds inside stops to hold on the way outside."""
+    for _ in range(HALVINGS):
+        middle = math.sqrt(inside * outside)
+        inside, outside = (middle, outside) if holds(middle) else (inside, middle)
+    return inside

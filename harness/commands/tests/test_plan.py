@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import json
+import math
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 from harness.commands import cli, quantities
 from harness.commands.quantities import bandwidth, duration, size
 from harness.errors import HarnessError
-from harness.simulator.planner import Setting
+from harness.simulator.planner import Setting, describe_band
 
 USUAL = ("--step", "30ms", "--model", "91MB", "--bandwidth", "1Gbit")
 
@@ -73,6 +74,22 @@ def test_a_model_without_bytes_never_fills_a_station() -> None:
     assert "is full never" in invoke(*free).stdout
     rows = json.loads(invoke(*free, "--json").stdout)
     assert {row["knee"] for row in rows} == {None}
+
+
+@pytest.mark.parametrize(
+    ("ends", "words"),
+    [
+        (None, "on no network"),
+        ((0.0, math.inf), "on every network"),
+        ((0.0, 125e6), "up to 1 Gbit/s"),
+        ((125e6, math.inf), "from 1 Gbit/s on"),
+        ((125e6, 250e6), "from 1 Gbit/s to 2 Gbit/s"),
+    ],
+)
+def test_a_band_is_written_by_the_ends_that_it_has(
+    ends: tuple[float, float] | None, words: str
+) -> None:
+    assert describe_band(ends) == words
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,8 @@ def test_without_communication_all_are_equal() -> None:
         assert free.steps(1, workers) == pytest.approx(rate)
         assert free.synchronous_steps(workers) == pytest.approx(rate)
     assert free.knee(1) == math.inf
-    assert free.bandwidth_of_gain(2.0, 10, 8) == 0.0
-    assert free.bandwidth_of_gain(1.0 - 1e-9, 10, 8) == math.inf
+    assert free.bandwidths_of_gain(2.0, 10, 8) is None
+    assert free.bandwidths_of_gain(1.0 - 1e-9, 10, 8) == (0.0, math.inf)
 
 
 @pytest.mark.parametrize(("period", "wins"), [(2, False), (6, True), (10, True)])
@@ -61,13 +61,17 @@ def test_on_a_slow_network_the_period_must_exceed_half_of_the_workers(
     assert (gain > 1) == wins
 
 
-def test_up_to_a_bandwidth_the_gain_is_reached_and_beyond_it_is_not() -> None:
-    limit = SETTING.bandwidth_of_gain(2.0, 40, 8)
-    assert 1e6 < limit < 1e12
-    for factor, reached in ((0.99, True), (1.01, False)):
-        near = replace(SETTING, bytes_per_second=limit * factor)
-        assert (near.gain(40, 8) >= 2.0) == reached
-    assert SETTING.bandwidth_of_gain(2.0, 2, 64) < limit
+@pytest.mark.parametrize(("workers", "has_lower_end"), [(8, False), (64, True)])
+def test_a_gain_is_reached_between_two_bandwidths_and_not_outside(
+    workers: int, has_lower_end: bool
+) -> None:
+    ends = SETTING.bandwidths_of_gain(2.0, 40, workers)
+    assert ends is not None and ends[0] < ends[1]
+    assert (ends[0] > 0) == has_lower_end
+    for end, inside in zip(ends, (1.01, 0.99), strict=True):
+        for factor in (inside, 1 / inside) if end else ():
+            near = replace(SETTING, bytes_per_second=end * factor)
+            assert (near.gain(40, workers) >= 2.0) == (factor == inside)
 
 
 def test_the_staleness_is_that_of_the_simulator() -> None:
