@@ -47,7 +47,7 @@ FORMATS = {1: ":", 10: "--", 40: "-."}
 WORKERS = 8
 """In the table."""
 
-MOST = 1000
+FEWEST, MOST = 2, 1000
 """In the figure."""
 
 GAIN = 2.0
@@ -139,26 +139,25 @@ def _drawing(setting: Setting) -> Drawing:
     """Steps a second over the number of workers: a curve a period, an all-reduce."""
     data = pd.DataFrame(_points(setting))
     most = data[data["workers"] == MOST].set_index("mode")["steps_per_second"]
-    last = f"period {PERIODS[-1]}"
-    full = setting.knee(PERIODS[-1])
+    center, reduced = most.drop(ALL_REDUCE).max(), most[ALL_REDUCE]
 
     def paint(canvas: Canvas, theme: Theme) -> None:
         axes = canvas.subplots()
         for (mode,), rows in grouped(data, "mode"):
             _curve(axes, mode, rows, theme)
         _knees(axes, setting, theme)
-        log_axis(axes, "x", [1, 10, 100, 1000])
+        log_axis(axes, "x", [2, 10, 100, 1000])
         log_axis(axes, "y", [10.0**k for k in range(0, 5)])
-        axes.set_xlim(1, MOST * 6)
+        axes.set_xlim(FEWEST, MOST * 6)
         axes.set_xlabel("workers")
         axes.set_ylabel("local steps a second, all workers")
 
     return Drawing(
         "plan",
-        f"At period {PERIODS[-1]}, more than {full:.0f} workers wait for the center",
+        _title(setting, PERIODS[-1]),
         alt="Local steps a second over the number of workers, one curve a period. Each "
-        f"rises and then stays. With {MOST} workers they take {most[last]:.0f} steps a "
-        f"second at {last}, and {most[ALL_REDUCE]:.0f} with an all-reduce.",
+        f"rises and then stays. With {MOST} workers they take {center:.0f} steps a "
+        f"second at most, and {reduced:.0f} with an all-reduce.",
         caption=f"{DRAWN}. Both axes are logarithmic. A dot is the knee, where the "
         "asymptotes meet.",
         data=data,
@@ -167,8 +166,29 @@ def _drawing(setting: Setting) -> Drawing:
     )
 
 
+def _title(setting: Setting, period: int) -> str:
+    """Say where a period stops to pay."""
+    full, crossing = setting.knee(period), _crossing(setting, period)
+    title = f"With a period of {period}, {full:.0f} workers fill the center's link"
+    return (
+        f"{title}; from {crossing} on, an all-reduce is faster" if crossing else title
+    )
+
+
+def _crossing(setting: Setting, period: int) -> int | None:
+    """Return from how many workers on an all-reduce takes more steps; None: never."""
+    flows = setting.flows(period, MOST)
+    faster = (
+        flow.customers
+        for flow in reversed(flows)
+        if period * flow.throughput > setting.synchronous_steps(flow.customers)
+    )
+    last = next(faster, 0)
+    return None if last == MOST else last + 1
+
+
 def _points(setting: Setting) -> Iterable[dict[str, Any]]:
-    shown = sorted({round(n) for n in np.geomspace(1, MOST, 61)})
+    shown = sorted({round(n) for n in np.geomspace(FEWEST, MOST, 61)})
     for period in PERIODS:
         flows = setting.flows(period, MOST)
         for n in shown:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
@@ -22,6 +22,9 @@ __all__ = ["drawings"]
 MARKERS = {1: "o", 10: "s", 40: "^"}
 COLORS = {1: "none", 10: "default", 40: "strict"}
 """Period -> the color of a method."""
+
+GAP = 0.07
+"""Between two names, as a share of the axis."""
 
 FORMATS = {DDP: "-", "period 1": ":", "period 10": "--", "period 40": "-."}
 
@@ -42,13 +45,13 @@ def rates(finding: Finding) -> Drawing:
         workers = sorted(set(table["workers"]))
         for (mode,), rows in grouped(table, "mode"):
             _paint_mode(axes, mode, rows.sort_values("workers"), theme)
-        axes.set_yscale("log")
         log_axis(axes, "x", workers)
         log_axis(axes, "y")
         # Room for the names beside the last points.
-        axes.set_xlim(workers[0] * 0.85, workers[-1] * 1.9)
+        axes.set_xlim(workers[0] * 0.85, workers[-1] * 1.7)
         axes.set_xlabel("workers")
         axes.set_ylabel("local steps a second, all workers")
+        _name_lines(axes, table[table["workers"] == workers[-1]], theme)
 
     return Drawing(
         "rates",
@@ -72,18 +75,28 @@ def _title(table: pd.DataFrame) -> str:
 
 def _paint_mode(axes: Axes, mode: str, rows: pd.DataFrame, theme: Theme) -> None:
     period = int(rows["period"].iloc[0])
-    is_ddp = mode == DDP
-    color = theme.ink if is_ddp else theme.methods[COLORS[period]]
+    is_ddp, color = mode == DDP, _color(mode, period, theme)
     line = rows["steps"] if is_ddp else rows["expected"]
     width = THIN if is_ddp else None
     axes.plot(rows["workers"], line, color=color, ls=FORMATS[mode], lw=width)
     axes.vlines(rows["workers"], rows["steps_low"], rows["steps_high"], color=color)
     marker = "D" if is_ddp else MARKERS[period]
     axes.plot(rows["workers"], rows["steps"], color=color, marker=marker, ms=5, lw=0)
-    last = rows.iloc[-1]
-    place = (last["workers"], last["steps"])
-    look: dict[str, Any] = {"color": color, "va": "center", "fontsize": 9}
-    axes.annotate(mode, place, (8, 0), textcoords="offset points", **look)
+
+
+def _color(mode: str, period: int, theme: Theme) -> str:
+    return theme.ink if mode == DDP else theme.methods[COLORS[period]]
+
+
+def _name_lines(axes: Axes, last: pd.DataFrame, theme: Theme) -> None:
+    """Write the names beside the last points; those that would touch are moved up."""
+    low, high = np.log10(axes.get_ylim())
+    above = -np.inf
+    for row in last.sort_values("steps").to_dict("records"):
+        above = max(np.log10(row["steps"]), above + GAP * (high - low))
+        color = _color(row["mode"], row["period"], theme)
+        place = (row["workers"] * 1.08, 10**above)
+        axes.text(*place, row["mode"], color=color, va="center", fontsize=9)
 
 
 def histograms(finding: Finding) -> Drawing:

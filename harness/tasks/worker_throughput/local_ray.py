@@ -24,7 +24,6 @@ VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Without it Ray replaces 127.0.0.1 by the address of the machine.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 
 
