@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import time
+import uuid
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -63,18 +66,49 @@ def test_a_center_that_seems_to_take_all_of_an_exchange_leaves_no_part_to_others
 # -- what is measured ------------------------------------------------------------------
 
 
+PROCESSES = Path("/proc")
+SECONDS_TO_END = 20.0
+"""How long the processes of Ray may take to end on a busy machine."""
+
+
+def marked(mark: str) -> list[str]:
+    """Return the ids of processes that inherited a mark; none where it is not told."""
+    return [
+        path.parent.name
+        for path in PROCESSES.glob("[0-9]*/environ")
+        if mark.encode() in environment_of(path)
+    ]
+
+
+def environment_of(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # It has ended, or is another user's.
+        return b""
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(
     importlib.util.find_spec("ray") is None
     or importlib.util.find_spec("torch") is None,
     reason="needs Ray and PyTorch",
 )
-def test_a_run_measures_ddp_and_every_period_and_leaves_no_process() -> None:
+def test_a_run_measures_ddp_and_every_period_and_leaves_no_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv("MARK_OF_TEST", mark)
     config = {**RUNS[0].config, "workers": 2, "window": 0.3, "large_mb": 1.0}
     run = dataclasses.replace(RUNS[0], config=config)
     worker = Worker(run.task, "pytorch", "cpu", 0, Children())
     answer = worker.do(run)
+    if PROCESSES.is_dir():
+        assert marked(mark)
     how = worker.end()
+    end = time.monotonic() + SECONDS_TO_END
+    while marked(mark) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert not marked(mark)
     assert isinstance(answer, Mapping) and answer["status"] == "ok", (answer, how)
     made = made_up(run, "pytorch", np.random.default_rng(0))
     outcome = {name: answer[name] for name in ("series", "summary")}

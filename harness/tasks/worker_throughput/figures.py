@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
+from matplotlib.ticker import MaxNLocator
 
 from harness.figures.axes import log_axis, percent
 from harness.figures.plot import Drawing
@@ -117,6 +118,7 @@ def histograms(finding: Finding) -> Drawing:
             panel.axvline(workers - 1, color=theme.ink, lw=THIN, ls="--")
             panel.set_title(f"period {period}")
             panel.set_xlabel("rounds of others since the pull")
+            panel.xaxis.set_major_locator(MaxNLocator(integer=True))
             panel.yaxis.set_major_formatter(percent())
         axes[0].set_ylabel("share of pushes")
         axes[0].set_xlim(-0.7, max(1.7 * workers, workers + 1))
