@@ -165,10 +165,15 @@ def describe_band(ends: tuple[float, float] | None) -> str:
     """Return between which bandwidths something holds, in bytes a second, in words."""
     if ends is None:
         return "on no network"
-    low, high = (f"{end * 8 / 1e9:.2g} Gbit/s" for end in ends)
+    low, high = map(_bits, ends)
     if math.isinf(ends[1]):
         return f"from {low} on" if ends[0] else "on every network"
     return f"from {low} to {high}" if ends[0] else f"up to {high}"
+
+
+def _bits(bandwidth: float) -> str:
+    bits = 8 * bandwidth
+    return f"{bits / 1e6:.2g} Mbit/s" if bits < 1e8 else f"{bits / 1e9:.2g} Gbit/s"
 
 
 def _edge(holds: Callable[[float], bool], inside: float, outside: float) -> float:

@@ -83,7 +83,7 @@ def test_a_model_without_bytes_never_fills_a_station() -> None:
         ((0.0, math.inf), "on every network"),
         ((0.0, 125e6), "up to 1 Gbit/s"),
         ((125e6, math.inf), "from 1 Gbit/s on"),
-        ((125e6, 250e6), "from 1 Gbit/s to 2 Gbit/s"),
+        ((2.5e6, 250e6), "from 20 Mbit/s to 2 Gbit/s"),
     ],
 )
 def test_a_band_is_written_by_the_ends_that_it_has(
