@@ -47,7 +47,7 @@ def test_without_records_the_page_says_so_and_the_center_takes_no_time(
     inserts = planner.planner_inserts(tmp_path, [])
     assert inserts["planner_measured"] == "Not measured yet.\n"
     plain = planner.SETTINGS[planner.DRAWN].row(10, planner.WORKERS)
-    assert f"{plain['knee']:.3g} workers" in inserts["planner_table"]
+    assert f">{plain['knee']:.2g}<" in inserts["planner_table"]
 
 
 def test_the_centers_time_is_that_of_the_large_model(tmp_path: Path) -> None:
@@ -55,6 +55,5 @@ def test_the_centers_time_is_that_of_the_large_model(tmp_path: Path) -> None:
     assert experiment.finding is not None
     large = experiment.finding.tables["center"].iloc[-1]
     inserts = planner.planner_inserts(tmp_path, [experiment])
-    setting = planner.SETTINGS[planner.DRAWN]
-    seconds = setting.model_bytes / 1e6 / large["model_mb"] / large["center"]
-    assert f"{float(f'{1000 * seconds:.3g}'):g}" in inserts["planner_table"]
+    milliseconds = 1000 / large["center"] / large["model_mb"]
+    assert f"takes {milliseconds:.2g} ms for each MB" in inserts["planner_table"]
