@@ -127,6 +127,13 @@ def unit(session: nox.Session) -> None:
 
 
 @nox.session
+def soak(session: nox.Session) -> None:
+    """Run the long tests that `tests` leaves out, e.g. nox -s soak -- -k mutants."""
+    parallel = [*PROCESSES, "--dist", "loadfile"]
+    run(session, "core", "pytest", "-m", "soak", *parallel, *session.posargs)
+
+
+@nox.session
 def parity(session: nox.Session) -> None:
     """Replay the recorded cases on every backend, e.g. -- --backend tf --all."""
     run(session, "core", "harness", "parity", *session.posargs)
