@@ -130,6 +130,7 @@ class Measurement:
     def rate(self, workers: int, period: int) -> float:
         """Return the steps a second of some workers that share the center."""
         arguments = (self.settings, self.center, period)
+        # The first fills the center, if there is none yet.
         self.team.call(1, "join", *arguments)
         self.team.call(workers, "join", *arguments)
         # Each finds its place in the order of pushes before steps are counted.
