@@ -97,7 +97,7 @@ def test_a_band_is_written_by_the_ends_that_it_has(
     [
         (("--step", "0ms"), "step_seconds: expected a finite number > 0"),
         (("--bandwidth", "1Gb"), "--bandwidth: expected a number and one of kbit/s"),
-        (("--workers", "0"), "--workers: expected whole numbers from 1 to 100000"),
+        (("--workers", "0"), "--workers: expected whole numbers from 1 to 10000"),
         (("--period", "-1"), "--period: expected whole numbers from 1 to"),
     ],
 )
