@@ -1,4 +1,10 @@
-"""What fails on real processes of one machine, and what is left of it."""
+"""What fails on real processes of one machine, and what is left of it.
+
+Elsewhere: a reply that is lost in ``test_actor.py``, a node in ``test_lost_nodes.py``,
+a rank in ``pytorch/tests/base/test_killed_rank.py``, a parameter server in
+``tf/tests/workers/test_agn_processes.py``, and kills in the middle of a checkpoint, to
+the line, in ``test_random_kills.py``.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import sys
 from pathlib import Path
@@ -85,6 +84,8 @@ class FullDisk(CenterActor):
     """A center that can write no whole file as long as there is one named ``full``."""
 
     def call(self, method: str, *arguments: Any) -> Any:
+        import resource  # Not on every system.
+
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         if Path(self.center.path.parent, "full").exists():
             resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
