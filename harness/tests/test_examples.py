@@ -28,7 +28,9 @@ TORCHRUN = [
     "--local-addr=127.0.0.1",
     "--nproc-per-node=2",
 ]
-ALONE = [EXAMPLES / "cluster_tf.py", EXAMPLES / "workers_ray.py"]
+ALONE = [
+    EXAMPLES / name for name in ("closures_tf.py", "cluster_tf.py", "workers_ray.py")
+]
 """Those that start others, or change TensorFlow for good."""
 MODULE = "harness.tests.script_process"
 TOGETHER = ("tensorflow keras", "torch")
