@@ -29,8 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if given.command == "port":
             sys.exit(command.run(given))
         if given.command == "watch":
-            sys.exit(watch.run(given))
-        print(_schedule(given) if given.command == "schedule" else _versions())
+            watch.run(given)
+        else:
+            print(_schedule(given) if given.command == "schedule" else _versions())
     except LockstepError as error:
         print(f"lockstep: {error}", file=sys.stderr)
         sys.exit(2)
