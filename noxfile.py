@@ -163,6 +163,12 @@ def mutants(session: nox.Session) -> None:
 
 
 @nox.session
+def soak(session: nox.Session) -> None:
+    """Run the long tests that `tests` leaves out, e.g. nox -s soak -- -k mutants."""
+    run(session, "core", "pytest", "-m", "soak", "-s", *session.posargs)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure what the wrappers cost and draw the pages anew; -- --quick is short."""
     run(session, "core", "harness", "bench", *session.posargs)

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from harness.bench.declare import Benchmark, Row
+from harness.bench.growth import exponents
 from harness.bench.judge import PROCESSES, effect_of, verdict
 from harness.judgement.finding import Finding
 from harness.records.code import Sources
@@ -123,7 +124,12 @@ def judge(benchmark: Benchmark, home: Path) -> Finding | None:
         ]
     )
     goals = _goals([entry for row, entry in present if row.goal is not None])
-    tables = {"rows": rows, "growth": growth, "times": _times(records)}
+    tables = {
+        "rows": rows,
+        "growth": growth,
+        "exponents": exponents(benchmark, records),
+        "times": _times(records),
+    }
     return Finding(
         experiment=benchmark.name,
         task=benchmark.task,

@@ -13,7 +13,15 @@ from harness.bench.declare import Row
 from harness.statistics import t_interval
 from harness.timing import low_quantile
 
-__all__ = ["LEVEL", "PROCESSES", "Effect", "Times", "effect_of", "verdict"]
+__all__ = [
+    "LEVEL",
+    "PROCESSES",
+    "Effect",
+    "Times",
+    "effect_of",
+    "value_of",
+    "verdict",
+]
 
 PROCESSES = 6
 """How many measuring processes a verdict needs."""
@@ -50,7 +58,7 @@ def effect_of(row: Row, processes: Sequence[Times]) -> Effect:
     The value of a process is made of the tenth percentiles of its rounds. Ratios and
     times are averaged as logarithms; differences, which may be negative, as they are.
     """
-    values = [_value(row, times) for times in processes]
+    values = [value_of(row, times) for times in processes]
     if row.measure == "difference":
         return Effect(*_mean(values), len(values))
     mean, low, high = _mean([math.log(value) for value in values])
@@ -69,7 +77,8 @@ def verdict(row: Row, effect: Effect) -> str:
     return "missed" if effect.low > row.goal else "undecided"
 
 
-def _value(row: Row, times: Times) -> float:
+def value_of(row: Row, times: Times) -> float:
+    """Return the ratio, or the microseconds, that a process measured."""
     arm = low_quantile(times[row.arm])
     if row.measure == "time":
         return arm * MICROSECONDS

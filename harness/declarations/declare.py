@@ -16,7 +16,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,15 @@ class Run:
     @cached_property
     def id(self) -> str:
         """Twelve hexadecimal digits that follow from everything above."""
-        return digest(dataclasses.asdict(self), 12)
+        return digest(
+            {
+                "experiment": self.experiment,
+                "task": self.task,
+                "config": self.config,
+                "seed": self.seed,
+            },
+            12,
+        )
 
 
 @dataclass(frozen=True)
@@ -198,10 +206,20 @@ def known(folder: Path = EXPERIMENTS) -> list[str]:
 
 
 def find(name: str, folder: Path = EXPERIMENTS) -> Experiment:
-    """Read the experiment ``name``; HarnessError with the nearest name otherwise."""
+    """Read the experiment ``name``; HarnessError with the nearest name otherwise.
+
+    A file that did not change since is not read again.
+    """
     if name not in known(folder):
         raise HarnessError(str(unknown_name("experiment", name, known(folder))))
-    return read(folder / f"{name}.toml")
+    path = folder / f"{name}.toml"
+    about = path.stat()
+    return _read_once(path, about.st_size, about.st_mtime_ns)
+
+
+@cache
+def _read_once(path: Path, size: int, changed: int) -> Experiment:
+    return read(path)
 
 
 def read(path: Path) -> Experiment:

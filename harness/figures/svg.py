@@ -34,6 +34,7 @@ LETTER = re.compile(r' d="([^"]*)"\s+transform="scale\(0\.015625\)"')
 COARSER = 16
 """By how much the units of letters grow, of which 400 are then as high as a line."""
 
+GROUP = re.compile(r"(<g(?: [^>]*[^>/])?>\n?|</g>\n?)")
 PLACE = re.compile(r'translate\([^)]*\)| [xy]="[^"]*"')
 DECIMAL = re.compile(r"-?\d+\.\d+")
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
@@ -50,8 +51,23 @@ def compact(text: str) -> str:
         name: f"n{k}" for k, name in enumerate(dict.fromkeys(HASH.findall(text)))
     }
     text = HASH.sub(lambda of: numbers[of[0]], text)
-    text = LETTER.sub(_letter, _with_classes(text))
+    text = LETTER.sub(_letter, _with_classes(_without_bare_groups(text)))
     return PATH.sub(lambda of: f' d="{"".join(_relative(of[1]))}"', text)
+
+
+def _without_bare_groups(text: str) -> str:
+    """Leave out groups that have no attribute, and keep what is in them."""
+    kept, is_kept = [], list[bool]()
+    for part in GROUP.split(text):
+        keep = True
+        if part.startswith("</g>"):
+            keep = is_kept.pop()
+        elif GROUP.fullmatch(part):
+            keep = part.strip() != "<g>"
+            is_kept.append(keep)
+        if keep:
+            kept.append(part)
+    return "".join(kept)
 
 
 def _letter(of: re.Match[str]) -> str:

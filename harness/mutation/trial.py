@@ -184,7 +184,7 @@ def _cases(backend: str, names: Sequence[str]) -> Iterator[tuple[str, Case]]:
 
 
 def _failed_test(check: Mapping[str, Any], known: bool) -> str:
-    """Run the tests of a check, without those marked slow; name one that fails.
+    """Run the tests of a check, without those that take long; name one that fails.
 
     Unless all names are ``known``, one may be that of a test which killed a mutant in
     an earlier run and is gone since: pytest calls this a usage error.
@@ -192,7 +192,8 @@ def _failed_test(check: Mapping[str, Any], known: bool) -> str:
     import pytest
 
     failure = FirstFailure()
-    options = ["-x", "-q", "-m", "not slow and not gpu", "-k", check["keyword"]]
+    short = "not slow and not soak and not gpu"
+    options = ["-x", "-q", "-m", short, "-k", check["keyword"]]
     plain = ["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:benchmark"]
     quiet = ["--tb=no", "--no-header"]
     status = pytest.main([*options, *plain, *quiet, *check["names"]], [failure])

@@ -85,7 +85,9 @@ def table(
     words = {"caption": caption, "style": style, "filtered": filtered}
     words["cards"] = CARDS in style
     # Nobody searches for a number: tables of words are in the search, others are not.
-    words["numbers"] = any(numeric) and not words["cards"]
+    words["numbers"] = any(numeric) and (
+        2 * sum(numeric) > len(columns) or not words["cards"]
+    )
     return Markup(render("table.html.jinja", heads=heads, rows=cells, **words))
 
 

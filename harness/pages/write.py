@@ -31,6 +31,7 @@ from harness.pages.mutants import mutants_inserts
 from harness.pages.names import names_insert
 from harness.pages.oracle_inserts import oracle_inserts
 from harness.pages.parity_inserts import parity_inserts
+from harness.pages.planner import planner_inserts
 from harness.pages.problems import problems_insert
 from harness.pages.reference import reference_inserts, reference_pages
 from harness.pages.rules import optimizers_insert, pipeline_insert
@@ -72,6 +73,7 @@ def write_pages(
             **layout_inserts(results),
             **reference_inserts(BACKENDS),
             **mutants_inserts(results),
+            **planner_inserts(folder / "planner", answers),
             "names": names_insert(),
             "parity_heat": family_map(results),
             "parity_causes": causes_insert(),

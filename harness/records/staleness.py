@@ -31,6 +31,7 @@ class Freshness:
         self._code = read_code(home / f"{backend}.code.jsonl")
         self._verified = read_verified(home / f"{backend}.verified.jsonl")
         self._sources = sources
+        self._changes: dict[str, tuple[str, ...] | None] = {}
 
     def changed(self, record: Record) -> tuple[str, ...] | None:
         """Return the modules that changed since a record was made or verified.
@@ -49,6 +50,12 @@ class Freshness:
         return self.changed(record) != ()
 
     def _changed(self, digest: str) -> tuple[str, ...] | None:
+        """Return what changed since the code of a digest, which many records share."""
+        if digest not in self._changes:
+            self._changes[digest] = self._compared(digest)
+        return self._changes[digest]
+
+    def _compared(self, digest: str) -> tuple[str, ...] | None:
         modules = self._code.get(digest)
         if modules is None:
             return None

@@ -6,6 +6,7 @@ nothing of it is used here. ``docs/records.md`` describes records.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -87,6 +88,40 @@ def stable_rates(record: Record) -> pd.Series:
     return sweep["rate"][stretch == stretch[best]]
 
 
+# -- workers that queue at a center ----------------------------------------------------
+
+
+def over_expected(period: int) -> Reader:
+    """Return what divides steps a second by those of a queue of one station.
+
+    Its throughput is that of Buzen's convolution, G(n - 1) / G(n) with G(n) the sum of
+    S^k Z^(n - k) / (n - k)! over k.
+    """
+
+    def read(record: Record) -> float:
+        summary, workers = record["summary"], record["config"]["workers"]
+        step, exchange, service = (
+            summary[f"seconds/{name}"] for name in ("step", "exchange", "center")
+        )
+        think = period * step + max(0.0, exchange - service)
+        fewer, all_of_them = (
+            sum(
+                service**k * think ** (n - k) / math.factorial(n - k)
+                for k in range(n + 1)
+            )
+            for n in (workers - 1, workers)
+        )
+        return summary[f"steps/{period}"] / (period * fewer / all_of_them)
+
+    return read
+
+
+def round_in_bytes(record: Record) -> float:
+    """Return the bytes of a round of ten steps over those of a step of DDP."""
+    sent = record["summary"]
+    return 10 * sent["bytes/10"] / sent.get("bytes/ddp", np.nan)
+
+
 # -- all of them -----------------------------------------------------------------------
 
 LARGER, SMALLER, LEFT_OUT = 0.0, np.inf, np.nan
@@ -129,6 +164,26 @@ METRICS: Mapping[tuple[str, str], tuple[Reader, float]] = {
     ("training_throughput", "ratio"): (quotient("rate/wrapped", "rate/bare"), LARGER),
     ("warm_up", "bits a byte"): (summed("bits"), SMALLER),
     ("warm_up", "state"): (quotient("state", "weights"), LEFT_OUT),
+    ("worker_throughput", "center over adder, large"): (
+        quotient("center/large", "adder/large"),
+        LEFT_OUT,
+    ),
+    ("worker_throughput", "round over DDP's step in bytes, period 10"): (
+        round_in_bytes,
+        LEFT_OUT,
+    ),
+    ("worker_throughput", "steps over DDP, period 10"): (
+        quotient("steps/10", "steps/ddp"),
+        LEFT_OUT,
+    ),
+    ("worker_throughput", "steps over expected, period 1"): (
+        over_expected(1),
+        LEFT_OUT,
+    ),
+    ("worker_throughput", "steps over expected, period 10"): (
+        over_expected(10),
+        LEFT_OUT,
+    ),
 }
 """By task and name: what reads it, and what counts for a run that diverged."""
 

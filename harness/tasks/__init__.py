@@ -48,9 +48,10 @@ TASKS = (
     "throughput",
     "training_throughput",
     "warm_up",
+    "worker_throughput",
 )
 
-TIMED = ("recommender", "throughput", "training_throughput")
+TIMED = ("recommender", "throughput", "training_throughput", "worker_throughput")
 """Tasks whose runs measure time: nothing else is run beside one of them."""
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from harness.declarations.declare import Run
+from harness.records.metrics import metrics_of
 from harness.records.record import Outcome, Record
 from harness.tasks import part
 from harness.tasks.deep_digits.training import around
@@ -200,6 +201,20 @@ def _warm_up(of: Any, backend: str, rng: Generator) -> Outcome:
     return Outcome("ok", "", {}, summary)
 
 
+def _worker_throughput(of: Any, backend: str, rng: Generator) -> Outcome:
+    step = of.step_ms / 1000
+    names = ("center/small", "adder/small", "center/large", "adder/large")
+    summary = {name: float(rng.uniform(5, 9)) for name in names}
+    summary |= {"seconds/step": step, "seconds/exchange": 4e-3, "seconds/center": 2e-3}
+    summary |= {"steps/ddp": of.workers / (2 * step), "bytes/ddp": 1.0 * of.model_bytes}
+    series = {"staleness": [0.0, 1.0, 2.0]}
+    for period in part("worker_throughput", "settings").PERIODS:
+        summary[f"steps/{period}"] = float(of.workers / step * rng.uniform(0.5, 1))
+        summary[f"bytes/{period}"] = of.model_bytes / period
+        series[f"pushes/{period}"] = rng.integers(1, 9, 3).astype(float).tolist()
+    return Outcome("ok", "", series, summary)
+
+
 def with_metric(record: Record, name: str, value: float) -> Record:
     """Return the record changed so that a metric of its task reads ``value``."""
     changed = dataclasses.replace(
@@ -303,11 +318,28 @@ def _set_state(record: Any, name: str, value: float) -> None:
     record.summary["state"] = value * record.summary["weights"]
 
 
+def _set_worker_metric(record: Any, name: str, value: float) -> None:
+    """Write the number that is divided, so that its comparison reads ``value``."""
+    summary, before = record.summary, metrics_of(record.task)[name].read(record)
+    what, _, which = name.partition(", ")
+    key = {
+        "steps over DDP": f"steps/{which.removeprefix('period ')}",
+        "steps over expected": f"steps/{which.removeprefix('period ')}",
+        "round over DDP's step in bytes": f"bytes/{which.removeprefix('period ')}",
+        "center over adder": f"center/{which}",
+    }[what]
+    summary[key] *= value / before
+
+
 def _set_accuracy(record: Any, name: str, value: float) -> None:
     record.summary[name.replace(" ", "_")] = value
 
 
 SETTERS: Mapping[tuple[str, str], Callable[[Any, str, float], None]] = {
+    **{
+        ("worker_throughput", name): _set_worker_metric
+        for name in metrics_of("worker_throughput")
+    },
     ("asynchronous_digits", "accuracy"): _set_accuracy,
     ("asynchronous_digits", "mean accuracy"): _set_accuracy,
     ("gradient_norm", "norm ratio"): _set_ratio,
@@ -349,4 +381,5 @@ MAKERS: Mapping[str, Callable[[Any, str, Generator], Outcome]] = {
     "throughput": _throughput,
     "training_throughput": _training_throughput,
     "warm_up": _warm_up,
+    "worker_throughput": _worker_throughput,
 }

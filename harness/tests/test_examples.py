@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import secrets
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from harness.processes.children import ROOT
+from harness.processes.children import ROOT, Children, Conversation
 from harness.processes.environment import child_variables
 
 EXAMPLES = ROOT / "docs" / "examples"
@@ -25,6 +28,15 @@ TORCHRUN = [
     "--local-addr=127.0.0.1",
     "--nproc-per-node=2",
 ]
+ALONE = [
+    EXAMPLES / name for name in ("closures_tf.py", "cluster_tf.py", "workers_ray.py")
+]
+"""Those that start others, or change TensorFlow for good."""
+MODULE = "harness.tests.script_process"
+TOGETHER = ("tensorflow keras", "torch")
+"""Frameworks that a process imports; one without them is quick to start."""
+SECONDS = 300
+"""How long a script may take."""
 FRAMEWORKS = {"keras", "ray", "torch", "tensorflow"}
 CLUSTER = {
     "RAY_ADDRESS": "local",
@@ -48,30 +60,84 @@ def title(script: Path) -> str:
     return script.relative_to(EXAMPLES).as_posix()
 
 
-def output_of(script: Path, *launcher: str) -> str:
-    """Return what a script prints; skip where its framework is not installed."""
+def require_frameworks(script: Path) -> None:
+    """Skip where a framework of a script is not installed."""
     for framework in frameworks_of(script):
         if importlib.util.find_spec(framework) is None:
             pytest.skip(f"{framework} is not installed")
+
+
+def output_alone(script: Path, *launcher: str) -> str:
+    """Return what a script prints in a process of its own."""
+    require_frameworks(script)
     done = subprocess.run(
         [sys.executable, *launcher, script],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=SECONDS,
         env={**child_variables(), **CLUSTER, "PYTHONPATH": str(ROOT / "impls")},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-@pytest.mark.parametrize("script", sorted({*SCRIPTS} - {*FOR_RANKS}), ids=title)
-def test_example_prints_what_the_site_shows(script: Path) -> None:
-    assert output_of(script) == script.with_suffix(".out").read_text("utf-8")
+class Processes:
+    """Processes that run scripts, one for those of each framework."""
+
+    def __init__(self) -> None:
+        self._children = Children()
+        self._running: dict[str, Conversation] = {}
+
+    def output_of(self, script: Path) -> str:
+        """Return what a script prints."""
+        needed = frameworks_of(script)
+        group = next((name for name in TOGETHER if needed & set(name.split())), "")
+        process = self._running.get(group)
+        if process is None:
+            process = self._children.converse(MODULE, group.split())
+            self._running[group] = process
+        process.send(str(script))
+        late = threading.Timer(SECONDS, process.stop)
+        late.start()
+        answer = process.receive()
+        late.cancel()
+        if answer is None:
+            del self._running[group]
+            pytest.fail(f"its process ended: {process.end()}")
+        outcome = json.loads(answer)
+        assert outcome["error"] == ""
+        return outcome["printed"]
+
+    def end(self) -> None:
+        """End all of them."""
+        for process in self._running.values():
+            process.stop()
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Processes]:
+    found = Processes()
+    yield found
+    found.end()
+
+
+@pytest.mark.parametrize(
+    "script", sorted({*SCRIPTS} - {*FOR_RANKS} - {*ALONE}), ids=title
+)
+def test_example_prints_what_the_site_shows(script: Path, processes: Processes) -> None:
+    require_frameworks(script)
+    printed = processes.output_of(script)
+    assert printed == script.with_suffix(".out").read_text("utf-8")
+
+
+@pytest.mark.parametrize("script", ALONE, ids=title)
+def test_example_of_its_own_process_prints_what_the_site_shows(script: Path) -> None:
+    assert output_alone(script) == script.with_suffix(".out").read_text("utf-8")
 
 
 @pytest.mark.parametrize("script", FOR_RANKS, ids=title)
 def test_two_ranks_print_what_the_site_shows(script: Path) -> None:
-    printed = output_of(script, *TORCHRUN)
+    printed = output_alone(script, *TORCHRUN)
     assert printed == script.with_suffix(".out").read_text("utf-8")
 
 

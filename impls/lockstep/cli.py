@@ -12,6 +12,7 @@ from pathlib import Path
 from lockstep._version import __version__
 from lockstep.messages.errors import LockstepError
 from lockstep.port import command
+from lockstep.ray import watch
 from lockstep.registry import BACKENDS
 from lockstep.schedule import as_text, parse, schedule, write_files
 
@@ -27,7 +28,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if given.command == "port":
             sys.exit(command.run(given))
-        print(_schedule(given) if given.command == "schedule" else _versions())
+        if given.command == "watch":
+            watch.run(given)
+        else:
+            print(_schedule(given) if given.command == "schedule" else _versions())
     except LockstepError as error:
         print(f"lockstep: {error}", file=sys.stderr)
         sys.exit(2)
@@ -51,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     told = "draw into this folder as well (needs matplotlib)"
     drawing.add_argument("--out", type=Path, help=told)
     command.add_options(commands)
+    watch.add_options(commands)
     return parser
 
 

@@ -1,10 +1,11 @@
 """Record or resume the runs of backends.
 
-Start it with ``python resume_worker.py ACT FOLDER BACKEND ...``.
+Start it with ``python resume_worker.py ACT FOLDER WHICH BACKEND ...``.
 
-``record`` runs every stack for 50 steps without a break, saves before each, and writes
-what the state was. ``resume``, in a process of its own, goes on from every one of these
-and prints what came out otherwise, as JSON: backend -> stack -> sentences.
+``record`` runs every stack for 50 steps without a break, saves before ``all`` or before
+a ``few`` of them, and writes what the state was. ``resume``, in a process of its own,
+goes on from every one of these and prints what came out otherwise, as JSON: backend ->
+stack -> sentences.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 from harness.composition.run import STEPS
@@ -24,12 +26,17 @@ TO_THE_END = (30,)
 From the others a run that was used for another goes on for one step: it must forget
 what it was."""
 
+SAVED = {"all": range(STEPS), "few": (0, 5, 8, 19, *TO_THE_END, 33, 49)}
+"""Steps before which a run is saved: few are the first and the last one, and those in
+and after overflows, after absent gradients and after zeros."""
 
-def record(saver: Saver, stack: str, folder: Path) -> None:
+
+def record(saver: Saver, stack: str, folder: Path, saved: Collection[int]) -> None:
     """Run a stack to its end."""
     run, seen = saver.start(stack), []
     for step in range(STEPS):
-        saver.save(run, folder / f"{step}")
+        if step in saved:
+            saver.save(run, folder / f"{step}")
         seen.append(saver.snapshot(run))
         run.advance(step)
     seen.append(saver.snapshot(run))
@@ -37,11 +44,11 @@ def record(saver: Saver, stack: str, folder: Path) -> None:
     (folder / "seen.json").write_text(json.dumps(seen))
 
 
-def resume(saver: Saver, stack: str, folder: Path) -> list[str]:
+def resume(saver: Saver, stack: str, folder: Path, saved: Collection[int]) -> list[str]:
     """Go on from each saved step; say what differs."""
     seen, found = json.loads((folder / "seen.json").read_text()), []
     run = saver.start(stack)
-    for step in range(STEPS):
+    for step in saved:
         if step in TO_THE_END and saver.starts_anew:
             run = saver.start(stack)
         saver.restore(run, folder / f"{step}")
@@ -60,8 +67,9 @@ def differing(got: Snapshot, expected: Snapshot) -> list[str]:
     return [name for name in names if got.get(name) != expected.get(name)]
 
 
-def main(act: str, folder: Path, *backends: str) -> None:
+def main(act: str, folder: Path, which: str, *backends: str) -> None:
     """Record or resume every stack of some backends."""
+    saved = SAVED[which]
     results: dict[str, dict[str, list[str]]] = {}
     for driver in backends:
         saver, found = SAVERS[driver](), results.setdefault(driver, {})
@@ -69,9 +77,9 @@ def main(act: str, folder: Path, *backends: str) -> None:
             place = folder / driver / str(number)
             if act == "record":
                 place.mkdir(parents=True)
-                record(saver, stack, place)
+                record(saver, stack, place, saved)
             else:
-                found[stack] = resume(saver, stack, place)
+                found[stack] = resume(saver, stack, place, saved)
             # A framework's modules are a million objects that stay: none is looked at.
             gc.freeze()
     print(json.dumps(results))

@@ -18,7 +18,8 @@ from harness.processes.environment import child_variables
 
 WORKER = "harness.composition.tests.archived"
 ARCHIVES = Path(__file__).parent.parent / "archives"
-RELEASES = sorted(folder.name for folder in ARCHIVES.iterdir())
+*OLDER, LAST = sorted(folder.name for folder in ARCHIVES.iterdir())
+RELEASES = [*(pytest.param(name, marks=pytest.mark.soak) for name in OLDER), LAST]
 NEEDS = {"pytorch": "torch", "tf": "tensorflow", "keras3": "keras"}
 each_release = pytest.mark.parametrize("release", RELEASES)
 each_kind = pytest.mark.parametrize("kind", KINDS)

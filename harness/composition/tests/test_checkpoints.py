@@ -31,10 +31,24 @@ TOGETHER = [["keras3"], ["tf eager", "tf graph"], ["pytorch", "reference"]]
 Found = dict[str, dict[str, list[str]]]
 
 
-def act(what: str, folder: Path, backends: list[str]) -> Found:
-    """Record or resume every stack of some backends in a process of its own."""
+def act(what: str, folder: Path, which: str, backends: list[str]) -> Found:
+    """Record or resume every stack of some backends in a process of its own.
+
+    Args:
+        which: the steps: ``few`` or ``all``.
+    """
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", WORKER, what, str(folder), *backends],
+        [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            WORKER,
+            what,
+            str(folder),
+            which,
+            *backends,
+        ],
         capture_output=True,
         text=True,
         env=child_variables(),
@@ -44,8 +58,12 @@ def act(what: str, folder: Path, backends: list[str]) -> Found:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.fixture(scope="module")
-def resumed(tmp_path_factory: pytest.TempPathFactory) -> Found:
+@pytest.fixture(
+    scope="module", params=["few", pytest.param("all", marks=pytest.mark.soak)]
+)
+def resumed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Found:
     """Return, for each backend that is here, what came out otherwise in each stack."""
     here = {
         driver for driver, needs in NEEDS.items() if importlib.util.find_spec(needs)
@@ -53,8 +71,8 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Found:
     folder = tmp_path_factory.mktemp("runs")
 
     def both(backends: list[str]) -> Found:
-        act("record", folder, backends)
-        return act("resume", folder, backends)
+        act("record", folder, request.param, backends)
+        return act("resume", folder, request.param, backends)
 
     groups = [
         [driver for driver in backends if driver in here] for backends in TOGETHER
@@ -67,7 +85,7 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> Found:
 @pytest.mark.slow
 @pytest.mark.parametrize("stack", STACKS)
 @pytest.mark.parametrize("driver", NEEDS)
-def test_a_run_resumed_at_any_of_50_steps_in_a_fresh_process_is_the_same_run(
+def test_a_run_of_50_steps_resumed_in_a_fresh_process_is_the_same_run(
     resumed: Found, driver: str, stack: str
 ) -> None:
     if driver not in resumed:

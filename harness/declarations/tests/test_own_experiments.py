@@ -41,7 +41,6 @@ from harness.tests.makers import made_up
 from lockstep.messages.optimizers.parameters import OPTIMIZERS
 
 Content = dict[str, Any]
-DRAWS = 5
 SHIPPED = declare.known()
 NEEDED = {"Momentum": {"momentum": 0.9}, "AdamW": {"weight_decay": 0.01}}
 """Arguments that an optimizer has no default for."""
@@ -201,15 +200,15 @@ def answered(path: Path, content: Content, rng: np.random.Generator) -> Finding 
     return finding
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, pytest.param(5, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("name", SHIPPED)
 def test_any_declaration_that_a_task_accepts_leads_to_a_finding(
-    name: str, tmp_path: Path
+    name: str, count: int, tmp_path: Path
 ) -> None:
     accepted = 0
     # By name, so that a new experiment does not change what is drawn of the others.
-    for seed in range(4 * DRAWS):
-        if accepted == DRAWS:
+    for seed in range(4 * count):
+        if accepted == count:
             break
         rng = np.random.default_rng((zlib.crc32(name.encode()), seed))
         content = drawn(name, rng)
@@ -221,7 +220,7 @@ def test_any_declaration_that_a_task_accepts_leads_to_a_finding(
         assert finding.answer.endswith(".")
         paint(finding)
     # A fair part of what is drawn must be accepted, or the test says little.
-    assert accepted == DRAWS
+    assert accepted == count
 
 
 # -- what must not reach others --------------------------------------------------------

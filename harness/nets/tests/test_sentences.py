@@ -143,7 +143,7 @@ def test_a_new_sentence_is_counted_and_passes(root: Path) -> None:
 def test_a_part_of_a_run_is_not_judged(root: Path) -> None:
     of_one_test = process(root, f"{FILE}::test_it")
     deselecting = process(root, "impls")
-    deselecting.pytest_deselected()
+    deselecting.pytest_deselected([item_with("slow")])
     crashed = process(root, "impls")
     crashed.pytest_testnodedown(SimpleNamespace())
     failed = process(root, "impls")
@@ -153,6 +153,18 @@ def test_a_part_of_a_run_is_not_judged(root: Path) -> None:
     assert finish(failed, 2) == 2
     without_the_file = process(root, "impls")
     assert finish(without_the_file) == 0
+
+
+def item_with(marker: str) -> Any:
+    """Return a test that has this marker."""
+    return SimpleNamespace(get_closest_marker=lambda name: name == marker or None)
+
+
+def test_a_run_without_the_soak_is_whole(root: Path) -> None:
+    recorder = process(root, "impls")
+    recorder.pytest_deselected([item_with("soak")])
+    recorder.pytest_testnodedown(worker(root, FILE, REWORDED))
+    assert finish(recorder) == 1
 
 
 def test_the_option_writes_what_was_wholly_tested_and_keeps_the_rest(

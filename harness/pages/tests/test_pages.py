@@ -18,6 +18,7 @@ import pytest
 from harness.declarations import declare
 from harness.errors import HarnessError
 from harness.judgement.finding import PREDICTIONS, Finding
+from harness.pages.differences import differences_inserts
 from harness.pages.findings import Answered
 from harness.pages.heat import heat_map
 from harness.pages.parity_inserts import parity_inserts
@@ -112,50 +113,44 @@ def test_a_stale_page_disappears(docs: Path, results: Path) -> None:
     assert not (docs / "generated" / "stale.md").exists()
 
 
-def test_the_contents_name_every_difference_with_its_marks(
-    docs: Path, results: Path
-) -> None:
-    write_pages(docs, results)
-    inserts = contents(docs / "generated" / "inserts")
-    shown = inserts["differences_contents.md"].decode()
+def test_the_contents_name_every_difference_with_its_marks(results: Path) -> None:
+    shown = differences_inserts(ROOT, results)["differences_contents"]
     for entry in entries():
         (line,) = [row for row in shown.splitlines() if f'"#{entry.anchor}"' in row]
         assert re.findall(r'class="ls-mark (\w+)"', line) == list(entry.does)
 
 
-def test_an_entry_shows_what_was_recorded_beside_both_modes(
-    docs: Path, results: Path
-) -> None:
-    wanted = "inserts/difference_dynamic_scale_floor.md"
-    write_pages(docs, results)
-    assert b"not replayed yet" in contents(docs / "generated")[wanted]
+def test_an_entry_shows_what_was_recorded_beside_both_modes(results: Path) -> None:
+    wanted = "difference_dynamic_scale_floor"
+    assert "not replayed yet" in differences_inserts(ROOT, results)[wanted]
     values = ("original <1>", "strictly 2", "by default 3")
     quoted = Quoted("dynamic-scale-floor", "case-7", "tf:v1", "scale", "there", *values)
     record = json.dumps([asdict(quoted)])
     (results / "parity" / "catalogue.json").write_text(record, "utf-8")
-    write_pages(docs, results)
-    page = contents(docs / "generated")[wanted].decode()
+    page = differences_inserts(ROOT, results)[wanted]
     places = [page.index(v) for v in ("original &lt;1&gt;", *values[1:], "```python")]
     assert places == sorted(places)
     assert "case-7</span> on tf v1" in page
 
 
 @pytest.mark.parametrize("content", ["[{", "{}", '[{"anchor": 1}]'])
-def test_a_damaged_catalogue_is_a_sentence(
-    docs: Path, results: Path, content: str
-) -> None:
+def test_a_damaged_catalogue_is_a_sentence(results: Path, content: str) -> None:
     (results / "parity" / "catalogue.json").write_text(content, "utf-8")
     with pytest.raises(HarnessError, match=r"parity/catalogue\.json: expected .*, got"):
-        write_pages(docs, results)
+        differences_inserts(ROOT, results)
 
 
 @pytest.mark.parametrize("content", ["[{", "{}", '[{"id": 1}]'])
-def test_a_damaged_report_leaves_the_old_pages(
-    docs: Path, results: Path, content: str
-) -> None:
+def test_a_damaged_report_is_a_sentence(results: Path, content: str) -> None:
+    (results / "parity" / "report.json").write_text(content, "utf-8")
+    with pytest.raises(HarnessError, match=r"parity/report\.json: expected .*, got"):
+        parity_inserts(results)
+
+
+def test_a_damaged_report_leaves_the_old_pages(docs: Path, results: Path) -> None:
     write_pages(docs, results)
     before = contents(docs)
-    (results / "parity" / "report.json").write_text(content, "utf-8")
+    (results / "parity" / "report.json").write_text("[{", "utf-8")
     with pytest.raises(HarnessError, match=r"parity/report\.json: expected .*, got"):
         write_pages(docs, results)
     assert contents(docs) == before
@@ -282,7 +277,8 @@ def page_of(finding: Finding, folder: Path, results: Path) -> str:
     def compare(question: Question, root: Path) -> Finding:
         return finding
 
-    source = replace(EXPERIMENTS, compare=compare, draw=draw)
+    asked = declare.find(finding.experiment)
+    source = replace(EXPERIMENTS, questions=lambda: [asked], compare=compare, draw=draw)
     write_findings(folder, source, results)
     return (folder / "experiments" / "absent_tasks.md").read_text("utf-8")
 

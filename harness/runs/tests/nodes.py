@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -97,19 +98,26 @@ class Nodes:
 
 
 @contextmanager
-def two_nodes() -> Iterator[Nodes]:
-    """A cluster of two nodes with one core each."""
+def head() -> Iterator[Nodes]:
+    """A cluster of a head alone, to which nodes can be added."""
     os.environ.update(VARIABLES)
     # The paths of Ray's sockets have to be short.
     with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as path:
         nodes = Nodes(Path(path))
         try:
             nodes.add_head()
-            nodes.add()
-            nodes.add()
             yield nodes
         finally:
             nodes.kill_all()
+
+
+def loopback_only() -> list[str]:
+    """What to put before a command so that it has no network but its own loopback."""
+    unshare = shutil.which("unshare")
+    command = [unshare or "", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+    if unshare is None or subprocess.run([*command, "true"], check=False).returncode:
+        return []
+    return command
 
 
 def sweep_and_lose_a_node(folder: Path) -> dict[str, Any]:
@@ -135,7 +143,9 @@ def sweep_and_lose_a_node(folder: Path) -> dict[str, Any]:
             raise
 
     RemoteConversation.receive = receive_or_kill
-    with two_nodes() as nodes:
+    with head() as nodes:
+        nodes.add()
+        nodes.add()
         request = run.Request("quick", root=folder, jobs=2, cluster=nodes.address)
         (report,) = run.sweep([experiment], request)
     return {"report": str(report), "lost": lost}

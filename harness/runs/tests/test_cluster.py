@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,18 +18,10 @@ from harness.processes.environment import child_variables
 from harness.records.files import read
 from harness.runs import run
 from harness.runs.run import Request
+from harness.runs.tests.nodes import loopback_only
 from harness.tests.declared import declared
 
 RUNS = 12
-
-
-def loopback_only() -> list[str]:
-    """What to put before a command so that it has no network but its own loopback."""
-    unshare = shutil.which("unshare")
-    command = [unshare or "", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
-    if unshare is None or subprocess.run([*command, "true"], check=False).returncode:
-        return []
-    return command
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import distributed
 
-__all__ = ["needs_gloo", "on_ranks", "on_two_ranks"]
+__all__ = ["errors_of", "exit_codes", "needs_gloo", "on_ranks", "on_two_ranks"]
 
 needs_gloo = pytest.mark.skipif(
     not (distributed.is_available() and distributed.is_gloo_available()),
@@ -61,6 +61,17 @@ def on_ranks(count: int, job: Job, folder: Path) -> list[Any]:
         job: a function of a module; it returns tensors, numbers, strings, or nests.
         folder: an empty one.
     """
+    codes = exit_codes(count, job, folder)
+    assert not any(codes), f"exit codes {codes}\n{errors_of(folder)}"
+    paths = [folder / f"{rank}.pt" for rank in range(count)]
+    return [torch.load(path, weights_only=True) for path in paths]
+
+
+def exit_codes(count: int, job: Job, folder: Path) -> list[int | None]:
+    """Return how the process of each rank ended; one that is late is killed.
+
+    Args: see :func:`on_ranks`.
+    """
     spawn = multiprocessing.get_context("spawn")
     ranks = [
         spawn.Process(target=run_rank, args=(rank, count, str(folder), job))
@@ -74,8 +85,10 @@ def on_ranks(count: int, job: Job, folder: Path) -> list[Any]:
     for process in late:
         process.kill()
         process.join()
-    told = "".join(path.read_text() for path in sorted(folder.glob("*.txt")))
-    codes = [process.exitcode for process in ranks]
-    assert not late and not any(codes), f"exit codes {codes}\n{told}"
-    paths = [folder / f"{rank}.pt" for rank in range(count)]
-    return [torch.load(path, weights_only=True) for path in paths]
+    assert not late, f"{len(late)} ranks were still at work\n{errors_of(folder)}"
+    return [process.exitcode for process in ranks]
+
+
+def errors_of(folder: Path) -> str:
+    """Return the tracebacks of the ranks that raised."""
+    return "".join(path.read_text() for path in sorted(folder.glob("*.txt")))

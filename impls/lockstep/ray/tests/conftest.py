@@ -7,22 +7,38 @@ import secrets
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import lockstep
+from lockstep.ray import RayCenter
+from lockstep.ray.tests.limits import time_limit
 
 # Ray reads these when it is imported, and so do the processes that it starts.
 os.environ |= {
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": secrets.token_hex(32),
     "RAY_USAGE_STATS_ENABLED": "0",
+    # Of tasks that are killed on purpose.
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",
     # Without it Ray replaces 127.0.0.1 by the address of the machine.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
 }
 SOURCES = str(Path(lockstep.__file__).parents[1])
+
+SECONDS = 240.0
+"""How long a test may wait for a process; one of the soak has limits of its own."""
+
+
+@pytest.fixture(autouse=True)
+def limit(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let a test fail that waits for a process which does not answer."""
+    is_long = request.node.get_closest_marker("soak") is not None
+    with time_limit(SECONDS) if not is_long else nullcontext():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -53,3 +69,11 @@ def address(ray: Any) -> str:
     """Return the address at which other processes connect."""
     found: str = ray.get_runtime_context().gcs_address
     return found
+
+
+@pytest.fixture
+def center(ray: Any, tmp_path: Path) -> Iterator[RayCenter]:
+    """Name a center, and end its process after the test."""
+    made = RayCenter(tmp_path.name, directory=tmp_path)
+    yield made
+    made.remove()

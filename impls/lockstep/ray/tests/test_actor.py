@@ -1,13 +1,11 @@
-"""Workers of several processes share a center on Ray, and what fails is survived."""
+"""Workers of several processes share a center on Ray, which only they can reach."""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +15,9 @@ import pytest
 pytest.importorskip("ray", reason="needs Ray: lockstep-optimizers[ray]")
 torch = pytest.importorskip("torch", reason="needs PyTorch")
 
-from lockstep.messages.errors import UnsupportedError  # noqa: E402
-from lockstep.messages.ray import CenterLostError, TrainingEndedError  # noqa: E402
 from lockstep.ray import RayCenter  # noqa: E402
 from lockstep.ray.actor import RayHost  # noqa: E402
-from lockstep.ray.center import host_of  # noqa: E402
-from lockstep.ray.tests.conftest import SOURCES  # noqa: E402
 from lockstep.ray.tests.trainer import DyingCenter, Trainer  # noqa: E402
-
-
-@pytest.fixture
-def center(ray: Any, tmp_path: Path) -> Iterator[RayCenter]:
-    """Name a center, and end its process after the test."""
-    made = RayCenter(tmp_path.name, directory=tmp_path)
-    yield made
-    made.remove()
-
-
-def process_of(ray: Any, center: RayCenter) -> int:
-    """Return the id of the process that a center is in."""
-    host = host_of(center)
-    assert host.exists()
-    return int(ray.get(host._handle.__ray_call__.remote(lambda actor: os.getpid())))
 
 
 def assert_same_bits(one: Any, other: Any) -> None:
@@ -148,69 +127,6 @@ def test_a_task_with_a_worker_of_numpy_shares_the_center(
     assert (status["workers"], status["staleness"]) == (1, {0: 1, 1: 1})
 
 
-@contextmanager
-def ordinary_process(seed: int, *arguments: Any) -> Iterator[Callable[[str], Any]]:
-    """Start a worker that connects by an address; yield what asks it for a step.
-
-    It is killed in the end.
-    """
-    script = Path(__file__).with_name("trainer.py")
-    variables = {"PYTHONPATH": SOURCES, "SEED": str(seed), "PYTHONWARNINGS": "ignore"}
-    process = subprocess.Popen(
-        [sys.executable, str(script), *map(str, arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **variables},
-    )
-
-    def ask(line: str = "") -> list[str]:
-        if line:
-            print(line, file=process.stdin, flush=True)
-        return process.stdout.readline().split()
-
-    try:
-        yield ask
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-
-
-def test_a_killed_worker_blocks_nobody_and_a_new_one_rejoins(
-    address: str, center: RayCenter
-) -> None:
-    """The worker that is killed has made the center, and is in its second round."""
-    arguments = address, center.name, center.directory
-    with ordinary_process(1, *arguments) as ask:
-        assert ask()[0] == "joined"
-        after_one_round = ask("round")[1:]
-        assert ask("step")[0] == "done"
-    assert center.weights()["bias"].tolist() == [float(x) for x in after_one_round]
-    own = Trainer(0, center, commit="delta")
-    own.round(0)
-    assert center.status()["rounds"] == 2
-    with ordinary_process(2, *arguments) as ask:
-        joined = ask()[1:]
-        assert [float(x) for x in joined] == center.weights()["bias"].tolist()
-        ask("round")
-    assert center.status()["rounds"] == 3
-
-
-def test_a_killed_center_goes_on_from_its_checkpoint(
-    ray: Any, center: RayCenter, tmp_path: Path
-) -> None:
-    center = RayCenter(center.name, directory=tmp_path, every=2)
-    trainer = Trainer(0, center, commit="delta")
-    for number in range(3):
-        trainer.round(2 * number)
-    before = process_of(ray, center)
-    os.kill(before, signal.SIGKILL)
-    trainer.round(6)
-    assert process_of(ray, center) != before
-    # Of the three rounds before, the checkpoint has two.
-    assert center.status()["rounds"] == 3
-
-
 @pytest.mark.parametrize(("every", "repeated"), [(1, 1), (100, 0)])
 def test_a_push_whose_reply_is_lost_is_applied_once(
     every: int, repeated: int, center: RayCenter, tmp_path: Path, monkeypatch
@@ -225,29 +141,6 @@ def test_a_push_whose_reply_is_lost_is_applied_once(
     assert (status["rounds"], status["repeated"]) == (1, repeated)
     expected = in_one_process([0, 0], "SGD", None, "delta")
     assert_same_bits(center.weights(), expected)
-
-
-def test_late_callers_hear_that_training_ended(center: RayCenter) -> None:
-    trainer = Trainer(0, center, commit="delta")
-    trainer.round(0)
-    assert center.end()["checkpoint_rounds"] == 1
-    with pytest.raises(TrainingEndedError, match="stop this worker"):
-        trainer.round(2)
-    with pytest.raises(TrainingEndedError):
-        Trainer(1, center, commit="delta")
-    center.remove()
-    with pytest.raises(CenterLostError, match="no center of this name"):
-        center.status()
-    with pytest.raises(CenterLostError, match="expected its process to answer"):
-        trainer.round(4)
-
-
-def test_a_worker_that_does_not_fit_gets_one_sentence(center: RayCenter) -> None:
-    Trainer(0, center, commit="delta")
-    with pytest.raises(UnsupportedError) as raised:
-        Trainer(0, center)
-    assert "\n" not in str(raised.value)
-    assert "expected commit='delta', as the first worker" in str(raised.value)
 
 
 WITHOUT = """

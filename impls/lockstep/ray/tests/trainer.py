@@ -11,7 +11,7 @@ from typing import Any
 from lockstep.ray import RayCenter
 from lockstep.ray.actor import CenterActor
 
-__all__ = ["PERIOD", "DyingCenter", "Trainer"]
+__all__ = ["PERIOD", "DyingCenter", "FullDisk", "Trainer"]
 
 PERIOD = 2
 
@@ -78,6 +78,21 @@ class DyingCenter(CenterActor):
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return reply
+
+
+class FullDisk(CenterActor):
+    """A center that can write no whole file as long as there is one named ``full``."""
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        import resource  # Not on every system.
+
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        if Path(self.center.path.parent, "full").exists():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+        try:
+            return super().call(method, *arguments)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def main(address: str, name: str, directory: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -15,19 +14,12 @@ import numpy as np
 import pytest
 
 import lockstep
+from lockstep.tf.tests.addresses import free_addresses
 from lockstep.tf.tests.rank_steps import OPTIMIZERS, trained_alone
 
 pytestmark = pytest.mark.slow
 
 Ranks = list[dict[str, Any]]
-
-
-def free_addresses(count: int) -> list[str]:
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
 
 
 @pytest.fixture(scope="module")

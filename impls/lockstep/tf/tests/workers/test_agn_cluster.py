@@ -1,7 +1,7 @@
 """Workers and a parameter server as old code sets them up: servers of one process.
 
 Each test is a child process, for what it does to TensorFlow lasts. Servers that run in
-processes of their own are reached by the same graphs: only ``servers`` would go.
+processes of their own are in ``test_agn_processes.py``.
 """
 
 from __future__ import annotations
@@ -10,11 +10,9 @@ import ast
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from harness.parity import drivers
-from harness.parity.drivers.reference import NumpyDriver
+from lockstep.tf.tests.workers.turns import EVENTS, replayed
 
 CLUSTER = """
 import socket, threading
@@ -112,33 +110,7 @@ for thread in threads:
 print(team[0].state()[1], team[0].state()[4])
 """
 
-EVENTS = [
-    (number, [0.1 * k - 0.7, 0.3 + 0.05 * k])
-    for k, number in enumerate([0, 0, 1, 0, 1, 1, 1, 0, 0, 1])
-]
 SCRIPT = CLUSTER + IN_TURN.replace("{events}", repr(EVENTS)) + AT_ONCE
-
-
-def replayed() -> list[list[object]]:
-    """Replay the events on the reference: states as a child prints them."""
-    driver = drivers.load("reference", strict=False)
-    assert isinstance(driver, NumpyDriver)
-    workers = driver.workers({"w": np.float32([1.0, -2.0])}, 2)
-    counter, made = driver.counter(), []
-    for worker in workers:
-        rule = driver.optimizer(
-            "Momentum", {"learning_rate": 0.25, "momentum": 0.5}, worker.variables
-        )
-        made.append(driver.names.AGNOptimizer(rule, 2, worker.getter, 2))
-    states = []
-    for number, gradient in EVENTS:
-        worker, optimizer = workers[number], made[number]
-        pairs = [(np.float32(gradient), worker.variables[0])]
-        optimizer.apply_gradients(pairs, global_step=counter)
-        own = [*worker.variables, *worker.centers, *worker.accumulators]
-        own += [optimizer.local_step, counter]
-        states.append([variable.value.tolist() for variable in own])
-    return states
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,212 @@
+"""The page on planning: a curve to a thousand workers, three settings, and a check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Canvas
+
+from harness.figures.axes import log_axis
+from harness.figures.plot import Drawing, draw_one
+from harness.figures.style import WIDTH, Theme
+from harness.figures.tables import grouped
+from harness.pages.findings import Answered
+from harness.pages.sources import Figure
+from harness.pages.tables import PAIRS, Cell, table
+from harness.pages.templating import number, render
+from harness.simulator.planner import Setting, describe_band
+
+__all__ = ["DRAWN", "SETTINGS", "planner_inserts"]
+
+EXPERIMENT = "worker_throughput"
+GIGABIT = 1e9 / 8
+
+SETTINGS: Mapping[str, Setting] = {
+    "0.7 MB, 2 ms, 100 Mbit/s, 10 ms": Setting(2e-3, 0.7e6, GIGABIT / 10, 10e-3),
+    "91 MB, 150 ms, 1 Gbit/s, 0.2 ms": Setting(0.15, 91e6, GIGABIT, 2e-4),
+    "1.4 GB, 500 ms, 25 Gbit/s, 0.05 ms": Setting(0.5, 1.4e9, 25 * GIGABIT, 5e-5),
+}
+"""A small model over a slow line, a medium one in an office, a large one in a rack."""
+
+DRAWN = list(SETTINGS)[1]
+
+PERIODS = (1, 10, 40)
+COLORS = {1: "none", 10: "default", 40: "strict"}
+FORMATS = {1: ":", 10: "--", 40: "-."}
+
+WORKERS = 8
+"""In the table."""
+
+FEWEST, MOST = 2, 1000
+"""In the figure."""
+
+GAIN = 2.0
+"""The gain whose bandwidth the table has."""
+
+ALL_REDUCE = "all-reduce"
+
+
+def planner_inserts(folder: Path, experiments: Sequence[Answered]) -> dict[str, str]:
+    """Draw the figure into ``folder``; return inserts with it, the table and a check.
+
+    The center's own time is what the experiment measured for a byte of the large model.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    measured = next((e for e in experiments if e.question.name == EXPERIMENT), None)
+    per_byte = _center_seconds_per_byte(measured)
+    settings = {
+        name: replace(setting, center_seconds=setting.model_bytes * per_byte)
+        for name, setting in SETTINGS.items()
+    }
+    figure = draw_one(_drawing(settings[DRAWN]), folder)
+    return {
+        "planner_figure": _picture(figure, "planner"),
+        "planner_measured": _measured(measured),
+        "planner_table": f"{_table(settings)}\n",
+    }
+
+
+def _center_seconds_per_byte(measured: Answered | None) -> float:
+    """Return the center's time for a byte; 0 if it was not measured."""
+    if measured is None or measured.finding is None or not measured.finding.tables:
+        return 0.0
+    large = measured.finding.tables["center"].iloc[-1]
+    return float(1 / large["center"] / large["model_mb"] / 1e6)
+
+
+def _measured(measured: Answered | None) -> str:
+    """Return the experiment's first figure and its answer."""
+    if measured is None or not measured.figures:
+        return "Not measured yet.\n"
+    folder = f"experiments/{EXPERIMENT}"
+    return f"{measured.answer}\n\n{_picture(measured.figures[0], folder)}"
+
+
+def _picture(figure: Figure, folder: str) -> str:
+    return render("planner.md.jinja", figure=figure, folder=f"../generated/{folder}")
+
+
+# -- table -----------------------------------------------------------------------------
+
+
+def _table(settings: Mapping[str, Setting]) -> str:
+    rows = [
+        _row(name, setting, period)
+        for name, setting in settings.items()
+        for period in PERIODS
+    ]
+    columns = [
+        *("Model, step, link, latency", "Period", "Knee (workers)"),
+        *("Steps a second", "Over all-reduce", f"{GAIN:g} times as many"),
+    ]
+    center = 1e9 * next(s.center_seconds / s.model_bytes for s in settings.values())
+    caption = f"{WORKERS} workers; the center itself takes {center:.2g} ms for each MB"
+    return table(caption, columns, rows, style=PAIRS)
+
+
+def _row(name: str, setting: Setting, period: int) -> list[Cell | str]:
+    plan = setting.row(period, WORKERS)
+    ends = setting.bandwidths_of_gain(GAIN, period, WORKERS)
+    return [
+        name,
+        Cell(str(period), float(period)),
+        Cell(f"{plan['knee']:.2g}", plan["knee"]),
+        _cell(plan["steps_per_second"]),
+        _cell(plan["gain"]),
+        Cell(describe_band(ends), ends[1] if ends else 0.0),
+    ]
+
+
+def _cell(value: float) -> Cell:
+    return Cell(number(float(f"{value:.3g}")), float(value))
+
+
+# -- figure ----------------------------------------------------------------------------
+
+
+def _drawing(setting: Setting) -> Drawing:
+    """Steps a second over the number of workers: a curve a period, an all-reduce."""
+    data = pd.DataFrame(_points(setting))
+    most = data[data["workers"] == MOST].set_index("mode")["steps_per_second"]
+    center, reduced = most.drop(ALL_REDUCE).max(), most[ALL_REDUCE]
+
+    def paint(canvas: Canvas, theme: Theme) -> None:
+        axes = canvas.subplots()
+        for (mode,), rows in grouped(data, "mode"):
+            _curve(axes, mode, rows, theme)
+        _knees(axes, setting, theme)
+        log_axis(axes, "x", [2, 10, 100, 1000])
+        log_axis(axes, "y", [10.0**k for k in range(0, 5)])
+        axes.set_xlim(FEWEST, MOST * 6)
+        axes.set_xlabel("workers")
+        axes.set_ylabel("local steps a second, all workers")
+
+    return Drawing(
+        "plan",
+        _title(setting, PERIODS[-1]),
+        alt="Local steps a second over the number of workers, one curve a period. Each "
+        f"rises and then stays. With {MOST} workers they take {center:.0f} steps a "
+        f"second at most, and {reduced:.0f} with an all-reduce.",
+        caption=f"A model, a step, a link and a latency of {DRAWN}. Both axes are "
+        "logarithmic. A dot is the knee, where the asymptotes meet.",
+        data=data,
+        size=(WIDTH, 3.8),
+        paint=paint,
+    )
+
+
+def _title(setting: Setting, period: int) -> str:
+    """Say where a period stops to pay."""
+    full, crossing = setting.knee(period), _crossing(setting, period)
+    title = f"With a period of {period}, {full:.0f} workers fill the center's link"
+    return (
+        f"{title}; from {crossing} on, an all-reduce is faster" if crossing else title
+    )
+
+
+def _crossing(setting: Setting, period: int) -> int | None:
+    """Return from how many workers on an all-reduce takes more steps; None: never."""
+    flows = setting.flows(period, MOST)
+    faster = (
+        flow.customers
+        for flow in reversed(flows)
+        if period * flow.throughput > setting.synchronous_steps(flow.customers)
+    )
+    last = next(faster, 0)
+    return None if last == MOST else last + 1
+
+
+def _points(setting: Setting) -> Iterable[dict[str, Any]]:
+    shown = sorted({round(n) for n in np.geomspace(FEWEST, MOST, 61)})
+    for period in PERIODS:
+        flows = setting.flows(period, MOST)
+        for n in shown:
+            steps = period * flows[n - 1].throughput
+            yield {"mode": f"period {period}", "workers": n, "steps_per_second": steps}
+    for n in shown:
+        steps = setting.synchronous_steps(n)
+        yield {"mode": ALL_REDUCE, "workers": n, "steps_per_second": steps}
+
+
+def _curve(axes: Axes, mode: str, rows: pd.DataFrame, theme: Theme) -> None:
+    period = 0 if mode == ALL_REDUCE else int(mode.split()[1])
+    color = theme.methods[COLORS[period]] if period else theme.ink
+    style = FORMATS.get(period, "-")
+    axes.plot(rows["workers"], rows["steps_per_second"], color=color, ls=style)
+    end = rows.iloc[-1]
+    look: dict[str, Any] = {"color": color, "va": "center", "fontsize": 9}
+    place = (end["workers"], end["steps_per_second"])
+    axes.annotate(mode, place, (5, 0), textcoords="offset points", **look)
+
+
+def _knees(axes: Axes, setting: Setting, theme: Theme) -> None:
+    for period in PERIODS:
+        workers = setting.knee(period)
+        steps = period / max(setting.services)
+        axes.plot(workers, steps, "o", ms=4, color=theme.methods[COLORS[period]])
