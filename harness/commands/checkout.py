@@ -38,6 +38,7 @@ def mutants(
     again: Annotated[
         bool, typer.Option("--again", help="Try survivors without a reason again.")
     ] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="How many are tried at once.")] = 1,
 ) -> None:
     """Try the mutants of a backend that have no result yet; print and record each."""
     from harness.mutation.run import Request as Mutants
@@ -45,6 +46,6 @@ def mutants(
     from harness.mutation.summary import describe, summarize
 
     name = registry.find(backend).name
-    request = Mutants(name, lister, minutes, count, again=again)
+    request = Mutants(name, lister, minutes, count, again=again, jobs=jobs)
     left = run_mutants(request, lambda line: print(describe(line), flush=True))
     print(f"{summarize(backend, request.folder)}; {left} left")

@@ -63,9 +63,6 @@ ALSO = {"base": "step", "masters": "scaling", "scaling": "masters"}
 SHARED_FOLDER = "shared"
 """Folder of a backend that has folders by capability, as the backend itself has."""
 
-RANKS = "lockstep.pytorch.tests.ranks"
-"""What starts processes, in which the module is unchanged: its users kill nothing."""
-
 THOROUGH = ("reference",)
 """Backends whose whole suite is so fast that all of it may run for a mutant."""
 
@@ -101,11 +98,7 @@ def nearest_checks(path: str) -> list[Check]:
     home = ROOT / "impls" / "lockstep" / backend / "tests"
     room = folders[1] if folders[0] == SHARED_FOLDER else folders[0]
     stem = folders[-1]
-    importing = {
-        file: modules
-        for file, modules in _importing(home).items()
-        if RANKS not in modules
-    }
+    importing = _importing(home)
     names = {module, *(f"lockstep.{backend}.{name}" for name in _public_names(path))}
     near = {
         file

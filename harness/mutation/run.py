@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ class Request:
         count: the most mutants that are tried; None for no limit.
         folder: of the results.
         again: whether survivors without a reason are tried again, before the others.
+        jobs: how many are tried at once.
     """
 
     backend: str
@@ -55,6 +57,7 @@ class Request:
     count: int | None = None
     folder: Path = FOLDER
     again: bool = False
+    jobs: int = 1
 
 
 def run_mutants(request: Request, report: Callable[[Mapping[str, Any]], None]) -> int:
@@ -73,7 +76,10 @@ def run_mutants(request: Request, report: Callable[[Mapping[str, Any]], None]) -
         pending += [mutant for mutant in drawn if mutant.id not in done]
         trials = Trials(request.backend, lines)
         left = len(pending)
-        for batch in _batches(trials, pending[: request.count], end):
+        begun = itertools.takewhile(
+            lambda _: time.monotonic() <= end, pending[: request.count]
+        )
+        for batch in _batches(trials, begun, request.jobs):
             for line in batch:
                 log.append(line)
                 report(line)
@@ -82,14 +88,26 @@ def run_mutants(request: Request, report: Callable[[Mapping[str, Any]], None]) -
 
 
 def _batches(
-    trials: Trials, mutants: Sequence[Mutant], end: float
+    trials: Trials, mutants: Iterable[Mutant], jobs: int
 ) -> Iterator[Sequence[Mapping[str, Any]]]:
-    """Try mutants until the time ``end``; yield the lines of a few at a time."""
+    """Try mutants, so many at once; yield the lines of a few at a time.
+
+    The next mutant is taken when a trial ends, and the trials that were begun by then
+    are awaited.
+    """
+    # The environment that draws pages does without it.
+    from joblib import Parallel, delayed
+
+    parallel = Parallel(
+        jobs,
+        backend="threading",
+        return_as="generator_unordered",
+        pre_dispatch=jobs,
+        batch_size=1,
+    )
     lines: list[Mapping[str, Any]] = []
-    for mutant in mutants:
-        if time.monotonic() > end:
-            break
-        lines.append(trials.record(mutant))
+    for line in parallel(delayed(trials.record)(mutant) for mutant in mutants):
+        lines.append(line)
         if len(lines) == TOGETHER:
             trials.require_sound(lines)
             yield lines

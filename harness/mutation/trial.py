@@ -8,19 +8,17 @@ must be found before anything of Lockstep is imported, so imports stand in funct
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
 from itertools import zip_longest
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from harness.mutation.finder import install, reach_children
 
 if TYPE_CHECKING:
     from harness.parity.cases import Case
@@ -49,27 +47,6 @@ class Outcome:
     by: str = ""
 
 
-class MutantFinder(MetaPathFinder):
-    """Finds the changed file in the place of one module."""
-
-    def __init__(self, module: str, file: Path, package: Path | None) -> None:
-        self.module, self.file = module, file
-        self.folders = None if package is None else [str(package)]
-
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,
-        target: ModuleType | None = None,
-    ) -> ModuleSpec | None:
-        """Return where the module is, if it is the changed one."""
-        if fullname != self.module:
-            return None
-        return importlib.util.spec_from_file_location(
-            fullname, self.file, submodule_search_locations=self.folders
-        )
-
-
 class FirstFailure:
     """A plugin of pytest that remembers the first test or file that fails."""
 
@@ -92,9 +69,8 @@ def main(arguments: Sequence[str]) -> None:
     folder = Path(arguments[0])
     task = json.loads((folder / "task.json").read_text("utf-8"))
     _limit(task["seconds"])
-    if module := task["module"]:
-        package = Path(task["package"]) if task["package"] else None
-        sys.meta_path.insert(0, MutantFinder(module, Path(task["file"]), package))
+    install(str(folder))
+    reach_children(folder)
     outcome = _import_error(task) or _first_failure(task)
     text = json.dumps(asdict(outcome))
     (folder / "outcome.json").write_text(text, "utf-8")

@@ -1,4 +1,4 @@
-"""Try mutants one after the other, each in a fresh process of its own."""
+"""Try mutants, each in a fresh process of its own."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +46,7 @@ MOST = 12
 
 
 class Trials:
-    """Tries mutants of one backend.
+    """Tries mutants of one backend, also from several threads.
 
     What killed other mutants of the module is tried first. A case or test counts as a
     killer only if it passes on the checkout as it is. That is tried once for each, for
@@ -62,6 +63,7 @@ class Trials:
         self.backend = backend
         self.limit = LIMITS.get(backend, LIMIT)
         self._sound: set[str] = set()
+        self._lock = threading.Lock()
         self._killers: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
         for line in recorded:
             self._remember(line)
@@ -90,11 +92,14 @@ class Trials:
     def _remember(self, line: Mapping[str, Any]) -> None:
         """Count what killed a mutant of a module."""
         if line["kind"] in ("case", "test"):
-            self._killers[line["path"]][line["kind"], line["by"]] += 1
+            with self._lock:
+                self._killers[line["path"]][line["kind"], line["by"]] += 1
 
     def _checks(self, mutant: Mutant) -> list[Check]:
         """Return the killers of the module's other mutants, then the nearest checks."""
-        killers = [killer for killer, _ in self._killers[mutant.path].most_common(MOST)]
+        with self._lock:
+            most = self._killers[mutant.path].most_common(MOST)
+        killers = [killer for killer, _ in most]
         return [*_named_checks(killers), *nearest_checks(mutant.path)]
 
     def _outcome(self, mutant: Mutant) -> Outcome:

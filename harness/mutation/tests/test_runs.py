@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,22 @@ def test_no_mutant_is_begun_after_the_time(
     times = iter([0.0, 3599.0, 3601.0])
     monkeypatch.setattr(run.time, "monotonic", lambda: next(times))
     assert run_mutants(request_, lambda _: None) == 4
+
+
+def test_jobs_try_so_many_mutants_at_once_and_each_of_them_once(
+    request_: Request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = threading.Barrier(2)
+
+    def record(self: Killing, mutant: Mutant) -> dict[str, Any]:
+        both.wait(timeout=30)
+        return line_of(mutant, "killed", "case")
+
+    monkeypatch.setattr(Killing, "record", record)
+    reported: list[str] = []
+    request = replace(request_, count=4, jobs=2)
+    assert run_mutants(request, lambda line: reported.append(line["id"])) == 1
+    assert sorted(reported) == [mutant.id for mutant in MUTANTS[:4]]
 
 
 def test_nothing_is_recorded_before_the_killers_passed_without(

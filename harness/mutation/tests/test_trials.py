@@ -62,6 +62,31 @@ def test_a_test_that_fails_kills(monkeypatch: pytest.MonkeyPatch) -> None:
     assert line["by"].startswith(f"{file}::test_")
 
 
+IN_A_PROCESS = """
+import subprocess, sys
+from harness.processes.environment import child_variables
+
+SEEN = "from lockstep.reference import MultitaskOptimizerWrapper as wrapper\\n" \\
+    "assert wrapper.apply_gradients.__name__ == 'apply_gradients'"
+
+def test_it():
+    subprocess.run([sys.executable, "-c", SEEN], env={variables}, check=True)
+"""
+
+
+@pytest.mark.parametrize("variables", ["None", "child_variables()"])
+def test_a_process_that_a_test_starts_runs_the_mutant(
+    variables: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "test_in_a_process.py"
+    file.write_text(IN_A_PROCESS.replace("{variables}", variables), "utf-8")
+    monkeypatch.setattr(
+        trials, "nearest_checks", lambda _: [Check("test", [str(file)])]
+    )
+    lines = [Trials("reference").record(mutant(text)) for text in (SPOILT, "\n")]
+    assert [line["status"] for line in lines] == ["killed", "survived"]
+
+
 @pytest.mark.parametrize(
     ("keyword", "status"), [("flushing", "survived"), ("head", "killed")]
 )

@@ -1,0 +1,70 @@
+"""Finds a changed file in the place of a module, in a trial and in what it starts.
+
+A trial puts its folder on ``PYTHONPATH``. Python imports ``sitecustomize`` from there
+in every process that inherits the path, such as the ranks and sessions of a test.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+__all__ = ["MutantFinder", "install", "reach_children"]
+
+CUSTOMIZE = """\
+import contextlib
+
+# A child that has another path than the harness runs the checkout as it is.
+with contextlib.suppress(ImportError):
+    from harness.mutation.finder import install
+
+    install({folder!r})
+"""
+
+
+class MutantFinder(MetaPathFinder):
+    """Finds the changed file in the place of one module."""
+
+    def __init__(self, module: str, file: Path, package: Path | None) -> None:
+        self.module, self.file = module, file
+        self.folders = None if package is None else [str(package)]
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        """Return where the module is, if it is the changed one."""
+        if fullname != self.module:
+            return None
+        return importlib.util.spec_from_file_location(
+            fullname, self.file, submodule_search_locations=self.folders
+        )
+
+
+def install(folder: str) -> None:
+    """Find the mutant of a trial's folder from now on; none without a module."""
+    task: Mapping[str, Any] = json.loads(Path(folder, "task.json").read_text("utf-8"))
+    if module := task["module"]:
+        package = Path(task["package"]) if task["package"] else None
+        sys.meta_path.insert(0, MutantFinder(module, Path(task["file"]), package))
+
+
+def reach_children(folder: Path) -> None:
+    """Let processes that this one starts find the mutant, too."""
+    text = CUSTOMIZE.format(folder=str(folder))
+    (folder / "sitecustomize.py").write_text(text, "utf-8")
+    inherited = os.environ.get("PYTHONPATH")
+    paths = [str(folder), *([inherited] if inherited else [])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    # Tests hand their own path to processes that they start.
+    sys.path.insert(0, str(folder))
