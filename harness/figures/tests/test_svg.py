@@ -89,6 +89,10 @@ def test_a_figure_has_all_its_elements_and_half_its_size(
     assert len(small) < 0.6 * len(whole)
     for tag in ("<path", "<use", '<g id="text_'):
         assert small.count(tag) == whole.count(tag)
+    # A group without attributes, or with a name that is no text's, does nothing.
+    bare = re.findall(r'<g(?: id="(?!text_)[^"]*")?>', whole)
+    assert small.count("<g") == whole.count("<g") - len(bare) > 0
+    assert small.count("</g>") == whole.count("</g>") - len(bare)
 
 
 def test_whatever_is_referred_to_is_there_once(drawn: tuple[str, str]) -> None:

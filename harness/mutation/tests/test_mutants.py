@@ -95,6 +95,14 @@ def test_of_the_tests_that_backends_share_those_of_the_backend_are_run() -> None
     assert all((ROOT / name).is_file() for name in SHARED)
 
 
+def test_tests_in_other_processes_are_near_as_others_are() -> None:
+    path = "impls/lockstep/pytorch/base/foreign_state.py"
+    names = {name for check in nearest_checks(path) for name in check.names}
+    folder = "impls/lockstep/pytorch/tests/base"
+    assert f"{folder}/test_foreign_state.py" in names
+    assert f"{folder}/test_two_ranks.py" in names
+
+
 def test_numbers_of_a_step_are_near_to_what_all_wrappers_share() -> None:
     path = "impls/lockstep/pytorch/base/step_summaries.py"
     near = nearest_checks(path)[0]
