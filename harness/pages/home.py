@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.pages.claims import OF_SOURCES, ledger
-from harness.pages.findings import Answered, thumbnails
-from harness.pages.heat import heat_map
-from harness.pages.templating import render
+from harness.pages.findings.claims import OF_SOURCES, ledger
+from harness.pages.findings.page import Answered, thumbnails
+from harness.pages.markup.templating import render
+from harness.pages.parity.heat import heat_map
 
 __all__ = ["home_inserts"]
 

@@ -11,32 +11,38 @@ from pathlib import Path
 
 from harness.errors import HarnessError
 from harness.judgement.finding import Finding
-from harness.pages.adams import adam_insert
-from harness.pages.causes import causes_insert
-from harness.pages.charts import chart_of
-from harness.pages.checkout import checkout_inserts
-from harness.pages.claims import claims_page
-from harness.pages.composition import composition_inserts
-from harness.pages.differences import differences_inserts
-from harness.pages.findings import (
+from harness.pages.findings.charts import chart_of
+from harness.pages.findings.claims import claims_page
+from harness.pages.findings.page import (
     Answered,
     finding_page,
     index_page,
     table_files,
 )
-from harness.pages.heat import family_map
+from harness.pages.findings.planner import planner_inserts
+from harness.pages.findings.sources import (
+    BENCHMARKS,
+    EXPERIMENTS,
+    Figure,
+    Question,
+    Source,
+)
 from harness.pages.home import home_inserts
-from harness.pages.layout import layout_inserts
-from harness.pages.mutants import mutants_inserts
-from harness.pages.names import names_insert
-from harness.pages.oracle_inserts import oracle_inserts
-from harness.pages.parity_inserts import parity_inserts
-from harness.pages.planner import planner_inserts
-from harness.pages.problems import problems_insert
-from harness.pages.reference import reference_inserts, reference_pages
-from harness.pages.rules import optimizers_insert, pipeline_insert
-from harness.pages.sources import BENCHMARKS, EXPERIMENTS, Figure, Question, Source
-from harness.pages.templating import render
+from harness.pages.library.adams import adam_insert
+from harness.pages.library.composition import composition_inserts
+from harness.pages.library.differences import differences_inserts
+from harness.pages.library.names import names_insert
+from harness.pages.library.problems import problems_insert
+from harness.pages.library.reference import reference_inserts, reference_pages
+from harness.pages.library.rules import optimizers_insert, pipeline_insert
+from harness.pages.markup.templating import render
+from harness.pages.parity.causes import causes_insert
+from harness.pages.parity.heat import family_map
+from harness.pages.parity.inserts import parity_inserts
+from harness.pages.parity.oracles import oracle_inserts
+from harness.pages.project.checkout import checkout_inserts
+from harness.pages.project.layout import layout_inserts
+from harness.pages.project.mutants import mutants_inserts
 from harness.records.code import Sources
 from harness.records.files import folder as records
 from harness.records.staleness import staleness_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 docstrings = pytest.importorskip(
-    "harness.pages.docstrings", reason="Griffe is installed with the site only"
+    "harness.pages.hooks.docstrings", reason="Griffe is installed with the site only"
 )
 
 

@@ -14,7 +14,7 @@ from harness.bench.judge import PROCESSES, Effect, effect_of, verdict
 from harness.errors import HarnessError
 from harness.figures.plot import draw
 from harness.judgement.finding import Finding
-from harness.pages.sources import BENCHMARKS
+from harness.pages.findings.sources import BENCHMARKS
 from harness.records.code import Sources
 from harness.records.staleness import staleness_of
 from harness.tasks.multitask_overhead.zeros import SHARES, zero_flags

@@ -30,8 +30,8 @@ from harness.figures.plot import Canvas, canvas, draw
 from harness.figures.style import LIGHT
 from harness.judgement.compare import compare
 from harness.judgement.finding import Finding
-from harness.pages.findings import Answered, finding_page
-from harness.pages.sources import EXPERIMENTS
+from harness.pages.findings.page import Answered, finding_page
+from harness.pages.findings.sources import EXPERIMENTS
 from harness.pages.write import write_findings
 from harness.records.files import folder
 from harness.records.metrics import Metric

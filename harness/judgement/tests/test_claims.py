@@ -15,8 +15,8 @@ from harness.judgement import claims
 from harness.judgement.claims import Claim, answer, read_claims
 from harness.judgement.compare import compare
 from harness.judgement.finding import PREDICTIONS, Finding
-from harness.pages.claims import claims_page
-from harness.pages.findings import Answered
+from harness.pages.findings.claims import claims_page
+from harness.pages.findings.page import Answered
 
 TEXT = declare.CLAIMS.read_text("utf-8")
 VERDICTS = ("reproduced", "partly", "undecided", "confirmed", "refuted")

@@ -24,8 +24,8 @@ from harness.layout.report import (
 )
 from harness.layout.sizes import SIZES
 from harness.layout.steps import PARTS as STEP_PARTS
-from harness.pages.layout import layout_inserts
-from harness.pages.templating import number
+from harness.pages.markup.templating import number
+from harness.pages.project.layout import layout_inserts
 from harness.records.files import RESULTS
 from lockstep.interface import EXPORTS
 from lockstep.registry import BACKENDS

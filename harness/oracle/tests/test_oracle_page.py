@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness.dropin.declared import find
 from harness.oracle.report import CaseRow, ProgramRow, Report, write_report
-from harness.pages.oracle_inserts import oracle_inserts
+from harness.pages.parity.oracles import oracle_inserts
 
 SAME = CaseRow("a-0", "a", "k", "tensorflow", "identical", compared=1234)
 LISTED = CaseRow(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harness.pages.causes import CAUSES, cause_of, causes_insert
-from harness.pages.parity import tolerances
+from harness.pages.parity.causes import CAUSES, cause_of, causes_insert
+from harness.pages.parity.matrices import tolerances
 
 
 def test_the_reason_of_every_tolerance_has_a_cause_and_every_cause_a_tolerance() -> (

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from harness.declarations import declare
-from harness.pages.charts import CHARTS, chart_of
+from harness.pages.findings.charts import CHARTS, chart_of
 from harness.processes.children import ROOT
 
 HOSTILE = "</script><img src=x onerror=hacked=1>"

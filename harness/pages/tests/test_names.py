@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from harness.pages.names import REASONS, arguments, names_insert, parameters
+from harness.pages.library.names import REASONS, arguments, names_insert, parameters
 from lockstep.messages.tests.original_signatures import SIGNATURES
 from lockstep.registry import BACKENDS
 

@@ -18,12 +18,12 @@ import pytest
 from harness.declarations import declare
 from harness.errors import HarnessError
 from harness.judgement.finding import PREDICTIONS, Finding
-from harness.pages.differences import differences_inserts
-from harness.pages.findings import Answered
-from harness.pages.heat import heat_map
-from harness.pages.parity_inserts import parity_inserts
-from harness.pages.sources import EXPERIMENTS, Figure, Question
-from harness.pages.verdicts import results_html
+from harness.pages.findings.page import Answered
+from harness.pages.findings.sources import EXPERIMENTS, Figure, Question
+from harness.pages.findings.verdicts import results_html
+from harness.pages.library.differences import differences_inserts
+from harness.pages.parity.heat import heat_map
+from harness.pages.parity.inserts import parity_inserts
 from harness.pages.write import write_findings, write_pages
 from harness.parity import drivers
 from harness.parity.cases import GOLDEN, read_cases

@@ -10,8 +10,8 @@ import pytest
 
 from harness.declarations import declare
 from harness.judgement.finding import Finding
-from harness.pages import planner
-from harness.pages.findings import Answered
+from harness.pages.findings import planner
+from harness.pages.findings.page import Answered
 from harness.tasks.worker_throughput import findings
 from harness.tests.makers import made_up
 

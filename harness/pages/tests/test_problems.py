@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from harness.pages.problems import Problem, problems, problems_insert
+from harness.pages.library.problems import Problem, problems, problems_insert
 from harness.processes.children import ROOT
 
 ALL = problems()

@@ -10,14 +10,14 @@ import pytest
 
 import lockstep
 from harness.errors import HarnessError
-from harness.pages.navigation import FOLDERS, with_pages
-from harness.pages.reference import (
+from harness.pages.findings.sources import BENCHMARKS, EXPERIMENTS
+from harness.pages.hooks.navigation import FOLDERS, with_pages
+from harness.pages.library.reference import (
     HUBS,
     public_names,
     reference_inserts,
     reference_pages,
 )
-from harness.pages.sources import BENCHMARKS, EXPERIMENTS
 from lockstep.interface import EXPORTS
 from lockstep.registry import BACKENDS
 

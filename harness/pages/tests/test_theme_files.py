@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.pages.theme_files import on_files
+from harness.pages.hooks.theme_files import on_files
 
 
 @dataclass

@@ -21,7 +21,7 @@ from harness.declarations import declare
 from harness.declarations.declare import SCALES, Experiment
 from harness.errors import HarnessError
 from harness.judgement import compare
-from harness.pages.findings import Answered, finding_page
+from harness.pages.findings.page import Answered, finding_page
 from harness.records.files import read
 from harness.records.record import Record
 from harness.records.store import Store

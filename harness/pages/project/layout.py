@@ -6,8 +6,8 @@ from pathlib import Path
 
 from harness.layout.calls import Calls
 from harness.layout.report import Layout, read_layout
-from harness.pages.tables import Cell, table
-from harness.pages.templating import number, render
+from harness.pages.markup.tables import Cell, table
+from harness.pages.markup.templating import number, render
 
 __all__ = ["COMMAND", "layout_inserts"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.mutation.summary import Summary, Survivor, summarize
-from harness.pages.tables import CARDS, Cell, table
-from harness.pages.templating import number, render
+from harness.pages.markup.tables import CARDS, Cell, table
+from harness.pages.markup.templating import number, render
 from lockstep.registry import BACKENDS
 
 __all__ = ["COMMAND", "mutants_inserts"]

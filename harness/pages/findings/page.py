@@ -16,11 +16,11 @@ from harness.declarations.declare import Experiment
 from harness.judgement.claims import NO_VERDICT, NOT_MEASURED
 from harness.judgement.finding import PREDICTIONS, Finding
 from harness.judgement.verdicts import NOT_JUDGED
-from harness.pages.badges import Badge
-from harness.pages.sources import Figure, Question
-from harness.pages.tables import Cell, frame_table, records_table, table
-from harness.pages.templating import render
-from harness.pages.verdicts import results_html, verdict_sentence
+from harness.pages.findings.sources import Figure, Question
+from harness.pages.findings.verdicts import results_html, verdict_sentence
+from harness.pages.markup.badges import Badge
+from harness.pages.markup.tables import Cell, frame_table, records_table, table
+from harness.pages.markup.templating import render
 from harness.records.staleness import Staleness
 
 __all__ = ["Answered", "finding_page", "index_page", "table_files", "thumbnails"]

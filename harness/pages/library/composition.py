@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from harness.composition.nesting import NESTINGS, NOTES, Nesting
 from harness.composition.stacks import STACKS
-from harness.pages.tables import CARDS, Cell, table
-from harness.pages.templating import render
+from harness.pages.markup.tables import CARDS, Cell, table
+from harness.pages.markup.templating import render
 from lockstep.registry import BACKENDS
 
 __all__ = ["composition_inserts"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from harness.pages.tables import Cell, table
+from harness.pages.markup.tables import Cell, table
 
 __all__ = ["checkout_inserts"]
 

@@ -9,10 +9,10 @@ from harness.bench.compare import written
 from harness.judgement.claims import NO_VERDICT, Claim, answer, read_claims
 from harness.judgement.finding import Finding
 from harness.judgement.verdicts import CONFIRMED
-from harness.pages.badges import Badge
-from harness.pages.findings import Answered
-from harness.pages.templating import render
-from harness.pages.verdicts import effect, prediction
+from harness.pages.findings.page import Answered
+from harness.pages.findings.verdicts import effect, prediction
+from harness.pages.markup.badges import Badge
+from harness.pages.markup.templating import render
 
 __all__ = ["OF_SOURCES", "claims_page", "ledger"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.pages.tables import CARDS, Cell, table
+from harness.pages.markup.tables import CARDS, Cell, table
 from lockstep.messages.base.pipeline import ARGUMENTS, OCCUPANTS, STAGES, Stage
 from lockstep.messages.optimizers.parameters import OPTIMIZERS, OptimizerSpec, Parameter
 

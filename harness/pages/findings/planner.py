@@ -16,10 +16,10 @@ from harness.figures.axes import log_axis
 from harness.figures.plot import Drawing, draw_one
 from harness.figures.style import WIDTH, Theme
 from harness.figures.tables import grouped
-from harness.pages.findings import Answered
-from harness.pages.sources import Figure
-from harness.pages.tables import PAIRS, Cell, table
-from harness.pages.templating import number, render
+from harness.pages.findings.page import Answered
+from harness.pages.findings.sources import Figure
+from harness.pages.markup.tables import PAIRS, Cell, table
+from harness.pages.markup.templating import number, render
 from harness.simulator.planner import Setting, describe_band
 
 __all__ = ["DRAWN", "SETTINGS", "planner_inserts"]

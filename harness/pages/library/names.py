@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from harness.nets.snapshots import read
-from harness.pages.tables import CARDS, Cell, table
-from harness.pages.templating import render
+from harness.pages.markup.tables import CARDS, Cell, table
+from harness.pages.markup.templating import render
 from lockstep.messages.tests.original_signatures import SIGNATURES
 from lockstep.registry import BACKENDS
 

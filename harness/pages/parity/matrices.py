@@ -26,7 +26,7 @@ __all__ = [
     "tolerances",
 ]
 
-TABLES = Path(__file__).resolve().parent.parent / "parity"
+TABLES = Path(__file__).resolve().parent.parent.parent / "parity"
 
 
 @dataclass(frozen=True, order=True)

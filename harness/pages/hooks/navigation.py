@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from harness.pages.reference import CAPABILITIES, HUBS, reference_pages
-from harness.pages.sources import BENCHMARKS, EXPERIMENTS, Source
+from harness.pages.findings.sources import BENCHMARKS, EXPERIMENTS, Source
+from harness.pages.library.reference import CAPABILITIES, HUBS, reference_pages
 from harness.pages.write import BACKENDS
 
 __all__ = ["FOLDERS", "on_config", "with_pages"]

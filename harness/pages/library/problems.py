@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.pages.templating import render
+from harness.pages.markup.templating import render
 
 __all__ = ["Problem", "problems", "problems_insert"]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.pages.parity import Report, Summary, read_report
-from harness.pages.parity_inserts import COMMAND, TOOLS, ulps
-from harness.pages.templating import render
+from harness.pages.markup.templating import render
+from harness.pages.parity.inserts import COMMAND, TOOLS, ulps
+from harness.pages.parity.matrices import Report, Summary, read_report
 from harness.parity.cases import FAMILIES
 
 __all__ = ["family_map", "heat_map"]

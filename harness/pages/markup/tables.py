@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup
 
-from harness.pages.templating import fact, number, render
+from harness.pages.markup.templating import fact, number, render
 
 __all__ = [
     "CARDS",

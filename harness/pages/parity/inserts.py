@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from harness.pages.parity import (
+from harness.pages.markup.tables import CARDS, Cell, Notes, table
+from harness.pages.markup.templating import number, render
+from harness.pages.parity.matrices import (
     BackendMode,
     Report,
     Summary,
@@ -17,8 +19,6 @@ from harness.pages.parity import (
     read_report,
     tolerances,
 )
-from harness.pages.tables import CARDS, Cell, Notes, table
-from harness.pages.templating import number, render
 from harness.parity.row import Row
 
 __all__ = ["COMMAND", "TOOLS", "Tool", "parity_inserts", "ulps"]

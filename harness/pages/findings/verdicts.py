@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from harness.judgement.finding import PREDICTIONS, Finding
-from harness.pages.tables import PAIRS, Cell, table
-from harness.pages.templating import number
+from harness.pages.markup.tables import PAIRS, Cell, table
+from harness.pages.markup.templating import number
 
 __all__ = ["effect", "prediction", "results_html", "verdict_sentence"]
 

@@ -9,9 +9,9 @@ from typing import get_args
 from harness.dropin.declared import find, programs
 from harness.dropin.moving import lines
 from harness.oracle.report import ProgramRow, Report, Status, read_report
-from harness.pages.parity_inserts import ulps
-from harness.pages.tables import CARDS, Cell, Notes, table
-from harness.pages.templating import number, render
+from harness.pages.markup.tables import CARDS, Cell, Notes, table
+from harness.pages.markup.templating import number, render
+from harness.pages.parity.inserts import ulps
 
 __all__ = ["COMMAND", "oracle_inserts"]
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from harness.pages.parity import tolerances
-from harness.pages.tables import CARDS, Cell, table
-from harness.pages.templating import number
+from harness.pages.markup.tables import CARDS, Cell, table
+from harness.pages.markup.templating import number
+from harness.pages.parity.matrices import tolerances
 from lockstep.registry import BACKENDS
 
 __all__ = ["CAUSES", "Cause", "cause_of", "causes_insert"]

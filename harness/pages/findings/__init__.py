@@ -1,0 +1,1 @@
+"""A finding as a page, with its figures and predictions."""

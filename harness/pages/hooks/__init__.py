@@ -1,0 +1,1 @@
+"""What MkDocs and Griffe call while the site is built."""

@@ -1,0 +1,1 @@
+"""How texts, numbers and tables are written into templates."""

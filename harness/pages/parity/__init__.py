@@ -1,0 +1,1 @@
+"""The parity report and the live originals, as inserts for hand-written pages."""

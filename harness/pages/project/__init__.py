@@ -1,0 +1,1 @@
+"""The checkout, the size of the code and its mutants."""
