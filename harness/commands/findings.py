@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,7 +54,8 @@ def pages() -> None:
     """Draw the plots and write the pages of docs/generated from results."""
     from harness.pages.write import write_pages
 
-    print(f"wrote {len(write_pages())} files to docs/generated")
+    written = write_pages(jobs=os.cpu_count() or 1)
+    print(f"wrote {len(written)} files to docs/generated")
 
 
 def readme() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeAlias
 
 from harness.errors import HarnessError
 from harness.judgement.finding import Finding
@@ -53,18 +58,25 @@ __all__ = ["write_findings", "write_pages"]
 ROOT = Path(__file__).resolve().parent.parent.parent
 BACKENDS = ROOT / "impls" / "lockstep"
 
+Spread: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+
 
 def write_pages(
-    docs: Path = ROOT / "docs", results: Path = ROOT / "results"
+    docs: Path = ROOT / "docs", results: Path = ROOT / "results", jobs: int = 1
 ) -> list[Path]:
     """Write every generated page, picture and insert; return the files written.
 
     Nothing is changed if anything fails: the old ``generated`` folder stays.
+
+    Args:
+        docs: the folder of ``generated``.
+        results: the folder of the records.
+        jobs: how many processes compare and draw.
     """
     target = docs / "generated"
-    with _staged(target) as folder:
-        answers = write_findings(folder, EXPERIMENTS, results)
-        timed = write_findings(folder, BENCHMARKS, results)
+    with _staged(target) as folder, _processes(jobs) as spread:
+        answers = write_findings(folder, EXPERIMENTS, results, spread)
+        timed = write_findings(folder, BENCHMARKS, results, spread)
         _write(folder / "claims.md", claims_page([*answers, *timed]))
         inserts = {
             **parity_inserts(results),
@@ -107,15 +119,33 @@ def _costs(timed: list[Answered]) -> dict[str, str]:
     }
 
 
-def write_findings(folder: Path, source: Source, results: Path) -> list[Answered]:
-    """Write an index and one page a question, with its figures and tables as files."""
-    home = folder / source.folder
-    code = Sources()
+@contextmanager
+def _processes(count: int) -> Iterator[Spread]:
+    """Give what works like ``map``, in so many processes; one is this one."""
+    if count == 1:
+        yield map
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(count, context) as pool:
+        yield pool.map
+
+
+def write_findings(
+    folder: Path, source: Source, results: Path, spread: Spread = map
+) -> list[Answered]:
+    """Write an index and one page a question, with its figures and tables as files.
+
+    ``spread``: works like ``map``, for the part of each question that takes long.
+    """
+    home, code = folder / source.folder, Sources()
+    answer = partial(_answer, home, source, results)
     answers = [
-        _answer(home, source, question, results, code)
-        for question in source.questions()
+        _with_staleness(answered, source, results, code)
+        for answered in spread(answer, source.questions())
     ]
     for answered in answers:
+        for problem in answered.problems:
+            warnings.warn(problem, stacklevel=2)
         name = answered.question.name
         _write(home / f"{name}.md", finding_page(answered, source.commands_for(name)))
     findings = [answered.finding for answered in answers if answered.finding]
@@ -127,17 +157,13 @@ def write_findings(folder: Path, source: Source, results: Path) -> list[Answered
     return answers
 
 
-def _answer(
-    home: Path, source: Source, question: Question, results: Path, code: Sources
-) -> Answered:
+def _answer(home: Path, source: Source, results: Path, question: Question) -> Answered:
     """Compare and draw one question; its figures and tables become files."""
     published = records(question.name, True, results).is_dir()
     try:
         finding = source.compare(question, results)
-        place = records(question.name, published, results)
-        stale = staleness_of(place, code, source.counted(question, place))
     except HarnessError as error:
-        return Answered(question, None, published, problems=(_warn(error),))
+        return Answered(question, None, published, problems=(str(error),))
     if finding is None:
         return Answered(question, None, published)
     files, problems = home / question.name, list[str]()
@@ -148,8 +174,23 @@ def _answer(
     drawn = (figure.name for figure in figures)
     charts = {name: chart_of(question.name, name, files) for name in drawn}
     shown = {name: chart for name, chart in charts.items() if chart}
-    of = (question, finding, published, figures, own_figures, problems, stale)
+    of = (question, finding, published, figures, own_figures, problems)
     return Answered(*of, charts=shown)
+
+
+def _with_staleness(
+    answered: Answered, source: Source, results: Path, code: Sources
+) -> Answered:
+    """Add what changed since the runs; where it cannot be found out, nothing else."""
+    question, published = answered.question, answered.published
+    if answered.finding is None:
+        return answered
+    try:
+        place = records(question.name, published, results)
+        staleness = staleness_of(place, code, source.counted(question, place))
+    except HarnessError as error:
+        return Answered(question, None, published, problems=(str(error),))
+    return replace(answered, staleness=staleness)
 
 
 def _draw(
@@ -160,14 +201,8 @@ def _draw(
     try:
         return source.draw(finding, folder)
     except HarnessError as error:
-        problems.append(_warn(error))
+        problems.append(str(error))
         return ()
-
-
-def _warn(error: HarnessError) -> str:
-    """Warn of an error of one question, and return it as text."""
-    warnings.warn(str(error), stacklevel=2)
-    return str(error)
 
 
 def _write_tables(folder: Path, finding: Finding) -> None:

@@ -63,9 +63,26 @@ def draw(finding: Finding, folder: Path) -> Sequence[Figure]:
     return plot.draw(finding, folder)
 
 
+def no_summary(findings: Sequence[Finding]) -> str:
+    """Say nothing of all findings together."""
+    return ""
+
+
+def experiments() -> list[Question]:
+    """Return the experiments, in the order of their names."""
+    return [declare.find(name) for name in declare.known()]
+
+
+def timings() -> list[Question]:
+    """Return the benchmarks, in the order of their names."""
+    return [benchmarks.find(name) for name in benchmarks.known()]
+
+
 @dataclass(frozen=True)
 class Source:
     """One kind of question: where it is asked, what answers it, how to ask again.
+
+    Its parts are functions of modules: other processes get them by name.
 
     ``shows_answers``: the list of all questions has their answers, too.
     """
@@ -77,7 +94,7 @@ class Source:
     compare: Callable[[Any, Path], Finding | None]
     commands: Mapping[str, str]
     draw: Callable[[Finding, Path], Sequence[Figure]] = draw
-    summary: Callable[[Sequence[Finding]], str] = lambda findings: ""
+    summary: Callable[[Sequence[Finding]], str] = no_summary
     shows_answers: bool = False
     counted: Callable[[Any, Path], Sequence[Record]] = counted_records
 
@@ -95,7 +112,7 @@ EXPERIMENTS = Source(
     title="Experiments",
     introduction="Each experiment is one file that asks one question. The answers are "
     "computed from the published results when this site is built.",
-    questions=lambda: [declare.find(name) for name in declare.known()],
+    questions=experiments,
     compare=compare.compare,
     commands={
         "Quick, with plots and this site": ".venv/bin/nox -s reproduce -- {name}",
@@ -108,7 +125,7 @@ BENCHMARKS = Source(
     folder="benchmarks",
     title="Benchmarks",
     introduction="What the wrappers cost beside the bare optimizers.",
-    questions=lambda: [benchmarks.find(name) for name in benchmarks.known()],
+    questions=timings,
     compare=bench.compare,
     summary=bench.controls_summary,
     shows_answers=True,

@@ -78,10 +78,14 @@ def contents(folder: Path) -> dict[str, bytes]:
 # -- the whole folder ----------------------------------------------------------------
 
 
-def test_the_same_results_give_the_same_bytes(docs: Path, results: Path) -> None:
+def test_the_same_results_give_the_same_bytes_in_one_and_two_processes(
+    docs: Path, results: Path
+) -> None:
+    shutil.copytree(ROOT / "results" / "lost_updates", results / "lost_updates")
     written = write_pages(docs, results)
     first = contents(docs / "generated")
-    write_pages(docs, results)
+    assert any(name.startswith("experiments/lost_updates/") for name in first)
+    write_pages(docs, results, jobs=2)
     assert contents(docs / "generated") == first
     assert len(written) == len(first)
     assert all(path.is_file() for path in written)
