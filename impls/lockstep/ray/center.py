@@ -72,8 +72,10 @@ class RayCenter:
         """Return what the center counts.
 
         The keys are the attributes of :class:`~lockstep.ray.counters.Counters`, and
-        ``workers``, ``begun`` (whether there are weights), ``ended``, ``checkpoint``
-        (its path), ``checkpoint_rounds`` and ``checkpoint_error``.
+        ``workers`` (that have pushed and did not leave: one that was killed stays
+        counted), ``active_workers`` (of these, those whose last push came within a
+        minute), ``begun`` (whether there are weights), ``ended``, ``checkpoint`` (its
+        path), ``checkpoint_rounds`` and ``checkpoint_error``.
 
         Raises:
             CenterLostError: a ConnectionError; there is no such center.

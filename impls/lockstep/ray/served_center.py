@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,6 +20,9 @@ from lockstep.ray.shared_weights import Layout, Membership, SharedWeights, Start
 __all__ = ["Reply", "Sender", "ServedCenter"]
 
 logger = logging.getLogger(__name__)
+
+RECENT = 60.0
+"""Seconds after its last push in which a worker is called active."""
 
 
 class Reply(NamedTuple):
@@ -86,6 +90,7 @@ class ServedCenter:
         self.first: Membership | None = None
         self.layout: Layout = {}
         self.sequences: dict[str, int] = {}
+        self.heard: dict[str, float] = {}
         self.counters = Counters()
         self.ended = False
         self.saved_rounds = 0
@@ -184,6 +189,7 @@ class ServedCenter:
     def leave(self, worker: str) -> None:
         """Forget a worker that is done."""
         self.sequences.pop(worker, None)
+        self.heard.pop(worker, None)
 
     # -- a round ---------------------------------------------------------------------
 
@@ -214,6 +220,7 @@ class ServedCenter:
         weights = self._begun()
         if sender.birth != self.birth:
             raise refusals.ANOTHER.error(center=self.name)
+        self.heard[sender.worker] = time.monotonic()
         if sender.sequence <= self.sequences.get(sender.worker, 0):
             self.counters.repeated += 1
             return self.pull(changes)
@@ -253,11 +260,16 @@ class ServedCenter:
         return self.status()
 
     def status(self) -> dict[str, Any]:
-        """Return the counts, the number of workers, and how the checkpoint is."""
+        """Return the counts, the number of workers, and how the checkpoint is.
+
+        A center hears nothing of a worker's death, but how long it has been silent.
+        """
+        since = time.monotonic() - RECENT
         return {
             "center": self.name,
             **self.counters.saved(),
             "workers": len(self.sequences),
+            "active_workers": sum(heard > since for heard in self.heard.values()),
             "begun": self.weights is not None,
             "ended": self.ended,
             "checkpoint": str(self.path),

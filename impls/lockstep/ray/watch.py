@@ -80,15 +80,17 @@ def status_line(
         >>> counts = {"bytes_pushed": 0, "bytes_pulled": 4e6, "staleness": {0: 3, 2: 1}}
         >>> saved = {"checkpoint_rounds": 0, "checkpoint_error": None}
         >>> whole = {"center": "a", "rounds": 4, "workers": 2, **counts, **saved}
+        >>> whole["active_workers"] = 1
         >>> status_line(whole, 0, 2.0)
-        'a: 4 rounds, 2.0/s, 2 workers, mean staleness 0.50, 0.0 MB pushed, \
-4.0 MB pulled, checkpoint of round 0'
+        'a: 4 rounds, 2.0/s, 1 of 2 workers active, mean staleness 0.50, \
+0.0 MB pushed, 4.0 MB pulled, checkpoint of round 0'
     """
+    workers = counted(status["workers"], "worker")
     return ", ".join(
         [
             f"{status['center']}: {counted(status['rounds'], 'round')}",
             *rate(status["rounds"], rounds_before, seconds),
-            counted(status["workers"], "worker"),
+            f"{status['active_workers']} of {workers} active",
             f"mean staleness {mean(status['staleness']):.2f}",
             f"{status['bytes_pushed'] / MB:,.1f} MB pushed",
             f"{status['bytes_pulled'] / MB:,.1f} MB pulled",

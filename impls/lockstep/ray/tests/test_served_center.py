@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -221,4 +222,17 @@ def test_a_worker_that_is_done_is_forgotten(tmp_path: Path) -> None:
     push(center, 1, "b")
     center.leave("a")
     center.leave("nobody")
-    assert center.status()["workers"] == 1
+    assert center.status()["workers"] == center.status()["active_workers"] == 1
+
+
+def test_a_worker_that_falls_silent_is_no_longer_active(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A center does not hear of a death."""
+    center = served(tmp_path)
+    push(center, 1, "killed")
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 61)
+    push(center, 1, "alive")
+    status = center.status()
+    assert (status["workers"], status["active_workers"]) == (2, 1)

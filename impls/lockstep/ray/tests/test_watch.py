@@ -22,15 +22,15 @@ def line(served: ServedCenter, before: int | None = None, seconds: float = 1.0) 
 def test_a_line_has_what_the_center_counts(tmp_path: Path) -> None:
     center = served(tmp_path, every=2)
     assert line(center) == (
-        "toy: 0 rounds, 0 workers, mean staleness 0.00, 0.0 MB pushed, "
+        "toy: 0 rounds, 0 of 0 workers active, mean staleness 0.00, 0.0 MB pushed, "
         "0.0 MB pulled, checkpoint of round 0"
     )
     for number, worker in enumerate("abb"):
         push(center, number + 1, worker)
     center.counters.bytes_pulled = 36_000_000
     assert line(center, before=1, seconds=4.0) == (
-        "toy: 3 rounds, 0.5/s, 2 workers, mean staleness 1.00, 0.0 MB pushed, "
-        "36.0 MB pulled, checkpoint of round 2"
+        "toy: 3 rounds, 0.5/s, 2 of 2 workers active, mean staleness 1.00, "
+        "0.0 MB pushed, 36.0 MB pulled, checkpoint of round 2"
     )
 
 
@@ -66,8 +66,8 @@ def test_watching_prints_lines_until_training_has_ended(
     monkeypatch.setattr("time.sleep", waits.append)
     watch(RayCenter("toy"), 0.5)
     first, second = capsys.readouterr().out.splitlines()
-    assert first.startswith("toy: 1 round, 1 worker, ")
-    assert second.startswith("toy: 2 rounds, 2.0/s, 1 worker, ")
+    assert first.startswith("toy: 1 round, 1 of 1 worker active, ")
+    assert second.startswith("toy: 2 rounds, 2.0/s, 1 of 1 worker active, ")
     assert waits == [0.5]
 
 
