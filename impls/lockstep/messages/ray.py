@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import zip_longest
+
 from lockstep.messages.errors import (
     DtypeError,
     GetterError,
@@ -131,6 +134,16 @@ OTHER_RULE = Refusal(
     "center {center!r}: expected a checkpoint of {expected} in {path}, "
     "got one of {got}; use another directory, or move the file away.",
 )
+OTHER_STATE = Refusal(
+    UnsupportedError,
+    "AGNOptimizer: expected a checkpoint of a center with {expected}, "
+    "got one with {got}; use another directory, or the optimizer that it was made of.",
+)
+UNKNOWN_OPTIMIZER = Refusal(
+    UnsupportedError,
+    "AGNOptimizer: expected an optimizer that the center's process can import, "
+    "got {got}; define it in a module that all machines have.",
+)
 NOT_PLAIN = Refusal(
     UnsupportedError,
     "center {center!r}: expected optimizer state of tensors, numbers and text, "
@@ -141,3 +154,10 @@ CENTER_IN_STATE = Refusal(
     "AGNOptimizer: expected the state of a worker whose center is on Ray, "
     "got one that holds a center; such a center loads its own checkpoint.",
 )
+
+
+def require_kinds(expected: Sequence[str], got: Sequence[str]) -> None:
+    """Raise for the first difference of what two optimizers are and hold."""
+    for own, saved in zip_longest(expected, got, fillvalue="nothing more"):
+        if own != saved:
+            raise OTHER_STATE.error(expected=own, got=saved)

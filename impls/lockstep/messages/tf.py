@@ -60,6 +60,12 @@ CROSS_REPLICA_CALL = Refusal(
     "{function}: expected a replica context, got a cross-replica context; "
     "call it inside strategy.run.",
 )
+PARAMETER_SERVERS = Refusal(
+    UnsupportedError,
+    "{owner}: expected variables of the worker's own, got a ParameterServerStrategy, "
+    "whose variables all workers share; "
+    "write the round as a closure, as the page on AGN does, or use a center on Ray.",
+)
 FIXED_RATE = Refusal(
     UnsupportedError,
     "{owner}: optimizer: expected an optimizer that keeps its rate in _lr or "

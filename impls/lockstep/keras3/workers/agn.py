@@ -17,7 +17,6 @@ from lockstep.keras3.base.gradients import (
     value_of,
 )
 from lockstep.keras3.base.train_v1 import check_counter
-from lockstep.keras3.clipping.variable_clipping import clipping_layers
 from lockstep.keras3.workers.center import ITERATIONS, RATE, AGNCustomGetter
 from lockstep.keras3.workers.sharing import SharingWrapper
 from lockstep.messages.nouns import KERAS3
@@ -32,6 +31,7 @@ from lockstep.messages.workers.agn import (
 from lockstep.messages.workers.center import Update
 from lockstep.quirks import quirks_of
 from lockstep.tf.shared.workers.accumulate import add_changes, is_due, mean_changes
+from lockstep.tf.shared.workers.parameter_servers import refuse_parameter_servers
 
 __all__ = ["AGNOptimizer"]
 
@@ -101,6 +101,7 @@ class AGNOptimizer(SharingWrapper):
         strict: bool = False,
     ) -> None:
         host = keras.optimizers.Optimizer
+        refuse_parameter_servers(words.WRAPPER)
         words.check_optimizer(optimizer, host, KERAS3)
         if optimizer.gradient_accumulation_steps:
             raise refusals.ACCUMULATES.error(opt=type(optimizer).__name__)
@@ -118,7 +119,8 @@ class AGNOptimizer(SharingWrapper):
         self.local_step = keras.Variable(
             0, dtype="int32", trainable=False, name="local_step"
         )
-        custom_getter.center.begin(commit)
+        clips_rows = not self._quirks.agn_row_clipping
+        custom_getter.center.begin(commit, optimizer, clips_rows)
 
     def shown(self) -> dict[str, Any]:
         """Return the arguments that a repr shows."""
@@ -138,10 +140,8 @@ class AGNOptimizer(SharingWrapper):
         """Count what the getter made, and the center's optimizer, as state."""
         getter = self.custom_getter
         owned = {getter.names[key_of(variable)]: variable for variable in variables}
-        getter.center.follow(self.inner_optimizer, owned)
-        if self._quirks.agn_row_clipping:
-            for layer in clipping_layers(getter.center.optimizer):
-                vars(layer)["_axes"] = {}
+        clips_rows = not self._quirks.agn_row_clipping
+        getter.center.follow(self.inner_optimizer, owned, clips_rows)
         for variable in variables:
             gathered = getter._grad_map[key_of(variable)]
             shared = getter._global_map[key_of(variable)]
@@ -165,7 +165,9 @@ class AGNOptimizer(SharingWrapper):
 
         Raises:
             NotFromGetterError: a KeyError; the getter was not given a variable.
+            UnsupportedError: a ValueError; under a ``ParameterServerStrategy``.
         """
+        refuse_parameter_servers(words.WRAPPER)
         if trainable_variables is not None:
             owner, entries = type(self).__name__, list(trainable_variables)
             trainable_variables = [require_variable(v, owner) for v in entries]

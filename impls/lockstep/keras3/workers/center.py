@@ -66,17 +66,21 @@ class Center(words.CenterOfProcess):
     def join(self, name: str, variable: Any) -> keras.Variable:
         """Return the shared variable with this name; make it of the first worker's."""
         if name not in self.shared:
-            self.shared[name] = make_like(variable, GLOBAL_VARIABLE_NAME, name)
+            self.shared[name] = make_like(variable, f"{GLOBAL_VARIABLE_NAME}/{name}")
         return self.shared[name]
 
     def follow(
-        self, optimizer: keras.optimizers.Optimizer, owned: Mapping[str, Any]
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        owned: Mapping[str, Any],
+        clips_rows: bool = True,
     ) -> None:
         """Have an optimizer like a worker's; raise if its variables are other ones.
 
         Args:
             optimizer: the worker's.
             owned: name -> the worker's variable.
+            clips_rows: whether row clipping inside clips shared rows.
         """
         names = list(owned)
         if self.optimizer is None:
@@ -91,6 +95,9 @@ class Center(words.CenterOfProcess):
                 self.slots = self.optimizer._slots
             else:
                 self.slots = build_observed(self.optimizer, variables)
+        if not clips_rows:
+            for layer in clipping_layers(self.optimizer):
+                vars(layer)["_axes"] = {}
         known = list(self.shared)
         if sorted(names) != sorted(known):
             raise words.other_groups(known, names)
@@ -219,7 +226,7 @@ class AGNCustomGetter:
         self.names[key] = name
         zeros = not quirks_of(self.strict).agn_accumulator_start
         with tf.device(self.worker_device):
-            gathered = make_like(variable, GRAD_VARIABLE_NAME, name, zeros)
+            gathered = make_like(variable, f"{GRAD_VARIABLE_NAME}/{name}", zeros)
         self._grad_map[key] = gathered
 
     def get_config(self) -> dict[str, Any]:
@@ -250,13 +257,11 @@ def is_variable(found: Any) -> bool:
     return isinstance(as_variable(found), keras.Variable | tf.Variable)
 
 
-def make_like(
-    variable: Any, scope: str, name: str, zeros: bool = False
-) -> keras.Variable:
-    """Make a variable ``SCOPE/NAME`` with the value of another, or zeros like it."""
+def make_like(variable: Any, path: str, zeros: bool = False) -> keras.Variable:
+    """Make a variable of this path with the value of another, or zeros like it."""
     value = value_of(variable)
     start = tf.zeros_like(value) if zeros else value.read_value()
-    *outer, last = f"{scope}/{name}".split("/")
+    *outer, last = path.split("/")
     with contextlib.ExitStack() as scopes:
         for part in outer:
             scopes.enter_context(keras.name_scope(part))
@@ -272,10 +277,15 @@ def make_like(
 
 def twin_of(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     """Return an optimizer of the same configuration, its rate a plain variable."""
-    config = keras.saving.serialize_keras_object(optimizer)
+    return keras.saving.deserialize_keras_object(config_of(optimizer))
+
+
+def config_of(optimizer: keras.optimizers.Optimizer) -> dict[str, Any]:
+    """Return the configuration of an optimizer, with its present rate as a number."""
+    config: dict[str, Any] = keras.saving.serialize_keras_object(optimizer)
     inside, layer = config, optimizer
     while isinstance(layer, Wrapper):
         inside, layer = inside["config"][layer.argument], layer.inner_optimizer
     rate = layer._get_current_learning_rate()
     inside["config"][RATE] = float(tf.convert_to_tensor(value_of(rate)).numpy())
-    return keras.saving.deserialize_keras_object(config)
+    return config

@@ -1,4 +1,4 @@
-"""A worker's view of a center in another process, which adds what workers push."""
+"""A worker's view of a center in another process, for Keras 3."""
 
 from __future__ import annotations
 
@@ -10,20 +10,25 @@ import numpy as np
 import tensorflow as tf
 
 from lockstep.interface import Array
-from lockstep.keras3.base.gradients import value_of
-from lockstep.keras3.workers.center import Center
+from lockstep.keras3.base.gradients import name_of, value_of
+from lockstep.keras3.workers.center import Center, config_of
+from lockstep.keras3.workers.served_weights import KerasRule, KerasWeights
 from lockstep.messages import ray as refusals
 from lockstep.messages.workers import center as words
 from lockstep.messages.workers.center import Update
-from lockstep.ray.adding import AddingView
+from lockstep.ray.view import RemoteView
 
 __all__ = ["RemoteCenter"]
 
 
-class RemoteCenter(AddingView, Center):
+class RemoteCenter(RemoteView, Center):
     """A center of several processes: see the base class. Steps are eager."""
 
     backend = "keras3"
+
+    def __init__(self, host: Any) -> None:
+        super().__init__(host)
+        self.paths: dict[str, str] = {}
 
     def arrays(self) -> dict[str, Array]:
         """Return the shared weights as they are here."""
@@ -41,12 +46,24 @@ class RemoteCenter(AddingView, Center):
     def join(self, name: str, variable: Any) -> keras.Variable:
         """Return the shared variable of this name, with the center's value."""
         shared = super().join(name, variable)
+        self.paths[name] = name_of(variable)
         if name in self.known:
             shared.assign(self.known[name])
         return shared
 
+    def rule_of(self, optimizer: Any, clips_rows: bool) -> KerasRule:
+        """Return the configuration of an optimizer."""
+        return KerasRule(config_of(optimizer), self.paths, clips_rows)
+
+    def moved_by(self, rule: KerasRule, weights: dict[str, Array]) -> KerasWeights:
+        """Return weights that are moved by such an optimizer."""
+        return KerasWeights(rule, weights)
+
     def follow(
-        self, optimizer: keras.optimizers.Optimizer, owned: Mapping[str, Any]
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        owned: Mapping[str, Any],
+        clips_rows: bool = True,
     ) -> None:
         """Raise if the worker trains other variables; no optimizer is needed here."""
         if sorted(owned) != sorted(self.shared):
@@ -61,9 +78,11 @@ class RemoteCenter(AddingView, Center):
         return super().pull(names)
 
     def push(self, update: Update) -> None:
-        """Push what was gathered."""
+        """Push what was gathered, and the worker's learning rate."""
         require_eager()
-        self.send({name: change.numpy() for name, change in update.changes.items()})
+        changes = {name: change.numpy() for name, change in update.changes.items()}
+        options = update.optimizer or {}
+        self.send(changes, {key: v.numpy() for key, v in options.items()} or None)
 
 
 def require_eager() -> None:

@@ -64,8 +64,16 @@ class CenterOfProcess:
         """Return the center as one more worker holds it."""
         return self
 
-    def begin(self, commit: str) -> None:
-        """Let a worker push that has this commit."""
+    def begin(
+        self, commit: str, optimizer: Any = None, clips_rows: bool = True
+    ) -> None:
+        """Let a worker push.
+
+        Args:
+            commit: what it pushes.
+            optimizer: what moves the shared weights by mean gradients is made like it.
+            clips_rows: whether row clipping inside of it clips shared rows.
+        """
 
     def leave(self) -> None:
         """Hear that a worker is done."""

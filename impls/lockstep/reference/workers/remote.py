@@ -8,15 +8,15 @@ import numpy as np
 
 from lockstep.interface import Array
 from lockstep.messages.workers.center import Update
-from lockstep.ray.adding import AddingView
 from lockstep.ray.shared_weights import layout
+from lockstep.ray.view import RemoteView
 from lockstep.reference.tensors.variable import Variable
 from lockstep.reference.workers.center import Center
 
 __all__ = ["RemoteCenter"]
 
 
-class RemoteCenter(AddingView, Center):
+class RemoteCenter(RemoteView, Center):
     """A center of several processes: see the base class."""
 
     backend = "reference"

@@ -29,6 +29,7 @@ from lockstep.tf.base.replica_sums import refuse_cross_replica
 from lockstep.tf.base.wrapper import Optimizer, advance, as_train_op, is_keras
 from lockstep.tf.masters.copies import share_row_limits
 from lockstep.tf.shared.workers.accumulate import densify, is_due, mean_changes
+from lockstep.tf.shared.workers.parameter_servers import refuse_parameter_servers
 from lockstep.tf.workers.center import AGNCustomGetter
 from lockstep.tf.workers.sharing import SharingWrapper, Variables
 from lockstep.tf.workers.worker import copy_of, local_collection, make_local_step
@@ -92,6 +93,7 @@ class AGNOptimizer(SharingWrapper):
             raise tf_host.KERAS_OPTIMIZER.error(
                 owner=words.WRAPPER, got=type(optimizer).__name__
             )
+        refuse_parameter_servers(words.WRAPPER)
         words.check_optimizer(optimizer, Optimizer, TF)
         if not isinstance(custom_getter, AGNCustomGetter):
             raise refusals.NOT_A_GETTER.error(got=type(custom_getter).__name__)
@@ -135,8 +137,10 @@ class AGNOptimizer(SharingWrapper):
             NotFromGetterError: a KeyError; a variable not made through the getter.
             NotAVariableError: a TypeError; ``global_step`` is a tensor or a number.
             UnsupportedError: reference variables where control flow v2 is on; strict,
-                a one-shot iterator; in a graph, a wrapper around that skips variables.
+                a one-shot iterator; in a graph, a wrapper around that skips variables;
+                under a ``ParameterServerStrategy``.
         """
+        refuse_parameter_servers(words.WRAPPER)
         words.refuse_iterator(grads_and_vars, self._quirks.agn_iterator)
         pairs = check_pairs(grads_and_vars, words.WRAPPER, self.takes_wide)
         # The original asked if it is true, which no tensor can answer.

@@ -10,13 +10,13 @@ import tensorflow as tf
 
 from lockstep.interface import Array
 from lockstep.messages import ray as refusals
-from lockstep.ray.adding import AddingView
+from lockstep.ray.view import RemoteView
 from lockstep.tf.workers.center import Center, Make
 
 __all__ = ["RemoteCenter"]
 
 
-class RemoteCenter(AddingView, Center):
+class RemoteCenter(RemoteView, Center):
     """A center of several processes: see the base class. Steps are eager."""
 
     backend = "tf"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -93,3 +94,16 @@ def test_workers_with_other_variables_are_refused() -> None:
     getter = AGNCustomGetter("/cpu:0", first.custom_getter.center)
     with pytest.raises(ValueError, match="'w' to be float32"):
         getter([keras.Variable([1.0, 2.0, 3.0], name="w")])
+
+
+def test_under_parameter_servers_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All workers would train one copy of the weights."""
+    variable, worker = single()
+    kind = tf.distribute.ParameterServerStrategy
+    monkeypatch.setattr(tf.distribute, "get_strategy", lambda: kind.__new__(kind))
+    told = "of the worker's own, got a ParameterServerStrategy"
+    with pytest.raises(ValueError, match=told):
+        single()
+    with pytest.raises(ValueError, match=told):
+        worker.apply([np.ones(2, np.float32)], [variable])
+    assert variable.numpy().tolist() == [1.0, 2.0]

@@ -1,4 +1,4 @@
-"""What the views of a remote center share on backends that push changes of weights."""
+"""What the views of a center in another process share, whatever the backend."""
 
 from __future__ import annotations
 
@@ -8,25 +8,34 @@ from typing import Any, ClassVar, Self
 from lockstep.interface import Array
 from lockstep.messages import ray as refusals
 from lockstep.messages.workers import refusals as worker_refusals
-from lockstep.messages.workers.agn import DELTA
+from lockstep.messages.workers.agn import DELTA, GRADIENT
 from lockstep.messages.workers.getter import check_names
-from lockstep.ray.shared_weights import Layout, Start, SummedWeights, layout
+from lockstep.ray.shared_weights import (
+    Layout,
+    SharedWeights,
+    Start,
+    SummedWeights,
+    layout,
+)
 from lockstep.ray.worker import Host, Member, membership
 
-__all__ = ["AddingView"]
+__all__ = ["RemoteView"]
 
 
-class AddingView:
-    """A worker's view of a center in another process, which adds what workers push.
+class RemoteView:
+    """A worker's view of a center in another process.
 
     It comes before the backend's own ``Center``, whose shared variables are then the
-    weights as this worker pulled them last. Nothing but arrays goes to the center, so
-    workers of every backend can share it.
+    weights as this worker pulled them last. With ``commit="delta"`` nothing but arrays
+    goes to the center, so workers of every backend can share it. A backend that has a
+    rule for mean gradients overrides :meth:`rule_of` and :meth:`moved_by`.
 
     Attributes:
         backend: the name of the backend.
         saves_itself: whether the center's state is no part of a worker's.
         known: the weights that the center had when this worker came; none before.
+        commit: what this worker pushes.
+        rule: what :meth:`rule_of` returned; None with ``commit="delta"``.
     """
 
     backend: ClassVar[str]
@@ -34,6 +43,8 @@ class AddingView:
 
     def __init__(self, host: Host) -> None:
         super().__init__()
+        self.commit = DELTA
+        self.rule: Any = None
         self.member = Member(host, self.start)
         self.known = self.member.present()
 
@@ -45,19 +56,34 @@ class AddingView:
         """Return the shared weights as they are here."""
         raise NotImplementedError
 
-    def begin(self, commit: str) -> None:
+    def rule_of(self, optimizer: Any, clips_rows: bool) -> Any:
+        """Return what moves the weights by mean gradients, for another process.
+
+        Raises:
+            UnsupportedError: a ValueError; there is no such rule.
+        """
+        raise refusals.NO_RULE.error(backend=self.backend)
+
+    def moved_by(self, rule: Any, weights: dict[str, Array]) -> SharedWeights:
+        """Return weights that a rule moves, as another process takes them."""
+        raise NotImplementedError
+
+    def begin(
+        self, commit: str, optimizer: Any = None, clips_rows: bool = True
+    ) -> None:
         """Make the center unless there is one, or raise if this worker does not fit.
 
         Raises:
-            UnsupportedError: a ValueError; a commit that takes an optimizer at the
-                center, or see :func:`~lockstep.ray.checks.check_membership`.
+            UnsupportedError: a ValueError; an optimizer that the center cannot have, or
+                see :func:`~lockstep.ray.checks.check_membership`.
             NoGradientsError: a ValueError; the getter was given no variables.
             DtypeError: a TypeError; NumPy lacks the dtype of a weight.
         """
-        if commit != DELTA:
-            raise refusals.NO_RULE.error(backend=self.backend)
+        if commit == GRADIENT:
+            self.rule = self.rule_of(optimizer, clips_rows)
         if not self.arrays():
             raise worker_refusals.NOTHING_TO_START.error()
+        self.commit = commit
         self.member.join()
         self.known = self.arrays()
 
@@ -74,17 +100,21 @@ class AddingView:
                 )
 
     def start(self) -> Start:
-        """Return the weights, for a center that has none."""
+        """Return the weights and the rule, for a center that has none."""
         weights = self.arrays()
         for name, weight in weights.items():
             if weight.dtype.kind not in "biufc":
                 raise refusals.NO_ARRAY.error(name=name, got=weight.dtype)
-        own = membership(self.backend, DELTA, layout(weights))
-        return Start(SummedWeights(weights), own)
+        shapes = layout(weights)
+        if self.commit == DELTA:
+            own = membership(self.backend, DELTA, shapes)
+            return Start(SummedWeights(weights), own)
+        own = membership(self.backend, GRADIENT, shapes, [sorted(weights)])
+        return Start(self.moved_by(self.rule, weights), own)
 
-    def send(self, changes: Mapping[str, Any]) -> None:
-        """Push what was gathered, as arrays."""
-        self.member.push(changes, None)
+    def send(self, changes: Mapping[str, Any], options: Any = None) -> None:
+        """Push what was gathered as arrays, with what the rule takes beside it."""
+        self.member.push(changes, options)
 
     def leave(self) -> None:
         """Tell the center that this worker is done."""

@@ -1,0 +1,222 @@
+"""Workers of Keras whose center is behind the boundary of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from lockstep import keras3
+from lockstep.keras3 import AGNCustomGetter, AGNOptimizer, strict
+from lockstep.keras3.tests.workers.worker_pairs import (
+    model,
+    same,
+    shared,
+    step,
+    weights,
+    worker_of,
+)
+from lockstep.keras3.workers.remote import RemoteCenter
+from lockstep.messages.errors import (
+    OutOfRangeError,
+    UnknownNameError,
+    UnsupportedError,
+)
+from lockstep.ray.tests.local_host import LocalHost
+
+ORDER = [0, 1, 1, 2, 0, 2, 0, 0, 1, 1, 2, 2, 2, 2]
+Make = Callable[[], keras.optimizers.Optimizer]
+
+
+def rows(path: str = "hidden/kernel") -> keras.optimizers.Optimizer:
+    """Return an optimizer with wrappers inside, one of which knows paths."""
+    sgd = keras.optimizers.SGD(0.25, momentum=0.9)
+    clipping = keras3.VariableClippingOptimizer(sgd, {path: [0]}, max_norm=0.3)
+    return keras3.MultitaskOptimizerWrapper(clipping)
+
+
+def strict_rows() -> keras.optimizers.Optimizer:
+    sgd = keras.optimizers.SGD(0.25, momentum=0.9)
+    return strict.VariableClippingOptimizer(sgd, {"hidden/kernel": [0]}, 0.3)
+
+
+RULES: dict[str, tuple[Make, Any]] = {
+    "SGD": (lambda: keras.optimizers.SGD(0.1), keras3),
+    "momentum": (lambda: keras.optimizers.SGD(0.1, 0.9, nesterov=True), keras3),
+    "Adam": (lambda: keras.optimizers.Adam(0.01), keras3),
+    "AdamW, norms": (
+        lambda: keras.optimizers.AdamW(0.01, global_clipnorm=0.1),
+        keras3,
+    ),
+    "average": (
+        lambda: keras.optimizers.RMSprop(0.01, use_ema=True, centered=True),
+        keras3,
+    ),
+    "NovoGrad": (lambda: keras3.NovoGrad(0.01), keras3),
+    "wrappers": (rows, keras3),
+    "strict powers of beta": (lambda: keras.optimizers.Adam(0.01), strict),
+    "strict row clipping": (strict_rows, strict),
+}
+
+
+class Team:
+    """Workers of one center on a served one, or of one process without a host."""
+
+    def __init__(
+        self, make: Make, host: LocalHost | None, count: int = 3, **options: Any
+    ) -> None:
+        self.host = host
+        self.models = [model(number) for number in range(count)]
+        self.workers: list[Any] = []
+        center = None
+        for trained in self.models:
+            center = center if host is None else RemoteCenter(host)
+            worker = worker_of(trained, center, rule=make(), **options)
+            center = worker.custom_getter.center
+            self.workers.append(worker)
+        for number, worker in enumerate(self.workers):
+            worker.get_init_op(number)
+
+    def step(self, number: int, row: int) -> None:
+        step(self.models[number], self.workers[number], row % 4)
+
+    def shared(self) -> list[Any]:
+        if self.host is None:
+            return shared(self.workers[0])
+        assert self.host.center is not None
+        return list(self.host.center.present().values())
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_center_moves_as_that_of_one_process(name: str, tmp_path: Path) -> None:
+    """A crash with a checkpoint of each round and a lost reply change no bit."""
+    make, names = RULES[name]
+    host = LocalHost(tmp_path)
+    ours = Team(make, host, names=names)
+    theirs = Team(make, None, names=names)
+    start = theirs.shared()
+    for turn, number in enumerate(ORDER):
+        if turn == 6:
+            host.lost = 1
+        ours.step(number, turn)
+        theirs.step(number, turn)
+        if turn == 9:
+            host.crash()
+    assert same(ours.shared(), theirs.shared())
+    assert not same(ours.shared(), start)
+    for one, other in zip(ours.models, theirs.models, strict=True):
+        assert same(weights(one), weights(other))
+    assert host.center is not None
+    assert host.center.counters.repeated == 1
+    assert host.center.counters.rounds == 7
+
+
+def momentum() -> keras.optimizers.Optimizer:
+    return keras.optimizers.SGD(0.5, momentum=0.5)
+
+
+def test_a_schedule_of_the_worker_is_followed(tmp_path: Path) -> None:
+    variable = keras.Variable(np.ones(3, np.float32), name="w")
+    getter = AGNCustomGetter("/cpu:0", RemoteCenter(LocalHost(tmp_path)))
+    getter([variable])
+    rate = keras.optimizers.schedules.PiecewiseConstantDecay([0, 1], [0.5, 0.25, 0.125])
+    worker = AGNOptimizer(keras.optimizers.SGD(rate), 1, getter, 1)
+    for expected in (0.5, 0.25, 0.125):
+        before = variable.numpy()
+        worker.apply([np.ones(3, np.float32)], [variable])
+        assert (before - variable.numpy()).tolist() == [expected] * 3
+
+
+def test_a_late_joiner_starts_from_the_center_as_it_is(tmp_path: Path) -> None:
+    host = LocalHost(tmp_path)
+    team = Team(momentum, host, 1)
+    for turn in range(4):
+        team.step(0, turn)
+    late = Team(momentum, host, 1)
+    assert same(weights(late.models[0]), team.shared())
+    assert host.center is not None
+    assert host.center.counters.rounds == 2
+
+
+def test_a_round_is_one_call(tmp_path: Path) -> None:
+    host = LocalHost(tmp_path)
+    team = Team(momentum, host, 1)
+    host.calls.clear()
+    for turn in range(4):
+        team.step(0, turn)
+    assert host.calls == ["push", "push"]
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: keras.optimizers.SGD(0.1), "with SGD, got one with Adam; use another"),
+        (
+            lambda: keras.optimizers.Adam(0.1, amsgrad=True),
+            r"with global_center_variable_\S+velocity_hat float32 \[2, 3\], got one w",
+        ),
+    ],
+)
+def test_a_checkpoint_of_another_optimizer_is_refused(
+    make: Make, told: str, tmp_path: Path
+) -> None:
+    team = Team(lambda: keras.optimizers.Adam(0.1), LocalHost(tmp_path), 1)
+    team.step(0, 0), team.step(0, 1)
+    host = LocalHost(tmp_path)
+    with pytest.raises(UnsupportedError, match=told):
+        Team(make, host, 1)
+    assert not host.exists()
+    again = Team(lambda: keras.optimizers.Adam(0.1), LocalHost(tmp_path), 1)
+    assert same(weights(again.models[0]), team.shared())
+
+
+def test_an_optimizer_that_the_center_cannot_import_is_refused(tmp_path: Path) -> None:
+    class Own(keras.optimizers.SGD):
+        """An optimizer of a script."""
+
+    host = LocalHost(tmp_path)
+    with pytest.raises(
+        UnsupportedError, match="can import, got Own; define it in a mo"
+    ):
+        Team(lambda: Own(0.1), host, 1)
+    assert not host.exists()
+
+
+def test_rows_that_no_variable_has_are_refused_before_there_is_a_center(
+    tmp_path: Path,
+) -> None:
+    host = LocalHost(tmp_path)
+    with pytest.raises(UnknownNameError, match="hidden/kernle"):
+        Team(lambda: rows("hidden/kernle"), host, 1)
+    assert not host.exists()
+
+
+def test_a_push_with_nan_is_refused_and_nothing_has_moved(tmp_path: Path) -> None:
+    team = Team(momentum, LocalHost(tmp_path), 1, communication_period=1)
+    before = team.shared()
+    variables = team.models[0].trainable_variables
+    gradients = [np.full(v.shape, np.nan, np.float32) for v in variables]
+    with pytest.raises(OutOfRangeError, match=r"inf or NaN for .*; nothing has moved"):
+        team.workers[0].apply(gradients, variables)
+    assert same(team.shared(), before)
+    team.workers[0].get_init_op(0)
+    team.step(0, 0)
+    assert not same(team.shared(), before)
+
+
+def test_a_worker_that_trains_other_variables_is_refused(tmp_path: Path) -> None:
+    host = LocalHost(tmp_path)
+    Team(momentum, host, 1)
+    before = host.calls.count("begin")
+    layer = model(1).get_layer("hidden")
+    getter = AGNCustomGetter("/cpu:0", RemoteCenter(host))
+    getter(layer.trainable_variables)
+    with pytest.raises(
+        UnsupportedError, match="as the other workers', got hidden/bias"
+    ):
+        AGNOptimizer(momentum(), 1, getter)
+    assert host.calls.count("begin") == before
