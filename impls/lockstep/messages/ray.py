@@ -144,6 +144,12 @@ UNKNOWN_OPTIMIZER = Refusal(
     "AGNOptimizer: expected an optimizer that the center's process can import, "
     "got {got}; define it in a module that all machines have.",
 )
+NOT_NUMBERS = Refusal(
+    UnsupportedError,
+    "AGNOptimizer: expected an optimizer of numbers and text, for commit='gradient' "
+    "with a center on Ray, got {opt}, whose {name} is a {got}; "
+    "use commit='delta', or an optimizer without a wrapper inside.",
+)
 NOT_PLAIN = Refusal(
     UnsupportedError,
     "center {center!r}: expected optimizer state of tensors, numbers and text, "

@@ -35,7 +35,7 @@ class RemoteView:
         saves_itself: whether the center's state is no part of a worker's.
         known: the weights that the center had when this worker came; none before.
         commit: what this worker pushes.
-        rule: what :meth:`rule_of` returned; None with ``commit="delta"``.
+        rule_sent: what :meth:`rule_of` returned; None with ``commit="delta"``.
     """
 
     backend: ClassVar[str]
@@ -44,7 +44,7 @@ class RemoteView:
     def __init__(self, host: Host) -> None:
         super().__init__()
         self.commit = DELTA
-        self.rule: Any = None
+        self.rule_sent: Any = None
         self.member = Member(host, self.start)
         self.known = self.member.present()
 
@@ -68,6 +68,10 @@ class RemoteView:
         """Return weights that a rule moves, as another process takes them."""
         raise NotImplementedError
 
+    def groups(self) -> list[list[str]]:
+        """Return the names in each parameter group: here there is one."""
+        return [sorted(self.arrays())]
+
     def begin(
         self, commit: str, optimizer: Any = None, clips_rows: bool = True
     ) -> None:
@@ -80,7 +84,7 @@ class RemoteView:
             DtypeError: a TypeError; NumPy lacks the dtype of a weight.
         """
         if commit == GRADIENT:
-            self.rule = self.rule_of(optimizer, clips_rows)
+            self.rule_sent = self.rule_of(optimizer, clips_rows)
         if not self.arrays():
             raise worker_refusals.NOTHING_TO_START.error()
         self.commit = commit
@@ -109,8 +113,8 @@ class RemoteView:
         if self.commit == DELTA:
             own = membership(self.backend, DELTA, shapes)
             return Start(SummedWeights(weights), own)
-        own = membership(self.backend, GRADIENT, shapes, [sorted(weights)])
-        return Start(self.moved_by(self.rule, weights), own)
+        own = membership(self.backend, GRADIENT, shapes, self.groups())
+        return Start(self.moved_by(self.rule_sent, weights), own)
 
     def send(self, changes: Mapping[str, Any], options: Any = None) -> None:
         """Push what was gathered as arrays, with what the rule takes beside it."""
@@ -119,3 +123,7 @@ class RemoteView:
     def leave(self) -> None:
         """Tell the center that this worker is done."""
         self.member.leave()
+
+    def numbers(self) -> dict[str, float]:
+        """Return what there is to log of this worker's pushes, by tag."""
+        return self.member.numbers()

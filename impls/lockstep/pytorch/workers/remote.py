@@ -13,14 +13,13 @@ from torch.nn import Parameter
 from lockstep.interface import Array
 from lockstep.messages import ray as refusals
 from lockstep.messages.workers import agn as words
-from lockstep.messages.workers.agn import DELTA, GRADIENT
 from lockstep.messages.workers.center import Update
 from lockstep.pytorch.base.trial_step import check_bare
 from lockstep.pytorch.base.wrapper import restore_numbers
 from lockstep.pytorch.workers.center import Center
-from lockstep.ray.shared_weights import Start, SummedWeights, layout
 from lockstep.ray.tree import map_leaves
-from lockstep.ray.worker import Host, Member, membership
+from lockstep.ray.view import RemoteView
+from lockstep.ray.worker import Host
 
 __all__ = ["RemoteCenter", "TorchWeights"]
 
@@ -60,27 +59,25 @@ class TorchWeights:
         restore_numbers(self.center.optimizer, state)
 
 
-class RemoteCenter(Center):
-    """A worker's view of a center in another process.
+class RemoteCenter(RemoteView, Center):
+    """A worker's view of a center in another process: see the base class.
 
     Its ``parameters`` are the shared weights as this worker pulled them last, on the
     CPU, and its ``optimizer`` is what the center was given, without state. The state of
     the shared weights is with the center, which saves itself.
     """
 
-    saves_itself = True
+    backend = "pytorch"
 
     def __init__(self, host: Host) -> None:
-        super().__init__(device="cpu")
-        self.commit = GRADIENT
-        self.joined = False
-        self.member = Member(host, self.start)
-        for name, weight in self.member.present().items():
+        super().__init__(host)
+        self.device = "cpu"
+        for name, weight in self.known.items():
             self.parameters[name] = Parameter(torch.tensor(weight))
 
-    def for_worker(self) -> RemoteCenter:
-        """Return the view of another worker."""
-        return RemoteCenter(self.member.host)
+    def arrays(self) -> dict[str, Array]:
+        """Return the shared weights as they are here."""
+        return {name: array_of(p) for name, p in self.parameters.items()}
 
     def check(self, parameters: Mapping[str, Tensor], may_add: bool) -> None:
         """Raise unless these may join: see the base class.
@@ -96,25 +93,20 @@ class RemoteCenter(Center):
             except TypeError as error:
                 got = parameter.dtype
                 raise refusals.NO_ARRAY.error(name=name, got=got) from error
-        super().check(parameters, may_add and not self.joined)
+        super().check(parameters, may_add and not self.known)
 
-    def begin(self, commit: str) -> None:
-        """Make the center unless there is one, or raise if this worker does not fit."""
-        self.commit = commit
-        self.member.join()
-        self.joined = True
+    def rule_of(self, optimizer: Any, clips_rows: bool) -> Any:
+        """Return what :meth:`follow` made, for it knows groups that came later."""
+        return self.optimizer
 
-    def start(self) -> Start:
-        """Return the weights and the rule, for a center that has none."""
-        weights = {name: array_of(p) for name, p in self.parameters.items()}
-        own = membership("pytorch", self.commit, layout(weights), self._groups())
-        if self.commit == DELTA:
-            return Start(SummedWeights(weights), own)
+    def moved_by(self, rule: Any, weights: dict[str, Array]) -> TorchWeights:
+        """Return weights that are moved by such an optimizer."""
         center = Center()
-        center.parameters, center.optimizer = self.parameters, self.optimizer
-        return Start(TorchWeights(center), own)
+        center.parameters, center.optimizer = self.parameters, rule
+        return TorchWeights(center)
 
-    def _groups(self) -> list[list[str]]:
+    def groups(self) -> list[list[str]]:
+        """Return the names in each parameter group."""
         names = {parameter: name for name, parameter in self.parameters.items()}
         groups = self.optimizer.param_groups
         return [[names[p] for p in group["params"] if p in names] for group in groups]
@@ -137,15 +129,7 @@ class RemoteCenter(Center):
         """
         changes = {name: array_of(change) for name, change in update.changes.items()}
         options = [map_leaves(on_cpu, group) for group in update.optimizer or []]
-        self.member.push(changes, options or None)
-
-    def leave(self) -> None:
-        """Tell the center that this worker is done."""
-        self.member.leave()
-
-    def numbers(self) -> dict[str, float]:
-        """Return what there is to log of this worker's pushes, by tag."""
-        return self.member.numbers()
+        self.send(changes, options or None)
 
 
 def array_of(tensor: Tensor) -> Array:

@@ -109,7 +109,7 @@ class AGNOptimizer(SharingWrapper):
         self.strict = strict
         place = None if quirks.agn_local_step else custom_getter
         self.local_step = make_local_step(place)
-        custom_getter.center.begin(commit)
+        custom_getter.center.begin(commit, optimizer)
         custom_getter.center.rule.make = self._create_shared_slots
         self.last_step: StepReport = NO_EAGER_STEP
         self._track_trackable(self.local_step, "local_step")
@@ -226,12 +226,12 @@ class AGNOptimizer(SharingWrapper):
 
     def _push(self, means: Sequence[tf.Tensor], centers: Variables) -> Any:
         """Apply means through the wrapped optimizer, or add them as they are."""
+        center = self.custom_getter.center
         if self.commit == DELTA:
-            center = self.custom_getter.center
             return center.add(centers, means, use_locking=self.use_locking)
         pairs = list(zip(means, centers, strict=True))
-        with self.custom_getter.center.lending(self.base_optimizer):
-            return self.apply_inside(pairs)
+        with center.lending(self.base_optimizer):
+            return center.step(self.inner_optimizer, pairs)
 
     def create_slots(self, var_list: Iterable[Any]) -> None:
         """Make the slots of these variables and of the shared ones now.
@@ -241,7 +241,7 @@ class AGNOptimizer(SharingWrapper):
         variables = [as_variable(variable) for variable in var_list]
         with local_collection():
             super().create_slots(variables)
-        if self.commit == GRADIENT:
+        if self.commit == GRADIENT and not self.custom_getter.center.saves_itself:
             self._create_shared_slots(self._centers(variables))
 
     def _create_shared_slots(self, centers: list[tf.Variable]) -> None:

@@ -17,11 +17,13 @@ from lockstep.messages.workers import refusals
 from lockstep.messages.workers.agn import GLOBAL_VARIABLE_NAME, GRAD_VARIABLE_NAME
 from lockstep.quirks import Quirks, quirks_of
 from lockstep.ray.center import RayCenter, as_ray_host
-from lockstep.tf.base.pairs import as_variable, name_of
+from lockstep.tf.base.pairs import Pairs, as_variable, name_of
 from lockstep.tf.base.variable_map import VariableMap
+from lockstep.tf.base.wrapper import apply_with
 from lockstep.tf.masters.copies import builds_graph
 from lockstep.tf.workers.getter_parts import (
     entries_of,
+    options_beside,
     parts_of,
     refuse_race,
     zeros_like,
@@ -61,6 +63,10 @@ class Center(words.CenterOfProcess, tf.Module):
         pairs = zip(variables, changes, strict=True)
         adds = [v.assign_add(c, read_value=False, **options) for v, c in pairs]
         return tf.group(*adds)
+
+    def step(self, optimizer: v1.train.Optimizer, pairs: Pairs) -> Any:
+        """Move shared variables by mean gradients, with a worker's optimizer."""
+        return apply_with(optimizer, pairs)
 
     def check(self, variables: Mapping[str, Any], may_add: bool) -> None:
         """Raise unless a worker with these variables, by their names, may join.
@@ -198,12 +204,14 @@ class AGNCustomGetter(tf.Module):
         if kwargs.get("reuse") is True or parts_of(own)[0] in self._global_map:
             return own
 
+        counts = self._quirks.agn_regularizer
+
         def make_shared() -> Any:
-            options = self._beside(kwargs, shared)
+            options = options_beside(kwargs, shared, counts)
             return getter(f"{GLOBAL_VARIABLE_NAME}/{name}", *args, **options)
 
         def make_accumulator() -> Any:
-            options = self._beside(kwargs, local)
+            options = options_beside(kwargs, local, counts)
             if not self._quirks.agn_accumulator_start:
                 options |= zeros_like(own)
             return getter(f"{GRAD_VARIABLE_NAME}/{name}", *args, **options)
@@ -211,16 +219,6 @@ class AGNCustomGetter(tf.Module):
         name_there = words.unused_name(name, self._names)
         self._enter(name_there, parts_of(own), make_shared, make_accumulator)
         return own
-
-    def _beside(self, kwargs: dict[str, Any], collection: str) -> dict[str, Any]:
-        """Return the options of what is made beside a worker's variable.
-
-        Strict: a regularizer counts there as well.
-        """
-        counts = self._quirks.agn_regularizer
-        regularizer = kwargs.get("regularizer") if counts else None
-        own = {"trainable": False, "collections": [collection]}
-        return {**kwargs, **own, "regularizer": regularizer}
 
     def _enter_all(self, variables: Any) -> list[Any]:
         if builds_graph():

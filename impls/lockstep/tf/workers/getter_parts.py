@@ -12,7 +12,7 @@ from lockstep.messages.workers import refusals
 from lockstep.tf.base.hooks import is_reference
 from lockstep.tf.base.pairs import as_variable, name_of
 
-__all__ = ["entries_of", "parts_of", "refuse_race", "zeros_like"]
+__all__ = ["entries_of", "options_beside", "parts_of", "refuse_race", "zeros_like"]
 
 TAKEN = "a model, variables or pairs (name, variable)"
 
@@ -37,6 +37,18 @@ def is_variable(found: Any) -> bool:
 def parts_of(variable: Any) -> list[Any]:
     """Return the parts of a partitioned variable, or the variable alone."""
     return [variable] if isinstance(variable, tf.Variable) else list(variable)
+
+
+def options_beside(
+    kwargs: dict[str, Any], collection: str, regularized: bool
+) -> dict[str, Any]:
+    """Return the options of what ``get_variable`` makes beside a worker's variable.
+
+    ``regularized``: whether a regularizer counts there as well.
+    """
+    regularizer = kwargs.get("regularizer") if regularized else None
+    own = {"trainable": False, "collections": [collection]}
+    return {**kwargs, **own, "regularizer": regularizer}
 
 
 def zeros_like(variable: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A worker's view of a center in another process, which adds what workers push."""
+"""A worker's view of a center in another process, for TensorFlow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ import tensorflow as tf
 from lockstep.interface import Array
 from lockstep.messages import ray as refusals
 from lockstep.ray.view import RemoteView
+from lockstep.tf.base.pairs import Pairs
 from lockstep.tf.workers.center import Center, Make
+from lockstep.tf.workers.served_weights import (
+    TensorFlowRule,
+    TensorFlowWeights,
+    numbers_of,
+    powers_of,
+    rule_of,
+)
 
 __all__ = ["RemoteCenter"]
 
@@ -58,6 +66,27 @@ class RemoteCenter(RemoteView, Center):
         require_eager()
         names = self._names_of(variables)
         self.send({n: c.numpy() for n, c in zip(names, changes, strict=True)})
+
+    def rule_of(self, optimizer: Any, clips_rows: bool) -> TensorFlowRule:
+        """Return the class of an optimizer and its numbers."""
+        return rule_of(optimizer)
+
+    def moved_by(
+        self, rule: TensorFlowRule, weights: dict[str, Array]
+    ) -> TensorFlowWeights:
+        """Return weights that are moved by such an optimizer."""
+        return TensorFlowWeights(rule, weights)
+
+    def step(self, optimizer: tf.compat.v1.train.Optimizer, pairs: Pairs) -> None:
+        """Push mean gradients, hyper-parameters and powers of beta.
+
+        The powers then advance here as they did there: they are the worker's.
+        """
+        require_eager()
+        names = self._names_of([variable for _, variable in pairs])
+        changes = {n: g.numpy() for n, (g, _) in zip(names, pairs, strict=True)}
+        self.send(changes, (numbers_of(optimizer), powers_of(optimizer)))
+        optimizer._finish([], "push")
 
     def _names_of(self, variables: Sequence[tf.Variable]) -> list[str]:
         names = {variable.ref(): name for name, variable in self.shared.items()}

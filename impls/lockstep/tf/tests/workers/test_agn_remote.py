@@ -1,0 +1,210 @@
+"""Workers of TensorFlow whose center is behind the boundary of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from lockstep import tf as lockstep_tf
+from lockstep.messages.errors import OutOfRangeError, UnsupportedError
+from lockstep.ray.tests.local_host import LocalHost
+from lockstep.tf import (
+    AdamOptimizer,
+    AGNCustomGetter,
+    AGNOptimizer,
+    GradientDescentOptimizer,
+    MomentumOptimizer,
+    strict,
+)
+from lockstep.tf.workers.remote import RemoteCenter
+
+v1 = tf.compat.v1
+ORDER = [0, 1, 1, 2, 0, 2, 0, 0, 1, 1, 2, 2, 2, 2]
+START = np.float32([[1.0, -2.0, 0.5], [3.0, 0.25, -1.0]])
+
+RULES: dict[str, tuple[Callable[[], Any], Any]] = {
+    "gradient descent": (lambda: GradientDescentOptimizer(0.1), lockstep_tf),
+    "momentum": (lambda: MomentumOptimizer(0.1, 0.9, use_nesterov=True), lockstep_tf),
+    "Adam": (lambda: AdamOptimizer(0.01), lockstep_tf),
+    "AdamW": (lambda: lockstep_tf.AdamWOptimizer(0.1, 0.01), lockstep_tf),
+    "RMSProp": (lambda: lockstep_tf.RMSPropOptimizer(0.01), lockstep_tf),
+    "FTRL": (lambda: lockstep_tf.FtrlOptimizer(0.1), lockstep_tf),
+    "NovoGrad": (lambda: lockstep_tf.NovoGrad(0.01), lockstep_tf),
+    "TensorFlow's Adagrad": (lambda: v1.train.AdagradOptimizer(0.1), lockstep_tf),
+    "strict Adam": (lambda: strict.AdamOptimizer(0.01), strict),
+}
+
+
+class Team:
+    """Workers with two variables each, on a served center or on one of one process."""
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        host: LocalHost | None,
+        count: int = 3,
+        names: Any = lockstep_tf,
+        period: int = 2,
+    ) -> None:
+        self.host = host
+        self.variables: list[Any] = []
+        self.workers: list[Any] = []
+        center = None
+        for number in range(count):
+            center = center if host is None else RemoteCenter(host)
+            weights = {"w": tf.Variable(START + number), "b": tf.Variable(0.5)}
+            getter = names.AGNCustomGetter("/cpu:0", center)
+            getter(list(weights.items()))
+            center = getter.center
+            worker = names.AGNOptimizer(make(), count, getter, period)
+            worker.get_init_op(number)
+            self.variables.append(list(weights.values()))
+            self.workers.append(worker)
+
+    def step(self, number: int, seed: int) -> None:
+        random = np.random.default_rng(seed)
+        variables = self.variables[number]
+        shapes = [variable.shape for variable in variables]
+        gradients = [np.float32(random.normal(size=shape)) for shape in shapes]
+        pairs = zip(map(tf.constant, gradients), variables, strict=True)
+        self.workers[number].apply_gradients(list(pairs))
+
+    def bits(self, number: int) -> list[bytes]:
+        return [variable.numpy().tobytes() for variable in self.variables[number]]
+
+    def shared(self) -> list[bytes]:
+        if self.host is None:
+            shared = self.workers[0].custom_getter.center.shared.values()
+            return [variable.numpy().tobytes() for variable in shared]
+        assert self.host.center is not None
+        return [array.tobytes() for array in self.host.center.present().values()]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_center_moves_as_that_of_one_process(name: str, tmp_path: Path) -> None:
+    """A crash with a checkpoint of each round and a lost reply change no bit."""
+    make, names = RULES[name]
+    host = LocalHost(tmp_path)
+    ours = Team(make, host, names=names)
+    theirs = Team(make, None, names=names)
+    start = theirs.shared()
+    for turn, number in enumerate(ORDER):
+        if turn == 6:
+            host.lost = 1
+        ours.step(number, turn)
+        theirs.step(number, turn)
+        if turn == 9:
+            host.crash()
+    assert ours.shared() == theirs.shared() != start
+    for number in range(3):
+        assert ours.bits(number) == theirs.bits(number)
+    assert host.center is not None
+    assert host.center.counters.repeated == 1
+    assert host.center.counters.rounds == 7
+
+
+def test_a_rate_that_changes_is_followed(tmp_path: Path) -> None:
+    rate, variable = tf.Variable(0.5), tf.Variable([1.0])
+    getter = AGNCustomGetter("/cpu:0", RemoteCenter(LocalHost(tmp_path)))
+    getter([("w", variable)])
+    rule = GradientDescentOptimizer(lambda: rate)
+    worker = AGNOptimizer(rule, 1, getter, 1)
+    for expected in (0.5, 0.25, 0.125):
+        rate.assign(expected)
+        before = variable.numpy()
+        worker.apply_gradients([(tf.ones([1]), variable)])
+        assert (before - variable.numpy()).tolist() == [expected]
+
+
+def test_a_late_joiner_starts_from_the_center_as_it_is(tmp_path: Path) -> None:
+    host = LocalHost(tmp_path)
+    team = Team(lambda: AdamOptimizer(0.1), host, 1)
+    for seed in range(4):
+        team.step(0, seed)
+    late = Team(lambda: AdamOptimizer(0.1), host, 1)
+    assert late.bits(0) == team.shared()
+    assert host.center is not None
+    assert host.center.counters.rounds == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: GradientDescentOptimizer(0.1), "with GradientDescentOptimizer, got o"),
+        (
+            lambda: lockstep_tf.RMSPropOptimizer(0.1, centered=True),
+            "with mg of w float32 .*, got one with momentum of w float32",
+        ),
+    ],
+)
+def test_a_checkpoint_of_another_optimizer_is_refused(
+    make: Callable[[], Any], told: str, tmp_path: Path
+) -> None:
+    team = Team(lambda: lockstep_tf.RMSPropOptimizer(0.1), LocalHost(tmp_path), 1)
+    team.step(0, 0), team.step(0, 1)
+    host = LocalHost(tmp_path)
+    with pytest.raises(UnsupportedError, match=told):
+        Team(make, host, 1)
+    assert not host.exists()
+    again = Team(lambda: lockstep_tf.RMSPropOptimizer(0.1), LocalHost(tmp_path), 1)
+    assert again.bits(0) == team.shared()
+
+
+def wrapped() -> Any:
+    return lockstep_tf.MultitaskOptimizerWrapper(GradientDescentOptimizer(0.1))
+
+
+def with_hook() -> Any:
+    rule = GradientDescentOptimizer(0.1)
+    rule.hook = lambda gradient: gradient
+    return rule
+
+
+def of_a_script() -> Any:
+    class Own(GradientDescentOptimizer):
+        """An optimizer that no module has."""
+
+    return Own(0.1)
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (wrapped, "got MultitaskOptimizerWrapper, whose inner_optimizer is a Gradient"),
+        (with_hook, "got GradientDescentOptimizer, whose hook is a function; use comm"),
+        (of_a_script, r"can import, got of_a_script\S+Own; define it in a module"),
+    ],
+)
+def test_what_no_other_process_can_make_is_refused(
+    make: Callable[[], Any], told: str, tmp_path: Path
+) -> None:
+    host = LocalHost(tmp_path)
+    with pytest.raises(UnsupportedError, match=told):
+        Team(make, host, 1)
+    assert not host.exists()
+
+
+def test_a_push_with_nan_is_refused_and_nothing_has_moved(tmp_path: Path) -> None:
+    team = Team(lambda: AdamOptimizer(0.1), LocalHost(tmp_path), 1, period=1)
+    before = team.shared()
+    pairs = [(tf.fill(v.shape, np.nan), v) for v in team.variables[0]]
+    with pytest.raises(OutOfRangeError, match=r"inf or NaN for .*; nothing has moved"):
+        team.workers[0].apply_gradients(pairs)
+    assert team.shared() == before
+    team.workers[0].get_init_op(0)
+    team.step(0, 0)
+    assert team.shared() != before
+
+
+def test_shared_slots_are_with_the_center_alone(tmp_path: Path) -> None:
+    team = Team(lambda: MomentumOptimizer(0.1, 0.9), LocalHost(tmp_path), 1)
+    team.step(0, 0), team.step(0, 1)
+    worker, (weight, _) = team.workers[0], team.variables[0]
+    shared = worker.get_slot(weight, worker.GLOBAL_VARIABLE_NAME)
+    assert worker.get_slot(weight, "momentum") is not None
+    assert worker.get_slot(shared, "momentum") is None

@@ -1,0 +1,182 @@
+"""The weights of a center in another process, moved by a v1 optimizer there."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from lockstep.interface import Array
+from lockstep.messages import ray as refusals
+
+__all__ = ["TensorFlowRule", "TensorFlowWeights", "numbers_of", "powers_of", "rule_of"]
+
+v1 = tf.compat.v1
+
+HOST = "/cpu:0"
+OF_TENSORFLOW = ("_slots", "_non_slot_dict", "_deferred_slot_restorations", "_self_")
+"""What attributes begin with that TensorFlow makes, beside the constructor."""
+
+Numbers = dict[str, Any]
+
+
+class TensorFlowRule(NamedTuple):
+    """A v1 optimizer as another process can make it.
+
+    Attributes:
+        module: where its class is.
+        name: of its class.
+        attributes: numbers and text, of which its arguments are kept.
+    """
+
+    module: str
+    name: str
+    attributes: Numbers
+
+
+def rule_of(optimizer: v1.train.Optimizer) -> TensorFlowRule:
+    """Return an optimizer by its class and its attributes.
+
+    Raises:
+        UnsupportedError: a ValueError; it has other attributes than numbers and text,
+            as a wrapper has.
+    """
+    kind, attributes = type(optimizer), {}
+    for name, value in own_attributes(optimizer).items():
+        attributes[name] = plain(value)
+        if attributes[name] is NotImplemented:
+            raise refusals.NOT_NUMBERS.error(
+                name=name, got=type(value).__name__, opt=kind.__name__
+            )
+    return TensorFlowRule(kind.__module__, kind.__qualname__, attributes)
+
+
+def numbers_of(optimizer: v1.train.Optimizer) -> Numbers:
+    """Return the present hyper-parameters of an optimizer, such as its rate."""
+    values = {n: plain(value) for n, value in own_attributes(optimizer).items()}
+    return {n: v for n, v in values.items() if isinstance(v, int | float | np.ndarray)}
+
+
+def own_attributes(optimizer: v1.train.Optimizer) -> Numbers:
+    """Return the attributes that TensorFlow's base class has not made."""
+    attributes = vars(optimizer).items()
+    return {n: v for n, v in attributes if not n.startswith(OF_TENSORFLOW)}
+
+
+def plain(value: Any) -> Any:
+    """Return a number, text, an array, or plain containers; else ``NotImplemented``.
+
+    A callable returns a hyper-parameter, as TensorFlow has it.
+    """
+    if callable(value) and not isinstance(value, tf.Variable):
+        try:
+            value = value()
+        except TypeError:
+            return NotImplemented
+    if isinstance(value, bool | int | float | str | None):
+        return value
+    if isinstance(value, tf.Tensor | tf.Variable):
+        return np.asarray(value.numpy())
+    if isinstance(value, np.ndarray | np.generic):
+        return np.asarray(value)
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        inside = {key: plain(item) for key, item in value.items()}
+        return inside if NotImplemented not in inside.values() else NotImplemented
+    return NotImplemented if value != [] else []
+
+
+def powers_of(optimizer: v1.train.Optimizer) -> Numbers:
+    """Return the variables that are no slots: a worker's powers of beta."""
+    powers = optimizer._non_slot_dict.items()
+    return {name: variable.numpy() for (name, _), variable in powers}
+
+
+class TensorFlowWeights:
+    """The weights of a served center, moved by a v1 optimizer.
+
+    It does what a worker's optimizer does that the center of one process lends its
+    slots to, so both move by the same bits. Powers of beta are the worker's, and come
+    with its pushes. It travels as arrays, numbers and text, and is made where it is
+    first used.
+    """
+
+    def __init__(self, rule: TensorFlowRule, weights: Mapping[str, Array]) -> None:
+        self.rule = rule
+        self.weights = dict(weights)
+
+    @cached_property
+    def shared(self) -> dict[str, tf.Variable]:
+        """Name -> shared variable."""
+        with tf.device(HOST):
+            return {n: tf.Variable(w, False) for n, w in self.weights.items()}
+
+    @cached_property
+    def optimizer(self) -> v1.train.Optimizer:
+        """The optimizer, with slots for every shared variable.
+
+        Raises:
+            UnsupportedError: a ValueError; this process does not know its class.
+        """
+        module, name, attributes = self.rule
+        try:
+            kind = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise refusals.UNKNOWN_OPTIMIZER.error(got=name) from error
+        optimizer = kind.__new__(kind)
+        # Its own constructor takes arguments that it need not keep.
+        locking, own_name = attributes["_use_locking"], attributes["_name"]
+        v1.train.Optimizer.__init__(optimizer, locking, own_name)
+        vars(optimizer).update(attributes)
+        with tf.device(HOST):
+            optimizer._create_slots(list(self.shared.values()))
+        return optimizer
+
+    def pull(self, names: Iterable[str] | None = None) -> dict[str, Array]:
+        """Return copies of weights."""
+        chosen = self.shared if names is None else names
+        return {name: np.array(self.shared[name].numpy()) for name in chosen}
+
+    def push(self, changes: Mapping[str, Array], options: Any) -> None:
+        """Take a step on mean gradients with a worker's hyper-parameters and powers."""
+        numbers, powers = options
+        vars(self.optimizer).update(numbers)
+        for (name, _), variable in self.optimizer._non_slot_dict.items():
+            variable.assign(powers[name])
+        with tf.device(HOST):
+            pairs = [(tf.constant(c), self.shared[n]) for n, c in changes.items()]
+            self.optimizer.apply_gradients(pairs)
+
+    def _slots(self) -> dict[str, tf.Variable]:
+        """Return the slots by their names and those of the weights."""
+        return {
+            f"{slot} of {name}": self.optimizer.get_slot(variable, slot)
+            for slot in self.optimizer.get_slot_names()
+            for name, variable in self.shared.items()
+        }
+
+    def saved(self) -> Any:
+        """Return the weights and the slots, as arrays."""
+        slots = {name: np.array(v.numpy()) for name, v in self._slots().items()}
+        return {"weights": self.pull(), "kinds": self._kinds(), "slots": slots}
+
+    def _kinds(self) -> list[str]:
+        """Return what the optimizer is, and each of its slots."""
+        slots = self._slots().items()
+        return [self.rule.name, *(f"{n} {v.dtype.name} {v.shape}" for n, v in slots)]
+
+    def load(self, saved: Any) -> None:
+        """Take over weights and slots.
+
+        Raises:
+            UnsupportedError: a ValueError; the slots are another optimizer's, and
+                nothing has changed.
+        """
+        refusals.require_kinds(self._kinds(), saved["kinds"])
+        for name, weight in saved["weights"].items():
+            self.shared[name].assign(weight)
+        for name, slot in self._slots().items():
+            slot.assign(saved["slots"][name])
