@@ -29,7 +29,13 @@ TORCHRUN = [
     "--nproc-per-node=2",
 ]
 ALONE = [
-    EXAMPLES / name for name in ("closures_tf.py", "cluster_tf.py", "workers_ray.py")
+    EXAMPLES / name
+    for name in (
+        "closures_tf.py",
+        "cluster_tf.py",
+        "workers_ray.py",
+        "workers_ray_keras3.py",
+    )
 ]
 """Those that start others, or change TensorFlow for good."""
 MODULE = "harness.tests.script_process"

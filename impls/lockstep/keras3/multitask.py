@@ -11,7 +11,7 @@ import tensorflow as tf
 from lockstep.docstrings import documented
 from lockstep.keras3.base.gradients import Gradient, densify, key_of, name_of, value_of
 from lockstep.keras3.base.preserved import preserved
-from lockstep.keras3.base.wrapper import Wrapper
+from lockstep.keras3.base.wrapper import Wrapper, layers_of
 from lockstep.messages import keras3 as keras_host
 from lockstep.messages import multitask as words
 from lockstep.messages.nouns import KERAS3
@@ -97,6 +97,9 @@ class MultitaskOptimizerWrapper(Wrapper):
             left_alone = tf.logical_and(tf.logical_and(flags, tested), self._is_due())
 
             def update_some() -> None:
+                if zero is not None and self._pushes_away():
+                    self._update_kept(present, left_alone.numpy())
+                    return
                 with preserved([self._state(v) for _, v in present], left_alone):
                     update_all()
 
@@ -108,6 +111,21 @@ class MultitaskOptimizerWrapper(Wrapper):
         rare = some_may_be_zero(judged) if zero is None else tf.reduce_any(zero)
         tf.cond(rare, leave_zeros_out, update_all)
         self._report_inside(variables)
+
+    def _pushes_away(self) -> bool:
+        """Whether a step inside may push to another process, which is not put back."""
+        return any(getattr(layer, "pushes_away", False) for layer in layers_of(self))
+
+    def _update_kept(
+        self, present: list[tuple[Gradient, Any]], left_alone: np.ndarray
+    ) -> None:
+        """Let the wrapped optimizer step without what is left alone."""
+        pairs = zip(present, left_alone, strict=True)
+        kept = [pair for pair, is_left_alone in pairs if not is_left_alone]
+        if kept:
+            self._step(*map(list, zip(*kept, strict=True)))
+        else:
+            self._count()
 
     def _report_inside(self, variables: list[Any]) -> None:
         """Report that a wrapper inside left the step out, if it did."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lockstep.interface import Array
 
-__all__ = ["Counters", "size"]
+__all__ = ["Activity", "Counters", "size"]
+
+RECENT = 60.0
+"""Seconds after its last push in which a worker is called active."""
 
 
 @dataclass
@@ -49,6 +53,26 @@ class Counters:
     def saved(self) -> dict[str, Any]:
         """Return the counts as numbers."""
         return asdict(self)
+
+
+class Activity:
+    """When each worker pushed last: a center does not hear of a worker's death."""
+
+    def __init__(self) -> None:
+        self._pushed: dict[str, float] = {}
+
+    def note(self, worker: str) -> None:
+        """Enter that a worker has just pushed."""
+        self._pushed[worker] = time.monotonic()
+
+    def forget(self, worker: str) -> None:
+        """Leave out a worker that is done."""
+        self._pushed.pop(worker, None)
+
+    def count(self) -> int:
+        """Return how many workers pushed within the last minute."""
+        since = time.monotonic() - RECENT
+        return sum(pushed > since for pushed in self._pushed.values())
 
 
 def size(arrays: Iterable[Array]) -> int:

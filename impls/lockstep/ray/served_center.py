@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -14,15 +13,12 @@ from lockstep.messages import ray as refusals
 from lockstep.messages.errors import UnsupportedError
 from lockstep.ray import checkpoint
 from lockstep.ray.checks import check_layout, check_membership, nonfinite_names
-from lockstep.ray.counters import Counters, size
+from lockstep.ray.counters import Activity, Counters, size
 from lockstep.ray.shared_weights import Layout, Membership, SharedWeights, Start, layout
 
 __all__ = ["Reply", "Sender", "ServedCenter"]
 
 logger = logging.getLogger(__name__)
-
-RECENT = 60.0
-"""Seconds after its last push in which a worker is called active."""
 
 
 class Reply(NamedTuple):
@@ -90,7 +86,7 @@ class ServedCenter:
         self.first: Membership | None = None
         self.layout: Layout = {}
         self.sequences: dict[str, int] = {}
-        self.heard: dict[str, float] = {}
+        self.activity = Activity()
         self.counters = Counters()
         self.ended = False
         self.saved_rounds = 0
@@ -189,7 +185,7 @@ class ServedCenter:
     def leave(self, worker: str) -> None:
         """Forget a worker that is done."""
         self.sequences.pop(worker, None)
-        self.heard.pop(worker, None)
+        self.activity.forget(worker)
 
     # -- a round ---------------------------------------------------------------------
 
@@ -220,7 +216,7 @@ class ServedCenter:
         weights = self._begun()
         if sender.birth != self.birth:
             raise refusals.ANOTHER.error(center=self.name)
-        self.heard[sender.worker] = time.monotonic()
+        self.activity.note(sender.worker)
         if sender.sequence <= self.sequences.get(sender.worker, 0):
             self.counters.repeated += 1
             return self.pull(changes)
@@ -260,16 +256,12 @@ class ServedCenter:
         return self.status()
 
     def status(self) -> dict[str, Any]:
-        """Return the counts, the number of workers, and how the checkpoint is.
-
-        A center hears nothing of a worker's death, but how long it has been silent.
-        """
-        since = time.monotonic() - RECENT
+        """Return the counts, the number of workers, and how the checkpoint is."""
         return {
             "center": self.name,
             **self.counters.saved(),
             "workers": len(self.sequences),
-            "active_workers": sum(heard > since for heard in self.heard.values()),
+            "active_workers": self.activity.count(),
             "begun": self.weights is not None,
             "ended": self.ended,
             "checkpoint": str(self.path),

@@ -122,6 +122,11 @@ class AGNOptimizer(SharingWrapper):
         clips_rows = not self._quirks.agn_row_clipping
         custom_getter.center.begin(commit, optimizer, clips_rows)
 
+    @property
+    def pushes_away(self) -> bool:
+        """Whether what a step changes is in another process, too."""
+        return self.custom_getter.center.saves_itself
+
     def shown(self) -> dict[str, Any]:
         """Return the arguments that a repr shows."""
         names = ("num_worker", "communication_period", "commit")

@@ -115,6 +115,31 @@ def test_the_center_moves_as_that_of_one_process(name: str, tmp_path: Path) -> N
     assert host.center.counters.rounds == 7
 
 
+@pytest.mark.parametrize("commit", ["gradient", "delta"])
+def test_a_wrapper_around_moves_the_center_as_in_one_process(
+    commit: str, tmp_path: Path
+) -> None:
+    """A gradient of zeros is absent, so its variable is neither pushed nor pulled."""
+    host = LocalHost(tmp_path)
+    teams = [Team(momentum, h, 2, commit=commit) for h in (host, None)]
+    for team in teams:
+        around = [keras3.MultitaskOptimizerWrapper(worker) for worker in team.workers]
+        for turn in range(8):
+            trained = team.models[turn % 2].trainable_variables
+            random = np.random.default_rng(turn)
+            found = [np.float32(random.normal(size=v.shape)) for v in trained]
+            # At the sixth step, all of them.
+            for place in range(4) if turn == 5 else [turn % 3]:
+                found[place] *= 0
+            around[turn % 2].apply(found, trained)
+    ours, theirs = teams
+    assert same(ours.shared(), theirs.shared())
+    for one, other in zip(ours.models, theirs.models, strict=True):
+        assert same(weights(one), weights(other))
+    assert host.center is not None
+    assert host.center.counters.rounds == 3
+
+
 def momentum() -> keras.optimizers.Optimizer:
     return keras.optimizers.SGD(0.5, momentum=0.5)
 

@@ -97,3 +97,16 @@ def test_shared_weights_have_one_shape() -> None:
     second = AGNCustomGetter("/cpu:0", center=getter.center)
     with pytest.raises(ValueError, match="as the shared one"):
         second([tf.Variable([1.0, 2.0], name="w")])
+
+
+def test_under_parameter_servers_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All workers would train one copy of the weights."""
+    variable, worker = single()
+    kind = tf.distribute.ParameterServerStrategy
+    monkeypatch.setattr(tf.distribute, "get_strategy", lambda: kind.__new__(kind))
+    told = "of the worker's own, got a ParameterServerStrategy"
+    with pytest.raises(ValueError, match=told):
+        single()
+    with pytest.raises(ValueError, match=told):
+        worker.apply_gradients([(tf.ones([2]), variable)])
+    assert variable.numpy().tolist() == [1.0, -2.0]

@@ -108,6 +108,25 @@ def test_the_center_moves_as_that_of_one_process(name: str, tmp_path: Path) -> N
     assert host.center.counters.rounds == 7
 
 
+def test_a_wrapper_around_moves_the_center_as_in_one_process(tmp_path: Path) -> None:
+    """A gradient of zeros is absent, so its variable is neither pushed nor pulled."""
+    host = LocalHost(tmp_path)
+    teams = [Team(lambda: AdamOptimizer(0.1), h, 2) for h in (host, None)]
+    for team in teams:
+        around = [lockstep_tf.MultitaskOptimizerWrapper(w) for w in team.workers]
+        for turn in range(8):
+            weight, bias = team.variables[turn % 2]
+            gradient = np.random.default_rng(turn).normal(size=weight.shape)
+            pairs = [(tf.constant(np.float32(gradient)), weight)]
+            pairs += [(tf.constant(float(turn % 3)), bias)]
+            around[turn % 2].apply_gradients(pairs)
+    ours, theirs = teams
+    assert ours.shared() == theirs.shared()
+    assert [ours.bits(k) for k in range(2)] == [theirs.bits(k) for k in range(2)]
+    assert host.center is not None
+    assert host.center.counters.rounds == 4
+
+
 def test_a_rate_that_changes_is_followed(tmp_path: Path) -> None:
     rate, variable = tf.Variable(0.5), tf.Variable([1.0])
     getter = AGNCustomGetter("/cpu:0", RemoteCenter(LocalHost(tmp_path)))

@@ -1,0 +1,57 @@
+"""Keras and TensorFlow push mean gradients to a center in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="needs Ray: lockstep-optimizers[ray]")
+pytest.importorskip("tensorflow", reason="needs TensorFlow")
+
+from lockstep import registry
+from lockstep.ray import RayCenter
+from lockstep.ray.tests.processes import process_of
+from lockstep.ray.tests.small_workers import WORKERS
+
+ORDER = [0, 1, 1, 0, 0, 0, 1, 1, 0, 0]
+
+
+def keras_rule(worker: Any) -> Any:
+    """Return a stack whose classes the center's process knows by their names only."""
+    novograd = worker.package.NovoGrad(0.1)
+    rows = worker.package.VariableClippingOptimizer(novograd, {"w": [0]}, max_norm=1.5)
+    return worker.package.MultitaskOptimizerWrapper(rows)
+
+
+RULES = {
+    "keras3": keras_rule,
+    "tf": lambda worker: worker.package.AdamOptimizer(0.1),
+}
+
+
+@pytest.mark.parametrize("backend", RULES)
+def test_a_rule_moves_the_center_by_the_bits_of_one_process(
+    backend: str, ray: Any, center: RayCenter, tmp_path: Path
+) -> None:
+    """The center is killed on the way, and goes on with the state of its optimizer."""
+    if not registry.installed(backend):
+        pytest.skip(f"{backend} is not installed")
+    kind = type("Worker", (WORKERS[backend],), {"make_rule": RULES[backend]})
+    center = RayCenter(center.name, directory=tmp_path, every=1)
+    ours = [kind(center, commit="gradient").start() for _ in range(2)]
+    first = kind(None, commit="gradient")
+    theirs = [first, kind(first.getter.center, commit="gradient")]
+    for turn, chosen in enumerate(ORDER):
+        gradient = np.random.default_rng(turn).normal(size=2).astype(np.float32)
+        if turn == 7:
+            os.kill(process_of(ray, center), signal.SIGKILL)
+        for team in (ours, theirs):
+            team[chosen].step(gradient)
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.value().tobytes() == other.value().tobytes()
+    assert center.status()["rounds"] == 5
