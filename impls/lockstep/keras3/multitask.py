@@ -97,7 +97,7 @@ class MultitaskOptimizerWrapper(Wrapper):
             left_alone = tf.logical_and(tf.logical_and(flags, tested), self._is_due())
 
             def update_some() -> None:
-                if zero is not None and self._pushes_away():
+                if zero is not None and self._may_push():
                     self._update_kept(present, left_alone.numpy())
                     return
                 with preserved([self._state(v) for _, v in present], left_alone):
@@ -112,9 +112,9 @@ class MultitaskOptimizerWrapper(Wrapper):
         tf.cond(rare, leave_zeros_out, update_all)
         self._report_inside(variables)
 
-    def _pushes_away(self) -> bool:
+    def _may_push(self) -> bool:
         """Whether a step inside may push to another process, which is not put back."""
-        return any(getattr(layer, "pushes_away", False) for layer in layers_of(self))
+        return any(getattr(layer, "_pushes_away", False) for layer in layers_of(self))
 
     def _update_kept(
         self, present: list[tuple[Gradient, Any]], left_alone: np.ndarray

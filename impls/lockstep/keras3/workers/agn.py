@@ -123,7 +123,7 @@ class AGNOptimizer(SharingWrapper):
         custom_getter.center.begin(commit, optimizer, clips_rows)
 
     @property
-    def pushes_away(self) -> bool:
+    def _pushes_away(self) -> bool:
         """Whether what a step changes is in another process, too."""
         return self.custom_getter.center.saves_itself
 
