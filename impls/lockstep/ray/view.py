@@ -28,14 +28,14 @@ class RemoteView:
     It comes before the backend's own ``Center``, whose shared variables are then the
     weights as this worker pulled them last. With ``commit="delta"`` nothing but arrays
     goes to the center, so workers of every backend can share it. A backend that has a
-    rule for mean gradients overrides :meth:`rule_of` and :meth:`moved_by`.
+    rule for mean gradients overrides :meth:`rule_of` and :meth:`make_weights`.
 
     Attributes:
         backend: the name of the backend.
         saves_itself: whether the center's state is no part of a worker's.
         known: the weights that the center had when this worker came; none before.
         commit: what this worker pushes.
-        rule_sent: what :meth:`rule_of` returned; None with ``commit="delta"``.
+        own_rule: what :meth:`rule_of` returned; None with ``commit="delta"``.
     """
 
     backend: ClassVar[str]
@@ -44,7 +44,7 @@ class RemoteView:
     def __init__(self, host: Host) -> None:
         super().__init__()
         self.commit = DELTA
-        self.rule_sent: Any = None
+        self.own_rule: Any = None
         self.member = Member(host, self.start)
         self.known = self.member.present()
 
@@ -64,8 +64,8 @@ class RemoteView:
         """
         raise refusals.NO_RULE.error(backend=self.backend)
 
-    def moved_by(self, rule: Any, weights: dict[str, Array]) -> SharedWeights:
-        """Return weights that a rule moves, as another process takes them."""
+    def make_weights(self, rule: Any, weights: dict[str, Array]) -> SharedWeights:
+        """Return weights with a rule that moves them, for another process."""
         raise NotImplementedError
 
     def groups(self) -> list[list[str]]:
@@ -84,7 +84,7 @@ class RemoteView:
             DtypeError: a TypeError; NumPy lacks the dtype of a weight.
         """
         if commit == GRADIENT:
-            self.rule_sent = self.rule_of(optimizer, clips_rows)
+            self.own_rule = self.rule_of(optimizer, clips_rows)
         if not self.arrays():
             raise worker_refusals.NOTHING_TO_START.error()
         self.commit = commit
@@ -114,7 +114,7 @@ class RemoteView:
             own = membership(self.backend, DELTA, shapes)
             return Start(SummedWeights(weights), own)
         own = membership(self.backend, GRADIENT, shapes, self.groups())
-        return Start(self.moved_by(self.rule_sent, weights), own)
+        return Start(self.make_weights(self.own_rule, weights), own)
 
     def send(self, changes: Mapping[str, Any], options: Any = None) -> None:
         """Push what was gathered as arrays, with what the rule takes beside it."""

@@ -55,8 +55,8 @@ class RemoteCenter(RemoteView, Center):
         """Return the configuration of an optimizer."""
         return KerasRule(config_of(optimizer), self.paths, clips_rows)
 
-    def moved_by(self, rule: KerasRule, weights: dict[str, Array]) -> KerasWeights:
-        """Return weights that are moved by such an optimizer."""
+    def make_weights(self, rule: KerasRule, weights: dict[str, Array]) -> KerasWeights:
+        """Return weights with such an optimizer, for another process."""
         return KerasWeights(rule, weights)
 
     def follow(

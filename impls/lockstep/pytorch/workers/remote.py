@@ -99,8 +99,8 @@ class RemoteCenter(RemoteView, Center):
         """Return what :meth:`follow` made, for it knows groups that came later."""
         return self.optimizer
 
-    def moved_by(self, rule: Any, weights: dict[str, Array]) -> TorchWeights:
-        """Return weights that are moved by such an optimizer."""
+    def make_weights(self, rule: Any, weights: dict[str, Array]) -> TorchWeights:
+        """Return weights with such an optimizer, for another process."""
         center = Center()
         center.parameters, center.optimizer = self.parameters, rule
         return TorchWeights(center)

@@ -71,10 +71,10 @@ class RemoteCenter(RemoteView, Center):
         """Return the class of an optimizer and its numbers."""
         return rule_of(optimizer)
 
-    def moved_by(
+    def make_weights(
         self, rule: TensorFlowRule, weights: dict[str, Array]
     ) -> TensorFlowWeights:
-        """Return weights that are moved by such an optimizer."""
+        """Return weights with such an optimizer, for another process."""
         return TensorFlowWeights(rule, weights)
 
     def step(self, optimizer: tf.compat.v1.train.Optimizer, pairs: Pairs) -> None:
