@@ -140,6 +140,22 @@ def test_a_wrapper_around_moves_the_center_as_in_one_process(
     assert host.center.counters.rounds == 3
 
 
+def test_loss_scaling_around_leaves_out_a_step_here_and_there(tmp_path: Path) -> None:
+    host = LocalHost(tmp_path)
+    teams = [Team(momentum, h, 1) for h in (host, None)]
+    for team in teams:
+        around = keras3.MixedPrecisionLossScaleOptimizer(team.workers[0], "dynamic")
+        trained = team.models[0].trainable_variables
+        for turn in range(5):
+            number = np.float32(np.inf if turn == 1 else turn)
+            found = [np.full(v.shape, number) for v in trained]
+            around.apply_gradients(list(zip(found, trained, strict=True)))
+    ours, theirs = teams
+    assert same(ours.shared(), theirs.shared())
+    assert host.center is not None
+    assert (host.center.counters.rounds, host.center.counters.nonfinite) == (2, 0)
+
+
 def momentum() -> keras.optimizers.Optimizer:
     return keras.optimizers.SGD(0.5, momentum=0.5)
 

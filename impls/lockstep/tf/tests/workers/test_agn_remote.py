@@ -127,6 +127,21 @@ def test_a_wrapper_around_moves_the_center_as_in_one_process(tmp_path: Path) -> 
     assert host.center.counters.rounds == 4
 
 
+def test_loss_scaling_around_leaves_out_a_step_here_and_there(tmp_path: Path) -> None:
+    host = LocalHost(tmp_path)
+    teams = [Team(lambda: AdamOptimizer(0.1), h, 1) for h in (host, None)]
+    for team in teams:
+        (worker,), (variables,) = team.workers, team.variables
+        around = lockstep_tf.MixedPrecisionLossScaleOptimizer(worker, "dynamic")
+        for turn in range(5):
+            number = np.inf if turn == 1 else float(turn)
+            around.apply_gradients([(tf.fill(v.shape, number), v) for v in variables])
+    ours, theirs = teams
+    assert ours.shared() == theirs.shared()
+    assert host.center is not None
+    assert (host.center.counters.rounds, host.center.counters.nonfinite) == (2, 0)
+
+
 def test_a_rate_that_changes_is_followed(tmp_path: Path) -> None:
     rate, variable = tf.Variable(0.5), tf.Variable([1.0])
     getter = AGNCustomGetter("/cpu:0", RemoteCenter(LocalHost(tmp_path)))
