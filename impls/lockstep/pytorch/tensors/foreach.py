@@ -203,15 +203,11 @@ def norms_alike(
     return list(torch._foreach_norm(tensors, order, dtype=dtype)) if tensors else []
 
 
-def end_to_end(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return the elements of all tensors: a copy [n] for each dtype and device."""
-    parts = ([tensors[k] for k in positions] for positions in alike(tensors))
-    return [
-        torch.cat(part)
-        if all(tensor.dim() == 1 for tensor in part)
-        else torch._utils._flatten_dense_tensors(part)
-        for part in parts
-    ]
+def end_to_end(tensors: Sequence[Tensor]) -> Tensor:
+    """Return a copy of all elements of tensors that share a device and a dtype: [n]."""
+    if all([tensor.dim() == 1 for tensor in tensors]):
+        return torch.cat(tensors)
+    return torch._utils._flatten_dense_tensors(tensors)
 
 
 def roots(tensors: Sequence[Tensor]) -> list[Tensor]:
