@@ -161,14 +161,14 @@ def as_real(tensor: Tensor) -> Tensor:
 
 def norm_on_cpu(tensors: Sequence[Tensor]) -> Tensor:
     """Return the norm of all elements: 0-d, float64."""
-    norm = torch.linalg.vector_norm(torch.cat(norms_by_rows(tensors)))
+    norm = torch.linalg.vector_norm(torch.cat(norms_by_rows(tensors)).double())
     if LOWEST < norm.item() < HIGHEST or not (norm or any(t.any() for t in tensors)):
         return norm
     return torch.linalg.vector_norm(torch.stack(foreach.norms(tensors)))
 
 
 def norms_by_rows(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return the norms of rows that cover all elements once, in float64.
+    """Return the norms of rows that cover all elements once.
 
     What is shorter than a row, the ends of large tensors included, is laid end to end.
     """
@@ -183,28 +183,29 @@ def norms_by_rows(tensors: Sequence[Tensor]) -> list[Tensor]:
         if even < flat.numel():
             short.append(flat[even:])
     norms = list(map(norms_of_rows, rows))
-    for positions in foreach.alike(short):
-        norms += norms_end_to_end([short[k] for k in positions])
+    for group in foreach.alike(short):
+        norms += norms_end_to_end(short, group)
     return norms
 
 
-def norms_end_to_end(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return the norms of the rows of tensors that are laid end to end, in float64.
+def norms_end_to_end(tensors: Sequence[Tensor], group: Sequence[int]) -> list[Tensor]:
+    """Return the norms of the rows of a group of tensors that are laid end to end.
 
     They are laid in runs, whose copies are in the cache still when they are read. The
-    tensors share a device and a dtype.
+    tensors of the group share a device and a dtype.
     """
-    norms = []
+    norms: list[Tensor] = []
     rest: list[Tensor] = []
-    for run in foreach.runs(tensors):
+    for run in foreach.runs_alike(tensors, group):
         flat = foreach.end_to_end(rest + [tensors[k] for k in run])
         even = flat.numel() // BLOCK * BLOCK
-        norms.append(norms_of_rows(flat[:even].view(-1, BLOCK)))
+        if even:
+            norms.append(norms_of_rows(flat[:even].view(-1, BLOCK)))
         rest = [flat[even:]]
-    return [*norms, *[norms_of_rows(row[None]) for row in rest]]
+    return norms + [norms_of_rows(row[None]) for row in rest]
 
 
 def norms_of_rows(rows: Tensor) -> Tensor:
-    """Return the norm of each row, in float64: [n]."""
+    """Return the norm of each row, in float32 or float64: [n]."""
     wide = rows.float() if rows.itemsize < 4 else rows
-    return torch.linalg.vector_norm(wide, dim=1).double()
+    return torch.linalg.vector_norm(wide, dim=1)
