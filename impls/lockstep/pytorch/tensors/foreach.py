@@ -45,7 +45,7 @@ __all__ = [
     "zero",
 ]
 
-CPU_RUN, RUN = 1 << 18, 1 << 25
+CPU_RUN, RUN = 1 << 16, 1 << 25
 """About so many elements are worked on at once: on the CPU, and elsewhere."""
 
 
@@ -281,10 +281,12 @@ def runs_alike(tensors: Sequence[Tensor], positions: Sequence[int]) -> list[list
     still. A run has about so many elements, or is one larger tensor.
     """
     longest = CPU_RUN if tensors[positions[0]].is_cpu else RUN
+    sizes = [tensors[position].numel() for position in positions]
+    if sum(sizes) <= longest:
+        return [list(positions)]
     all_runs: list[list[int]] = [[]]
     size = 0
-    for position in positions:
-        elements = tensors[position].numel()
+    for position, elements in zip(positions, sizes, strict=True):
         if all_runs[-1] and size + elements > longest:
             all_runs.append([])
             size = 0
