@@ -176,7 +176,7 @@ class ScaledGradients(OptimizerWrapper):
         finally:
             self._borrowed, self._finite = False, None
 
-    def note_finite(self, gradients: Iterable[Tensor]) -> None:
+    def _note_finite(self, gradients: Iterable[Tensor]) -> None:
         """Let ``apply_gradients`` not look whether these are finite: they are."""
         self._finite = versions(gradients)
 

@@ -240,7 +240,7 @@ class TrainingStep:
         gradients = [g for g, _ in pairs if g is not None]
         is_plain = [g.dtype == torch.float32 and not g.is_sparse for g in gradients]
         if isinstance(self.optimizer, ScaleKeeper) and all(is_plain):
-            self.optimizer.note_finite(gradients)
+            self.optimizer._note_finite(gradients)
 
     def post_process(self, pairs: Pairs, norm: Tensor | None) -> Pairs:
         """Clip, or scale by LARC, and record the summaries."""
