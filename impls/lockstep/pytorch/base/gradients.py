@@ -26,6 +26,7 @@ __all__ = [
     "dtype_name",
     "gradients_set_to",
     "in_group",
+    "is_alike",
     "listed",
     "named_parameters",
     "refuse_sharded",
@@ -112,42 +113,58 @@ def gradients_set_to(
 
 
 def check_pairs(
-    grads_and_vars: Iterable[Any], names: dict[Tensor, str], owner: str
+    grads_and_vars: Iterable[Any], optimizer: Optimizer, owner: str
 ) -> Pairs:
     """Return the pairs, checked before anything changes."""
     pairs = as_pairs(grads_and_vars, owner)
-    # By identity, as tensors are compared: their own hash is slow.
-    known = {id(parameter): name for parameter, name in names.items()}
-    entries: dict[int, str] = {}
+    # By identity, as tensors are compared: their own hash is slow. The names are found
+    # where an error needs one.
+    left = {id(p) for group in optimizer.param_groups for p in group["params"]}
     for gradient, parameter in pairs:
-        key = id(parameter)
-        is_swapped = id(gradient) in known and key not in known
-        if is_swapped or not isinstance(parameter, Tensor):
-            raise refusals.NOT_A_VARIABLE.error(
-                owner=owner, nouns=PYTORCH, got=type(parameter).__name__
-            )
-        if key not in known:
-            raise words.UNKNOWN_PARAMETER.error(owner=owner, got=list(parameter.shape))
-        if key in entries:
-            raise words.REPEATED.error(owner=owner, name=known[key])
-        entries[key] = known[key]
-        check_gradient(gradient, parameter, known[key], owner)
-    require_gradients(pairs, owner, list(entries.values()))
+        if id(parameter) not in left:
+            raise not_a_parameter(gradient, parameter, optimizer, owner)
+        left.remove(id(parameter))
+        if gradient is not None and not is_alike(gradient, parameter):
+            name = named_parameters(optimizer)[parameter]
+            check_gradient(gradient, parameter, name, owner)
+    if all(gradient is None for gradient, _ in pairs):
+        names = named_parameters(optimizer)
+        require_gradients(pairs, owner, [names[p] for _, p in pairs])
     if shards.are_among([parameter for _, parameter in pairs]):
-        require_split_alike(owner, pairs, names)
+        require_split_alike(owner, pairs, named_parameters(optimizer))
     return pairs
+
+
+def not_a_parameter(
+    gradient: Any, parameter: Any, optimizer: Optimizer, owner: str
+) -> LockstepError:
+    """Return the error for a pair whose parameter is none, or was there before."""
+    names = {id(p): name for p, name in named_parameters(optimizer).items()}
+    if id(parameter) in names:
+        return words.REPEATED.error(owner=owner, name=names[id(parameter)])
+    if id(gradient) in names or not isinstance(parameter, Tensor):
+        return refusals.NOT_A_VARIABLE.error(
+            owner=owner, nouns=PYTORCH, got=type(parameter).__name__
+        )
+    return words.UNKNOWN_PARAMETER.error(owner=owner, got=list(parameter.shape))
+
+
+def is_alike(gradient: Any, parameter: Tensor) -> bool:
+    """Whether a gradient has the shape, dtype and device of its parameter."""
+    return (
+        isinstance(gradient, Tensor)
+        and gradient.shape == parameter.shape
+        and gradient.dtype == parameter.dtype
+        and gradient.device == parameter.device
+    )
 
 
 def check_gradient(gradient: Any, parameter: Tensor, name: str, owner: str) -> None:
     """Raise unless ``gradient`` is None or a tensor that fits ``parameter``."""
-    if gradient is None:
+    if gradient is None or is_alike(gradient, parameter):
         return
     if not isinstance(gradient, Tensor):
         raise not_a_gradient(gradient, owner, name)
-    if (gradient.shape, gradient.dtype) == (parameter.shape, parameter.dtype) and (
-        gradient.device == parameter.device
-    ):
-        return
     like = tuple(gradient.shape), dtype_name(gradient)
     require_like(owner, name, like, (tuple(parameter.shape), dtype_name(parameter)))
     if gradient.device != parameter.device:

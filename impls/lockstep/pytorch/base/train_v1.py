@@ -110,11 +110,12 @@ class TrainV1:
             ValueError: no pairs, every gradient absent, a parameter that is in no
                 group or named twice, a gradient of another shape.
         """
-        owner, names = self.get_name(), named_parameters(self)
-        pairs = check_pairs(grads_and_vars, names, owner)
+        owner = self.get_name()
+        pairs = check_pairs(grads_and_vars, self, owner)
         check_counter(global_step, owner)
         gradients = {id(parameter): gradient for gradient, parameter in pairs}
-        with gradients_set_to(names, map(gradients.get, map(id, names))):
+        parameters = [p for group in self.param_groups for p in group["params"]]
+        with gradients_set_to(parameters, map(gradients.get, map(id, parameters))):
             self.step()
         took_step = self.took_step()
         if global_step is not None:

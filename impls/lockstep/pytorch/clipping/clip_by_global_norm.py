@@ -17,18 +17,20 @@ __all__ = ["clip_scale", "norm_in_float32", "scale_in_float32", "scale_in_place"
 
 
 def norm_in_float32(
-    gradients: Sequence[Tensor | None], one_by_one: bool = False
+    gradients: Sequence[Tensor | None],
+    one_by_one: bool = False,
+    total: Tensor | None = None,
 ) -> Tensor:
     """Return the norm of all tensors that are present: float32, 0-d.
 
     With ``one_by_one`` rows that share an index are not summed, and squares are added
-    in the original's order.
+    in the original's order. ``total``: their ``total_norm``, if it is known.
     """
     present = [gradient for gradient in gradients if gradient is not None]
     if one_by_one:
         stored = [as_rows(g).values if g.is_sparse else g for g in present]
         return global_norm(stored, torch.float32)
-    return accurate_norm(present)
+    return accurate_norm(present, total)
 
 
 def clip_scale(norm: Tensor, clip_norm: float) -> Tensor:

@@ -113,22 +113,29 @@ def clip_gradients_by_norm(
 
 
 def clip_pairs(
-    pairs: Pairs, limit: float, quirks: Quirks, in_place: bool = False
+    pairs: Pairs,
+    limit: float,
+    quirks: Quirks,
+    in_place: bool = False,
+    total: Tensor | None = None,
 ) -> Pairs:
-    """Clip pairs that are checked; ``in_place`` overwrites float32 gradients."""
+    """Clip pairs that are checked.
+
+    ``in_place`` overwrites float32 gradients; ``total`` is their norm, if it is known.
+    """
     if quirks.clip_absent:
         require_present(words.BY_NORM, pairs)
     if not quirks.clip_limit:
         words.check_limit(words.BY_NORM, "clip_gradients", limit)
     gradients = [gradient for gradient, _ in pairs]
-    norm = norm_in_float32(gradients, quirks.clip_duplicates)
+    norm = norm_in_float32(gradients, quirks.clip_duplicates, total)
     scale = scale_in_place if in_place else scale_in_float32
     clipped = scale(gradients, clip_scale(norm, limit))
     if quirks.clip_scalar:
         clipped = shaped_as_original(clipped)
     return [
-        (None if gradient is None else gradient.to(parameter.dtype), parameter)
-        for gradient, (_, parameter) in zip(clipped, pairs, strict=True)
+        (g if g is None or g.dtype == p.dtype else g.to(p.dtype), p)
+        for g, (_, p) in zip(clipped, pairs, strict=True)
     ]
 
 

@@ -19,6 +19,7 @@ from lockstep.pytorch.base.gradients import (
     Pairs,
     check_gradient,
     dtype_name,
+    is_alike,
     refuse_sharded,
 )
 from lockstep.pytorch.base.summaries import record_norm, record_pairs, record_ratios
@@ -107,8 +108,12 @@ def post_process(
     policy: LarcPolicy | None,
     quirks: Quirks,
     in_place: bool,
+    total: Tensor | None = None,
 ) -> Pairs:
-    """Do what :func:`post_process_gradients` does, with arguments that are checked."""
+    """Do what :func:`post_process_gradients` does, with arguments that are checked.
+
+    ``total``: the global norm, if it is known.
+    """
     if not quirks.clip_limit:
         require_shapes(pairs, OWNER)
     rate = None if policy is None else as_rate(lr, quirks, pairs)
@@ -119,7 +124,7 @@ def post_process(
         record_norm(asked, GLOBAL_NORM, pairs, quirks)
     pairs = owned(pairs) if in_place else pairs
     if clips:
-        pairs = clip_pairs(pairs, clip_gradients, quirks, in_place)
+        pairs = clip_pairs(pairs, clip_gradients, quirks, in_place, total)
     if records:
         record_pairs(asked, pairs, names)
     if records and clips:
@@ -181,10 +186,7 @@ def require_fitting(
 
     ``positions``: of the pairs. All are compared before words are looked for.
     """
-    fit = [
-        g.shape == p.shape and g.dtype == p.dtype and g.device == p.device
-        for g, p in zip(gradients, parameters, strict=True)
-    ]
+    fit = list(map(is_alike, gradients, parameters))
     if not all(fit):
         k = fit.index(False)
         check_gradient(gradients[k], parameters[k], f"pair {positions[k]}", words.LARC)

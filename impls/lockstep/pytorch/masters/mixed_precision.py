@@ -228,12 +228,12 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         The pairs hold masters, or half-precision parameters with gradients like them.
         """
         # By identity, as tensors are compared: their own hash is slow.
-        weights = set(map(id, self.copies.masters))
-        pairs = [
-            (widened(g), self.master(v)) if id(v) in weights else (g, v)
-            for g, v in as_pairs(grads_and_vars, self.get_name())
-        ]
-        super().apply_gradients(pairs, global_step, name)
+        if weights := set(map(id, self.copies.masters)):
+            grads_and_vars = [
+                (widened(g), self.master(v)) if id(v) in weights else (g, v)
+                for g, v in as_pairs(grads_and_vars, self.get_name())
+            ]
+        super().apply_gradients(grads_and_vars, global_step, name)
 
     @property
     def _skips(self) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from lockstep.messages.base import checkpoints as saved_states
 from lockstep.messages.base import refusals as base_refusals
@@ -15,6 +16,7 @@ from lockstep.messages.masters import refusals
 from lockstep.pytorch.base.trial_step import number_in
 from lockstep.pytorch.scaling.automatic_scaler import AutomaticLossScaler
 from lockstep.pytorch.scaling.loss_scale import DynamicLossScale, LossScale
+from lockstep.pytorch.tensors.rounding import rounded
 from lockstep.quirks import quirks_of
 
 __all__ = ["AutomaticScale", "StaticScale", "UnusableScale", "scale_of"]
@@ -32,8 +34,7 @@ class StaticScale(LossScale):
 
     def value(self) -> float:
         """Return the number in float32."""
-        with np.errstate(over="ignore"):
-            return float(np.float32(self.number))
+        return rounded(self.number, torch.float32)
 
     def may_be_below_one(self) -> bool:
         """Say whether gradients may grow when they are divided by the scale."""

@@ -72,8 +72,10 @@ class MasterUnscaling(ScaleKeeper):
         return super().compute_gradients(loss, weights, *options, grad_loss)
 
     @torch.no_grad()
-    def _unscaled(self, pairs: Pairs) -> Pairs:
-        """Return float32 gradients, penalties added, times 1 / scale; and masters."""
+    def _with_masters(self, pairs: Pairs) -> Pairs:
+        """Return float32 gradients, penalties added; and masters."""
+        if not self.copies.masters:
+            return pairs
         penalties, wide = self._regularizers(), []
         for gradient, weight in pairs:
             master = self.copies.masters.get(weight)
@@ -87,7 +89,7 @@ class MasterUnscaling(ScaleKeeper):
                 penalty = penalty_gradient(penalties[weight], master)
                 gradient = add_penalty(gradient, penalty * self._pending)
             wide.append((gradient, master))
-        return super()._unscaled(wide)
+        return wide
 
     def _model_parameters(self) -> list[Tensor]:
         """Return what ``backward`` gives gradients to: weights, not their masters."""

@@ -116,7 +116,7 @@ class NovoGrad(RuleOptimizer):
             return super().apply_gradients(grads_and_vars, global_step, name)
         words.require_list(grads_and_vars)
         names = named_parameters(self)
-        pairs = check_pairs(grads_and_vars, names, self.get_name())
+        pairs = check_pairs(grads_and_vars, self, self.get_name())
         words.require_all_present([names[p] for g, p in pairs if g is None])
         for _, parameter in pairs:
             words.require_float32(names[parameter], dtype_name(parameter))

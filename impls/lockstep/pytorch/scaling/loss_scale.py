@@ -22,6 +22,7 @@ from lockstep.pytorch.scaling.dynamic_scale import (
     step_dynamic_on_device,
 )
 from lockstep.pytorch.tensors.finite import finite_flags
+from lockstep.pytorch.tensors.rounding import rounded
 from lockstep.quirks import quirks_of
 
 __all__ = [
@@ -134,8 +135,7 @@ class FixedLossScale(LossScale):
 
     def value(self) -> float:
         """The factor in float32."""
-        with np.errstate(over="ignore"):
-            return float(np.float32(self.loss_scale_value))
+        return rounded(self.loss_scale_value, torch.float32)
 
     def update(self, grads: Any) -> tuple[None, bool]:
         """Return None and True: a fixed scale never moves."""

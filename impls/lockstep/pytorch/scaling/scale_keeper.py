@@ -180,9 +180,10 @@ class ScaleKeeper(ScaledGradients):
             step = CapturableStep(parameters, held, pieces, shrinks)
         else:
             before, step = scale.value(), ScaledStep(parameters, held, pieces)
+        needs_look = held is not None or self.clip_norm is not None or self.capturable
         if by_elements:
             step.look_at_elements(self.clip_norm, needs_any)
-        else:
+        elif needs_look or not self._are_known(parameters):
             step.look(self.clip_norm)
             if self._unscaled_by_hand is not None:
                 step.add_look(self._unscaled_by_hand.look)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
+from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from lockstep.interface import GATE_OP
 from lockstep.messages import pytorch as torch_messages
@@ -17,7 +18,7 @@ from lockstep.pytorch.base.train_v1 import evaluate
 from lockstep.pytorch.base.wrapper import OptimizerWrapper
 from lockstep.pytorch.scaling.capturable import CapturableStep
 from lockstep.pytorch.scaling.loss_scale import LossScale
-from lockstep.pytorch.scaling.scaled_step import ScaledStep, unscaled
+from lockstep.pytorch.scaling.scaled_step import ScaledStep, replace_unscaled
 from lockstep.quirks import Quirks
 
 __all__ = ["ScaledGradients", "Source", "Unscaled"]
@@ -65,6 +66,14 @@ class Unscaled(NamedTuple):
             master.grad = None
 
 
+Versions = dict[int, tuple[Tensor, int]]
+
+
+def versions(gradients: Iterable[Any]) -> Versions:
+    """Return gradients with their versions, by identity."""
+    return {id(g): (g, g._version) for g in gradients}
+
+
 class ScaledGradients(OptimizerWrapper):
     """A wrapper that scales the loss and unscales its gradients before the step.
 
@@ -79,6 +88,7 @@ class ScaledGradients(OptimizerWrapper):
     _borrowed = False
     _pending: Any = None
     _unscaled_by_hand: Unscaled | None = None
+    _finite: Versions | None = None
 
     def scale_loss(self, loss: Tensor) -> Tensor:
         """Return loss x scale; a loss in half precision becomes float32.
@@ -132,18 +142,21 @@ class ScaledGradients(OptimizerWrapper):
                 loss, self._pending = self._scaled(loss)
             options = gate_gradients, aggregation_method, colocate_gradients_with_ops
             pairs = super().compute_gradients(loss, variables, *options, grad_loss)
-            return self._unscaled(pairs)
+            pairs = self._with_masters(pairs)
+            gradients, parameters = [g for g, _ in pairs], [p for _, p in pairs]
+            del pairs  # So that each gradient goes when its product is there.
+            flush = self._quirks.multitask_subnormals
+            replace_unscaled(gradients, self._pending, flush)
+            return list(zip(gradients, parameters, strict=True))
         finally:
             self._pending = None
 
     def _check(self, loss: Any, variables: Iterable[Any] | None) -> None:
         """Raise for a loss, or a parameter, that cannot be scaled."""
 
-    def _unscaled(self, pairs: Pairs) -> Pairs:
-        """Return the pairs with gradients times 1 / scale, rounded to float32."""
-        gradients, flush = [g for g, _ in pairs], self._quirks.multitask_subnormals
-        gradients = unscaled(gradients, self._pending, flush)
-        return [(g, p) for g, (_, p) in zip(gradients, pairs, strict=True)]
+    def _with_masters(self, pairs: Pairs) -> Pairs:
+        """Return scaled gradients with what is updated by them: the masters, if any."""
+        return pairs
 
     def apply_gradients(
         self,
@@ -161,7 +174,19 @@ class ScaledGradients(OptimizerWrapper):
         try:
             super().apply_gradients(grads_and_vars, global_step, name)
         finally:
-            self._borrowed = False
+            self._borrowed, self._finite = False, None
+
+    def _note_finite(self, gradients: Iterable[Tensor]) -> None:
+        """Let ``apply_gradients`` not look whether these are finite: they are."""
+        self._finite = versions(gradients)
+
+    def _are_known(self, parameters: Iterable[Tensor]) -> bool:
+        """Whether these have the gradients that were noted, and unchanged.
+
+        A hook may have changed them through ``.data``, which no version counts.
+        """
+        hooks = self._optimizer_step_pre_hooks or _global_optimizer_pre_hooks
+        return not hooks and self._finite == versions([p.grad for p in parameters])
 
     @untraced
     def unscale_(self) -> None:

@@ -20,7 +20,15 @@ from lockstep.pytorch.tensors import foreach, shards
 from lockstep.pytorch.tensors.finite import finite_flags, times
 from lockstep.pytorch.tensors.norms import magnitudes, total_norm
 
-__all__ = ["LARGEST", "ScaledStep", "fit", "handing", "is_fused", "unscaled"]
+__all__ = [
+    "LARGEST",
+    "ScaledStep",
+    "fit",
+    "handing",
+    "is_fused",
+    "replace_unscaled",
+    "unscaled",
+]
 
 DOUBLE = torch.float64, torch.complex128
 LARGEST = float(np.finfo(np.float32).max)
@@ -206,16 +214,32 @@ def fit(gradients: Sequence[Tensor], scale: float | Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def unscaled(
-    gradients: Sequence[Tensor | None], scale: float | Tensor, flush: bool
-) -> list[Tensor | None]:
-    """Return gradients times the float32 reciprocal of the scale; None stays None."""
+def replace_unscaled(
+    gradients: list[Tensor | None], scale: float | Tensor, flush: bool
+) -> None:
+    """Replace gradients by those times the float32 reciprocal of the scale.
+
+    None stays None. It goes in runs: gradients that nobody else holds make room for the
+    next products.
+    """
     with np.errstate(all="ignore"):
         is_tensor = isinstance(scale, Tensor)
         factor = 1 / scale if is_tensor else float(1 / np.float32(scale))
-    present = [gradient for gradient in gradients if gradient is not None]
-    products = iter(times(present, factor, flush))
-    return [None if gradient is None else next(products) for gradient in gradients]
+    places = [k for k, gradient in enumerate(gradients) if gradient is not None]
+    for positions in foreach.runs([gradients[k] for k in places]):
+        run = [places[position] for position in positions]
+        products = times([gradients[k] for k in run], factor, flush)
+        for k, product in zip(run, products, strict=True):
+            gradients[k] = product
+
+
+def unscaled(
+    gradients: Sequence[Tensor], scale: float | Tensor, flush: bool
+) -> list[Tensor]:
+    """Do as :func:`replace_unscaled`, but return the products."""
+    products: list[Any] = list(gradients)
+    replace_unscaled(products, scale, flush)
+    return products
 
 
 def is_fused(optimizer: Optimizer, groups: Groups | None = None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -30,11 +31,13 @@ from lockstep.pytorch.base.summaries import TensorBoardRecorder
 from lockstep.pytorch.clipping.clip_by_norm import as_parameter_pairs
 from lockstep.pytorch.clipping.post_process import OWNER, post_process
 from lockstep.pytorch.scaling.automatic_scaler import AutomaticLossScaler
+from lockstep.pytorch.scaling.scale_keeper import ScaleKeeper
 from lockstep.pytorch.schedules.lr_scheduler import write
 from lockstep.pytorch.step.micro_batches import add_share
 from lockstep.pytorch.step.reduction import reduce_gradients
 from lockstep.pytorch.step.saved_state import check_saved
 from lockstep.pytorch.tensors.finite import finite_flags
+from lockstep.pytorch.tensors.norms import total_norm
 
 __all__ = ["TrainingStep"]
 
@@ -194,14 +197,26 @@ class TrainingStep:
         if settings.on_horovod:
             pairs = reduce_gradients(pairs, True, self.model, self.reduction)
             pairs = as_parameter_pairs(pairs, OWNER)
-        if settings.quirks.optimize_loss_order or self.fits(pairs):
-            pairs = self.post_process(pairs)
+        norm = self.clipped_norm(pairs)
+        decides = "finite check" in self.pipeline
+        finite = decides and norm is not None and math.isfinite(norm)
+        if settings.quirks.optimize_loss_order or finite or self.fits(pairs):
+            pairs = self.post_process(pairs, norm)
+            if finite:
+                self.note_finite(pairs)
         if all(gradient is None for gradient, _ in pairs):
             raise loss_of_others(self.names)
         self.set_hyper_parameters()
         self.optimizer.apply_gradients(pairs, self.global_step)
         everything = zip(self.names, pairs, strict=True)
         self._absent = [name for name, (gradient, _) in everything if gradient is None]
+
+    def clipped_norm(self, pairs: Pairs) -> Tensor | None:
+        """Return the norm by which gradients are clipped; None: none, or another."""
+        settings = self.settings
+        if settings.clip_gradients is None or settings.quirks.clip_duplicates:
+            return None
+        return total_norm([g for g, _ in pairs if g is not None])
 
     def fits(self, pairs: Pairs) -> bool:
         """Whether the gradients are finite, where that decides about the step.
@@ -216,7 +231,18 @@ class TrainingStep:
             return True
         return all(finite_flags([g for g, _ in pairs if g is not None]))
 
-    def post_process(self, pairs: Pairs) -> Pairs:
+    def note_finite(self, pairs: Pairs) -> None:
+        """Spare the optimizer a look at gradients that clipping left finite.
+
+        A factor of at most 1 did. But rows of sparse gradients are summed, and those of
+        another dtype than float32 are rounded.
+        """
+        gradients = [g for g, _ in pairs if g is not None]
+        is_plain = [g.dtype == torch.float32 and not g.is_sparse for g in gradients]
+        if isinstance(self.optimizer, ScaleKeeper) and all(is_plain):
+            self.optimizer._note_finite(gradients)
+
+    def post_process(self, pairs: Pairs, norm: Tensor | None) -> Pairs:
         """Clip, or scale by LARC, and record the summaries."""
         settings, asked = self.settings, Summaries(self.summaries, self.recorder)
         if self.recorder is not None:
@@ -230,6 +256,7 @@ class TrainingStep:
             settings.larc_policy,
             settings.quirks,
             self.owns_gradients,
+            norm,
         )
 
     def record_numbers(self, asked: Summaries) -> None:

@@ -60,8 +60,9 @@ def times(
     products = foreach.scale(wide, factor)
     if flush:
         products = [flush_subnormals(v) for v in products]
-    narrow = [p.to(v.dtype) for p, v in zip(products, values, strict=True)]
+    if any([v.itemsize < 4 for v in values]):
+        products = [p.to(v.dtype) for p, v in zip(products, values, strict=True)]
     return [
         with_values(gradient, product) if gradient.is_sparse else product
-        for gradient, product in zip(gradients, narrow, strict=True)
+        for gradient, product in zip(gradients, products, strict=True)
     ]

@@ -32,6 +32,7 @@ __all__ = [
     "reciprocals",
     "roots",
     "runs",
+    "runs_alike",
     "scale",
     "scale_alike",
     "scale_alike_in_place",
@@ -44,7 +45,7 @@ __all__ = [
     "zero",
 ]
 
-CPU_RUN, RUN = 1 << 18, 1 << 25
+CPU_RUN, RUN = 1 << 16, 1 << 25
 """About so many elements are worked on at once: on the CPU, and elsewhere."""
 
 
@@ -203,15 +204,16 @@ def norms_alike(
     return list(torch._foreach_norm(tensors, order, dtype=dtype)) if tensors else []
 
 
-def end_to_end(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return the elements of all tensors: a copy [n] for each dtype and device."""
-    parts = ([tensors[k] for k in positions] for positions in alike(tensors))
-    return [
-        torch.cat(part)
-        if all(tensor.dim() == 1 for tensor in part)
-        else torch._utils._flatten_dense_tensors(part)
-        for part in parts
-    ]
+def end_to_end(tensors: Sequence[Tensor]) -> Tensor:
+    """Return all elements of tensors that share a device and a dtype: [n].
+
+    They are copied if there are several tensors.
+    """
+    if len(tensors) == 1:
+        return tensors[0].reshape(-1)
+    if all([tensor.dim() == 1 for tensor in tensors]):
+        return torch.cat(tensors)
+    return torch._utils._flatten_dense_tensors(tensors)
 
 
 def roots(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -257,29 +259,37 @@ def part_by_part(
 
 def alike(tensors: Sequence[Tensor]) -> list[list[int]]:
     """Group the positions of tensors by device and dtype."""
+    kinds = [(tensor.device, tensor.dtype) for tensor in tensors]
+    # To compare devices is quicker than to hash them.
+    if kinds and all([kind == kinds[0] for kind in kinds]):
+        return [list(range(len(kinds)))]
     groups: dict[tuple[torch.device, torch.dtype], list[int]] = defaultdict(list)
-    for position, tensor in enumerate(tensors):
-        groups[tensor.device, tensor.dtype].append(position)
+    for position, kind in enumerate(kinds):
+        groups[kind].append(position)
     return list(groups.values())
 
 
 def runs(tensors: Sequence[Tensor]) -> list[list[int]]:
-    """Group positions as :func:`alike`, in runs for which there is room besides.
+    """Group positions as :func:`alike`, in runs for which there is room besides."""
+    return [run for group in alike(tensors) for run in runs_alike(tensors, group)]
+
+
+def runs_alike(tensors: Sequence[Tensor], positions: Sequence[int]) -> list[list[int]]:
+    """Cut the positions of tensors that share a device and a dtype into runs.
 
     On the CPU a launch costs little, but what the next one reads should be in its cache
     still. A run has about so many elements, or is one larger tensor.
     """
-    all_runs = []
-    for positions in alike(tensors):
-        longest = CPU_RUN if tensors[positions[0]].is_cpu else RUN
-        run: list[int] = []
-        size = 0
-        for position in positions:
-            elements = tensors[position].numel()
-            if run and size + elements > longest:
-                all_runs.append(run)
-                run, size = [], 0
-            run.append(position)
-            size += elements
-        all_runs.append(run)
+    longest = CPU_RUN if tensors[positions[0]].is_cpu else RUN
+    sizes = [tensors[position].numel() for position in positions]
+    if sum(sizes) <= longest:
+        return [list(positions)]
+    all_runs: list[list[int]] = [[]]
+    size = 0
+    for position, elements in zip(positions, sizes, strict=True):
+        if all_runs[-1] and size + elements > longest:
+            all_runs.append([])
+            size = 0
+        all_runs[-1].append(position)
+        size += elements
     return all_runs

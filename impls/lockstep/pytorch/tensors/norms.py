@@ -27,12 +27,13 @@ BLOCK = 1 << 14
 LOWEST, HIGHEST = 1e-15, 1e18
 
 
-def accurate_norm(gradients: Sequence[Tensor]) -> Tensor:
+def accurate_norm(gradients: Sequence[Tensor], norm: Tensor | None = None) -> Tensor:
     """Return the :func:`total_norm` in float32, infinite where its square would be.
 
     The clipping function does on every host what the original did with such a norm.
+    ``norm``: the total norm, if it is known.
     """
-    norm = total_norm(gradients)
+    norm = total_norm(gradients) if norm is None else norm
     overflows = norm.square() > torch.finfo(torch.float32).max
     return torch.where(overflows, torch.inf, norm).float()
 
@@ -160,14 +161,14 @@ def as_real(tensor: Tensor) -> Tensor:
 
 def norm_on_cpu(tensors: Sequence[Tensor]) -> Tensor:
     """Return the norm of all elements: 0-d, float64."""
-    norm = torch.linalg.vector_norm(torch.cat(norms_by_rows(tensors)))
-    if LOWEST < norm < HIGHEST or not (norm or any(t.any() for t in tensors)):
+    norm = torch.linalg.vector_norm(torch.cat(norms_by_rows(tensors)).double())
+    if LOWEST < norm.item() < HIGHEST or not (norm or any(t.any() for t in tensors)):
         return norm
     return torch.linalg.vector_norm(torch.stack(foreach.norms(tensors)))
 
 
 def norms_by_rows(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """Return the norms of rows that cover all elements once, in float64.
+    """Return the norms of rows that cover all elements once.
 
     What is shorter than a row, the ends of large tensors included, is laid end to end.
     """
@@ -181,8 +182,30 @@ def norms_by_rows(tensors: Sequence[Tensor]) -> list[Tensor]:
         rows.append(flat[:even].view(-1, BLOCK))
         if even < flat.numel():
             short.append(flat[even:])
-    for flat in foreach.end_to_end(short):
+    norms = list(map(norms_of_rows, rows))
+    for group in foreach.alike(short):
+        norms += norms_end_to_end(short, group)
+    return norms
+
+
+def norms_end_to_end(tensors: Sequence[Tensor], group: Sequence[int]) -> list[Tensor]:
+    """Return the norms of the rows of a group of tensors that are laid end to end.
+
+    They are laid in runs, whose copies are in the cache still when they are read. The
+    tensors of the group share a device and a dtype.
+    """
+    norms: list[Tensor] = []
+    rest: list[Tensor] = []
+    for run in foreach.runs_alike(tensors, group):
+        flat = foreach.end_to_end(rest + [tensors[k] for k in run])
         even = flat.numel() // BLOCK * BLOCK
-        rows += [flat[:even].view(-1, BLOCK), flat[even:].view(1, -1)]
-    wide = [row.float() if row.itemsize < 4 else row for row in rows]
-    return [torch.linalg.vector_norm(row, dim=1).double() for row in wide]
+        if even:
+            norms.append(norms_of_rows(flat[:even].view(-1, BLOCK)))
+        rest = [flat[even:]]
+    return norms + [norms_of_rows(row[None]) for row in rest]
+
+
+def norms_of_rows(rows: Tensor) -> Tensor:
+    """Return the norm of each row, in float32 or float64: [n]."""
+    wide = rows.float() if rows.itemsize < 4 else rows
+    return torch.linalg.vector_norm(wide, dim=1)

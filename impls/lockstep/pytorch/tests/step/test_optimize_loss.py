@@ -115,6 +115,53 @@ def test_the_sum_is_judged_for_infinities_and_the_scaler_moves_once() -> None:
     assert (step.scaler.state["iteration"], int(step.global_step)) == (2, 1)
 
 
+def spoil_in_a_hook(optimizer, change):
+    def hook(optimizer, args, kwargs):
+        change(optimizer.param_groups[0]["params"][0])
+
+    optimizer.register_step_pre_hook(hook)
+
+
+def spoil_before_the_step(optimizer, change):
+    step = optimizer.step
+
+    def spoilt():
+        change(optimizer.param_groups[0]["params"][0])
+        return step()
+
+    optimizer.step = spoilt
+
+
+def fill(parameter):
+    parameter.grad.fill_(torch.inf)
+
+
+def fill_unseen(parameter):
+    parameter.grad.data.fill_(torch.inf)
+
+
+def replace(parameter):
+    parameter.grad = torch.full_like(parameter, torch.inf)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "change"),
+    [
+        (spoil_in_a_hook, fill_unseen),
+        (spoil_before_the_step, fill),
+        (spoil_before_the_step, replace),
+    ],
+)
+def test_what_changes_gradients_after_clipping_is_judged(spoil, change) -> None:
+    model = model_in()
+    step = step_of(model, dtype="mixed", loss_scaling=8.0, clip_gradients=1.0)
+    before = model.weight.detach().clone()
+    spoil(step.optimizer, change)
+    step(INPUTS)
+    assert step.last_step.nonfinite == ("weight",)
+    assert torch.equal(model.weight, before)
+
+
 def test_an_absent_gradient_is_no_obstacle() -> None:
     used, unused = Parameter(torch.ones(2)), Parameter(torch.ones(2))
     step = ls.optimize_loss(
