@@ -274,13 +274,15 @@ def runs(tensors: Sequence[Tensor]) -> list[list[int]]:
     return [run for group in alike(tensors) for run in runs_alike(tensors, group)]
 
 
-def runs_alike(tensors: Sequence[Tensor], positions: Sequence[int]) -> list[list[int]]:
+def runs_alike(
+    tensors: Sequence[Tensor], positions: Sequence[int], on_cpu: int = CPU_RUN
+) -> list[list[int]]:
     """Cut the positions of tensors that share a device and a dtype into runs.
 
     On the CPU a launch costs little, but what the next one reads should be in its cache
-    still. A run has about so many elements, or is one larger tensor.
+    still. A run has about so many elements, ``on_cpu`` there, or is one larger tensor.
     """
-    longest = CPU_RUN if tensors[positions[0]].is_cpu else RUN
+    longest = on_cpu if tensors[positions[0]].is_cpu else RUN
     sizes = [tensors[position].numel() for position in positions]
     if sum(sizes) <= longest:
         return [list(positions)]

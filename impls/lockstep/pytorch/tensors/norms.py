@@ -23,6 +23,8 @@ __all__ = [
 # So many elements float32 adds up with an error below 1e-7, or 2e-5 if all are equal,
 # because then every addition rounds the same way.
 BLOCK = 1 << 14
+# So many elements are copied at once to be read: few enough to be in the cache still.
+COPIED = 1 << 18
 # Outside, squares may have left the range of float32.
 LOWEST, HIGHEST = 1e-15, 1e18
 
@@ -196,7 +198,7 @@ def norms_end_to_end(tensors: Sequence[Tensor], group: Sequence[int]) -> list[Te
     """
     norms: list[Tensor] = []
     rest: list[Tensor] = []
-    for run in foreach.runs_alike(tensors, group):
+    for run in foreach.runs_alike(tensors, group, COPIED):
         flat = foreach.end_to_end(rest + [tensors[k] for k in run])
         even = flat.numel() // BLOCK * BLOCK
         if even:
