@@ -67,9 +67,9 @@ def _answer(contents: Mapping[str, pd.DataFrame]) -> str:
     over = steps["over_expected"]
     who = f"{workers} workers take" if workers > 1 else "one worker takes"
     return (
-        f"Over links of {mbit:.0f} Mbit/s, {who} {shown} times the steps a second of "
+        f"Over links that carry {mbit:.0f} Mbit/s, {who} {shown} times the steps a second of "
         f"DDP if each exchanges after every {steps_named} step, and {every:.1f} times "
-        f"if after every step. Measured steps a second, those of DDP included, are "
+        "if after every step. Measured steps a second, those of DDP included, are "
         f"{over.min():.2f} to {over.max():.2f} times what the planner expects."
     )
 
@@ -79,8 +79,8 @@ def _small_print(steps: pd.DataFrame) -> list[str]:
         "Each worker and the center has a machine of its own: a network namespace with "
         "a Ray node and a link to a bridge, which the kernel slows down in both "
         "directions (tbf). All of them share the cores of one computer.",
-        "Links carry fewer bytes and wait no longer than they must: nothing adds to "
-        "their latency, which is that of the computer.",
+        "Links are slow, but not long: nothing is added to their latency, which is that "
+        "of the computer.",
         "Bytes are those that the interfaces of the workers' machines have sent, with "
         "all headers and whatever Ray says beside the weights.",
         "The expectation is the planner's: bandwidth and latency of the link and the "

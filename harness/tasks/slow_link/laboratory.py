@@ -34,7 +34,7 @@ from harness.tasks.slow_link.machines import (
 from harness.tasks.slow_link.settings import Settings
 from harness.tasks.worker_team.local_ray import ONE_MACHINE, Team, local_ray, on_machine
 from harness.tasks.worker_team.measurement import Measurement, histograms
-from harness.tasks.worker_team.settings import PERIODS
+from harness.tasks.worker_team.settings import MOST, PERIODS
 from lockstep.ray import RayCenter
 from lockstep.ray.actor import OPTIONS, CenterActor
 from lockstep.ray.center import host_of
@@ -67,7 +67,7 @@ class Laboratory:
     @functools.cached_property
     def team(self) -> Team:
         """One worker on each machine but the first."""
-        places = [address(k) for k in range(1, 255)]
+        places = [address(k + 1) for k in range(MOST)]
         return Team(self.ray, self.kind, places)
 
     def measure(self, settings: Settings) -> Outcome:

@@ -53,12 +53,13 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     """
     settings = Settings(**config)
     require_machines()
+    remote = _remote(backend)
     try:
-        return _laboratory(backend).measure(settings)
+        return remote.measure(settings)
     except BaseException:
         # Some of its processes may wait for one that failed.
-        _laboratory(backend).end()
-        _laboratory.cache_clear()
+        remote.end()
+        _remote.cache_clear()
         raise
 
 
@@ -102,6 +103,6 @@ class RemoteLaboratory:
 
 
 @functools.cache
-def _laboratory(backend: str) -> RemoteLaboratory:
+def _remote(backend: str) -> RemoteLaboratory:
     """Return what does all runs: to start Ray's nodes takes longer than a run."""
     return RemoteLaboratory(backend)

@@ -243,8 +243,8 @@ def test_the_answer_compares_with_ddp_and_with_the_planner() -> None:
     judgement = findings.judge(records(expected=0.9, ddp=0.8 * ddp))
     gains = [0.9 * LAW.expected(of_four, period) / ddp / 0.8 for period in PERIODS]
     assert judgement.answer == (
-        f"Over links of 100 Mbit/s, 4 workers take {gains[1]:.1f} and {gains[2]:.1f} "
-        "times the steps a second of DDP if each exchanges after every 10th and 40th "
+        f"Over links that carry 100 Mbit/s, 4 workers take {gains[1]:.1f} and "
+        f"{gains[2]:.1f} times the steps a second of DDP if each exchanges after every 10th and 40th "
         f"step, and {gains[0]:.1f} times if after every step. Measured steps a second, "
         f"those of DDP included, are 0.80 to {most:.2f} times what the planner expects."
     )

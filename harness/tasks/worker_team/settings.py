@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from harness.tasks.settings import require, require_counts, require_number
 
-__all__ = ["FLOAT", "PERIODS", "TeamSettings"]
+__all__ = ["FLOAT", "MOST", "PERIODS", "TeamSettings"]
 
 PERIODS = (1, 10, 40)
 """Local steps between two exchanges of a worker."""
