@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 
 from harness.judgement.finding import NO_ANSWER, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
-from harness.tasks.slow_link.law import LAW
+from harness.tasks.slow_link.law import LAW, setting
 from harness.tasks.worker_team import tables
 from harness.tasks.worker_team.findings import match, of_good_runs, team_metrics
 from harness.tasks.worker_team.settings import PERIODS
@@ -53,7 +54,8 @@ def judge(records: Sequence[Record]) -> Judgement:
         "one worker": tables.medians(good, ONE_WORKER),
         "staleness": tables.staleness(good),
     }
-    return Judgement(_answer(contents), contents, _small_print(contents["steps"]))
+    small_print = [*_small_print(contents["steps"]), _of_one_exchange(good)]
+    return Judgement(_answer(contents), contents, small_print)
 
 
 def _answer(contents: Mapping[str, pd.DataFrame]) -> str:
@@ -67,10 +69,11 @@ def _answer(contents: Mapping[str, pd.DataFrame]) -> str:
     over = steps["over_expected"]
     who = f"{workers} workers take" if workers > 1 else "one worker takes"
     return (
-        f"Over links that carry {mbit:.0f} Mbit/s, {who} {shown} times the steps a second of "
-        f"DDP if each exchanges after every {steps_named} step, and {every:.1f} times "
-        "if after every step. Measured steps a second, those of DDP included, are "
-        f"{over.min():.2f} to {over.max():.2f} times what the planner expects."
+        f"Over links that carry {mbit:.0f} Mbit/s, {who} {shown} times the steps a "
+        f"second of DDP if each exchanges after every {steps_named} step, and "
+        f"{every:.1f} times if after every step. Measured steps a second, those of DDP "
+        f"included, are {over.min():.2f} to {over.max():.2f} times what the planner "
+        "expects."
     )
 
 
@@ -79,8 +82,8 @@ def _small_print(steps: pd.DataFrame) -> list[str]:
         "Each worker and the center has a machine of its own: a network namespace with "
         "a Ray node and a link to a bridge, which the kernel slows down in both "
         "directions (tbf). All of them share the cores of one computer.",
-        "Links are slow, but not long: nothing is added to their latency, which is that "
-        "of the computer.",
+        "Links are slow, but not long: nothing is added to their latency, which is "
+        "that of the computer.",
         "Bytes are those that the interfaces of the workers' machines have sent, with "
         "all headers and whatever Ray says beside the weights.",
         "The expectation is the planner's: bandwidth and latency of the link and the "
@@ -92,6 +95,17 @@ def _small_print(steps: pd.DataFrame) -> list[str]:
         "Medians over repeated runs, intervals bootstrapped (95 %). Ratios are made "
         "within a run.",
     ]
+
+
+def _of_one_exchange(records: Sequence[Record]) -> str:
+    """Say how much of a difference is there before workers wait for one another."""
+    settings = [setting(record) for record in records]
+    planned = [sum(s.services) + 2 * s.latency_seconds for s in settings]
+    measured = [record.summary["seconds/exchange"] for record in records]
+    return (
+        f"An exchange of a worker that is alone takes {1e3 * np.median(measured):.0f} "
+        f"ms, by the planner {1e3 * np.median(planned):.0f} ms."
+    )
 
 
 def _megabytes(steps: pd.DataFrame, mode: str) -> str:
