@@ -115,8 +115,8 @@ class Network:
 
     def __init__(self) -> None:
         self._middle = _namespace()
-        self._do(self._middle, f"ip link add name {BRIDGE} type bridge")
-        self._do(self._middle, f"ip link set dev {BRIDGE} up")
+        _do_inside(self._middle, f"ip link add name {BRIDGE} type bridge")
+        _do_inside(self._middle, f"ip link set dev {BRIDGE} up")
         self.machines: list[int] = []
         self._connect(os.getpid())
 
@@ -131,7 +131,7 @@ class Network:
             ends = (machine, INTERFACE), (self._middle, _port(number))
             for process, name in ends:
                 shape = f"tbf rate {round(1e6 * mbit)}bit {' '.join(SHAPE)}"
-                self._do(process, f"tc qdisc replace dev {name} root {shape}")
+                _do_inside(process, f"tc qdisc replace dev {name} root {shape}")
 
     def sent_bytes(self, machine: int) -> int:
         """Return what a machine has sent, headers included."""
@@ -145,18 +145,14 @@ class Network:
         number, middle = len(self.machines), self._middle
         port = _port(number)
         ends = f"name {port} type veth peer name {INTERFACE} netns {process}"
-        self._do(middle, f"ip link add {ends}")
-        self._do(process, f"ip addr add {address(number)}/24 dev {INTERFACE}")
-        self._do(process, "ip link set dev lo up")
+        _do_inside(middle, f"ip link add {ends}")
+        _do_inside(process, f"ip addr add {address(number)}/24 dev {INTERFACE}")
+        _do_inside(process, "ip link set dev lo up")
         for where, name in ((process, INTERFACE), (middle, port)):
             # Packets are as large as on a wire, so that their headers are counted.
-            self._do(where, f"ip link set dev {name} gso_max_segs 1 up")
-        self._do(middle, f"ip link set dev {port} master {BRIDGE}")
+            _do_inside(where, f"ip link set dev {name} gso_max_segs 1 up")
+        _do_inside(middle, f"ip link set dev {port} master {BRIDGE}")
         self.machines.append(process)
-
-    @staticmethod
-    def _do(process: int, command: str) -> None:
-        _do(*inside(process, command.split()))
 
 
 def _port(machine: int) -> str:
@@ -174,6 +170,10 @@ def _namespace() -> int:
     # It writes when it is there.
     process.stdout.readline()
     return process.pid
+
+
+def _do_inside(process: int, command: str) -> None:
+    _do(*inside(process, command.split()))
 
 
 def _do(*command: str) -> None:
