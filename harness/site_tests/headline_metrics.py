@@ -7,7 +7,7 @@ nothing of it is used here. ``docs/records.md`` describes records.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,12 +91,20 @@ def stable_rates(record: Record) -> pd.Series:
 # -- workers that queue at a center ----------------------------------------------------
 
 
-def over_expected(period: int) -> Reader:
-    """Return what divides steps a second by those of a queue of one station.
+def throughput(think: float, services: Sequence[float], workers: int) -> float:
+    """Return rounds a second by Buzen's convolution, G(n - 1) / G(n).
 
-    Its throughput is that of Buzen's convolution, G(n - 1) / G(n) with G(n) the sum of
-    S^k Z^(n - k) / (n - k)! over k.
+    G of a think time alone is Z^n / n!; each station adds S G(n - 1) of what it makes.
     """
+    numbers = [think**n / math.factorial(n) for n in range(workers + 1)]
+    for service in services:
+        for n in range(1, workers + 1):
+            numbers[n] += service * numbers[n - 1]
+    return numbers[-2] / numbers[-1]
+
+
+def over_expected(period: int) -> Reader:
+    """Return what divides steps a second by those of a queue of one station."""
 
     def read(record: Record) -> float:
         summary, workers = record["summary"], record["config"]["workers"]
@@ -104,14 +112,23 @@ def over_expected(period: int) -> Reader:
             summary[f"seconds/{name}"] for name in ("step", "exchange", "center")
         )
         think = period * step + max(0.0, exchange - service)
-        fewer, all_of_them = (
-            sum(
-                service**k * think ** (n - k) / math.factorial(n - k)
-                for k in range(n + 1)
-            )
-            for n in (workers - 1, workers)
-        )
-        return summary[f"steps/{period}"] / (period * fewer / all_of_them)
+        rounds = throughput(think, [service], workers)
+        return summary[f"steps/{period}"] / (period * rounds)
+
+    return read
+
+
+def over_planned(period: int) -> Reader:
+    """Return the same of a queue of a center and its link, in and out."""
+
+    def read(record: Record) -> float:
+        summary, config = record["summary"], record["config"]
+        model = 4 * round(config["model_mb"] * 1e6 / 4)
+        transfer = model / summary["link/bandwidth"]
+        think = period * summary["seconds/step"] + 2 * summary["link/latency"]
+        services = [transfer, summary["seconds/center"], transfer]
+        rounds = throughput(think, services, config["workers"])
+        return summary[f"steps/{period}"] / (period * rounds)
 
     return read
 
@@ -155,6 +172,18 @@ METRICS: Mapping[tuple[str, str], tuple[Reader, float]] = {
         quotient("seconds/step/clip", "seconds/step/lookup"),
         LEFT_OUT,
     ),
+    ("slow_link", "round over DDP's step in bytes, period 10"): (
+        round_in_bytes,
+        LEFT_OUT,
+    ),
+    **{
+        ("slow_link", f"steps over DDP, period {period}"): (
+            quotient(f"steps/{period}", "steps/ddp"),
+            LEFT_OUT,
+        )
+        for period in (1, 10, 40)
+    },
+    ("slow_link", "steps over expected, period 10"): (over_planned(10), LEFT_OUT),
     ("stable_rates", "best accuracy"): (lambda r: max(r["series"]["accuracy"]), LARGER),
     ("stable_rates", "highest rate"): (lambda r: stable_rates(r).max(), LARGER),
     ("stable_rates", "stable range"): (

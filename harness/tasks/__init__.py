@@ -44,6 +44,7 @@ TASKS = (
     "policy_digits",
     "recommender",
     "scaler_limits",
+    "slow_link",
     "stable_rates",
     "throughput",
     "training_throughput",
@@ -51,7 +52,13 @@ TASKS = (
     "worker_throughput",
 )
 
-TIMED = ("recommender", "throughput", "training_throughput", "worker_throughput")
+TIMED = (
+    "recommender",
+    "slow_link",
+    "throughput",
+    "training_throughput",
+    "worker_throughput",
+)
 """Tasks whose runs measure time: nothing else is run beside one of them."""
 
 

@@ -26,6 +26,7 @@ from harness.tasks.policy_digits import laws as policy_laws
 from harness.tasks.scaler_limits.settings import PEER, RAISES
 from harness.tasks.stable_rates.ranges import stable_range
 from harness.tasks.stable_rates.tables import range_of
+from harness.tasks.worker_team.settings import PERIODS
 from harness.tests.synthetic import multitask_outcome, record_of
 
 __all__ = ["made_up", "scaler_as_promised", "with_metric"]
@@ -202,17 +203,27 @@ def _warm_up(of: Any, backend: str, rng: Generator) -> Outcome:
 
 
 def _worker_throughput(of: Any, backend: str, rng: Generator) -> Outcome:
-    step = of.step_ms / 1000
     names = ("center/small", "adder/small", "center/large", "adder/large")
-    summary = {name: float(rng.uniform(5, 9)) for name in names}
-    summary |= {"seconds/step": step, "seconds/exchange": 4e-3, "seconds/center": 2e-3}
+    alone = {name: float(rng.uniform(5, 9)) for name in names}
+    return _workers(of, rng, alone)
+
+
+def _slow_link(of: Any, backend: str, rng: Generator) -> Outcome:
+    bandwidth = 1e6 * of.link_mbit / 8 * rng.uniform(0.9, 1)
+    return _workers(of, rng, {"link/bandwidth": bandwidth, "link/latency": 1e-4})
+
+
+def _workers(of: Any, rng: Generator, more: Mapping[str, float]) -> Outcome:
+    """Return the outcome of a task with workers, and what it measures beside them."""
+    step = of.step_ms / 1000
+    summary = {"seconds/step": step, "seconds/exchange": 4e-3, "seconds/center": 2e-3}
     summary |= {"steps/ddp": of.workers / (2 * step), "bytes/ddp": 1.0 * of.model_bytes}
     series = {"staleness": [0.0, 1.0, 2.0]}
-    for period in part("worker_throughput", "settings").PERIODS:
+    for period in PERIODS:
         summary[f"steps/{period}"] = float(of.workers / step * rng.uniform(0.5, 1))
         summary[f"bytes/{period}"] = of.model_bytes / period
         series[f"pushes/{period}"] = rng.integers(1, 9, 3).astype(float).tolist()
-    return Outcome("ok", "", series, summary)
+    return Outcome("ok", "", series, {**summary, **more})
 
 
 def with_metric(record: Record, name: str, value: float) -> Record:
@@ -323,6 +334,7 @@ def _set_worker_metric(record: Any, name: str, value: float) -> None:
     summary, before = record.summary, metrics_of(record.task)[name].read(record)
     what, _, which = name.partition(", ")
     key = {
+        "DDP over expected": "steps/ddp",
         "steps over DDP": f"steps/{which.removeprefix('period ')}",
         "steps over expected": f"steps/{which.removeprefix('period ')}",
         "round over DDP's step in bytes": f"bytes/{which.removeprefix('period ')}",
@@ -337,8 +349,9 @@ def _set_accuracy(record: Any, name: str, value: float) -> None:
 
 SETTERS: Mapping[tuple[str, str], Callable[[Any, str, float], None]] = {
     **{
-        ("worker_throughput", name): _set_worker_metric
-        for name in metrics_of("worker_throughput")
+        (task, name): _set_worker_metric
+        for task in ("slow_link", "worker_throughput")
+        for name in metrics_of(task)
     },
     ("asynchronous_digits", "accuracy"): _set_accuracy,
     ("asynchronous_digits", "mean accuracy"): _set_accuracy,
@@ -377,6 +390,7 @@ MAKERS: Mapping[str, Callable[[Any, str, Generator], Outcome]] = {
     "policy_digits": _policy,
     "recommender": _recommender,
     "scaler_limits": _scaler,
+    "slow_link": _slow_link,
     "stable_rates": _stable_rates,
     "throughput": _throughput,
     "training_throughput": _training_throughput,

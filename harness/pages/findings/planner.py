@@ -17,14 +17,18 @@ from harness.figures.plot import Drawing, draw_one
 from harness.figures.style import WIDTH, Theme
 from harness.figures.tables import grouped
 from harness.pages.findings.page import Answered
-from harness.pages.findings.sources import Figure
+from harness.pages.findings.planner_measured import (
+    ONE_MACHINE,
+    measured_inserts,
+    named,
+    picture,
+)
 from harness.pages.markup.tables import PAIRS, Cell, table
-from harness.pages.markup.templating import number, render
+from harness.pages.markup.templating import number
 from harness.simulator.planner import Setting, describe_band
 
 __all__ = ["DRAWN", "SETTINGS", "planner_inserts"]
 
-EXPERIMENT = "worker_throughput"
 GIGABIT = 1e9 / 8
 
 SETTINGS: Mapping[str, Setting] = {
@@ -58,7 +62,7 @@ def planner_inserts(folder: Path, experiments: Sequence[Answered]) -> dict[str, 
     The center's own time is what the experiment measured for a byte of the large model.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    measured = next((e for e in experiments if e.question.name == EXPERIMENT), None)
+    measured = named(experiments, ONE_MACHINE)
     per_byte = _center_seconds_per_byte(measured)
     settings = {
         name: replace(setting, center_seconds=setting.model_bytes * per_byte)
@@ -66,9 +70,9 @@ def planner_inserts(folder: Path, experiments: Sequence[Answered]) -> dict[str, 
     }
     figure = draw_one(_drawing(settings[DRAWN]), folder)
     return {
-        "planner_figure": _picture(figure, "planner"),
-        "planner_measured": _measured(measured),
+        "planner_figure": picture(figure, "planner"),
         "planner_table": f"{_table(settings)}\n",
+        **measured_inserts(folder, experiments),
     }
 
 
@@ -78,18 +82,6 @@ def _center_seconds_per_byte(measured: Answered | None) -> float:
         return 0.0
     large = measured.finding.tables["center"].iloc[-1]
     return float(1 / large["center"] / large["model_mb"] / 1e6)
-
-
-def _measured(measured: Answered | None) -> str:
-    """Return the experiment's first figure and its answer."""
-    if measured is None or not measured.figures:
-        return "Not measured yet.\n"
-    folder = f"experiments/{EXPERIMENT}"
-    return f"{measured.answer}\n\n{_picture(measured.figures[0], folder)}"
-
-
-def _picture(figure: Figure, folder: str) -> str:
-    return render("planner.md.jinja", figure=figure, folder=f"../generated/{folder}")
 
 
 # -- table -----------------------------------------------------------------------------

@@ -18,9 +18,11 @@ from harness.errors import HarnessError
 from harness.processes.children import Children
 from harness.records.record import Record
 from harness.runs.workers import Worker
-from harness.tasks.worker_throughput import findings, local_ray, tables, training
+from harness.tasks.worker_team import local_ray, measurement, tables
+from harness.tasks.worker_team.settings import PERIODS
+from harness.tasks.worker_throughput import findings
 from harness.tasks.worker_throughput.law import expected_steps, most_steps
-from harness.tasks.worker_throughput.settings import PERIODS, Settings
+from harness.tasks.worker_throughput.settings import Settings
 from harness.tests.makers import made_up
 from lockstep.messages.errors import LockstepError
 
@@ -123,19 +125,23 @@ def test_a_run_measures_ddp_and_every_period_and_leaves_no_process(
     assert tables.mean_staleness(record, 1) == pytest.approx(1, abs=0.5)
 
 
-def test_bytes_of_the_loopback_are_counted_or_left_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    counted = training.loopback_bytes()
-    assert counted is None or counted >= 0
-    monkeypatch.setattr(training, "COUNTERS", training.COUNTERS / "absent")
-    assert training.loopback_bytes() is None
+def test_bytes_are_those_that_an_interface_has_sent(tmp_path: Path) -> None:
+    counters = tmp_path / "dev"
+    assert measurement.sent_bytes(counters, "lo") is None
+    titles = "Inter-|   Receive      |  Transmit\n face |bytes packets |bytes packets\n"
+    received, sent = "7 6 5 4 3 2 1 0", "800 8 0 0 0 0 0 0"
+    counters.write_text(
+        f"{titles}    lo: {received} {sent}\n  eth0:{received} 9{sent}\n"
+    )
+    assert measurement.sent_bytes(counters, "lo") == 800
+    assert measurement.sent_bytes(counters, "eth0") == 9800
+    assert measurement.sent_bytes(counters, "eth1") is None
 
 
 def test_without_ray_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_ray.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(HarnessError, match="expected Ray, got none; install lockstep"):
-        local_ray.require_ray()
+        local_ray.require_ray("worker_throughput")
 
 
 @pytest.mark.parametrize(

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Literal
 
-import numpy as np
 import pandas as pd
 
 from harness.judgement.finding import NO_ANSWER, Judgement, joined
 from harness.records.metrics import Metric
 from harness.records.record import Record
-from harness.statistics import Interval, overlap
-from harness.tasks.worker_throughput import tables
-from harness.tasks.worker_throughput.law import expected_steps
-from harness.tasks.worker_throughput.settings import PERIODS, PUSHERS
+from harness.tasks.worker_team import tables
+from harness.tasks.worker_team.findings import match, of_good_runs, team_metrics
+from harness.tasks.worker_throughput.law import LAW
+from harness.tasks.worker_throughput.settings import PUSHERS
+from harness.tasks.worker_throughput.tables import center
 
 __all__ = ["APART", "METRICS", "judge", "match"]
 
@@ -25,50 +24,16 @@ APART = ("workers",)
 QUOTED = 10
 """The period of which the answer speaks."""
 
-SLACK = 0.2
-"""How far intervals of ratios may miss each other: machines differ."""
-
-
-def _of_good_runs(read: Callable[[Record], float]) -> Callable[[Record], float]:
-    """Return a reader that leaves out what did not end well."""
-    return lambda record: read(record) if record.status == "ok" else np.nan
-
-
-def _over_ddp(period: int, record: Record) -> float:
-    return record.summary[f"steps/{period}"] / record.summary["steps/ddp"]
-
-
-def _over_expected(period: int, record: Record) -> float:
-    expected = expected_steps(record.summary, period, record.config["workers"])
-    return record.summary[f"steps/{period}"] / expected
-
 
 def _over_adder(size: str, record: Record) -> float:
     return record.summary[f"center/{size}"] / record.summary[f"adder/{size}"]
 
 
-def _bytes(period: int, record: Record) -> float:
-    return tables.bytes_over_ddp(record, period)
-
-
-def _metrics(
-    name: str,
-    read: Callable[[int, Record], float],
-    better: Literal["smaller", "larger"],
-) -> Iterator[tuple[str, Metric]]:
-    """Yield a metric for each period."""
-    for period in PERIODS:
-        of_period = _of_good_runs(partial(read, period))
-        yield f"{name}, period {period}", Metric(of_period, "ratio", better)
-
-
 METRICS = {
-    **dict(_metrics("steps over DDP", _over_ddp, "larger")),
-    **dict(_metrics("steps over expected", _over_expected, "larger")),
-    **dict(_metrics("round over DDP's step in bytes", _bytes, "smaller")),
+    **team_metrics(LAW),
     **{
         f"center over adder, {size}": Metric(
-            _of_good_runs(partial(_over_adder, size)), "ratio", "larger"
+            of_good_runs(partial(_over_adder, size)), "ratio", "larger"
         )
         for size in ("small", "large")
     },
@@ -82,36 +47,12 @@ def judge(records: Sequence[Record]) -> Judgement:
     if not good:
         return Judgement(f"{NO_ANSWER}.", {}, [])
     contents = {
-        "steps": tables.modes(good),
-        "center": tables.center(good),
-        "one worker": tables.one_worker(good),
+        "steps": tables.modes(good, LAW),
+        "center": center(good),
+        "one worker": tables.medians(good, tables.MILLISECONDS),
         "staleness": tables.staleness(good),
     }
     return Judgement(_answer(contents["steps"]), contents, _small_print(contents))
-
-
-RATIO = ("over_ddp", "over_ddp_low", "over_ddp_high")
-
-
-def match(
-    published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
-) -> pd.DataFrame:
-    """Compare ratios to DDP, also of another machine: steps themselves would differ."""
-    keys = ["workers", "mode"]
-    columns = [*keys, *RATIO]
-    both = published["steps"][columns].merge(
-        own["steps"][columns], on=keys, suffixes=("_published", "_own")
-    )
-    both = both.dropna()
-    agree = [
-        overlap(_interval(row, "_published"), _interval(row, "_own"), SLACK)
-        for _, row in both.iterrows()
-    ]
-    return both.assign(matches=pd.Series(agree, index=both.index, dtype=bool))
-
-
-def _interval(row: pd.Series, whose: str) -> Interval:
-    return Interval(*(np.asarray(row[f"{name}{whose}"]) for name in RATIO))
 
 
 def _answer(steps: pd.DataFrame) -> str:

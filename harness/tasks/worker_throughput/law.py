@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from harness.records.record import Record
 from harness.simulator.queueing import bound, mean_values
+from harness.tasks.worker_team.tables import Law
 
-__all__ = ["expected_steps", "most_steps"]
+__all__ = ["LAW", "expected_steps", "most_steps"]
 
 
 def expected_steps(alone: Mapping[str, float], period: int, workers: int) -> float:
@@ -40,3 +42,14 @@ def _times(alone: Mapping[str, float], period: int) -> tuple[float, float]:
     )
     own = max(0.0, exchange - center)
     return period * step + own, center
+
+
+def _expected(record: Record, period: int) -> float:
+    return expected_steps(record.summary, period, record.config["workers"])
+
+
+def _most(record: Record, period: int) -> float:
+    return most_steps(record.summary, period, record.config["workers"])
+
+
+LAW = Law(_expected, _most)

@@ -1,0 +1,206 @@
+"""A process that has a network of its own, with Ray on each of its machines.
+
+``training`` starts ``python -m harness.tasks.slow_link.laboratory BACKEND SOCKET`` in
+namespaces of its own. It is on machine 0, where the center is; worker k is on machine
+k + 1. It gets the settings of one run after the other, and answers with its outcome, or
+with a sentence why there is none.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from multiprocessing.connection import Connection
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from harness.errors import HarnessError
+from harness.records.record import Outcome
+from harness.tasks import backends
+from harness.tasks.slow_link.link import answering
+from harness.tasks.slow_link.machines import (
+    INTERFACE,
+    Network,
+    address,
+    inside,
+    mount_memory,
+)
+from harness.tasks.slow_link.settings import Settings
+from harness.tasks.worker_team.local_ray import ONE_MACHINE, Team, local_ray, on_machine
+from harness.tasks.worker_team.measurement import Measurement, histograms
+from harness.tasks.worker_team.settings import MOST, PERIODS
+from lockstep.ray import RayCenter
+from lockstep.ray.actor import OPTIONS, CenterActor
+from lockstep.ray.center import host_of
+
+__all__ = ["Laboratory", "main"]
+
+OBJECT_STORE = 256 << 20
+"""Bytes of memory on each machine for what is on its way."""
+
+SECONDS_FOR_NODE = 60.0
+"""How long Ray may take to start on a new machine."""
+
+MODEL_FILES = "harness.tasks.slow_link"
+
+
+class Laboratory:
+    """Machines, added when a run needs more of them, and the processes on them.
+
+    Args:
+        kind: the class of a worker.
+        folder: for what runs write; gone when this process ends.
+    """
+
+    def __init__(self, kind: type, folder: Path) -> None:
+        self.folder, self.kind = folder, kind
+        self.network = Network()
+        self.ray = local_ray(address(0), OBJECT_STORE)
+        self.runs = 0
+
+    @functools.cached_property
+    def team(self) -> Team:
+        """One worker on each machine but the first."""
+        places = [address(k + 1) for k in range(MOST)]
+        return Team(self.ray, self.kind, places)
+
+    def measure(self, settings: Settings) -> Outcome:
+        """Do one run."""
+        self.runs += 1
+        folder = self.folder / f"run-{self.runs}"
+        self.require_workers(settings.workers)
+        self.network.slow_down(settings.link_mbit)
+        return SlowLink(settings, self, folder).all()
+
+    def require_workers(self, count: int) -> None:
+        """Have a machine for each worker, with a Ray node on it."""
+        while len(self.network.machines) <= count:
+            # One after the other: two at once use the same names for their files.
+            self._start_node(self.network.add())
+            self._wait_for_nodes(len(self.network.machines))
+
+    def _wait_for_nodes(self, count: int) -> None:
+        end = time.monotonic() + SECONDS_FOR_NODE
+        while sum(node["Alive"] for node in self.ray.nodes()) < count:
+            if time.monotonic() > end:
+                raise HarnessError(f"node {count} of Ray did not start in time.")
+            time.sleep(0.2)
+
+    def _start_node(self, machine: int) -> None:
+        head = self.ray.get_runtime_context().gcs_address
+        options = {
+            "address": head,
+            "node-ip-address": address(machine),
+            "num-cpus": 1,
+            "object-store-memory": OBJECT_STORE,
+        }
+        words = [f"--{name}={value}" for name, value in options.items()]
+        ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *words]
+        command = inside(self.network.machines[machine], ray)
+        quiet: dict[str, Any] = dict.fromkeys(
+            ("stdin", "stdout", "stderr"), subprocess.DEVNULL
+        )
+        # What keeps Ray on one machine is for one machine.
+        variables = {**os.environ, ONE_MACHINE: "1"}
+        subprocess.Popen(command, env=variables, **quiet)
+
+
+class SlowLink(Measurement):
+    """What a run measures on machines of their own."""
+
+    def __init__(
+        self, settings: Settings, laboratory: Laboratory, folder: Path
+    ) -> None:
+        center = RayCenter(f"center-{folder.name}", directory=folder / "center")
+        super().__init__(settings, laboratory.team, center)
+        self.network, self.folder = laboratory.network, folder
+        self.transfer = settings.model_bytes / (1e6 * settings.link_mbit / 8)
+
+    def all(self) -> Outcome:
+        """Measure everything."""
+        self.folder.mkdir()
+        self.link()
+        self.make_center()
+        self.one_worker()
+        self.synchronous(self.folder / "ranks")
+        stale = {period: self.asynchronous(period) for period in PERIODS}
+        self.center.remove()
+        return Outcome("ok", "", histograms(stale), self.summary)
+
+    def link(self) -> None:
+        """Measure the link of a worker that nobody else uses."""
+        with answering(address(0)) as place:
+            [link] = self.team.call(1, "measure_link", *place)
+        self.summary |= {
+            "link/bandwidth": link.bandwidth,
+            "link/latency": link.latency,
+        }
+
+    def make_center(self) -> None:
+        """Start the center on machine 0; Ray would choose any."""
+        name, arguments = self.center.name, host_of(self.center).arguments
+        options = {**OPTIONS, "resources": on_machine(address(0))}
+        remote = self.team.ray.remote(CenterActor).options(name=name, **options)
+        self.team.ray.get(remote.remote(name, *arguments).__ray_ready__.remote())
+
+    def counted_bytes(self) -> int:
+        """Return what the machines of this run's workers have sent."""
+        return sum(self.network.sent_bytes(k + 1) for k in range(self.workers))
+
+    def seconds_to_settle(self, period: int) -> float:
+        """Return the same for workers that wait for one another at the center's link.
+
+        They start at the same time, so that their first pushes come all at once.
+        """
+        return super().seconds_to_settle(period) + (self.workers + 1) * self.transfer
+
+    def asynchronous(self, period: int) -> Counter[int]:
+        """Measure steps and, at the interfaces, bytes; return how stale pushes were."""
+        before = self.counted_bytes()
+        stale = super().asynchronous(period)
+        sent = self.counted_bytes() - before
+        self.summary[f"bytes/{period}"] = sent / sum(stale.values()) / period
+        return stale
+
+
+def main(backend: str, socket: str) -> None:
+    """Do runs until who asks for them is gone."""
+    connection = Connection(int(socket))
+    requests: SimpleQueue[Settings] = SimpleQueue()
+    listening = threading.Thread(target=_listen, args=(connection, requests))
+    listening.daemon = True
+    listening.start()
+    kind = backends.model(MODEL_FILES, backend).Worker
+    folder = mount_memory()
+    variables = {"RAY_TMPDIR": str(folder), "GLOO_SOCKET_IFNAME": INTERFACE}
+    os.environ.update(variables)
+    laboratory = None
+    while True:
+        settings = requests.get()
+        try:
+            laboratory = laboratory or Laboratory(kind, folder)
+            answer: Outcome | str = laboratory.measure(settings)
+        except Exception as error:
+            answer = f"{type(error).__name__}: {error}"
+        connection.send(answer)
+
+
+def _listen(connection: Connection, requests: SimpleQueue[Settings]) -> None:
+    """Hand on what is asked for; end this process when nobody is left to ask."""
+    while True:
+        try:
+            requests.put(connection.recv())
+        except (EOFError, OSError):
+            # At once: the main thread may wait for other machines. The kernel ends
+            # all processes of this namespace with the first one.
+            os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,41 @@
+"""What the planner expects, from what was measured of the link and of one worker."""
+
+from __future__ import annotations
+
+from harness.records.record import Record
+from harness.simulator.planner import Setting
+from harness.tasks.slow_link.settings import Settings
+from harness.tasks.worker_team.tables import Law
+
+__all__ = ["LAW", "setting"]
+
+
+def setting(record: Record) -> Setting:
+    """Return the setting of a run as the page on planning says to measure it.
+
+    A step is timed without an exchange, the link is measured by a program that sends
+    zeros, and the CPU time of the center's process is read.
+    """
+    numbers = record.summary
+    return Setting(
+        step_seconds=numbers["seconds/step"],
+        model_bytes=Settings(**record.config).model_bytes,
+        bytes_per_second=numbers["link/bandwidth"],
+        latency_seconds=numbers["link/latency"],
+        center_seconds=numbers["seconds/center"],
+    )
+
+
+def _expected(record: Record, period: int) -> float:
+    return setting(record).steps(period, record.config["workers"])
+
+
+def _most(record: Record, period: int) -> float:
+    return setting(record).most_steps(period, record.config["workers"])
+
+
+def _reduced(record: Record) -> float:
+    return setting(record).synchronous_steps(record.config["workers"])
+
+
+LAW = Law(_expected, _most, _reduced)

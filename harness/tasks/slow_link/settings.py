@@ -1,0 +1,26 @@
+"""The settings of one run, checked where they are declared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from harness.tasks.settings import require_number
+from harness.tasks.worker_team.settings import TeamSettings
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True)
+class Settings(TeamSettings):
+    """What one run does.
+
+    Attributes:
+        link_mbit: what the link of each machine carries in each direction, in megabits
+            a second.
+    """
+
+    link_mbit: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_number(self, "link_mbit")

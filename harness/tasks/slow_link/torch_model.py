@@ -1,0 +1,16 @@
+"""The processes of this task in PyTorch: workers that can measure their link, too."""
+
+from __future__ import annotations
+
+from harness.tasks.slow_link.link import Link, measure
+from harness.tasks.worker_team import torch_model
+
+__all__ = ["Worker"]
+
+
+class Worker(torch_model.Worker):
+    """A process on a machine of its own."""
+
+    def measure_link(self, host: str, port: int) -> Link:
+        """Measure the link to another machine."""
+        return measure((host, port))

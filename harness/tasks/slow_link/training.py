@@ -1,0 +1,108 @@
+"""One run: a number of workers on machines of their own, with DDP and with AGN."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from harness.errors import HarnessError
+from harness.records.record import Outcome
+from harness.tasks import backends
+from harness.tasks.slow_link import laboratory
+from harness.tasks.slow_link.machines import isolated, require_machines
+from harness.tasks.slow_link.settings import Settings
+from harness.tasks.worker_team.local_ray import require_ray
+
+__all__ = ["prepare", "train"]
+
+SECONDS_FOR_START, WINDOWS = 240.0, 20
+"""How long a run may take, beside so many times its window."""
+
+
+def prepare(backend: str, device: str) -> None:
+    """Import the framework; raise if it, the CPU or Ray is missing.
+
+    Raises:
+        HarnessError: one of them is.
+    """
+    backends.require_cpu(backend, device)
+    backends.prepare(__package__, backend, device)
+    require_ray("slow_link")
+
+
+def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
+    """Do one run; nothing in it is drawn at random, so a seed is a repetition.
+
+    Summary, in seconds, steps a second of all workers, and bytes that a worker's
+    interface sends a step:
+
+    - of the link of one worker: ``link/bandwidth``, bytes a second, and
+      ``link/latency``, one way;
+    - of one worker: ``seconds/step`` without an exchange, ``seconds/exchange``, what an
+      exchange adds to it, ``seconds/center``, the center's CPU time for one;
+    - ``steps/ddp``, ``steps/PERIOD``, ``bytes/ddp`` and ``bytes/PERIOD``.
+
+    Series: ``staleness`` and, for each of its values, ``pushes/PERIOD``.
+
+    Raises:
+        UnsupportedError: this computer does not allow slow links.
+    """
+    settings = Settings(**config)
+    require_machines()
+    remote = _remote(backend)
+    try:
+        return remote.measure(settings)
+    except BaseException:
+        # Some of its processes may wait for one that failed.
+        remote.end()
+        _remote.cache_clear()
+        raise
+
+
+class RemoteLaboratory:
+    """The process that does the runs; it ends when this one does."""
+
+    def __init__(self, backend: str) -> None:
+        self._connection, other = multiprocessing.Pipe()
+        words = ["-m", laboratory.__name__, backend, str(other.fileno())]
+        self._process = subprocess.Popen(
+            isolated([sys.executable, *words]),
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,
+            pass_fds=[other.fileno()],
+        )
+        other.close()
+
+    def measure(self, settings: Settings) -> Outcome:
+        """Have a run done.
+
+        Raises:
+            HarnessError: it failed.
+        """
+        seconds = SECONDS_FOR_START + WINDOWS * settings.window
+        try:
+            self._connection.send(settings)
+            if not self._connection.poll(seconds):
+                raise HarnessError(f"a run was not done in {seconds:g} s.")
+            answer: Outcome | str = self._connection.recv()
+        except (EOFError, BrokenPipeError, ConnectionResetError) as error:
+            raise HarnessError("the process with the machines ended.") from error
+        if isinstance(answer, str):
+            raise HarnessError(answer)
+        return answer
+
+    def end(self) -> None:
+        """End the process, and with it the machines."""
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+
+
+@functools.cache
+def _remote(backend: str) -> RemoteLaboratory:
+    """Return what does all runs: to start Ray's nodes takes longer than a run."""
+    return RemoteLaboratory(backend)

@@ -1,0 +1,261 @@
+"""Workers on slow links: machines in one computer, what is measured and expected."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.declarations import declare
+from harness.declarations.declare import Run
+from harness.processes.children import Children
+from harness.records.record import Record
+from harness.runs.worker import attempt
+from harness.runs.workers import Worker
+from harness.tasks.slow_link import findings, link, machines
+from harness.tasks.slow_link.law import LAW, setting
+from harness.tasks.slow_link.settings import Settings
+from harness.tasks.tests.test_worker_throughput import SECONDS_TO_END, marked
+from harness.tasks.worker_team.settings import PERIODS
+from harness.tests.makers import made_up
+from lockstep.messages.errors import LockstepError, UnsupportedError
+
+MACHINES = "harness.tasks.tests.two_machines"
+RUNS = declare.find("slow_link").runs("quick")
+
+
+def refusal() -> str:
+    """Return why this computer has no slow links; empty if it has."""
+    try:
+        machines.require_machines()
+    except UnsupportedError as error:
+        return str(error)
+    return ""
+
+
+NEEDS_FRAMEWORKS = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None
+    or importlib.util.find_spec("torch") is None,
+    reason="needs Ray and PyTorch",
+)
+
+
+def records(expected: float = 1.0, ddp: float = 50.0) -> list[Record]:
+    """Return records of workers that take so many times the expected steps."""
+    made = []
+    for run in RUNS:
+        record = made_up(run, "pytorch", np.random.default_rng(0))
+        summary = {**record.summary, "link/bandwidth": 12.5e6, "steps/ddp": ddp}
+        record = dataclasses.replace(record, summary=summary)
+        for period in PERIODS:
+            summary[f"steps/{period}"] = expected * LAW.expected(record, period)
+        made.append(record)
+    return made
+
+
+# -- machines --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("sys.platform", "darwin", "got darwin; run it as root on Linux"),
+        ("shutil.which", lambda tool: None, "got none of unshare, nsenter, mount"),
+        ("isolated", lambda command: ["sh", "-c", "echo no >&2; exit 1"], "got no;"),
+        ("isolated", lambda command: ["false"], "got exit status 1;"),
+    ],
+)
+def test_a_computer_without_slow_links_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: Any, told: str
+) -> None:
+    if name != "sys.platform":
+        monkeypatch.setattr("harness.tasks.slow_link.machines.sys.platform", "linux")
+        monkeypatch.setattr("harness.tasks.slow_link.machines.TOOLS", ("sh",))
+    if name == "shutil.which":
+        monkeypatch.undo()
+        monkeypatch.setattr("harness.tasks.slow_link.machines.sys.platform", "linux")
+    monkeypatch.setattr(f"harness.tasks.slow_link.machines.{name}", value)
+    with pytest.raises(UnsupportedError, match=told):
+        machines.require_machines()
+
+
+@NEEDS_FRAMEWORKS
+def test_a_run_without_slow_links_is_skipped_and_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(machines, "_lacking", lambda: "none")
+    outcome = attempt(RUNS[0], "pytorch", "cpu")
+    assert outcome.status == "skipped" and "as root on Linux" in outcome.reason
+
+
+def test_a_command_in_its_own_namespaces_sees_no_network_and_leaves_nothing() -> None:
+    if lacking := refusal():
+        pytest.skip(lacking)
+    mark = uuid.uuid4().hex
+    script = "sleep 1000 & ip -br link; echo $$"
+    done = subprocess.run(
+        machines.isolated(["sh", "-c", script]),
+        capture_output=True,
+        text=True,
+        env={"MARK_OF_TEST": mark},
+        timeout=SECONDS_TO_END,
+    )
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["lo", "1"]
+    assert not marked(mark)
+
+
+def test_a_link_carries_what_it_was_slowed_down_to() -> None:
+    if lacking := refusal():
+        pytest.skip(lacking)
+    done = subprocess.run(
+        machines.isolated([sys.executable, "-m", MACHINES, "20"]),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert not done.returncode, done.stderr
+    megabits, sent = map(float, done.stdout.split())
+    # Of a packet of 1514 bytes, 66 are headers; a burst of 32 kB is not slowed down.
+    assert 17 < megabits < 20
+    assert sent == pytest.approx(link.BYTES * 1514 / 1448, rel=0.02)
+
+
+def test_a_link_is_measured_by_whoever_answers() -> None:
+    with link.answering("127.0.0.1") as place:
+        found = link.measure(place)
+    assert found.bandwidth > 1e6 and 0 < found.latency < 1
+
+
+def test_who_waits_for_a_measurement_notices_that_the_other_side_is_gone() -> None:
+    begin = time.monotonic()
+    with link.answering("127.0.0.1") as place:
+        socket.create_connection(place).close()
+    assert time.monotonic() - begin < link.PATIENCE / 2
+
+
+# -- a run -----------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@NEEDS_FRAMEWORKS
+def test_a_run_measures_ddp_and_every_period_and_leaves_no_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if lacking := refusal():
+        pytest.skip(lacking)
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv("MARK_OF_TEST", mark)
+    run = small_run()
+    worker = Worker(run.task, "pytorch", "cpu", 0, Children())
+    answer = worker.do(run)
+    assert marked(mark)
+    how = worker.end()
+    require_end(mark)
+    assert isinstance(answer, dict) and answer["status"] == "ok", (answer, how)
+    made = made_up(run, "pytorch", np.random.default_rng(0))
+    assert set(answer["summary"]) == set(made.summary)
+    assert min(answer["summary"].values()) > 0
+    settings = Settings(**run.config)
+    for period in PERIODS:
+        sent = period * answer["summary"][f"bytes/{period}"]
+        # All weights went over the link, with headers and what Ray says beside them.
+        assert settings.model_bytes < sent < 3 * settings.model_bytes
+    assert answer["summary"]["link/bandwidth"] < 1e6 * settings.link_mbit / 8
+
+
+@pytest.mark.slow
+@NEEDS_FRAMEWORKS
+def test_a_worker_that_is_killed_in_a_run_leaves_no_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if lacking := refusal():
+        pytest.skip(lacking)
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv("MARK_OF_TEST", mark)
+    run = small_run()
+    children = Children()
+    worker = Worker(run.task, "pytorch", "cpu", 0, children)
+    thread = threading.Thread(target=worker.do, args=(run,))
+    thread.start()
+    end = time.monotonic() + 60
+    while len(marked(mark)) < 8 and time.monotonic() < end:
+        time.sleep(0.1)
+    assert len(marked(mark)) >= 8
+    children.end()
+    thread.join()
+    require_end(mark)
+
+
+def small_run() -> Run:
+    """Return a run of two workers that takes seconds."""
+    config = {**RUNS[0].config, "workers": 2, "window": 0.3, "model_mb": 0.1}
+    return dataclasses.replace(RUNS[0], config=config)
+
+
+def require_end(mark: str) -> None:
+    """Wait until no process is left that inherited a mark."""
+    end = time.monotonic() + SECONDS_TO_END
+    while marked(mark) and time.monotonic() < end:
+        time.sleep(0.2)
+    assert not marked(mark)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"link_mbit": 0}, "link_mbit: expected a finite number > 0"),
+        ({"window": 0.01}, "window: expected time for a round of 40 steps"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_one_sentence(
+    changed: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(LockstepError, match=told):
+        Settings(**{**RUNS[0].config, **changed})
+
+
+# -- findings --------------------------------------------------------------------------
+
+
+def test_the_planner_is_asked_with_what_was_measured() -> None:
+    [record] = [r for r in records() if r.config["workers"] == 4]
+    assert setting(record).bytes_per_second == 12.5e6
+    transfer = 0.7e6 / 12.5e6
+    reduce = 6 * (transfer / 4 + record.summary["link/latency"])
+    assert LAW.reduced is not None
+    assert LAW.reduced(record) == pytest.approx(4 / (5e-3 + reduce))
+
+
+def test_the_answer_compares_with_ddp_and_with_the_planner() -> None:
+    of_two, of_four = sorted(records(), key=lambda r: r.config["workers"])
+    assert LAW.reduced is not None
+    ddp = LAW.reduced(of_four)
+    most = 0.8 * ddp / LAW.reduced(of_two)
+    judgement = findings.judge(records(expected=0.9, ddp=0.8 * ddp))
+    gains = [0.9 * LAW.expected(of_four, period) / ddp / 0.8 for period in PERIODS]
+    assert judgement.answer == (
+        f"Over links that carry 100 Mbit/s, 4 workers take {gains[1]:.1f} and "
+        f"{gains[2]:.1f} times the steps a second of DDP if each exchanges after every "
+        f"10th and 40th step, and {gains[0]:.1f} times if after every step. Measured "
+        f"steps a second, those of DDP included, are 0.80 to {most:.2f} times what the "
+        "planner expects."
+    )
+    # What is sent and fetched at 12.5 MB/s, the center's 2 ms, and a round trip.
+    exchange = "takes 4 ms, by the planner 114 ms"
+    assert any(exchange in line for line in judgement.small_print)
+    assert findings.match(judgement.tables, judgement.tables)["matches"].all()
+
+
+def test_without_a_run_that_ended_well_there_is_no_answer() -> None:
+    skipped = [dataclasses.replace(r, status="skipped") for r in records()]
+    judgement = findings.judge(skipped)
+    assert "do not answer" in judgement.answer and not judgement.tables

@@ -1,0 +1,79 @@
+"""What the findings of every experiment with workers share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from harness.records.metrics import Metric
+from harness.records.record import Record
+from harness.statistics import Interval, overlap
+from harness.tasks.worker_team.settings import PERIODS
+from harness.tasks.worker_team.tables import Law, Reader, bytes_over_ddp
+
+__all__ = ["match", "of_good_runs", "team_metrics"]
+
+SLACK = 0.2
+"""How far intervals of ratios may miss each other: machines differ."""
+
+RATIO = ("over_ddp", "over_ddp_low", "over_ddp_high")
+
+
+def team_metrics(law: Law) -> dict[str, Metric]:
+    """Return the comparisons that are made within a run, for each period."""
+
+    def over_expected(period: int, record: Record) -> float:
+        return record.summary[f"steps/{period}"] / law.expected(record, period)
+
+    def in_bytes(period: int, record: Record) -> float:
+        return bytes_over_ddp(record, period)
+
+    return {
+        **dict(_metrics("steps over DDP", _over_ddp, "larger")),
+        **dict(_metrics("steps over expected", over_expected, "larger")),
+        **dict(_metrics("round over DDP's step in bytes", in_bytes, "smaller")),
+    }
+
+
+def _over_ddp(period: int, record: Record) -> float:
+    return record.summary[f"steps/{period}"] / record.summary["steps/ddp"]
+
+
+def _metrics(
+    name: str,
+    read: Callable[[int, Record], float],
+    better: Literal["smaller", "larger"],
+) -> Iterator[tuple[str, Metric]]:
+    for period in PERIODS:
+        of_period = of_good_runs(partial(read, period))
+        yield f"{name}, period {period}", Metric(of_period, "ratio", better)
+
+
+def of_good_runs(read: Reader) -> Reader:
+    """Return a reader that leaves out what did not end well."""
+    return lambda record: read(record) if record.status == "ok" else np.nan
+
+
+def match(
+    published: Mapping[str, pd.DataFrame], own: Mapping[str, pd.DataFrame]
+) -> pd.DataFrame:
+    """Compare ratios to DDP, also of another machine: steps themselves would differ."""
+    keys = ["workers", "mode"]
+    columns = [*keys, *RATIO]
+    both = published["steps"][columns].merge(
+        own["steps"][columns], on=keys, suffixes=("_published", "_own")
+    )
+    both = both.dropna()
+    agree = [
+        overlap(_interval(row, "_published"), _interval(row, "_own"), SLACK)
+        for _, row in both.iterrows()
+    ]
+    return both.assign(matches=pd.Series(agree, index=both.index, dtype=bool))
+
+
+def _interval(row: pd.Series, whose: str) -> Interval:
+    return Interval(*(np.asarray(row[f"{name}{whose}"]) for name in RATIO))

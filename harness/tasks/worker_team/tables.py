@@ -1,0 +1,169 @@
+"""The tables of every experiment with workers, each a function of records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.records.record import Record
+from harness.statistics import bootstrap, median
+from harness.tasks.cells import grouped
+from harness.tasks.worker_team.settings import PERIODS
+
+__all__ = [
+    "DDP",
+    "MILLISECONDS",
+    "Law",
+    "Reader",
+    "bytes_over_ddp",
+    "mean_staleness",
+    "medians",
+    "modes",
+    "staleness",
+]
+
+DDP = "DDP"
+
+Reader = Callable[[Record], float]
+
+MILLISECONDS = {
+    f"{name}_ms": (f"seconds/{name}", 1e3) for name in ("step", "exchange", "center")
+}
+"""What one worker takes: where it stands in a summary, and in which unit to show it."""
+
+
+@dataclass(frozen=True)
+class Law:
+    """What steps a second are expected of a run, from what was measured in it.
+
+    Attributes:
+        expected: by mean value analysis, of all workers at a period.
+        most: the asymptote of the same.
+        reduced: with an all-reduce in every step; None if nobody foresees it.
+    """
+
+    expected: Callable[[Record, int], float]
+    most: Callable[[Record, int], float]
+    reduced: Reader | None = None
+
+
+def modes(records: Sequence[Record], law: Law) -> pd.DataFrame:
+    """Steps a second of all workers, a row a mode; medians over seeds with intervals.
+
+    ``expected`` is what the law makes of other numbers of the same run, and
+    ``over_expected`` the measured number over it; ``over_ddp`` is made within a run,
+    too. ``bytes_per_step`` are those that a worker sends, ``staleness`` the mean of all
+    pushes, in rounds of the center, which DDP does not have.
+    """
+    rows = []
+    for group in grouped(records):
+        rows.append(_of_ddp(group, law))
+        rows += [_asynchronous(group, law, period) for period in PERIODS]
+    return pd.DataFrame(rows)
+
+
+def _of_ddp(group: Sequence[Record], law: Law) -> dict[str, Any]:
+    """Return the row of DDP."""
+    readers: dict[str, Reader] = {"steps": _ddp_steps, "bytes_per_step": _ddp_bytes}
+    if reduced := law.reduced:
+        readers["expected"] = reduced
+        readers["over_expected"] = lambda record: _ddp_steps(record) / reduced(record)
+    return _row(group, DDP, 1, readers)
+
+
+def _asynchronous(group: Sequence[Record], law: Law, period: int) -> dict[str, Any]:
+    """Return the row of a period."""
+
+    def steps(record: Record) -> float:
+        return float(record.summary[f"steps/{period}"])
+
+    readers: dict[str, Reader] = {
+        "steps": steps,
+        "expected": lambda record: law.expected(record, period),
+        "most": lambda record: law.most(record, period),
+        "over_expected": lambda record: steps(record) / law.expected(record, period),
+        "over_ddp": lambda record: steps(record) / _ddp_steps(record),
+        "bytes_per_step": lambda record: record.summary[f"bytes/{period}"],
+        "staleness": lambda record: mean_staleness(record, period),
+    }
+    return _row(group, f"period {period}", period, readers)
+
+
+def _row(
+    group: Sequence[Record], mode: str, period: int, readers: Mapping[str, Reader]
+) -> dict[str, Any]:
+    workers = group[0].config["workers"]
+    row: dict[str, Any] = {"workers": workers, "mode": mode}
+    row |= {"period": period, "seeds": len(group)}
+    for name, read in readers.items():
+        row |= _interval(name, group, read)
+    return row
+
+
+def bytes_over_ddp(record: Record, period: int) -> float:
+    """Return a worker's bytes a round over a rank's a step: 1 means 1 / period."""
+    return float(period * record.summary[f"bytes/{period}"] / _ddp_bytes(record))
+
+
+def _ddp_steps(record: Record) -> float:
+    return float(record.summary["steps/ddp"])
+
+
+def _ddp_bytes(record: Record) -> float:
+    return float(record.summary.get("bytes/ddp", np.nan))
+
+
+def mean_staleness(record: Record, period: int) -> float:
+    """Return the mean over all pushes of a run."""
+    values, pushes = (
+        np.asarray(record.series[name], float)
+        for name in ("staleness", f"pushes/{period}")
+    )
+    return float(values @ pushes / pushes.sum())
+
+
+def staleness(records: Sequence[Record]) -> pd.DataFrame:
+    """The share of the pushes of all runs that were so many rounds behind."""
+    rows = []
+    for group in grouped(records):
+        for period in PERIODS:
+            longest = max(len(record.series["staleness"]) for record in group)
+            counts = np.zeros(longest)
+            for record in group:
+                pushes = np.asarray(record.series[f"pushes/{period}"], float)
+                counts[: len(pushes)] += pushes
+            workers = group[0].config["workers"]
+            rows += [
+                {"workers": workers, "period": period, "staleness": k, "share": share}
+                for k, share in enumerate(counts / counts.sum())
+                if share
+            ]
+    return pd.DataFrame(rows)
+
+
+def medians(
+    records: Sequence[Record], columns: Mapping[str, tuple[str, float]]
+) -> pd.DataFrame:
+    """Numbers of the summary, in other units, over the runs of each setting.
+
+    ``columns`` has the name in the summary and a factor for each.
+    """
+    rows = []
+    for group in grouped(records):
+        row: dict[str, Any] = {"workers": group[0].config["workers"]}
+        for column, (name, factor) in columns.items():
+            values = [factor * record.summary[name] for record in group]
+            row |= bootstrap(median, values).named(column)
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _interval(name: str, records: Sequence[Record], read: Reader) -> dict[str, Any]:
+    values = [read(record) for record in records]
+    if np.isnan(values).any():
+        return dict.fromkeys((name, f"{name}_low", f"{name}_high"), np.nan)
+    return bootstrap(median, values).named(name)
