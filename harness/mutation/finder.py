@@ -71,7 +71,7 @@ def reach_children(folder: Path) -> None:
     class Popen(subprocess.Popen[Any]):
         def __init__(self, *args: Any, env: Any = None, **options: Any) -> None:
             variables = _with_path(os.environ if env is None else env, folder)
-            super().__init__(*args, env=variables, **options)
+            super().__init__(*args, env=variables, **options)  # type: ignore[call-overload]
 
     subprocess.Popen = Popen  # type: ignore[misc]
     os.environ.update(_with_path(os.environ, folder))
