@@ -51,6 +51,7 @@ SHARED = (
     "impls/lockstep/docstrings/tests/test_documented.py",
     "impls/lockstep/tests/test_same_errors.py",
     "impls/lockstep/tests/test_strict_names.py",
+    "impls/lockstep/ray/tests/test_backends.py",
     "harness/composition/tests/test_nesting.py",
     "harness/composition/tests/test_variables.py",
     "harness/composition/tests/test_larc.py",
