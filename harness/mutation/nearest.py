@@ -91,8 +91,8 @@ def nearest_checks(path: str) -> list[Check]:
     """Return what to try on the mutants of a module, in this order.
 
     Near are the families that the folder was written for, the examples in the module's
-    docstrings, the backend's tests that lie in the folder of the same name, watch all
-    wrappers, or import the module or a name of it, and the test of public signatures.
+    docstrings, the test of public signatures, and the backend's tests that lie in the
+    folder of the same name, watch all wrappers, or import the module or a name of it.
     Tests named after the module come first, then those of its folder. Then follow the
     tests that all backends share, on the reference all its other tests and at last,
     because they take the longest time, all other cases.
@@ -122,7 +122,7 @@ def nearest_checks(path: str) -> list[Check]:
     first = FAMILIES.get(room, ())
     checks = (
         Check("case", first),
-        Check("test", [*examples, *_relative(ordered), signatures]),
+        Check("test", [*examples, signatures, *_relative(ordered)]),
         Check("test", SHARED, backend),
         Check("test", _relative(others)),
         Check("case", [family for family in ALL if family not in first]),

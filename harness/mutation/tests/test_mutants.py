@@ -127,7 +127,9 @@ def test_tests_of_what_a_module_exports_come_after_those_of_its_folder() -> None
 def test_what_backends_share_has_the_tests_and_cases_of_its_capability() -> None:
     cases, near, *_ = nearest_checks("impls/lockstep/tf/shared/clipping/larc.py")
     assert "larc" in cases.names
-    assert near.names[0] == "impls/lockstep/tf/tests/clipping/test_larc.py"
+    signatures, first, *_ = near.names
+    assert signatures.endswith("[tf]")
+    assert first == "impls/lockstep/tf/tests/clipping/test_larc.py"
 
 
 @pytest.mark.parametrize("backend", ["reference", "pytorch"])
