@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.abc import MetaPathFinder
@@ -20,13 +21,13 @@ from typing import Any
 __all__ = ["MutantFinder", "install", "reach_children"]
 
 CUSTOMIZE = """\
-import contextlib
+# The child may have a path without the harness.
+from importlib.util import module_from_spec, spec_from_file_location
 
-# A child that has another path than the harness runs the checkout as it is.
-with contextlib.suppress(ImportError):
-    from harness.mutation.finder import install
-
-    install({folder!r})
+spec = spec_from_file_location("mutant_finder", {finder!r})
+finder = module_from_spec(spec)
+spec.loader.exec_module(finder)
+finder.install({folder!r})
 """
 
 
@@ -60,11 +61,24 @@ def install(folder: str) -> None:
 
 
 def reach_children(folder: Path) -> None:
-    """Let processes that this one starts find the mutant, too."""
-    text = CUSTOMIZE.format(folder=str(folder))
+    """Let processes that this one starts find the mutant, too.
+
+    Many tests hand an environment of their own to ``subprocess``: its path is extended.
+    """
+    text = CUSTOMIZE.format(finder=__file__, folder=str(folder))
     (folder / "sitecustomize.py").write_text(text, "utf-8")
-    inherited = os.environ.get("PYTHONPATH")
+
+    class Popen(subprocess.Popen[Any]):
+        def __init__(self, *args: Any, env: Any = None, **options: Any) -> None:
+            variables = _with_path(os.environ if env is None else env, folder)
+            super().__init__(*args, env=variables, **options)  # type: ignore[call-overload]
+
+    subprocess.Popen = Popen  # type: ignore[misc]
+    os.environ.update(_with_path(os.environ, folder))
+
+
+def _with_path(variables: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return these variables with the folder at the beginning of ``PYTHONPATH``."""
+    inherited = variables.get("PYTHONPATH")
     paths = [str(folder), *([inherited] if inherited else [])]
-    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-    # Tests hand their own path to processes that they start.
-    sys.path.insert(0, str(folder))
+    return {**variables, "PYTHONPATH": os.pathsep.join(paths)}

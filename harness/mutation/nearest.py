@@ -51,14 +51,18 @@ SHARED = (
     "impls/lockstep/docstrings/tests/test_documented.py",
     "impls/lockstep/tests/test_same_errors.py",
     "impls/lockstep/tests/test_strict_names.py",
+    "impls/lockstep/ray/tests/test_backends.py",
     "harness/composition/tests/test_nesting.py",
     "harness/composition/tests/test_variables.py",
     "harness/composition/tests/test_larc.py",
 )
 """Tests that are the same for all backends; a backend's have its name in theirs."""
 
-ALSO = {"base": "step", "masters": "scaling", "scaling": "masters"}
+ALSO = {"base": "step", "masters": "scaling", "scaling": "masters", "workers": "step"}
 """Folder of a backend -> another one whose tests watch it, such as a step's numbers."""
+
+FOR_ALL = "base"
+"""Folder of the tests of what all wrappers of a backend have."""
 
 SHARED_FOLDER = "shared"
 """Folder of a backend that has folders by capability, as the backend itself has."""
@@ -87,11 +91,11 @@ def nearest_checks(path: str) -> list[Check]:
     """Return what to try on the mutants of a module, in this order.
 
     Near are the families that the folder was written for, the examples in the module's
-    docstrings, the backend's tests that lie in the folder of the same name or import
-    the module or a name of it, and the test of public signatures. Tests named after the
-    module come first, then those of its folder. Then follow the tests that all backends
-    share, on the reference all its other tests and at last, because they take the
-    longest time, all other cases.
+    docstrings, the test of public signatures, and the backend's tests that lie in the
+    folder of the same name, watch all wrappers, or import the module or a name of it.
+    Tests named after the module come first, then those of its folder. Then follow the
+    tests that all backends share, on the reference all its other tests and at last,
+    because they take the longest time, all other cases.
     """
     backend, *folders = Path(path).with_suffix("").parts[2:]
     module = module_name(path)
@@ -103,7 +107,7 @@ def nearest_checks(path: str) -> list[Check]:
     near = {
         file
         for file, modules in importing.items()
-        if file.parent.name in (room, ALSO.get(room))
+        if file.parent.name in (room, ALSO.get(room), FOR_ALL)
         or file.stem == f"test_{room}"
         or names & modules
     }
@@ -118,7 +122,7 @@ def nearest_checks(path: str) -> list[Check]:
     first = FAMILIES.get(room, ())
     checks = (
         Check("case", first),
-        Check("test", [*examples, *_relative(ordered), signatures]),
+        Check("test", [*examples, signatures, *_relative(ordered)]),
         Check("test", SHARED, backend),
         Check("test", _relative(others)),
         Check("case", [family for family in ALL if family not in first]),

@@ -109,6 +109,13 @@ def test_numbers_of_a_step_are_near_to_what_all_wrappers_share() -> None:
     assert "impls/lockstep/pytorch/tests/step/test_step_numbers.py" in near.names
 
 
+def test_what_watches_all_wrappers_is_near_to_each_but_comes_later() -> None:
+    _, near, *_ = nearest_checks("impls/lockstep/tf/shared/scaling/skips.py")
+    tests = "impls/lockstep/tf/tests"
+    counts = near.names.index(f"{tests}/base/test_step_reports.py")
+    assert near.names.index(f"{tests}/scaling/test_loss_scaling.py") < counts
+
+
 def test_tests_of_what_a_module_exports_come_after_those_of_its_folder() -> None:
     path = "impls/lockstep/pytorch/step/regularization.py"
     _, near, *_ = nearest_checks(path)
@@ -120,7 +127,9 @@ def test_tests_of_what_a_module_exports_come_after_those_of_its_folder() -> None
 def test_what_backends_share_has_the_tests_and_cases_of_its_capability() -> None:
     cases, near, *_ = nearest_checks("impls/lockstep/tf/shared/clipping/larc.py")
     assert "larc" in cases.names
-    assert near.names[0] == "impls/lockstep/tf/tests/clipping/test_larc.py"
+    signatures, first, *_ = near.names
+    assert signatures.endswith("[tf]")
+    assert first == "impls/lockstep/tf/tests/clipping/test_larc.py"
 
 
 @pytest.mark.parametrize("backend", ["reference", "pytorch"])

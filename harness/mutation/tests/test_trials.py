@@ -63,7 +63,8 @@ def test_a_test_that_fails_kills(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 IN_A_PROCESS = """
-import subprocess, sys
+import lockstep, os, subprocess, sys
+from pathlib import Path
 from harness.processes.environment import child_variables
 
 SEEN = "from lockstep.reference import MultitaskOptimizerWrapper as wrapper\\n" \\
@@ -74,7 +75,10 @@ def test_it():
 """
 
 
-@pytest.mark.parametrize("variables", ["None", "child_variables()"])
+OWN_PATH = "{**os.environ, 'PYTHONPATH': str(Path(lockstep.__file__).parents[1])}"
+
+
+@pytest.mark.parametrize("variables", ["None", "child_variables()", OWN_PATH])
 def test_a_process_that_a_test_starts_runs_the_mutant(
     variables: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,7 +28,24 @@ def mutants_inserts(results: Path) -> dict[str, str]:
     if not summaries:
         nothing = render("not_measured.md.jinja", command=COMMAND)
         return {"mutants": nothing, "mutants_alive": ""}
-    return {"mutants": _shares(summaries), "mutants_alive": _survivors(summaries)}
+    shares = f"{_sentence(summaries)}\n\n{_shares(summaries)}"
+    return {"mutants": shares, "mutants_alive": _survivors(summaries)}
+
+
+def _sentence(summaries: list[Summary]) -> str:
+    """Return how many mutants were tried, and what share of them was killed."""
+    return f"Tried so far: {'; '.join(map(_told, summaries))}."
+
+
+def _told(summary: Summary) -> str:
+    share, first = summary.share, summary.share_at_once
+    assert share is not None and first is not None
+    tried = f"on {summary.backend} {summary.tried} of {summary.drawn}"
+    text = f"{tried}, of which {share:.1%} were killed"
+    if summary.exhaustive:
+        return text
+    interval = f"95 % interval {float(first.low):.1%} to {float(first.high):.1%}"
+    return f"{text}, {float(first.estimate):.1%} at the first try ({interval})"
 
 
 def _shares(summaries: list[Summary]) -> str:

@@ -1,11 +1,14 @@
-"""The rule of row clipping in a graph: how much of it is as large as the rows."""
+"""The rule of row clipping: its large tensors in a graph, and one quirk of strict."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 import tensorflow as tf
 
-from lockstep.tf.shared.clipping.clip_rows import clip_rows
+from lockstep.quirks import STRICT
+from lockstep.tf.shared.clipping.clip_rows import clip_rows, excess
 
 ROWS = [512, 64]
 
@@ -26,3 +29,12 @@ def test_few_tensors_are_as_large_as_the_rows(dtype: str, most: int) -> None:
         if op.type != "Identity" and op.outputs and op.outputs[0].shape == ROWS
     ]
     assert len(large) <= most, large
+
+
+def test_without_one_of_its_quirks_strict_leaves_rows_below_the_norm_alone() -> None:
+    quirks = replace(STRICT, row_clip_below=False)
+    # Of the second row, w max_norm / max_norm is not w.
+    values = tf.constant([[0.1, 0.3], [1.6, 0.0], [6.0, 8.0]])
+    below, equal, above = excess(values, [1], 1.6, quirks).numpy()
+    assert below.tolist() == equal.tolist() == [0, 0]
+    assert above.tolist() == pytest.approx([5.04, 6.72])

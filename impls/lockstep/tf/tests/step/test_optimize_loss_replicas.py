@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from types import SimpleNamespace
+
+from lockstep.tf.base.replicas import ReplicatedStep
 
 REPLICAS = """
 cpu = tf.config.list_physical_devices("CPU")[0]
@@ -73,7 +77,17 @@ with strategy.scope():
     refused(make)
 alone = ls.optimize_loss(loss, "SGD", {}, lambda step: 0.5, [tf.Variable(1.0)])
 refused(lambda: strategy.run(alone, args=(tf.ones([2]), 0.0)))
+trained = [tf.Variable([1.0, 1.0]), shared]
+alone = ls.optimize_loss(loss, "SGD", {}, lambda step: 0.5, trained)
+refused(lambda: strategy.run(alone, args=(tf.ones([2]), 0.0)))
 """
+
+
+NOT_MIRRORED = (
+    "UnsupportedError optimize_loss: expected variables made in the strategy's "
+    "scope, got 2 replicas; make them inside strategy.scope(), so that each "
+    "replica has a copy."
+)
 
 
 def test_replicas_average_and_agree_on_every_skip(child: Callable[..., str]) -> None:
@@ -89,10 +103,16 @@ def test_replicas_average_and_agree_on_every_skip(child: Callable[..., str]) -> 
         "got 2 of them; pass on_horovod=True, so that their gradients are averaged.",
         "CrossReplicaError optimize_loss: expected no strategy's scope, got one of "
         "several replicas; call it outside; the variables alone are made in the scope.",
-        "UnsupportedError optimize_loss: expected variables made in the strategy's "
-        "scope, got 2 replicas; make them inside strategy.scope(), so that each "
-        "replica has a copy.",
+        NOT_MIRRORED,
+        NOT_MIRRORED,
     ]
+
+
+def test_private_attributes_are_not_those_of_a_replica() -> None:
+    step = ReplicatedStep([SimpleNamespace(_hidden=1, shown=2, pipeline=())])
+    assert step.shown == 2 and not hasattr(step, "_hidden")
+    # A copy is asked for private attributes before it has the steps.
+    assert copy.copy(step).steps == step.steps
 
 
 ONE_REPLICA = """

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from lockstep.tf import AdamOptimizer, AGNCustomGetter, AGNOptimizer
-from lockstep.tf.tests.workers.worker_pairs import bits, team_of
+from lockstep.tf.tests.workers.worker_pairs import bits, single, team_of
 
 v1 = tf.compat.v1
 
@@ -43,6 +43,21 @@ def test_a_checkpoint_of_several_workers_goes_on_to_the_bit(
     assert bits([*variables, *whole]) == bits([*others, *resumed])
     # Powers, own slots, accumulator, local step, shared weights and their slots.
     assert len(whole) == 2 * (2 + 2 + 1 + 1 + 1 + 2)
+
+
+def test_shared_slots_are_restored_before_there_is_a_worker(tmp_path: Path) -> None:
+    variable, worker = single()
+    getter = worker.custom_getter
+    for _ in range(2):
+        worker.apply_gradients([(tf.constant([0.5, -1.0]), variable)])
+    path = tf.train.Checkpoint(getter=getter).write(str(tmp_path / "saved"))
+    own = tf.Variable([0.0, 0.0], name="w")
+    restored = AGNCustomGetter("/cpu:0")
+    restored([own])
+    tf.train.Checkpoint(getter=restored).read(path)
+    found = restored.center.slot(restored.center.shared["w"], "m")
+    kept = getter.center.slot(getter.center.shared["w"], "m")
+    assert bits([found]) == bits([kept]) != bits([tf.zeros(2)])
 
 
 def test_a_saver_of_variables_goes_on_to_the_bit(tmp_path: Path) -> None:
