@@ -90,8 +90,8 @@ def replicas_here(strategy: tf.distribute.Strategy) -> int:
 
 
 def is_mirrored(variables: Sequence[tf.Variable]) -> bool:
-    """Whether a strategy keeps a copy of the variables for each of its replicas."""
-    return isinstance(variables[0], tf.distribute.DistributedValues)
+    """Whether a strategy keeps a copy of each variable for each of its replicas."""
+    return all(isinstance(v, tf.distribute.DistributedValues) for v in variables)
 
 
 def replica_count() -> int:
