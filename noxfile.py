@@ -164,8 +164,18 @@ def mutants(session: nox.Session) -> None:
 
 @nox.session
 def soak(session: nox.Session) -> None:
-    """Run the long tests that `tests` leaves out, e.g. nox -s soak -- -k mutants."""
-    run(session, "core", "pytest", "-m", "soak", "-s", *session.posargs)
+    """Run the long tests that `tests` leaves out; it goes on where it was ended.
+
+    Without arguments it also builds the site and runs those of the site. With some,
+    for example: nox -s soak -- -k mutants
+    """
+    shown = ["-s", "-v", "-o", "console_output_style=progress-even-when-capture-no"]
+    long = ["pytest", "-m", "soak", *shown]
+    ignored = "--ignore=harness/site_tests"
+    run(session, "core", *long, ignored, *session.posargs)
+    if not session.posargs:
+        site(session)
+        run(session, "site", *long, "harness/site_tests")
 
 
 @nox.session
@@ -213,7 +223,9 @@ def serve(session: nox.Session) -> None:
 def browser(session: nox.Session) -> None:
     """Open the built site in a browser and check what a reader would see."""
     # Each process has its browser; what is left of one's pages another takes over.
-    parallel = [*PROCESSES, "--dist", "worksteal"]
+    # One more than cores: each waits for half a second until a page stays silent.
+    processes = str(min(4, 1 + (os.cpu_count() or 1)))
+    parallel = ["-n", processes, "--dist", "worksteal"]
     run(session, "site", "pytest", "harness/site_tests", *parallel, *session.posargs)
 
 

@@ -1,9 +1,22 @@
-"""The one exception that the command line turns into a sentence and an exit status."""
+"""The one exception that the command line turns into a sentence, and a shared error."""
 
 from __future__ import annotations
 
-__all__ = ["HarnessError"]
+from lockstep.messages.errors import UnsupportedError, sentence
+
+__all__ = ["HarnessError", "no_device"]
 
 
 class HarnessError(Exception):
     """Something the user can put right; its text is one clear sentence."""
+
+
+def no_device(backend: str, device: str, got: str) -> UnsupportedError:
+    """Build the error for a device on which a backend cannot work here.
+
+    Of what the framework gives as its reason the first sentence is kept.
+    """
+    got = got.splitlines()[0].partition(". ")[0].rstrip(".")
+    if got.startswith("Expected one of"):  # torch lists every device type it knows
+        got = "a name that is no device type"
+    return UnsupportedError(sentence(backend, f"the device {device!r}", got, "use cpu"))

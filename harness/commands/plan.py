@@ -14,19 +14,15 @@ from rich.table import Table
 from harness.commands.options import TABLE_WIDTH, AsJson
 from harness.commands.quantities import bandwidth, duration, size
 from harness.errors import HarnessError
-from harness.simulator.planner import Setting, describe_band
+from harness.simulator.planner import GAIN, PERIODS, Setting, describe_band
 from lockstep.messages.errors import sentence
 
 __all__ = ["plan"]
 
 WORKERS = (2, 4, 8, 16, 32, 64)
-PERIODS = (1, 10, 40)
 
 MOST_WORKERS = 10_000
 """A plan looks at each smaller number of workers, too."""
-
-GAIN = 2.0
-"""The steps a second, over those of synchronous training, that a period should pay."""
 
 
 def plan(

@@ -5,6 +5,7 @@ Sources are compared, nothing is imported: a page can be drawn without a framewo
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 from harness.records.code import Sources
 from harness.records.files import read, read_code
 from harness.records.record import Record, latest
-from harness.records.verified import read_verified
+from harness.records.verified import group_of, read_verified
 
 __all__ = ["Freshness", "Staleness", "staleness_of"]
 
@@ -29,7 +30,9 @@ class Freshness:
 
     def __init__(self, home: Path, backend: str, sources: Sources) -> None:
         self._code = read_code(home / f"{backend}.code.jsonl")
-        self._verified = read_verified(home / f"{backend}.verified.jsonl")
+        self._verified = defaultdict(list)
+        for verification in read_verified(home / f"{backend}.verified.jsonl"):
+            self._verified[verification.group].append(verification)
         self._sources = sources
         self._changes: dict[str, tuple[str, ...] | None] = {}
 
@@ -39,7 +42,8 @@ class Freshness:
         Nothing changed in a fresh one. None means that its code is unknown: it is of
         schema 1, or its digest stands in no file.
         """
-        codes = [v.code for v in self._verified if v.covers(record)]
+        verified = self._verified.get(group_of(record), [])
+        codes = [v.code for v in verified if v.follows(record)]
         codes += [record.code] if record.code else []
         changes = [self._changed(code.digest) for code in reversed(codes)]
         known = [change for change in changes if change is not None]

@@ -45,10 +45,14 @@ class Verification:
     comparison: str
     start: str
 
-    def covers(self, record: Record) -> bool:
-        """Whether a record is one of the group, and no later than this."""
-        before = record.start is None or record.start <= self.start
-        return before and group_of(record) == (self.id, self.device)
+    @property
+    def group(self) -> tuple[str, str]:
+        """The group, as ``group_of`` names it."""
+        return self.id, self.device
+
+    def follows(self, record: Record) -> bool:
+        """Whether a record of the group is no later than this."""
+        return record.start is None or record.start <= self.start
 
     def as_json(self) -> dict[str, Any]:
         """Return the line for JSON."""

@@ -95,11 +95,17 @@ def sweep(
             each.begin()
         missing = shown.tally.total
         if missing:
-            shown.write(f"{missing} runs to do; worker processes: {jobs}")
+            at_once = jobs if any(map(_has_runs, others)) else 1
+            shown.write(f"{missing} runs to do; worker processes: {at_once}")
         stack.callback(hosts.end)
-        for group, at_once in ((others, jobs), (timed, 1)):
-            _do(group, at_once, hosts, stack)
+        for group, most in ((others, jobs), (timed, 1)):
+            _do(group, most, hosts, stack)
     return [report for each in sweeps for report in each.reports.values()]
+
+
+def _has_runs(sweep: Sweep) -> bool:
+    """Whether runs of an experiment are still to do."""
+    return not all(part.idle for part in sweep.parts.values())
 
 
 def _do(sweeps: Sequence[Sweep], jobs: int, hosts: Hosts, stack: ExitStack) -> None:
@@ -111,7 +117,7 @@ def _do(sweeps: Sequence[Sweep], jobs: int, hosts: Hosts, stack: ExitStack) -> N
 
     schedule = Schedule(list(owners), settled)
     stack.callback(schedule.stop)
-    if not all(part.idle for part in owners):
+    if any(map(_has_runs, sweeps)):
         do_all(schedule, jobs, hosts)
 
 

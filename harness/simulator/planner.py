@@ -27,7 +27,13 @@ from harness.errors import HarnessError
 from harness.simulator.queueing import Flow, bound, knee, mean_values
 from lockstep.messages.errors import sentence
 
-__all__ = ["Setting", "describe_band"]
+__all__ = ["GAIN", "PERIODS", "Setting", "describe_band"]
+
+PERIODS = (1, 10, 40)
+"""Local steps between exchanges, of which plans are shown."""
+
+GAIN = 2.0
+"""The steps a second, over those of synchronous training, that a period should pay."""
 
 SLOWEST, DECADES = 1e3, 10
 """Bandwidths are looked for from 8 kbit/s on, to 80 Tbit/s."""

@@ -33,6 +33,21 @@ PLACES = (
 )
 
 
+SOAKED = ("keras3", "reference", "tf")
+"""Backends whose API pages wait for the soak with accessibility, unlike PyTorch's.
+
+One template writes the pages of all backends.
+"""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Let the slowest check of a page wait for the soak where another has its like."""
+    page = getattr(item, "callspec", None) and item.callspec.params.get("visit")
+    folders = tuple(f"generated/reference/{name}/" for name in SOAKED)
+    if page and page.startswith(folders) and "nothing_keeps_people" in item.name:
+        item.add_marker(pytest.mark.soak)
+
+
 def find_browser() -> str | None:
     """Return the path of an installed Chromium, Chrome or Edge."""
     on_path = [found for name in NAMES if (found := shutil.which(name))]

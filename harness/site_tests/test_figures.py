@@ -1,4 +1,4 @@
-"""Figures and titles as a reader sees them: nothing is cut off at any width."""
+"""Figures as a reader sees them: nothing is cut off at any width."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ PAGES = sorted(
     for path in SITE.rglob("*.html")
     if "ls-plot" in path.read_text("utf-8")
 )
-WIDTHS = (1280, 390)
 COLUMN = 358
 """The width in pixels of a page's text in a window of 390 pixels."""
 
@@ -53,12 +52,6 @@ SHOWN = """async () => {
             > image.closest(".ls-plot").clientWidth,
     }));
 }"""
-
-CUT_OFF = """() => [...document.querySelectorAll("article :is(h1, h2, h3, summary, p)")]
-    .filter(e => e.offsetParent && e.scrollWidth > e.clientWidth + 1
-        && getComputedStyle(e).display !== "inline")
-    .filter(e => e.clientWidth > 0 && !e.querySelector("img"))
-    .map(e => e.textContent.slice(0, 80))"""
 
 
 @pytest.fixture(scope="module")
@@ -121,16 +114,3 @@ def test_a_figure_that_does_not_fit_would_be_found(window: Any, site: Path) -> N
     window.evaluate("html => { document.body.innerHTML = html; }", frame)
     (shown,) = window.evaluate(SHOWN)
     assert shown["cut"] and shown["right"] > 390
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_no_title_is_cut_off(width: int, window: Any, address: str, site: Path) -> None:
-    window.set_viewport_size({"width": width, "height": 900})
-    pages = sorted(site.rglob("generated/**/*.html"))
-    titles = {}
-    for page in pages:
-        name = page.relative_to(site).as_posix()
-        window.goto(address + name)
-        if cut := window.evaluate(CUT_OFF):
-            titles[name] = cut
-    assert pages and titles == {}

@@ -8,9 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, no_device
 from lockstep import registry
-from lockstep.messages import errors
 
 __all__ = ["model", "prepare", "require_cpu"]
 
@@ -29,7 +28,7 @@ def prepare(package: str | None, backend: str, device: str) -> None:
     model(package, backend)
     lacking = _lacking_in_torch if backend == "pytorch" else _lacking_in_tf
     if reason := lacking(device):
-        raise HarnessError(str(errors.no_device(backend, device, reason)))
+        raise HarnessError(str(no_device(backend, device, reason)))
 
 
 def require_cpu(backend: str, device: str) -> None:
@@ -39,7 +38,7 @@ def require_cpu(backend: str, device: str) -> None:
         HarnessError: another device is asked for.
     """
     if device != "cpu":
-        raise HarnessError(str(errors.no_device(backend, device, "only the CPU")))
+        raise HarnessError(str(no_device(backend, device, "only the CPU")))
 
 
 def _lacking_in_torch(device: str) -> str:

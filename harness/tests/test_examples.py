@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import json
 import secrets
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from harness.processes.children import ROOT, Children, Conversation
+from harness.processes.children import ROOT
 from harness.processes.environment import child_variables
+from harness.tests.script_process import Request
+from harness.tests.shared_processes import SECONDS, Processes
 
 EXAMPLES = ROOT / "docs" / "examples"
 SCRIPTS = sorted(EXAMPLES.rglob("*.py"))
@@ -38,11 +38,8 @@ ALONE = [
     )
 ]
 """Those that start others, or change TensorFlow for good."""
-MODULE = "harness.tests.script_process"
 TOGETHER = ("tensorflow keras", "torch")
 """Frameworks that a process imports; one without them is quick to start."""
-SECONDS = 300
-"""How long a script may take."""
 FRAMEWORKS = {"keras", "ray", "torch", "tensorflow"}
 CLUSTER = {
     "RAY_ADDRESS": "local",
@@ -60,6 +57,11 @@ def frameworks_of(script: Path) -> set[str]:
     tree = ast.walk(ast.parse(script.read_text("utf-8")))
     imports = [node for node in tree if isinstance(node, ast.Import)]
     return {alias.name for node in imports for alias in node.names} & FRAMEWORKS
+
+
+def marks_of(script: Path) -> list[pytest.MarkDecorator]:
+    """Let one wait for the soak whose twin on PyTorch does not."""
+    return [pytest.mark.soak] * (script.name == "workers_ray_keras3.py")
 
 
 def title(script: Path) -> str:
@@ -87,39 +89,6 @@ def output_alone(script: Path, *launcher: str) -> str:
     return done.stdout
 
 
-class Processes:
-    """Processes that run scripts, one for those of each framework."""
-
-    def __init__(self) -> None:
-        self._children = Children()
-        self._running: dict[str, Conversation] = {}
-
-    def output_of(self, script: Path) -> str:
-        """Return what a script prints."""
-        needed = frameworks_of(script)
-        group = next((name for name in TOGETHER if needed & set(name.split())), "")
-        process = self._running.get(group)
-        if process is None:
-            process = self._children.converse(MODULE, group.split())
-            self._running[group] = process
-        process.send(str(script))
-        late = threading.Timer(SECONDS, process.stop)
-        late.start()
-        answer = process.receive()
-        late.cancel()
-        if answer is None:
-            del self._running[group]
-            pytest.fail(f"its process ended: {process.end()}")
-        outcome = json.loads(answer)
-        assert outcome["error"] == ""
-        return outcome["printed"]
-
-    def end(self) -> None:
-        """End all of them."""
-        for process in self._running.values():
-            process.stop()
-
-
 @pytest.fixture(scope="module")
 def processes() -> Iterator[Processes]:
     found = Processes()
@@ -132,11 +101,17 @@ def processes() -> Iterator[Processes]:
 )
 def test_example_prints_what_the_site_shows(script: Path, processes: Processes) -> None:
     require_frameworks(script)
-    printed = processes.output_of(script)
+    needed = frameworks_of(script)
+    group = next((name for name in TOGETHER if needed & set(name.split())), "")
+    printed = processes.output_of(group, group.split(), Request(str(script)))
     assert printed == script.with_suffix(".out").read_text("utf-8")
 
 
-@pytest.mark.parametrize("script", ALONE, ids=title)
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(script, marks=marks_of(script)) for script in ALONE],
+    ids=title,
+)
 def test_example_of_its_own_process_prints_what_the_site_shows(script: Path) -> None:
     assert output_alone(script) == script.with_suffix(".out").read_text("utf-8")
 

@@ -24,14 +24,15 @@ DISTRIBUTIONS = {"tensorflow": ("tensorflow", "tensorflow-cpu")}
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; what cannot be done is one sentence and status 2."""
-    given = _parser().parse_args(arguments)
+    options = _parser().parse_args(arguments)
     try:
-        if given.command == "port":
-            sys.exit(command.run(given))
-        if given.command == "watch":
-            watch.run(given)
+        if options.command == "port":
+            sys.exit(command.run(options))
+        if options.command == "watch":
+            watch.run(options)
         else:
-            print(_schedule(given) if given.command == "schedule" else _versions())
+            shows_policy = options.command == "schedule"
+            print(_schedule(options) if shows_policy else _versions())
     except LockstepError as error:
         print(f"lockstep: {error}", file=sys.stderr)
         sys.exit(2)
@@ -50,10 +51,10 @@ def _parser() -> argparse.ArgumentParser:
     drawing.add_argument("policy", help="a policy, such as poly_decay")
     drawing.add_argument("arguments", nargs="*", metavar="NAME=VALUE")
     drawing.add_argument("--steps", type=int, help="default: until it has decayed")
-    told = "the original's rule, quirks included"
-    drawing.add_argument("--strict", action="store_true", help=told)
-    told = "draw into this folder as well (needs matplotlib)"
-    drawing.add_argument("--out", type=Path, help=told)
+    about = "the original's rule, quirks included"
+    drawing.add_argument("--strict", action="store_true", help=about)
+    about = "draw into this folder as well (needs matplotlib)"
+    drawing.add_argument("--out", type=Path, help=about)
     command.add_options(commands)
     watch.add_options(commands)
     return parser

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,21 +12,32 @@ import pytest
 from harness.dropin.declared import Program, find, programs
 from harness.dropin.judging import compare, largest
 from harness.dropin.moving import BEGIN, END, Line, imports, lines, move
-from harness.dropin.running import LOCKSTEP, Interpreter, run, run_phase
+from harness.dropin.running import LOCKSTEP, Interpreter, run
+from harness.dropin.tests.together import printed_by
 from harness.errors import HarnessError
+from harness.tests.shared_processes import Processes
 
 NAMES = sorted(programs())
 EXCHANGED = sorted(name for name in NAMES if find(name).exchange)
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Processes]:
+    made = Processes()
+    yield made
+    made.end()
 
 
 @pytest.mark.slow
 @pytest.mark.backend("tf")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_moved_program_prints_what_the_original_printed(
-    name: str, tmp_path: Path
+    name: str, tmp_path: Path, processes: Processes
 ) -> None:
     program = find(name)
-    parts = run(program, LOCKSTEP, tmp_path)
+    parts = [
+        printed_by(program, phase, tmp_path, processes) for phase in program.phases
+    ]
     assert [len(part) for part in parts] == list(program.recorded.counts)
     apart = compare(program.recorded.lines, [line for part in parts for line in part])
     assert not [str(one) for one in apart if one.ulp > program.ulp]
@@ -35,13 +47,13 @@ def test_a_moved_program_prints_what_the_original_printed(
 @pytest.mark.backend("tf")
 @pytest.mark.parametrize("name", EXCHANGED)
 def test_a_checkpoint_of_the_original_is_gone_on_from(
-    name: str, tmp_path: Path
+    name: str, tmp_path: Path, processes: Processes
 ) -> None:
     program = find(name)
     for path in program.checkpoints.iterdir():
         shutil.copy(path, tmp_path)
     second = program.phases[1]
-    lines = run_phase(program, second, LOCKSTEP, tmp_path)
+    lines = printed_by(program, second, tmp_path, processes)
     recorded = program.of_phase(second, program.recorded.lines)
     assert recorded
     assert largest(compare(recorded, lines)) <= program.ulp

@@ -25,7 +25,7 @@ from harness.pages.findings.planner_measured import (
 )
 from harness.pages.markup.tables import PAIRS, Cell, table
 from harness.pages.markup.templating import number
-from harness.simulator.planner import Setting, describe_band
+from harness.simulator.planner import GAIN, PERIODS, Setting, describe_band
 
 __all__ = ["DRAWN", "SETTINGS", "planner_inserts"]
 
@@ -40,7 +40,6 @@ SETTINGS: Mapping[str, Setting] = {
 
 DRAWN = list(SETTINGS)[1]
 
-PERIODS = (1, 10, 40)
 COLORS = {1: "none", 10: "default", 40: "strict"}
 FORMATS = {1: ":", 10: "--", 40: "-."}
 
@@ -49,9 +48,6 @@ WORKERS = 8
 
 FEWEST, MOST = 2, 1000
 """In the figure."""
-
-GAIN = 2.0
-"""The gain whose bandwidth the table has."""
 
 ALL_REDUCE = "all-reduce"
 

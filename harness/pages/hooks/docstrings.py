@@ -42,7 +42,8 @@ def _complete(obj: Any, loader: Any) -> None:
     # The reference takes the arguments of TensorFlow 1 as ``*args`` and ``**kwargs``.
     takes_any = {"args", "kwargs"} <= set(parameters)
     known = None if takes_any else parameters
-    text = complete(own, text_of(obj.name, obj.canonical_path), known)
+    owner = f"{obj.parent.name}." if obj.parent.is_class else ""
+    text = complete(own, text_of(f"{owner}{obj.name}", obj.canonical_path), known)
     if takes_any:
         text = as_list(text)
     obj.docstring = griffe.Docstring(

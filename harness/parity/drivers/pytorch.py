@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
+from harness.errors import no_device
 from harness.parity.drivers.protocol import Worker
 from lockstep.interface import Array, Gradient, Rows
-from lockstep.messages.errors import no_device
 from lockstep.messages.optimizers.parameters import RULES
 from lockstep.pytorch.base.stack import base_of
 

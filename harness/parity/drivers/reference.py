@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from harness.errors import no_device
 from harness.parity.drivers.protocol import Worker
 from lockstep.interface import Array, Gradient
-from lockstep.messages.errors import no_device
 from lockstep.messages.optimizers.parameters import RULES
 from lockstep.reference.optimizers.classes import Optimizer, base_of
 from lockstep.reference.tensors.variable import Variable

@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from harness.errors import no_device
 from lockstep.interface import Gradient
-from lockstep.messages.errors import no_device
 from lockstep.messages.optimizers.parameters import RULES
 from lockstep.tf.shared.tensors import numpy_values
 from lockstep.tf.shared.tensors.numpy_values import to_numpy, to_tensor

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.parity import agreement, drivers
+from harness.parity import agreement, command, drivers
 from harness.parity.agreement import Difference, agree, differences
-from harness.parity.cases import GOLDEN, read_cases
+from harness.parity.cases import GOLDEN, Case, read_cases
 from harness.parity.command import Request, run_parity
 from harness.parity.drivers.reference import NumpyDriver
 from harness.parity.row import Row
@@ -19,11 +20,29 @@ from lockstep import registry
 DOCS = Path(__file__).parents[3] / "docs"
 
 
-@pytest.fixture(scope="module")
-def rows() -> list[Row]:
+def few(cases: list[Case]) -> list[Case]:
+    """Return the first case of every kind, and all that some difference concerns."""
+    firsts = {(case.family, case.kind): case for case in reversed(cases)}.values()
+    chosen = {case.id for case in firsts}
+    for entry in differences():
+        for backend in registry.BACKENDS:
+            chosen |= {case.id for case in cases if entry.concerns(case, backend)}
+    return [case for case in cases if case.id in chosen]
+
+
+@pytest.fixture(
+    scope="module", params=["few", pytest.param("all", marks=pytest.mark.soak)]
+)
+def rows(request: pytest.FixtureRequest) -> list[Row]:
+    def read(*arguments: Any) -> list[Case]:
+        cases = read_cases(*arguments)
+        return few(cases) if request.param == "few" else cases
+
     modes = {name: backend.modes[0] for name, backend in registry.BACKENDS.items()}
-    request = Request(tuple(modes), tuple(modes.values()), default=True)
-    return run_parity(request, lambda row: None).rows
+    asked = Request(tuple(modes), tuple(modes.values()), default=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "read_cases", read)
+        return run_parity(asked, lambda row: None).rows
 
 
 def test_default_and_strict_agree_on_every_backend(rows: list[Row]) -> None:

@@ -75,33 +75,40 @@ cli.main()
 """
 
 
+# A terminal sends Ctrl-C to the whole group of the parent, others to it alone.
+SIGNALS = [
+    pytest.param(signal.SIGINT, os.killpg, 130, 1, marks=pytest.mark.soak),
+    (signal.SIGINT, os.killpg, 130, 2),
+    pytest.param(signal.SIGTERM, os.kill, 130, 2, marks=pytest.mark.soak),
+    (signal.SIGKILL, os.kill, -9, 2),
+]
+
+
+@pytest.mark.parametrize(
+    ("number", "send", "status", "jobs"),
+    SIGNALS,
+    ids=["interrupted alone", "interrupted", "terminated", "killed"],
+)
 def test_no_worker_is_left_by_a_signal(
-    tmp_path: Path, subtests: pytest.Subtests
+    tmp_path: Path,
+    number: int,
+    send: Callable[[int, int], None],
+    status: int,
+    jobs: int,
 ) -> None:
     if importlib.util.find_spec("torch") is None:
         pytest.skip("torch is not installed")
     if not Path("/proc/self/stat").exists():
         pytest.skip("this system has no /proc to see processes in")
-    # A terminal sends Ctrl-C to the whole group of the parent, others to it alone.
-    cases = (
-        (signal.SIGINT, os.killpg, 130, 1),
-        (signal.SIGINT, os.killpg, 130, 2),
-        (signal.SIGTERM, os.kill, 130, 2),
-        (signal.SIGKILL, os.kill, -9, 2),
-    )
-    for number, send, status, jobs in cases:
-        with subtests.test(signal=int(number), jobs=jobs):
-            folder = tmp_path / f"{int(number)}-{jobs}"
-            folder.mkdir()
-            # Runs that take minutes: only after one would a worker notice that nobody
-            # reads what it writes.
-            declared(folder, seeds=2, steps=1_000_000)
-            ended, errors = interrupted(folder, number, send, jobs)
-            assert ended == status
-            goes_on = "the same command goes on.\n"
-            assert number == signal.SIGKILL or errors.endswith(goes_on)
-            # What was interrupted is no crash of its run.
-            assert not list(folder.rglob("pytorch.jsonl")) or number == signal.SIGKILL
+    # Runs that take minutes: only after one would a worker notice that nobody reads
+    # what it writes.
+    declared(tmp_path, seeds=2, steps=1_000_000)
+    ended, errors = interrupted(tmp_path, number, send, jobs)
+    assert ended == status
+    goes_on = "the same command goes on.\n"
+    assert number == signal.SIGKILL or errors.endswith(goes_on)
+    # What was interrupted is no crash of its run.
+    assert not list(tmp_path.rglob("pytorch.jsonl")) or number == signal.SIGKILL
 
 
 def interrupted(

@@ -117,6 +117,19 @@ def test_each_of_two_workers_does_the_runs_of_one_backend(tmp_path: Path) -> Non
     assert of_first.isdisjoint(of_second)
 
 
+@pytest.mark.parametrize(("timed", "at_once"), [((), 2), (("toy",), 1)])
+def test_the_first_line_has_the_workers_that_there_will_be(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    timed: tuple[str, ...],
+    at_once: int,
+) -> None:
+    monkeypatch.setattr(run, "TIMED", timed)
+    sweep(toy(tmp_path, seeds=1), tmp_path, jobs=2)
+    assert f"4 runs to do; worker processes: {at_once}" in capsys.readouterr().out
+
+
 def test_experiments_of_one_command_share_its_workers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

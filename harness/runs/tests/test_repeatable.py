@@ -45,7 +45,9 @@ def short(name: str, **settings: Any) -> Run:
     return replace(run, config={**run.config, **settings})
 
 
-@pytest.mark.parametrize("name", ["absent_tasks", "lost_updates"])
+@pytest.mark.parametrize(
+    "name", ["absent_tasks", pytest.param("lost_updates", marks=pytest.mark.soak)]
+)
 def test_two_fresh_processes_agree_to_the_bit(name: str, backend: str) -> None:
     run = short(name, steps=20, checkpoints=4)
     (first, here), (second, there) = made(run, backend), made(run, backend)

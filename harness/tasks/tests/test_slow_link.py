@@ -145,6 +145,7 @@ def test_who_waits_for_a_measurement_notices_that_the_other_side_is_gone() -> No
 # -- a run -----------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 @NEEDS_FRAMEWORKS
 def test_a_run_measures_ddp_and_every_period_and_leaves_no_process(

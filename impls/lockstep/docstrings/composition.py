@@ -68,7 +68,7 @@ def complete(own: str | None, shared: str, parameters: Sequence[str] | None) -> 
         blocks += ["\n".join([f"{name}:", *entries.values()])] if entries else []
     tail = first.tail | second.tail
     blocks += [tail[name] for name in sorted(tail, key=LAST.__contains__)]
-    example = second.sections.get("Example", {})
+    example = (first.sections | second.sections).get("Example", {})
     blocks += ["\n".join(["Example:", *example.values()])] if example else []
     return "\n\n".join(blocks)
 
@@ -115,7 +115,7 @@ def parts_of(docstring: str) -> Parts:
         if heading:
             section = heading[1]
             body = block[heading.end() :].lstrip("\n")
-            is_list = section in ("Args", "Raises")
+            is_list = section in ("Args", "Attributes", "Raises")
             parts.sections[section] = _entries(body) if is_list else {"": body}
         elif section:
             named = NAMED.match(block)

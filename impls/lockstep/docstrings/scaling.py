@@ -75,6 +75,16 @@ Raises:
 
 Origin: OpenSeq2Seq (8681d381ed40), ``AutomaticLossScaler``; B. Ginsburg et al.
 """,
+    "unscale_gradients": """\
+Return the gradients of a scaled loss divided by the scale: g x fl32(1 / s).
+
+``apply_gradients`` takes them as they are. Half precision comes back as float32; None
+stays None, and rows stay rows.
+
+Raises:
+    UnscaledTwiceError: a RuntimeError; a second time before the step.
+    MalformedPairsError, DtypeError: TypeErrors; not a list of real gradients.
+""",
     "MixedPrecisionLossScaleOptimizer": """\
 Scale the loss, unscale the gradients, skip a step that is not finite.
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from lockstep.docstrings import documented
 from lockstep.keras3.base.gradients import Gradient, densify, key_of, name_of, value_of
-from lockstep.keras3.base.preserved import preserved
+from lockstep.keras3.base.slots import preserved
 from lockstep.keras3.base.wrapper import Wrapper, layers_of
 from lockstep.messages import keras3 as keras_host
 from lockstep.messages import multitask as words
@@ -24,9 +24,7 @@ __all__ = ["MultitaskOptimizerWrapper"]
 @documented
 @keras.saving.register_keras_serializable(package="lockstep")
 class MultitaskOptimizerWrapper(Wrapper):
-    """Leave a variable and its optimizer state alone where its gradient is all zero.
-
-    ...
+    """...
 
     Weight decay is left out, too. Where Keras accumulates gradients over steps, the sum
     is judged, at the step that applies it.
@@ -40,12 +38,6 @@ class MultitaskOptimizerWrapper(Wrapper):
         strict: reproduce the original with its quirks: ``opt`` is changed in place, so
             that used directly it leaves zeros out as well; around another wrapper that
             has no effect; a multitask wrapper as ``opt`` is refused.
-
-    Attributes:
-        inner_optimizer: ``opt``.
-        last_step: what the last eager step did, a
-            :class:`~lockstep.interface.StepReport`: steps inside of a ``tf.function``,
-            where ``fit`` takes its own, are not reported.
 
     Raises:
         NotAnOptimizerError: a TypeError; ``opt`` is no ``keras.optimizers.Optimizer``.
@@ -121,9 +113,9 @@ class MultitaskOptimizerWrapper(Wrapper):
     ) -> None:
         """Let the wrapped optimizer step without what is left alone."""
         pairs = zip(present, left_alone, strict=True)
-        kept = [pair for pair, is_left_alone in pairs if not is_left_alone]
-        if kept:
-            self._step(*map(list, zip(*kept, strict=True)))
+        others = [pair for pair, is_left_alone in pairs if not is_left_alone]
+        if others:
+            self._step(*map(list, zip(*others, strict=True)))
         else:
             self._count()
 

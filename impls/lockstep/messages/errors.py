@@ -1,4 +1,4 @@
-"""The exceptions that Lockstep raises, and the one shape of their sentences.
+"""The exceptions that Lockstep raises, the one shape of their sentences, and warnings.
 
 Each class derives from the built-in exception that the original raised, so that old
 ``except`` clauses keep working.
@@ -7,9 +7,11 @@ Each class derives from the built-in exception that the original raised, so that
 from __future__ import annotations
 
 import difflib
+import sys
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 __all__ = [
@@ -46,10 +48,16 @@ __all__ = [
     "UnusableScaleError",
     "VarListError",
     "nearest",
-    "no_device",
     "sentence",
     "unknown_name",
+    "warn_user",
 ]
+
+LIBRARIES = ("lockstep", "keras", "tensorflow", "torch", "contextlib", "functools")
+"""Packages and modules whose functions stand between a user's line and a warning."""
+
+CONVERTED = "__autograph_generated_file"
+"""Part of the names of files that TensorFlow makes of user's functions, and deletes."""
 
 
 class LockstepError(Exception):
@@ -218,15 +226,18 @@ class Refusal(Generic[Kind]):
         return self.template.format(**fields)
 
 
-def no_device(backend: str, device: str, got: str) -> UnsupportedError:
-    """Build the error for a device on which a backend cannot work here.
+def warn_user(text: str) -> None:
+    """Warn, and name the user's line: the innermost one outside of all libraries."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and _is_library(frame):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, stacklevel=level)
 
-    Of what the framework gives as its reason the first sentence is kept.
-    """
-    got = got.splitlines()[0].partition(". ")[0].rstrip(".")
-    if got.startswith("Expected one of"):  # torch lists every device type it knows
-        got = "a name that is no device type"
-    return UnsupportedError(sentence(backend, f"the device {device!r}", got, "use cpu"))
+
+def _is_library(frame: FrameType) -> bool:
+    """Whether a frame is one of a library's function, or of a converted one."""
+    package = str(frame.f_globals.get("__name__")).partition(".")[0]
+    return package in LIBRARIES or CONVERTED in frame.f_code.co_filename
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -9,7 +9,6 @@ from lockstep.messages.errors import (
     LockstepError,
     MalformedPairsError,
     MissingFrameworkError,
-    NotAnOptimizerError,
     Refusal,
     UnknownNameError,
     UnsupportedError,
@@ -20,7 +19,6 @@ __all__ = [
     "ACCUMULATOR",
     "AVERAGE",
     "LossNotCallableError",
-    "not_keras",
     "scale_shadowed",
     "tf_slot_name",
 ]
@@ -52,16 +50,6 @@ def tf_slot_name(classes: Iterable[str], name: str) -> str:
         if class_name in SLOT_NAMES:
             return SLOT_NAMES[class_name].get(name, name)
     return name
-
-
-def not_keras(owner: str, opt: object) -> NotAnOptimizerError:
-    """Build the error for an object that cannot be wrapped."""
-    got, remedy = type(opt).__name__, "pass an optimizer of keras.optimizers"
-    if isinstance(opt, type):
-        got, remedy = f"the class {opt.__name__}", "pass an instance"
-    return NotAnOptimizerError(
-        sentence(owner, "a keras.optimizers.Optimizer", got, remedy)
-    )
 
 
 def scale_shadowed(owner: str) -> str:

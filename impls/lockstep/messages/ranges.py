@@ -10,15 +10,20 @@ from lockstep.messages.errors import OutOfRangeError, UnknownArgumentError, sent
 
 __all__ = [
     "CHOOSE",
+    "FLOATS",
     "HELD",
     "LARGEST_LIMIT",
     "check_norm_limit",
+    "dtype_name",
     "is_positive",
     "is_scale",
     "number_of",
     "require",
     "with_full_name",
 ]
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+"""The names of the dtypes that hold fractions."""
 
 LARGEST_LIMIT = 2.0**126
 """The largest norm that float32 can divide by: of more the reciprocal is subnormal."""
@@ -90,3 +95,9 @@ def check_norm_limit(owner: str, name: str, limit: Any, remedy: str = CHOOSE) ->
     expected = "a number from 2**-126 to 2**126, which float32 can divide by"
     fine = 1 / LARGEST_LIMIT <= number <= LARGEST_LIMIT
     require(owner, name, limit, fine, expected, "leave clipping out to never clip")
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return the name of any framework's dtype, or of its name."""
+    named = getattr(dtype, "name", None) or getattr(dtype, "__name__", None)
+    return str(named or dtype).removeprefix("torch.")

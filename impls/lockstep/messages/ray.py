@@ -16,6 +16,11 @@ from lockstep.messages.errors import (
     UnsupportedError,
 )
 
+WAITS = (
+    "center %r waits for a node with the resources %s, which no node of the cluster "
+    "has; start one with ray start --resources, or remove() the center."
+)
+
 __all__ = ["CenterEmptyError", "CenterLostError", "TrainingEndedError"]
 
 
@@ -52,6 +57,12 @@ NOT_A_COUNT = Refusal(
     OutOfRangeError,
     "RayCenter: every: expected a number of rounds >= 1, got {got!r}; "
     "say after how many rounds the center writes its checkpoint.",
+)
+NOT_RESOURCES = Refusal(
+    OutOfRangeError,
+    "RayCenter: resources: expected names of Ray's own resources with numbers > 0, "
+    "such as {{'big': 1}}, got {got!r}; "
+    "take those of ray start --resources, and leave CPU, GPU and memory out.",
 )
 OTHER_RELEASE = Refusal(
     UnsupportedError,

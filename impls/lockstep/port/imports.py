@@ -181,10 +181,10 @@ def _of_from(
     module: str, alias: Alias, old: dict[str, Binding], strict: str
 ) -> Iterator[Target]:
     full = f"{module}.{alias.name}"
-    found, binding = new_name(full), old.get(alias.alias or alias.name)
+    target, binding = new_name(full), old.get(alias.alias or alias.name)
     moved = moved_module(binding, strict) if binding else None
-    if found is not None:
-        yield Target(found[0], alias.name, alias.alias)
+    if target is not None:
+        yield Target(target[0], alias.name, alias.alias)
     elif moved is not None:
         yield moved
     elif is_v1(full):

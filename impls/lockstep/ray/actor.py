@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -11,6 +13,8 @@ from lockstep.messages.errors import LockstepError
 from lockstep.ray.served_center import ServedCenter
 
 __all__ = ["NAMESPACE", "CenterActor", "RayHost"]
+
+logger = logging.getLogger(__name__)
 
 NAMESPACE = "lockstep"
 """Where the actors have their names: jobs of one cluster share it."""
@@ -52,6 +56,7 @@ class RayHost:
         name: of the center.
         arguments: of :class:`ServedCenter` after the name; they count where this makes
             the center.
+        resources: of the node on which this makes the center.
 
     Raises:
         MissingFrameworkError: a ModuleNotFoundError; Ray is not installed.
@@ -60,9 +65,12 @@ class RayHost:
 
     actor = CenterActor
 
-    def __init__(self, name: str, arguments: tuple[str, int, str]) -> None:
+    def __init__(
+        self, name: str, arguments: tuple[str, int, str], resources: Mapping[str, float]
+    ) -> None:
         self.name = name
         self.arguments = arguments
+        self.resources = dict(resources)
         self._handle: Any = None
         connected_ray(name)
 
@@ -78,9 +86,12 @@ class RayHost:
         """Start an empty center unless there is one; of two at once one is made."""
         if self.exists():
             return False
-        remote = connected_ray(self.name).remote(self.actor)
-        made = remote.options(name=self.name, **OPTIONS)
+        ray = connected_ray(self.name)
+        place = {"name": self.name, "resources": self.resources}
+        made = ray.remote(self.actor).options(**place, **OPTIONS)
         self._handle = made.remote(self.name, *self.arguments)
+        if not any(has(node, self.resources) for node in ray.nodes()):
+            logger.warning(refusals.WAITS, self.name, self.resources)
         return True
 
     def call(self, method: str, *arguments: Any) -> Any:
@@ -113,6 +124,12 @@ class RayHost:
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the handle, which is found again by the name."""
         return {**self.__dict__, "_handle": None}
+
+
+def has(node: Mapping[str, Any], resources: Mapping[str, float]) -> bool:
+    """Whether a node, as ``ray.nodes()`` has it, is there and has these resources."""
+    here = node["Resources"]
+    return node["Alive"] and all(here.get(n, 0) >= k for n, k in resources.items())
 
 
 def connected_ray(name: str) -> ModuleType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 import tempfile
@@ -20,11 +21,13 @@ __all__ = ["RayCenter", "as_ray_center", "as_ray_host", "host_of"]
 
 SCHEME = "ray://"
 ON_NONFINITE = ("refuse", "drop")
+OTHER_ARGUMENTS = ("CPU", "GPU", "memory", "object_store_memory")
+"""Resources that Ray takes by arguments of their own."""
 
 
 @dataclass(frozen=True)
 class RayCenter:
-    """A center on Ray: its name, and how it saves itself.
+    """A center on Ray: its name, where it lives, and how it saves itself.
 
     ``center="ray://NAME"`` of an ``AGNCustomGetter`` is short for
     ``center=RayCenter("NAME")``. The worker that makes the center decides all but the
@@ -38,11 +41,16 @@ class RayCenter:
             center survives the death of its process, but not of its machine.
         every: rounds between two checkpoints: so many a crash loses at most.
         on_nonfinite: ``"refuse"`` raises an error in a worker that pushes inf or NaN;
-            ``"drop"`` leaves the round out, and the worker begins another.
+            ``"drop"`` leaves the round out, and the worker begins another. Its own
+            optimizer stays as the local steps left it.
+        resources: what the center takes of its node, as in Ray's
+            ``options(resources=...)``: it lives on a node that has all of it, and waits
+            for one. None lets Ray choose.
 
     Raises:
         GetterError: a TypeError; no such name.
-        OutOfRangeError: a ValueError; ``every`` is no integer >= 1.
+        OutOfRangeError: a ValueError; ``every`` is no integer >= 1, or ``resources``
+            are no names with numbers > 0.
         UnknownNameError: a ValueError; an unknown ``on_nonfinite``.
 
     Example:
@@ -54,6 +62,9 @@ class RayCenter:
     directory: str | Path | None = field(default=None, kw_only=True)
     every: int = field(default=100, kw_only=True)
     on_nonfinite: str = field(default="refuse", kw_only=True)
+    resources: Mapping[str, float] | None = field(
+        default=None, kw_only=True, hash=False
+    )
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[\w.-]+", self.name):
@@ -67,6 +78,8 @@ class RayCenter:
         if self.on_nonfinite not in ON_NONFINITE:
             name = "RayCenter: on_nonfinite"
             raise unknown_name(name, self.on_nonfinite, ON_NONFINITE)
+        if self.resources is not None and not are_resources(self.resources):
+            raise refusals.NOT_RESOURCES.error(got=self.resources)
 
     def status(self) -> dict[str, Any]:
         """Return what the center counts.
@@ -124,7 +137,24 @@ def host_of(center: RayCenter) -> RayHost:
         unique = f"lockstep-{center.name}-{uuid.uuid4().hex}"
         folder = Path(tempfile.gettempdir()) / unique
     arguments = str(folder), operator.index(center.every), center.on_nonfinite
-    return RayHost(center.name, arguments)
+    return RayHost(center.name, arguments, center.resources or {})
+
+
+def are_resources(resources: object) -> bool:
+    """Whether Ray takes this as the resources of an actor.
+
+    Example:
+        >>> are_resources({"big": 1}), are_resources({"big": 0}), are_resources("big")
+        (True, False, False)
+    """
+    return isinstance(resources, Mapping) and all(
+        isinstance(name, str)
+        and name not in ("", *OTHER_ARGUMENTS)
+        # bool is an int.
+        and type(number) in (int, float)
+        and 0 < number < math.inf
+        for name, number in resources.items()
+    )
 
 
 def as_ray_host(center: object) -> RayHost | None:

@@ -28,11 +28,13 @@ class Reply(NamedTuple):
         weights: the shared weights of the names that it asked for, of one moment.
         rounds: the number of rounds that these have.
         staleness: of the push, if it was applied now.
+        applied: False if the push was left out, because it had inf or NaN.
     """
 
     weights: dict[str, Array]
     rounds: int
     staleness: int | None = None
+    applied: bool = True
 
 
 class Sender(NamedTuple):
@@ -224,7 +226,7 @@ class ServedCenter:
             raise refusals.ENDED.error(center=self.name)
         check_layout(changes, self.layout, self.name)
         if not self._is_finite(changes):
-            return self.pull(changes)
+            return self.pull(changes)._replace(applied=False)
         weights.push(changes, options)
         stale = self.counters.count_round(sender.since, size(changes.values()))
         self.sequences[sender.worker] = sender.sequence

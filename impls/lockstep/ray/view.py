@@ -116,9 +116,13 @@ class RemoteView:
         own = membership(self.backend, GRADIENT, shapes, self.groups())
         return Start(self.make_weights(self.own_rule, weights), own)
 
-    def send(self, changes: Mapping[str, Any], options: Any = None) -> None:
-        """Push what was gathered as arrays, with what the rule takes beside it."""
-        self.member.push(changes, options)
+    def send(self, changes: Mapping[str, Any], options: Any = None) -> bool:
+        """Push what was gathered as arrays, with what the rule takes beside it.
+
+        Returns:
+            Whether the center has applied it, or left it out because of inf or NaN.
+        """
+        return self.member.push(changes, options)
 
     def leave(self) -> None:
         """Tell the center that this worker is done."""

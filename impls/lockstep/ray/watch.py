@@ -22,10 +22,10 @@ def add_options(commands: Any) -> None:
     about = "print a line about a center on Ray now and then, until training has ended"
     parser = commands.add_parser("watch", help=about, description=about.capitalize())
     parser.add_argument("name", help="of the center, as in center='ray://NAME'")
-    told = "of the cluster; default: the one that this machine belongs to"
-    parser.add_argument("--address", default="auto", help=told)
-    told = "between two lines; default: 5"
-    parser.add_argument("--seconds", type=float, default=5.0, help=told)
+    about = "of the cluster; default: the one that this machine belongs to"
+    parser.add_argument("--address", default="auto", help=about)
+    about = "between two lines; default: 5"
+    parser.add_argument("--seconds", type=float, default=5.0, help=about)
 
 
 def run(given: argparse.Namespace) -> None:

@@ -109,15 +109,20 @@ class Member:
             return latest
         return self._take(self._call("pull", names))
 
-    def push(self, changes: Mapping[str, Array], options: Any) -> None:
-        """Push a round; the shared weights that come back wait for the pull."""
+    def push(self, changes: Mapping[str, Array], options: Any) -> bool:
+        """Push a round, and return whether it is in the shared weights.
+
+        Those that come back wait for the pull.
+        """
         identity = self.identity
         # Counted before it is sent: a call that is interrupted may have arrived.
         identity.sequence += 1
         numbers = identity.sequence, self.rounds, self.birth or ""
         sender = Sender(identity.worker, *numbers)
-        self.latest = self._take(self._call("push", sender, changes, options))
+        reply = self._call("push", sender, changes, options)
+        self.latest = self._take(reply)
         self.pushed_bytes += size(changes.values())
+        return bool(reply.applied)
 
     def leave(self) -> None:
         """Tell the center that this worker is done."""

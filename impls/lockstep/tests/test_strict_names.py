@@ -13,7 +13,7 @@ import pytest
 
 from lockstep import registry
 from lockstep.interface import EXPORTS, Wrapper
-from lockstep.messages.schedules.lr_policies import dtype_name
+from lockstep.messages.ranges import dtype_name
 from lockstep.messages.tests.original_signatures import (
     BEFORE,
     BESIDE,

@@ -56,9 +56,7 @@ neither of the sparse ones, so its sparse gradients were never tested."""
 
 @documented
 class MultitaskOptimizerWrapper(Wrapper):
-    """Leave a variable and its optimizer state alone where its gradient is all zero.
-
-    ...
+    """...
 
     The powers that all variables share (Adam's) advance if any variable was updated,
     and ``global_step`` advances in any case.
@@ -68,12 +66,6 @@ class MultitaskOptimizerWrapper(Wrapper):
         strict: reproduce the original to the bit, quirks included: the hooks of ``opt``
             are replaced for good, around another wrapper that has no effect, the shared
             powers advance on every call, a multitask wrapper as ``opt`` is refused.
-
-    Attributes:
-        inner_optimizer: ``opt``.
-        last_step: what the last eager step did, a
-            :class:`~lockstep.interface.StepReport`; before it, and after steps in
-            graphs, that there was none.
 
     Raises:
         NotAnOptimizerError: a TypeError; ``opt`` is no v1 optimizer, a Keras one say.
@@ -221,9 +213,7 @@ def clip_gradients_by_global_norm(
     error_if_nonfinite: bool = False,
     strict: bool = False,
 ) -> tuple[list[tuple[Gradient, Any]], tf.Tensor]:
-    """Scale all gradients so that their global norm is at most ``clip_norm``.
-
-    ...
+    """...
 
     Args:
         error_if_nonfinite: raise instead of returning NaN; in a graph an assertion,

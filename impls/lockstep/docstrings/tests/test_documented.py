@@ -14,6 +14,7 @@ import pytest
 import lockstep
 from lockstep import registry
 from lockstep.docstrings import TEXTS, complete, documented, text_of
+from lockstep.docstrings.tensorflow import TEXTS as ON_TENSORFLOW
 from lockstep.docstrings.texts import METHODS
 
 SOURCES = Path(lockstep.__file__).parent
@@ -81,6 +82,23 @@ def test_a_text_has_the_noun_of_the_backend() -> None:
     assert "a variable's rows" in text_of(name, "lockstep.tf.clipping")
 
 
+def test_what_tf_and_keras_share_comes_between_the_shared_text_and_their_own() -> None:
+    name = "MixedPrecisionLossScaleOptimizer"
+    texts = {b: text_of(name, f"lockstep.{b}.scaling") for b in registry.BACKENDS}
+    assert texts["tf"] == texts["keras3"] != texts["pytorch"] == texts["reference"]
+    entries = texts["tf"].splitlines()
+    assert "    floor_patience: steps." in entries  # of all backends
+    assert "    inner_optimizer: ``opt``." in entries  # of these two
+    assert sum(entry.startswith("    at_floor: ") for entry in entries) == 1
+
+
+def test_a_method_has_the_text_of_its_own_class() -> None:
+    update = text_of("DynamicLossScale.update", "lockstep.tf.scaling")
+    assert update.startswith("Move the scale by one step.")
+    with pytest.raises(KeyError, match=r"TrainingStep\.update"):
+        text_of("TrainingStep.update", "lockstep.tf.step")
+
+
 def test_a_section_or_named_paragraph_replaces_the_shared_one() -> None:
     own = "Raises:\n    TypeError: always.\n\nOrigin: algebra.\n\nExample:\n    >>> 1"
     text = complete(f"...\n\n{own}", SHARED, [])
@@ -100,7 +118,7 @@ class Place(NamedTuple):
     Attributes:
         backend: the package that it is in.
         path: its file below the package of all backends.
-        name: of the class or function.
+        name: of the class, function or method, with its class.
         docstring: as its source has it.
     """
 
@@ -115,34 +133,51 @@ def places() -> Iterator[Place]:
     for file in sorted(SOURCES.rglob("*.py")):
         if "tests" not in file.parts:
             path = file.relative_to(SOURCES)
-            for node in ast.walk(ast.parse(file.read_text("utf-8"))):
-                if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
-                    if "documented" in map(ast.unparse, node.decorator_list):
-                        text = ast.get_docstring(node) or ""
-                        yield Place(path.parts[0], str(path), node.name, text)
+            for name, node in definitions(ast.parse(file.read_text("utf-8"))):
+                if "documented" in map(ast.unparse, node.decorator_list):
+                    text = ast.get_docstring(node) or ""
+                    yield Place(path.parts[0], str(path), name, text)
+
+
+def definitions(
+    scope: ast.Module | ast.ClassDef,
+) -> Iterator[tuple[str, ast.ClassDef | ast.FunctionDef]]:
+    """Yield the classes and functions of a module, and methods with their class."""
+    for node in scope.body:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            yield node.name, node
+        if isinstance(node, ast.ClassDef):
+            yield from (
+                (f"{node.name}.{name}", each) for name, each in definitions(node)
+            )
 
 
 PLACES = list(places())
 
 
 def test_every_text_is_used_by_two_backends() -> None:
-    uses: dict[str, set[str]] = {name: set() for name in TEXTS}
+    uses: dict[str, set[str]] = {name: set() for name in [*TEXTS, *ON_TENSORFLOW]}
     for place in PLACES:
-        uses[place.name].add(place.backend)
+        for key in {place.name, place.name.rpartition(".")[2]} & set(uses):
+            uses[key].add(place.backend)
     assert not {name for name, users in uses.items() if len(users) < 2}
+    of_both = {name for name in ON_TENSORFLOW if not uses[name] >= {"tf", "keras3"}}
+    assert not of_both
 
 
 @pytest.mark.parametrize("path", sorted({place.path for place in PLACES}))
-def test_the_first_line_stands_in_the_source(path: str) -> None:
+def test_the_reference_has_the_first_line_and_others_only_one_that_differs(
+    path: str,
+) -> None:
     for place in PLACES:
-        if place.path == path:
+        name = place.name.rpartition(".")[2]
+        if place.path == path and place.backend == "reference" and name not in METHODS:
             first = place.docstring.partition("\n")[0]
-            assert first.endswith("."), place.name
-            assert first != "...", place.name
+            assert first.endswith(".") and first != "...", place.name
 
 
 ORIGIN = "\nOrigin: "
-CALLABLES = sorted({(p.backend, p.name) for p in PLACES if p.name not in METHODS})
+CALLABLES = sorted({(p.backend, p.name) for p in PLACES if p.name in TEXTS})
 
 
 @pytest.mark.parametrize(("backend", "name"), CALLABLES)
@@ -176,7 +211,12 @@ BASES = {
 
 
 WITH_ARGUMENTS = sorted(
-    {(p.backend, p.name) for p in PLACES if "Args:" in METHODS.get(p.name, "")}
+    {
+        (place.backend, method)
+        for place in PLACES
+        for method in [place.name.rpartition(".")[2]]
+        if "Args:" in METHODS.get(method, "")
+    }
 )
 
 

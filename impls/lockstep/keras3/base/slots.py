@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from lockstep.keras3.base.gradients import key_of
 from lockstep.messages.keras3 import tf_slot_name
 
-__all__ = ["Slots", "base_of", "build_observed"]
+__all__ = ["Slots", "base_of", "build_observed", "preserved"]
 
 
 class Slots:
@@ -118,3 +119,19 @@ def observed(optimizer: keras.optimizers.Optimizer, slots: Slots) -> Iterator[No
         yield
     finally:
         del vars(optimizer)["add_variable_from_reference"]
+
+
+@contextlib.contextmanager
+def preserved(
+    states: Sequence[Sequence[tf.Variable]], flags: Sequence[tf.Tensor] | tf.Tensor
+) -> Iterator[None]:
+    """Put the k-th of ``states`` back to the bit after the block where ``flags[k]``.
+
+    A condition around each update would leave out what Keras does besides the update:
+    weight decay and constraints.
+    """
+    before = [[tf.identity(part) for part in state] for state in states]
+    yield
+    for k, (state, old) in enumerate(zip(states, before, strict=True)):
+        for part, value in zip(state, old, strict=True):
+            part.assign(tf.where(flags[k], value, part))

@@ -102,7 +102,7 @@ class TrainV1:
         colocate_gradients_with_ops: bool = False,
         grad_loss: Any = None,
     ) -> list[tuple[Gradient, Any]]:
-        """Differentiate ``loss``: a list of (gradient or None, variable).
+        """...
 
         The loss is passed through ``scale_loss`` first, as ``fit`` does it; what scales
         it there divides the gradients again when they are applied.
@@ -190,7 +190,6 @@ class TrainV1:
         name: str | None = None,
         grad_loss: Any = None,
     ) -> tf.Variable:
-        """Call ``compute_gradients`` and hand the result to ``apply_gradients``."""
         pairs = self.compute_gradients(
             loss,
             var_list,
@@ -217,7 +216,6 @@ class TrainV1:
 
     @documented
     def get_name(self) -> str:
-        """Return the optimizer's name."""
         return self.name
 
     def get_slot(self, var: Any, name: str) -> keras.Variable | None:

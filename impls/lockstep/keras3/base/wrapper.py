@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -29,6 +28,7 @@ from lockstep.keras3.base.train_v1 import (
 )
 from lockstep.messages import keras3 as words
 from lockstep.messages.base.pairs import as_pairs
+from lockstep.messages.errors import warn_user
 
 __all__ = ["Wrapper", "layers_of", "refuse_scale"]
 
@@ -99,8 +99,6 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
     def __init__(
         self, inner_optimizer: keras.optimizers.Optimizer, name: str | None = None
     ) -> None:
-        if not isinstance(inner_optimizer, keras.optimizers.Optimizer):
-            raise words.not_keras(type(self).__name__, inner_optimizer)
         refuse_scale(inner_optimizer, type(self).__name__)
         super().__init__(learning_rate=0.0, name=name or inner_optimizer.name)
         self.inner_optimizer = inner_optimizer
@@ -131,7 +129,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
         shadows = name == "loss_scale_factor" and value is None
         if shadows and "inner_optimizer" in vars(self):
             if any(map(is_scale, layers_of(self))):
-                warnings.warn(words.scale_shadowed(type(self).__name__), stacklevel=4)
+                warn_user(words.scale_shadowed(type(self).__name__))
         if isinstance(value, StepReport):
             vars(self)[name] = value
         else:

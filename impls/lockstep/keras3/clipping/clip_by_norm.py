@@ -10,12 +10,8 @@ import tensorflow as tf
 from lockstep.docstrings import documented
 from lockstep.keras3.base.gradients import (
     Gradient,
-    as_gradient,
-    name_of,
-    require_variable,
-    value_of,
 )
-from lockstep.messages.base.pairs import as_pairs
+from lockstep.keras3.clipping.post_process import as_entries
 from lockstep.messages.clipping import clip_by_global_norm as words
 from lockstep.quirks import quirks_of
 from lockstep.tf.shared.clipping.clip_by_global_norm import (
@@ -23,10 +19,9 @@ from lockstep.tf.shared.clipping.clip_by_global_norm import (
     clip_by_global_norm,
 )
 from lockstep.tf.shared.clipping.post_process import check_entries, clip_entries
-from lockstep.tf.shared.step.summaries import Entry
 from lockstep.tf.shared.tensors.gradients import check_shapes
 
-__all__ = ["as_entries", "clip_by_global_norm", "clip_gradients_by_norm"]
+__all__ = ["clip_by_global_norm", "clip_gradients_by_norm"]
 
 
 @tf.autograph.experimental.do_not_convert
@@ -36,9 +31,7 @@ def clip_gradients_by_norm(
     clip_gradients: float | tf.Tensor,
     strict: bool = False,
 ) -> list[tuple[Gradient, Any]]:
-    """Clip gradients by their global norm, each in its variable's dtype afterwards.
-
-    ...
+    """...
 
     Origin: OpenSeq2Seq (8681d381ed40), ``_clip_gradients_by_norm``. Inside of ``fit``
     the argument ``global_clipnorm`` of Keras' optimizers does nearly the same.
@@ -56,16 +49,3 @@ def clip_gradients_by_norm(
         check_entries(words.BY_NORM, entries, check_shapes)
     clipped = clip_entries(entries, clip_gradients, quirks)
     return list(zip(clipped, variables, strict=True))
-
-
-def as_entries(
-    grads_and_vars: Iterable[Any], owner: str
-) -> tuple[list[Entry], list[Any]]:
-    """Return the pairs as the shared functions take them, and the variables."""
-    pairs = as_pairs(grads_and_vars, owner)
-    entries = []
-    for gradient, entry in pairs:
-        variable = require_variable(entry, owner)
-        gradient = as_gradient(gradient, variable, owner)
-        entries.append(Entry(gradient, value_of(variable), name_of(variable)))
-    return entries, [variable for _, variable in pairs]

@@ -24,9 +24,7 @@ def clip_gradients_by_global_norm(
     error_if_nonfinite: bool = False,
     strict: bool = False,
 ) -> tuple[list[tuple[Gradient, Any]], tf.Tensor]:
-    """Scale all gradients so that their global norm is at most ``clip_norm``.
-
-    ...
+    """...
 
     Args:
         error_if_nonfinite: raise instead of returning NaN; inside a ``tf.function`` an

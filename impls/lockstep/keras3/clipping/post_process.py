@@ -8,8 +8,14 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.docstrings import documented
-from lockstep.keras3.base.gradients import Gradient
-from lockstep.keras3.clipping.clip_by_norm import as_entries
+from lockstep.keras3.base.gradients import (
+    Gradient,
+    as_gradient,
+    name_of,
+    require_variable,
+    value_of,
+)
+from lockstep.messages.base.pairs import as_pairs
 from lockstep.messages.step.summaries import Recorder
 from lockstep.tf.shared.clipping.post_process import (
     OWNER,
@@ -17,8 +23,9 @@ from lockstep.tf.shared.clipping.post_process import (
     plan,
     process,
 )
+from lockstep.tf.shared.step.summaries import Entry
 
-__all__ = ["post_process", "post_process_gradients"]
+__all__ = ["as_entries", "post_process", "post_process_gradients"]
 
 
 @tf.autograph.experimental.do_not_convert
@@ -32,9 +39,7 @@ def post_process_gradients(
     recorder: Recorder | None = None,
     strict: bool = False,
 ) -> list[tuple[Gradient, Any]]:
-    """Clip gradients by their global norm if asked to, then scale them by LARC.
-
-    ...
+    """...
 
     Args:
         recorder: is told the summaries; None: ``tf.summary``, if there is a default
@@ -58,3 +63,16 @@ def post_process(
     """Do what :func:`post_process_gradients` does; ``to_do`` is checked."""
     entries, variables = as_entries(grads_and_vars, OWNER)
     return list(zip(process(to_do, entries, lr), variables, strict=True))
+
+
+def as_entries(
+    grads_and_vars: Iterable[Any], owner: str
+) -> tuple[list[Entry], list[Any]]:
+    """Return the pairs as the shared functions take them, and the variables."""
+    pairs = as_pairs(grads_and_vars, owner)
+    entries = []
+    for gradient, entry in pairs:
+        variable = require_variable(entry, owner)
+        gradient = as_gradient(gradient, variable, owner)
+        entries.append(Entry(gradient, value_of(variable), name_of(variable)))
+    return entries, [variable for _, variable in pairs]

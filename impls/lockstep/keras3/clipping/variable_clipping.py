@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -37,6 +36,7 @@ from lockstep.keras3.clipping.row_writing import (
 )
 from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.clipping import variable_clipping as words
+from lockstep.messages.errors import warn_user
 from lockstep.messages.masters import refusals as masters_refusals
 from lockstep.messages.nouns import KERAS3
 from lockstep.messages.workers.agn import refuse_row_clipping_around
@@ -56,9 +56,7 @@ class Clipped(NamedTuple):
 @keras.saving.register_keras_serializable(package="lockstep")
 @documented
 class VariableClippingOptimizer(Wrapper):
-    """After each update, hold the norm of a variable's rows to a limit.
-
-    ...
+    """...
 
     Half precision is clipped in float32. Where Keras accumulates gradients over steps
     it applies a dense sum: the whole variable is clipped, at the step that applies it.
@@ -73,12 +71,6 @@ class VariableClippingOptimizer(Wrapper):
 
     Args:
         opt: any optimizer of Keras, a wrapper included. It may be built already.
-
-    Attributes:
-        inner_optimizer: ``opt``.
-        last_step: what the last eager step did, a
-            :class:`~lockstep.interface.StepReport`: steps inside of a ``tf.function``,
-            where ``fit`` takes its own, are not reported.
 
     Raises:
         ...
@@ -259,8 +251,7 @@ class VariableClippingOptimizer(Wrapper):
             indices = None
         elif indices is not None and 0 in axes:
             # Where axes are not resolved, the test for dimension 0 is literal.
-            message = words.whole_variable(name_of(variable), axes)
-            warnings.warn(message, stacklevel=4)
+            warn_user(words.whole_variable(name_of(variable), axes))
             indices = None
         rows = value.read_value() if indices is None else value.sparse_read(indices)
         max_norm = self._limits[key_of(variable)]

@@ -1,1 +1,0 @@
-"""Float32 master weights of half-precision parameters."""

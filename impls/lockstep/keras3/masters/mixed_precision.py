@@ -23,8 +23,7 @@ from lockstep.keras3.base.train_v1 import require_all
 from lockstep.keras3.base.wrapper import Wrapper
 from lockstep.keras3.masters.copies import copy_back, make_master, take_over
 from lockstep.keras3.masters.regularizer import regularized
-from lockstep.keras3.masters.scale import as_loss_scale, scale_of
-from lockstep.keras3.scaling.loss_scale import LossScale
+from lockstep.keras3.scaling.loss_scale import DynamicLossScale, LossScale
 from lockstep.keras3.scaling.loss_scaler import AutomaticLossScaler
 from lockstep.keras3.scaling.scaled_gradients import Pairs
 from lockstep.keras3.scaling.skipping import SkippingWrapper
@@ -36,18 +35,24 @@ from lockstep.messages.nouns import KERAS3
 from lockstep.messages.scaling.loss_scaling import PATIENCE
 from lockstep.messages.workers.agn import refuse_masters_around
 from lockstep.quirks import quirks_of
-from lockstep.tf.shared.masters.casts import widen
+from lockstep.tf.shared.masters.scale import Kinds
 from lockstep.tf.shared.scaling.scaled_step import ScaledStep
+from lockstep.tf.shared.tensors.gradients import widen
 
 __all__ = ["MixedPrecisionOptimizerWrapper"]
+
+KINDS = Kinds(
+    LossScale,
+    AutomaticLossScaler,
+    DynamicLossScale,
+    state=lambda scaler: list(scaler.state.values()),
+)
 
 
 @keras.saving.register_keras_serializable(package="lockstep")
 @documented
 class MixedPrecisionOptimizerWrapper(SkippingWrapper):
-    """Train half-precision variables through float32 masters, with a scaled loss.
-
-    ...
+    """...
 
     A step: g = (float32(d(s loss)/dw) + s d reg(m)/dm) (1/s), s the loss scale, m the
     master of w, reg what ``mp_regularizer_wrapper`` was given for w. If every gradient
@@ -66,25 +71,13 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         optimizer: any optimizer of Keras, a wrapper included; built already only if
             no variable has a master. Row clipping goes inside, with the model's
             variables or their paths as keys.
-        clip_norm, at_floor, floor_patience: as in
-            :class:`~lockstep.keras3.MixedPrecisionLossScaleOptimizer`; a number is at
-            its floor.
         strict: as the original: float16 only, each needs a gradient, a static scale is
             a float and applies what is not finite, slots and ``variables()`` are
             hidden, what others write into the model is lost, no stall is noticed.
 
-    Attributes:
-        inner_optimizer: ``optimizer``; its slots belong to the masters.
-        scale_object: the scale: a float, or an object.
-        last_step: what the last eager step did, a
-            :class:`~lockstep.messages.scaling.loss_scaling.ScaledStepReport`: steps
-            inside of a ``tf.function``, where ``fit`` takes its own, are not reported.
-        skipped_steps, skipped_in_a_row: all skipped steps, and those since the last
-            one that was not, int64 tensors; saved. Not under ``strict``.
-
     Raises:
+        ...
         NotScalableError: a ValueError and TypeError; ``optimizer`` is none of Keras.
-        UnknownNameError, OutOfRangeError: a ValueError; see the arguments.
 
     State: masters (slots called ``master``), scale and counts are among ``variables``
     and in ``.keras`` files.
@@ -120,8 +113,8 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             refuse_masters_around(optimizer)
         words.check_clip_norm(clip_norm)
         words.check_at_floor(at_floor, floor_patience)
-        known = scale_of(loss_scale, quirks)
-        scale = as_loss_scale(known, quirks)
+        known = KINDS.scale_of(loss_scale, quirks)
+        scale = KINDS.as_loss_scale(known, quirks)
         super().__init__(
             optimizer, known, scale, at_floor, floor_patience, clip_norm, strict
         )
@@ -206,10 +199,8 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             grad_loss: the upstream gradient of the loss, unscaled.
 
         Raises:
+            ...
             LossNotCallableError: a RuntimeError; ``loss`` cannot be called.
-            UnusableScaleError: an AttributeError; strict, no float and no scaler.
-            DtypeError: a TypeError; strict, a float16 loss at an automatic scale.
-            UnsupportedError: a ValueError; strict, a float16 variable without gradient.
         """
         if var_list is not None:
             var_list = require_all(var_list, words.WRAPPER)

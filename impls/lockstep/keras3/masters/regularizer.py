@@ -12,7 +12,7 @@ from lockstep.docstrings import documented
 from lockstep.keras3.base.gradients import Gradient, value_of
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.quirks import quirks_of
-from lockstep.tf.shared.masters.casts import times
+from lockstep.tf.shared.tensors.gradients import times
 
 __all__ = ["MasterRegularizer", "mp_regularizer_wrapper", "regularized"]
 
@@ -58,14 +58,10 @@ class MasterRegularizer(keras.regularizers.Regularizer):
 def mp_regularizer_wrapper(
     regularizer: Regularizer, strict: bool = False
 ) -> MasterRegularizer:
-    """Leave the regularization of half-precision weights to the optimizer.
-
-    ...
+    """...
 
     float32 weight w: returns regularizer(w). float16 or bfloat16 variable: returns 0,
-    which Keras can add to a loss; ``MixedPrecisionOptimizerWrapper`` adds
-    d regularizer(master)/d master to the gradient of the master. In half precision a
-    gradient such as 1e-4 w would underflow.
+    which Keras can add to a loss.
 
     The weight remembers it as its ``regularizer``, as it does what a layer is given as
     ``kernel_regularizer``; the one that was set last counts.

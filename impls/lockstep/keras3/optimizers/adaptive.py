@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from lockstep.docstrings import documented
 from lockstep.keras3.base.gradients import densify, value_of
-from lockstep.keras3.base.preserved import preserved
+from lockstep.keras3.base.slots import preserved
 from lockstep.keras3.optimizers.rule_optimizer import RuleOptimizer
 from lockstep.keras3.optimizers.widened import WidenedRule
 from lockstep.messages.optimizers import refusals

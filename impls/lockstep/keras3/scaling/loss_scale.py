@@ -13,8 +13,9 @@ from lockstep.keras3.base.gradients import as_gradient, value_of
 from lockstep.messages.scaling import loss_scale as words
 from lockstep.quirks import quirks_of
 from lockstep.tf.shared.scaling.dynamic_scale import (
+    DynamicNames,
     DynamicState,
-    check_present,
+    present_in,
     start_dynamic,
     step_dynamic,
 )
@@ -79,16 +80,6 @@ class LossScale(tf.Module):
 @registered
 @documented
 class FixedLossScale(LossScale):
-    """A loss scale that never moves.
-
-    ...
-
-    Example:
-        >>> scale = FixedLossScale(8)
-        >>> scale, float(scale())
-        (FixedLossScale(8.0), 8.0)
-    """
-
     def __init__(self, loss_scale_value: float, strict: bool = False) -> None:
         unchecked = quirks_of(strict).arguments_unchecked
         self._value = words.fixed_value(loss_scale_value, unchecked)
@@ -124,17 +115,10 @@ class FixedLossScale(LossScale):
         return f"{type(self).__name__}({self._value})"
 
 
-def of_policy(name: str, doc: str) -> Any:
-    """Return a property that reads a part of the policy."""
-    return property(lambda scale: getattr(scale._policy, name), doc=doc)
-
-
 @registered
 @documented
-class DynamicLossScale(words.OldNames, LossScale):
-    """A loss scale that grows while gradients are finite and shrinks when they are not.
-
-    ...
+class DynamicLossScale(DynamicNames, LossScale):
+    """...
 
     Example:
         >>> scale = DynamicLossScale(8.0, increment_period=1)
@@ -180,17 +164,6 @@ class DynamicLossScale(words.OldNames, LossScale):
             self.overflows = state_variable("overflows", first.overflows, "int64")
             self.steps = state_variable("steps", first.steps, "int64")
 
-    initial_loss_scale = of_policy("initial_loss_scale", "The first scale.")
-    increment_period = of_policy("increment_period", "The steps from growth to growth.")
-    multiplier = of_policy("multiplier", "What scales are multiplied or divided by.")
-    floor = of_policy("floor", "The least scale that an overflow leads to.")
-    ceiling = of_policy("ceiling", "The greatest scale that growth leads to.")
-    growth_factor = of_policy("growth", "What growth multiplies by.")
-    backoff_factor = of_policy("backoff", "What lowering multiplies by.")
-    hysteresis = of_policy("hysteresis", "The overflows until the scale is lowered.")
-    tolerance = of_policy("tolerance", "The share of steps that may overflow.")
-    least = floor
-
     @property
     def variables(self) -> list[keras.Variable]:
         """The scale and the good steps; where there is patience, its two counts too."""
@@ -204,22 +177,17 @@ class DynamicLossScale(words.OldNames, LossScale):
         return value_of(self.current_loss_scale).read_value()
 
     @tf.autograph.experimental.do_not_convert
+    @documented
     def update(self, grads: Any) -> tuple[None, tf.Tensor]:
-        """Move the scale by one step.
-
-        Args:
-            grads: any nest of tensors, ``tf.IndexedSlices`` and None.
+        """...
 
         Returns:
             None, and whether every element is finite once duplicate rows are summed:
             bool, 0-d.
-
-        Raises:
-            DtypeError: a TypeError; a gradient of integers.
-            UnsupportedError: a ValueError; strict, a sparse one without dense_shape.
         """
         needs_shape = quirks_of(self.strict).dynamic_scale_dense_shape
-        finite = tf.reduce_all(finite_flags(present_in(grads, needs_shape)))
+        present = present_in(grads, as_gradient, needs_shape)
+        finite = tf.reduce_all(finite_flags(present))
         self.move(finite)
         return None, finite
 
@@ -234,37 +202,11 @@ class DynamicLossScale(words.OldNames, LossScale):
 
     def arguments(self) -> dict[str, Any]:
         """Return the constructor's arguments, ``strict`` apart."""
-        without_options = quirks_of(self.strict).dynamic_scale_floor
-        return words.dynamic_config(self._policy, without_options)
-
-    @property
-    def _current_loss_scale(self) -> keras.Variable:
-        return self.current_loss_scale
-
-    @property
-    def _num_good_steps(self) -> keras.Variable:
-        return self.good_steps
-
-    def __repr__(self) -> str:
-        """Return the arguments; eagerly also the scale and the good steps."""
-        name, config = type(self).__name__, self.arguments()
-        if not tf.executing_eagerly():
-            return words.shown(name, config)
-        scale, good_steps = self.current_loss_scale.numpy(), self.good_steps.numpy()
-        return words.shown(
-            name, config, current_loss_scale=scale, num_good_steps=good_steps
-        )
+        return self._arguments()
 
 
+@documented
 def get(identifier: Any, strict: bool = False) -> LossScale | None:
-    """Return the loss scale that ``identifier`` stands for.
-
-    A number makes a :class:`FixedLossScale`, "dynamic" a :class:`DynamicLossScale`; a
-    loss scale and None stay what they are.
-
-    Raises:
-        UnknownNameError: a ValueError; anything else.
-    """
     if isinstance(identifier, int | float):
         return FixedLossScale(identifier, strict=strict)
     if isinstance(identifier, str) and identifier == "dynamic":
@@ -272,15 +214,6 @@ def get(identifier: Any, strict: bool = False) -> LossScale | None:
     if identifier is None or isinstance(identifier, LossScale):
         return identifier
     raise words.bad_identifier(identifier)
-
-
-def present_in(grads: Any, needs_shape: bool) -> list[tf.Tensor | tf.IndexedSlices]:
-    """Return the gradients of a nest that are there, checked."""
-    owner = "DynamicLossScale"
-    flat = [as_gradient(g, "a gradient", owner) for g in tf.nest.flatten(grads)]
-    present = [gradient for gradient in flat if gradient is not None]
-    check_present(present, needs_shape)
-    return present
 
 
 def state_variable(name: str, value: float, dtype: str) -> keras.Variable:

@@ -13,13 +13,14 @@ from lockstep.interface import GATE_OP
 from lockstep.keras3.base.gradients import Gradient, name_of
 from lockstep.keras3.multitask import MultitaskOptimizerWrapper
 from lockstep.keras3.scaling.loss_scale import DynamicLossScale, LossScale, get
-from lockstep.keras3.scaling.scaled_gradients import Pairs, narrowed, refuse_half
+from lockstep.keras3.scaling.scaled_gradients import Pairs, narrowed
 from lockstep.keras3.scaling.skipping import SkippingWrapper
 from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.nouns import KERAS3
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
 from lockstep.quirks import quirks_of
+from lockstep.tf.shared.scaling.dynamic_scale import refuse_half
 from lockstep.tf.shared.scaling.scaled_step import ScaledStep
 
 __all__ = ["MixedPrecisionLossScaleOptimizer"]
@@ -28,9 +29,7 @@ __all__ = ["MixedPrecisionLossScaleOptimizer"]
 @keras.saving.register_keras_serializable(package="lockstep")
 @documented
 class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
-    """Scale the loss, unscale the gradients, skip a step that is not finite.
-
-    ...
+    """...
 
     If every element of every gradient is finite, they are clipped as ``clip_norm`` says
     and ``opt`` takes its step; otherwise weights, slots, ``iterations`` and
@@ -51,31 +50,13 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
 
     Args:
         opt: any optimizer of Keras, a wrapper included.
-        at_floor: what to do once ``floor_patience`` steps in a row were skipped and the
-            scale cannot sink any more: ``warn`` (in a graph, so in ``fit``: print to
-            stderr), once; ``raise`` (in a graph an assertion, which raises
-            ``tf.errors.InvalidArgumentError`` when it runs); ``ignore``. What XLA
-            compiles only counts.
-        strict: as the original: non-finite gradients are applied at a fixed scale,
-            float16 is refused, slots are hidden, no stall is noticed, ``clip_norm`` is
-            refused.
         clip_norm: > 0; n the float32 global norm of the unscaled gradients, each g
             becomes g clip_norm min(1 / n, 1 / clip_norm) before ``opt`` has it. n that
             is not finite is an overflow, and skipped. None: no clipping, no norm.
 
-    Attributes:
-        inner_optimizer: ``opt``.
-        scale_object: the loss scale as an object.
-        last_step: what the last eager step did, a
-            :class:`~lockstep.messages.scaling.loss_scaling.ScaledStepReport`: steps
-            inside of a ``tf.function``, where ``fit`` takes its own, are not reported.
-        skipped_steps, skipped_in_a_row: all skipped steps, and those since the last
-            one that was not, int64 tensors; saved. Not under ``strict``.
-
     Raises:
+        ...
         NotScalableError: a ValueError and TypeError; ``opt`` is no optimizer of Keras.
-        MissingLossScaleError: a TypeError and ValueError; ``loss_scale`` is None.
-        UnknownNameError, OutOfRangeError: a ValueError; see the arguments.
 
     State: the scale and its counts are among ``variables`` and in ``.keras`` files.
     Where ``opt`` accumulates gradients over steps, each of these steps is judged by

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.keras3.base.gradients import Gradient, as_gradient, value_of
 from lockstep.keras3.base.train_v1 import TrainV1
 from lockstep.keras3.base.wrapper import Wrapper
@@ -18,11 +19,10 @@ from lockstep.messages.base import refusals as base_refusals
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
 from lockstep.messages.scaling.loss_scale import check_gradient_dtype
-from lockstep.tf.shared.masters.casts import widen
 from lockstep.tf.shared.tensors.finite import divided
-from lockstep.tf.shared.tensors.gradients import with_values
+from lockstep.tf.shared.tensors.gradients import widen, with_values
 
-__all__ = ["Pairs", "ScaledGradients", "narrowed", "refuse_half"]
+__all__ = ["Pairs", "ScaledGradients", "narrowed"]
 
 Pairs = list[tuple[Gradient, Any]]
 
@@ -87,19 +87,13 @@ class ScaledGradients(Wrapper, ScalesAlready):
         return product
 
     @tf.autograph.experimental.do_not_convert
+    @documented
     def unscale_gradients(self, gradients: Iterable[Gradient]) -> list[Gradient]:
-        """Return the gradients of a scaled loss divided by the scale: g x fl32(1 / s).
-
-        ``apply_gradients`` takes them as they are. Half precision comes back as
-        float32; None stays None, and rows stay rows.
+        """...
 
         Args:
             gradients: what a tape returned for a list of variables; unless
                 ``scale_loss`` scaled the loss they keep their values.
-
-        Raises:
-            UnscaledTwiceError: a RuntimeError; a second time before the step.
-            MalformedPairsError, DtypeError: TypeErrors; not a list of real gradients.
         """
         listed = words.listed_gradients(gradients, self.owner, tf.is_tensor(gradients))
         tensors = [as_gradient(g, f"gradient {k}", self.owner) for k, g in listed]
@@ -215,9 +209,3 @@ def narrowed(pairs: Pairs) -> Pairs:
             gradient = with_values(gradient, values)
         narrow.append((gradient, variable))
     return narrow
-
-
-def refuse_half(what: str, dtype: tf.DType) -> None:
-    """Raise for what the original's float32 scale cannot multiply."""
-    if dtype.base_dtype != tf.float32:
-        raise refusals.HALF_PRECISION.error(what=what)

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.keras3.base.gradients import value_of
 from lockstep.keras3.base.train_v1 import HiddenList, StateList
@@ -17,13 +18,14 @@ from lockstep.messages.base.pipeline import refuse_second_scale
 from lockstep.messages.scaling.loss_scaling import ScaledStepReport
 from lockstep.quirks import quirks_of
 from lockstep.tf.shared.scaling.scaled_step import ScaledStep
-from lockstep.tf.shared.scaling.skips import Skips
+from lockstep.tf.shared.scaling.skips import SkipCounts, Skips
 
 __all__ = ["SkippingWrapper"]
 
 
-class SkippingWrapper(ScaledGradients):
-    """A wrapper that leaves a step out if what it finds in the gradients is not finite.
+@documented
+class SkippingWrapper(SkipCounts, ScaledGradients):
+    """...
 
     Then weights, slots and ``iterations`` stay as they are. The scale moves after the
     update: a step that fails leaves it where it was.
@@ -32,10 +34,6 @@ class SkippingWrapper(ScaledGradients):
         opt: the optimizer to wrap.
         scale_object: the scale that users know, a number or an object.
         scale: the same as a loss scale.
-        at_floor: what is done about a stall; ``clip_norm``: the largest global norm;
-            both are checked.
-        floor_patience: the steps skipped in a row that are a stall.
-        strict: nothing is counted, and no slot is seen.
     """
 
     last_step: StepReport = ScaledStepReport(*NO_EAGER_STEP)
@@ -76,16 +74,6 @@ class SkippingWrapper(ScaledGradients):
         return (
             shown if self.clip_norm is None else {**shown, "clip_norm": self.clip_norm}
         )
-
-    @property
-    def skipped_in_a_row(self) -> tf.Tensor:
-        """The steps skipped since the last one that was not: int64, 0-d."""
-        return self._skips.in_a_row()
-
-    @property
-    def skipped_steps(self) -> tf.Tensor:
-        """All steps that were skipped: int64, 0-d."""
-        return self._skips.total()
 
     @property
     def takes_wide(self) -> bool:

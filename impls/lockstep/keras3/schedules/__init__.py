@@ -1,1 +1,0 @@
-"""Learning-rate policies and schedules (Keras 3)."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from lockstep.keras3.base.gradients import value_of
 from lockstep.keras3.schedules import lr_policies
+from lockstep.messages.ranges import dtype_name
 from lockstep.messages.schedules import lr_policies as words
 from lockstep.messages.schedules import refusals
 
@@ -69,7 +70,7 @@ class PolicySchedule(keras.optimizers.schedules.LearningRateSchedule):
 def plain(name: str, value: Any) -> Any:
     """Return a parameter as what a file can hold: a number, a list or a name."""
     if name == "dtype":
-        return words.dtype_name(value)
+        return dtype_name(value)
     if isinstance(value, list | tuple):
         return [plain(name, part) for part in value]
     return np.asarray(value).tolist() if hasattr(value, "dtype") else value

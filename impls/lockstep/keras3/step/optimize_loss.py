@@ -79,9 +79,7 @@ def optimize_loss(
     reduction: Reduction | None = None,
     strict: bool = False,
 ) -> TrainingStep:
-    """Return an object that takes one step of training each time it is called.
-
-    ...
+    """...
 
     Args:
         loss: a function that computes the loss, a 0-d tensor, or a tuple that begins

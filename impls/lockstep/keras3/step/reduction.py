@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lockstep.docstrings import documented
 from lockstep.keras3.base.gradients import Gradient
-from lockstep.keras3.clipping.clip_by_norm import as_entries
+from lockstep.keras3.clipping.post_process import as_entries
 from lockstep.messages.step import reduction as words
 from lockstep.messages.step.reduction import Reduction
 from lockstep.tf.shared.step.reduction import mean_gradients
@@ -25,9 +25,7 @@ def reduce_gradients(
     model: object = None,
     reduction: Reduction | None = None,
 ) -> list[tuple[Gradient, Any]]:
-    """Return each gradient's mean over the ranks.
-
-    ...
+    """...
 
     Origin: OpenSeq2Seq (8681d381ed40), ``reduce_gradients``, on Horovod. Keras'
     optimizers add up the gradients of a strategy's replicas themselves, so this is for

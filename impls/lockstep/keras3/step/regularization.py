@@ -22,9 +22,7 @@ def get_regularization_loss(
     name: str = words.NAME,
     losses: Mapping[str, Any] | Iterable[Any] | None = None,
 ) -> tf.Tensor:
-    """Return the sum of the losses in float32, each cast first: 0-d.
-
-    ...
+    """...
 
     The original finds them in a collection of its graph. Keras keeps them in
     ``model.losses``, which ``fit`` adds to the loss by itself; a loop of one's own has

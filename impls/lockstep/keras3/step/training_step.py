@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.keras3.base.gradients import Gradient, check_gradients, name_of, value_of
 from lockstep.keras3.base.replicas import replica_count, together
@@ -28,30 +29,18 @@ from lockstep.messages.step.training_step import (
     shown,
 )
 from lockstep.messages.tf import NOT_AVERAGED
-from lockstep.tf.shared.step import step_summaries as telling
+from lockstep.tf.shared.step import summaries as telling
 from lockstep.tf.shared.step.task import Task
 from lockstep.tf.shared.workers.accumulators import Accumulators
 
 __all__ = ["TrainingStep"]
 
 
+@documented
 class TrainingStep(tf.Module):
     """What ``optimize_loss`` returns: a call computes the gradients and takes a step.
 
-    ``step(*inputs)`` hands its arguments to the loss and returns its value, eagerly or
-    inside of a ``tf.function``. With ``iter_size`` > 1 a call adds its share, and each
-    ``iter_size``-th one updates; ``skip_update``, in the call or at construction,
-    decides instead.
-
-    ``tf.train.Checkpoint(step=step)`` keeps all that the next steps depend on. What is
-    told goes to the default writer of ``tf.summary``, numbered by ``global_step``.
-
-    Attributes:
-        optimizer: what updates, the masters' wrapper with "mixed".
-        trained: the variables that are trained.
-        global_step: the applied steps, an int64 variable.
-        scaler: the automatic loss scaler, or None.
-        last_step: what the last eager call did; steps in graphs are not reported.
+    ...
     """
 
     optimizer: Any
@@ -95,18 +84,8 @@ class TrainingStep(tf.Module):
         return sums or [None] * len(self.trained)
 
     @tf.autograph.experimental.do_not_convert
+    @documented
     def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
-        """Compute the loss and take a step, or add a micro-batch.
-
-        Args:
-            inputs: for the loss.
-            skip_update: whether to add only; None: as was said at construction. Without
-                ``iter_size`` > 1 it has no effect.
-
-        Returns:
-            The loss before the update; of a loss that returns a tuple a tuple, with the
-            loss first and the rest as it is.
-        """
         replicas = replica_count()
         if replicas > 1 and not self.settings.on_horovod:
             raise NOT_AVERAGED.error(function=OWNER, count=replicas)

@@ -30,8 +30,8 @@ from lockstep.messages.workers.agn import (
 )
 from lockstep.messages.workers.center import Update
 from lockstep.quirks import quirks_of
+from lockstep.tf.shared.tensors.replica_copies import refuse_parameter_servers
 from lockstep.tf.shared.workers.accumulate import add_changes, is_due, mean_changes
-from lockstep.tf.shared.workers.parameter_servers import refuse_parameter_servers
 
 __all__ = ["AGNOptimizer"]
 
@@ -41,9 +41,7 @@ Pairs = list[tuple[Gradient, Any]]
 @keras.saving.register_keras_serializable(package="lockstep")
 @documented
 class AGNOptimizer(SharingWrapper):
-    """Train a worker's own weights; every P steps push a mean gradient to shared ones.
-
-    ...
+    """...
 
     Here an optimizer like ``optimizer`` applies a to c, with slots and a count that
     belong to c and this worker's learning rate. ``fit`` does all of it.
@@ -59,11 +57,8 @@ class AGNOptimizer(SharingWrapper):
             nothing; row clipping inside leaves shared rows alone.
 
     Attributes:
+        ...
         inner_optimizer: the optimizer of this worker.
-        local_step: the worker's steps, an int32 variable.
-        last_step: what the last eager step did, a
-            :class:`~lockstep.interface.StepReport`: steps inside of a ``tf.function``,
-            where ``fit`` takes its own, are not reported.
 
     Raises:
         ...

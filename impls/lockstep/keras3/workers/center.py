@@ -137,7 +137,7 @@ class Center(words.CenterOfProcess):
 @keras.saving.register_keras_serializable(package="lockstep")
 @documented
 class AGNCustomGetter:
-    """Make the shared variable and the accumulator of each of a worker's variables.
+    """...
 
     Keras has no variable scopes whose getter this could be: it is called with a model
     or its variables instead. Workers of one process share one center.

@@ -107,12 +107,14 @@ def pipeline_of(optimizer: Any) -> tuple[str, ...]:
         >>> pipeline_of(ls.MultitaskOptimizerWrapper(scaled))
         ('unscale', 'zero filter', 'finite check', 'update')
     """
+    if isinstance(optimizer, type):
+        raise refusals.NO_PIPELINE.error(got=f"the class {optimizer.__name__}")
+    # The tensor that optimize_loss returns in a graph knows its step.
+    optimizer = getattr(optimizer, "__dict__", {}).get("training_step", optimizer)
     if "pipeline" in dir(type(optimizer)):
         return tuple(optimizer.pipeline)
-    if isinstance(optimizer, type) or not any(
-        all(hasattr(optimizer, name) for name in names) for names in METHODS
-    ):
-        raise no_pipeline(optimizer)
+    if not any(all(hasattr(optimizer, name) for name in names) for names in METHODS):
+        raise refusals.NO_PIPELINE.error(got=f"a {type(optimizer).__name__}")
     return in_order([*stages_of(optimizer), "update"])
 
 
@@ -124,13 +126,6 @@ def not_an_optimizer(owner: str, opt: object, nouns: Nouns) -> NotAnOptimizerErr
     scales = "unscale" in OCCUPANTS.get(owner, ())
     row = refusals.NOT_SCALABLE if scales else refusals.NOT_AN_OPTIMIZER
     return row.error(owner=owner, nouns=nouns, got=got, remedy=remedy)
-
-
-def no_pipeline(got: object) -> NotAnOptimizerError:
-    """What is no optimizer, or only its class."""
-    kind = f"the class {got.__name__}" if isinstance(got, type) else None
-    text = kind or f"a {type(got).__name__}"
-    return refusals.NO_PIPELINE.error(got=text)
 
 
 def stages_of(optimizer: Any) -> Iterator[str]:

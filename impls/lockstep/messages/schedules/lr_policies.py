@@ -19,7 +19,7 @@ from lockstep.messages.errors import (
     unknown_name,
 )
 from lockstep.messages.optimizers.parameters import REQUIRED, Parameter
-from lockstep.messages.ranges import with_full_name
+from lockstep.messages.ranges import FLOATS, dtype_name, with_full_name
 from lockstep.messages.schedules import refusals
 from lockstep.quirks import quirks_of
 from lockstep.strict.binding import bound
@@ -28,7 +28,6 @@ __all__ = [
     "POLICIES",
     "PolicySpec",
     "checked",
-    "dtype_name",
     "find",
     "overlapping_ranges",
     "refuse_limit_of_another_dtype",
@@ -37,7 +36,6 @@ __all__ = [
     "strict_module",
 ]
 
-FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 Policy = TypeVar("Policy", bound=Callable[..., Any])
 
@@ -352,9 +350,3 @@ def refuse_limit_of_another_dtype(limit: Any, dtype: Any) -> None:
 def is_tensor(value: Any) -> bool:
     """Say whether a value is an array, tensor or variable of some framework."""
     return hasattr(value, "dtype") and not isinstance(value, numbers.Number)
-
-
-def dtype_name(dtype: Any) -> str:
-    """Return the name of any framework's dtype, or of its name."""
-    named = getattr(dtype, "name", None) or getattr(dtype, "__name__", None)
-    return str(named or dtype).removeprefix("torch.")

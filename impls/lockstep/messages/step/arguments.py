@@ -13,8 +13,7 @@ from lockstep.messages.errors import (
     UnsupportedError,
     VarListError,
 )
-from lockstep.messages.ranges import number_of
-from lockstep.messages.schedules.lr_policies import dtype_name
+from lockstep.messages.ranges import dtype_name, number_of
 from lockstep.messages.step import refusals
 from lockstep.messages.step.reduction import check_engine
 from lockstep.messages.step.training_step import OWNER

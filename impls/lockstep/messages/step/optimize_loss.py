@@ -12,15 +12,12 @@ from lockstep.messages.clipping import larc
 from lockstep.messages.clipping import refusals as clipping_refusals
 from lockstep.messages.clipping.clip_by_global_norm import check_limit
 from lockstep.messages.errors import (
-    UnknownNameError,
-    UnsupportedError,
     unknown_name,
 )
 from lockstep.messages.masters import mixed_precision
 from lockstep.messages.masters import refusals as masters_refusals
-from lockstep.messages.ranges import number_of
+from lockstep.messages.ranges import FLOATS, dtype_name, number_of
 from lockstep.messages.scaling.automatic_scaler import algorithm_name
-from lockstep.messages.schedules.lr_policies import FLOATS, dtype_name
 from lockstep.messages.step import refusals
 from lockstep.messages.step.training_step import OWNER
 from lockstep.quirks import Quirks, quirks_of
@@ -104,9 +101,7 @@ class Settings:
         return None if params is None else larc.larc_policy(params, self.strict)
 
     def _check(self) -> None:
-        name = dtype_name(self.dtype)
-        if name not in DTYPES:
-            raise unknown_dtype(name)
+        check_dtype(dtype_name(self.dtype))
         if self.clip_gradients is not None:
             check_limit(OWNER, "clip_gradients", self.clip_gradients)
         if isinstance(self.on_horovod, str | float):
@@ -118,11 +113,16 @@ class Settings:
             mixed_precision.scale_number(self.loss_scaling)
 
     def _check_effect(self) -> None:
-        if not self.mixed and number_of(self.loss_scaling) != 1:
-            raise without_effect(self.loss_scaling, dtype_name(self.dtype))
-        params = self.loss_scaling_params
+        """Raise for what nothing would read. Quirk ``optimize_loss_scaler``."""
+        scaling, params = self.loss_scaling, self.loss_scaling_params
+        if not self.mixed and number_of(scaling) != 1:
+            kind = shown_value(scaling, int | float | str)
+            dtype = dtype_name(self.dtype)
+            raise refusals.WITHOUT_EFFECT.error(kind=kind, dtype=dtype)
         if isinstance(params, Mapping) and params and self.scaler_name is None:
-            raise without_scaler(params, self.loss_scaling)
+            kind = shown_value(scaling, int | float)
+            names = ", ".join(map(repr, params))
+            raise refusals.WITHOUT_SCALER.error(named=names, kind=kind)
 
     def _check_scale(self) -> None:
         """Raise for a number that the original accepts and fails to use."""
@@ -179,14 +179,16 @@ class Settings:
         return strictly_ordered(stages) if late else stages
 
 
-def unknown_dtype(name: str) -> UnknownNameError:
-    """A dtype that the original has no name for; floating-point ones get a remedy."""
+def check_dtype(name: str) -> None:
+    """Raise for a dtype that the original has no name for."""
+    if name in DTYPES:
+        return
     if name not in FLOATS:
-        return unknown_name(f"{OWNER}: dtype", name, DTYPES)
+        raise unknown_name(f"{OWNER}: dtype", name, DTYPES)
     remedy = "leave it out, for gradients keep the dtypes of their variables"
     if name == "bfloat16":
         remedy = "pass dtype='mixed', which trains it through float32 masters"
-    return refusals.UNKNOWN_DTYPE.error(got=name, remedy=remedy)
+    raise refusals.UNKNOWN_DTYPE.error(got=name, remedy=remedy)
 
 
 def check_stack(settings: Settings, optimizer: Any) -> None:
@@ -197,22 +199,6 @@ def check_stack(settings: Settings, optimizer: Any) -> None:
         raise clipping_refusals.CLIP_AND_LARC.error()
 
 
-def without_effect(loss_scaling: object, dtype: str) -> UnsupportedError:
-    """A loss scale beside a dtype with which the loss is not scaled.
-
-    Quirk ``optimize_loss_scaler``.
-    """
-    simple = isinstance(loss_scaling, int | float | str)
-    kind = repr(loss_scaling) if simple else f"a {type(loss_scaling).__name__}"
-    return refusals.WITHOUT_EFFECT.error(kind=kind, dtype=dtype)
-
-
-def without_scaler(given: Any, loss_scaling: object) -> UnsupportedError:
-    """Arguments of a loss scaler that nobody named, so that nothing would have them.
-
-    Quirk ``optimize_loss_scaler``.
-    """
-    named = ", ".join(map(repr, given)) if isinstance(given, Mapping) else repr(given)
-    number = isinstance(loss_scaling, int | float)
-    kind = repr(loss_scaling) if number else f"a {type(loss_scaling).__name__}"
-    return refusals.WITHOUT_SCALER.error(named=named, kind=kind)
+def shown_value(value: object, kinds: Any) -> str:
+    """Return a value of these classes as it is written, of others the class."""
+    return repr(value) if isinstance(value, kinds) else f"a {type(value).__name__}"

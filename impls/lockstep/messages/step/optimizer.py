@@ -9,7 +9,6 @@ from typing import Any
 from lockstep.messages.errors import (
     NotAnOptimizerError,
     UnknownArgumentError,
-    UnknownNameError,
     nearest,
     unknown_name,
 )
@@ -67,7 +66,8 @@ def arguments_for(
             raise unknown_argument(name_of(optimizer), name, ())
         return arguments
     if optimizer == NOVOGRAD.name:
-        raise no_name(optimizer, host)
+        names = ", ".join(sorted(CLASS_NAMES))
+        raise refusals.NO_NAME.error(names=names, got=optimizer, backend=host)
     if optimizer not in CLASS_NAMES:
         raise unknown_name(f"{OWNER}: optimizer", optimizer, CLASS_NAMES)
     if optimizer == DECAYING and "weight_decay" not in arguments:
@@ -118,12 +118,6 @@ def check_maker(make: Callable[..., Any]) -> None:
         return
     got = name_of(make)
     raise refusals.NO_RATE_ARGUMENT.error(got=got)
-
-
-def no_name(optimizer: str, host: str) -> UnknownNameError:
-    """An optimizer that the original has no name for."""
-    names = ", ".join(sorted(CLASS_NAMES))
-    return refusals.NO_NAME.error(names=names, got=optimizer, backend=host)
 
 
 def unknown_argument(

@@ -1,1 +1,0 @@
-"""What every wrapper has in common (PyTorch)."""

@@ -111,7 +111,9 @@ def kind_of(parameter: Tensor) -> tuple[Any, ...]:
 def stand_in(parameter: Tensor) -> Tensor:
     """Return a small parameter with a gradient: [2, 3, ...] for as many dimensions."""
     options = {"dtype": parameter.dtype, "device": parameter.device}
-    small = torch.nn.Parameter(torch.ones(*range(2, 2 + parameter.dim()), **options))
+    small = torch.nn.Parameter(
+        torch.ones(tuple(range(2, 2 + parameter.dim())), **options)
+    )
     small.grad = torch.ones_like(small)
     return small
 

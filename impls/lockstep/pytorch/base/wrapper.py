@@ -10,6 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.optim.optimizer import (
+    _global_optimizer_post_hooks,
+    _global_optimizer_pre_hooks,
+)
 from torch.utils.hooks import RemovableHandle
 
 from lockstep.messages import pytorch as words
@@ -113,12 +117,34 @@ class OptimizerWrapper(TrainV1, Optimizer):
         Returns:
             What ``closure``, if there is one, returned.
         """
+        if self._is_watched():
+            arguments = () if closure is None else (closure,)
+            return self._step_with_hooks(*arguments)
+        return self._step(closure)
+
+    # Else torch would bring the hooks, and the profiler's range, into every step.
+    step.hooked = True
+
+    def _is_watched(self) -> bool:
+        """Whether a hook or a profiler is to see the next step."""
+        return bool(
+            self._optimizer_step_pre_hooks
+            or self._optimizer_step_post_hooks
+            or _global_optimizer_pre_hooks
+            or _global_optimizer_post_hooks
+            or torch.autograd._profiler_enabled()
+        )
+
+    def _step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step that neither a hook nor a profiler sees."""
         # A group that was added since may have brought the first masters.
         self._refuse_masters(self.inner_optimizer)
         self._refuse_sharded(p for group in self.param_groups for p in group["params"])
         loss = None if closure is None else evaluate(closure)
         self.step_inner()
         return loss
+
+    _step_with_hooks = Optimizer.profile_hook_step(_step)
 
     def _refuse_sharded(self, parameters: Iterable[Tensor]) -> None:
         """Raise for DTensors among parameters, where they must be whole."""

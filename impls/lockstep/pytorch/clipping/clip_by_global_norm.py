@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch import Tensor
 from lockstep.pytorch.clipping.clip_gradients import global_norm, with_values
 from lockstep.pytorch.tensors import foreach, shards
 from lockstep.pytorch.tensors.norms import accurate_norm, as_real
-from lockstep.pytorch.tensors.rounding import rounded
+from lockstep.pytorch.tensors.rounding import reciprocal, rounded
 from lockstep.pytorch.tensors.rows import as_rows
 
 __all__ = ["clip_scale", "norm_in_float32", "scale_in_float32", "scale_in_place"]
@@ -34,9 +35,16 @@ def norm_in_float32(
 
 
 def clip_scale(norm: Tensor, clip_norm: float) -> Tensor:
-    """Return the factor that brings ``norm`` down to ``clip_norm``: float32, 0-d."""
-    limit = torch.full_like(norm, rounded(clip_norm, norm.dtype))
-    return limit * torch.minimum(1 / norm, 1 / limit)
+    """Return the factor that brings ``norm`` down to ``clip_norm``: float32, 0-d.
+
+    On the CPU it is computed in plain numbers, which are quicker than tensors of one.
+    """
+    limit = rounded(clip_norm, torch.float32)
+    if norm.is_cpu:
+        factor = limit * min(reciprocal(norm.item()), reciprocal(limit))
+        return torch.full((), rounded(factor, torch.float32), dtype=torch.float32)
+    limits = torch.full_like(norm, limit)
+    return limits * torch.minimum(1 / norm, 1 / limits)
 
 
 def scale_in_float32(
@@ -61,6 +69,8 @@ def scale_in_place(
     parts = shards.parts_of(present)
     wide = in_float32(parts)
     foreach.scale_in_place(wide, scale)
+    if all(map(is_, wide, present)):
+        return list(gradients)
     scaled = map(with_reals, parts, wide)
     results = iter(shards.laid_out(present, list(scaled)))
     return [None if gradient is None else next(results) for gradient in gradients]

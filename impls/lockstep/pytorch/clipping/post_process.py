@@ -34,7 +34,13 @@ from lockstep.pytorch.tensors.devices import moved
 from lockstep.pytorch.tensors.foreach import share_elements
 from lockstep.quirks import Quirks, quirks_of
 
-__all__ = ["OWNER", "apply_larc", "post_process", "post_process_gradients"]
+__all__ = [
+    "OWNER",
+    "apply_larc",
+    "own_pairs",
+    "post_process",
+    "post_process_gradients",
+]
 
 OWNER = "post_process_gradients"
 GLOBAL_NORM = "global_gradient_norm"
@@ -85,11 +91,11 @@ def post_process_gradients(
     asked = Summaries(telling.check_summaries(summaries, OWNER), recorder)
     telling.check_recorder(recorder, OWNER)
     policy = None if larc_params is None else words.larc_policy(larc_params, strict)
-    pairs = as_parameter_pairs(grads_and_vars, OWNER)
+    quirks = quirks_of(strict)
+    pairs = own_pairs(grads_and_vars, quirks, in_place)
     # Without a recorder, names are only checked for their number.
     unheard = names is None and recorder is None
     named = [] if unheard else names_of(pairs, names)
-    quirks = quirks_of(strict)
     option = "strict=True" if strict else "a recorder"
     if strict or recorder is not None:
         refuse_sharded(OWNER, [gradient for gradient, _ in pairs], option)
@@ -112,17 +118,15 @@ def post_process(
 ) -> Pairs:
     """Do what :func:`post_process_gradients` does, with arguments that are checked.
 
-    ``total``: the global norm, if it is known.
+    ``in_place``: the gradients share no elements. ``total``: the global norm, if it is
+    known.
     """
-    if not quirks.clip_limit:
-        require_shapes(pairs, OWNER)
     rate = None if policy is None else as_rate(lr, quirks, pairs)
     if quirks.clip_absent and (policy or GLOBAL_NORM in asked.names):
         require_present(OWNER, pairs)
     records, clips = asked.recorder is not None, clip_gradients is not None
     if records:
         record_norm(asked, GLOBAL_NORM, pairs, quirks)
-    pairs = owned(pairs) if in_place else pairs
     if clips:
         pairs = clip_pairs(pairs, clip_gradients, quirks, in_place, total)
     if records:
@@ -137,9 +141,16 @@ def post_process(
     return apply_larc(policy, pairs, rate, in_place, listener)
 
 
-def owned(pairs: Pairs) -> Pairs:
-    """Return gradients that may be written into: copies, if they share elements."""
-    if not share_elements([g for g, _ in pairs if g is not None]):
+def own_pairs(
+    grads_and_vars: Iterable[tuple[Tensor | None, Tensor]],
+    quirks: Quirks,
+    in_place: bool,
+) -> Pairs:
+    """Return the pairs of others, checked; copies, if they must not share elements."""
+    pairs = as_parameter_pairs(grads_and_vars, OWNER)
+    if not quirks.clip_limit:
+        require_shapes(pairs, OWNER)
+    if not in_place or not share_elements([g for g, _ in pairs if g is not None]):
         return pairs
     return [(None if g is None else g.clone(), p) for g, p in pairs]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -16,6 +15,7 @@ from lockstep.messages import pytorch as torch_host
 from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.clipping import refusals
 from lockstep.messages.clipping import variable_clipping as words
+from lockstep.messages.errors import warn_user
 from lockstep.messages.masters import refusals as masters_refusals
 from lockstep.messages.nouns import PYTORCH
 from lockstep.messages.step import numbers as tags
@@ -157,7 +157,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         axes = self.vars_to_clip_dims[parameter]
         if indices is not None and 0 in axes:
             name = named_parameters(self)[parameter]
-            warnings.warn(words.whole_variable(name, axes), stacklevel=2)
+            warn_user(words.whole_variable(name, axes))
             indices = None
         entry = NamedRows(shards.part_of(parameter), indices, axes)
         if self._quirks.row_clip_subtracted:

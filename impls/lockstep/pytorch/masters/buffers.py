@@ -125,7 +125,7 @@ class FlatMasters:
         if not (values.is_cpu and values.numel()):
             return False
         low, high = values.aminmax()
-        return bool(-self.largest <= low and high <= self.largest)
+        return -self.largest <= low.item() and high.item() <= self.largest
 
 
 def lay_out(sizes: Sequence[int]) -> tuple[list[int], int]:

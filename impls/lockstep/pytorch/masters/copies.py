@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator
 from itertools import compress
 from typing import Any
@@ -12,6 +11,7 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
+from lockstep.messages.errors import warn_user
 from lockstep.messages.masters import mixed_precision as words
 from lockstep.messages.masters import refusals
 from lockstep.pytorch.base.gradients import dtype_name, named_parameters
@@ -151,7 +151,7 @@ class MasterCopies:
             self.remember()
         if hidden and not self._finds_hidden:
             self._finds_hidden = True
-            warnings.warn(words.written_through_data(hidden), stacklevel=2)
+            warn_user(words.written_through_data(hidden))
 
     def is_due(self) -> bool:
         """Whether this step looks for hidden changes.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -40,6 +41,7 @@ from lockstep.pytorch.masters.copies import (
     require_masters,
     take_over,
 )
+from lockstep.pytorch.masters.flat_rule import FlatRule
 from lockstep.pytorch.masters.gradients import MasterGradients, widened
 from lockstep.pytorch.masters.regularizer import Regularizer
 from lockstep.pytorch.masters.scale import AutomaticScale, scale_of
@@ -128,6 +130,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
     _step_supports_amp_scaling = True
 
     _beside: MastersInState | None = None
+    _rule: FlatRule | None = None
 
     def __init__(
         self,
@@ -288,6 +291,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
                 None if self._borrowed else gradients.pieces,
                 by_elements=self._quirks.masters_static_scale,
                 needs_any=isinstance(self.chosen_scale, AutomaticScale),
+                take=None if self.capturable else partial(self._flat_rule.step, flats),
             )
             if step.applied is not False:
                 self._in_state.add(gradients.present)
@@ -297,6 +301,13 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
             if by_hand is not None:
                 self._forget_unscaled()
         self._note(step)
+
+    @property
+    def _flat_rule(self) -> FlatRule:
+        """What lets the wrapped optimizer take its steps; made anew in a copy."""
+        if self._rule is None or self._rule.optimizer is not self.inner_optimizer:
+            self._rule = FlatRule(self.inner_optimizer)
+        return self._rule
 
     @property
     def _in_state(self) -> MastersInState:

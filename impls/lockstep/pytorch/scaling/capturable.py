@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,7 +11,6 @@ from torch.optim import SGD, Optimizer
 
 from lockstep.messages import pytorch as words
 from lockstep.pytorch.scaling.scaled_step import (
-    LARGEST,
     Groups,
     ScaledStep,
     fit,
@@ -18,7 +18,7 @@ from lockstep.pytorch.scaling.scaled_step import (
     is_fused,
     unscaled,
 )
-from lockstep.pytorch.tensors.norms import tensor_norms, total_norm
+from lockstep.pytorch.tensors.norms import LARGEST, tensor_norms, total_norm
 
 __all__ = ["CapturableStep", "require_capturable", "require_fused"]
 
@@ -87,13 +87,15 @@ class CapturableStep(ScaledStep):
             self.seen, self.fits = first.seen, first.fits
 
     @torch.no_grad()
-    def update(self, optimizer: Optimizer, borrowed: bool) -> None:
+    def update(
+        self, optimizer: Optimizer, borrowed: bool, take: Callable[[], Any]
+    ) -> None:
         """Let ``optimizer``, which is fused, divide and take its step, or skip it."""
         self.own_gradients(borrowed)
         make_momentum(optimizer)
         divisor, skip = self.divisor.float(), (~self.finite).float()
         with handing(optimizer, divisor, skip):
-            optimizer.step()
+            take()
 
     @torch.no_grad()
     def unscale(self, flush: bool) -> None:

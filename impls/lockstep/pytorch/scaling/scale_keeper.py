@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from torch.optim import Optimizer
 
 from lockstep.interface import NO_GRADIENTS, NO_STEP, StepReport
 from lockstep.messages.base import checkpoints as layouts
+from lockstep.messages.errors import warn_user
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
 from lockstep.messages.step import numbers as tags
@@ -162,6 +162,7 @@ class ScaleKeeper(ScaledGradients):
         pieces: Sequence[Tensor] | None = None,
         by_elements: bool = False,
         needs_any: bool = False,
+        take: Callable[[], Any] | None = None,
     ) -> ScaledStep:
         """Look at the gradients, take a step or skip it, and move the scale.
 
@@ -171,6 +172,7 @@ class ScaleKeeper(ScaledGradients):
             pieces: the same gradients in fewer tensors; None: those of ``parameters``.
             by_elements: look at the elements alone, whatever ``unscale_`` saw.
             needs_any: without any element, such gradients are not finite.
+            take: lets the wrapped optimizer take its step; None: ``step`` of its own.
         """
         scale, device = self.scale_object, parameters[0].device
         if self.capturable:
@@ -191,7 +193,8 @@ class ScaleKeeper(ScaledGradients):
         if not self.capturable:
             step.applied = step.finite or not self._skips
         if step.applied is not False:
-            step.update(self.inner_optimizer, self._borrowed)
+            optimizer = self.inner_optimizer
+            step.update(optimizer, self._borrowed, take or optimizer.step)
         # What the step replaced, such as a group, is looked up again.
         scale = self.scale_object
         scale.move(step.finite)
@@ -232,7 +235,7 @@ class ScaleKeeper(ScaledGradients):
             raise error
         if not self._warned:
             self._warned = True
-            warnings.warn(str(error), stacklevel=6)
+            warn_user(str(error))
 
     def took_step(self) -> bool | Tensor:
         """Say whether the step just taken counts; asked once a step."""

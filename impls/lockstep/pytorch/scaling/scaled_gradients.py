@@ -66,14 +66,6 @@ class Unscaled(NamedTuple):
             master.grad = None
 
 
-Versions = dict[int, tuple[Tensor, int]]
-
-
-def versions(gradients: Iterable[Any]) -> Versions:
-    """Return gradients with their versions, by identity."""
-    return {id(g): (g, g._version) for g in gradients}
-
-
 class ScaledGradients(OptimizerWrapper):
     """A wrapper that scales the loss and unscales its gradients before the step.
 
@@ -88,7 +80,7 @@ class ScaledGradients(OptimizerWrapper):
     _borrowed = False
     _pending: Any = None
     _unscaled_by_hand: Unscaled | None = None
-    _finite: Versions | None = None
+    _finite: Sequence[Tensor] = ()
 
     def scale_loss(self, loss: Tensor) -> Tensor:
         """Return loss x scale; a loss in half precision becomes float32.
@@ -174,19 +166,21 @@ class ScaledGradients(OptimizerWrapper):
         try:
             super().apply_gradients(grads_and_vars, global_step, name)
         finally:
-            self._borrowed, self._finite = False, None
+            self._borrowed, self._finite = False, ()
 
-    def _note_finite(self, gradients: Iterable[Tensor]) -> None:
-        """Let ``apply_gradients`` not look whether these are finite: they are."""
-        self._finite = versions(gradients)
+    def _note_finite(self, gradients: Sequence[Tensor]) -> None:
+        """Let ``apply_gradients``, called next, not look whether these are finite."""
+        self._finite = gradients
 
     def _are_known(self, parameters: Iterable[Tensor]) -> bool:
-        """Whether these have the gradients that were noted, and unchanged.
+        """Whether these have the gradients that were noted, and nobody else saw them.
 
-        A hook may have changed them through ``.data``, which no version counts.
+        A hook, or a ``step`` that was put around ours, may have changed them.
         """
         hooks = self._optimizer_step_pre_hooks or _global_optimizer_pre_hooks
-        return not hooks and self._finite == versions([p.grad for p in parameters])
+        if hooks or "step" in vars(self):
+            return False
+        return set(map(id, self._finite)) == {id(p.grad) for p in parameters}
 
     @untraced
     def unscale_(self) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import compress
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
@@ -17,11 +16,11 @@ from lockstep.interface import StepReport
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.pytorch.base.stack import comes_with_torch
 from lockstep.pytorch.tensors import foreach, shards
-from lockstep.pytorch.tensors.finite import finite_flags, times
-from lockstep.pytorch.tensors.norms import magnitudes, total_norm
+from lockstep.pytorch.tensors.finite import finite_flags, have_finite_sums, times
+from lockstep.pytorch.tensors.norms import LARGEST, magnitudes, total_norm
+from lockstep.pytorch.tensors.rounding import reciprocal, rounded
 
 __all__ = [
-    "LARGEST",
     "ScaledStep",
     "fit",
     "handing",
@@ -31,7 +30,6 @@ __all__ = [
 ]
 
 DOUBLE = torch.float64, torch.complex128
-LARGEST = float(np.finfo(np.float32).max)
 
 Groups = Sequence[Mapping[str, Any]]
 
@@ -78,20 +76,23 @@ class ScaledStep:
     def look(self, clip_norm: float | None) -> None:
         """Look at the gradients, in one host sync.
 
-        norm = sqrt(sum g^2) / held; clip_factor = min(1, clip_norm / norm), 1 if
-        ``clip_norm`` is None. Finite: every element is and, as unscaled, fits its
-        dtype; if they are to be clipped, float32 must hold the norm too.
+        norm = sqrt(sum g^2) / held; clip_factor = min(1, clip_norm / norm); neither is
+        taken if ``clip_norm`` is None. Finite: every element is and, as unscaled, fits
+        its dtype; if they are to be clipped, float32 must hold the norm too.
         """
-        norm = total_norm(self.pieces).item() / self.held
-        finite = math.isfinite(norm) and (clip_norm is None or norm <= LARGEST)
-        if not finite or self.held < 1:
-            self.fits = fit([p.grad for p in self.parameters], self.held)
-            finite = finite and bool(self.fits.all())
-        self.finite = finite
-        if clip_norm is not None:
+        has_norm = True
+        if clip_norm is None:
+            finite = have_finite_sums(self.pieces)
+        else:
+            norm = total_norm(self.pieces).item() / self.held
+            finite = has_norm = norm <= LARGEST
             factor = clip_norm / norm if norm > clip_norm else 1.0
             self.norm, self.clip_factor = norm, factor
             self.divisor = self.held / factor if factor else math.inf
+        if not finite or self.held < 1:
+            self.fits = fit([p.grad for p in self.parameters], self.held)
+            finite = has_norm and bool(self.fits.all())
+        self.finite = finite
 
     def look_at_elements(self, clip_norm: float | None, needs_any: bool) -> None:
         """Look whether each element is finite as it is, whatever the norm.
@@ -117,24 +118,29 @@ class ScaledStep:
         if not first.finite:
             self.seen, self.fits = first.seen, first.fits
 
-    def update(self, optimizer: Optimizer, borrowed: bool) -> None:
+    def update(
+        self, optimizer: Optimizer, borrowed: bool, take: Callable[[], Any]
+    ) -> None:
         """Let ``optimizer`` take its step with the gradients divided.
 
-        A fused optimizer divides by itself, but no DTensors. ``borrowed``: the
-        gradients must keep their values.
+        A fused optimizer divides by itself, but no DTensors.
+
+        Args:
+            optimizer: the wrapped one.
+            borrowed: the gradients must keep their values.
+            take: lets it take its step.
         """
         if self.divisor == 1:
-            optimizer.step()
+            take()
         elif is_fused(optimizer) and not shards.are_among(self.pieces):
             self.own_gradients(borrowed)
-            with np.errstate(over="ignore"):
-                number = float(np.float32(self.divisor))
+            number = rounded(self.divisor, torch.float32)
             divisor = torch.full((), number, device=self.pieces[0].device)
             with handing(optimizer, divisor):
-                optimizer.step()
+                take()
         else:
             self.divide(borrowed)
-            optimizer.step()
+            take()
 
     def own_gradients(self, borrowed: bool = False) -> None:
         """Copy gradients that must not be written into: borrowed or shared ones."""
@@ -150,13 +156,13 @@ class ScaledStep:
         Gradients in float64 are multiplied by the float64 reciprocal.
         """
         self.own_gradients(borrowed)
-        with np.errstate(all="ignore"):
-            reciprocal = 1 / np.float64(self.divisor)
-            factor = float(np.float32(reciprocal))
+        divisor = float(self.divisor)
+        exact = 1 / divisor if divisor else math.inf
+        factor = rounded(exact, torch.float32)
         parts = shards.parts_of(self.pieces)
         values = [g._values() if g.is_sparse else g for g in parts]
         if double := [v for v in values if v.dtype in DOUBLE]:
-            foreach.scale_in_place(double, float(reciprocal))
+            foreach.scale_in_place(double, exact)
         if single := [v for v in values if v.itemsize >= 4 and v.dtype not in DOUBLE]:
             foreach.scale_in_place(single, factor)
         if half := [v for v in values if v.itemsize < 4]:
@@ -222,9 +228,10 @@ def replace_unscaled(
     None stays None. It goes in runs: gradients that nobody else holds make room for the
     next products.
     """
-    with np.errstate(all="ignore"):
-        is_tensor = isinstance(scale, Tensor)
-        factor = 1 / scale if is_tensor else float(1 / np.float32(scale))
+    if isinstance(scale, Tensor):
+        factor: Tensor | float = 1 / scale
+    else:
+        factor = reciprocal(rounded(scale, torch.float32))
     places = [k for k, gradient in enumerate(gradients) if gradient is not None]
     for positions in foreach.runs([gradients[k] for k in places]):
         run = [places[position] for position in positions]

@@ -52,10 +52,6 @@ Step = int | Tensor
 @checked
 @documented
 def fixed_lr(global_step: Step, learning_rate: float, *, strict: bool = False) -> float:
-    """Keep the rate as it is.
-
-    ...
-    """
     return learning_rate
 
 
@@ -70,10 +66,6 @@ def piecewise_constant(
     *,
     strict: bool = False,
 ) -> Number:
-    """Change the rate at some steps.
-
-    ...
-    """
     ends = words.step_boundaries(boundaries, decay_rates, steps_per_epoch)
     step = global_step
     # A step on a boundary has the old rate, by default too.
@@ -101,10 +93,6 @@ def exp_decay(
     *,
     strict: bool = False,
 ) -> Number:
-    """Decay the rate exponentially.
-
-    ...
-    """
     step, rate = global_step, rounded(learning_rate)
     progress = rounded(rounded(step - begin_decay_at) / rounded(decay_steps))
     if use_staircase_decay:
@@ -127,10 +115,6 @@ def poly_decay(
     *,
     strict: bool = False,
 ) -> Number:
-    """Decay the rate along a polynomial.
-
-    ...
-    """
     step = global_step
     base, least = warmed_up(step, learning_rate, warmup_steps), rounded(min_lr)
     progress = decay_progress(step, decay_steps, begin_decay_at)
@@ -152,10 +136,6 @@ def cosine_decay(
     *,
     strict: bool = False,
 ) -> Number:
-    """Decay the rate along half a cosine.
-
-    ...
-    """
     step = global_step
     base, least = warmed_up(step, learning_rate, warmup_steps), rounded(min_lr)
     progress = decay_progress(step, decay_steps, begin_decay_at)
@@ -183,10 +163,6 @@ def inv_poly_decay(
     *,
     strict: bool = False,
 ) -> Number:
-    """Decay the rate as an inverse power of the step.
-
-    ...
-    """
     step, rate, exponent = global_step, rounded(learning_rate), rounded(power)
     least = min(max(min_lr, 1e-8), learning_rate)
     # In float64 and rounded once: the original takes the growth in Python's numbers.
@@ -216,10 +192,6 @@ def transformer_policy(
     *,
     strict: bool = False,
 ) -> Number:
-    """Raise the rate linearly, then lower it with the root of the step.
-
-    ...
-    """
     if quirks_of(strict).policies_float16:
         words.refuse_limit_of_another_dtype(max_lr, dtype)
     kind = getattr(torch, dtype) if isinstance(dtype, str) else dtype

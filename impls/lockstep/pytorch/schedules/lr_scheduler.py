@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from lockstep.messages.errors import warn_user
 from lockstep.messages.ranges import with_full_name
 from lockstep.messages.schedules import lr_policies as specs
 from lockstep.messages.schedules import lr_schedules as words
@@ -109,7 +109,7 @@ class PolicyLR(LRScheduler):
         """
         count = self._step_count
         if count == 1 and not getattr(self.optimizer, "_opt_called", False):
-            warnings.warn(words.RATE_SKIPPED, UserWarning, stacklevel=2)
+            warn_user(words.RATE_SKIPPED)
         self._step_count = count + 1
         self.last_epoch = step = self.last_epoch + 1 if epoch is None else epoch
         try:

@@ -1,1 +1,0 @@
-"""``optimize_loss`` and the parts of its training step (PyTorch)."""

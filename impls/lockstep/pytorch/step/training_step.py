@@ -28,8 +28,7 @@ from lockstep.messages.step.training_step import (
 from lockstep.pytorch.base.gradients import Pairs
 from lockstep.pytorch.base.stack import base_of
 from lockstep.pytorch.base.summaries import TensorBoardRecorder
-from lockstep.pytorch.clipping.clip_by_norm import as_parameter_pairs
-from lockstep.pytorch.clipping.post_process import OWNER, post_process
+from lockstep.pytorch.clipping.post_process import own_pairs, post_process
 from lockstep.pytorch.scaling.automatic_scaler import AutomaticLossScaler
 from lockstep.pytorch.scaling.scale_keeper import ScaleKeeper
 from lockstep.pytorch.schedules.lr_scheduler import write
@@ -196,7 +195,7 @@ class TrainingStep:
         settings = self.settings
         if settings.on_horovod:
             pairs = reduce_gradients(pairs, True, self.model, self.reduction)
-            pairs = as_parameter_pairs(pairs, OWNER)
+            pairs = own_pairs(pairs, settings.quirks, self.owns_gradients)
         norm = self.clipped_norm(pairs)
         decides = "finite check" in self.pipeline
         finite = decides and norm is not None and math.isfinite(norm)
@@ -270,8 +269,11 @@ class TrainingStep:
 
     @cached_property
     def owns_gradients(self) -> bool:
-        """Whether gradients may be written into; autograd hands out shared ones."""
-        return self.settings.accumulates or "unscale" in self.pipeline
+        """Whether gradients are new tensors, which may be written into.
+
+        Those of autograd may share elements with each other, or with other tensors.
+        """
+        return self.settings.accumulates or isinstance(self.optimizer, ScaleKeeper)
 
     def set_hyper_parameters(self) -> None:
         """Write the rate of this step into the groups, and AdamW's decay."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -9,10 +10,31 @@ from torch import Tensor
 
 from lockstep.pytorch.clipping.clip_gradients import with_values
 from lockstep.pytorch.tensors import foreach, shards
-from lockstep.pytorch.tensors.norms import magnitudes, stored_values
+from lockstep.pytorch.tensors.norms import magnitudes, stored_values, total_norm
 from lockstep.pytorch.tensors.zero_test import device_of, flush_subnormals, in_groups
 
-__all__ = ["finite_flags", "times"]
+__all__ = ["finite_flags", "have_finite_sums", "times"]
+
+
+@torch.no_grad()
+def have_finite_sums(gradients: Sequence[Tensor]) -> bool:
+    """Whether all gradients are finite at a first look; if not, they still may be.
+
+    On the CPU a finite sum proves it, of all elements of small gradients at once.
+    Elsewhere, and over ranks, it is the norm that does, in one host sync.
+    """
+    if shards.are_among(gradients) or not all([g.is_cpu for g in gradients]):
+        return math.isfinite(total_norm(gradients).item())
+    values = stored_values(gradients)
+    flats = [
+        foreach.end_to_end([values[k] for k in run]) for run in foreach.runs(values)
+    ]
+    return all([math.isfinite(wide_sum(flat).item()) for flat in flats])
+
+
+def wide_sum(values: Tensor) -> Tensor:
+    """Return the sum of elements: 0-d; that of half precision in float32."""
+    return values.sum(dtype=torch.float32 if values.itemsize < 4 else None)
 
 
 def finite_flags(gradients: Sequence[Tensor]) -> list[bool]:
@@ -35,8 +57,7 @@ def all_finite(gradients: Sequence[Tensor]) -> list[bool]:
     if not gradients[0].is_cpu:
         return magnitudes(gradients).isfinite().tolist()
     values = stored_values(gradients)
-    sums = [v.sum(dtype=torch.float32 if v.itemsize < 4 else None) for v in values]
-    flags = torch.stack(sums).isfinite().tolist()
+    flags = torch.stack(list(map(wide_sum, values))).isfinite().tolist()
     return [
         flag or bool(v.isfinite().all()) for flag, v in zip(flags, values, strict=True)
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -12,6 +13,7 @@ from lockstep.pytorch.tensors.devices import moved
 from lockstep.pytorch.tensors.rows import sum_duplicates
 
 __all__ = [
+    "LARGEST",
     "accurate_norm",
     "as_real",
     "magnitudes",
@@ -27,6 +29,7 @@ BLOCK = 1 << 14
 COPIED = 1 << 18
 # Outside, squares may have left the range of float32.
 LOWEST, HIGHEST = 1e-15, 1e18
+LARGEST = torch.finfo(torch.float32).max
 
 
 def accurate_norm(gradients: Sequence[Tensor], norm: Tensor | None = None) -> Tensor:
@@ -36,7 +39,11 @@ def accurate_norm(gradients: Sequence[Tensor], norm: Tensor | None = None) -> Te
     ``norm``: the total norm, if it is known.
     """
     norm = total_norm(gradients) if norm is None else norm
-    overflows = norm.square() > torch.finfo(torch.float32).max
+    if norm.is_cpu:
+        number = norm.item()
+        largest = math.inf if number * number > LARGEST else number
+        return torch.full((), largest, dtype=torch.float32)
+    overflows = norm.square() > LARGEST
     return torch.where(overflows, torch.inf, norm).float()
 
 
@@ -94,7 +101,7 @@ def norm_of_each(tensors: Sequence[Tensor]) -> Tensor:
     else:
         norms = foreach.part_by_part(stored_values(tensors), norms_alike)
         norm = together(norms, tensors[0].device).double()
-    overflows = norm.square() > torch.finfo(torch.float32).max
+    overflows = norm.square() > LARGEST
     return torch.where(overflows, torch.inf, norm).float()
 
 
@@ -185,20 +192,22 @@ def norms_by_rows(tensors: Sequence[Tensor]) -> list[Tensor]:
         if even < flat.numel():
             short.append(flat[even:])
     norms = list(map(norms_of_rows, rows))
-    for group in foreach.alike(short):
-        norms += norms_end_to_end(short, group)
+    if len(short) == 1 and short[0].numel() < BLOCK:
+        return [*norms, norms_of_rows(short[0].reshape(-1)[None])]
+    for dtype in dict.fromkeys([tensor.dtype for tensor in short]):
+        norms += norms_end_to_end([t for t in short if t.dtype == dtype])
     return norms
 
 
-def norms_end_to_end(tensors: Sequence[Tensor], group: Sequence[int]) -> list[Tensor]:
-    """Return the norms of the rows of a group of tensors that are laid end to end.
+def norms_end_to_end(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return the norms of the rows of tensors that are laid end to end.
 
     They are laid in runs, whose copies are in the cache still when they are read. The
-    tensors of the group share a device and a dtype.
+    tensors share a device and a dtype.
     """
     norms: list[Tensor] = []
     rest: list[Tensor] = []
-    for run in foreach.runs_alike(tensors, group, COPIED):
+    for run in foreach.runs_alike(tensors, range(len(tensors)), COPIED):
         flat = foreach.end_to_end(rest + [tensors[k] for k in run])
         even = flat.numel() // BLOCK * BLOCK
         if even:

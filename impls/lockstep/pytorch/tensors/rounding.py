@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from ctypes import c_float
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["plain", "rounded", "rsqrt", "sqrt"]
+__all__ = ["plain", "reciprocal", "rounded", "rsqrt", "sqrt"]
 
 
 def plain(value: Any) -> Any:
@@ -28,6 +29,13 @@ def rounded(number: float, dtype: torch.dtype) -> float:
     if dtype == torch.float16:
         return float(np.float16(number))
     return torch.tensor(number, dtype=dtype).item()
+
+
+def reciprocal(number: float) -> float:
+    """Return 1 / x of a float32 number, rounded to float32."""
+    if not number:
+        return math.copysign(math.inf, number)
+    return rounded(1 / number, torch.float32)
 
 
 def sqrt(values: Tensor) -> Tensor:

@@ -102,9 +102,12 @@ def in_groups(
     ask: Callable[[Sequence[Tensor]], list[bool]],
 ) -> list[bool]:
     """Ask about each gradient, about those with the same key together."""
+    keys = list(map(key, gradients))
+    if keys and all([one == keys[0] for one in keys]):
+        return ask(gradients)
     groups: dict[Hashable, list[int]] = {}
-    for k, gradient in enumerate(gradients):
-        groups.setdefault(key(gradient), []).append(k)
+    for k, one in enumerate(keys):
+        groups.setdefault(one, []).append(k)
     flags = [False] * len(gradients)
     for positions in groups.values():
         answers = ask([gradients[k] for k in positions])

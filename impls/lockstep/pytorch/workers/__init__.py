@@ -1,1 +1,0 @@
-"""Accumulated gradient normalization for asynchronous workers (PyTorch)."""

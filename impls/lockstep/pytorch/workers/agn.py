@@ -45,9 +45,7 @@ __all__ = ["AGNOptimizer"]
 
 @documented
 class AGNOptimizer(SharingWrapper):
-    """Train a worker's own weights; every P steps push a mean gradient to shared ones.
-
-    ...
+    """...
 
     Here a step counts once, whatever the number of groups, and an optimizer like
     ``optimizer`` applies a to c, with state that belongs to c and this worker's

@@ -49,12 +49,21 @@ class Record:
             os.close(descriptor)
 
     def lines(self) -> Iterator[Line | None]:
-        """Yield the lines from the first one on; None as long as there is no more."""
+        """Yield the lines from the first one on; None as long as there is no more.
+
+        A line that crosses a page of the file can be read before its second half is
+        there.
+        """
         self.path.touch()
+        text = ""
         with self.path.open() as file:
             while True:
-                text = file.readline()
-                yield json.loads(text) if text else None
+                text += file.readline()
+                if text.endswith("\n"):
+                    yield json.loads(text)
+                    text = ""
+                else:
+                    yield None
 
 
 class RecordedCenter(ServedCenter):

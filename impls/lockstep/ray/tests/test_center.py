@@ -27,6 +27,12 @@ def test_an_address_is_a_name_with_the_usual_settings() -> None:
     assert as_ray_center("digits") is as_ray_center(None) is None
 
 
+def test_centers_with_resources_can_be_compared_and_be_keys() -> None:
+    one, other = (RayCenter("a", resources={"big": k}) for k in (1, 0.5))
+    assert one == RayCenter("a", resources={"big": 1}) != other
+    assert {one: 1, other: 2}[RayCenter("a", resources={"big": 0.5})] == 2
+
+
 @pytest.mark.parametrize("name", ["", "10.0.0.1:10001", "a b", "a/b", "../x"])
 def test_an_address_of_a_cluster_is_no_name(name: str) -> None:
     with pytest.raises(GetterError, match=r"the address of a cluster to ray\.init"):
@@ -38,6 +44,13 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "every True": ({"every": True}, "got True"),
     "every 1.5": ({"every": 1.5}, r"got 1\.5; say after how many rounds"),
     "on_nonfinite": ({"on_nonfinite": "drpo"}, "did you mean 'drop'"),
+    "a resource 0": ({"resources": {"big": 0}}, r"numbers > 0.*got {'big': 0}; take"),
+    "a resource True": ({"resources": {"big": True}}, "got {'big': True}"),
+    "a resource NaN": ({"resources": {"big": float("nan")}}, "got {'big': nan}"),
+    "a resource inf": ({"resources": {"big": float("inf")}}, "got {'big': inf}"),
+    "a resource without a name": ({"resources": {"": 1}}, "got {'': 1}"),
+    "a core": ({"resources": {"big": 1, "CPU": 1}}, "leave CPU, GPU and memory out"),
+    "a name alone": ({"resources": "big"}, "got 'big'"),
 }
 
 

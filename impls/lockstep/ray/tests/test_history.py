@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lockstep.ray.tests.history import History
-from lockstep.ray.tests.record import Line
+from lockstep.ray.tests.record import Line, Record
 
 EVERY = 2
 
@@ -75,3 +76,15 @@ def test_what_is_promised_passes(kept: str) -> None:
 def test_what_breaks_the_promise_fails(broken: str) -> None:
     with pytest.raises(AssertionError):
         History(EVERY).read(BROKEN[broken])
+
+
+def test_a_line_of_which_a_half_is_there_is_read_later(tmp_path: Path) -> None:
+    record = Record(tmp_path)
+    record.write("start", node="a")
+    whole = record.path.read_text()
+    record.path.write_text(whole + whole[:9])
+    lines = record.lines()
+    assert [next(lines)["what"], next(lines), next(lines)] == ["start", None, None]
+    with record.path.open("a") as file:
+        file.write(whole[9:])
+    assert [next(lines)["node"], next(lines)] == ["a", None]

@@ -17,6 +17,7 @@ SECONDS = 220
 """Below the limit of a test, so that the child's output can be shown."""
 
 
+@pytest.mark.soak
 @pytest.mark.slow
 def test_workers_go_on_without_a_node_and_the_center_moves_to_another(
     tmp_path: Path,

@@ -28,10 +28,16 @@ def keras_rule(worker: Any) -> Any:
     return worker.package.MultitaskOptimizerWrapper(rows)
 
 
-RULES = {
-    "keras3": keras_rule,
-    "tf": lambda worker: worker.package.AdamOptimizer(0.1),
-}
+def tf_rule(worker: Any) -> Any:
+    """Return a stack whose row clipping has the worker's variable as a key."""
+    package, axes = worker.package, {worker.variable.ref(): [0]}
+    adam = package.AdamOptimizer(0.1)
+    return package.MultitaskOptimizerWrapper(
+        package.VariableClippingOptimizer(adam, axes, max_norm=1.5)
+    )
+
+
+RULES = {"keras3": keras_rule, "tf": tf_rule}
 
 
 @pytest.mark.parametrize("backend", RULES)

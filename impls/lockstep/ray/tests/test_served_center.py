@@ -145,7 +145,10 @@ def test_a_push_that_is_not_finite_may_be_dropped(tmp_path: Path) -> None:
     center.begin(start())
     reply = center.push(sender(center, 1), {"w": np.float32([np.nan, 1])}, None)
     assert reply.weights["w"].tolist() == [0.0, 0.0]
+    assert not reply.applied
     assert (center.counters.rounds, center.counters.nonfinite) == (0, 1)
+    assert push(center, 1).applied
+    assert push(center, 1).applied, "a push that came again is in the weights"
 
 
 MEMBERS: dict[str, tuple[dict[str, Any], str]] = {

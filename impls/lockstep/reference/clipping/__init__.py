@@ -1,1 +1,0 @@
-"""Clipping of gradients and of rows, and LARC."""

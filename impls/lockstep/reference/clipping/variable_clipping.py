@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import starmap
 from typing import Any
@@ -14,6 +13,7 @@ from lockstep.interface import NO_STEP, Array, Gradient, Rows, StepReport
 from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.clipping import refusals
 from lockstep.messages.clipping import variable_clipping as words
+from lockstep.messages.errors import warn_user
 from lockstep.messages.masters import refusals as masters_refusals
 from lockstep.messages.nouns import REFERENCE
 from lockstep.messages.workers.agn import refuse_row_clipping_around
@@ -107,7 +107,7 @@ class VariableClippingOptimizer(Optimizer):
         axes = self.vars_to_clip_dims[variable]
         max_norm = axes.max_norm
         if indices is not None and 0 in axes:
-            warnings.warn(words.whole_variable(variable.name, axes), stacklevel=3)
+            warn_user(words.whole_variable(variable.name, axes))
             indices = None
         rows = ... if indices is None else indices
         before = np.asarray(variable.value)[rows]

@@ -1,1 +1,0 @@
-"""The optimizers of TensorFlow 1, and NovoGrad."""

@@ -115,7 +115,6 @@ class Optimizer:
         name: str | None = None,
         grad_loss: float | None = None,
     ) -> None:
-        """Call ``compute_gradients`` and hand the result to ``apply_gradients``."""
         pairs = self.compute_gradients(
             loss,
             var_list,
@@ -157,7 +156,6 @@ class Optimizer:
 
     @documented
     def get_name(self) -> str:
-        """Return the optimizer's name."""
         return type(self).__name__
 
     def get_slot(self, var: Variable, name: str) -> Array | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from lockstep.docstrings import documented
 from lockstep.interface import (
     NO_GRADIENTS,
     NO_STEP,
@@ -17,6 +17,7 @@ from lockstep.interface import (
     StepReport,
 )
 from lockstep.messages.base.pipeline import refuse_second_scale
+from lockstep.messages.errors import warn_user
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
 from lockstep.messages.scaling.loss_scale import check_gradient_dtype
@@ -137,18 +138,14 @@ class SkippingWrapper(Optimizer):
         self.is_unscaled = False
         return product
 
+    @documented
     def unscale_gradients(self, gradients: Iterable[Gradient]) -> list[Gradient]:
         """Return the gradients of a scaled loss divided by the scale: g x fl32(1 / s).
 
-        ``apply_gradients`` takes them as they are. Half precision comes back as
-        float32; None stays None, and rows stay rows.
+        ...
 
         Args:
             gradients: those of a list of variables.
-
-        Raises:
-            UnscaledTwiceError: a RuntimeError; a second time before the step.
-            MalformedPairsError, DtypeError: TypeErrors; no list of floating-point ones.
         """
         is_array = isinstance(gradients, np.ndarray | Rows)
         listed = words.listed_gradients(gradients, self.owner, is_array)
@@ -235,7 +232,7 @@ class SkippingWrapper(Optimizer):
         if self.at_floor == "raise":
             raise error
         if skips == self.floor_patience:
-            warnings.warn(str(error), stacklevel=4)
+            warn_user(str(error))
 
     def counts(self) -> list[Array]:
         """Return how many steps were skipped in a row, and in all."""

@@ -30,6 +30,7 @@ __all__ = [
     "advance",
     "apply_with",
     "as_train_op",
+    "builds_graph",
     "is_keras",
     "old_name",
 ]
@@ -101,7 +102,7 @@ class Wrapper(Optimizer):
         colocate_gradients_with_ops: bool = False,
         grad_loss: tf.Tensor | None = None,
     ) -> Pairs:
-        """Differentiate ``loss``: a list of (gradient or None, variable).
+        """...
 
         Args:
             loss: a tensor in a graph; a callable without arguments anywhere.
@@ -270,3 +271,9 @@ def is_keras(optimizer: Any) -> bool:
     """Whether ``optimizer`` is one of Keras, without importing Keras."""
     packages = {cls.__module__.partition(".")[0] for cls in type(optimizer).__mro__}
     return not packages.isdisjoint(("keras", "tf_keras"))
+
+
+def builds_graph() -> bool:
+    """Whether a graph for a session is being built, not a ``tf.function``."""
+    with tf.init_scope():
+        return not tf.executing_eagerly()

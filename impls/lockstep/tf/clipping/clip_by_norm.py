@@ -8,21 +8,18 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.docstrings import documented
-from lockstep.messages.base import refusals as base_refusals
-from lockstep.messages.base.pairs import as_pairs
 from lockstep.messages.clipping import clip_by_global_norm as words
-from lockstep.messages.nouns import TF
 from lockstep.quirks import quirks_of
-from lockstep.tf.base.pairs import Pairs, as_gradient, as_variable
+from lockstep.tf.base.pairs import Pairs
+from lockstep.tf.clipping.post_process import as_entries
 from lockstep.tf.shared.clipping.clip_by_global_norm import (
     check_limit,
     clip_by_global_norm,
 )
 from lockstep.tf.shared.clipping.post_process import check_entries, clip_entries
-from lockstep.tf.shared.step.summaries import Entry
 from lockstep.tf.shared.tensors.gradients import check_shapes
 
-__all__ = ["as_entries", "clip_by_global_norm", "clip_gradients_by_norm"]
+__all__ = ["clip_by_global_norm", "clip_gradients_by_norm"]
 
 
 @tf.autograph.experimental.do_not_convert
@@ -32,9 +29,7 @@ def clip_gradients_by_norm(
     clip_gradients: float | tf.Tensor,
     strict: bool = False,
 ) -> Pairs:
-    """Clip gradients by their global norm, each in its variable's dtype afterwards.
-
-    ...
+    """...
 
     Origin: OpenSeq2Seq (8681d381ed40), ``_clip_gradients_by_norm``, which is exported
     too.
@@ -52,20 +47,3 @@ def clip_gradients_by_norm(
         check_entries(words.BY_NORM, entries, check_shapes)
     clipped = clip_entries(entries, clip_gradients, quirks)
     return list(zip(clipped, variables, strict=True))
-
-
-def as_entries(
-    grads_and_vars: Iterable[Any], owner: str
-) -> tuple[list[Entry], list[Any]]:
-    """Return the pairs for the shared functions, and their variables."""
-    pairs = as_pairs(grads_and_vars, owner)
-    entries = []
-    for gradient, entry in pairs:
-        variable = as_variable(entry)
-        if not isinstance(variable, tf.Variable):
-            raise base_refusals.NOT_A_VARIABLE.error(
-                owner=owner, nouns=TF, got=type(entry).__name__
-            )
-        name = str(variable.name)
-        entries.append(Entry(as_gradient(gradient, name, owner), variable, name))
-    return entries, [variable for _, variable in pairs]

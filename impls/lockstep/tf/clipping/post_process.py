@@ -8,17 +8,20 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep.docstrings import documented
+from lockstep.messages.base import refusals as base_refusals
+from lockstep.messages.base.pairs import as_pairs
+from lockstep.messages.nouns import TF
 from lockstep.messages.step.summaries import Recorder
-from lockstep.tf.base.pairs import Pairs
-from lockstep.tf.clipping.clip_by_norm import as_entries
+from lockstep.tf.base.pairs import Pairs, as_gradient, as_variable
 from lockstep.tf.shared.clipping.post_process import (
     OWNER,
     Processing,
     plan,
     process,
 )
+from lockstep.tf.shared.step.summaries import Entry
 
-__all__ = ["post_process", "post_process_gradients"]
+__all__ = ["as_entries", "post_process", "post_process_gradients"]
 
 
 @tf.autograph.experimental.do_not_convert
@@ -32,9 +35,7 @@ def post_process_gradients(
     recorder: Recorder | None = None,
     strict: bool = False,
 ) -> Pairs:
-    """Clip gradients by their global norm if asked to, then scale them by LARC.
-
-    ...
+    """...
 
     Args:
         recorder: is told the summaries. None: in a graph ``tf.compat.v1.summary``;
@@ -58,3 +59,20 @@ def post_process(
     """Do what :func:`post_process_gradients` does; ``to_do`` is checked."""
     entries, variables = as_entries(grads_and_vars, OWNER)
     return list(zip(process(to_do, entries, lr), variables, strict=True))
+
+
+def as_entries(
+    grads_and_vars: Iterable[Any], owner: str
+) -> tuple[list[Entry], list[Any]]:
+    """Return the pairs for the shared functions, and their variables."""
+    pairs = as_pairs(grads_and_vars, owner)
+    entries = []
+    for gradient, entry in pairs:
+        variable = as_variable(entry)
+        if not isinstance(variable, tf.Variable):
+            raise base_refusals.NOT_A_VARIABLE.error(
+                owner=owner, nouns=TF, got=type(entry).__name__
+            )
+        name = str(variable.name)
+        entries.append(Entry(as_gradient(gradient, name, owner), variable, name))
+    return entries, [variable for _, variable in pairs]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.messages import tf as tf_host
 from lockstep.messages.base.pipeline import not_an_optimizer
 from lockstep.messages.clipping import variable_clipping as words
+from lockstep.messages.errors import warn_user
 from lockstep.messages.nouns import TF
 from lockstep.messages.workers.agn import refuse_row_clipping_around
 from lockstep.quirks import quirks_of
@@ -43,9 +43,7 @@ Axes = words.Axes
 
 @documented
 class VariableClippingOptimizer(Wrapper):
-    """After each update, hold the norm of a variable's rows to a limit.
-
-    ...
+    """...
 
     Keys of ``vars_to_clip_dims`` are variables or, where these cannot be keys (eager
     ones), their ``ref()``. Under ``strict`` ``opt`` is anything with the methods that
@@ -59,12 +57,6 @@ class VariableClippingOptimizer(Wrapper):
         use_locking: lock the variable while it is clipped; reference variables only.
         colocate_clip_ops_with_vars: compute norms on the device of the variable.
         name: the name that ``get_name`` returns, and the scope of what a graph gets.
-
-    Attributes:
-        inner_optimizer: ``opt``.
-        last_step: what the last eager step did, a
-            :class:`~lockstep.interface.StepReport`; before it, and after steps in
-            graphs, that there was none.
 
     Origin: ``tf.contrib.opt.VariableClippingOptimizer``, TensorFlow 1.15. By default we
     differ in what ``strict`` lists, and ``variables()`` reaches through.
@@ -187,8 +179,7 @@ class VariableClippingOptimizer(Wrapper):
             indices = gradient.indices
         if indices is not None and 0 in axes:
             # Where axes are not resolved, the test for dimension 0 is literal.
-            message = words.whole_variable(name_of(variable), axes)
-            warnings.warn(message, stacklevel=4)
+            warn_user(words.whole_variable(name_of(variable), axes))
             indices = None
         clip: Callable[[], tf.Operation | None]
         clip = functools.partial(self.clip_now, variable, indices, axes, too_large)

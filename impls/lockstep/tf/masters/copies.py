@@ -13,10 +13,11 @@ from lockstep.tf.base.hooks import is_reference, require_resources
 from lockstep.tf.base.pairs import MODEL_NAME, Pairs, name_of
 from lockstep.tf.base.wrapper import Wrapper
 from lockstep.tf.clipping.variable_clipping import VariableClippingOptimizer
-from lockstep.tf.shared.masters.casts import follow, saturating_cast, widen
+from lockstep.tf.shared.masters.casts import follow, saturating_cast
+from lockstep.tf.shared.tensors.gradients import widen
 from lockstep.tf.shared.tensors.replica_copies import own_copy
 
-__all__ = ["MasterCopies", "builds_graph", "share_row_limits"]
+__all__ = ["MasterCopies", "share_row_limits"]
 
 v1 = tf.compat.v1
 
@@ -162,9 +163,3 @@ def share_row_limits(
             pairs = [(v.ref(), m.ref()) for v, m in masters if v.ref() in listed]
             listed.update({master: listed[variable] for variable, master in pairs})
         inner = inner.inner_optimizer
-
-
-def builds_graph() -> bool:
-    """Whether a graph for a session is being built, not a ``tf.function``."""
-    with tf.init_scope():
-        return not tf.executing_eagerly()

@@ -24,24 +24,29 @@ from lockstep.tf.base.pairs import (
     listed,
 )
 from lockstep.tf.base.replica_sums import make_together, refuse_cross_replica
-from lockstep.tf.base.wrapper import Optimizer, is_keras
-from lockstep.tf.masters.copies import MasterCopies, builds_graph, share_row_limits
+from lockstep.tf.base.wrapper import Optimizer, builds_graph, is_keras
+from lockstep.tf.masters.copies import MasterCopies, share_row_limits
 from lockstep.tf.masters.regularizer import with_regularizers
-from lockstep.tf.masters.scale import as_loss_scale, scale_of
-from lockstep.tf.scaling.loss_scale import LossScale
+from lockstep.tf.scaling.loss_scale import DynamicLossScale, LossScale
 from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
 from lockstep.tf.scaling.scaled_gradients import unscaled
 from lockstep.tf.scaling.skipping import SkippingWrapper
+from lockstep.tf.shared.masters.scale import Kinds
 from lockstep.tf.shared.scaling.scaled_step import ScaledStep
 
 __all__ = ["MixedPrecisionOptimizerWrapper"]
 
+KINDS = Kinds(
+    LossScale,
+    AutomaticLossScaler,
+    DynamicLossScale,
+    state=lambda scaler: scaler.variables,
+)
+
 
 @documented
 class MixedPrecisionOptimizerWrapper(SkippingWrapper):
-    """Train half-precision variables through float32 masters, with a scaled loss.
-
-    ...
+    """...
 
     ``compute_gradients``: g = (float32(d(s loss)/dw) + s d reg(m)/dm) (1/s), s the loss
     scale, m the master of w, reg what ``mp_regularizer_wrapper`` registered for w.
@@ -54,27 +59,15 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     Args:
         optimizer: a ``tf.compat.v1.train.Optimizer``, or a wrapper around one. Row
             clipping goes inside, with the model's variables as keys.
-        clip_norm, at_floor, floor_patience: as in
-            :class:`~lockstep.tf.MixedPrecisionLossScaleOptimizer`; a number is at its
-            floor.
         strict: as the original: float16 only, each needs a gradient, a static scale is
             a float and applies what is not finite, slots and variables are hidden, what
             others write into the model is lost, no stall is noticed; in a graph each
             ``compute_gradients`` makes masters of its own and adds the penalties to
             REGULARIZATION_LOSSES.
 
-    Attributes:
-        inner_optimizer: ``optimizer``; its slots belong to the masters.
-        scale_object: the scale: a float, or an object.
-        last_step: what the last eager step did, a
-            :class:`~lockstep.messages.scaling.loss_scaling.ScaledStepReport`; before
-            it, and after steps in graphs, that there was none.
-        skipped_steps, skipped_in_a_row: all skipped steps, and those since the last
-            step that was not skipped: int64 tensors, saved; not under ``strict``.
-
     Raises:
+        ...
         NotScalableError: a ValueError and TypeError; ``optimizer`` is no v1 optimizer.
-        UnknownNameError, OutOfRangeError: a ValueError; see the arguments.
 
     Example:
         >>> w = tf.Variable([1.0, 2.0], dtype=tf.float16)
@@ -104,8 +97,8 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             refuse_masters_around(optimizer)
         words.check_clip_norm(clip_norm)
         words.check_at_floor(at_floor, floor_patience)
-        self.scale_object = scale_of(loss_scale, quirks)
-        scale = as_loss_scale(self.scale_object, quirks)
+        self.scale_object = KINDS.scale_of(loss_scale, quirks)
+        scale = KINDS.as_loss_scale(self.scale_object, quirks)
         name = optimizer.get_name() + words.SUFFIX
         super().__init__(
             optimizer, name, scale, at_floor, floor_patience, clip_norm, strict
@@ -171,10 +164,8 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
             grad_loss: the upstream gradient of ``loss``, unscaled.
 
         Raises:
+            ...
             EagerLossError: a RuntimeError; ``loss`` cannot be called in eager mode.
-            UnusableScaleError: an AttributeError; strict, no float and no scaler.
-            DtypeError: a TypeError; strict, a float16 loss at an automatic scale.
-            UnsupportedError: a ValueError; strict, a float16 variable without gradient.
         """
         pairs, factor = self._differentiate(
             loss,
@@ -234,9 +225,8 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         global_step = as_counter(global_step, words.WRAPPER, quirks.arguments_unchecked)
         pairs = self.unscaled_once(pairs)
         if not quirks.masters_slots:
-            variables = [variable for _, variable in pairs]
             # One at a time: each has a scope of its own in checkpoints of graphs.
-            for variable in self._copies.missing(variables, anew=False):
+            for _, variable in pairs:
                 self._make_masters([variable])
             pairs = self._copies.widened(pairs)
         if not self.skips:

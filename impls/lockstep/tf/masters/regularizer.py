@@ -12,8 +12,9 @@ from lockstep.messages.masters import mixed_precision as words
 from lockstep.messages.masters import refusals
 from lockstep.quirks import Quirks, quirks_of
 from lockstep.tf.base.pairs import Gradient, Pairs, as_variable, name_of
-from lockstep.tf.masters.copies import MasterCopies, builds_graph
-from lockstep.tf.shared.masters.casts import times, widen
+from lockstep.tf.base.wrapper import builds_graph
+from lockstep.tf.masters.copies import MasterCopies
+from lockstep.tf.shared.tensors.gradients import times, widen
 
 __all__ = ["mp_regularizer_wrapper", "regularizers", "with_regularizers"]
 
@@ -24,14 +25,10 @@ Regularizer = Callable[[Any], Any]
 def mp_regularizer_wrapper(
     regularizer: Regularizer, strict: bool = False
 ) -> Regularizer:
-    """Leave the regularization of half-precision weights to the optimizer.
-
-    ...
+    """...
 
     float32 weight w: returns regularizer(w). float16 or bfloat16 variable: returns
-    None, so the loss has no such term; ``MixedPrecisionOptimizerWrapper`` adds
-    d regularizer(master)/d master to the gradient of the master. In half precision a
-    gradient such as 1e-4 w would underflow.
+    None, so the loss has no such term.
 
     The pair (w, regularizer) is kept in the collection REGULARIZATION_FUNCTIONS of the
     graph; eagerly in that of TensorFlow's default graph, which

@@ -1,1 +1,0 @@
-"""Loss scales and the wrappers that apply them."""

@@ -22,9 +22,9 @@ from lockstep.tf.scaling.loss_scale import (
     LossScale,
     get,
 )
-from lockstep.tf.scaling.scaled_gradients import narrowed, refuse_half, unscaled
+from lockstep.tf.scaling.scaled_gradients import narrowed, unscaled
 from lockstep.tf.scaling.skipping import SkippingWrapper
-from lockstep.tf.shared.scaling.dynamic_scale import check_present
+from lockstep.tf.shared.scaling.dynamic_scale import check_present, refuse_half
 from lockstep.tf.shared.scaling.scaled_step import ScaledStep
 
 __all__ = ["MixedPrecisionLossScaleOptimizer"]
@@ -42,31 +42,13 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
 
     Args:
         opt: a ``tf.compat.v1.train.Optimizer``, or a wrapper around one.
-        at_floor: what to do once ``floor_patience`` steps in a row were skipped and the
-            scale cannot sink any more: ``warn`` (in a graph: print to stderr), once;
-            ``raise`` (in a graph an assertion, which raises
-            ``tf.errors.InvalidArgumentError`` when it runs); ``ignore``. What XLA
-            compiles only counts.
-        strict: as the original: non-finite gradients are applied at a fixed scale,
-            float16 is refused, slots and variables are hidden, no stall is noticed,
-            ``clip_norm`` is refused.
         clip_norm: > 0; n the float32 global norm of the unscaled gradients, each g
             becomes g clip_norm / n before ``opt`` has it, if n > clip_norm. n that is
             not finite is an overflow, and skipped. None: no clipping, no norm.
 
-    Attributes:
-        inner_optimizer: ``opt``.
-        scale_object: the loss scale as an object.
-        last_step: what the last eager step did, a
-            :class:`~lockstep.messages.scaling.loss_scaling.ScaledStepReport`; before
-            it, and after steps in graphs, that there was none.
-        skipped_steps, skipped_in_a_row: all skipped steps, and those since the last
-            step that was not skipped: int64 tensors, saved; not under ``strict``.
-
     Raises:
+        ...
         NotScalableError: a ValueError and TypeError; ``opt`` is no v1 optimizer.
-        MissingLossScaleError: a TypeError and ValueError; ``loss_scale`` is None.
-        UnknownNameError, OutOfRangeError: a ValueError; see the arguments.
 
     Example:
         >>> w = tf.Variable([1.0, 2.0])

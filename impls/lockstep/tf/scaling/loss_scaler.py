@@ -26,16 +26,6 @@ __all__ = ["AutomaticLossScaler"]
 
 @documented
 class AutomaticLossScaler(tf.Module):
-    """A loss scale that is updated with the largest gradient of every step.
-
-    ...
-
-    Example:
-        >>> scaler = AutomaticLossScaler("Backoff", {"scale_max": 64.0})
-        >>> int(scaler.update_op(False, float("inf"))), float(scaler.loss_scale)
-        (1, 32.0)
-    """
-
     SUPPORTED_ALGOS: ClassVar[list[str]] = words.ALGORITHMS
 
     def __init__(
@@ -71,20 +61,8 @@ class AutomaticLossScaler(tf.Module):
         return self.loss_scale <= self.policy.scale_min
 
     @tf.autograph.experimental.do_not_convert
+    @documented
     def update_op(self, has_nan: Any, amax: Any) -> tf.Tensor:
-        """Move the scale by one step.
-
-        Args:
-            has_nan: whether any gradient has a NaN: bool, 0-d.
-            amax: the largest absolute value: float32, 0-d.
-
-        Returns:
-            The number of updates made, this one included: int64, 0-d. In a graph,
-            running it makes the update.
-
-        Raises:
-            DtypeError: a TypeError; strict, an ``amax`` that is not float32.
-        """
         quirks = quirks_of(self.strict)
         words.check_update(has_nan, amax, quirks.arguments_unchecked)
         has_nan = tf.cast(has_nan, tf.bool)
@@ -99,17 +77,10 @@ class AutomaticLossScaler(tf.Module):
             return tf.identity(after.iteration)
 
     @staticmethod
+    @documented
     def check_grads(
         grads_and_vars: Iterable[tuple[Any, Any]],
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return whether any gradient has a NaN, and the largest absolute value.
-
-        Sparse gradients count as they are stored; NaN is left out of the maximum, which
-        is -inf where there is nothing.
-
-        Raises:
-            DtypeError: a TypeError; the gradients have several dtypes.
-        """
         pairs = listed_pairs(grads_and_vars, words.CHECK_GRADS)
         gradients = [as_gradient(g, v, words.SCALER) for g, v in pairs]
         values = [values_of(g) for g in gradients if g is not None]

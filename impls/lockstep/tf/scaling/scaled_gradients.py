@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.messages.base import refusals as base_refusals
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling import refusals
@@ -14,13 +15,11 @@ from lockstep.messages.scaling.loss_scale import check_gradient_dtype
 from lockstep.quirks import Quirks
 from lockstep.tf.base.pairs import Gradient, Pairs, as_gradient, checked_arguments
 from lockstep.tf.base.wrapper import Wrapper
-from lockstep.tf.shared.clipping.clip_rows import as_tensor
-from lockstep.tf.shared.masters.casts import widen
 from lockstep.tf.shared.tensors.finite import divided, times
-from lockstep.tf.shared.tensors.gradients import HALF, with_values
+from lockstep.tf.shared.tensors.gradients import HALF, as_tensor, widen, with_values
 from lockstep.tf.shared.tensors.replica_copies import replica_number
 
-__all__ = ["ScaledGradients", "narrowed", "refuse_half", "unscaled"]
+__all__ = ["ScaledGradients", "narrowed", "unscaled"]
 
 
 class ScaledGradients(Wrapper):
@@ -72,19 +71,13 @@ class ScaledGradients(Wrapper):
         return product
 
     @tf.autograph.experimental.do_not_convert
+    @documented
     def unscale_gradients(self, gradients: Iterable[Gradient]) -> list[Gradient]:
-        """Return the gradients of a scaled loss divided by the scale: g x fl32(1 / s).
-
-        ``apply_gradients`` takes them as they are. Half precision comes back as
-        float32; None stays None, and rows stay rows.
+        """...
 
         Args:
             gradients: what a tape returned for a list of variables. They are divided
                 also if ``scale_loss`` was not called.
-
-        Raises:
-            UnscaledTwiceError: a RuntimeError; a second time before the step.
-            MalformedPairsError, DtypeError: TypeErrors; not a list of real gradients.
         """
         listed = words.listed_gradients(gradients, self.owner, tf.is_tensor(gradients))
         self._by_hand.refuse_second(self.owner)
@@ -206,9 +199,3 @@ def narrowed(pairs: Pairs) -> Pairs:
             gradient = with_values(gradient, values)
         narrow.append((gradient, variable))
     return narrow
-
-
-def refuse_half(what: str, dtype: tf.DType) -> None:
-    """Raise for what the original's float32 scale cannot multiply."""
-    if dtype.base_dtype != tf.float32:
-        raise refusals.HALF_PRECISION.error(what=what)

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.messages.base.pipeline import refuse_second_scale
 from lockstep.messages.scaling.loss_scaling import ScaledStepReport
@@ -18,15 +19,16 @@ from lockstep.tf.base.wrapper import Optimizer, as_train_op
 from lockstep.tf.scaling.loss_scale import LossScale, state_variable
 from lockstep.tf.scaling.scaled_gradients import ScaledGradients
 from lockstep.tf.shared.scaling.scaled_step import ScaledStep
-from lockstep.tf.shared.scaling.skips import Skips
+from lockstep.tf.shared.scaling.skips import SkipCounts, Skips
 
 __all__ = ["SkippingWrapper", "Update"]
 
 Update = Callable[[Pairs], tf.Operation | None]
 
 
-class SkippingWrapper(ScaledGradients):
-    """A wrapper that leaves a step out if what it finds in the gradients is not finite.
+@documented
+class SkippingWrapper(SkipCounts, ScaledGradients):
+    """...
 
     Then weights, slots, shared powers and ``global_step`` stay as they are. The scale
     moves after the update: a step that fails leaves it where it was.
@@ -35,10 +37,6 @@ class SkippingWrapper(ScaledGradients):
         inner_optimizer: the optimizer to wrap.
         name: name of the wrapper.
         scale: the loss scale; ``scale_object`` is what users gave or know as such.
-        at_floor: what is done about a stall; ``clip_norm``: the largest global norm;
-            both are checked.
-        floor_patience: the steps skipped in a row that are a stall.
-        strict: nothing is counted, and no slot is seen.
     """
 
     scale_object: Any
@@ -70,16 +68,6 @@ class SkippingWrapper(ScaledGradients):
                 skips = state_variable("skipped_in_a_row", 0, tf.int64)
             self._track_trackable(skips, "skipped_in_a_row")
             self._skips = Skips(self.owner, skips)
-
-    @property
-    def skipped_in_a_row(self) -> tf.Tensor:
-        """The steps skipped since the last one that was not: int64, 0-d."""
-        return self._skips.in_a_row()
-
-    @property
-    def skipped_steps(self) -> tf.Tensor:
-        """All steps that were skipped: int64, 0-d."""
-        return self._skips.total()
 
     @property
     def loss_scale(self) -> tf.Tensor:

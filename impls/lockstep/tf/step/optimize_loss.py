@@ -20,14 +20,13 @@ from lockstep.messages.step.training_step import OWNER, DecayNow
 from lockstep.tf.base.hooks import base_of
 from lockstep.tf.base.pairs import as_variable, name_of
 from lockstep.tf.base.replicas import ReplicatedStep, copies_of, is_mirrored
-from lockstep.tf.base.wrapper import Optimizer
-from lockstep.tf.masters.copies import builds_graph
+from lockstep.tf.base.wrapper import Optimizer, builds_graph
 from lockstep.tf.masters.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.tf.optimizers.adamw import AdamWOptimizer
 from lockstep.tf.optimizers.ftrl import FtrlOptimizer
 from lockstep.tf.optimizers.kernel_rules import AdamOptimizer, RMSPropOptimizer
 from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
-from lockstep.tf.shared.step import step_summaries as telling
+from lockstep.tf.shared.step import summaries as telling
 from lockstep.tf.shared.step.arguments import Makers, find_trained
 from lockstep.tf.shared.step.task import Task
 from lockstep.tf.step.training_step import RATES, TrainingStep, make_slots
@@ -156,13 +155,14 @@ def optimize_loss(
         model=model,
         reduction=reduction,
     )
-    if not callable(loss) and not builds_graph():
+    in_graph = builds_graph()
+    if not callable(loss) and not in_graph:
         raise refusals.LOSS_NOT_CALLABLE.error(got=type(loss).__name__)
-    variables = trained(var_list, model)
+    variables = trained(var_list, model, in_graph)
     if not settings.quirks.arguments_unchecked:
         border.check_once(variables, name_of)
     copies = copies_of(variables, on_horovod)
-    if builds_graph():
+    if in_graph:
         return build(TrainingStep(task, variables))
     # In the scope of a strategy of one replica, all state is mirrored as they are.
     are_ranks = is_mirrored(variables) and not tf.distribute.has_strategy()
@@ -211,9 +211,9 @@ def assemble(step: TrainingStep) -> None:
         step.optimizer = MixedPrecisionOptimizerWrapper(base, scale, strict=strict)
 
 
-def trained(var_list: Any, model: Any) -> list[tf.Variable]:
+def trained(var_list: Any, model: Any, in_graph: bool) -> list[tf.Variable]:
     """Return the variables to train."""
-    default = v1.trainable_variables() if builds_graph() else ()
+    default = v1.trainable_variables() if in_graph else ()
     return find_trained(var_list, model, default, tf.Variable, as_variable)
 
 
@@ -221,6 +221,7 @@ def make_optimizer(step: TrainingStep) -> Optimizer:
     """Make the optimizer from its name or class; by default take one that is made."""
     optimizer, params = step.task.optimizer, step.task.optimizer_params
     quirks = step.settings.quirks
+    in_graph = builds_graph()
     arguments = arguments_for(optimizer, params, quirks.arguments_unchecked, "tf")
     if isinstance(optimizer, Optimizer):
         if quirks.optimize_loss_instance or arguments:
@@ -228,14 +229,14 @@ def make_optimizer(step: TrainingStep) -> Optimizer:
         return with_free_rate(optimizer)
     if optimizer == DECAYING:
         step.weight_decay = arguments["weight_decay"]
-        decay = step.decay() if builds_graph() else step.decay
+        decay = step.decay() if in_graph else step.decay
         arguments["weight_decay"] = decay
         if quirks.optimize_loss_dict:
-            params["weight_decay"] = decay if builds_graph() else DecayNow(decay)
-    rate = step._rate if builds_graph() else float(step.next_rate())
+            params["weight_decay"] = decay if in_graph else DecayNow(decay)
+    rate = step._rate if in_graph else float(step.next_rate())
     makers = Makers(OPTIMIZER_CLS_NAMES, Optimizer, TF)
     base = makers.make(optimizer, rate, arguments, step.settings.strict)
-    return base if builds_graph() else with_free_rate(base)
+    return base if in_graph else with_free_rate(base)
 
 
 def with_free_rate(optimizer: Optimizer) -> Optimizer:

@@ -11,7 +11,7 @@ from lockstep.docstrings import documented
 from lockstep.messages.step import reduction as words
 from lockstep.messages.step.reduction import Reduction
 from lockstep.tf.base.pairs import Pairs
-from lockstep.tf.clipping.clip_by_norm import as_entries
+from lockstep.tf.clipping.post_process import as_entries
 from lockstep.tf.shared.step.reduction import mean_gradients
 
 __all__ = ["reduce_gradients"]
@@ -25,9 +25,7 @@ def reduce_gradients(
     model: object = None,
     reduction: Reduction | None = None,
 ) -> Pairs:
-    """Return each gradient's mean over the ranks.
-
-    ...
+    """...
 
     Origin: OpenSeq2Seq (8681d381ed40), ``reduce_gradients``, on Horovod.
 

@@ -22,9 +22,7 @@ def get_regularization_loss(
     name: str = words.NAME,
     losses: Mapping[str, Any] | Iterable[Any] | None = None,
 ) -> tf.Tensor:
-    """Return the sum of the losses in float32, each cast first: 0-d.
-
-    ...
+    """...
 
     In a graph, that of a ``tf.function`` included, they are those in its collection
     REGULARIZATION_LOSSES, where ``tf.compat.v1.get_variable`` and v1 layers put them.

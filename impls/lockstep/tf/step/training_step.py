@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from lockstep.docstrings import documented
 from lockstep.interface import NO_EAGER_STEP, StepReport
 from lockstep.messages import tf as tf_host
 from lockstep.messages.base import refusals as base_refusals
@@ -30,12 +31,11 @@ from lockstep.tf.base.replica_sums import (
     sums_over_replicas,
 )
 from lockstep.tf.base.replicas import replica_count
-from lockstep.tf.base.wrapper import Wrapper, apply_with, as_train_op
+from lockstep.tf.base.wrapper import Wrapper, apply_with, as_train_op, builds_graph
 from lockstep.tf.clipping.post_process import post_process
-from lockstep.tf.masters.copies import builds_graph
 from lockstep.tf.scaling.loss_scale import state_variable
 from lockstep.tf.scaling.loss_scaler import AutomaticLossScaler
-from lockstep.tf.shared.step import step_summaries as telling
+from lockstep.tf.shared.step import summaries as telling
 from lockstep.tf.shared.step.task import Task
 from lockstep.tf.shared.tensors.replica_copies import apart
 from lockstep.tf.shared.workers.accumulators import Accumulators
@@ -47,25 +47,15 @@ RATES = ("_lr", "_learning_rate")
 """What v1 optimizers call the rate that they were given."""
 
 
+@documented
 class TrainingStep(tf.Module):
-    """What ``optimize_loss`` makes: a call computes the gradients and takes a step.
+    """...
 
-    ``step(*inputs)`` hands its arguments to the loss and returns its value, eagerly or
-    inside of a ``tf.function``. With ``iter_size`` > 1 a call adds its share, and each
-    ``iter_size``-th one updates; ``skip_update``, in the call or at construction,
-    decides instead. In a graph the step is built in already: it is the attribute
-    ``training_step`` of the tensor, and here to be looked at.
-
-    ``tf.train.Checkpoint(step=step)`` keeps all that the next steps depend on. What is
-    told goes to the default writer of ``tf.summary``, numbered by ``global_step``.
+    In a graph the step is built in already: it is the attribute ``training_step`` of
+    the tensor, and here to be looked at.
 
     Attributes:
-        optimizer: what updates, the masters' wrapper with "mixed".
-        trained: the variables that are trained.
-        global_step: the applied steps, an int64 variable.
-        scaler: the automatic loss scaler, or None.
-        last_step: what the last eager call did; before it, and after calls in graphs,
-            that there was none.
+        ...
         record: what a graph tells, by tag; None elsewhere.
         is_replica: whether it is that of one replica among several.
     """
@@ -120,18 +110,8 @@ class TrainingStep(tf.Module):
         return None if self._sums is None else self._sums.micro_step
 
     @tf.autograph.experimental.do_not_convert
+    @documented
     def __call__(self, *inputs: Any, skip_update: Any = None) -> Any:
-        """Compute the loss and take a step, or add a micro-batch.
-
-        Args:
-            inputs: for the loss.
-            skip_update: whether to add only; None: as was said at construction. Without
-                ``iter_size`` > 1 it has no effect.
-
-        Returns:
-            The loss before the update; of a loss that returns a tuple a tuple, with the
-            loss first and the rest as it is.
-        """
         if replica_count() > 1 and not self.is_replica:
             raise tf_host.OUTSIDE_RUN.error(function=OWNER, count=replica_count())
         values: list[Any] = []
@@ -233,13 +213,14 @@ class TrainingStep(tf.Module):
         if self.settings.on_horovod and not self.is_replica:
             pairs = self.reduced(pairs)
         record = telling.new_record()
-        fits = self.fits(pairs, record)
+        in_graph = builds_graph()
+        fits = in_graph or self.fits(pairs, record)
         if not late and fits is False:
             processed, record = pairs, None
         else:
             processed = self.post_process(pairs, record)
         processed = check_pairs(processed, OWNER)
-        if not builds_graph():
+        if not in_graph:
             telling.tell_writer(record, self.global_step + 1, fits)
             record = None
         done = self.apply(processed, record)
@@ -270,9 +251,7 @@ class TrainingStep(tf.Module):
         return done
 
     def fits(self, pairs: Pairs, record: SummaryRecord | None) -> bool | tf.Tensor:
-        """Say whether gradients are finite, where a step that is not is skipped."""
-        if builds_graph():
-            return True
+        """Whether gradients are finite, where a step that is not is skipped."""
         present = [g for g, _ in pairs if g is not None]
         return self.task.fits(self._skips, record is not None, present)
 

@@ -1,4 +1,4 @@
-"""Fixtures: a driver in each mode of this process, and children for TensorFlow 1."""
+"""Fixtures: a driver in each mode of this process, and others for TensorFlow 1."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 tf = pytest.importorskip("tensorflow", reason="needs TensorFlow")
 
 from harness.parity.drivers.tf import EagerDriver, make_driver  # noqa: E402
+from harness.tests.script_process import Request  # noqa: E402
+from harness.tests.shared_processes import Processes  # noqa: E402
 from lockstep import tf as lockstep_tf  # noqa: E402
 from lockstep.tf import strict as lockstep_strict  # noqa: E402
 
@@ -73,5 +75,27 @@ def child() -> Callable[..., str]:
         )
         assert done.returncode == 0, done.stderr[-4000:]
         return done.stdout.strip()
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def processes() -> Iterator[Processes]:
+    """Processes of TensorFlow that the tests of all files share."""
+    made = Processes()
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def shared(processes: Processes, tmp_path: Path) -> Callable[..., str]:
+    """Run a script in the process of its kind and return what it printed."""
+
+    def run(kind: str, script: str, *arguments: object) -> str:
+        path = tmp_path / "script.py"
+        path.write_text(PREAMBLE + textwrap.dedent(script), "utf-8")
+        texts = [str(argument) for argument in arguments]
+        request = Request(str(path), texts, str(tmp_path), with_harness=True)
+        return processes.output_of(kind, ["tensorflow"], request).strip()
 
     return run

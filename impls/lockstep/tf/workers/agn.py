@@ -28,8 +28,8 @@ from lockstep.tf.base.pairs import (
 from lockstep.tf.base.replica_sums import refuse_cross_replica
 from lockstep.tf.base.wrapper import Optimizer, advance, as_train_op, is_keras
 from lockstep.tf.masters.copies import share_row_limits
+from lockstep.tf.shared.tensors.replica_copies import refuse_parameter_servers
 from lockstep.tf.shared.workers.accumulate import densify, is_due, mean_changes
-from lockstep.tf.shared.workers.parameter_servers import refuse_parameter_servers
 from lockstep.tf.workers.center import AGNCustomGetter
 from lockstep.tf.workers.sharing import SharingWrapper, Variables
 from lockstep.tf.workers.worker import copy_of, local_collection, make_local_step
@@ -39,9 +39,7 @@ __all__ = ["AGNOptimizer"]
 
 @documented
 class AGNOptimizer(SharingWrapper):
-    """Train a worker's own weights; every P steps push a mean gradient to shared ones.
-
-    ...
+    """...
 
     Args:
         optimizer: a ``tf.compat.v1.train.Optimizer`` of this worker, or a wrapper.
@@ -52,11 +50,9 @@ class AGNOptimizer(SharingWrapper):
             ``variables()`` see nothing, row clipping inside leaves shared rows alone.
 
     Attributes:
+        ...
         inner_optimizer: ``optimizer``.
         local_step: the worker's steps, an int32 variable on its CPU.
-        last_step: what the last eager step did, a
-            :class:`~lockstep.interface.StepReport`; before it, and after steps in
-            graphs, that there was none.
 
     Raises:
         ...
@@ -109,6 +105,9 @@ class AGNOptimizer(SharingWrapper):
         self.strict = strict
         place = None if quirks.agn_local_step else custom_getter
         self.local_step = make_local_step(place)
+        if custom_getter.center.saves_itself:
+            # It makes the wrappers elsewhere, and knows only what is shared.
+            self._share_row_limits(list(custom_getter._global_map))
         custom_getter.center.begin(commit, optimizer)
         custom_getter.center.rule.make = self._create_shared_slots
         self.last_step: StepReport = NO_EAGER_STEP
@@ -215,14 +214,18 @@ class AGNOptimizer(SharingWrapper):
         gathered = [a.read_value() for a in self._accumulators(variables)]
         # What is pushed are these tensors: a variable written in between would race.
         means = mean_changes(gathered, self.communication_period)
-        centers = self._centers(variables)
-        if not self._quirks.agn_row_clipping:
-            share_row_limits(zip(variables, centers, strict=True), self.inner_optimizer)
-        pushed = self._push(means, centers)
+        self._share_row_limits(variables)
+        pushed = self._push(means, self._centers(variables))
         with tf.control_dependencies([pushed, *means]):
             done = tf.group(advance(global_step), self._begin_round(variables))
         with tf.control_dependencies([done]):
             return tf.no_op()
+
+    def _share_row_limits(self, variables: Variables) -> None:
+        """Let row clipping inside limit shared variables as it does these."""
+        if not self._quirks.agn_row_clipping:
+            pairs = zip(variables, self._centers(variables), strict=True)
+            share_row_limits(pairs, self.inner_optimizer)
 
     def _push(self, means: Sequence[tf.Tensor], centers: Variables) -> Any:
         """Apply means through the wrapped optimizer, or add them as they are."""

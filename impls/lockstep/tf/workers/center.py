@@ -19,8 +19,7 @@ from lockstep.quirks import Quirks, quirks_of
 from lockstep.ray.center import RayCenter, as_ray_host
 from lockstep.tf.base.pairs import Pairs, as_variable, name_of
 from lockstep.tf.base.variable_map import VariableMap
-from lockstep.tf.base.wrapper import apply_with
-from lockstep.tf.masters.copies import builds_graph
+from lockstep.tf.base.wrapper import apply_with, builds_graph
 from lockstep.tf.workers.getter_parts import (
     entries_of,
     options_beside,
@@ -119,7 +118,7 @@ class Center(words.CenterOfProcess, tf.Module):
 
 @documented
 class AGNCustomGetter(tf.Module):
-    """Make the shared variable and the accumulator of each of a worker's variables.
+    """...
 
     As ``custom_getter`` of a variable scope, for each trainable variable N:
 

@@ -20,6 +20,7 @@ from lockstep.tf.workers.served_weights import (
     powers_of,
     rule_of,
 )
+from lockstep.tf.workers.served_wrappers import innermost, takes_step
 
 __all__ = ["RemoteCenter"]
 
@@ -68,8 +69,8 @@ class RemoteCenter(RemoteView, Center):
         self.send({n: c.numpy() for n, c in zip(names, changes, strict=True)})
 
     def rule_of(self, optimizer: Any, clips_rows: bool) -> TensorFlowRule:
-        """Return the class of an optimizer and its numbers."""
-        return rule_of(optimizer)
+        """Return the class of an optimizer, its numbers, and the wrappers around it."""
+        return rule_of(optimizer, self.shared)
 
     def make_weights(
         self, rule: TensorFlowRule, weights: dict[str, Array]
@@ -80,13 +81,16 @@ class RemoteCenter(RemoteView, Center):
     def step(self, optimizer: tf.compat.v1.train.Optimizer, pairs: Pairs) -> None:
         """Push mean gradients, hyper-parameters and powers of beta.
 
-        The powers then advance here as they did there: they are the worker's.
+        The powers then advance here as they did there: they are the worker's. They stay
+        if the center left the push out, or if the optimizer there took no step.
         """
         require_eager()
         names = self._names_of([variable for _, variable in pairs])
         changes = {n: g.numpy() for n, (g, _) in zip(names, pairs, strict=True)}
-        self.send(changes, (numbers_of(optimizer), powers_of(optimizer)))
-        optimizer._finish([], "push")
+        base, means = innermost(optimizer), [gradient for gradient, _ in pairs]
+        is_in = self.send(changes, (numbers_of(base), powers_of(base)))
+        if is_in and takes_step(optimizer, means):
+            base._finish([], "push")
 
     def _names_of(self, variables: Sequence[tf.Variable]) -> list[str]:
         names = {variable.ref(): name for name, variable in self.shared.items()}

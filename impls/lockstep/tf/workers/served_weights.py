@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from lockstep.interface import Array
 from lockstep.messages import ray as refusals
+from lockstep.tf.workers.served_wrappers import Layer, innermost, layers_of, wrapped
 
 __all__ = ["TensorFlowRule", "TensorFlowWeights", "numbers_of", "powers_of", "rule_of"]
 
@@ -31,20 +32,29 @@ class TensorFlowRule(NamedTuple):
         module: where its class is.
         name: of its class.
         attributes: numbers and text, of which its arguments are kept.
+        layers: the wrappers around it, from the outermost on.
     """
 
     module: str
     name: str
     attributes: Numbers
+    layers: tuple[Layer, ...] = ()
 
 
-def rule_of(optimizer: v1.train.Optimizer) -> TensorFlowRule:
-    """Return an optimizer by its class and its attributes.
+def rule_of(
+    optimizer: v1.train.Optimizer, shared: Mapping[str, tf.Variable]
+) -> TensorFlowRule:
+    """Return an optimizer by its class and its attributes, and the wrappers around it.
+
+    Args:
+        optimizer: what ``AGNOptimizer`` wraps.
+        shared: name -> shared variable.
 
     Raises:
         UnsupportedError: a ValueError; it has other attributes than numbers and text,
-            as a wrapper has.
+            as a wrapper of somebody else has.
     """
+    layers, optimizer = layers_of(optimizer, shared), innermost(optimizer)
     kind, attributes = type(optimizer), {}
     for name, value in own_attributes(optimizer).items():
         attributes[name] = plain(value)
@@ -52,7 +62,7 @@ def rule_of(optimizer: v1.train.Optimizer) -> TensorFlowRule:
             raise refusals.NOT_NUMBERS.error(
                 name=name, got=type(value).__name__, opt=kind.__name__
             )
-    return TensorFlowRule(kind.__module__, kind.__qualname__, attributes)
+    return TensorFlowRule(kind.__module__, kind.__qualname__, attributes, layers)
 
 
 def numbers_of(optimizer: v1.train.Optimizer) -> Numbers:
@@ -121,7 +131,7 @@ class TensorFlowWeights:
         Raises:
             UnsupportedError: a ValueError; this process does not know its class.
         """
-        module, name, attributes = self.rule
+        module, name, attributes, _ = self.rule
         try:
             kind = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError) as error:
@@ -134,6 +144,11 @@ class TensorFlowWeights:
         with tf.device(HOST):
             optimizer._create_slots(list(self.shared.values()))
         return optimizer
+
+    @cached_property
+    def whole(self) -> v1.train.Optimizer:
+        """The optimizer inside of its wrappers."""
+        return wrapped(self.optimizer, self.rule.layers, self.shared)
 
     def pull(self, names: Iterable[str] | None = None) -> dict[str, Array]:
         """Return copies of weights."""
@@ -148,7 +163,7 @@ class TensorFlowWeights:
             variable.assign(powers[name])
         with tf.device(HOST):
             pairs = [(tf.constant(c), self.shared[n]) for n, c in changes.items()]
-            self.optimizer.apply_gradients(pairs)
+            self.whole.apply_gradients(pairs)
 
     def _slots(self) -> dict[str, tf.Variable]:
         """Return the slots by their names and those of the weights."""
@@ -166,7 +181,9 @@ class TensorFlowWeights:
     def _kinds(self) -> list[str]:
         """Return what the optimizer is, and each of its slots."""
         slots = self._slots().items()
-        return [self.rule.name, *(f"{n} {v.dtype.name} {v.shape}" for n, v in slots)]
+        names = [*(layer.name for layer in self.rule.layers), self.rule.name]
+        kinds = (f"{n} {v.dtype.name} {v.shape}" for n, v in slots)
+        return [" around ".join(names), *kinds]
 
     def load(self, saved: Any) -> None:
         """Take over weights and slots.

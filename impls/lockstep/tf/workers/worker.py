@@ -11,7 +11,7 @@ import tensorflow as tf
 from lockstep.messages import tf as tf_host
 from lockstep.messages.workers import agn as words
 from lockstep.tf.base.hooks import is_reference
-from lockstep.tf.masters.copies import builds_graph
+from lockstep.tf.base.wrapper import builds_graph
 from lockstep.tf.workers.center import AGNCustomGetter
 
 __all__ = [

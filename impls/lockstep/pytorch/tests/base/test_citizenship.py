@@ -9,6 +9,10 @@ import warnings
 import pytest
 import torch
 from torch.optim import Optimizer, lr_scheduler
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from lockstep.pytorch import MultitaskOptimizerWrapper
 from lockstep.pytorch.tests.subjects import (
@@ -101,6 +105,42 @@ def test_step_hooks_fire_once_with_the_wrapper(make):
     handle.remove()
     wrapper.minimize(lambda: model(torch.ones(2, 3), 1.0, 1.0))
     assert seen == expected + expected[:2]
+
+
+def test_hooks_of_all_optimizers_fire_with_the_wrapper_too():
+    model, seen = TwoHeads(), []
+    wrapper = wrap(TORCH["SGD momentum"], model)
+    handles = [
+        register_optimizer_step_pre_hook(lambda opt, *_: seen.append(opt)),
+        register_optimizer_step_post_hook(lambda opt, *_: seen.append(opt)),
+    ]
+    try:
+        train(model, wrapper, "+")
+    finally:
+        for handle in handles:
+            handle.remove()
+    inner = wrapper.inner_optimizer
+    assert [id(opt) for opt in seen] == list(map(id, [wrapper, inner, inner, wrapper]))
+
+
+def test_a_hook_may_replace_the_closure():
+    model, seen = TwoHeads(), []
+    wrapper = wrap(TORCH["SGD momentum"], model)
+    wrapper.register_step_pre_hook(
+        lambda opt, args, kwargs: ((opt, lambda: seen.append(1)), kwargs)
+    )
+    wrapper.step()
+    wrapper.step(lambda: seen.append(2))
+    assert seen == [1, 1]
+
+
+def test_a_profiler_sees_the_step_of_the_wrapper():
+    model = TwoHeads()
+    wrapper = wrap(TORCH["SGD momentum"], model)
+    with torch.profiler.profile() as profiler:
+        train(model, wrapper, "+")
+    ranges = {event.key for event in profiler.key_averages()}
+    assert "Optimizer.step#MultitaskOptimizerWrapper.step" in ranges
 
 
 @some

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Callable
+
+import pytest
 import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -17,6 +21,30 @@ from lockstep.pytorch.tests.ranks import needs_gloo, on_two_ranks
 from lockstep.pytorch.tests.subjects import TwoHeads
 
 pytestmark = needs_gloo
+
+
+def do_all(rank: int) -> dict:
+    """Do every job; return what it returned, or how it failed."""
+    found = {}
+    for job in (alternating_heads, clipped_rows, skipped_steps, without_an_average):
+        try:
+            found[job.__name__] = job(rank)
+        except Exception:
+            found[job.__name__] = traceback.format_exc()
+    return found
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory) -> Callable[[str], list]:
+    """Return what a job returned on each rank; all jobs share two processes."""
+    ranks = on_two_ranks(do_all, tmp_path_factory.mktemp("ranks"))
+
+    def of(job: str) -> list:
+        found = [rank[job] for rank in ranks]
+        assert not any(isinstance(one, str) for one in found), found
+        return found
+
+    return of
 
 
 class Table(nn.Module):
@@ -55,12 +83,12 @@ def alternating_heads(rank: int) -> dict:
     return seen | {"weights": weights(model)}
 
 
-def test_two_ranks_skip_a_head_only_if_absent_on_both(tmp_path) -> None:
-    first, second = on_two_ranks(alternating_heads, tmp_path)
-    for seen in (first, second):
-        assert seen["moved by one"] and not seen["moved by none"]
-        assert seen["steps after one"] == seen["steps after none"] == 1
-        assert torch.equal(seen["moment after one"], seen["moment after none"])
+def test_two_ranks_skip_a_head_only_if_absent_on_both(seen) -> None:
+    first, second = seen("alternating_heads")
+    for rank in (first, second):
+        assert rank["moved by one"] and not rank["moved by none"]
+        assert rank["steps after one"] == rank["steps after none"] == 1
+        assert torch.equal(rank["moment after one"], rank["moment after none"])
     for name, weight in first["weights"].items():
         assert torch.equal(weight, second["weights"][name]), name
 
@@ -82,8 +110,8 @@ def clipped_rows(rank: int) -> list:
     return found
 
 
-def test_row_clip_agrees_on_two_ranks(tmp_path) -> None:
-    first, second = on_two_ranks(clipped_rows, tmp_path)
+def test_row_clip_agrees_on_two_ranks(seen) -> None:
+    first, second = seen("clipped_rows")
     for mine, his in zip(first, second, strict=True):
         assert torch.equal(mine, his)
         # What any rank has named is cut on both.
@@ -119,8 +147,8 @@ def skipped_steps(rank: int) -> list:
     return found
 
 
-def test_two_ranks_agree_on_a_skipped_step(tmp_path) -> None:
-    first, second = on_two_ranks(skipped_steps, tmp_path)
+def test_two_ranks_agree_on_a_skipped_step(seen) -> None:
+    first, second = seen("skipped_steps")
     for (applied, scales, mine), (others, theirs, his) in zip(
         first, second, strict=True
     ):
@@ -146,6 +174,6 @@ def without_an_average(rank: int) -> list[bool]:
     return applied
 
 
-def test_ranks_agree_once_gradients_are_averaged_before_the_step(tmp_path) -> None:
-    first, second = on_two_ranks(without_an_average, tmp_path)
+def test_ranks_agree_once_gradients_are_averaged_before_the_step(seen) -> None:
+    first, second = seen("without_an_average")
     assert (first, second) == ([True, False], [False, False])

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from lockstep.pytorch import clip_gradients_by_global_norm, strict
+from lockstep.pytorch.clipping.clip_by_global_norm import clip_scale
 from lockstep.pytorch.tensors.norms import BLOCK, accurate_norm, norm_of_each
 
 SPARSE = torch.sparse_coo_tensor(
@@ -156,3 +157,17 @@ class TestStrict:
     def test_the_limit_is_not_checked(self, clip_norm, expected):
         [clipped], _ = clip([torch.tensor([5.0])], clip_norm, strict=True)
         assert clipped.item() == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize("limit", [0.0, 1e-45, 2.5, 1e30, math.inf, math.nan])
+@pytest.mark.parametrize("norm", [0.0, 1e-45, 3e-39, 1 / 3, 7.0, 1e38, math.inf])
+def test_a_factor_of_plain_numbers_has_the_bits_of_one_of_tensors(norm, limit) -> None:
+    number, largest = torch.tensor(norm), torch.tensor(limit)
+    expected = largest * torch.minimum(1 / number, 1 / largest)
+    factor = clip_scale(number, limit)
+    assert factor.dtype == torch.float32
+    torch.testing.assert_close(factor, expected, rtol=0, atol=0, equal_nan=True)
+
+
+def test_the_factor_of_a_norm_that_is_nan_is_nan() -> None:
+    assert clip_scale(torch.tensor(math.nan), 2.5).isnan()

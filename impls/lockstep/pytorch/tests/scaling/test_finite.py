@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lockstep.pytorch.tensors.finite import finite_flags, times
+from lockstep.pytorch.tensors.finite import finite_flags, have_finite_sums, times
 
 INF, NAN = torch.inf, torch.nan
 LARGEST = {d: torch.finfo(d).max for d in (torch.float16, torch.float32, torch.float64)}
@@ -27,6 +27,33 @@ def test_infinities_that_cancel_are_found() -> None:
 def test_finite_elements_may_add_up_to_infinity(dtype) -> None:
     large = torch.full((10,), LARGEST[dtype], dtype=dtype)
     assert finite_flags([large, -large]) == [True, True]
+
+
+@pytest.mark.parametrize("value", [INF, -INF, NAN])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_finite_sum_proves_that_all_elements_are(place, dtype, value) -> None:
+    gradients = [torch.ones(3, 100, dtype=dtype), torch.ones(300, 300, dtype=dtype)]
+    assert have_finite_sums(gradients)
+    gradients[place][2, 77] = value
+    assert not have_finite_sums(gradients)
+    gradients[place][1, 5] = -value
+    assert not have_finite_sums(gradients)
+
+
+@pytest.mark.parametrize(
+    "gradients",
+    [
+        [torch.zeros(0)],
+        [torch.ones(2, dtype=torch.complex64), torch.ones(9), torch.ones(2).half()],
+        [torch.ones(3, 2).to_sparse(1), torch.full((100,), 6e4).half()],
+    ],
+    ids=["empty", "several dtypes", "sparse"],
+)
+def test_sums_of_any_gradients_are_finite(gradients) -> None:
+    assert have_finite_sums(gradients)
+    nan = torch.tensor([complex(0, NAN)])
+    assert not have_finite_sums([*gradients, nan])
 
 
 def test_dtypes_empty_complex_and_sparse_gradients_go_together() -> None:

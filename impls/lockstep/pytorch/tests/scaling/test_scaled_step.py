@@ -277,3 +277,16 @@ def test_a_scale_without_patience_saves_no_counts_of_overflows() -> None:
         state = MixedPrecisionLossScaleOptimizer(sgd, scale).state_dict()
         keys[hysteresis] = {k for k in state["param_groups"][0] if "overflows" in k}
     assert keys == {1: set(), 2: {"loss_scale_overflows"}}
+
+
+@pytest.mark.parametrize(
+    "large", [torch.tensor(3e38), torch.tensor(1e200, dtype=torch.float64)]
+)
+def test_finite_gradients_with_a_sum_or_a_norm_that_is_not_are_applied(large) -> None:
+    weight = nn.Parameter(torch.zeros(4, dtype=large.dtype))
+    sgd = torch.optim.SGD([weight], lr=0.5)
+    optimizer = MixedPrecisionLossScaleOptimizer(sgd, "dynamic")
+    weight.grad = large.expand(4).clone()
+    optimizer.step()
+    assert weight.tolist() == [-large.item() / 2] * 4
+    assert optimizer.last_step.applied

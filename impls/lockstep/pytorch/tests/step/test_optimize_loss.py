@@ -162,6 +162,37 @@ def test_what_changes_gradients_after_clipping_is_judged(spoil, change) -> None:
     assert torch.equal(model.weight, before)
 
 
+class Fixed(torch.autograd.Function):
+    """A loss whose gradient is a tensor of somebody else."""
+
+    @staticmethod
+    def forward(ctx, weight, gradient):
+        ctx.gradient = gradient
+        return weight.new_zeros(())
+
+    @staticmethod
+    def backward(ctx, scale):
+        return ctx.gradient, None
+
+
+def test_clipping_leaves_a_gradient_that_autograd_does_not_own() -> None:
+    def multitask_around_a_scale(parameters, lr):
+        sgd = torch.optim.SGD(parameters, lr)
+        return ls.MultitaskOptimizerWrapper(ls.MixedPrecisionLossScaleOptimizer(sgd, 1))
+
+    weight, gradient = Parameter(torch.zeros(2)), torch.tensor([3.0, 4.0])
+    step = ls.optimize_loss(
+        lambda: Fixed.apply(weight, gradient),
+        multitask_around_a_scale,
+        {},
+        lambda step: 1.0,
+        var_list=[weight],
+        clip_gradients=2.5,
+    )
+    step()
+    assert (gradient.tolist(), weight.tolist()) == ([3.0, 4.0], [-1.5, -2.0])
+
+
 def test_an_absent_gradient_is_no_obstacle() -> None:
     used, unused = Parameter(torch.ones(2)), Parameter(torch.ones(2))
     step = ls.optimize_loss(

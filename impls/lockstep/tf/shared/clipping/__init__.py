@@ -1,1 +1,0 @@
-"""Clipping of gradients and LARC, for both backends of TensorFlow."""

@@ -17,8 +17,7 @@ from lockstep.tf.shared.clipping.clip_gradients import (
     global_norm,
     scale_gradients,
 )
-from lockstep.tf.shared.clipping.clip_rows import as_tensor
-from lockstep.tf.shared.masters.casts import widen
+from lockstep.tf.shared.tensors.gradients import as_tensor, widen
 
 __all__ = [
     "as_norm",
@@ -41,9 +40,7 @@ def clip_by_global_norm(
     name: str | None = None,
     strict: bool = False,
 ) -> tuple[list[Gradient], tf.Tensor]:
-    """Scale a list of tensors so that their global norm is at most ``clip_norm``.
-
-    ...
+    """...
 
     Args:
         t_list: tensors of any shape, ``tf.IndexedSlices`` or None.

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from lockstep.messages.clipping.variable_clipping import MARGINS
 from lockstep.quirks import Quirks
-from lockstep.tf.shared.tensors.gradients import HALF
+from lockstep.tf.shared.tensors.gradients import HALF, as_tensor
 
 __all__ = ["clip_rows", "excess", "normalize_rows", "row_norms"]
 
@@ -77,10 +77,3 @@ def normalize_rows(
 def row_norms(values: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
     """Return n in the dtype of w; ``axes`` keep length 1."""
     return tf.sqrt(tf.reduce_sum(tf.square(values), list(axes), keepdims=True))
-
-
-def as_tensor(number: float | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
-    """Round a number to ``dtype`` once; cast a tensor."""
-    if tf.is_tensor(number):
-        return tf.cast(number, dtype)
-    return tf.constant(number, dtype)

@@ -5,11 +5,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from lockstep.messages.masters.mixed_precision import LARGEST
-from lockstep.tf.shared.clipping.clip_rows import as_tensor
 
-__all__ = ["follow", "saturating_cast", "times", "widen"]
-
-Gradient = tf.Tensor | tf.IndexedSlices
+__all__ = ["follow", "saturating_cast"]
 
 
 def saturating_cast(values: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
@@ -31,22 +28,3 @@ def follow(master: tf.Tensor, model: tf.Tensor) -> tf.Tensor:
     both_nan = tf.logical_and(tf.math.is_nan(rounded), tf.math.is_nan(model))
     same = tf.logical_or(tf.equal(rounded, model), both_nan)
     return tf.where(same, master, tf.cast(model, tf.float32))
-
-
-def widen(gradient: Gradient) -> Gradient:
-    """Return a gradient, or the rows of a sparse one, in float32."""
-    if isinstance(gradient, tf.IndexedSlices):
-        values = tf.cast(gradient.values, tf.float32)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return tf.cast(gradient, tf.float32)
-
-
-def times(gradient: Gradient, factor: float | tf.Tensor) -> Gradient:
-    """Return a gradient, or the rows of a sparse one, times ``factor``.
-
-    The factor is rounded to the gradient's dtype first.
-    """
-    if isinstance(gradient, tf.IndexedSlices):
-        values = times(gradient.values, factor)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return gradient * as_tensor(factor, gradient.dtype)

@@ -1,1 +1,0 @@
-"""What both backends of TensorFlow compute NovoGrad with."""

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from lockstep.messages.scaling import refusals
-from lockstep.messages.scaling.loss_scale import DynamicPolicy, check_gradient_dtype
+from lockstep.messages.scaling.loss_scale import (
+    DynamicPolicy,
+    OldNames,
+    check_gradient_dtype,
+    dynamic_config,
+    shown,
+)
+from lockstep.quirks import quirks_of
 
 __all__ = [
+    "DynamicNames",
     "DynamicState",
     "check_present",
+    "present_in",
+    "refuse_half",
     "start_dynamic",
     "step_dynamic",
 ]
+
+OWNER = "DynamicLossScale"
 
 
 class DynamicState(NamedTuple):
     """What one step hands on to the next; the last two only where policy is patient.
 
-    Attributes:
-        loss_scale: float32, 0-d, as all that follow; these are int64.
-        good_steps: finite steps in a row since the scale last moved.
-        overflows: steps that were not finite since the scale last grew; a lowering
-            sets them to hysteresis - 1.
-        steps: all steps since the scale last moved.
+    They are 0-d: ``loss_scale`` in float32, the others in int64, and count what the
+    reference's state of this name counts.
     """
 
     loss_scale: tf.Tensor
@@ -96,6 +104,16 @@ def patience_ended(
     return lowered, (overflows, tf.where(tf.logical_or(lowered, due), zero, steps))
 
 
+def present_in(
+    grads: Any, as_gradient: Callable[[Any, Any, str], Any], needs_shape: bool
+) -> list[tf.Tensor | tf.IndexedSlices]:
+    """Return the gradients of a nest that are there, checked."""
+    flat = [as_gradient(g, "a gradient", OWNER) for g in tf.nest.flatten(grads)]
+    present = [gradient for gradient in flat if gradient is not None]
+    check_present(present, needs_shape)
+    return present
+
+
 def check_present(
     present: Iterable[tf.Tensor | tf.IndexedSlices], needs_shape: bool
 ) -> None:
@@ -108,3 +126,55 @@ def check_present(
         is_sparse = isinstance(gradient, tf.IndexedSlices)
         if needs_shape and is_sparse and gradient.dense_shape is None:
             raise refusals.WITHOUT_DENSE_SHAPE.error(name="a sparse gradient")
+
+
+def refuse_half(what: str, dtype: tf.DType) -> None:
+    """Raise for what the original's float32 scale cannot multiply."""
+    if dtype.base_dtype != tf.float32:
+        raise refusals.HALF_PRECISION.error(what=what)
+
+
+def of_policy(name: str, doc: str) -> Any:
+    """Return a property that reads a part of the policy."""
+    return property(lambda scale: getattr(scale._policy, name), doc=doc)
+
+
+class DynamicNames(OldNames):
+    """What users read of a dynamic scale: its policy, and its state by old names."""
+
+    _policy: DynamicPolicy
+    strict: bool
+    current_loss_scale: Any
+    good_steps: Any
+
+    initial_loss_scale = of_policy("initial_loss_scale", "The first scale.")
+    increment_period = of_policy("increment_period", "The steps from growth to growth.")
+    multiplier = of_policy("multiplier", "What scales are multiplied or divided by.")
+    floor = of_policy("floor", "The least scale that an overflow leads to.")
+    ceiling = of_policy("ceiling", "The greatest scale that growth leads to.")
+    growth_factor = of_policy("growth", "What growth multiplies by.")
+    backoff_factor = of_policy("backoff", "What lowering multiplies by.")
+    hysteresis = of_policy("hysteresis", "The overflows until the scale is lowered.")
+    tolerance = of_policy("tolerance", "The share of steps that may overflow.")
+    least = floor
+
+    def _arguments(self) -> dict[str, Any]:
+        """Return the arguments of the constructor but ``strict``."""
+        without_options = quirks_of(self.strict).dynamic_scale_floor
+        return dynamic_config(self._policy, without_options)
+
+    @property
+    def _current_loss_scale(self) -> Any:
+        return self.current_loss_scale
+
+    @property
+    def _num_good_steps(self) -> Any:
+        return self.good_steps
+
+    def __repr__(self) -> str:
+        """Return the arguments; eagerly also the scale and the good steps."""
+        name, config = type(self).__name__, self._arguments()
+        if not tf.executing_eagerly():
+            return shown(name, config)
+        scale, good_steps = self.current_loss_scale.numpy(), self.good_steps.numpy()
+        return shown(name, config, current_loss_scale=scale, num_good_steps=good_steps)

@@ -16,7 +16,7 @@ SMALLEST_NORMAL = float(np.finfo(np.float32).smallest_normal)
 
 
 class LogMaxState(NamedTuple):
-    """Running means of x = log2(amax), float32, and what corrects their start."""
+    """The reference's running means of x, as 0-d tensors."""
 
     loss_scale: tf.Tensor
     iteration: tf.Tensor
@@ -35,12 +35,9 @@ def start_logmax(policy: LogMaxPolicy) -> LogMaxState:
 def step_logmax(
     policy: LogMaxPolicy, state: LogMaxState, has_nan: tf.Tensor, amax: tf.Tensor
 ) -> LogMaxState:
-    """Return the state after a step with these gradients.
+    """Return the state after a step; the reference's file has the formulas.
 
-    x = log2(amax), or ``overflow_log`` on overflow; x_hat = b1 x_hat + (1 - b1) x;
-    slow = b2 slow + (1 - b2) x; sq = b2 sq + (1 - b2) x^2; c1 = c1 b1, c2 = c2 b2. All
-    in float32; 1 - b is taken in double and rounded. If the policy is guarded, a step
-    with amax 0 leaves all of that, and the scale, alone.
+    If the policy is guarded, a step with amax 0 leaves all of it alone.
     """
     x = log_amax(policy, has_nan, amax)
     after = state._replace(
@@ -66,7 +63,7 @@ def mean(average: tf.Tensor, x: tf.Tensor, beta: float) -> tf.Tensor:
 
 
 def log_amax(policy: LogMaxPolicy, has_nan: tf.Tensor, amax: tf.Tensor) -> tf.Tensor:
-    """Return x: fl(ln amax) / fl(ln 2) in float32; -inf for zero and subnormals."""
+    """Return log2(amax), as the reference computes it."""
     unlike = tf.math.is_inf(amax)
     if policy.guarded:
         unlike = tf.logical_not(tf.math.is_finite(amax))
@@ -77,10 +74,7 @@ def log_amax(policy: LogMaxPolicy, has_nan: tf.Tensor, amax: tf.Tensor) -> tf.Te
 
 
 def scale_for(policy: LogMaxPolicy, state: LogMaxState) -> tf.Tensor:
-    """Return clip(2^(target - (mu + deviations sigma))), which keeps NaN.
-
-    mu = x_hat / (1 - c1); sigma^2 = sq / (1 - c2) - (slow / (1 - c2))^2, at least 0.
-    """
+    """Return the scale that follows from the running means, which keeps NaN."""
     mu = state.x_hat / (1 - state.b1_correction)
     slow = state.slow_x_hat / (1 - state.b2_correction)
     square = state.xsquared_hat / (1 - state.b2_correction)

@@ -16,8 +16,8 @@ from lockstep.tf.shared.clipping.clip_gradients import (
     half_square_sums,
     scale_gradients,
 )
-from lockstep.tf.shared.masters.casts import widen
 from lockstep.tf.shared.tensors.finite import finite_flags
+from lockstep.tf.shared.tensors.gradients import widen
 
 __all__ = ["ScaledStep"]
 

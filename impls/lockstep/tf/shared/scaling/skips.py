@@ -7,18 +7,18 @@ too, because the steps skipped before the current row are counted in its upper h
 from __future__ import annotations
 
 import sys
-import warnings
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
+from lockstep.messages.errors import warn_user
 from lockstep.messages.scaling import loss_scaling as words
 from lockstep.messages.scaling.refusals import STALLED
 from lockstep.tf.shared.scaling.scaled_step import ScaledStep
 from lockstep.tf.shared.tensors.replica_copies import is_first_replica
 
-__all__ = ["Skips"]
+__all__ = ["SkipCounts", "Skips"]
 
 UPPER = 2**32
 """One step of the upper half; as many steps are never skipped in a row."""
@@ -71,7 +71,7 @@ class Skips(NamedTuple):
         if at_floor == "raise":
             raise stalled
         if skips == patience:
-            warnings.warn(str(stalled), stacklevel=6)
+            warn_user(str(stalled))
         return None
 
     def _count_in_graph(
@@ -105,6 +105,22 @@ class Skips(NamedTuple):
                     return tf.no_op()
 
             return tf.cond(stalled, tell, tf.no_op)
+
+
+class SkipCounts:
+    """The counts as a wrapper shows them; one that is strict has none."""
+
+    _skips: Skips
+
+    @property
+    def skipped_in_a_row(self) -> tf.Tensor:
+        """The steps skipped since the last one that was not: int64, 0-d."""
+        return self._skips.in_a_row()
+
+    @property
+    def skipped_steps(self) -> tf.Tensor:
+        """All steps that were skipped: int64, 0-d."""
+        return self._skips.total()
 
 
 def stalled_text(

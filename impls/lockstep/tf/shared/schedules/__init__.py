@@ -1,1 +1,0 @@
-"""Learning-rate policies for both backends of TensorFlow."""

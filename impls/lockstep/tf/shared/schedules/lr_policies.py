@@ -44,10 +44,6 @@ class AmbiguousStepError(OutOfRangeError, tf.errors.InvalidArgumentError):
 @checked
 @documented
 def fixed_lr(global_step: Step, learning_rate: Rate, *, strict: bool = False) -> Rate:
-    """Keep the rate as it is.
-
-    ...
-    """
     return learning_rate
 
 
@@ -62,9 +58,7 @@ def piecewise_constant(
     *,
     strict: bool = False,
 ) -> tf.Tensor:
-    """Change the rate at some steps.
-
-    ...
+    """...
 
     Raises:
         NoBoundariesError: ``boundaries`` is empty.
@@ -104,10 +98,6 @@ def exp_decay(
     *,
     strict: bool = False,
 ) -> tf.Tensor:
-    """Decay the rate exponentially.
-
-    ...
-    """
     step, rate = as_step(global_step), single(learning_rate)
     progress = single(step - begin_decay_at) / single(decay_steps)
     if use_staircase_decay:
@@ -130,10 +120,6 @@ def poly_decay(
     *,
     strict: bool = False,
 ) -> tf.Tensor:
-    """Decay the rate along a polynomial.
-
-    ...
-    """
     step = as_step(global_step)
     base, floor = warmed_up(step, learning_rate, warmup_steps), single(min_lr)
     progress = decay_progress(step, decay_steps, begin_decay_at)
@@ -155,10 +141,6 @@ def cosine_decay(
     *,
     strict: bool = False,
 ) -> tf.Tensor:
-    """Decay the rate along half a cosine.
-
-    ...
-    """
     step = as_step(global_step)
     base, floor = warmed_up(step, learning_rate, warmup_steps), single(min_lr)
     progress = decay_progress(step, decay_steps, begin_decay_at)
@@ -184,9 +166,7 @@ def inv_poly_decay(
     *,
     strict: bool = False,
 ) -> tf.Tensor:
-    """Decay the rate as an inverse power of the step.
-
-    ...
+    """...
 
     Args:
         name: of the resulting tensor.
@@ -220,10 +200,6 @@ def transformer_policy(
     *,
     strict: bool = False,
 ) -> tf.Tensor:
-    """Raise the rate linearly, then lower it with the root of the step.
-
-    ...
-    """
     if quirks_of(strict).policies_float16:
         words.refuse_limit_of_another_dtype(max_lr, dtype)
     kind = tf.as_dtype(dtype)

@@ -10,11 +10,7 @@ Gradient = tf.Tensor | tf.IndexedSlices | None
 
 
 def add_share(total: Gradient, gradient: Gradient, iter_size: int) -> Gradient:
-    """Return total + gradient / iter_size, rounded to the gradient's dtype twice.
-
-    Either may be absent, which adds nothing. Rows + rows are all the rows, in the order
-    in which they came; rows + dense are dense.
-    """
+    """Return total + gradient / iter_size by the rules of the reference."""
     if gradient is None:
         return total
     share = divided(gradient, iter_size)

@@ -71,16 +71,16 @@ def mean_gradients(
     present = list(reduction.any([gradient is not None for gradient in gradients]))
     held = [
         dense(gradient, variable)
-        for gradient, variable, wanted in zip(
+        for gradient, variable, is_present in zip(
             gradients, variables, present, strict=True
         )
-        if wanted
+        if is_present
     ]
     means = list(reduction.all_reduce(held)) if held else []
     if len(means) != len(held):
         raise refusals.OTHER_NUMBER_OF_MEANS.error(expected=len(held), got=len(means))
     left = iter(means)
-    return [next(left) if wanted else None for wanted in present]
+    return [next(left) if is_present else None for is_present in present]
 
 
 def dense(gradient: Gradient, variable: tf.Variable) -> tf.Tensor:

@@ -1,1 +1,0 @@
-"""Functions of tensors, for both backends of TensorFlow."""

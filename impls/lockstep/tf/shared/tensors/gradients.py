@@ -13,16 +13,20 @@ from lockstep.messages.base.pairs import require_indices, require_rows
 
 __all__ = [
     "HALF",
+    "as_tensor",
     "check_dtypes",
     "check_like",
     "check_rows",
     "check_shapes",
     "sum_duplicates",
     "summed_values",
+    "times",
+    "widen",
     "with_values",
 ]
 
 HALF = (tf.float16, tf.bfloat16)
+Gradient = tf.Tensor | tf.IndexedSlices
 Pairs = Sequence[tuple[tf.Tensor | tf.IndexedSlices | None, Any]]
 Names = Callable[[int], str]
 """The position of a pair -> the name of its variable in sentences."""
@@ -123,3 +127,29 @@ def with_values(
     if not isinstance(gradient, tf.IndexedSlices):
         return values
     return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+
+
+def widen(gradient: Gradient) -> Gradient:
+    """Return a gradient, or the rows of a sparse one, in float32."""
+    if isinstance(gradient, tf.IndexedSlices):
+        values = tf.cast(gradient.values, tf.float32)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return tf.cast(gradient, tf.float32)
+
+
+def times(gradient: Gradient, factor: float | tf.Tensor) -> Gradient:
+    """Return a gradient, or the rows of a sparse one, times ``factor``.
+
+    The factor is rounded to the gradient's dtype first.
+    """
+    if isinstance(gradient, tf.IndexedSlices):
+        values = times(gradient.values, factor)
+        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+    return gradient * as_tensor(factor, gradient.dtype)
+
+
+def as_tensor(number: float | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Round a number to ``dtype`` once; cast a tensor."""
+    if tf.is_tensor(number):
+        return tf.cast(number, dtype)
+    return tf.constant(number, dtype)

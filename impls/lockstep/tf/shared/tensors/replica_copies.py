@@ -1,4 +1,4 @@
-"""Replicas of a strategy: which copy of a variable is whose, and how to leave them."""
+"""A strategy at work: which copy of a variable is whose, and how to leave it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.distribute import distribute_lib
 
-__all__ = ["apart", "is_first_replica", "own_copy", "replica_number"]
+from lockstep.messages import tf as words
+
+__all__ = [
+    "apart",
+    "is_first_replica",
+    "own_copy",
+    "refuse_parameter_servers",
+    "replica_number",
+]
 
 
 @contextlib.contextmanager
@@ -50,3 +58,13 @@ def own_copy(variable: Any) -> Any:
     # Those of one process, whose replicas have consecutive numbers.
     copies = context.strategy.experimental_local_results(variable)
     return copies[replica_number() % len(copies)]
+
+
+def refuse_parameter_servers(owner: str) -> None:
+    """Raise under a ``ParameterServerStrategy``: all workers would train one copy.
+
+    Raises:
+        UnsupportedError: a ValueError.
+    """
+    if isinstance(tf.distribute.get_strategy(), tf.distribute.ParameterServerStrategy):
+        raise words.PARAMETER_SERVERS.error(owner=owner)

@@ -1,1 +1,0 @@
-"""Parts of AGN for both backends of TensorFlow."""

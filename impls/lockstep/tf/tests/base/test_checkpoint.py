@@ -49,10 +49,10 @@ print(" ".join(np.asarray(part).tobytes().hex() for part in state))
 
 @pytest.mark.parametrize("way", ["eager", "function", "saver"])
 def test_a_fresh_process_goes_on_to_the_bit(
-    child: Callable[..., str], tmp_path: Path, way: str
+    shared: Callable[..., str], tmp_path: Path, way: str
 ) -> None:
-    whole = child(TRAIN, way, tmp_path / "stopped", 0)
-    assert child(TRAIN, way, tmp_path / "stopped", 5) == whole
+    whole = shared("eager, first", TRAIN, way, tmp_path / "stopped", 0)
+    assert shared("eager, second", TRAIN, way, tmp_path / "stopped", 5) == whole
 
 
 def test_a_checkpoint_holds_slots_and_powers_once(tmp_path: Path) -> None:

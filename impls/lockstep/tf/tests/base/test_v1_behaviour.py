@@ -1,4 +1,4 @@
-"""Old code: sessions, reference variables, control flow v1, each in its own process."""
+"""Old code: sessions, reference variables, control flow v1, in other processes."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ print(before[0].tolist())
 @pytest.mark.parametrize("module", ["", ".strict"], ids=["default", "strict"])
 @pytest.mark.parametrize("behaviour", ["v2", "v1"])
 def test_the_documentation_example_runs_with_its_import_changed(
-    child: Callable[..., str], behaviour: str, module: str
+    shared: Callable[..., str], behaviour: str, module: str
 ) -> None:
-    printed = child(DOCUMENTATION.format(module=module), behaviour)
+    printed = shared(behaviour, DOCUMENTATION.format(module=module), behaviour)
     assert printed == str([2.4000000953674316, 3.200000047683716])
 
 
@@ -87,6 +87,7 @@ for rule in RULES:
     bare = replay(driver, rule, lambda opt: opt, values, dense[:2])
     wrapped = replay(driver, rule, names.MultitaskOptimizerWrapper, values, dense[:2])
     assert_close(wrapped, bare, within=0)
+driver.close()
 print("same")
 """
 
@@ -94,14 +95,14 @@ print("same")
 @pytest.mark.parametrize("mode", ["default", "strict"])
 @pytest.mark.parametrize("kind", ["ref", "resource"])
 def test_both_kinds_of_variables_equal_the_reference(
-    child: Callable[..., str], kind: str, mode: str
+    shared: Callable[..., str], kind: str, mode: str
 ) -> None:
-    assert child(AGAINST_REFERENCE, mode, kind) == "same"
+    assert shared("v1", AGAINST_REFERENCE, mode, kind) == "same"
 
 
 @pytest.mark.parametrize("strict", [False, True], ids=["default", "strict"])
 def test_a_reference_variable_under_control_flow_v2_is_refused_in_a_sentence(
-    child: Callable[..., str], strict: bool
+    shared: Callable[..., str], strict: bool
 ) -> None:
     script = """
     from lockstep.tf import MomentumOptimizer, MultitaskOptimizerWrapper
@@ -114,13 +115,13 @@ def test_a_reference_variable_under_control_flow_v2_is_refused_in_a_sentence(
         except ValueError as error:
             print(error)
     """
-    printed = child(script, strict)
+    printed = shared("eager", script, strict)
     assert "a resource variable for 'old', because control flow v2 is on" in printed
     assert "tf.compat.v1.disable_control_flow_v2()" in printed
 
 
 def test_strict_refuses_sparse_gradients_of_references_without_dense_shape(
-    child: Callable[..., str],
+    shared: Callable[..., str],
 ) -> None:
     script = """
     v1.disable_v2_behavior()
@@ -134,6 +135,6 @@ def test_strict_refuses_sparse_gradients_of_references_without_dense_shape(
         except ValueError as error:
             print(error)
     """
-    resource, reference = child(script).splitlines()
+    resource, reference = shared("v1", script).splitlines()
     assert resource == "works"
     assert "with dense_shape for the reference variable 'w_1'" in reference

@@ -75,6 +75,12 @@ def test_a_norm_of_nan_is_not_hidden_by_a_norm_of_zero():
     assert np.isnan(got).all()
 
 
+@pytest.mark.parametrize("mode", ["clip", "scale"])
+def test_a_new_weight_of_zeros_learns_at_the_full_rate(mode):
+    (scaled,) = larc(pairs_of(([3.0, 4.0], [0.0, 0.0])), larc_mode=mode)
+    assert scaled.numpy().tolist() == [3.0, 4.0]
+
+
 def test_sparse_gradients_stay_sparse():
     rows = tf.IndexedSlices(tf.constant([[3.0, 0.0], [0.0, 4.0]]), tf.constant([1, 1]))
     table = tf.Variable(tf.ones([3, 2]))

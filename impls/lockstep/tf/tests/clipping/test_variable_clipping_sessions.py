@@ -36,6 +36,7 @@ for case, (axes, max_norm, steps) in CASES.items():
         compare(rule, lambda n: clipping(n, axes, max_norm), steps, within)
 for wrap in [*NESTS.values(), *([] if strict else DEEP_NESTS.values())]:
     compare("Momentum", wrap, SOME_ZERO, 0)
+driver.close()
 print("same")
 """
 
@@ -43,9 +44,9 @@ print("same")
 @pytest.mark.parametrize("mode", ["default", "strict"])
 @pytest.mark.parametrize("kind", ["ref", "resource"])
 def test_both_kinds_of_variables_equal_the_reference(
-    child: Callable[..., str], kind: str, mode: str
+    shared: Callable[..., str], kind: str, mode: str
 ) -> None:
-    assert child(AGAINST_REFERENCE, kind, mode) == "same"
+    assert shared("v1", AGAINST_REFERENCE, kind, mode) == "same"
 
 
 OLD_CODE = """
@@ -88,9 +89,9 @@ print(*sorted(v.op.name for v in v1.global_variables()))
     ],
 )
 def test_old_code_runs_with_its_import_changed_and_keeps_its_names(
-    child: Callable[..., str], behaviour: str, kind: str, module: str
+    shared: Callable[..., str], behaviour: str, kind: str, module: str
 ) -> None:
-    printed = child(OLD_CODE.format(module=module), behaviour, kind)
+    printed = shared(behaviour, OLD_CODE.format(module=module), behaviour, kind)
     powers = ["VariableClipping/beta1_power", "VariableClipping/beta2_power"]
     assert printed.split() == [
         *powers,
@@ -141,7 +142,7 @@ print(" ".join(np.asarray(part).tobytes().hex() for part in state))
 
 @pytest.mark.parametrize("way", ["function", "saver"])
 def test_a_fresh_process_goes_on_to_the_bit(
-    child: Callable[..., str], tmp_path: Path, way: str
+    shared: Callable[..., str], tmp_path: Path, way: str
 ) -> None:
-    whole = child(TRAIN, way, tmp_path / "stopped", 0)
-    assert child(TRAIN, way, tmp_path / "stopped", 5) == whole
+    whole = shared("eager, first", TRAIN, way, tmp_path / "stopped", 0)
+    assert shared("eager, second", TRAIN, way, tmp_path / "stopped", 5) == whole

@@ -127,10 +127,11 @@ print(" ".join(np.asarray(part).tobytes().hex() for part in parts))
 
 @pytest.mark.parametrize("way", ["eager", "function", "saver", "graph", "graph_saver"])
 def test_a_fresh_process_goes_on_to_the_bit(
-    child: Callable[..., str], tmp_path: Path, way: str
+    shared: Callable[..., str], tmp_path: Path, way: str
 ) -> None:
-    whole = child(RESUME, way, tmp_path / "stopped", 0)
-    assert child(RESUME, way, tmp_path / "stopped", 5) == whole
+    kind = "graph" if way.startswith("graph") else "eager"
+    whole = shared(f"{kind}, first", RESUME, way, tmp_path / "stopped", 0)
+    assert shared(f"{kind}, second", RESUME, way, tmp_path / "stopped", 5) == whole
 
 
 OLD_CODE = """
@@ -161,9 +162,9 @@ print(sorted(v.op.name for v in v1.global_variables() if "/" in v.op.name))
 
 @pytest.mark.parametrize("module", ["", ".strict"], ids=["default", "strict"])
 def test_old_code_with_reference_variables_runs(
-    child: Callable[..., str], module: str
+    shared: Callable[..., str], module: str
 ) -> None:
-    values, names = child(OLD_CODE.format(module=module)).splitlines()[-2:]
+    values, names = shared("v1", OLD_CODE.format(module=module)).splitlines()[-2:]
     assert "0.875" in values and "2.125" in values and values.endswith("int64(1)]")
     master = "FP32-master-copy/w"
     wanted = [master, f"{master}/Adam", f"{master}/Adam_1"]

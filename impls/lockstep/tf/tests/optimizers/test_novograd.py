@@ -111,10 +111,10 @@ print(" ".join(np.asarray(part).tobytes().hex() for part in (w, h, *slots)))
 
 @pytest.mark.parametrize("way", ["eager", "function", "saver"])
 def test_a_fresh_process_goes_on_to_the_bit(
-    child: Callable[..., str], tmp_path: Path, way: str
+    shared: Callable[..., str], tmp_path: Path, way: str
 ) -> None:
-    whole = child(TRAIN, way, tmp_path / "stopped", 0)
-    assert child(TRAIN, way, tmp_path / "stopped", 3) == whole
+    whole = shared("eager, first", TRAIN, way, tmp_path / "stopped", 0)
+    assert shared("eager, second", TRAIN, way, tmp_path / "stopped", 3) == whole
 
 
 def test_a_session_saves_and_restores_under_the_names_of_slots(tmp_path: Path) -> None:

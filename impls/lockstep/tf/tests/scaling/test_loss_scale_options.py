@@ -257,5 +257,5 @@ with v1.Session() as session:
 """
 
 
-def test_a_session_raises_at_a_stall(child: Callable[..., str]) -> None:
-    assert child(SESSION) == "2 True"
+def test_a_session_raises_at_a_stall(shared: Callable[..., str]) -> None:
+    assert shared("v1", SESSION) == "2 True"

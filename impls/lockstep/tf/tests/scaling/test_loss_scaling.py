@@ -354,10 +354,10 @@ print(" ".join(np.asarray(part).tobytes().hex() for part in state))
 
 
 def test_a_fresh_process_goes_on_to_the_bit(
-    child: Callable[..., str], tmp_path: Path
+    shared: Callable[..., str], tmp_path: Path
 ) -> None:
-    whole = child(TRAIN, tmp_path / "stopped", 0)
-    assert child(TRAIN, tmp_path / "stopped", 4) == whole
+    whole = shared("eager, first", TRAIN, tmp_path / "stopped", 0)
+    assert shared("eager, second", TRAIN, tmp_path / "stopped", 4) == whole
 
 
 OLD_CODE = """
@@ -383,9 +383,9 @@ print(*names)
 
 
 def test_old_code_runs_with_its_import_changed_and_keeps_its_names(
-    child: Callable[..., str],
+    shared: Callable[..., str],
 ) -> None:
-    assert child(OLD_CODE).split() == [
+    assert shared("v1", OLD_CODE).split() == [
         "cond_1/beta1_power",
         "cond_1/beta2_power",
         "current_loss_scale",

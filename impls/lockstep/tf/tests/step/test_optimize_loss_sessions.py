@@ -81,9 +81,9 @@ PRINTED = [
 @pytest.mark.parametrize("module", ["", ".strict"], ids=["default", "strict"])
 @pytest.mark.parametrize("behaviour", ["v2", "v1"])
 def test_a_program_of_openseq2seq_runs_with_its_import_changed(
-    child: Callable[..., str], behaviour: str, module: str
+    shared: Callable[..., str], behaviour: str, module: str
 ) -> None:
-    lines = child(PROGRAM.format(module=module), behaviour).splitlines()
+    lines = shared(behaviour, PROGRAM.format(module=module), behaviour).splitlines()
     assert lines[0] == str(
         [
             "Loss_Optimization/FP32-master-copy/ForwardPass/kernel",

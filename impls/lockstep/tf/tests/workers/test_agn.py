@@ -113,8 +113,8 @@ print("same")
 """
 
 
-def test_so_it_is_with_reference_variables(child: Callable[..., str]) -> None:
-    assert child(REFERENCE_VARIABLES) == "same"
+def test_so_it_is_with_reference_variables(shared: Callable[..., str]) -> None:
+    assert shared("v1", REFERENCE_VARIABLES) == "same"
 
 
 def test_a_zero_filter_around_works_eagerly_and_is_refused_in_graphs(

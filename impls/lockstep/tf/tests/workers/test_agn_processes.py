@@ -18,7 +18,7 @@ import lockstep
 from lockstep.tf.tests.addresses import free_addresses
 from lockstep.tf.tests.workers.turns import EVENTS, START, State, replayed
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.soak]
 
 SECONDS = 200.0
 """After so many a process is killed, and what waits for its answer fails."""

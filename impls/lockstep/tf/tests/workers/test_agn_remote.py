@@ -21,11 +21,12 @@ from lockstep.tf import (
     MomentumOptimizer,
     strict,
 )
+from lockstep.tf.tests.workers.remote_team import Team
 from lockstep.tf.workers.remote import RemoteCenter
+from lockstep.tf.workers.served_weights import powers_of
 
 v1 = tf.compat.v1
 ORDER = [0, 1, 1, 2, 0, 2, 0, 0, 1, 1, 2, 2, 2, 2]
-START = np.float32([[1.0, -2.0, 0.5], [3.0, 0.25, -1.0]])
 
 RULES: dict[str, tuple[Callable[[], Any], Any]] = {
     "gradient descent": (lambda: GradientDescentOptimizer(0.1), lockstep_tf),
@@ -38,51 +39,6 @@ RULES: dict[str, tuple[Callable[[], Any], Any]] = {
     "TensorFlow's Adagrad": (lambda: v1.train.AdagradOptimizer(0.1), lockstep_tf),
     "strict Adam": (lambda: strict.AdamOptimizer(0.01), strict),
 }
-
-
-class Team:
-    """Workers with two variables each, on a served center or on one of one process."""
-
-    def __init__(
-        self,
-        make: Callable[[], Any],
-        host: LocalHost | None,
-        count: int = 3,
-        names: Any = lockstep_tf,
-        period: int = 2,
-    ) -> None:
-        self.host = host
-        self.variables: list[Any] = []
-        self.workers: list[Any] = []
-        center = None
-        for number in range(count):
-            center = center if host is None else RemoteCenter(host)
-            weights = {"w": tf.Variable(START + number), "b": tf.Variable(0.5)}
-            getter = names.AGNCustomGetter("/cpu:0", center)
-            getter(list(weights.items()))
-            center = getter.center
-            worker = names.AGNOptimizer(make(), count, getter, period)
-            worker.get_init_op(number)
-            self.variables.append(list(weights.values()))
-            self.workers.append(worker)
-
-    def step(self, number: int, seed: int) -> None:
-        random = np.random.default_rng(seed)
-        variables = self.variables[number]
-        shapes = [variable.shape for variable in variables]
-        gradients = [np.float32(random.normal(size=shape)) for shape in shapes]
-        pairs = zip(map(tf.constant, gradients), variables, strict=True)
-        self.workers[number].apply_gradients(list(pairs))
-
-    def bits(self, number: int) -> list[bytes]:
-        return [variable.numpy().tobytes() for variable in self.variables[number]]
-
-    def shared(self) -> list[bytes]:
-        if self.host is None:
-            shared = self.workers[0].custom_getter.center.shared.values()
-            return [variable.numpy().tobytes() for variable in shared]
-        assert self.host.center is not None
-        return [array.tobytes() for array in self.host.center.present().values()]
 
 
 @pytest.mark.parametrize("name", RULES)
@@ -189,10 +145,6 @@ def test_a_checkpoint_of_another_optimizer_is_refused(
     assert again.bits(0) == team.shared()
 
 
-def wrapped() -> Any:
-    return lockstep_tf.MultitaskOptimizerWrapper(GradientDescentOptimizer(0.1))
-
-
 def with_hook() -> Any:
     rule = GradientDescentOptimizer(0.1)
     rule.hook = lambda gradient: gradient
@@ -209,7 +161,6 @@ def of_a_script() -> Any:
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (wrapped, "got MultitaskOptimizerWrapper, whose inner_optimizer is a Gradient"),
         (with_hook, "got GradientDescentOptimizer, whose hook is a function; use comm"),
         (of_a_script, r"can import, got of_a_script\S+Own; define it in a module"),
     ],
@@ -233,6 +184,29 @@ def test_a_push_with_nan_is_refused_and_nothing_has_moved(tmp_path: Path) -> Non
     team.workers[0].get_init_op(0)
     team.step(0, 0)
     assert team.shared() != before
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_powers_of_beta_do_not_advance_for_a_round_that_is_left_out(
+    lost: int, tmp_path: Path
+) -> None:
+    """They are those of an Adam that took the local steps, and no step of a center."""
+    host = LocalHost(tmp_path, on_nonfinite="drop")
+    team = Team(lambda: AdamOptimizer(0.1), host, 1)
+    (worker,), start = team.workers, team.shared()
+    host.lost = lost
+    alone = AdamOptimizer(0.1)
+    for number in (np.inf, 1.0):
+        pairs = [(tf.fill(v.shape, number), v) for v in team.variables[0]]
+        worker.apply_gradients(pairs)
+        alone.apply_gradients([(tf.constant(1.0), tf.Variable(0.0))])
+    assert team.bits(0) == team.shared() == start
+    assert powers_of(worker.base_optimizer) == powers_of(alone)
+    for seed in range(2):
+        team.step(0, seed)
+    for _ in range(3):
+        alone.apply_gradients([(tf.constant(1.0), tf.Variable(0.0))])
+    assert powers_of(worker.base_optimizer) == powers_of(alone)
 
 
 def test_shared_slots_are_with_the_center_alone(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from harness.errors import no_device
 from lockstep.interface import Array, Gradient
-from lockstep.messages.errors import no_device
 from lockstep.messages.optimizers.parameters import RULES
 from lockstep.skeleton import Variable
 

@@ -1,0 +1,166 @@
+"""What docstrings of the two backends on TensorFlow share: tf and keras3."""
+
+from __future__ import annotations
+
+__all__ = ["TEXTS"]
+
+WRAPPER = """\
+Attributes:
+    inner_optimizer: ``opt``.
+    last_step: what the last eager step did, a
+        :class:`~lockstep.interface.StepReport`. Steps in graphs and inside of a
+        ``tf.function``, where ``fit`` takes its own, are not reported.
+"""
+SCALED = """\
+    last_step: what the last eager step did, a
+        :class:`~lockstep.messages.scaling.loss_scaling.ScaledStepReport`. Steps in
+        graphs and inside of a ``tf.function``, where ``fit`` takes its own, are not
+        reported.
+    skipped_steps, skipped_in_a_row: all skipped steps, and those since the last
+        step that was not skipped: int64 tensors, saved; not under ``strict``.
+"""
+
+TEXTS: dict[str, str] = {
+    "AGNOptimizer": f"""{WRAPPER}    local_step: the worker's steps, an int32 variable.
+""",
+    "AutomaticLossScaler": """\
+Example:
+    >>> scaler = AutomaticLossScaler("Backoff", {"scale_max": 64.0})
+    >>> int(scaler.update_op(False, float("inf"))), float(scaler.loss_scale)
+    (1, 32.0)
+""",
+    "AutomaticLossScaler.check_grads": """\
+Return whether any gradient has a NaN, and the largest absolute value.
+
+Sparse gradients count as they are stored; NaN is left out of the maximum, which is
+-inf where there is nothing.
+
+Raises:
+    DtypeError: a TypeError; the gradients have several dtypes.
+""",
+    "AutomaticLossScaler.update_op": """\
+Move the scale by one step.
+
+Args:
+    has_nan: whether any gradient has a NaN: bool, 0-d.
+    amax: the largest absolute value: float32, 0-d.
+
+Returns:
+    The number of updates made, this one included: int64, 0-d. In a graph, running it
+    makes the update.
+
+Raises:
+    DtypeError: a TypeError; strict, an ``amax`` that is not float32.
+""",
+    "DynamicLossScale.update": """\
+Move the scale by one step.
+
+Args:
+    grads: any nest of tensors, ``tf.IndexedSlices`` and None.
+
+Raises:
+    DtypeError: a TypeError; a gradient of integers.
+    UnsupportedError: a ValueError; strict, a sparse one without dense_shape.
+""",
+    "FixedLossScale": """\
+Example:
+    >>> scale = FixedLossScale(8)
+    >>> scale, float(scale())
+    (FixedLossScale(8.0), 8.0)
+""",
+    "MixedPrecisionLossScaleOptimizer": f"""\
+Args:
+    at_floor: what to do once ``floor_patience`` steps in a row were skipped and the
+        scale cannot sink any more: ``warn`` (in a graph, so in ``fit``: print to
+        stderr), once; ``raise`` (in a graph an assertion, which raises
+        ``tf.errors.InvalidArgumentError`` when it runs); ``ignore``. What XLA
+        compiles only counts.
+    strict: as the original: non-finite gradients are applied at a fixed scale,
+        float16 is refused, slots and ``variables()`` are hidden, no stall is noticed,
+        ``clip_norm`` is refused.
+
+Attributes:
+    inner_optimizer: ``opt``.
+    scale_object: the loss scale as an object.
+{SCALED}
+Raises:
+    MissingLossScaleError: a TypeError and ValueError; ``loss_scale`` is None.
+    UnknownNameError, OutOfRangeError: a ValueError; see the arguments.
+""",
+    "MixedPrecisionOptimizerWrapper": f"""\
+Args:
+    clip_norm, at_floor, floor_patience: as in
+        :class:`~lockstep.{{backend}}.MixedPrecisionLossScaleOptimizer`; a number is at
+        its floor.
+
+Attributes:
+    inner_optimizer: ``optimizer``; its slots belong to the masters.
+    scale_object: the scale: a float, or an object.
+{SCALED}
+Raises:
+    UnknownNameError, OutOfRangeError: a ValueError; see the arguments.
+""",
+    "MixedPrecisionOptimizerWrapper.compute_gradients": """\
+Raises:
+    UnusableScaleError: an AttributeError; strict, no float and no scaler.
+    DtypeError: a TypeError; strict, a float16 loss at an automatic scale.
+    UnsupportedError: a ValueError; strict, a float16 variable without gradient.
+""",
+    "MultitaskOptimizerWrapper": WRAPPER,
+    "SkippingWrapper": """\
+A wrapper that leaves a step out if what it finds in the gradients is not finite.
+
+Args:
+    at_floor: what is done about a stall; ``clip_norm``: the largest global norm; both
+        are checked.
+    floor_patience: the steps skipped in a row that are a stall.
+    strict: nothing is counted, and no slot is seen.
+""",
+    "TrainingStep": """\
+What ``optimize_loss`` makes: a call computes the gradients and takes a step.
+
+``step(*inputs)`` hands its arguments to the loss and returns its value, eagerly or
+inside of a ``tf.function``. With ``iter_size`` > 1 a call adds its share, and each
+``iter_size``-th one updates; ``skip_update``, in the call or at construction, decides
+instead.
+
+``tf.train.Checkpoint(step=step)`` keeps all that the next steps depend on. Summaries
+go to the default writer of ``tf.summary``, numbered by ``global_step``.
+
+Attributes:
+    optimizer: what updates, the masters' wrapper with "mixed".
+    trained: the variables that are trained.
+    global_step: the applied steps, an int64 variable.
+    scaler: the automatic loss scaler, or None.
+    last_step: what the last eager call did; calls in graphs are not reported.
+""",
+    "TrainingStep.__call__": """\
+Compute the loss and take a step, or add a micro-batch.
+
+Args:
+    inputs: for the loss.
+    skip_update: whether to add only; None: as was said at construction. Without
+        ``iter_size`` > 1 it has no effect.
+
+Returns:
+    The loss before the update; of a loss that returns a tuple a tuple, with the loss
+    first and the rest as it is.
+""",
+    "VariableClippingOptimizer": WRAPPER,
+    "get": """\
+Return the loss scale that ``identifier`` stands for.
+
+A number makes a :class:`FixedLossScale`, "dynamic" a :class:`DynamicLossScale`; a
+loss scale and None stay what they are.
+
+Raises:
+    UnknownNameError: a ValueError; anything else.
+""",
+    "mp_regularizer_wrapper": """\
+...
+
+``MixedPrecisionOptimizerWrapper`` adds d regularizer(master)/d master to the gradient
+of the master, for in half precision a gradient such as 1e-4 w would underflow.
+""",
+}
+"""Name of a class, function or method -> what its two docstrings share."""

@@ -1,0 +1,52 @@
+"""A center lives on a node that has the resources which it is to take."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from lockstep.ray import RayCenter
+from lockstep.ray.center import host_of
+from lockstep.ray.tests.trainer import Trainer
+
+HEAD = "node:__internal_head__"
+"""A resource of which Ray gives 1 to the node that has the head."""
+
+SECONDS = 20.0
+"""How long Ray may take to count what is left; it takes about one."""
+
+
+def wait_until_left(ray: Any, name: str, number: float) -> None:
+    deadline = time.monotonic() + SECONDS
+    while ray.available_resources().get(name, 0) != pytest.approx(number):
+        assert time.monotonic() < deadline, ray.available_resources()
+        time.sleep(0.05)
+
+
+def test_a_center_takes_its_resources_until_it_is_removed(ray: Any, tmp_path) -> None:
+    center = RayCenter("head", directory=tmp_path, resources={HEAD: 0.25})
+    Trainer(0, center, commit="delta").round(0)
+    wait_until_left(ray, HEAD, 0.75)
+    center.remove()
+    wait_until_left(ray, HEAD, 1.0)
+
+
+def test_one_sentence_says_that_a_center_waits_for_a_node(
+    ray: Any, tmp_path, caplog: pytest.LogCaptureFixture
+) -> None:
+    center = RayCenter("big", directory=tmp_path, resources={HEAD: 1, "big": 2})
+    host = host_of(center)
+    try:
+        assert host.make()
+        assert not host.make()
+    finally:
+        center.remove()
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "center 'big' waits for a node with the resources "
+        "{'node:__internal_head__': 1, 'big': 2}, which no node of the cluster has; "
+        "start one with ray start --resources, or remove() the center."
+    )
+    assert not host.exists()
