@@ -27,6 +27,7 @@ TORCHRUN = [
     "--standalone",
     "--local-addr=127.0.0.1",
     "--nproc-per-node=2",
+    str(ROOT / "harness/tests/example_rank.py"),
 ]
 ALONE = [
     EXAMPLES / name

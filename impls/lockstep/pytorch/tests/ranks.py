@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import traceback
 from collections.abc import Callable
 from datetime import timedelta
@@ -46,6 +47,9 @@ def run_rank(rank: int, count: int, folder: str, job: Job) -> None:
         raise
     finally:
         distributed.destroy_process_group()
+    # Without the end of Python, in which threads of gloo that PyTorch's caches keep may
+    # abort the process.
+    os._exit(0)
 
 
 def on_two_ranks(job: Job, folder: Path) -> list[Any]:
