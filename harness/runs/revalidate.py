@@ -54,7 +54,8 @@ class StaleReport(Report):
         verified: how many of them were equal, by comparison and its reason.
         covered: records of these groups.
         superseded: records that were made anew.
-        changes: what changed, a sentence for each run whose outcome is another one.
+        changes: what changed, a sentence for each run whose outcome is another one;
+            none for tasks that measure time, which is never the same twice.
         others: stale records that were left, by the reason.
     """
 
@@ -112,12 +113,12 @@ class StalePart(Part):
         self.stale = {r.id: r for group in self.groups.values() for r in group.records}
         report.groups = sum(bool(group.records) for group in self.groups.values())
         self.asked = 0
+        self.timed = experiment.task in TIMED
 
     def begin(self) -> None:
         """Ask for one run of each group, and for all where it is known to change."""
         for group in self.groups.values():
-            timed = self.experiment.task in TIMED
-            group.changed = bool(group.records) and (group.changed or timed)
+            group.changed = bool(group.records) and (group.changed or self.timed)
             self._repeat(group.records if group.changed else group.records[:1])
 
     def _sort(self, record: Record, stale: bool) -> None:
@@ -164,7 +165,7 @@ class StalePart(Part):
             self._verify(before, record, equality, group)
             return record
         self.report.superseded += 1
-        if not equality.equal:
+        if not (equality.equal or self.timed):
             self.report.changes.append(f"{self._named(before)}: {equality}.")
         self.keep(replace(record, supersedes=before.digest))
         if not group.changed:

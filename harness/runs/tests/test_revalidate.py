@@ -210,7 +210,7 @@ def test_what_measures_time_is_made_anew(
     experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(revalidate, "TIMED", ("toy",))
-    rewrite(tmp_path, same)
+    rewrite(tmp_path, moved(by=0.5))
     report = revalidated(experiment, tmp_path)
     assert (report.superseded, report.covered, report.changes) == (8, 0, [])
 
