@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,29 @@ def predicted_at(commit: str, name: str, checkout: Path, scratch: Path) -> str:
     return declare.read(path).prediction
 
 
+def history_of(checkout: Path) -> dict[str, datetime]:
+    """Return the commits of a checkout, the newest first, and when they were made."""
+    lines = git("log", "--format=%H %cI", cwd=checkout).splitlines()
+    pairs = (line.split() for line in lines)
+    return {commit: datetime.fromisoformat(made) for commit, made in pairs}
+
+
+def shown_by(record: Record, history: dict[str, datetime]) -> str | None:
+    """Return a commit of the history that shows what was predicted before a run.
+
+    It is the commit that the record names. A rebase or a squash removes such commits:
+    the last one that was made before the run started then takes its place.
+    """
+    if record.code is None or record.code.commit is None:
+        return None
+    if record.code.commit in history:
+        return record.code.commit
+    if record.start is None:
+        return None
+    start = datetime.fromisoformat(record.start)
+    return next((commit for commit, made in history.items() if made < start), None)
+
+
 def late(
     name: str, records: Sequence[Record], checkout: Path, scratch: Path
 ) -> list[str]:
@@ -58,11 +82,12 @@ def late(
     written after them.
     """
     found = []
+    history = history_of(checkout)
     held: dict[str, str] = {}
     for record in records:
         if not record.prediction or record.code is None:
             continue
-        commit = record.code.commit
+        commit = shown_by(record, history)
         if commit is None:
             found.append(record.id)
             continue
@@ -144,6 +169,23 @@ def test_a_prediction_that_was_changed_after_the_run_is_noticed(
     assert late("link_prediction", [honest], checkout, tmp_path) == []
     nowhere = record_at(None, after.prediction)
     assert late("link_prediction", [nowhere], checkout, tmp_path) == [nowhere.id]
+
+
+def test_the_history_before_the_run_stands_in_for_a_commit_that_is_gone(
+    checkout: Path, tmp_path: Path
+) -> None:
+    predicted = declare.find("link_prediction").prediction
+    gone = record_at("0" * 40, predicted)
+    for start, wanted in (
+        ("2090-01-01T00:00:00Z", []),
+        ("2000-01-01T00:00:00Z", [gone.id]),
+        (None, [gone.id]),
+    ):
+        record = replace(gone, start=start)
+        assert late("link_prediction", [record], checkout, tmp_path) == wanted
+    commit(checkout, text_of().replace("high = -0.01", "high = -0.05", 1))
+    later = replace(gone, start="2090-01-01T00:00:00Z")
+    assert late("link_prediction", [later], checkout, tmp_path) == [gone.id]
 
 
 def said(records: Sequence[Record]) -> str:
