@@ -146,9 +146,13 @@ def run_command(
     variables: Mapping[str, str],
     children: Children | None = None,
 ) -> tuple[int, str]:
-    """Do the same with any command and the environment variables it is to have."""
+    """Do the same with any command and the environment variables it is to have.
+
+    One of several ``children`` gets no Ctrl-C of the terminal: a thread that lost its
+    child to one would start the next before ``children`` are ended.
+    """
     errors: list[str] = []
-    with _started(command, variables) as child:
+    with _started(command, variables, own_group=children is not None) as child:
         assert child.stdin and child.stdout and child.stderr
         if children is not None:
             children.add(child)
