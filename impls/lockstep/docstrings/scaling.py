@@ -90,6 +90,9 @@ Scale the loss, unscale the gradients, skip a step that is not finite.
 
 Args:
     loss_scale: a number >= 1, ``dynamic``, or a loss scale.
+    clip_norm: the largest global norm of the unscaled gradients, > 0. n is that norm
+        in float32; if n > clip_norm, each gradient g becomes g clip_norm / n. If n is
+        not finite, the step is skipped. None: no clipping, no norm.
     at_floor: "warn", "raise" or "ignore" when the scale is at its floor and
         ``floor_patience`` steps in a row were skipped.
     floor_patience: steps.

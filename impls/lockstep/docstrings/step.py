@@ -14,11 +14,18 @@ micro-batches; averaged over ranks; not finite: the step is left out ("mixed");
 clipped or scaled by LARC; then the optimizer's update, and the step counts.
 
 Args:
+    optimizer: a name of ``OPTIMIZER_CLS_NAMES``; or a class, or a function that
+        makes an optimizer, called with ``learning_rate=`` and ``optimizer_params``;
+        or an optimizer, without these.
     optimizer_params: the optimizer's arguments by name. "AdamW" by name decays by
         rate x ``weight_decay``.
+    learning_rate_decay_fn: a function that returns the rate. Each step calls it with
+        the number of steps applied so far, int64 and 0-d; see ``lr_policies``.
     dtype: float32, float16 or "mixed": half-precision {variable}s with float32
         masters, and the loss scaled.
     clip_gradients: the largest global norm, > 0. Not together with LARC.
+    summaries: names of ``OPTIMIZER_SUMMARIES``. None stands for ``learning_rate``,
+        ``global_gradient_norm`` and ``loss_scale``.
     larc_params: ``larc_eta``, ``larc_mode``, ``min_update``, ``epsilon``.
     loss_scaling: with "mixed": a number, "Backoff" or "LogMax", or a scale object.
     loss_scaling_params: of the named scaler; refused where none is named.
@@ -56,9 +63,8 @@ Args:
     on_horovod: has to be True; the original reduces nothing otherwise, it raises.
     model: as in OpenSeq2Seq; without effect.
     reduction: what averages: ``size``, ``any`` and ``all_reduce``, as in
-        :class:`lockstep.messages.step.reduction.Reduction`. None takes the replicas
-        of the ``tf.distribute`` strategy at work; without one this rank is the only
-        one.
+        :class:`lockstep.messages.step.reduction.Reduction`. None: this rank is the
+        only one.
 
 Returns:
     The pairs, with averaged gradients; of a single rank as they are.
@@ -66,7 +72,6 @@ Returns:
 Raises:
     NotReducedError: a NotImplementedError; ``on_horovod`` is False.
     OutOfRangeError: a ValueError; it is no bool, or ``reduction`` no engine.
-    CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
     MalformedPairsError, NoGradientsError: not pairs, or none.
 """,
     "get_regularization_loss": """\

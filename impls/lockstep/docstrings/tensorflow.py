@@ -90,8 +90,12 @@ Raises:
     "MixedPrecisionOptimizerWrapper": f"""\
 Args:
     clip_norm, at_floor, floor_patience: as in
-        :class:`~lockstep.{{backend}}.MixedPrecisionLossScaleOptimizer`; a number is at
-        its floor.
+        :class:`~lockstep.{{backend}}.MixedPrecisionLossScaleOptimizer`. A number
+        cannot sink, so it is always at its floor.
+    strict: as the original. Only float16 variables have masters, and each of them
+        needs a gradient. A static scale is a float, and gradients that are not finite
+        are applied with it. Slots and ``variables()`` are hidden. What others write
+        into the model is lost. A stall of the scale is not noticed.
 
 Attributes:
     inner_optimizer: ``optimizer``; its slots belong to the masters.
@@ -147,6 +151,17 @@ Returns:
     first and the rest as it is.
 """,
     "VariableClippingOptimizer": WRAPPER,
+    "reduce_gradients": """\
+Args:
+    reduction: what averages: ``size``, ``any`` and ``all_reduce``, as in
+        :class:`lockstep.messages.step.reduction.Reduction`. None: the replicas of the
+        current ``tf.distribute`` strategy; without a strategy this rank is the only
+        one.
+
+Raises:
+    ...
+    CrossReplicaError: a RuntimeError; called outside of ``strategy.run``.
+""",
     "get": """\
 Return the loss scale that ``identifier`` stands for.
 

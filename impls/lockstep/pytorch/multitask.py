@@ -43,9 +43,7 @@ __all__ = ["MultitaskOptimizerWrapper", "clip_gradients_by_global_norm"]
 
 @documented
 class MultitaskOptimizerWrapper(OptimizerWrapper):
-    """Leave a parameter and its optimizer state alone where its gradient is all zero.
-
-    ...
+    """...
 
     ``opt`` sees ``None`` in ``.grad`` in place of such a gradient while it takes its
     step; afterwards the gradient is back. Per-parameter step counts stand still too. A
@@ -189,15 +187,13 @@ def clip_gradients_by_global_norm(
     error_if_nonfinite: bool = False,
     strict: bool = False,
 ) -> tuple[Pairs, Tensor]:
-    """Scale all gradients so that their global norm is at most ``clip_norm``.
-
-    ...
+    """...
 
     Args:
         error_if_nonfinite: raise instead of returning NaN; costs a host sync.
-        strict: as the original: the norm has the gradients' dtype (in float16 it
-            overflows), sparse gradients and mixed dtypes are refused, float32
-            subnormals count as zero, ``clip_norm`` is not checked.
+        strict: as the original: the dtype of the norm is that of the gradients, so
+            float16 overflows; sparse gradients and mixed dtypes are refused; float32
+            subnormals count as zero; ``clip_norm`` is not checked.
 
     Returns:
         The pairs with clipped gradients (new tensors; None stays None), and the norm:

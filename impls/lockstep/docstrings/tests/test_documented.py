@@ -176,6 +176,25 @@ def test_the_reference_has_the_first_line_and_others_only_one_that_differs(
             assert first.endswith(".") and first != "...", place.name
 
 
+@pytest.mark.parametrize("path", sorted({place.path for place in PLACES}))
+def test_no_backend_says_again_what_it_shares(path: str) -> None:
+    module = ".".join(["lockstep", *Path(path).with_suffix("").parts])
+    for place in PLACES:
+        name = place.name.rpartition(".")[2]
+        if place.path == path and name not in METHODS:
+            shared = set(long_lines(text_of(place.name, module)))
+            own = long_lines(place.docstring)
+            # The reference has the first line, so that its source can be read alone.
+            again = shared & set(own[place.backend == "reference" :])
+            assert not again, (place.name, again)
+
+
+def long_lines(docstring: str) -> list[str]:
+    """Return the lines of a docstring that are no headings."""
+    lines = map(str.strip, docstring.splitlines())
+    return [line for line in lines if len(line) >= 16]
+
+
 ORIGIN = "\nOrigin: "
 CALLABLES = sorted({(p.backend, p.name) for p in PLACES if p.name in TEXTS})
 

@@ -1,4 +1,4 @@
-"""The wrapper that trains half-precision variables through float32 masters."""
+"""Training of half-precision variables through float32 masters (Keras 3)."""
 
 from __future__ import annotations
 
@@ -71,9 +71,6 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
         optimizer: any optimizer of Keras, a wrapper included; built already only if
             no variable has a master. Row clipping goes inside, with the model's
             variables or their paths as keys.
-        strict: as the original: float16 only, each needs a gradient, a static scale is
-            a float and applies what is not finite, slots and ``variables()`` are
-            hidden, what others write into the model is lost, no stall is noticed.
 
     Raises:
         ...

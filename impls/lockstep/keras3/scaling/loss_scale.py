@@ -1,4 +1,4 @@
-"""Loss scales: a fixed factor, and one that follows what overflows."""
+"""Loss scales: a fixed factor, and one that follows what overflows (Keras 3)."""
 
 from __future__ import annotations
 

@@ -50,9 +50,6 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
 
     Args:
         opt: any optimizer of Keras, a wrapper included.
-        clip_norm: > 0; n the float32 global norm of the unscaled gradients, each g
-            becomes g clip_norm min(1 / n, 1 / clip_norm) before ``opt`` has it. n that
-            is not finite is an overflow, and skipped. None: no clipping, no norm.
 
     Raises:
         ...

@@ -1,4 +1,4 @@
-"""Loss scales that follow the largest gradient: Backoff and LogMax."""
+"""Loss scales that follow the largest gradient: Backoff and LogMax (Keras 3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loss times a scale, and its gradients divided by it again, once."""
+"""A loss times a scale, and its gradients divided by it again, once (Keras 3)."""
 
 from __future__ import annotations
 

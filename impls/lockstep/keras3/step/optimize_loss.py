@@ -81,25 +81,20 @@ def optimize_loss(
 ) -> TrainingStep:
     """...
 
+    ``optimizer`` is of Keras, or makes one, and its rate must not be a schedule: each
+    step sets the optimizer's ``learning_rate``. ``learning_rate_decay_fn`` may be a
+    float, the rate of every step. The default writer of ``tf.summary`` gets the
+    summaries with each applied step.
+
     Args:
         loss: a function that computes the loss, a 0-d tensor, or a tuple that begins
             with it; it is given the arguments of each call.
-        optimizer: a name of ``OPTIMIZER_CLS_NAMES``; or a class, or a function that
-            makes an optimizer of Keras: called with ``learning_rate=`` and
-            ``optimizer_params``; or, without these, an optimizer. Its rate is no
-            schedule.
         optimizer_params: the optimizer's arguments by name. "AdamW" decays by
             rate x ``weight_decay``, as Keras' rule does.
-        learning_rate_decay_fn: steps applied so far (0-d int64 tensor) -> rate; see
-            ``lr_policies``. It is called at each step; the optimizer's
-            ``learning_rate`` is set. A float is the rate of every step.
         var_list: the variables to train. None: those of ``model``.
-        dtype: float32, float16 or "mixed": half-precision variables with float32
-            masters, and the loss scaled. Under the policy ``mixed_float16`` variables
+        dtype: float32, float16, or "mixed" for half-precision variables with masters
+            in float32 and a scaled loss. Under the policy ``mixed_float16`` variables
             are float32, and "mixed" scales the loss.
-        summaries: names of ``OPTIMIZER_SUMMARIES``; None: ``learning_rate``,
-            ``global_gradient_norm`` and ``loss_scale``. The default writer of
-            ``tf.summary`` gets them with each applied step.
         model: a model, whose trainable variables are trained if ``var_list`` is None.
         reduction: what averages; None is a rank of its own. The replicas of one
             ``tf.distribute`` strategy, in whose ``run`` the step is called, are
@@ -107,18 +102,15 @@ def optimize_loss(
 
     Example:
         >>> weight = keras.Variable([3.0, 4.0])
-        >>> step = optimize_loss(
-        ...     lambda: keras.ops.sum(keras.ops.square(weight)) / 2,
-        ...     "Momentum",
-        ...     {"momentum": 0.5},
-        ...     lambda global_step: 0.5,
-        ...     var_list=[weight],
-        ...     clip_gradients=2.5,
-        ... )
-        >>> float(step()), weight.numpy().tolist()
-        (12.5, [2.25, 3.0])
-        >>> int(step.global_step), step.pipeline
-        (1, ('norm', 'clip', 'update'))
+        >>> loss = lambda: keras.ops.sum(keras.ops.square(weight)) / 2
+        >>> sgd = keras.optimizers.SGD()
+        >>> step = optimize_loss(loss, sgd, None, 0.5, [weight], clip_gradients=2.5)
+        >>> float(step())
+        12.5
+        >>> weight.numpy().tolist()
+        [2.25, 3.0]
+        >>> step.pipeline
+        ('norm', 'clip', 'update')
     """
     settings = words.Settings(
         dtype=dtype,

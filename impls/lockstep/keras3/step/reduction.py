@@ -1,4 +1,4 @@
-"""Averaging gradients over ranks."""
+"""Averaging gradients over ranks (Keras 3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The total of regularization losses."""
+"""The total of regularization losses (Keras 3)."""
 
 from __future__ import annotations
 

@@ -45,9 +45,7 @@ def clip_by_global_norm(
     name: str | None = None,
     strict: bool = False,
 ) -> tuple[list[Tensor | None], Tensor]:
-    """Scale a list of tensors so that their global norm is at most ``clip_norm``.
-
-    ...
+    """...
 
     Args:
         t_list: tensors of any shape and dtype, sparse ones too, or None.
@@ -85,9 +83,7 @@ def clip_gradients_by_norm(
     clip_gradients: float,
     strict: bool = False,
 ) -> Pairs:
-    """Clip gradients by their global norm, each in its parameter's dtype afterwards.
-
-    ...
+    """...
 
     So float64 gradients come out rounded to float32, as in the original.
 

@@ -61,9 +61,7 @@ def post_process_gradients(
     in_place: bool = False,
     strict: bool = False,
 ) -> Pairs:
-    """Clip gradients by their global norm if asked to, then scale them by LARC.
-
-    ...
+    """...
 
     Args:
         lr: the learning rate of this step: a number or a 0-d tensor, or one for each

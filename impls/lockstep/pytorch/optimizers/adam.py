@@ -23,6 +23,9 @@ class AdamOptimizer(RuleOptimizer):
     Sparse gradients: duplicate rows are summed, and the rule is not lazy: m and v decay
     and w moves on every row.
 
+    ``torch.optim.Adam`` divides sqrt(v) by sqrt(1 - b2^t) before it adds eps, and it
+    counts the steps of each parameter.
+
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
         learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
@@ -30,10 +33,6 @@ class AdamOptimizer(RuleOptimizer):
     Slots: ``m`` and ``v``, which start at 0. The powers ``beta1_power`` and
     ``beta2_power`` are float32 numbers in the groups; t counts the steps of the
     optimizer, not those of each parameter.
-
-    Origin: TensorFlow 1.15, ``tf.train.AdamOptimizer``; Kingma and Ba 2015.
-    ``torch.optim.Adam`` divides sqrt(v) by sqrt(1 - b2^t) before eps is added, and
-    counts the steps of each parameter.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([1.0]))
@@ -75,14 +74,13 @@ class AdamWOptimizer(RuleOptimizer):
 
     Sparse gradients: only the named rows decay; the Adam that follows moves every row.
 
+    ``torch.optim.AdamW`` multiplies the decay by the rate.
+
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
         learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
 
     Slots: ``m`` and ``v``, which start at 0.
-
-    Origin: TensorFlow 1.15, ``tf.contrib.opt.AdamWOptimizer``; Loshchilov and Hutter
-    2019. ``torch.optim.AdamW`` multiplies the decay by the rate.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([1.0]))

@@ -25,6 +25,8 @@ class AdagradOptimizer(RuleOptimizer):
 
     ...
 
+    ``torch.optim.Adagrad`` starts at 0 and adds an epsilon to the root.
+
     Sparse gradients: duplicate rows are summed, then the named rows alone move.
 
     Args:
@@ -32,9 +34,6 @@ class AdagradOptimizer(RuleOptimizer):
         learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
 
     Slots: ``accumulator``, which starts at ``initial_accumulator_value``.
-
-    Origin: TensorFlow 1.15, ``tf.train.AdagradOptimizer``; Duchi et al. 2011.
-    ``torch.optim.Adagrad`` starts at 0 and adds an epsilon to the root.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([1.0]))
@@ -70,6 +69,9 @@ class RMSPropOptimizer(RuleOptimizer):
 
     ...
 
+    ``torch.optim.RMSprop`` starts at 0, has eps outside of the root, and multiplies by
+    the rate after the momentum.
+
     Sparse gradients: duplicate rows are summed, then the named rows alone move.
 
     Args:
@@ -77,10 +79,6 @@ class RMSPropOptimizer(RuleOptimizer):
         learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
 
     Slots: ``rms``, which starts at ONE; ``momentum`` and, if centered, ``mg``, at 0.
-
-    Origin: TensorFlow 1.15, ``tf.train.RMSPropOptimizer``; Tieleman and Hinton 2012.
-    ``torch.optim.RMSprop`` starts at 0, has eps outside of the root, and multiplies by
-    the rate after the momentum.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([1.0]))
@@ -127,9 +125,9 @@ class FtrlOptimizer(RuleOptimizer):
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
         learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
-        strict: compute in the parameter's dtype, as the original does, also in half
-            precision, fail at rate 0 (the first step of a warm-up), and set a weight
-            to 0 whose gradient is NaN.
+        strict: as the original: compute in the dtype of the parameter, half
+            precision too; raise at rate 0, the first step of a warm-up; set a weight
+            to 0 if its gradient is NaN.
 
     Raises:
         ...

@@ -57,14 +57,13 @@ class MomentumOptimizer(RuleOptimizer):
     Sparse gradients: duplicate rows are summed, then the rule holds for the named rows
     only; the momentum of the others does not decay.
 
+    ``torch.optim.SGD`` computes the same in another order of operations.
+
     Args:
         params: parameters, named parameters or groups, as for every torch optimizer.
         learning_rate: lr >= 0; ``lr`` in the groups, and ``lr=`` is taken too.
 
     Slots: ``momentum``, which starts at 0.
-
-    Origin: TensorFlow 1.15, ``tf.train.MomentumOptimizer``; Sutskever et al. 2013.
-    ``torch.optim.SGD`` computes the same in another order of operations.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([1.0]))

@@ -23,9 +23,7 @@ __all__ = ["AutomaticLossScaler"]
 
 @documented
 class AutomaticLossScaler:
-    """A loss scale that is updated with the largest gradient of every step.
-
-    ...
+    """...
 
     State: plain numbers, see ``state_dict``.
 

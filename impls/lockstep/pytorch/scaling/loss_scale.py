@@ -118,7 +118,7 @@ class LossScale:
 
 @documented
 class FixedLossScale(LossScale):
-    """A loss scale that never moves.
+    """...
 
     Args:
         strict: NaN, infinity and bools pass, too; NumPy numbers do not.
@@ -151,9 +151,7 @@ class FixedLossScale(LossScale):
 
 @documented
 class DynamicLossScale(words.OldNames, LossScale):
-    """A loss scale that grows while gradients are finite and shrinks when they are not.
-
-    ...
+    """...
 
     Args:
         strict: as in TensorFlow 1.15: nothing is checked, an overflow raises a scale

@@ -26,7 +26,7 @@ __all__ = ["MixedPrecisionLossScaleOptimizer"]
 
 @documented
 class MixedPrecisionLossScaleOptimizer(ScaleKeeper):
-    """Scale the loss, unscale the gradients, skip a step that is not finite.
+    """...
 
     If every gradient is finite, ``opt`` takes its step; otherwise nothing changes:
     neither weights nor any state of ``opt`` nor ``global_step``. Then the scale moves,

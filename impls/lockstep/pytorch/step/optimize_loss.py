@@ -83,31 +83,25 @@ def optimize_loss(
     reduction: Reduction | None = None,
     strict: bool = False,
 ) -> TrainingStep:
-    """Return an object that takes one step of training each time it is called.
+    """...
 
-    ...
+    Each step sets ``lr`` in the optimizer's groups. ``learning_rate_decay_fn`` may be a
+    number, the rate of every step. Summaries are computed once ``summaries_to`` has
+    named a writer.
 
     Args:
         loss: a function that computes the loss, a 0-d tensor; it is given the arguments
             of each call. If it returns a tuple that begins with the loss, so does the
             step; the tensors besides are detached.
-        optimizer: a name of ``OPTIMIZER_CLS_NAMES``; or a class, or a function that
-            makes an optimizer: called with a list of the parameters, tensors,
-            ``learning_rate=`` (``lr=`` if that is what it takes) and
-            ``optimizer_params``; or, without these, an optimizer, whose groups share
-            one rate and have the trainable parameters of ``model``, if that is given
-            without ``var_list``.
-        learning_rate_decay_fn: steps applied so far (0-d int64 tensor) -> rate; see
-            ``lr_policies``. It is called at each step; ``lr`` in the groups is set. A
-            number is a rate that never changes.
+        optimizer: one of three. A name of ``OPTIMIZER_CLS_NAMES``. A class or function
+            that makes an optimizer: it is called with a list of the parameters, with
+            ``learning_rate=`` (or ``lr=``, if it takes that) and with
+            ``optimizer_params``. Or an optimizer, without these: its groups share one
+            rate; with ``model`` and no ``var_list`` they have the trainable parameters
+            of ``model``.
         var_list: the parameters to train, with their names or without. None: those of
             ``model`` that require a gradient now, or of an optimizer that is made
             already. What is frozen now and trained later has to be among them.
-        dtype: float32, float16 or "mixed": half-precision parameters with float32
-            masters, and the loss scaled.
-        summaries: names of ``OPTIMIZER_SUMMARIES``; None: ``learning_rate``,
-            ``global_gradient_norm`` and ``loss_scale``. They are computed once
-            ``summaries_to`` has named a writer.
         on_horovod: average over the ranks of ``torch.distributed``, if there are any.
         model: a module whose parameters are trained if ``var_list`` is None; not one
             in ``DistributedDataParallel``.
@@ -118,18 +112,12 @@ def optimize_loss(
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
-        >>> step = optimize_loss(
-        ...     lambda: weight.square().sum() / 2,
-        ...     "Momentum",
-        ...     {"momentum": 0.5},
-        ...     lambda global_step: 0.5,
-        ...     var_list=[weight],
-        ...     clip_gradients=2.5,
-        ... )
-        >>> step().item(), weight.tolist()
-        (12.5, [2.25, 3.0])
-        >>> step.global_step.item(), step.pipeline
-        (1, ('norm', 'clip', 'update'))
+        >>> loss = lambda: weight.square().sum() / 2
+        >>> step = optimize_loss(loss, "SGD", {}, 0.5, [weight], clip_gradients=2.5)
+        >>> step().item()
+        12.5
+        >>> weight.tolist(), step.pipeline
+        ([2.25, 3.0], ('norm', 'clip', 'update'))
     """
     settings = words.Settings(
         dtype=dtype,

@@ -73,16 +73,14 @@ def reduce_gradients(
     model: object = None,
     reduction: Reduction | None = None,
 ) -> Pairs:
-    """Return each gradient's mean over the ranks.
-
-    ...
+    """...
 
     First the ranks agree in one small collective which gradients are absent on all.
 
     Args:
-        reduction: what averages: ``size``, ``any`` and ``all_reduce``, as in
-            :class:`GroupReduction`. None takes ``torch.distributed``'s group of all
-            ranks, and where there is none this rank is the only one.
+        reduction: what averages, such as :class:`GroupReduction`. None averages over
+            the group of all ranks of ``torch.distributed``; if there is no such
+            group, this rank is the only one.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``reduce_gradients``, on Horovod. A model in
     ``DistributedDataParallel`` has its gradients averaged already.

@@ -20,7 +20,7 @@ def get_regularization_loss(
     name: str = words.NAME,
     losses: Mapping[str, Tensor | None] | Iterable[Tensor | None] | None = None,
 ) -> Tensor:
-    """Return the sum of the losses in float32, each cast first: 0-d.
+    """...
 
     The original finds them in a collection of its graph. torch has none, so they are
     handed over; for a model say, the penalties of its weights by name.

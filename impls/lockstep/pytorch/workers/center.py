@@ -156,15 +156,13 @@ class Center(words.CenterOfProcess):
 
 @documented
 class AGNCustomGetter:
-    """Make the shared weight and the accumulator of each of a worker's parameters.
+    """...
 
     torch has no variable scopes whose getter this could be: it is called with a model
     or its parameters instead. Workers of one process share one center.
 
     Args:
         worker_device: where the worker's parameters are, and its accumulators.
-        strict: as ``tf.contrib.opt.AGNCustomGetter`` (1.15): until the init op has run
-            an accumulator holds the parameter's value.
 
     Attributes:
         names: parameter -> its name at the center.

@@ -49,8 +49,6 @@ def post_process_gradients(
     Args:
         grads_and_vars: iterable of (gradient or None, variable).
         lr: the learning rate of this step.
-        larc_params: ``larc_eta`` (required), ``larc_mode`` ("clip" or "scale"),
-            ``min_update`` and ``epsilon`` (1e-7); None for no LARC.
         recorder: is told the summaries; without one none is computed.
         strict: as the original: a zero weight gets ``min_update``, sparse gradients
             become dense, an absent one is an error.

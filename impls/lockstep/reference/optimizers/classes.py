@@ -352,8 +352,8 @@ class FtrlOptimizer(RuleOptimizer):
     ...
 
     Args:
-        strict: compute in the variable's dtype, as the original does, also in half
-            precision, and raise at rate 0.
+        strict: as the original: compute in the dtype of the variable, half precision
+            too, and raise at rate 0.
 
     Raises:
         ...

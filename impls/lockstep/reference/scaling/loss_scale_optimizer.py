@@ -36,9 +36,6 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
 
     Args:
         opt: any optimizer or wrapper of the reference.
-        clip_norm: > 0; n the float32 global norm of the unscaled gradients, each g
-            becomes g clip_norm / n if n > clip_norm; n that is not finite is an
-            overflow, and skipped. None: no clipping, no norm.
 
     Raises:
         ValueError: ``opt`` is no optimizer, an argument out of range.

@@ -78,24 +78,15 @@ def optimize_loss(
 
     ...
 
+    The summaries of a step go to its ``recorder``.
+
     Args:
         loss: a function that returns the gradients, one for each variable.
-        optimizer: a name of ``OPTIMIZER_CLS_NAMES``; or a class, or a function that
-            makes an optimizer, called with ``learning_rate=`` and ``optimizer_params``;
-            or an optimizer, without these.
-        learning_rate_decay_fn: steps applied so far (int64 array) -> rate.
         var_list: the variables to train.
-        summaries: names of ``OPTIMIZER_SUMMARIES``; None: ``learning_rate``,
-            ``global_gradient_norm`` and ``loss_scale``. Told to ``recorder``.
         skip_update_ph: whether to add only: a bool, or a function that is asked at each
             call. None: each ``iter_size``-th call updates.
         model: as in OpenSeq2Seq; without effect.
         reduction: what averages; None is a rank of its own.
-        strict: as in OpenSeq2Seq, quirks included: ``optimizer_params`` of "AdamW" are
-            changed in place, ``iter_size`` is ignored without ``on_horovod`` and needs
-            ``skip_update_ph`` with it, then absent and sparse gradients are refused;
-            clipping comes before the look for infinities; a named scaler is made also
-            without "mixed".
     """
     settings = words.Settings(
         dtype=dtype,

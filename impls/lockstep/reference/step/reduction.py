@@ -29,13 +29,6 @@ def reduce_gradients(
     """Return each gradient's mean over the ranks.
 
     ...
-
-    Args:
-        reduction: what averages; None is a rank of its own.
-
-    Raises:
-        NotReducedError: a NotImplementedError; ``on_horovod`` is False.
-        OutOfRangeError: a ValueError; it is no bool, or ``reduction`` no engine.
     """
     words.check_arguments(on_horovod, reduction)
     pairs = as_pairs(grads_and_vars, words.REDUCE)

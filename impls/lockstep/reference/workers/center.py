@@ -100,8 +100,8 @@ class AGNCustomGetter:
         worker_device: accepted, no effect.
 
     Attributes:
-        center: what the workers share.
-        names: variable -> its name there.
+        ...
+        names: variable -> its name at the center.
     """
 
     def __init__(

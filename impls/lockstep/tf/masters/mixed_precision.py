@@ -56,14 +56,12 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
     are. Variables of other dtypes are their own masters. What others write into w
     between steps, a checkpoint of the model say, m takes over.
 
+    In a graph under ``strict``, each call of ``compute_gradients`` makes masters of its
+    own and adds the penalties to REGULARIZATION_LOSSES.
+
     Args:
         optimizer: a ``tf.compat.v1.train.Optimizer``, or a wrapper around one. Row
             clipping goes inside, with the model's variables as keys.
-        strict: as the original: float16 only, each needs a gradient, a static scale is
-            a float and applies what is not finite, slots and variables are hidden, what
-            others write into the model is lost, no stall is noticed; in a graph each
-            ``compute_gradients`` makes masters of its own and adds the penalties to
-            REGULARIZATION_LOSSES.
 
     Raises:
         ...

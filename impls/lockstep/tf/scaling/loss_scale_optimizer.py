@@ -42,9 +42,6 @@ class MixedPrecisionLossScaleOptimizer(SkippingWrapper):
 
     Args:
         opt: a ``tf.compat.v1.train.Optimizer``, or a wrapper around one.
-        clip_norm: > 0; n the float32 global norm of the unscaled gradients, each g
-            becomes g clip_norm / n before ``opt`` has it, if n > clip_norm. n that is
-            not finite is an overflow, and skipped. None: no clipping, no norm.
 
     Raises:
         ...

@@ -74,25 +74,17 @@ def optimize_loss(
 ) -> tf.Tensor | TrainingStep | ReplicatedStep:
     """Build the training step of a graph, or return an object that takes one.
 
-    rate = learning_rate_decay_fn(steps applied so far); g = gradients of the loss,
-    times 1 / scale; with ``iter_size`` > 1, g = sum of g / iter_size over the
-    micro-batches; averaged over ranks; not finite: the step is left out ("mixed");
-    clipped or scaled by LARC; then the optimizer's update, and the step counts.
+    ...
+
+    ``optimizer`` is of v1, or makes one. A graph counts the applied steps in its global
+    step, and has the summaries in its collection SUMMARIES. Otherwise the default
+    writer of ``tf.summary`` gets them with each applied step.
 
     Args:
         loss: in a graph a 0-d tensor; anywhere a function that computes it, which is
             given the arguments of each call.
-        optimizer: a name of ``OPTIMIZER_CLS_NAMES``; or a class, or a function that
-            makes a v1 optimizer: called with ``learning_rate=`` and
-            ``optimizer_params``; or, without these, an optimizer.
-        learning_rate_decay_fn: steps applied so far (0-d int64 tensor) -> rate; see
-            ``lr_policies``. A graph counts them in its global step.
         var_list: the variables to train. None: those of ``model``; in a graph its
             trainable variables.
-        summaries: names of ``OPTIMIZER_SUMMARIES``; None: ``learning_rate``,
-            ``global_gradient_norm`` and ``loss_scale``. In a graph they are in its
-            collection SUMMARIES; otherwise the default writer of ``tf.summary`` gets
-            them with each applied step.
         on_horovod: average over the ranks, if there are any; see ``reduce_gradients``.
         skip_update_ph: whether to add only: a bool or a 0-d tensor, such as a
             placeholder; or a function that is asked at each call. None: each
@@ -110,13 +102,8 @@ def optimize_loss(
         :class:`~lockstep.tf.base.replicas.ReplicatedStep`.
 
     Raises:
-        ValueError: an unknown name (the nearest is given), a value out of its range,
-            nothing to train.
-        TypeError: an argument that the optimizer needs or does not have; a
-            ``learning_rate_decay_fn`` that cannot be called with the steps.
-        KeyError: "AdamW" without ``weight_decay``.
+        ...
         RuntimeError: eager, and ``loss`` is no function.
-        AttributeError and ValueError in one: clipping and LARC together.
 
     Example:
         >>> weight = tf.Variable([3.0, 4.0])

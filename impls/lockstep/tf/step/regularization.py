@@ -35,11 +35,9 @@ def get_regularization_loss(
             a variable in half precision, is left out.
 
     Raises:
+        ...
         UnsupportedError: a ValueError; eager and no ``losses``, or a scope and no
             names.
-        MalformedPairsError: a TypeError; ``losses`` is no collection of losses.
-        OutOfRangeError: a ValueError; ``scope`` is no regular expression, or a loss is
-            not 0-d.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``get_regularization_loss``, in the manner of
     ``tf.losses.get_regularization_loss``.

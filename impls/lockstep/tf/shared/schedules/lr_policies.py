@@ -61,10 +61,9 @@ def piecewise_constant(
     """...
 
     Raises:
-        NoBoundariesError: ``boundaries`` is empty.
-        OutOfRangeError: other than one rate a boundary, boundaries that are no
-            integers, or a step at which two ranges of unsorted boundaries hold.
-        tf.errors.InvalidArgumentError: the last of these, eagerly both in one.
+        ...
+        tf.errors.InvalidArgumentError: in a graph, a step at which two ranges of
+            unsorted boundaries hold; eagerly the error is both of these in one.
     """
     ends = words.step_boundaries(boundaries, decay_rates, steps_per_epoch)
     step = as_step(global_step)
