@@ -184,8 +184,8 @@ def choice_lines(experiment: Experiment, scale: str) -> list[str]:
     assert tune is not None
     lines = []
     for choice, settings in zip(chosen, _apart(tune, chosen), strict=True):
-        given = {k: value for k, value in settings.items() if value is not None}
-        arm = ", ".join(f"{k.rpartition('.')[2]} {v}" for k, v in given.items())
+        values = {k: value for k, value in settings.items() if value is not None}
+        arm = ", ".join(f"{k.rpartition('.')[2]} {v}" for k, v in values.items())
         score = f"{tune.metric} {choice.scores[choice.value]:.3g}"
         lines.append(f"{arm}: {tune.path} {choice.value:g} ({score})")
     return lines

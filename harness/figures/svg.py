@@ -57,17 +57,17 @@ def compact(text: str) -> str:
 
 def _without_bare_groups(text: str) -> str:
     """Leave out groups that have no attribute, and keep what is in them."""
-    kept, is_kept = [], list[bool]()
+    parts, open_groups = [], list[bool]()
     for part in GROUP.split(text):
         keep = True
         if part.startswith("</g>"):
-            keep = is_kept.pop()
+            keep = open_groups.pop()
         elif GROUP.fullmatch(part):
             keep = part.strip() != "<g>"
-            is_kept.append(keep)
+            open_groups.append(keep)
         if keep:
-            kept.append(part)
-    return "".join(kept)
+            parts.append(part)
+    return "".join(parts)
 
 
 def _letter(of: re.Match[str]) -> str:

@@ -89,12 +89,12 @@ def places(path: str, source: str) -> Iterator[Place]:
     nodes = list(ast_nodes(get_ast(source)))
     for name in OPERATORS:
         operator = _operator(name)
-        found = (
+        positions = (
             (node, start)
             for node in nodes
             for start, _ in operator.mutation_positions(node)
         )
-        for occurrence, (node, start) in enumerate(found):
+        for occurrence, (node, start) in enumerate(positions):
             if not _is_left_out(node):
                 definition = ASTQuery(node).get_definition_name() or ""
                 yield Place(path, name, occurrence, start[0], definition)

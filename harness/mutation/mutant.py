@@ -43,8 +43,8 @@ def _plain(lines: str) -> str:
 def edit_between(source: str, changed: str) -> Edit:
     """Return a small edit that makes ``changed`` of ``source``."""
     start = _alike(source, changed)
-    kept = _alike(source[:start:-1], changed[:start:-1])
-    return Edit(start, len(source) - kept, changed[start : len(changed) - kept])
+    tail = _alike(source[:start:-1], changed[:start:-1])
+    return Edit(start, len(source) - tail, changed[start : len(changed) - tail])
 
 
 def _alike(first: str, second: str) -> int:

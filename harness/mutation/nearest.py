@@ -145,10 +145,10 @@ def _public_names(path: str) -> set[str]:
 @functools.cache
 def _importing(home: Path) -> Mapping[Path, set[str]]:
     """Return the modules that each file of tests imports."""
-    found: dict[Path, set[str]] = defaultdict(set)
+    imports: dict[Path, set[str]] = defaultdict(set)
     for path in sorted(home.rglob("test_*.py")):
-        found[path].update(_imported(ast.parse(path.read_text("utf-8"))))
-    return found
+        imports[path].update(_imported(ast.parse(path.read_text("utf-8"))))
+    return imports
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:

@@ -148,9 +148,9 @@ def _cases(backend: str, names: Sequence[str]) -> Iterator[tuple[str, Case]]:
     by_id = {case.id: case for case in cases}
     single = [name.split(" ", 1) for name in names if " " in name]
     yield from ((mode, by_id[id_]) for mode, id_ in single if id_ in by_id)
-    found = registry.find(backend)
-    wanted = [case for case in cases if case.family in names]
-    plan, _ = plan_backend(wanted, found, found.modes, everything=False)
+    entry = registry.find(backend)
+    of_families = [case for case in cases if case.family in names]
+    plan, _ = plan_backend(of_families, entry, entry.modes, everything=False)
     groups = defaultdict(list)
     for mode, planned in plan.items():
         for case in planned:

@@ -39,7 +39,7 @@ class Report:
     Attributes:
         state: ``skipped`` before any work, ``stopped`` before the end, or ``done``.
         reason: one sentence, empty when done.
-        kept: runs that were settled before.
+        settled: runs that were finished before.
         counts: new records by status.
         reasons: how often each reason of a run that is not ``ok`` was given.
     """
@@ -47,7 +47,7 @@ class Report:
     backend: str
     state: Literal["done", "stopped", "skipped"] = "done"
     reason: str = ""
-    kept: int = 0
+    settled: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
 
@@ -62,7 +62,9 @@ class Report:
 
     def __str__(self) -> str:
         new = ", ".join(f"{n} {status}" for status, n in self.counts.items())
-        text = f"{self.backend}: {self.state}; {new or 'no new runs'}; {self.kept} kept"
+        text = (
+            f"{self.backend}: {self.state}; {new or 'no new runs'}; {self.settled} kept"
+        )
         notes = [f"{reason} ({n} x)" for reason, n in self.reasons.items()]
         return "\n  ".join([text, *filter(None, [self.reason]), *notes])
 
@@ -111,7 +113,7 @@ class Part:
         """Have these runs done, but for those that are settled."""
         settled = {r.key for r in latest(self.records) if r.settled}
         missing = [r for r in runs if (r.id, self.backend, self.device) not in settled]
-        self.report.kept += len(runs) - len(missing)
+        self.report.settled += len(runs) - len(missing)
         self.waiting.extend(missing)
 
     def take(self, run: Run, answer: Answer, worker: Worker) -> Record:

@@ -126,7 +126,7 @@ class StalePart(Part):
         others, device = self.report.others, record.subject["device"]
         group = self.groups.setdefault(group_of(record), Group())
         if not stale:
-            self.report.kept += 1
+            self.report.settled += 1
             # An interrupted command has begun to record this group anew.
             group.changed |= record.supersedes is not None
         elif device != self.device:

@@ -50,7 +50,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def find_browser() -> str | None:
     """Return the path of an installed Chromium, Chrome or Edge."""
-    on_path = [found for name in NAMES if (found := shutil.which(name))]
+    on_path = [path for name in NAMES if (path := shutil.which(name))]
     usual = [place for place in PLACES if Path(place).is_file()]
     return next(iter([*on_path, *usual]), None)
 

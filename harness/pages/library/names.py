@@ -101,12 +101,12 @@ def parameters(signature: str) -> dict[str, str]:
     text = own.partition(") ->")[0].removesuffix(")")
     [function] = ast.parse(f"def signature{text}): ...").body
     assert isinstance(function, ast.FunctionDef)
-    given = function.args
-    places = [*given.posonlyargs, *given.args]
-    missing = [None] * (len(places) - len(given.defaults))
-    pairs = [*zip(places, [*missing, *given.defaults], strict=True)]
-    pairs += zip(given.kwonlyargs, given.kw_defaults, strict=True)
-    pairs += [(rest, None) for rest in (given.vararg, given.kwarg) if rest]
+    arguments = function.args
+    places = [*arguments.posonlyargs, *arguments.args]
+    missing = [None] * (len(places) - len(arguments.defaults))
+    pairs = [*zip(places, [*missing, *arguments.defaults], strict=True)]
+    pairs += zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    pairs += [(rest, None) for rest in (arguments.vararg, arguments.kwarg) if rest]
     return {a.arg: REQUIRED if d is None else ast.unparse(d) for a, d in pairs}
 
 

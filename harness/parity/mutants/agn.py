@@ -177,22 +177,19 @@ AGN = ("agn",)
 
 def agn_mutants() -> Sequence[Mutant]:
     """Return the mutants of accumulated gradient normalization."""
-    from lockstep import reference
+    return (*_accumulation_mutants(), *_round_mutants())
 
-    default = instead(reference.AGNOptimizer)
+
+def _accumulation_mutants() -> Sequence[Mutant]:
+    """Return the mutants of what a worker accumulates, and of when it pushes."""
     gathered, mean, due = (
         "workers.agn.add_changes",
         "workers.agn.mean_changes",
         "workers.agn.is_due",
     )
-    optimizer, center = "workers.agn.AGNOptimizer", "workers.center.Center"
-    begin, apply = f"{optimizer}.begin_round", f"{optimizer}.apply_gradients"
-    strict = "strict.AGNOptimizer"
-    require = "base.pairs.require_gradients"
     nothing = instead(lambda accumulators, changes: list(accumulators))
     undivided = instead(lambda accumulators, period: list(accumulators))
     late = before(lambda step, period: (step - 1, period))
-    rows, wrong = "workers.agn.refusals", of_class(ArithmeticError)
     densify, largest = "workers.accumulate.densify", after(each_one_percent_more)
     return (
         Mutant(gathered, "nothing is gathered", nothing, AGN),
@@ -203,6 +200,20 @@ def agn_mutants() -> Sequence[Mutant]:
         Mutant(due, "at every step", constant(True), AGN),
         Mutant(due, "never", constant(False), AGN),
         Mutant(due, "a step late", late, AGN),
+    )
+
+
+def _round_mutants() -> Sequence[Mutant]:
+    """Return the mutants of a round at the center, and of the errors."""
+    from lockstep import reference
+
+    default = instead(reference.AGNOptimizer)
+    optimizer, center = "workers.agn.AGNOptimizer", "workers.center.Center"
+    begin, apply = f"{optimizer}.begin_round", f"{optimizer}.apply_gradients"
+    strict = "strict.AGNOptimizer"
+    require = "base.pairs.require_gradients"
+    rows, wrong = "workers.agn.refusals", of_class(ArithmeticError)
+    return (
         Mutant(begin, "shared weights are not pulled", nothing_pulled, AGN),
         Mutant(begin, "accumulators are not reset", still_gathered, AGN),
         Mutant(begin, "slots are reset", slots_forgotten, AGN),

@@ -158,20 +158,21 @@ def any_params(right: Any) -> Any:
 
 def scaler_mutants() -> Sequence[Mutant]:
     """Return the mutants of the automatic scaler, Backoff and LogMax."""
+    return (*_backoff_mutants(), *_logmax_mutants())
+
+
+def _backoff_mutants() -> Sequence[Mutant]:
+    """Return the mutants of the arguments, of Backoff and of ``check_grads``."""
     from lockstep import reference
 
     default = instead(reference.AutomaticLossScaler)
-    backoff, logmax = (
-        "scaling.automatic_scaler.step_backoff",
-        "scaling.automatic_scaler.step_logmax",
-    )
+    backoff = "scaling.automatic_scaler.step_backoff"
     check = "scaling.automatic_scaler.AutomaticLossScaler.check_grads"
-    words, log = "scaling.automatic_scaler.words", "scaling.logmax.log_amax"
+    words = "scaling.automatic_scaler.words"
     dtypes = f"{words}.check_check_grads_dtypes"
     tiny = after(lambda state: state._replace(loss_scale=np.float32(2.0)))
     ever = replaced(step_window=1)
     late = before(read_after_increment)
-    guarded, wide = replaced(guarded=True), before(twice_the_deviation)
     return (
         Mutant("strict.AutomaticLossScaler", "not strict", default, AUTO),
         Mutant(f"{words}.algorithm_name", "as written", instead(as_written), AUTO),
@@ -197,6 +198,15 @@ def scaler_mutants() -> Sequence[Mutant]:
         Mutant(check, "duplicate rows summed", sums_rows, BACKOFF),
         Mutant(check, "float32, and one more", always_single, BACKOFF),
         Mutant(dtypes, "unchecked", constant(None), BACKOFF),
+    )
+
+
+def _logmax_mutants() -> Sequence[Mutant]:
+    """Return the mutants of LogMax."""
+    logmax = "scaling.automatic_scaler.step_logmax"
+    log = "scaling.logmax.log_amax"
+    guarded, wide = replaced(guarded=True), before(twice_the_deviation)
+    return (
         Mutant(logmax, "betas swapped", before(swapped_betas), LOGMAX),
         Mutant(logmax, "one deviation more", wide, LOGMAX),
         Mutant(logmax, "flag ignored", before(flag_ignored), LOGMAX),

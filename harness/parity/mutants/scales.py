@@ -88,21 +88,13 @@ def infinite_too(right: Any) -> Any:
 
 def scale_mutants() -> Sequence[Mutant]:
     """Return the mutants of the loss scales and their optimizer."""
-    from lockstep import reference
+    return (*_finite_check_mutants(), *_scale_mutants())
 
-    default = instead(reference.MixedPrecisionLossScaleOptimizer)
+
+def _finite_check_mutants() -> Sequence[Mutant]:
+    """Return the mutants of the scaled gradients and of the finite check."""
     times, finite = "scaling.loss_scale_optimizer.times", "scaling.skipping.is_finite"
-    step, start = "scaling.loss_scale.step_dynamic", "scaling.loss_scale.start_dynamic"
-    sums, advance = "scaling.loss_scale.sum_duplicates", "optimizers.classes.advance"
-    words, updated = "scaling.loss_scale.words", "scaling.loss_scale.is_finite"
-    wrapper = "strict.MixedPrecisionLossScaleOptimizer"
-    later = before(one_step_later)
-    one = instead(lambda identifier, strict=False: reference.FixedLossScale(1.5))
-    other = after(lambda config: {**config, "multiplier": 3.0})
-    one_more = after(lambda value: value + 1)
-    no_floor, floor_two = replaced(floor=0.0), replaced(floor=2.0)
-    doubled = after(lambda state: state._replace(loss_scale=state.loss_scale * 2))
-    fixed_only = ("loss_scale_fixed",)
+    updated = "scaling.loss_scale.is_finite"
     return (
         Mutant(times, "1 % too large", after(one_percent), BOTH),
         Mutant(times, "subnormals kept", never_flushed, FIXED),
@@ -113,6 +105,26 @@ def scale_mutants() -> Sequence[Mutant]:
         Mutant(updated, "everything is finite", constant(True), DYNAMIC),
         Mutant(updated, "infinity is finite", infinity_is_finite, DYNAMIC),
         Mutant(updated, "absent is not", absent_is_not_finite, DYNAMIC),
+    )
+
+
+def _scale_mutants() -> Sequence[Mutant]:
+    """Return the mutants of the scales' numbers and of the errors."""
+    from lockstep import reference
+
+    default = instead(reference.MixedPrecisionLossScaleOptimizer)
+    step, start = "scaling.loss_scale.step_dynamic", "scaling.loss_scale.start_dynamic"
+    sums, advance = "scaling.loss_scale.sum_duplicates", "optimizers.classes.advance"
+    words = "scaling.loss_scale.words"
+    wrapper = "strict.MixedPrecisionLossScaleOptimizer"
+    later = before(one_step_later)
+    one = instead(lambda identifier, strict=False: reference.FixedLossScale(1.5))
+    other = after(lambda config: {**config, "multiplier": 3.0})
+    one_more = after(lambda value: value + 1)
+    no_floor, floor_two = replaced(floor=0.0), replaced(floor=2.0)
+    doubled = after(lambda state: state._replace(loss_scale=state.loss_scale * 2))
+    fixed_only = ("loss_scale_fixed",)
+    return (
         Mutant(sums, "rows unsummed", instead(lambda rows: rows), DYNAMIC),
         Mutant(advance, "step not counted", constant(None), BOTH),
         Mutant(step, "grows a step later", later, DYNAMIC),

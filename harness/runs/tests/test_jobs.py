@@ -179,7 +179,7 @@ def test_a_run_that_fails_is_an_error_and_the_rest_goes_on(
         assert all(r.code is not None and r.duration is not None for r in bad)
     monkeypatch.delenv("TOY_FAILS")
     for report in sweep(experiment, tmp_path, jobs=jobs):
-        assert (report.kept, report.counts, report.failed) == (6, {"ok": 2}, False)
+        assert (report.settled, report.counts, report.failed) == (6, {"ok": 2}, False)
 
 
 def test_three_crashes_in_a_row_stop_a_backend(

@@ -81,7 +81,7 @@ def stale(root: Path) -> int:
 def test_fresh_records_are_left_alone(experiment: Experiment, tmp_path: Path) -> None:
     before = path_in(tmp_path).read_bytes()
     report = revalidated(experiment, tmp_path)
-    assert (report.groups, report.kept, report.failed) == (0, 8, False)
+    assert (report.groups, report.settled, report.failed) == (0, 8, False)
     assert path_in(tmp_path).read_bytes() == before
     assert not (path_in(tmp_path).with_name("reference.verified.jsonl")).exists()
 

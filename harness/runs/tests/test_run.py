@@ -64,7 +64,7 @@ def test_a_sweep_that_was_killed_goes_on_where_it_stopped(
 
     (report,) = sweep(tiny, tmp_path)
 
-    assert (report.kept, report.counts["ok"]) == (done, 60 - done)
+    assert (report.settled, report.counts["ok"]) == (done, 60 - done)
     assert path.read_bytes().startswith(whole)
     assert sorted(record.seed for record in read(path)) == list(range(60))
     environments = read_lines(path.with_name("pytorch.environments.jsonl"))
@@ -72,7 +72,7 @@ def test_a_sweep_that_was_killed_goes_on_where_it_stopped(
         line["id"] for line in environments
     }
     (again,) = sweep(tiny, tmp_path)
-    assert (again.kept, again.counts.total()) == (60, 0)
+    assert (again.settled, again.counts.total()) == (60, 0)
 
 
 @needs_torch
