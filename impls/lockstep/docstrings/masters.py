@@ -6,7 +6,7 @@ __all__ = ["TEXTS"]
 
 TEXTS: dict[str, str] = {
     "MixedPrecisionOptimizerWrapper": """\
-Train half-precision variables through float32 masters, with a scaled loss.
+Train half-precision {variable}s through float32 masters, with a scaled loss.
 
 Args:
     loss_scale: a number > 0, None for 1, ``dynamic``, an ``AutomaticLossScaler`` or

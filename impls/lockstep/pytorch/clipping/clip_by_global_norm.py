@@ -1,4 +1,4 @@
-"""The tensors' norm and scale of OpenSeq2Seq's clipping: everything in float32."""
+"""Global norm and factor of OpenSeq2Seq's clipping, computed in float32."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ def norm_in_float32(
 ) -> Tensor:
     """Return the norm of all tensors that are present: float32, 0-d.
 
-    With ``one_by_one`` rows that share an index are not summed, and squares are added
-    in the original's order. ``total``: their ``total_norm``, if it is known.
+    With ``one_by_one``, rows with the same index are not summed first, and the squares
+    are added in the order of the original. ``total`` is the ``total_norm`` of the
+    tensors, if it is already known.
     """
     present = [gradient for gradient in gradients if gradient is not None]
     if one_by_one:
@@ -37,7 +38,7 @@ def norm_in_float32(
 def clip_scale(norm: Tensor, clip_norm: float) -> Tensor:
     """Return the factor that brings ``norm`` down to ``clip_norm``: float32, 0-d.
 
-    On the CPU it is computed in plain numbers, which are quicker than tensors of one.
+    On the CPU it is computed with Python numbers, which are faster than 0-d tensors.
     """
     limit = rounded(clip_norm, torch.float32)
     if norm.is_cpu:
@@ -50,9 +51,9 @@ def clip_scale(norm: Tensor, clip_norm: float) -> Tensor:
 def scale_in_float32(
     gradients: Sequence[Tensor | None], scale: Tensor
 ) -> list[Tensor | None]:
-    """Return the tensors times ``scale`` in float32; None stays.
+    """Return the tensors times ``scale`` in float32; None stays None.
 
-    A complex one becomes complex64.
+    Complex tensors become complex64.
     """
     present = [gradient for gradient in gradients if gradient is not None]
     parts = shards.parts_of(present)
@@ -64,7 +65,7 @@ def scale_in_float32(
 def scale_in_place(
     gradients: Sequence[Tensor | None], scale: Tensor
 ) -> list[Tensor | None]:
-    """Do as :func:`scale_in_float32`, and overwrite what is float32 already."""
+    """Do as :func:`scale_in_float32`, but overwrite tensors that are float32."""
     present = [gradient for gradient in gradients if gradient is not None]
     parts = shards.parts_of(present)
     wide = in_float32(parts)
@@ -77,13 +78,13 @@ def scale_in_place(
 
 
 def in_float32(gradients: Sequence[Tensor]) -> list[Tensor]:
-    """Return the real elements of each gradient, of a sparse one those of its rows."""
+    """Return each gradient's elements as real float32; of a sparse one its values."""
     values = [as_rows(g).values if g.is_sparse else g for g in gradients]
     reals = [v if v.is_floating_point() else as_real(v) for v in values]
     return [v if v.dtype == torch.float32 else v.float() for v in reals]
 
 
 def with_reals(gradient: Tensor, reals: Tensor) -> Tensor:
-    """Return what :func:`in_float32` took apart, with other elements."""
+    """Return the gradients with new elements: the inverse of :func:`in_float32`."""
     values = torch.view_as_complex(reals) if gradient.is_complex() else reals
     return with_values(gradient, values) if gradient.is_sparse else values

@@ -1,4 +1,4 @@
-"""OpenSeq2Seq's two clipping functions (PyTorch)."""
+"""Clip by the global norm, as OpenSeq2Seq's two functions do (PyTorch)."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def clip_by_global_norm(
         t_list: tensors of any shape and dtype, sparse ones too, or None.
 
     Returns:
-        The clipped tensors, all in float32 (complex ones in complex64), and the norm:
-        float32, 0-d. What was float64 is rounded, as in the original.
+        The clipped tensors in float32 (complex ones in complex64), and the norm:
+        float32, 0-d. float64 tensors are rounded to float32, as in the original.
 
     Example:
         >>> clipped, norm = clip_by_global_norm([torch.tensor([3.0, 4.0]), None], 2.5)
@@ -85,10 +85,10 @@ def clip_gradients_by_norm(
 ) -> Pairs:
     """...
 
-    So float64 gradients come out rounded to float32, as in the original.
+    Because of that, float64 gradients are rounded to float32, as in the original.
 
     Returns:
-        The pairs, with clipped gradients; those given are left as they are.
+        The pairs with clipped gradients. The input gradients are not changed.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``_clip_gradients_by_norm``. For gradients in
     ``.grad``, ``torch.nn.utils.clip_grad_norm_`` does nearly the same in place.
@@ -115,9 +115,10 @@ def clip_pairs(
     in_place: bool = False,
     total: Tensor | None = None,
 ) -> Pairs:
-    """Clip pairs that are checked.
+    """Clip pairs that have been checked.
 
-    ``in_place`` overwrites float32 gradients; ``total`` is their norm, if it is known.
+    ``in_place`` overwrites float32 gradients. ``total`` is the global norm, if it is
+    already known.
     """
     if quirks.clip_absent:
         require_present(words.BY_NORM, pairs)
@@ -180,6 +181,6 @@ def as_norm(use_norm: Any, tensors: list[Tensor | None]) -> Tensor:
 
 
 def shaped_as_original(tensors: list[Tensor | None]) -> list[Tensor | None]:
-    """Return scalars with shape [1], and no imaginary parts: a cast drops them."""
+    """Return scalars with shape [1] and complex tensors without imaginary parts."""
     tensors = [t.real if t is not None and t.is_complex() else t for t in tensors]
     return [t.reshape(1) if t is not None and not t.dim() else t for t in tensors]

@@ -38,9 +38,10 @@ def global_norm(
 def lane_sum(values: Iterable[Tensor]) -> list[Tensor]:
     """Return the sum of all elements of each tensor, in its dtype: 0-d each.
 
-    Up to 8192 elements the order of the additions is that of the original's kernel, see
-    :func:`folded`. More it deals out to threads, in an order that depends on the
-    machine: these are added up in float64, and the sum is rounded once.
+    Up to 8192 elements, the additions have the order of the original's kernel; see
+    :func:`folded`. That kernel splits larger tensors among threads, in an order that
+    depends on the machine. Here larger tensors are summed in float64, and the sum is
+    rounded once.
     """
     sums: dict[int, Tensor] = {}
     short: dict[Any, dict[int, Tensor]] = defaultdict(dict)
@@ -57,10 +58,10 @@ def lane_sum(values: Iterable[Tensor]) -> list[Tensor]:
 
 
 def folded(rows: Tensor) -> Tensor:
-    """Return the sum of each row [n, size]: eight lanes side by side, folded in halves.
+    """Return the sum of each row [n, size], in eight lanes that are added in halves.
 
-    The lanes of half precision are folded in float32, and rounded once. Last comes what
-    is left over.
+    Lanes in half precision are added in float32, and the sum is rounded once. The
+    elements that do not fill eight lanes are added last.
     """
     count, size = rows.shape
     whole = size // LANES * LANES
@@ -91,7 +92,7 @@ def clip_factor(norm: Tensor, clip_norm: float, flush: bool = False) -> Tensor:
 def scale_gradients(
     gradients: Sequence[Tensor | None], factor: Tensor
 ) -> list[Tensor | None]:
-    """Return the gradients times ``factor``, each in its own dtype; None stays."""
+    """Return the gradients times ``factor``, each in its own dtype; None stays None."""
     present = [gradient for gradient in gradients if gradient is not None]
     parts = shards.parts_of(present)
     values = [g._values() if g.is_sparse else g for g in parts]

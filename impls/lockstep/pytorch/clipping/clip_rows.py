@@ -51,7 +51,7 @@ def compare(
 def shorten(
     values: Tensor, norms: Tensor, axes: Sequence[int], max_norm: float
 ) -> Tensor:
-    """Return ``values``, which have these ``norms`` over ``axes``, clipped."""
+    """Return ``values``, clipped by their ``norms`` over ``axes``."""
     wide, limit = wide_dtype(values), limit_of(values, max_norm)
     margin = MARGINS[str(values.dtype.to_real()).removeprefix("torch.")]
     # 1 where the norm is not too large, and NaN where it is NaN.
@@ -93,7 +93,7 @@ def norms_at_once(values: Tensor, axes: tuple[int, ...], wide: torch.dtype) -> T
 def excess(
     values: Tensor, axes: Sequence[int], max_norm: float, quirks: Quirks
 ) -> Tensor:
-    """Return w - c, what the original subtracted, also below the norm.
+    """Return w - c, which the original subtracts, also from rows below the limit.
 
     Subnormals are as in :func:`lockstep.reference.clipping.clip_rows.excess`.
     """
@@ -125,10 +125,10 @@ def row_norms(values: Tensor, axes: Sequence[int], flush: bool) -> Tensor:
 def sum_over(values: Tensor, axes: Sequence[int]) -> Tensor:
     """Return the sum over ``axes``, which keep length 1, in the order of TensorFlow.
 
-    One element after the other, except where ``axes`` are the last ones, so that all of
-    a sum lies side by side: then in eight lanes, see :func:`folded`. Longer sums than
-    :data:`LEAF` are taken in torch's order: in the original's that would be so many
-    steps of Python.
+    If ``axes`` are the last ones, the elements of a sum are contiguous and are added in
+    eight lanes; see :func:`folded`. Otherwise they are added one after the other. A sum
+    of more than :data:`LEAF` elements has torch's order, because the original's order
+    would take that many operations in Python.
     """
     if not axes:
         return values

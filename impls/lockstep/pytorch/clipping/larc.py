@@ -33,7 +33,7 @@ def tensor_norms(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def norms_as_original(tensors: Sequence[Tensor]) -> Tensor:
-    """Strict: return the norms of dense tensors, added up in the original's order."""
+    """Return the norms of dense tensors, summed in the order of the original."""
     sums = lane_sum(tensor.float().square() for tensor in tensors)
     return sqrt(together(sums, tensors[0].device))
 
@@ -41,7 +41,7 @@ def norms_as_original(tensors: Sequence[Tensor]) -> Tensor:
 def raw_ratio(
     policy: LarcPolicy, rate: Tensor, weight: Tensor, gradient: Tensor
 ) -> Tensor:
-    """Return the ratios before they are held below 1, in float32: [n].
+    """Return the ratios before the limit of 1, in float32: [n].
 
     The formula is that of :func:`lockstep.reference.clipping.larc.raw_ratio`; ``rate``
     is 0-d or [n], the norms are [n].
@@ -62,9 +62,9 @@ def larc_ratio(policy: LarcPolicy, raw: Tensor) -> Tensor:
 
 
 def scale_by_ratios(gradients: Sequence[Tensor], ratios: Tensor) -> list[Tensor]:
-    """Return each gradient times its ratio, which is rounded to its dtype: [n] ratios.
+    """Return each gradient times its ratio; ``ratios`` [n] are rounded to its dtype.
 
-    In half precision a ratio is clamped to the largest magnitude first.
+    For half precision, a ratio is first clamped to the largest magnitude of the dtype.
     """
     parts = shards.parts_of(gradients)
     scaled = foreach.scale_each(stored_values(parts), partial(cast_ratio, ratios))
@@ -78,11 +78,11 @@ def scale_in_place(gradients: Sequence[Tensor], ratios: Tensor) -> None:
 
 
 def stored_values(gradients: Sequence[Tensor]) -> list[Tensor]:
-    """Return the elements of each gradient, of a sparse one those of its rows."""
+    """Return the elements of each gradient; of a sparse gradient its stored values."""
     return [as_rows(g).values if g.is_sparse else g for g in gradients]
 
 
 def cast_ratio(ratio: Tensor, dtype: torch.dtype) -> Tensor:
-    """Round ratios to ``dtype``, clamped where that is half precision."""
+    """Round ratios to ``dtype``; clamp them if it is half precision."""
     halves = str(dtype).removeprefix("torch.") in LARGEST
     return saturating_cast(ratio, dtype) if halves else ratio.to(dtype)

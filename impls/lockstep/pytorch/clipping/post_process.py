@@ -1,4 +1,4 @@
-"""Clipping, LARC and summaries of OpenSeq2Seq, on parameters."""
+"""Clipping, LARC and summaries, as in OpenSeq2Seq (PyTorch)."""
 
 from __future__ import annotations
 
@@ -64,19 +64,19 @@ def post_process_gradients(
     """...
 
     Args:
-        lr: the learning rate of this step: a number or a 0-d tensor, or one for each
-            pair, where they are of groups with rates of their own. Numbers are >= 0
-            and finite; a tensor is not checked.
-        recorder: is told the summaries, such as :class:`TensorBoardRecorder`; without
-            one none is computed.
-        names: of the parameters, for the tags; their positions if left out.
-        in_place: overwrite the gradients, where their dtype lets us, in place of
-            making new ones: less memory, and faster. Gradients that share elements,
-            as ``torch.autograd.grad`` makes them, are copied all the same.
+        lr: the learning rate of this step: a number or a 0-d tensor, or one rate for
+            each pair if groups have different rates. Numbers must be
+            finite and >= 0. A tensor is not checked.
+        recorder: records the summaries, for example a :class:`TensorBoardRecorder`.
+            Without a recorder no summary is computed.
+        names: the names of the parameters, for the tags. The default is the position.
+        in_place: overwrite the gradients if their dtype allows it. This needs less
+            memory and is faster. Gradients that share memory, as
+            ``torch.autograd.grad`` may return them, are copied in any case.
 
     Returns:
-        The pairs, with processed gradients. Nothing waits for a GPU unless a gradient
-        is sparse.
+        The pairs with processed gradients. There is no host sync unless a gradient is
+        sparse.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
@@ -114,10 +114,10 @@ def post_process(
     in_place: bool,
     total: Tensor | None = None,
 ) -> Pairs:
-    """Do what :func:`post_process_gradients` does, with arguments that are checked.
+    """Do as :func:`post_process_gradients`, with arguments that have been checked.
 
-    ``in_place``: the gradients share no elements. ``total``: the global norm, if it is
-    known.
+    ``in_place`` needs gradients that share no memory. ``total`` is the global norm, if
+    it is already known.
     """
     rate = None if policy is None else as_rate(lr, quirks, pairs)
     if quirks.clip_absent and (policy or GLOBAL_NORM in asked.names):
@@ -144,7 +144,7 @@ def own_pairs(
     quirks: Quirks,
     in_place: bool,
 ) -> Pairs:
-    """Return the pairs of others, checked; copies, if they must not share elements."""
+    """Check a user's pairs and return them; copy gradients that share memory."""
     pairs = as_parameter_pairs(grads_and_vars, OWNER)
     if not quirks.clip_limit:
         require_shapes(pairs, OWNER)
@@ -160,9 +160,9 @@ def apply_larc(
     in_place: bool = False,
     told: tuple[Summaries, list[str]] | None = None,
 ) -> Pairs:
-    """Multiply each gradient that is there by its ratio.
+    """Multiply each gradient that is present by its ratio.
 
-    ``told``: who is told the ratios, under which names.
+    ``told`` holds the recorder of the ratios and their names.
     """
     positions = [k for k, (gradient, _) in enumerate(pairs) if gradient is not None]
     gradients: list[Any] = [pairs[k][0] for k in positions]
@@ -193,7 +193,8 @@ def require_fitting(
 ) -> None:
     """Raise unless each gradient has the shape, dtype and device of its parameter.
 
-    ``positions``: of the pairs. All are compared before words are looked for.
+    ``positions`` are those of the pairs. All pairs are compared before the first error
+    is described.
     """
     fit = list(map(is_alike, gradients, parameters))
     if not all(fit):
@@ -227,7 +228,7 @@ def as_rate(lr: Any, quirks: Quirks, pairs: Pairs) -> Tensor:
 
 
 def expected_rate(count: int) -> str:
-    """Say what a rate may be."""
+    """Return the part of an error sentence that describes valid rates."""
     return f"a number or a 0-d tensor, or {count} of them, one for each pair"
 
 

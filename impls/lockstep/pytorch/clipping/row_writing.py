@@ -1,4 +1,4 @@
-"""Clipping of tables, or of named rows of them, in place."""
+"""Clip a table, or some of its rows, in place."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["NamedRows", "clip_in_place", "counted", "subtract_excess"]
 
 
 class NamedRows(NamedTuple):
-    """Rows ``indices`` [k] of a table, or all of it (None), and how they are clipped.
+    """Rows ``indices`` [k] of a table, or all rows (None), and how to clip them.
 
-    A row that is named several times is computed several times and written with one
-    value.
+    A row that occurs several times in ``indices`` is computed several times, but with
+    the same value.
     """
 
     table: Tensor
@@ -31,10 +31,10 @@ class NamedRows(NamedTuple):
 
 
 def clip_in_place(entry: NamedRows) -> Tensor:
-    """Clip rows and return which of their norms were too large.
+    """Clip rows, and return a flag for each norm that was too large.
 
-    On the CPU only what is too large is computed and written. A GPU would have to be
-    waited for to know it, so everything is computed and written there.
+    On the CPU, only rows above the limit are computed and written. To select them on a
+    GPU would need a host sync, so there all rows are computed and written.
     """
     table, indices, axes = entry
     rows = table if indices is None else table.index_select(0, indices)
@@ -58,9 +58,9 @@ def clip_in_place(entry: NamedRows) -> Tensor:
 
 
 def subtract_excess(entry: NamedRows, quirks: Quirks) -> Tensor:
-    """Clip as the original: subtract what is too much, row after row.
+    """Clip as the original does: subtract the excess of each row.
 
-    With ``row_clip_duplicates`` a row is corrected as often as it is named.
+    With ``row_clip_duplicates``, a row that occurs k times is corrected k times.
     """
     table, indices, axes = entry
     rows = table if indices is None else table.index_select(0, indices)
@@ -79,7 +79,7 @@ def subtract_excess(entry: NamedRows, quirks: Quirks) -> Tensor:
 
 
 def counted(indices: Tensor | None, too_large: Tensor) -> tuple[int, int]:
-    """Return how many norms were taken and how many were too large, each row once."""
+    """Return how many norms were computed and how many were too large, rows once."""
     if indices is None:
         return too_large.numel(), int(too_large.sum())
     rows, place = indices.unique(return_inverse=True)

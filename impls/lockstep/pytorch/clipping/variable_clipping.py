@@ -35,7 +35,7 @@ __all__ = ["VariableClippingOptimizer", "list_nothing"]
 
 
 class Clipped(NamedTuple):
-    """What was clipped of one parameter: kept until ``last_step`` is asked for."""
+    """The clipped rows of one parameter, stored until ``last_step`` is read."""
 
     indices: Tensor | None
     too_large: Tensor
@@ -47,23 +47,23 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
     ...
 
-    The work of a sparse gradient grows with the batch, not with the table. It is done
-    outside of autograd and after the step, so that a table may be used several times in
-    one forward pass. A gradient of zeros still clips; one that is None does not. What a
-    step did is in ``last_step``.
+    With a sparse gradient, the cost grows with the batch and not with the table.
+    Clipping runs after the step and outside of autograd, so a forward pass may use a
+    table several times. A parameter with a gradient of zeros is clipped too, but one
+    whose gradient is None is not. ``last_step`` reports what a step did.
 
     Args:
-        opt: any optimizer of torch, a wrapper included. If it was given
-            ``named_parameters``, names can stand for parameters in
-            ``vars_to_clip_dims``.
+        opt: any torch optimizer, a wrapper included. If it was made from
+            ``named_parameters``, the keys of ``vars_to_clip_dims`` may be names.
 
     Raises:
         ...
-        ValueError: a parameter that is in no group, ``opt`` trains a listed parameter
-            through a master, or needs its closure several times a step (LBFGS).
+        ValueError: a listed parameter is in no group, ``opt`` trains it through a
+            master, or ``opt`` calls its closure several times a step (LBFGS).
 
-    Cost: a read and a write of the named rows. Over axis 0 a norm runs through all
-    rows, so the whole parameter is read; with a sparse gradient that is warned about.
+    Cost: one read and one write of the rows that the gradient names. A norm over axis 0
+    needs all rows, so the whole parameter is read; a sparse gradient then causes a
+    warning.
 
     Origin: TensorFlow 1.15, ``tf.contrib.opt.VariableClippingOptimizer``. Unlike
     ``torch.nn.Embedding(max_norm=...)`` it changes nothing in the forward pass.
@@ -128,7 +128,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         self._quirks = quirks_of(vars(self).get("strict", False))
 
     def _refuse_masters(self, inner_optimizer: Optimizer) -> None:
-        """Raise for nothing more: what is listed was looked at, the rest is free."""
+        """Accept masters here: the constructor has checked the listed parameters."""
 
     def apply_gradients(
         self,
@@ -146,13 +146,13 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
     @torch.no_grad()
     def clip(self, touched: Mapping[Tensor, Tensor | None]) -> list[Clipped]:
-        """Clip parameters, or the rows that are named for them, in place."""
+        """Clip parameters in place: all of each, or the rows that are listed for it."""
         return [self._clip_one(w, indices) for w, indices in touched.items()]
 
     def _clip_one(self, parameter: Tensor, indices: Tensor | None) -> Clipped:
-        """Clip a parameter, or rows [k] of it.
+        """Clip a parameter, or its rows [k].
 
-        Where axes are not resolved, the test for dimension 0 is literal.
+        Under strict, axes are not resolved, so only a literal 0 counts as axis 0.
         """
         axes = self.vars_to_clip_dims[parameter]
         if indices is not None and 0 in axes:
@@ -187,7 +187,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         super().note_no_gradients()
 
     def _check_axes(self, parameters: Iterable[Tensor]) -> None:
-        """Raise for an axis that a parameter does not have, which was not resolved."""
+        """Raise if a parameter lacks one of its axes; strict checks this late."""
         names = named_parameters(self)
         for parameter in parameters:
             axes = self.vars_to_clip_dims[parameter]
@@ -195,7 +195,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
     @property
     def last_step(self) -> StepReport:
-        """What the last step did, if there was one. Costs a host sync."""
+        """The report of the last step. Reading it costs a host sync."""
         if self._seen is None:
             return NO_STEP
         if not self._had_gradients:
@@ -210,7 +210,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         )
 
     def _counts(self) -> tuple[int, int]:
-        """Return how many rows the last step looked at, and how many it clipped."""
+        """Return how many rows the last step checked, and how many it clipped."""
         counts = [counted(*entry) for entry in self._seen[2]] if self._seen else []
         return sum(rows for rows, _ in counts), sum(clipped for _, clipped in counts)
 
@@ -232,7 +232,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
 def refuse_split_rows(
     listed: Mapping[Tensor, words.Axes], names: Mapping[Tensor, str]
 ) -> None:
-    """Raise for a DTensor whose norms would run over the parts of several ranks."""
+    """Raise for a DTensor if a norm would need the parts of several ranks."""
     for parameter, axes in listed.items():
         if split := shards.split_axes(parameter) & set(axes):
             raise torch_host.SPLIT_ROWS.error(
@@ -251,9 +251,9 @@ def refuse_master(opt: Optimizer, key: Any, names: Mapping[Tensor, str]) -> None
 
 
 def parameter_of(key: Any, names: Mapping[Tensor, str], unchecked: bool) -> Tensor:
-    """Return the parameter that a key of ``vars_to_clip_dims`` stands for.
+    """Return the parameter for a key of ``vars_to_clip_dims``.
 
-    ``unchecked``: a parameter in no group is taken too. It has no effect.
+    With ``unchecked``, a parameter that is in no group is accepted, without effect.
     """
     if isinstance(key, Tensor):
         if key not in names and not unchecked:
@@ -274,7 +274,7 @@ def parameter_of(key: Any, names: Mapping[Tensor, str], unchecked: bool) -> Tens
 
 
 def list_nothing(optimizer: Any) -> None:
-    """Let no row clipping in a stack limit anything from now on."""
+    """Remove the limits of every row-clipping wrapper in a stack."""
     while optimizer is not None:
         if isinstance(optimizer, VariableClippingOptimizer):
             optimizer.vars_to_clip_dims.clear()
@@ -282,9 +282,10 @@ def list_nothing(optimizer: Any) -> None:
 
 
 def named_rows(gradient: Tensor) -> Tensor | None:
-    """Return the [k] indices of a sparse gradient, as they come; None for a dense one.
+    """Return the [k] row indices of a sparse gradient, duplicates included, or None.
 
-    An index of several dimensions names the row that its first one says.
+    None stands for a dense gradient. Of an index with several dimensions, the first one
+    is the row.
     """
     is_sparse = gradient.is_sparse and gradient.sparse_dim() > 0
     return gradient._indices()[0] if is_sparse else None

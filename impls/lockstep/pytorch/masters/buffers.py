@@ -20,7 +20,7 @@ CHUNK = 1 << 20
 
 
 def saturating_cast(values: Tensor, dtype: torch.dtype) -> Tensor:
-    """Round float32 to ``dtype``; what is too large becomes its largest magnitude."""
+    """Round float32 values to ``dtype``, clamped to its largest magnitude."""
     largest = largest_of(dtype)
     return values.clamp(-largest, largest).to(dtype)
 
@@ -40,14 +40,15 @@ def add_penalty(gradient: Tensor | None, penalty: Tensor) -> Tensor:
 class FlatMasters:
     """The masters of weights that share a device and a dtype.
 
-    Weights and gradients have one float32 buffer each. The master and the gradient of
-    a weight are views into them, so a whole buffer is measured and divided at once, and
-    yet an optimizer sees a tensor a weight. Of DTensors each rank has its part here.
+    One float32 buffer has all masters, and another has all gradients. The master and
+    the gradient of each weight are views into them. So one operation can take the norm
+    of a buffer or divide it, but the optimizer still sees one tensor for each weight.
+    For DTensors, each rank has its own part here.
 
     Args:
-        weights: the model's, in half precision.
-        masters: float32 parameters of the same shapes; they become views and keep
-            their values.
+        weights: the half-precision weights of the model.
+        masters: float32 parameters of the same shapes. They become views of the buffer
+            and keep their values.
     """
 
     def __init__(self, weights: Sequence[Tensor], masters: Sequence[Tensor]) -> None:
@@ -72,7 +73,7 @@ class FlatMasters:
             shards.replace_part(master, view)
 
     def views_of(self, buffer: Tensor) -> list[Tensor]:
-        """Return the part of ``buffer`` that belongs to each weight, in its shape."""
+        """Return a view of ``buffer`` for each weight, in the weight's shape."""
         return [
             buffer[start : start + shape.numel()].view(shape)
             for start, shape in self.places
@@ -81,8 +82,8 @@ class FlatMasters:
     def take(self, gradients: Sequence[Tensor | None]) -> list[Tensor]:
         """Copy dense gradients to float32 and return a view for each weight.
 
-        Of a weight that has none here, the place holds zeros. Of a DTensor it is a
-        view of this rank's part.
+        A weight without a dense gradient gets zeros. For a DTensor, the view is that of
+        this rank's part.
         """
         if self.is_sharded:
             gradients = shards.parts_of(shards.split_alike(gradients, self.weights))
@@ -99,14 +100,15 @@ class FlatMasters:
 
     @property
     def pieces(self) -> list[Tensor]:
-        """The gradients in few tensors: the buffer, or the DTensors that lie in it."""
+        """The gradients as few tensors: the buffer, or its DTensors."""
         return self.master_gradients if self.is_sharded else [self.gradients]
 
     @torch.no_grad()
     def give_back(self) -> None:
-        """Round the masters into the weights, clamped to what their dtype can hold.
+        """Round the masters into the weights, clamped to the range of their dtype.
 
-        A chunk at a time, so that it is still in the cache when it is copied.
+        This works on one chunk at a time, so that it is still in the cache when it is
+        copied.
         """
         for whose, part in self.chunks:
             views = self.value_views[whose]
@@ -115,13 +117,13 @@ class FlatMasters:
             foreach.copy(shards.parts_of(self.weights[whose]), views)
 
     def fits_weights(self) -> bool:
-        """Say whether the weights still have the device and dtype of these buffers."""
+        """Whether the weights still have the device and dtype of these buffers."""
         dtypes = {weight.dtype for weight in self.weights}
         devices = {weight.device for weight in self.weights}
         return dtypes == {self.dtype} and devices == {self.values.device}
 
     def fits(self, values: Tensor) -> bool:
-        """Say whether none must be clamped; not asked where it means waiting."""
+        """Whether no value must be clamped. False on a GPU, which would need a sync."""
         if not (values.is_cpu and values.numel()):
             return False
         low, high = values.aminmax()
@@ -129,7 +131,7 @@ class FlatMasters:
 
 
 def lay_out(sizes: Sequence[int]) -> tuple[list[int], int]:
-    """Return where each tensor starts, and the size of the buffer: whole rows."""
+    """Return the offset of each tensor, and the buffer's size in whole rows."""
     starts, at = [], 0
     for size in sizes:
         starts.append(at)
@@ -138,7 +140,7 @@ def lay_out(sizes: Sequence[int]) -> tuple[list[int], int]:
 
 
 def in_chunks(starts: Sequence[int], size: int) -> list[tuple[slice, slice]]:
-    """Cut tensors into runs of about CHUNK elements: their positions and places."""
+    """Return runs of tensors with about CHUNK elements: positions and places."""
     runs, first = [], 0
     for position in range(len(starts)):
         last = position + 1 == len(starts)

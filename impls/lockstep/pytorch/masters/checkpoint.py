@@ -1,4 +1,4 @@
-"""Masters in checkpoints: in the state of an optimizer, and beside a model."""
+"""Masters in checkpoints: in the optimizer's state, or as a module."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ DEPTH = 12
 
 
 class MastersInState:
-    """Masters beside the state of an optimizer, where checkpoints look for them.
+    """Masters in the optimizer's state, where checkpoints expect them.
 
-    They come after it, since many optimizers make their state where they find none.
+    They are added after the optimizer's own state, because many optimizers initialize
+    the state of a parameter only if it is empty.
 
     Args:
         base: the innermost optimizer.
@@ -52,14 +53,14 @@ class MastersInState:
         self.forget()
 
     def forget(self) -> None:
-        """Start anew: with other state, or another copy of it."""
+        """Forget the entries; the optimizer's state has been replaced."""
         self.state, self.kept, self.some_alone = self.base.state, set[int](), True
 
     def add(self, parameters: Iterable[Tensor], alone: bool = False) -> None:
-        """Put masters beside the state of these, each once.
+        """Add the masters to the state of these parameters, each once.
 
-        ``alone``: also where there is no state, until :meth:`free`; and any parameter
-        gets an entry then, for checkpoints ask for one.
+        With ``alone``, a parameter without state gets an entry too, until :meth:`free`
+        removes it. Checkpoints need an entry for every parameter.
         """
         if self.state is not self.base.state:
             self.forget()
@@ -76,7 +77,7 @@ class MastersInState:
         self.some_alone |= alone
 
     def free(self) -> None:
-        """Remove every entry in which there is nothing else, before a step."""
+        """Remove the entries that have nothing but a master, before a step."""
         if self.state is not self.base.state:
             self.forget()
         if not self.some_alone or self.bears_any:
@@ -93,7 +94,7 @@ def with_masters(
 ) -> dict[str, Any]:
     """Return a saved state with every master in it.
 
-    Where nobody has any state, every parameter gets an entry.
+    If no parameter has any state, every trainable parameter gets an entry.
     """
     idle = not any(saved["state"].values())
     numbers = [k for group in saved["param_groups"] for k in group["params"]]
@@ -110,9 +111,9 @@ def saved_masters(
     """Return master -> its saved value; raise where one is missing.
 
     Args:
-        saved: what ``state_dict`` returned, of the groups that are here.
-        names: every parameter, masters in place of weights, with its name.
-        own: those that are masters.
+        saved: the result of ``state_dict``, with the groups of this optimizer.
+        names: parameter -> name, with masters in place of their weights.
+        own: the parameters that are masters.
     """
     numbers = [number for group in saved["param_groups"] for number in group["params"]]
     values = {}
@@ -127,7 +128,7 @@ def saved_masters(
 
 
 def without_masters(saved: dict[str, Any]) -> dict[str, Any]:
-    """Return a state as the wrapped optimizer would have saved it."""
+    """Return a saved state without masters, as the wrapped optimizer saves it."""
     state = {
         number: {key: value for key, value in entry.items() if key != KEY}
         for number, entry in saved["state"].items()
@@ -136,7 +137,7 @@ def without_masters(saved: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_module(model: nn.Module, masters: Masters) -> nn.Module:
-    """Return a module of the model's parameter names, masters in place of weights."""
+    """Return a module with the model's parameter names, but masters for weights."""
     root = nn.Module()
     for path, parameter in model.named_parameters():
         *folders, last = path.split(".")
@@ -150,11 +151,12 @@ def as_module(model: nn.Module, masters: Masters) -> nn.Module:
 
 
 def refuse_model_of_weights(weights: Iterable[Tensor]) -> None:
-    """Raise where ``torch.distributed.checkpoint`` was given the model itself.
+    """Raise if ``torch.distributed.checkpoint`` is called with the model itself.
 
-    It looks for the optimizer's parameters in a model by identity and would fail with a
-    ``KeyError``, before it asks the optimizer for more than its ``state``. So this
-    looks for its function among the callers, and for the model there.
+    That function looks up the optimizer's parameters in the model by identity. Masters
+    are not in the model, so it would fail with a ``KeyError``, and it reads nothing but
+    the optimizer's ``state`` before. So this searches the call stack for that function,
+    and its local variables for the model.
     """
     if CALLER not in sys.modules:
         return

@@ -1,4 +1,4 @@
-"""Masters of weights: made, kept side by side, and trained in place of them."""
+"""Float32 masters: creation, flat buffers, and training in place of weights."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class MasterCopies:
     """The masters of the weights of one optimizer.
 
     Attributes:
-        masters: weight -> master, for weights that have another than themselves.
+        masters: weight -> master, for each half-precision weight.
     """
 
     _flats: list[FlatMasters] | None = None
@@ -47,30 +47,30 @@ class MasterCopies:
         self.remember()
 
     def add(self, fresh: Masters) -> None:
-        """Take further masters in."""
+        """Add further masters."""
         self.masters.update(fresh)
         self._flats = None
         self.remember()
 
     def of(self, parameter: Tensor) -> Tensor:
-        """Return the master of a parameter: itself where it has no other."""
+        """Return the master of a parameter, or the parameter if it has none."""
         return self.masters.get(parameter, parameter)
 
     def has(self, parameter: Any) -> bool:
-        """Say whether this is a weight that has a master."""
+        """Whether this is a weight with a master."""
         return isinstance(parameter, Tensor) and parameter in self.masters
 
     def weights(self, parameters: Iterable[Any]) -> list[Any]:
-        """Return parameters with the weights in place of their masters."""
+        """Return the parameters, with masters replaced by their weights."""
         of = {id(master): weight for weight, master in self.masters.items()}
         return [of.get(id(parameter), parameter) for parameter in parameters]
 
     def are_half(self) -> bool:
-        """Whether every weight is in half precision still."""
+        """Whether every weight is still in half precision."""
         return all(words.has_master(dtype_name(weight)) for weight in self.masters)
 
     def require_half(self) -> None:
-        """Raise for a weight that is not in half precision any more."""
+        """Raise for a weight that is no longer in half precision."""
         for weight in self.masters:
             if not words.has_master(dtype_name(weight)):
                 raise refusals.WIDENED_SINCE.error(
@@ -78,14 +78,14 @@ class MasterCopies:
                 )
 
     def buffers(self) -> list[FlatMasters]:
-        """Return the flat buffers; made anew after a copy or a move to a device."""
+        """Return the flat buffers; rebuild them after a copy or a change of device."""
         if self._flats is None or not all(flat.fits_weights() for flat in self._flats):
             self.require_half()
             self._flats = flat_masters(self.masters)
         return self._flats
 
     def give_back(self, flats: Iterable[FlatMasters]) -> None:
-        """Round the masters in buffers into their weights."""
+        """Round the masters of all buffers into their weights."""
         for flat in flats:
             flat.give_back()
         self.remember()
@@ -97,10 +97,10 @@ class MasterCopies:
                 weight.grad = None if set_to_none else weight.grad.detach().zero_()
 
     def marks(self) -> list[tuple[int, int]]:
-        """Return what changes with the weights: their versions and places.
+        """Return the version counter and the address of each weight.
 
-        ``weight.data = values`` changes the place, other writes the version, and those
-        through ``.data`` neither.
+        ``weight.data = values`` changes the address, and an ordinary write changes the
+        version. A write into ``weight.data`` changes neither.
         """
         if not shards.are_among(self.masters):
             return [(weight._version, weight.data_ptr()) for weight in self.masters]
@@ -109,15 +109,16 @@ class MasterCopies:
         return [(w._version + part._version, part.data_ptr()) for w, part in parts]
 
     def remember(self) -> None:
-        """Note what weights and masters are."""
+        """Store the present versions and addresses of weights and masters."""
         self._marks = self.marks()
         self._master_versions = [m._version for m in self.masters.values()]
 
     @torch.no_grad()
     def adopt_changes(self) -> None:
-        """Take over what others wrote into weights, as ``model.load_state_dict`` does.
+        """Copy changed weights to their masters, as after ``model.load_state_dict``.
 
-        Where a weight still is its rounded master, the master stays: it knows more.
+        A master stays if its weight is still the rounded master, because the master has
+        more digits.
         """
         before, marks = self._marks, self.marks()
         if marks == before:
@@ -133,10 +134,10 @@ class MasterCopies:
 
     @torch.no_grad()
     def adopt_hidden_changes(self) -> None:
-        """Take over what was written through ``.data``, which leaves no mark.
+        """Copy weights that were changed through ``.data``, which no version shows.
 
-        Every weight is read for it. The first find is warned of. A master that was
-        written into itself stays.
+        This reads every weight. The first change that it finds causes a warning. A
+        master that was itself written stays.
         """
         hidden = 0
         rows = zip(self.masters.items(), self._master_versions, strict=True)
@@ -154,16 +155,16 @@ class MasterCopies:
             warn_user(words.written_through_data(hidden))
 
     def is_due(self) -> bool:
-        """Whether this step looks for hidden changes.
+        """Whether this step checks for changes through ``.data``.
 
-        The first one does, and every hundredth; once there was a find, each of them,
-        because the next step would undo what is written.
+        The first step checks, and then every hundredth. After the first change was
+        found, every step checks, because the next update would overwrite the change.
         """
         self._steps += 1
         return self._finds_hidden or self._steps % EVERY == 1
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what travels: buffers and versions are made anew."""
+        """Return the attributes to copy or pickle, without buffers and versions."""
         return {"masters": self.masters}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -172,7 +173,7 @@ class MasterCopies:
 
 
 def newest(weight: Tensor, master: Tensor) -> Tensor:
-    """Return the master, but the weight where that is not the rounded master."""
+    """Return the master, with the weight's elements where it was changed."""
     same = saturating_cast(master, weight.dtype).eq(weight) | weight.isnan()
     return torch.where(same, master, weight.float())
 
@@ -180,9 +181,9 @@ def newest(weight: Tensor, master: Tensor) -> Tensor:
 def differing(
     masters: Iterable[tuple[Tensor, Tensor]],
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield weights, with their masters, that do not have the bits of rounded ones.
+    """Yield the weights, with their masters, that differ from the rounded master.
 
-    One host sync a GPU. On the CPU ``equal`` of integers is the quickest.
+    This costs one host sync for each GPU. On the CPU, ``equal`` of integers is fastest.
     """
     elsewhere: dict[torch.device, list[tuple[Any, Tensor]]] = {}
     for weight, master in masters:
@@ -197,9 +198,9 @@ def differing(
 
 
 def require_masters(optimizer: Optimizer, trained: Iterable[Tensor]) -> None:
-    """Raise for a parameter that was turned into half precision since.
+    """Raise for a half-precision parameter without a master.
 
-    ``trained``: those in the groups of ``optimizer``, the wrapper of masters.
+    ``trained`` are the parameters in the groups of ``optimizer``, the wrapper.
     """
     dtypes = {parameter.dtype for parameter in trained}
     for dtype in dtypes - WIDE:
@@ -220,7 +221,7 @@ def make_masters(weights: Iterable[Tensor], only_float16: bool) -> Masters:
 
 
 def flat_masters(masters: Masters) -> list[FlatMasters]:
-    """Lay masters side by side: of one device and dtype, DTensors by themselves."""
+    """Return flat buffers: one per device and dtype, with DTensors apart."""
     alike: dict[tuple[torch.device, torch.dtype, bool], list[Tensor]] = {}
     for weight in masters:
         key = weight.device, weight.dtype, shards.are_among([weight])
@@ -232,9 +233,9 @@ def flat_masters(masters: Masters) -> list[FlatMasters]:
 
 
 def take_over(optimizer: Optimizer, masters: Masters, limits_rows: bool) -> None:
-    """Let an optimizer train masters in place of weights, its state in float32.
+    """Replace weights by masters in an optimizer, and its state by float32.
 
-    ``limits_rows``: row clipping inside clips the masters of its parameters.
+    With ``limits_rows``, row clipping inside clips the masters of its parameters.
     """
     base = base_of(optimizer)
     for group in base.param_groups:
@@ -260,9 +261,9 @@ def widened(
     master: Tensor,
     slots: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return the state of a weight in float32; one that is new is made anew.
+    """Return the state of a weight in float32; initialize it again if it is new.
 
-    So an initial value such as 0.1 is that of float32, not the rounded one.
+    So an initial value such as 0.1 is rounded to float32 and not to half precision.
     """
     if isinstance(base, RuleOptimizer):
         fresh = base.initial_slots(group, weight)
@@ -278,7 +279,7 @@ def widened(
 
 
 def is_like(value: Any, weight: Tensor) -> bool:
-    """Say whether a piece of state has the shape and dtype of its weight."""
+    """Whether a state tensor has the shape and dtype of its weight."""
     return isinstance(value, Tensor) and (value.shape, value.dtype) == (
         weight.shape,
         weight.dtype,

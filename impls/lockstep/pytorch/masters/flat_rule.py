@@ -1,4 +1,4 @@
-"""The elementwise rule of a wrapped optimizer, on flat memory."""
+"""Steps of an elementwise optimizer on flat buffers instead of many masters."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ Kinds = tuple[tuple[str, torch.dtype], ...]
 
 
 class Run(NamedTuple):
-    """Masters side by side in a buffer, and their state side by side, too.
+    """Masters that are contiguous in a buffer, and whose state is contiguous too.
 
     Attributes:
-        group: the optimizer's group that has them.
-        masters: several of one buffer.
-        gradients: those in the buffer, a view for each master.
+        group: the optimizer's group that contains the masters.
+        masters: several masters of one buffer.
+        gradients: the gradient of each master, a view into the buffer.
         values: all masters in one tensor, whose ``grad`` has all gradients.
-        state: the state of ``values``; that of each master is a view of it.
-        steps: [n], how many steps each master took; None where nobody counts.
+        state: the state of ``values``. The state of each master is a view of it.
+        steps: [n], the step count of each master; None if the rule counts no steps.
     """
 
     group: Group
@@ -60,7 +60,7 @@ class Run(NamedTuple):
     steps: Tensor | None
 
     def is_ready(self, optimizer: Optimizer) -> bool:
-        """Whether one step of ``values`` is a step of each master, now."""
+        """Whether a step of ``values`` equals a step of each master at present."""
         group, steps = self.group, self.steps
         if group["differentiable"] or group.get("eps", 1) < LEAST_EPS:
             return False
@@ -71,21 +71,21 @@ class Run(NamedTuple):
         return steps is None or len(set(steps.tolist())) == 1
 
     def finish(self) -> None:
-        """Let each master have taken the step that ``values`` took."""
+        """Give the masters the step count of ``values``, and increment versions."""
         increment_version(self.masters)
         if self.steps is not None:
             self.steps.fill_(self.state[STEP])
 
 
 class FlatRule:
-    """Lets an optimizer take its steps on few long tensors, with the same bits.
+    """Steps of an optimizer on a few long tensors, equal bit for bit.
 
-    Its groups have them in place of masters while it takes a step. Its state of each
-    master is a view of theirs at any time, so a master for which this is not possible,
-    as one without a gradient, is trained by itself, in the same step or a later one.
+    During a step, the optimizer's groups contain these tensors instead of the masters.
+    The state of each master is always a view of their state. So a master can leave its
+    run for a step, for example because it has no gradient, and is then updated alone.
 
     Args:
-        optimizer: any; what is not in the table is left alone.
+        optimizer: any optimizer. One whose rule is not in the table steps as usual.
     """
 
     def __init__(self, optimizer: Optimizer) -> None:
@@ -122,7 +122,7 @@ class FlatRule:
                 run.finish()
 
     def _runs_of(self, flats: Sequence[FlatMasters]) -> list[Run]:
-        """Return the runs; they are made anew when anything in them was replaced."""
+        """Return the runs; build them again if any of their parts was replaced."""
         if not same(what_is_in(self.optimizer, flats), self._seen):
             self._runs = list(runs_in(self.optimizer, flats))
             self._seen = what_is_in(self.optimizer, flats)
@@ -130,7 +130,7 @@ class FlatRule:
 
 
 def is_plain(optimizer: Optimizer) -> bool:
-    """Whether its rule is known, and nobody else looks into its step."""
+    """Whether the rule is known, and no hook or patched ``step`` could see tensors."""
     return type(optimizer) in ELEMENTWISE and not (
         "step" in vars(optimizer)
         or optimizer._optimizer_step_pre_hooks
@@ -141,7 +141,7 @@ def is_plain(optimizer: Optimizer) -> bool:
 
 
 def what_is_in(optimizer: Optimizer, flats: Sequence[FlatMasters]) -> list[Any]:
-    """Return everything that runs are made of, and that others may replace."""
+    """Return all objects that runs consist of and that a user may replace."""
     entries = list(optimizer.state.values())
     found: list[Any] = [optimizer.state, *flats, *entries]
     for group in optimizer.param_groups:
@@ -155,9 +155,10 @@ def same(some: Sequence[Any], others: Sequence[Any]) -> bool:
 
 
 def runs_in(optimizer: Optimizer, flats: Sequence[FlatMasters]) -> Iterator[Run]:
-    """Yield runs of all masters whose gradients and state can be side by side.
+    """Yield runs of all masters whose gradients and state can be contiguous.
 
-    On the CPU: elsewhere the bits were not compared, and to look at steps may wait.
+    Only on the CPU. On other devices the results were not compared, and reading the
+    step counts may need a host sync.
     """
     places = {
         id(master): (flat, position)
@@ -168,7 +169,7 @@ def runs_in(optimizer: Optimizer, flats: Sequence[FlatMasters]) -> Iterator[Run]
     }
 
     def place(row: tuple[int, Tensor]) -> tuple[FlatMasters | None, int, Kinds | None]:
-        """Return what is the same for those that are neighbours in both lists."""
+        """Return a key that is equal for masters that are neighbours in both lists."""
         index, parameter = row
         flat, position = places.get(id(parameter), (None, index))
         kinds = kinds_of(optimizer.state.get(parameter, {}), parameter)
@@ -188,7 +189,7 @@ def runs_in(optimizer: Optimizer, flats: Sequence[FlatMasters]) -> Iterator[Run]
 
 
 def kinds_of(entry: dict[str, Any], master: Tensor) -> Kinds | None:
-    """Return names and dtypes of a master's state; None if it must stay as it is."""
+    """Return names and dtypes of a master's state; None if it cannot be flat."""
     kinds = []
     for name, value in entry.items():
         if name == MASTER:
@@ -209,7 +210,7 @@ def side_by_side(
     positions: Sequence[int],
     kinds: Kinds,
 ) -> Run:
-    """Return a run of masters; from now on their state is views of its state."""
+    """Return a run of masters, and make their state views of its state."""
     first, last = positions[0], positions[-1]
     places = flat.places[first : last + 1]
     begin, (start, shape) = places[0][0], places[-1]

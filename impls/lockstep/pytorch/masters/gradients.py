@@ -1,4 +1,4 @@
-"""The gradients of one step, brought to the masters: in flat buffers, and loose."""
+"""The gradients of one step at the masters, in flat buffers or outside of them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["MasterGradients", "stored", "widened"]
 
 
 class MasterGradients:
-    """What the masters have in ``.grad`` for one step.
+    """The gradients that the masters have in ``.grad`` for one step.
 
     Args:
-        parameters: masters, and parameters that are their own.
-        flats: of the masters whose gradients come from the model; empty if all
-            gradients were given.
+        parameters: the masters, and the parameters that have none.
+        flats: the buffers of the masters whose gradients come from the model. Empty if
+            the caller has set all gradients.
     """
 
     @torch.no_grad()
@@ -51,7 +51,7 @@ class MasterGradients:
 
     @property
     def pieces(self) -> list[Tensor]:
-        """The same gradients in few tensors: whole buffers, and those outside."""
+        """The same gradients as few tensors: whole buffers, and gradients outside."""
         buffers = [piece for flat in self.flats for piece in flat.pieces]
         return [*buffers, *(p.grad for p in self.loose)]
 
@@ -62,7 +62,7 @@ class MasterGradients:
         masters: Mapping[Tensor, Tensor],
         scale: float | Tensor,
     ) -> None:
-        """Add scale x the gradient of its penalty to each regularized master's."""
+        """Add scale x the penalty's gradient to that of each regularized master."""
         for flat in self.flats if regularizers else []:
             for weight, view in zip(flat.weights, flat.master_gradients, strict=True):
                 if weight in regularizers:
@@ -71,7 +71,7 @@ class MasterGradients:
                     self._put(master, view, add_penalty(master.grad, penalty))
 
     def _put(self, master: Tensor, view: Tensor, gradient: Tensor) -> None:
-        """Let the gradient of a master be this one, in its place in the buffer."""
+        """Set the gradient of a master, at its place in the buffer."""
         if master.grad is None:
             self.present.append(master)
             self.borrowed.append(master)
@@ -80,7 +80,7 @@ class MasterGradients:
         master.grad = view
 
     def largest(self, least: float) -> float:
-        """Return the largest magnitude, at least ``least``. One host sync a device."""
+        """Return the largest magnitude, at least ``least``; a host sync per device."""
         pieces = self.pieces
         if shards.are_among(pieces):
             return max(least, *magnitudes(pieces).tolist())
@@ -89,18 +89,18 @@ class MasterGradients:
         return max([least, *(r.abs().amax().item() for r in ranges)])
 
     def release(self) -> None:
-        """Take back the gradients that came from the model."""
+        """Set the gradients of masters to None if they came from the model."""
         for master in self.borrowed:
             master.grad = None
 
 
 def stored(gradient: Tensor) -> Tensor:
-    """Return the stored elements of a gradient, duplicate rows as they are."""
+    """Return the stored elements of a gradient; duplicate rows are not summed."""
     return gradient._values() if gradient.is_sparse else gradient
 
 
 def widened(gradient: Tensor | None) -> Tensor | None:
-    """Return a gradient as float32, if there is one."""
+    """Return a gradient in float32, or None if there is none."""
     if gradient is None or gradient.dtype == torch.float32:
         return gradient
     if not gradient.is_sparse:

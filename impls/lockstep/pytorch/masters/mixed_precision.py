@@ -54,59 +54,59 @@ __all__ = ["MixedPrecisionOptimizerWrapper"]
 
 @documented
 class MixedPrecisionOptimizerWrapper(MasterUnscaling):
-    """Train half-precision parameters through float32 masters, with a scaled loss.
+    """...
 
-    Each float16 or bfloat16 parameter w gets a float32 master m; other parameters are
-    their own. A step: g = (float32(w.grad) + scale d reg(m)/dm) / scale is for m;
-    if all g are finite, ``optimizer`` updates m and w = m, rounded and clamped to what
-    the dtype of w can hold; otherwise nothing changes. Then the scale moves, once.
+    Each float16 or bfloat16 parameter w gets a float32 master m. Any other parameter is
+    its own master. In a step, the gradient of m is
+    g = (float32(w.grad) + scale d reg(m)/dm) / scale. If all g are finite,
+    ``optimizer`` updates m, and w becomes m, rounded and clamped to the range of its
+    dtype. Otherwise nothing changes. Then the loss scale is updated once.
 
-    ``scale_loss(loss)`` before ``backward`` multiplies by the scale; the next ``step``
-    divides. ``.grad`` of half-precision parameters stays as ``backward`` made it:
-    to clip by hand, call ``unscale_()`` and clip what ``master_params()`` yields.
-    ``compute_gradients`` and ``apply_gradients`` do the same in the manner of
-    TensorFlow: the pairs between them are unscaled float32 gradients and masters.
+    Call ``scale_loss(loss)`` before ``backward`` to multiply by the scale. The next
+    ``step`` divides by it, but leaves ``.grad`` of half-precision parameters as it is.
+    To clip by hand, call ``unscale_()`` and clip ``master_params()``.
+    ``compute_gradients`` and ``apply_gradients`` do the same with TensorFlow's
+    interface. Their pairs are unscaled float32 gradients and masters.
 
-    ``param_groups`` are those of ``optimizer``: they hold the masters from now on, so
-    its rates and schedulers work as ever. What others write into the model between
-    steps, such as ``model.load_state_dict``, is taken over by the masters. What is
-    written through ``.data`` leaves no trace: it is looked for every 100 steps and by
-    ``state_dict``, taken over and warned of. A ``GradScaler`` around it is refused.
+    ``param_groups`` are those of ``optimizer`` and contain the masters from now on, so
+    learning rates and schedulers work as before. If the model is changed between steps,
+    for example by ``model.load_state_dict``, the masters take its new values. Changes
+    through ``.data`` cannot be detected directly. Every 100 steps and in ``state_dict``
+    the weights are compared with the masters; changed values are used, with a warning.
+    A ``GradScaler`` around this optimizer raises an error.
 
     Args:
-        optimizer: any optimizer of torch over the model's parameters, a wrapper
-            included; not LBFGS.
-        loss_scale: None (1), a number > 0, "dynamic", an ``AutomaticLossScaler`` or a
-            loss scale.
-        clip_norm: the largest global norm of the unscaled gradients, > 0; None: any.
-            The factor is applied together with 1 / scale. A norm that float32 cannot
-            hold is an overflow.
+        optimizer: any torch optimizer of the model's parameters, a wrapper included,
+            but not LBFGS.
+        clip_norm: the largest global norm of the unscaled gradients, > 0. None does not
+            clip. The factor is applied together with 1 / scale. A norm that exceeds
+            float32 is an overflow.
         at_floor: "warn", "raise" or "ignore" when the scale is at its floor and
             ``floor_patience`` steps in a row were skipped.
         floor_patience: a number of steps.
-        capturable: never wait for a GPU. The numbers of the scale become tensors beside
-            the parameters. ``optimizer`` must be fused, the scale no automatic scaler.
-            What happened is found out when ``last_step`` is read, which waits; only
-            then is a stall at the floor warned of.
-        strict: as in OpenSeq2Seq, quirks included: only floats and automatic scalers
-            can be used, a static scale takes the loss's dtype and applies gradients
-            that are not finite, absent float16 gradients and, with an automatic scale,
-            float16 losses are refused by ``compute_gradients``; bfloat16 has no
-            masters; ``get_slot`` and ``variables()`` see nothing.
+        capturable: never wait for a GPU. The numbers of the scale become tensors on the
+            device of the parameters. ``optimizer`` must be fused, and ``loss_scale``
+            must be no automatic scaler. Reading ``last_step`` waits for the GPU, and
+            only then a stall at the floor causes a warning.
+        strict: as in OpenSeq2Seq, with its quirks. Only floats and automatic scalers
+            can be used. A static scale has the dtype of the loss, and gradients that
+            are not finite are applied with it. ``compute_gradients`` refuses absent
+            float16 gradients and, with an automatic scale, float16 losses. bfloat16 has
+            no masters. ``get_slot`` and ``variables()`` return nothing.
 
     Raises:
-        ValueError: ``optimizer`` is no optimizer, an argument out of range; with
-            ``capturable``, ``optimizer`` is not fused or its momentum is dampened,
-            ``strict``, an automatic scaler, or "raise" at the floor; ``optimizer``
-            scales its loss already; another optimizer has the same moving scale.
+        ValueError: ``optimizer`` is no optimizer, or it scales its loss already; an
+            argument is out of range; another optimizer has the same dynamic scale. With
+            ``capturable``, also if ``optimizer`` is not fused or its momentum is
+            dampened, and for ``strict``, an automatic scaler or "raise" at the floor.
 
-    State: masters in ``state`` under "master", the scale's numbers in
+    State: the masters are in ``state`` under "master", and the numbers of the scale in
     ``param_groups[0]``. ``load_state_dict`` rounds the masters into the weights. For
-    ``torch.distributed.checkpoint`` pass ``as_module(model)`` in place of the model.
+    ``torch.distributed.checkpoint`` pass ``as_module(model)`` instead of the model.
 
-    Cost: twice float32 for each half-precision parameter. One host sync a step, a
-    second one where a gradient is not finite, while the scale is below 1, or for
-    LogMax. A fused optimizer unscales by itself.
+    Cost: two float32 values for each half-precision element, and one host sync a step.
+    A second sync is needed if a gradient is not finite, while the scale is below 1, or
+    for LogMax. A fused optimizer unscales by itself.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``MixedPrecisionOptimizerWrapper``.
 
@@ -174,14 +174,14 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         self._in_state.add(self.state)
 
     def _refuse_grad_scaler(self, value: Any) -> None:
-        """Raise where a ``GradScaler`` hands its scale over."""
+        """Raise if a ``GradScaler`` passes its scale to this optimizer."""
         raise refusals.SCALES_ITSELF.error()
 
     grad_scale = property(fset=_refuse_grad_scaler)
 
     @property
     def state(self) -> Any:
-        """``state`` of the wrapped optimizer, live: that of the masters."""
+        """The ``state`` of the wrapped optimizer itself, which has the masters'."""
         refuse_model_of_weights(self.copies.masters if "copies" in vars(self) else ())
         return self.inner_optimizer.state
 
@@ -191,23 +191,23 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
 
     @property
     def trains_masters(self) -> bool:
-        """Whether any parameter has a master: wrappers outside ask for it."""
+        """Whether any parameter has a master. Outer wrappers read this."""
         return bool(self.copies.masters)
 
     def trains_master(self, parameter: Tensor) -> bool:
-        """Say whether a parameter has a master, or is one."""
+        """Whether a parameter has a master, or is one."""
         masters = self.copies.masters
         return parameter in masters or any(parameter is m for m in masters.values())
 
     def master(self, parameter: Tensor) -> Tensor:
-        """Return the master of a parameter: itself where it has no other."""
+        """Return the master of a parameter, or the parameter if it has none."""
         return self.copies.of(parameter)
 
     def as_module(self, model: nn.Module) -> nn.Module:
         """Return a module with the model's parameter names and the masters.
 
-        ``get_optimizer_state_dict`` and ``set_optimizer_state_dict`` of
-        ``torch.distributed.checkpoint`` find an optimizer's parameters in it.
+        Pass it to ``get_optimizer_state_dict`` and ``set_optimizer_state_dict`` of
+        ``torch.distributed.checkpoint``, which look up parameters in it.
         """
         if not isinstance(model, nn.Module):
             raise torch_host.NOT_A_MODULE.error(
@@ -228,7 +228,8 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
     ) -> None:
         """Take one ``step()`` with these gradients: see the base class.
 
-        The pairs hold masters, or half-precision parameters with gradients like them.
+        The pairs contain masters, or half-precision parameters with gradients of the
+        same dtype.
         """
         # By identity, as tensors are compared: their own hash is slow.
         if weights := set(map(id, self.copies.masters)):
@@ -246,14 +247,15 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
 
     @property
     def _hides_slots(self) -> bool:
-        """Strict: whether ``get_slot`` and ``variables()`` see nothing."""
+        """Whether ``get_slot`` and ``variables()`` return nothing, as under strict."""
         return self._quirks.masters_slots
 
     def step_inner(self) -> None:
-        """Copy the gradients, judge them, take the step or skip it, copy back.
+        """Copy the gradients, check them, take or skip the step, copy the masters back.
 
-        Its parts turn autograd off, each by itself: the wrapped optimizer sees whether
-        it was on, by which it knows a step of ``torch.distributed.checkpoint``.
+        Each part disables autograd for itself only. The wrapped optimizer must see
+        whether autograd is on, because that shows it a step that
+        ``torch.distributed.checkpoint`` makes.
         """
         groups, by_hand = self.inner_optimizer.param_groups, self._unscaled_by_hand
         trained = [p for group in groups for p in group["params"]]
@@ -304,14 +306,14 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
 
     @property
     def _flat_rule(self) -> FlatRule:
-        """What lets the wrapped optimizer take its steps; made anew in a copy."""
+        """The object that lets the wrapped optimizer step; a copy makes its own."""
         if self._rule is None or self._rule.optimizer is not self.inner_optimizer:
             self._rule = FlatRule(self.inner_optimizer)
         return self._rule
 
     @property
     def _in_state(self) -> MastersInState:
-        """The masters that are in the state; found anew in a copy."""
+        """The masters in the optimizer's state; a copy makes its own."""
         if self._beside is None:
             self._beside = MastersInState(base_of(self), self.copies.masters)
         return self._beside
@@ -322,7 +324,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         self.copies.clear_gradients(set_to_none)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group to the wrapped optimizer, masters in place of its weights."""
+        """Add a group to the wrapped optimizer, with masters instead of weights."""
         check_group(words.WRAPPER, param_group)
         listed = param_group["params"]
         listed = [listed] if isinstance(listed, Tensor) else list(listed)
@@ -338,7 +340,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         self.copies.add(fresh)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the wrapped optimizer's state, with masters and the scale in it."""
+        """Return the wrapped optimizer's state with the masters and the scale."""
         if self.copies.are_half():
             self.copies.adopt_changes()
             if not self._quirks.masters_slots:
@@ -347,23 +349,23 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         return with_masters(saved, named_parameters(self), self.copies.masters)
 
     def _check_saved(self, state_dict: dict[str, Any]) -> None:
-        """Raise for another stack's state, one without our masters too."""
+        """Raise if the state is of other wrappers, or without these masters."""
         self.copies.require_half()
         super()._check_saved(state_dict)
         self._saved_masters(state_dict)
 
     def _saved_masters(self, state_dict: dict[str, Any]) -> dict[Tensor, Tensor]:
-        """Return master -> its saved value; raise where one is missing."""
+        """Return master -> its saved value; raise if one is missing."""
         return saved_masters(
             state_dict, named_parameters(self), set(self.copies.masters.values())
         )
 
     def _of_inner(self, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """Return a saved state as the wrapped optimizer would have saved it."""
+        """Return a saved state without masters, as the wrapped optimizer saves it."""
         return without_masters(state_dict)
 
     def _load_inner(self, state_dict: dict[str, Any]) -> None:
-        """Load masters and scale, and let the wrapped optimizer load the rest.
+        """Load the masters and the scale, then the state of the wrapped optimizer.
 
         The weights become the rounded masters.
         """

@@ -1,4 +1,4 @@
-"""Regularizers of half-precision weights, kept for the wrapper of the optimizer."""
+"""Regularizers of half-precision weights, which the optimizer's wrapper applies."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ REGISTERED = WeakTensorKeyDictionary()
 
 @documented
 def mp_regularizer_wrapper(regularizer: Regularizer) -> Callable[[Tensor], object]:
-    """Keep a regularizer of half-precision weights for the wrapper of the optimizer.
+    """...
 
-    In float16 the gradient of a penalty underflows where a weight is small. So it is
-    taken at the float32 master, by :class:`MixedPrecisionOptimizerWrapper`: for weights
-    that were registered before a step, whether before or after it was made. A copy of a
-    model is registered through the copy of its wrapper, or anew.
+    In float16, the gradient of the penalty of a small weight underflows. So
+    :class:`MixedPrecisionOptimizerWrapper` computes it at the float32 master. A weight
+    has to be registered before the step, but may be registered after the wrapper was
+    constructed. In a copied model, register the weights again, or copy the wrapper too.
 
     Args:
         regularizer: returns the penalty of a weight, a 0-d tensor.
 
     Returns:
-        A function of a weight. In half precision it registers the weight, weakly, and
-        returns None: there is nothing to add to the loss. Otherwise it returns what
-        ``regularizer`` returns.
+        A function of a weight. For a weight in half precision it stores a weak
+        reference to the weight and returns None, because there is nothing to add to the
+        loss. For any other weight it returns the result of ``regularizer``.
 
     Origin: OpenSeq2Seq (8681d381ed40), ``mp_regularizer_wrapper``.
 
@@ -58,7 +58,7 @@ def mp_regularizer_wrapper(regularizer: Regularizer) -> Callable[[Tensor], objec
 
 
 def registered(weights: Iterable[Tensor]) -> dict[Tensor, Regularizer]:
-    """Return the regularizers of those weights that have one."""
+    """Return weight -> regularizer, for the weights that have one."""
     if not REGISTERED:
         return {}
     return {w: REGISTERED[w] for w in weights if w in REGISTERED}

@@ -1,4 +1,4 @@
-"""Every kind of scale that the masters' wrapper takes, as a loss scale."""
+"""Convert each kind of scale that the masters' wrapper accepts to a loss scale."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PREFIX = "loss_scaler_"
 
 
 class StaticScale(LossScale):
-    """Any number, one below 1 included."""
+    """A constant number, which may be below 1."""
 
     def __init__(self, number: float) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class StaticScale(LossScale):
         return rounded(self.number, torch.float32)
 
     def may_be_below_one(self) -> bool:
-        """Say whether gradients may grow when they are divided by the scale."""
+        """Whether dividing by the scale may make gradients larger."""
         return self.number < 1
 
     def get_config(self) -> dict[str, Any]:
@@ -46,9 +46,9 @@ class StaticScale(LossScale):
 
 
 class AutomaticScale(LossScale):
-    """An automatic scaler; what it counts is in the group too.
+    """An automatic scaler, whose counts are stored in the optimizer's group.
 
-    ``amax``: the largest magnitude of the unscaled gradients of the step to come.
+    ``amax`` is the largest magnitude of the unscaled gradients of the next step.
     """
 
     amax = 0.0
@@ -61,12 +61,12 @@ class AutomaticScale(LossScale):
 
     @property
     def state(self) -> dict[str, float | int]:
-        """Everything that changes, as plain numbers by name."""
+        """All that changes: name -> Python number."""
         return self.scaler.state
 
     @property
     def wants_amax(self) -> bool:
-        """Say whether the largest gradient moves the scale, not only overflows."""
+        """Whether the largest gradient moves the scale, and not only an overflow."""
         return self.scaler.algorithm == "logmax"
 
     def value(self) -> float:
@@ -74,7 +74,7 @@ class AutomaticScale(LossScale):
         return float(self.state["loss_scale"])
 
     def may_be_below_one(self) -> bool:
-        """Say whether gradients may grow when they are divided by the scale."""
+        """Whether dividing by the scale may make gradients larger."""
         return self.scaler.policy.scale_min < 1
 
     def move(self, finite: Any) -> None:
@@ -83,11 +83,11 @@ class AutomaticScale(LossScale):
         self._publish()
 
     def counts_for_another(self, group: dict[str, Any]) -> bool:
-        """Say whether another optimizer moves the scaler already."""
+        """Whether another optimizer moves the scaler already."""
         return self.scaler.is_taken
 
     def check_saved(self, owner: str, group: Mapping[str, Any]) -> None:
-        """Raise for numbers of another algorithm, and for what are none."""
+        """Raise unless these are numbers of the same algorithm."""
         unchecked = quirks_of(self.scaler.strict).arguments_unchecked
         saved = {k: group[PREFIX + k] for k in self.state if PREFIX + k in group}
         for key, now in self.state.items() if saved else ():
@@ -102,7 +102,7 @@ class AutomaticScale(LossScale):
             self.scaler.check_state(saved)
 
     def live_in(self, group: dict[str, Any]) -> None:
-        """Go on from the numbers in a group, if they are of this algorithm."""
+        """Use the numbers in a group, if they are of this algorithm."""
         if all(key in group for key in self.keys):
             saved = {
                 key.removeprefix(PREFIX): number_in(group[key]) for key in self.keys
@@ -124,7 +124,7 @@ class AutomaticScale(LossScale):
 
 
 class UnusableScale(LossScale):
-    """What the original accepts as a scale, and then cannot use."""
+    """A scale that the original accepts but cannot use."""
 
     def __init__(self, given: Any) -> None:
         super().__init__()
@@ -140,12 +140,13 @@ class UnusableScale(LossScale):
 
 
 def scale_of(loss_scale: Any, takes_any: bool) -> LossScale:
-    """Return the loss scale that ``loss_scale`` stands for.
+    """Return ``loss_scale`` as a loss scale object.
 
-    ``takes_any``: anything at all; what cannot be used fails when it is.
+    With ``takes_any``, any object is accepted, and an unusable one raises when it is
+    used.
 
     Raises:
-        ValueError: a string or type that is none of them, a number out of range.
+        ValueError: an unknown string or type, or a number out of range.
     """
     if isinstance(loss_scale, AutomaticLossScaler):
         return AutomaticScale(loss_scale)

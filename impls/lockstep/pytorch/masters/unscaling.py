@@ -1,4 +1,4 @@
-"""The gradients of masters before the step: computed, or unscaled by hand."""
+"""Gradients of masters before the step, from either way to unscale."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ __all__ = ["MasterUnscaling"]
 
 
 class MasterUnscaling(ScaleKeeper):
-    """A wrapper whose gradients belong to other tensors than the model's.
+    """A wrapper whose gradients belong to masters and not to the model's weights.
 
     Attributes:
         copies: the masters.
-        regularizers: weight -> the function of its penalty.
+        regularizers: weight -> the function that returns its penalty.
     """
 
     copies: MasterCopies
     regularizers: dict[Tensor, Regularizer]
 
     def _scaled(self, loss: Tensor) -> tuple[Tensor, Any]:
-        """Return loss x scale, and the scale. Strict: in the dtype of the loss."""
+        """Return loss x scale, and the scale; under strict in the dtype of the loss."""
         if loss.itemsize >= 4 or not self._quirks.masters_half_loss:
             return super()._scaled(loss)
         if isinstance(self.scale_object, AutomaticScale):
@@ -73,7 +73,7 @@ class MasterUnscaling(ScaleKeeper):
 
     @torch.no_grad()
     def _with_masters(self, pairs: Pairs) -> Pairs:
-        """Return float32 gradients, penalties added; and masters."""
+        """Return pairs of a float32 gradient, with its penalty, and a master."""
         if not self.copies.masters:
             return pairs
         penalties, wide = self._regularizers(), []
@@ -92,11 +92,11 @@ class MasterUnscaling(ScaleKeeper):
         return wide
 
     def _model_parameters(self) -> list[Tensor]:
-        """Return what ``backward`` gives gradients to: weights, not their masters."""
+        """Return the weights, because ``backward`` gives gradients to them."""
         return self.copies.weights(self.master_params())
 
     def _unscale(self, held: float | Tensor) -> Unscaled:
-        """Bring the gradients to the masters and divide them there."""
+        """Copy the gradients to the masters and divide the copies."""
         trained = list(self.master_params())
         require_masters(self, trained)
         gradients = MasterGradients(trained, self.copies.buffers())
@@ -107,7 +107,7 @@ class MasterUnscaling(ScaleKeeper):
         return Unscaled(look, gradients.borrowed, sources)
 
     def _find_largest(self, gradients: MasterGradients, held: float | Tensor) -> None:
-        """Let the scale have the largest unscaled magnitude, if it moves by that."""
+        """Pass the largest unscaled magnitude to a scale that depends on it."""
         scale = self.chosen_scale
         if isinstance(scale, AutomaticScale) and scale.wants_amax:
             least = -math.inf if self._quirks.masters_static_scale else 0.0
@@ -116,7 +116,7 @@ class MasterUnscaling(ScaleKeeper):
                 scale.amax = float(largest * (np.float32(1) / np.float32(held)))
 
     def _require_own_unchanged(self) -> None:
-        """Raise where the model's own gradients were changed after ``unscale_``."""
+        """Raise if the model's gradients were changed after ``unscale_``."""
         unscaled = self._unscaled_by_hand
         changed = [s for s in unscaled.sources if s.changed] if unscaled else []
         if changed:
@@ -126,7 +126,7 @@ class MasterUnscaling(ScaleKeeper):
             )
 
     def _regularizers(self) -> dict[Tensor, Regularizer]:
-        """Return the regularizers of weights, those registered by now included.
+        """Return weight -> regularizer, with those registered since the last step.
 
         A frozen weight has no penalty.
         """

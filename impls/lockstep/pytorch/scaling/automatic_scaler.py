@@ -25,7 +25,7 @@ __all__ = ["AutomaticLossScaler"]
 class AutomaticLossScaler:
     """...
 
-    State: plain numbers, see ``state_dict``.
+    State: Python numbers; see ``state_dict``.
 
     Example:
         >>> scaler = AutomaticLossScaler("Backoff", {"scale_max": 1024.0})
@@ -55,7 +55,7 @@ class AutomaticLossScaler:
         self._state = start(self.policy)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what travels: a copy is free until an optimizer takes it."""
+        """Return the attributes to copy: a copy belongs to no optimizer yet."""
         return {k: v for k, v in vars(self).items() if k not in ("is_taken", "_quirks")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -69,15 +69,15 @@ class AutomaticLossScaler:
 
     @property
     def state(self) -> dict[str, float | int]:
-        """Everything that changes, as plain numbers by name."""
+        """All that changes: name -> Python number."""
         return {name: plain(value) for name, value in self._state._asdict().items()}
 
     def state_dict(self) -> dict[str, float | int]:
-        """Return what ``load_state_dict`` takes: plain numbers."""
+        """Return the state as Python numbers, for ``load_state_dict``."""
         return self.state
 
     def load_state_dict(self, state_dict: Mapping[str, float | int]) -> None:
-        """Go on from what ``state_dict`` returned.
+        """Load what ``state_dict`` returned.
 
         Raises:
             ValueError: the state of another algorithm.
@@ -90,15 +90,15 @@ class AutomaticLossScaler:
         self._state = self._state._replace(**cast)
 
     def check_state(self, state_dict: Mapping[str, float | int]) -> None:
-        """Raise for what ``state_dict`` of this algorithm did not return."""
+        """Raise unless ``state_dict`` of the same algorithm returned this state."""
         fields = self._state._fields
         unchecked = self._quirks.arguments_unchecked
         words.check_state(self.algorithm, state_dict, fields, unchecked)
 
     def update_op(self, has_nan: Tensor | bool, amax: Tensor | float) -> int:
-        """Move the scale after a step; return how many steps there were.
+        """Update the scale after a step, and return the number of steps.
 
-        Costs one host sync if both are tensors of a GPU.
+        This costs one host sync if the arguments are tensors on a GPU.
         """
         unchecked = self._quirks.arguments_unchecked
         words.check_update(has_nan, amax, unchecked)
@@ -118,14 +118,14 @@ class AutomaticLossScaler:
     def check_grads(
         grads_and_vars: Iterable[tuple[Tensor | None, Any]],
     ) -> tuple[Tensor, Tensor]:
-        """Return whether there is a NaN, and the largest magnitude of the rest.
+        """Return whether there is a NaN, and the largest magnitude of the others.
 
-        Both are 0-d tensors. Without any element the magnitude is -inf. Rows that share
-        an index are not summed. No host sync.
+        Both are 0-d tensors, and there is no host sync. Without elements, the magnitude
+        is -inf. Rows with the same index are not summed.
 
         Raises:
-            TypeError: no pairs of a gradient and a parameter, or gradients of several
-                dtypes, of integers or complex ones.
+            TypeError: the entries are not pairs of a gradient and a parameter, or the
+                gradients have several dtypes, integers or complex numbers.
         """
         pairs = listed_pairs(grads_and_vars, words.CHECK_GRADS)
         for position, (gradient, _) in enumerate(pairs):
@@ -147,7 +147,7 @@ class AutomaticLossScaler:
 
 
 def largest(values: Tensor, start: Tensor) -> Tensor:
-    """Return the largest magnitude, NaN left out, and at least ``start`` [1]."""
+    """Return the largest magnitude without NaN, at least ``start`` [1]."""
     magnitudes = values.abs().reshape(-1)
     numbers = torch.where(magnitudes.isnan(), -torch.inf, magnitudes)
     return torch.cat([start.to(values.device), numbers]).amax()

@@ -1,4 +1,4 @@
-"""The scale of "Backoff" in plain numbers."""
+"""The scale of "Backoff" in Python numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["BackoffState", "start_backoff", "step_backoff"]
 
 
 class BackoffState(NamedTuple):
-    """``loss_scale`` as float32 holds it, and two counts of steps."""
+    """``loss_scale``, rounded to float32, and two step counts."""
 
     loss_scale: np.float32
     iteration: int
@@ -43,6 +43,6 @@ def step_backoff(
 
 
 def clip(scale: np.float32, policy: BackoffPolicy) -> np.float32:
-    """Return the scale within its bounds, below the upper one first."""
+    """Return the scale clamped to its upper bound, and then to its lower bound."""
     at_most = np.minimum(scale, np.float32(policy.scale_max))
     return np.float32(np.maximum(at_most, np.float32(policy.scale_min)))

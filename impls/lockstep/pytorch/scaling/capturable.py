@@ -1,4 +1,4 @@
-"""A step on the gradients of a scaled loss for which nothing waits for a GPU."""
+"""A step on the gradients of a scaled loss without a host sync."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ __all__ = ["CapturableStep", "require_capturable", "require_fused"]
 
 
 class CapturableStep(ScaledStep):
-    """A :class:`ScaledStep` of the same bits, whose numbers are 0-d tensors.
+    """A :class:`ScaledStep` with equal results, whose numbers are 0-d tensors.
 
     Args:
-        parameters: those that have a gradient.
-        held: the scale that the gradients hold, 0-d; None: they hold none.
-        pieces: the same gradients in fewer tensors; None: those of ``parameters``.
-        may_be_below_one: whether ``held`` may be, which cannot be asked; it costs a
-            second read of the gradients.
+        parameters: the parameters that have a gradient.
+        held: the factor that is still in the gradients, 0-d; None for no factor.
+        pieces: the same gradients as fewer tensors; None for those of ``parameters``.
+        may_be_below_one: whether ``held`` may be below 1. Its value cannot be read
+            without a sync, so True costs a second read of the gradients.
     """
 
     held: Tensor
@@ -75,7 +75,7 @@ class CapturableStep(ScaledStep):
         self.finite, self.divisor = finite, held / factor
 
     def add_look(self, first: ScaledStep) -> None:
-        """Let gradients be finite only if they were at a first look, too."""
+        """Count the gradients as finite only if an earlier check found them finite."""
         if not isinstance(first.finite, Tensor) or first.finite.is_cpu:
             super().add_look(first)
             return
@@ -90,7 +90,7 @@ class CapturableStep(ScaledStep):
     def update(
         self, optimizer: Optimizer, borrowed: bool, take: Callable[[], Any]
     ) -> None:
-        """Let ``optimizer``, which is fused, divide and take its step, or skip it."""
+        """Let the fused ``optimizer`` divide and update, or skip the update."""
         self.own_gradients(borrowed)
         make_momentum(optimizer)
         divisor, skip = self.divisor.float(), (~self.finite).float()
@@ -99,7 +99,7 @@ class CapturableStep(ScaledStep):
 
     @torch.no_grad()
     def unscale(self, flush: bool) -> None:
-        """Divide the gradients by what they hold, in place."""
+        """Divide the gradients by their factor, in place."""
         self.own_gradients()
         gradients = [p.grad for p in self.parameters]
         products = unscaled(gradients, self.held, flush)
@@ -108,10 +108,10 @@ class CapturableStep(ScaledStep):
 
 
 def make_momentum(optimizer: Optimizer) -> None:
-    """Give SGD its momentum buffers, filled with zeros, before its first step.
+    """Create SGD's momentum buffers, filled with zeros, before its first step.
 
-    Made by a step that is then skipped, they would keep what the memory held. From
-    zeros the first step gives the same: momentum 0 + g = g.
+    SGD creates them uninitialized, and a skipped step would leave them so. With zeros,
+    the first step has the same result, because momentum 0 + g = g.
     """
     if not isinstance(optimizer, SGD):
         return
@@ -126,9 +126,9 @@ def make_momentum(optimizer: Optimizer) -> None:
 def require_fused(
     owner: str, optimizer: Optimizer, groups: Groups | None = None
 ) -> None:
-    """Raise unless ``optimizer`` can skip a step without asking the device.
+    """Raise unless ``optimizer`` can skip a step without a host sync.
 
-    Dampened momentum cannot: the first step that counts would have to be known.
+    Dampened momentum cannot, because its first applied step differs from the others.
     """
     groups = optimizer.param_groups if groups is None else groups
     if not is_fused(optimizer, groups):
@@ -141,9 +141,9 @@ def require_fused(
 def require_capturable(
     owner: str, optimizer: Optimizer, options: Mapping[str, bool]
 ) -> None:
-    """Raise unless no step has to be looked at on the host.
+    """Raise if an option needs a host sync in each step.
 
-    ``options``: those for which one would have to be, and whether they are chosen.
+    ``options`` contains each such option and whether it is chosen.
     """
     require_fused(owner, optimizer)
     for option, is_chosen in options.items():

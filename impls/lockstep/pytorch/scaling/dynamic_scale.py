@@ -1,4 +1,4 @@
-"""The dynamic loss scale in numbers, or in tensors of one device."""
+"""The dynamic loss scale, in Python numbers or in tensors on one device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 class DynamicState(NamedTuple):
-    """What one step hands on to the next: numbers, or 0-d tensors of one device.
+    """The state between two steps: numbers, or 0-d tensors on one device.
 
     The names are those of
     :class:`lockstep.reference.scaling.dynamic_scale.DynamicState`.
@@ -33,20 +33,20 @@ class DynamicState(NamedTuple):
 
 
 def start_dynamic(policy: DynamicPolicy) -> DynamicState:
-    """Start with the initial scale; nothing is counted yet."""
+    """Return the initial scale, with counts of 0."""
     with np.errstate(over="ignore"):
         return DynamicState(float(np.float32(policy.initial_loss_scale)), 0)
 
 
 def keeps_scale(policy: DynamicPolicy, good_steps: int) -> bool:
-    """Say whether a finite step after so many only counts."""
+    """Whether a finite step leaves the scale unchanged and only counts."""
     return good_steps + 1 < policy.increment_period
 
 
 def step_dynamic(
     policy: DynamicPolicy, state: DynamicState, finite: bool
 ) -> DynamicState:
-    """Return the next state; ``finite`` is whether all gradients of the step were.
+    """Return the next state; ``finite``: whether all gradients of the step are finite.
 
     The rule is that of :func:`lockstep.reference.scaling.dynamic_scale.step_dynamic`.
     """
@@ -73,7 +73,7 @@ def step_dynamic(
 def step_dynamic_on_device(
     policy: DynamicPolicy, state: DynamicState, finite: Tensor
 ) -> DynamicState:
-    """Return what :func:`step_dynamic` does, to the bit, without asking the device.
+    """Return the result of :func:`step_dynamic`, bit for bit, without a host sync.
 
     Everything is a 0-d tensor: the scale float32, the counters int64, ``finite`` bool.
     """

@@ -1,4 +1,4 @@
-"""The scale of "LogMax" in plain numbers."""
+"""The scale of "LogMax" in Python numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SMALLEST_NORMAL = np.finfo(Single).smallest_normal
 
 
 class LogMaxState(NamedTuple):
-    """Running means and powers of beta, each as float32 holds it."""
+    """Running means and powers of beta, each rounded to float32."""
 
     loss_scale: np.float32
     iteration: int
@@ -35,7 +35,7 @@ def start_logmax(policy: LogMaxPolicy) -> LogMaxState:
 
 
 class Singles(NamedTuple):
-    """The parameters as float32 holds them; 1 - beta is taken in double first."""
+    """The parameters, rounded to float32; 1 - beta is computed in float64."""
 
     beta1: np.float32
     rest1: np.float32
@@ -49,7 +49,7 @@ class Singles(NamedTuple):
 
 @lru_cache
 def singles(policy: LogMaxPolicy) -> Singles:
-    """Round the parameters once, not in every step."""
+    """Round the parameters once, and not in every step."""
     beta1, beta2 = policy.beta1, policy.beta2
     rest = policy.overflow_std_dev, policy.target, policy.scale_min, policy.scale_max
     return Singles(*map(Single, (beta1, 1 - beta1, beta2, 1 - beta2, *rest)))
@@ -58,7 +58,7 @@ def singles(policy: LogMaxPolicy) -> Singles:
 def step_logmax(
     policy: LogMaxPolicy, state: LogMaxState, has_nan: bool, amax: float
 ) -> LogMaxState:
-    """Return the next state; the rule is the reference's, in its order of roundings.
+    """Return the next state, with the roundings of the reference in the same order.
 
     Quirk ``logmax_overflow``.
     """
@@ -81,7 +81,7 @@ def step_logmax(
 
 
 def log_amax(policy: LogMaxPolicy, has_nan: bool, amax: float) -> np.float32:
-    """Return log2(amax) as float32 kernels take it; -inf for zero and subnormals.
+    """Return log2(amax) as float32 kernels do: -inf for zero and subnormals.
 
     Quirk ``logmax_overflow``.
     """
@@ -94,7 +94,7 @@ def log_amax(policy: LogMaxPolicy, has_nan: bool, amax: float) -> np.float32:
 
 
 def scale_for(policy: LogMaxPolicy, state: LogMaxState) -> np.float32:
-    """Return the scale for which an overflow stays rare; it keeps NaN.
+    """Return the scale for which an overflow remains rare; NaN stays NaN.
 
     The formula is that of :func:`lockstep.reference.scaling.logmax.scale_for`.
     """

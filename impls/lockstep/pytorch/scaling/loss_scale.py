@@ -39,10 +39,10 @@ NUMBERS = SCALE, GOOD_STEPS, "loss_scale_overflows", STEPS
 
 
 class LossScale:
-    """Base of both loss scales: a call returns the scale, ``update`` moves it.
+    """Base of both loss scales: a call returns the scale, and ``update`` changes it.
 
-    What changes is in ``numbers``: plain numbers, or 0-d tensors on a device, which are
-    moved without asking it.
+    The state is in ``numbers``. These are Python numbers, or 0-d tensors on a device
+    that are updated without a host sync.
     """
 
     good_steps = 0
@@ -53,35 +53,35 @@ class LossScale:
         self.numbers: dict[str, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what travels: the numbers alone, not what they live beside."""
+        """Return the attributes to copy: the numbers, but not the group they are in."""
         numbers = {key: self.numbers[key] for key in self.keys}
         return {**vars(self), "numbers": numbers}
 
     def counts_for_another(self, group: dict[str, Any]) -> bool:
-        """Say whether this scale moves with an optimizer of another first group."""
+        """Whether the numbers of this scale are in another optimizer's group."""
         # One that counts for an optimizer lives in its group, beside its parameters.
         elsewhere = "params" in self.numbers and self.numbers is not group
         return bool(self.keys) and elsewhere
 
     def live_in(self, group: dict[str, Any]) -> None:
-        """Go on from the numbers in a group; those it lacks are put there."""
+        """Use the numbers in a group, and add those that it lacks."""
         for key in self.keys:
             group.setdefault(key, self.numbers[key])
         self.numbers = group
 
     def check_saved(self, owner: str, group: Mapping[str, Any]) -> None:
-        """Raise for saved numbers that this scale, of ``owner``, cannot go on from."""
+        """Raise for saved numbers that this scale, of ``owner``, cannot load."""
 
     def __call__(self) -> Tensor:
         """Return the current scale: a 0-d float32 tensor."""
         return self.on_device(torch.device("cpu"))
 
     def value(self) -> float:
-        """Return the current scale as a number that float32 can hold."""
+        """Return the current scale as a Python number, rounded to float32."""
         raise NotImplementedError
 
     def update(self, grads: Any) -> tuple[None, bool]:
-        """Move the scale by one step, whose unscaled gradients are ``grads``.
+        """Update the scale after a step; ``grads`` are its unscaled gradients.
 
         Returns:
             None, and whether to apply the gradients.
@@ -89,14 +89,14 @@ class LossScale:
         raise NotImplementedError
 
     def move(self, finite: bool | Tensor) -> None:
-        """Take note of one step; where the numbers are tensors, of a 0-d flag."""
+        """Update the scale after a step; if its numbers are tensors, by a 0-d flag."""
 
     def on_device(self, device: torch.device) -> Tensor:
         """Return the current scale on ``device``, 0-d, float32; tensors stay there."""
         return torch.full((), self.value(), device=device)
 
     def may_be_below_one(self) -> bool:
-        """Say whether gradients may grow when they are divided by the scale."""
+        """Whether dividing by the scale may make gradients larger."""
         return False
 
     def at_floor(self) -> bool:
@@ -154,8 +154,8 @@ class DynamicLossScale(words.OldNames, LossScale):
     """...
 
     Args:
-        strict: as in TensorFlow 1.15: nothing is checked, an overflow raises a scale
-            below 1 to 1; no floor, no ceiling.
+        strict: as in TensorFlow 1.15: arguments are not checked, and an overflow
+            raises a scale below 1 to 1. There is no floor and no ceiling.
 
     Example:
         >>> scale = DynamicLossScale(8.0, increment_period=2)
@@ -212,12 +212,12 @@ class DynamicLossScale(words.OldNames, LossScale):
         return int(self.numbers[GOOD_STEPS])
 
     def check_saved(self, owner: str, group: Mapping[str, Any]) -> None:
-        """Raise for saved counts that are none."""
+        """Raise for saved counts that are not valid."""
         for key in NUMBERS[1:]:
             saved_states.check_count(owner, key, group.get(key, 0))
 
     def value(self) -> float:
-        """Return the current scale as a number that float32 can hold."""
+        """Return the current scale as a Python number, rounded to float32."""
         return float(self.numbers[SCALE])
 
     def on_device(self, device: torch.device) -> Tensor:
@@ -227,13 +227,13 @@ class DynamicLossScale(words.OldNames, LossScale):
         return scale.clone() if is_tensor(scale) else super().on_device(device)
 
     def may_be_below_one(self) -> bool:
-        """Say whether gradients may grow when they are divided by the scale."""
+        """Whether dividing by the scale may make gradients larger."""
         return self.policy.floor < 1
 
     def update(self, grads: Any) -> tuple[None, bool]:
-        """Move the scale; apply the gradients if all are finite.
+        """Update the scale; the gradients are to be applied if all are finite.
 
-        Costs one host sync.
+        This costs one host sync.
         """
         gradients = list(flat(grads))
         for gradient in gradients:
@@ -243,7 +243,7 @@ class DynamicLossScale(words.OldNames, LossScale):
         return None, finite
 
     def move(self, finite: bool | Tensor) -> None:
-        """Take note of one step; where the numbers are tensors, of a 0-d flag."""
+        """Update the scale after a step; if its numbers are tensors, by a 0-d flag."""
         numbers = self.numbers
         on_device = is_tensor(numbers[SCALE])
         if not on_device and finite and keeps_scale(self.policy, numbers[GOOD_STEPS]):
@@ -263,7 +263,7 @@ class DynamicLossScale(words.OldNames, LossScale):
             numbers[key].copy_(value)
 
     def keep(self, state: DynamicState) -> None:
-        """Store a state; overflows and steps only where they are looked at."""
+        """Store a state; overflows and steps only if an option uses them."""
         self.numbers.update(zip(self.keys, state, strict=False))
 
     def at_floor(self) -> bool:
@@ -291,14 +291,14 @@ class DynamicLossScale(words.OldNames, LossScale):
 
 
 def get(identifier: Any, strict: bool = False) -> LossScale | None:
-    """Return a loss scale as it is, or make one of a number or "dynamic".
+    """Return a loss scale as it is, or make one from a number or "dynamic".
 
-    Where arguments are unchecked, NumPy's numbers are none but float64; bools, NaN and
-    infinity are some.
+    Without checks, as under strict, NumPy numbers other than float64 are refused, but
+    bools, NaN and infinity are accepted.
 
     Raises:
-        ValueError: anything else, but None, which stays None; a number below 1 or not
-            finite.
+        ValueError: anything else except None, which is returned; or a number that is
+            below 1 or not finite.
     """
     numbers = int | float if quirks_of(strict).arguments_unchecked else Real
     if isinstance(identifier, numbers):
@@ -311,12 +311,12 @@ def get(identifier: Any, strict: bool = False) -> LossScale | None:
 
 
 def is_tensor(number: Any) -> bool:
-    """Say whether a number is kept on a device."""
+    """Whether a number is a tensor on a device."""
     return isinstance(number, Tensor)
 
 
 def flat(nest: Any) -> Iterator[Tensor]:
-    """Yield the gradients of a nest of lists, tuples and mappings, None left out."""
+    """Yield the gradients in nested lists, tuples and mappings, without None."""
     if isinstance(nest, Mapping):
         nest = list(nest.values())
     if isinstance(nest, list | tuple):

@@ -28,45 +28,42 @@ __all__ = ["MixedPrecisionLossScaleOptimizer"]
 class MixedPrecisionLossScaleOptimizer(ScaleKeeper):
     """...
 
-    If every gradient is finite, ``opt`` takes its step; otherwise nothing changes:
-    neither weights nor any state of ``opt`` nor ``global_step``. Then the scale moves,
-    once. ``last_step`` says what happened and names the gradients that were not finite.
+    If every gradient is finite, ``opt`` takes its step. Otherwise the weights, the
+    state of ``opt`` and ``global_step`` do not change. Then the loss scale is updated
+    once. ``last_step`` reports the step and names the gradients that were not finite.
 
     There are two ways to scale. ``compute_gradients`` multiplies the loss by the scale
-    and the gradients by 1 / scale, rounded to float32. Or ``scale_loss(loss)`` before
-    ``backward``: then the gradients are divided once, by the next ``step``,
-    ``apply_gradients`` or ``compute_gradients``. Gradients that were made without
-    either are taken as unscaled. ``unscale_()`` between ``backward`` and ``step``
-    divides at once, so that gradients can be looked at or clipped by hand.
+    and the gradients by 1 / scale, rounded to float32. Or call ``scale_loss(loss)``
+    before ``backward``. The next ``step``, ``apply_gradients`` or ``compute_gradients``
+    then divides the gradients once. All other gradients are taken as unscaled. Call
+    ``unscale_()`` between ``backward`` and ``step`` to divide at once, for example if
+    you read or clip the gradients yourself.
 
-    With ``clip_norm``: n the global norm of the unscaled gradients, each g becomes
-    g min(1, clip_norm / n). A step divides by one number, scale / min(1, clip_norm / n)
-    in float32: a fused ``opt`` in the pass of its update, for any other the gradients
-    are multiplied in place. So after ``step`` each ``.grad`` holds what was applied,
-    and after a skipped step what came.
+    Clipping and unscaling are one division by scale / min(1, clip_norm / n) in float32.
+    A fused ``opt`` divides while it updates. For any other ``opt``, the gradients are
+    multiplied in place. So after ``step``, ``.grad`` contains the applied gradient.
+    After a skipped step, ``.grad`` is unchanged.
 
     Args:
-        opt: any optimizer of torch, a wrapper included.
-        clip_norm: the largest global norm that is left as it is, > 0. A norm that
-            float32 cannot hold is an overflow. None: no clipping.
-        capturable: never wait for a GPU. The numbers of the scale become tensors beside
-            the parameters, and the same bits come out. ``opt`` must be fused. What
-            happened is found out when ``last_step`` is read, which waits; only then is
-            a stall at the floor warned of.
+        opt: any torch optimizer, a wrapper included.
+        capturable: never wait for a GPU. The numbers of the scale become tensors on the
+            device of the parameters, and the results are equal bit for bit. ``opt``
+            must be fused. Reading ``last_step`` waits for the GPU, and only then a
+            stall at the floor causes a warning.
 
     Raises:
-        ValueError: ``opt`` is no optimizer, an argument out of range; with
-            ``capturable``, ``opt`` is not fused or its momentum is dampened,
-            ``strict``, or "raise" at the floor; ``opt`` scales its loss already, or
-            trains masters; another optimizer has the same moving scale.
+        ValueError: ``opt`` is no optimizer, scales its loss already, or trains masters;
+            an argument is out of range; another optimizer has the same dynamic scale.
+            With ``capturable``, also if ``opt`` is not fused or its momentum is
+            dampened, and for ``strict`` or "raise" at the floor.
         TypeError: ``loss_scale`` is None.
 
-    State: numbers in ``param_groups[0]``, so it is saved and loaded with ``opt``; with
-    ``capturable`` 0-d tensors there. Either loads the other's.
+    State: numbers in ``param_groups[0]``, so they are saved and loaded with ``opt``.
+    With ``capturable`` they are 0-d tensors. Each form can load the other.
 
-    Cost: one read of the gradients and one host sync a step; a second read where
-    something is not finite, a second of both while the scale is below 1. With
-    ``capturable`` no sync.
+    Cost: one read of the gradients and one host sync a step. A gradient that is not
+    finite costs a second read, and a scale below 1 a second read and a second sync.
+    With ``capturable`` there is no sync.
 
     Origin: TensorFlow 1.15, ``tf.train.experimental.MixedPrecisionLossScaleOptimizer``.
 
@@ -121,7 +118,7 @@ class MixedPrecisionLossScaleOptimizer(ScaleKeeper):
         )
 
     def _check(self, loss: Any, variables: Iterable[Any] | None) -> None:
-        """Raise for float16, which the original could not scale, under strict."""
+        """Raise under strict for float16, which the original cannot scale."""
         if not self._quirks.loss_scale_float16:
             return
         names = named_parameters(self)
@@ -141,5 +138,5 @@ class MixedPrecisionLossScaleOptimizer(ScaleKeeper):
 
     @property
     def _hides_slots(self) -> bool:
-        """Strict: whether ``get_slot`` and ``variables()`` see nothing."""
+        """Whether ``get_slot`` and ``variables()`` return nothing, as under strict."""
         return self._quirks.loss_scale_slots

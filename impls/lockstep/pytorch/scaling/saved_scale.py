@@ -1,4 +1,4 @@
-"""The numbers of a loss scale in the first group of an optimizer, also as saved."""
+"""The numbers of a loss scale in an optimizer's first group, live or saved."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ __all__ = ["check_saved_scale", "move_numbers", "number_on"]
 def check_saved_scale(
     owner: str, saved: dict[str, Any], scale: LossScale, unchecked: bool
 ) -> None:
-    """Raise for the state of another kind of loss scale, or numbers that are none.
+    """Raise for the state of another kind of loss scale, or for invalid numbers.
 
     Args:
-        owner: the public name of the wrapper that loads.
-        saved: what some ``state_dict`` returned.
-        scale: the one that is to go on.
-        unchecked: any saved scale is taken.
+        owner: the public name of the wrapper that loads the state.
+        saved: the result of a ``state_dict``.
+        scale: the scale that is to use these numbers.
+        unchecked: whether to accept any saved scale.
     """
     check_form(owner, saved)
     check_scale(owner, saved, scale.keys)
@@ -48,7 +48,7 @@ def check_saved_scale(
 
 
 def move_numbers(scale: LossScale, group: dict[str, Any]) -> None:
-    """Let a scale live in another group, with the numbers that are there already."""
+    """Store a scale's numbers in another group, but keep those it has already."""
     read_old_count(group)
     for key in COUNTS:
         group.setdefault(key, scale.numbers.get(key, 0))
@@ -57,7 +57,7 @@ def move_numbers(scale: LossScale, group: dict[str, Any]) -> None:
 
 
 def read_old_count(group: dict[str, Any]) -> None:
-    """Rename the count of a state that was saved when there was but one."""
+    """Rename the count of an old saved state, which had only one."""
     count = group.pop(OLD_COUNT, None)
     if count is not None:
         group.setdefault(IN_A_ROW, count)
@@ -66,7 +66,7 @@ def read_old_count(group: dict[str, Any]) -> None:
 
 
 def number_on(device: torch.device | None, number: Any) -> Any:
-    """Return a number as a 0-d tensor on ``device``; None: as a plain number."""
+    """Return a number as a 0-d tensor on ``device``, or without one as it is."""
     if device is None:
         return number.item() if isinstance(number, Tensor) else number
     if isinstance(number, Tensor):

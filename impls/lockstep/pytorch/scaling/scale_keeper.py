@@ -1,4 +1,4 @@
-"""A wrapper that takes steps on the gradients of a scaled loss, and keeps its scale."""
+"""A wrapper that steps on the gradients of a scaled loss and has the loss scale."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class ScaleKeeper(ScaledGradients):
     """Take a step if its gradients are finite, and move the loss scale.
 
     The numbers of the scale are saved and loaded with the wrapped optimizer. They are
-    in ``param_groups[0]``, which, unlike ``state``, is never cast to the dtype of a
-    parameter, and is in a distributed checkpoint too: plain numbers, with
-    ``capturable`` 0-d tensors beside the parameters, moved in place. Numbers that are
-    loaded become what they are here.
+    in ``param_groups[0]``. Unlike ``state``, it is never cast to the dtype of a
+    parameter, and distributed checkpoints contain it. They are Python numbers; with
+    ``capturable`` they are 0-d tensors that are updated in place. Loaded numbers are
+    converted to the present form.
     """
 
     _warned = False
@@ -85,11 +85,11 @@ class ScaleKeeper(ScaledGradients):
 
     @property
     def _hides_slots(self) -> bool:
-        """Strict: whether ``get_slot`` and ``variables()`` see nothing."""
+        """Whether ``get_slot`` and ``variables()`` return nothing, as under strict."""
         raise NotImplementedError
 
     def _refuse_scaled(self, opt: Optimizer) -> None:
-        """Raise for an optimizer that scales its loss already, at any depth."""
+        """Raise if this optimizer, or one inside it, scales its loss already."""
         while isinstance(opt, OptimizerWrapper):
             if isinstance(opt, ScaleKeeper):
                 raise refusals.SCALED_TWICE.error(owner=self.owner, got=opt.owner)
@@ -97,7 +97,7 @@ class ScaleKeeper(ScaledGradients):
 
     @property
     def scale_object(self) -> LossScale:
-        """The loss scale itself; its numbers live in ``param_groups[0]``."""
+        """The loss scale object; its numbers are in ``param_groups[0]``."""
         scale, group = self.chosen_scale, self.inner_optimizer.param_groups[0]
         is_elsewhere = scale.numbers is not group
         if is_elsewhere:
@@ -111,12 +111,12 @@ class ScaleKeeper(ScaledGradients):
 
     @property
     def skipped_steps(self) -> int:
-        """How many steps were skipped; with ``capturable`` this waits for the GPU."""
+        """The number of skipped steps; with ``capturable`` this waits for the GPU."""
         return int(self.scale_object.numbers[SKIPPED])
 
     @property
     def skipped_in_a_row(self) -> int:
-        """How many were skipped since the last one that was not."""
+        """The number of steps skipped since the last applied step."""
         return int(self.scale_object.numbers[IN_A_ROW])
 
     def _device(self) -> torch.device:
@@ -130,7 +130,7 @@ class ScaleKeeper(ScaledGradients):
         return self.scale_object()
 
     def step_inner(self) -> None:
-        """Look at the gradients, take a step or skip it, and move the scale."""
+        """Check the gradients, take or skip the step, and update the scale."""
         groups, by_hand = self.inner_optimizer.param_groups, self._unscaled_by_hand
         trained = [p for group in groups for p in group["params"]]
         present = [p for p in trained if p.grad is not None]
@@ -164,15 +164,15 @@ class ScaleKeeper(ScaledGradients):
         needs_any: bool = False,
         take: Callable[[], Any] | None = None,
     ) -> ScaledStep:
-        """Look at the gradients, take a step or skip it, and move the scale.
+        """Check the gradients, take or skip the step, and update the scale.
 
         Args:
-            parameters: those that have a gradient.
-            held: the scale that the gradients hold; None: they hold none.
-            pieces: the same gradients in fewer tensors; None: those of ``parameters``.
-            by_elements: look at the elements alone, whatever ``unscale_`` saw.
-            needs_any: without any element, such gradients are not finite.
-            take: lets the wrapped optimizer take its step; None: ``step`` of its own.
+            parameters: the parameters that have a gradient.
+            held: the factor that is still in the gradients; None for no factor.
+            pieces: the gradients as fewer tensors; None for those of ``parameters``.
+            by_elements: check the elements only, whatever ``unscale_`` found.
+            needs_any: whether gradients without elements count as not finite.
+            take: makes the wrapped optimizer step; None for its ``step``.
         """
         scale, device = self.scale_object, parameters[0].device
         if self.capturable:
@@ -203,7 +203,7 @@ class ScaleKeeper(ScaledGradients):
         return step
 
     def _note(self, step: ScaledStep) -> None:
-        """Remember a step; count those that are skipped; warn, or raise, of a stall."""
+        """Store a step, count it if it was skipped, and warn or raise for a stall."""
         self._seen, self._took = step, step.applied
         scale = self.chosen_scale
         numbers = scale.numbers
@@ -238,17 +238,17 @@ class ScaleKeeper(ScaledGradients):
             warn_user(str(error))
 
     def took_step(self) -> bool | Tensor:
-        """Say whether the step just taken counts; asked once a step."""
+        """Whether the last step counts for ``global_step``; read once a step."""
         took, self._took = self._took, True
         counts = super().took_step()
         return took if counts is True else took and counts
 
     @property
     def last_step(self) -> words.ScaledStepReport:
-        """What the last step did; before the first one, that there was none.
+        """The report of the last step. Before the first step, it is ``NO_STEP``'s.
 
-        With ``capturable`` it is asked of the device, which waits for it, and a stall
-        at the floor is warned of now.
+        With ``capturable``, reading it waits for the device, and causes the warning of
+        a stall at the floor.
         """
         if isinstance(self._seen, StepReport):
             return words.ScaledStepReport.of(self._seen, ())
@@ -268,7 +268,7 @@ class ScaleKeeper(ScaledGradients):
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the wrapped optimizer's state, the scale in its first group."""
+        """Return the wrapped optimizer's state, with the scale in its first group."""
         scale = self.scale_object
         state_dict = super().state_dict()
         # What is moved in place must not move in what was saved.
@@ -278,7 +278,7 @@ class ScaleKeeper(ScaledGradients):
         return state_dict
 
     def _check_saved(self, state_dict: dict[str, Any]) -> None:
-        """Raise for another stack's state, another kind of loss scale's too."""
+        """Raise if the state is of other wrappers or of another kind of loss scale."""
         unchecked = self._quirks.arguments_unchecked
         check_saved_scale(self.owner, state_dict, self.chosen_scale, unchecked)
         super()._check_saved(state_dict)
@@ -296,7 +296,7 @@ class ScaleKeeper(ScaledGradients):
         return [] if self._hides_slots else super().get_slot_names()
 
     def variables(self) -> list[Tensor]:
-        """Return the wrapped optimizer's state, then the numbers of a moving scale."""
+        """Return the wrapped optimizer's state, then the numbers of a dynamic scale."""
         if self._hides_slots:
             return []
         scale = self.scale_object

@@ -1,4 +1,4 @@
-"""The gradients of a scaled loss before the step, also unscaled by hand."""
+"""The gradients of a scaled loss before the step, with ``unscale_``."""
 
 from __future__ import annotations
 
@@ -33,27 +33,27 @@ class Source(NamedTuple):
 
     @classmethod
     def of(cls, weight: Tensor) -> Source:
-        """Return what the gradient of a weight is now."""
+        """Return the present gradient of a weight."""
         gradient = weight.grad
         return cls(weight, gradient, -1 if gradient is None else gradient._version)
 
     @property
     def changed(self) -> bool:
-        """Whether the gradient was replaced or written into since."""
+        """Whether the gradient was replaced or overwritten since then."""
         now = Source.of(self.weight)
         return now.gradient is not self.gradient or now.version != self.version
 
 
 class Unscaled(NamedTuple):
-    """What ``unscale_`` did, remembered until the step.
+    """The result of ``unscale_``, stored until the step.
 
-    A gradient that is not finite then skips the step, also if it has been clipped to a
-    finite one since.
+    If a gradient was not finite, the step is skipped, even if the gradient has been
+    clipped to finite values since.
 
     Attributes:
-        look: the gradients and whether they were finite.
-        masters: those whose ``.grad`` lasts until the step only.
-        sources: the gradients that were copied to them.
+        look: the gradients, and whether they were finite.
+        masters: the masters whose ``.grad`` is set until the step.
+        sources: the gradients that were copied to the masters.
     """
 
     look: ScaledStep
@@ -61,7 +61,7 @@ class Unscaled(NamedTuple):
     sources: Sequence[Source] = ()
 
     def release(self) -> None:
-        """Take back the gradients of masters."""
+        """Set the gradients of the masters to None."""
         for master in self.masters:
             master.grad = None
 
@@ -85,14 +85,14 @@ class ScaledGradients(OptimizerWrapper):
     def scale_loss(self, loss: Tensor) -> Tensor:
         """Return loss x scale; a loss in half precision becomes float32.
 
-        The gradients are divided by the scale once, by whatever comes first of
-        ``step``, ``apply_gradients`` and ``compute_gradients``. A loss that cannot be
-        differentiated, as under ``no_grad``, makes no gradients to divide.
+        The next ``step``, ``apply_gradients`` or ``compute_gradients`` divides the
+        gradients by the scale, once. A loss without a graph, as under ``no_grad``, has
+        no gradients, so nothing is divided.
 
         Raises:
             TypeError: the loss is no tensor.
-            RuntimeError: ``unscale_`` was called and there are gradients: those of
-                this loss would be added to unscaled ones.
+            RuntimeError: there are gradients that ``unscale_`` has divided, and the
+                scaled gradients of this loss would be added to them.
         """
         if not isinstance(loss, Tensor):
             raise torch_messages.NOT_DIFFERENTIABLE.error(
@@ -122,7 +122,7 @@ class ScaledGradients(OptimizerWrapper):
         """Differentiate loss x scale and unscale: see the base class.
 
         Raises:
-            TypeError: under ``strict`` also what the original cannot scale.
+            TypeError: under ``strict``, also for a loss that the original cannot scale.
         """
         if callable(loss):
             self._pending = None
@@ -147,7 +147,7 @@ class ScaledGradients(OptimizerWrapper):
         """Raise for a loss, or a parameter, that cannot be scaled."""
 
     def _with_masters(self, pairs: Pairs) -> Pairs:
-        """Return scaled gradients with what is updated by them: the masters, if any."""
+        """Return pairs of a scaled gradient and a master, or a weight without one."""
         return pairs
 
     def apply_gradients(
@@ -158,9 +158,9 @@ class ScaledGradients(OptimizerWrapper):
     ) -> None:
         """Take one ``step()`` with these gradients: see the base class.
 
-        The gradients keep their values; to unscale or clip them costs a copy.
-        ``global_step`` stands still at a skipped step; with ``capturable`` it must be
-        on the device of the parameters.
+        The given gradients are not changed, so unscaling or clipping makes a copy. A
+        skipped step does not advance ``global_step``. With ``capturable``,
+        ``global_step`` must be on the device of the parameters.
         """
         self._borrowed = True
         try:
@@ -169,13 +169,13 @@ class ScaledGradients(OptimizerWrapper):
             self._borrowed, self._finite = False, ()
 
     def _note_finite(self, gradients: Sequence[Tensor]) -> None:
-        """Let ``apply_gradients``, called next, not look whether these are finite."""
+        """Let the next ``apply_gradients`` omit the finite check of these gradients."""
         self._finite = gradients
 
     def _are_known(self, parameters: Iterable[Tensor]) -> bool:
-        """Whether these have the gradients that were noted, and nobody else saw them.
+        """Whether the gradients are those of ``_note_finite``, without any hook.
 
-        A hook, or a ``step`` that was put around ours, may have changed them.
+        A hook or a patched ``step`` could have changed the gradients.
         """
         hooks = self._optimizer_step_pre_hooks or _global_optimizer_pre_hooks
         if hooks or "step" in vars(self):
@@ -184,14 +184,14 @@ class ScaledGradients(OptimizerWrapper):
 
     @untraced
     def unscale_(self) -> None:
-        """Divide the gradients by the scale now, in place, for you to look at or clip.
+        """Divide the gradients by the scale now, in place, so that you can clip them.
 
-        Each gradient becomes g x fl32(1 / s). Once before each step, after the last
-        ``backward``; the step then does not divide again, and refuses a gradient that
-        was not there. What to clip is in :meth:`master_params`. A gradient that is not
-        finite here skips the step, whatever becomes of it until then. ``zero_grad``
-        takes it back. Costs a read of the gradients, and one host sync unless
-        ``capturable``.
+        Each gradient becomes g x fl32(1 / s). Call it once a step, after the last
+        ``backward``. The step then does not divide again, and it raises for gradients
+        that were added since. Clip those of :meth:`master_params`. If a gradient is not
+        finite here, the step is skipped, whatever you do with the gradient.
+        ``zero_grad`` undoes the call. It costs one read of the gradients, and one host
+        sync unless ``capturable``.
 
         Raises:
             RuntimeError: the gradients of this step are unscaled already.
@@ -206,11 +206,11 @@ class ScaledGradients(OptimizerWrapper):
 
     @property
     def unscaled_by_hand(self) -> Unscaled | None:
-        """What ``unscale_`` did for the step to come; None if it was not called."""
+        """The result of ``unscale_`` for the next step; None if it was not called."""
         return self._unscaled_by_hand
 
     def _unscale(self, held: float | Tensor) -> Unscaled:
-        """Divide the gradients by what they hold."""
+        """Divide the gradients by the scale that they contain."""
         present = [p for p in self.master_params() if p.grad is not None]
         return Unscaled(self._divide(present, held, self._quirks.multitask_subnormals))
 
@@ -221,7 +221,7 @@ class ScaledGradients(OptimizerWrapper):
         flush: bool,
         pieces: Sequence[Tensor] | None = None,
     ) -> ScaledStep:
-        """Divide the gradients of parameters, in place, and return the look at them."""
+        """Divide the gradients of parameters in place; return their finite check."""
         if not parameters:
             return ScaledStep(parameters, None)
         step = ScaledStep(parameters, held, pieces)
@@ -234,20 +234,20 @@ class ScaledGradients(OptimizerWrapper):
         return step
 
     def master_params(self) -> Iterator[Tensor]:
-        """Yield what the wrapped optimizer updates: the masters where there are any.
+        """Yield the tensors that the wrapped optimizer updates, masters if there are.
 
-        Between ``unscale_`` and ``step`` they have the unscaled gradients, as for
+        Between ``unscale_`` and ``step`` they have unscaled gradients, so you can call
         ``torch.nn.utils.clip_grad_norm_(optimizer.master_params(), 1.0)``.
         """
         for group in self.param_groups:
             yield from group["params"]
 
     def _model_parameters(self) -> Iterable[Tensor]:
-        """Return what ``backward`` gives gradients to."""
+        """Return the tensors that ``backward`` gives gradients to."""
         return self.master_params()
 
     def _refuse_later(self, seen: Iterable[Tensor]) -> None:
-        """Raise for a gradient that came after ``unscale_``: it may be scaled."""
+        """Raise for a gradient newer than ``unscale_``, because it may be scaled."""
         if self._unscaled_by_hand is None:
             return
         known = set(map(id, self._unscaled_by_hand.look.parameters))
@@ -257,13 +257,13 @@ class ScaledGradients(OptimizerWrapper):
                 raise refusals.LATER_GRADIENT.error(owner=self.owner, name=name)
 
     def _forget_unscaled(self) -> None:
-        """Leave ``unscale_`` behind; masters lose the gradients they had from it."""
+        """Discard the result of ``unscale_`` and the gradients that it gave masters."""
         if self._unscaled_by_hand is not None:
             self._unscaled_by_hand.release()
             self._unscaled_by_hand = None
 
     def _refuse_mixture(self) -> None:
-        """Raise where gradients of a scaled loss would be added to unscaled ones."""
+        """Raise if scaled gradients would be added to unscaled ones."""
         if self._unscaled_by_hand is not None:
             if any(p.grad is not None for p in self._model_parameters()):
                 raise refusals.SCALED_AGAIN.error(owner=self.owner)

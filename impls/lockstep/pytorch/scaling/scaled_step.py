@@ -1,4 +1,4 @@
-"""One step on the gradients of a scaled loss: what it looks at, does and reports."""
+"""One step on the gradients of a scaled loss: finite check, update and report."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ Groups = Sequence[Mapping[str, Any]]
 
 
 class ScaledStep:
-    """One step on gradients that hold a loss scale.
+    """One step on gradients that are multiplied by a loss scale.
 
-    Its methods are called in this order: :meth:`look`, :meth:`update` unless the step
-    is skipped, and :meth:`report` if somebody asks.
+    Call :meth:`look`, then :meth:`update` unless the step is skipped. :meth:`report` is
+    called when a user reads the report.
 
     Args:
-        parameters: those that have a gradient.
-        held: the scale that the gradients hold; None: they hold none.
-        pieces: the same gradients in fewer tensors; None: those of ``parameters``.
+        parameters: the parameters that have a gradient.
+        held: the factor that is still in the gradients; None for no factor.
+        pieces: the gradients as fewer tensors; None for those of ``parameters``.
 
     Attributes:
         finite: whether all gradients are finite.
-        fits: [len(seen)], whether each gradient is finite; None: all are.
+        fits: [len(seen)], whether each gradient is finite; None if all are.
         seen: the parameters of ``fits``.
-        norm: the global norm of the unscaled gradients, in float64; None: not taken.
-        clip_factor: what they are multiplied by to be clipped, in float64.
-        divisor: the one number that unscales and clips: held / clip_factor.
-        applied: whether the wrapped optimizer takes its step.
-        scales: the loss scale before and after the step.
+        norm: the global norm of the unscaled gradients in float64, if computed.
+        clip_factor: the factor that clips the gradients, in float64.
+        divisor: the number that unscales and clips at once: held / clip_factor.
+        applied: whether the wrapped optimizer updates.
+        scales: the loss scales before and after this step.
     """
 
     finite: bool | Tensor = True
@@ -74,11 +74,12 @@ class ScaledStep:
         self.pieces = [p.grad for p in parameters] if pieces is None else pieces
 
     def look(self, clip_norm: float | None) -> None:
-        """Look at the gradients, in one host sync.
+        """Check whether the gradients are finite, in one host sync.
 
-        norm = sqrt(sum g^2) / held; clip_factor = min(1, clip_norm / norm); neither is
-        taken if ``clip_norm`` is None. Finite: every element is and, as unscaled, fits
-        its dtype; if they are to be clipped, float32 must hold the norm too.
+        norm = sqrt(sum g^2) / held and clip_factor = min(1, clip_norm / norm) are
+        computed unless ``clip_norm`` is None. Gradients are finite if every element is
+        finite and its unscaled value fits the dtype. With ``clip_norm``, the norm must
+        fit float32 too.
         """
         has_norm = True
         if clip_norm is None:
@@ -95,9 +96,9 @@ class ScaledStep:
         self.finite = finite
 
     def look_at_elements(self, clip_norm: float | None, needs_any: bool) -> None:
-        """Look whether each element is finite as it is, whatever the norm.
+        """Check whether each element is finite, without unscaling, whatever the norm.
 
-        ``needs_any``: without any element, gradients are not finite.
+        With ``needs_any``, gradients without elements count as not finite.
         """
         if clip_norm is not None:
             self.look(clip_norm)
@@ -109,10 +110,10 @@ class ScaledStep:
         self.finite = all(self.fits) and not (needs_any and is_empty)
 
     def add_look(self, first: ScaledStep) -> None:
-        """Let gradients be finite only if they were at a first look, too.
+        """Count the gradients as finite only if the ``first`` check found them finite.
 
-        It is the first one's flags that count then: clipping to a norm that is NaN
-        makes every gradient NaN.
+        If it did not, its flags are used, because clipping by a norm of NaN makes every
+        gradient NaN.
         """
         self.finite = self.finite & first.finite
         if not first.finite:
@@ -121,14 +122,14 @@ class ScaledStep:
     def update(
         self, optimizer: Optimizer, borrowed: bool, take: Callable[[], Any]
     ) -> None:
-        """Let ``optimizer`` take its step with the gradients divided.
+        """Divide the gradients and let ``optimizer`` update.
 
-        A fused optimizer divides by itself, but no DTensors.
+        A fused optimizer divides by itself, except for DTensors.
 
         Args:
-            optimizer: the wrapped one.
-            borrowed: the gradients must keep their values.
-            take: lets it take its step.
+            optimizer: the wrapped optimizer.
+            borrowed: whether the given gradients must not change.
+            take: calls the optimizer's step.
         """
         if self.divisor == 1:
             take()
@@ -143,7 +144,7 @@ class ScaledStep:
             take()
 
     def own_gradients(self, borrowed: bool = False) -> None:
-        """Copy gradients that must not be written into: borrowed or shared ones."""
+        """Copy gradients that must not be overwritten: borrowed or shared ones."""
         if borrowed or foreach.share_elements(self.pieces):
             for parameter in self.parameters:
                 parameter.grad = parameter.grad.clone()
@@ -151,7 +152,7 @@ class ScaledStep:
 
     @torch.no_grad()
     def divide(self, borrowed: bool = False) -> None:
-        """Divide in place: times the float32 reciprocal, rounded once to each dtype.
+        """Multiply in place by the float32 reciprocal, rounded once to each dtype.
 
         Gradients in float64 are multiplied by the float64 reciprocal.
         """
@@ -170,9 +171,9 @@ class ScaledStep:
 
     @torch.no_grad()
     def unscale(self, flush: bool) -> None:
-        """Divide the gradients by what they hold, in place.
+        """Divide the gradients by the factor ``held``, in place.
 
-        ``flush``: subnormals are zero, as where ``compute_gradients`` divides.
+        With ``flush``, subnormals become zero, as in ``compute_gradients``.
         """
         if flush:
             self.own_gradients()
@@ -192,7 +193,7 @@ class ScaledStep:
     def report(
         self, names: Mapping[Tensor, str], inner: StepReport | None
     ) -> words.ScaledStepReport:
-        """Return the report; ``inner``: the ``last_step`` of the wrapped optimizer."""
+        """Return the report; ``inner`` is the wrapped optimizer's ``last_step``."""
         applied, nonfinite = bool(self.applied), self.nonfinite(names)
         had_gradient = set(self.seen)
         trained = [n for p, n in names.items() if p.requires_grad or p in had_gradient]
@@ -210,9 +211,9 @@ class ScaledStep:
 
 
 def fit(gradients: Sequence[Tensor], scale: float | Tensor) -> Tensor:
-    """Return which gradients, divided by ``scale``, fit their dtypes.
+    """Return whether each gradient, divided by ``scale``, fits its dtype: [n], bool.
 
-    A flag is False where an element is not finite: [n], bool.
+    A flag is False if an element is not finite.
     """
     limits = [torch.finfo(gradient.dtype).max for gradient in gradients]
     quotients = (magnitudes(gradients) / scale).unbind()
@@ -223,10 +224,10 @@ def fit(gradients: Sequence[Tensor], scale: float | Tensor) -> Tensor:
 def replace_unscaled(
     gradients: list[Tensor | None], scale: float | Tensor, flush: bool
 ) -> None:
-    """Replace gradients by those times the float32 reciprocal of the scale.
+    """Multiply gradients by the float32 reciprocal of the scale, and replace them.
 
-    None stays None. It goes in runs: gradients that nobody else holds make room for the
-    next products.
+    None stays None. The list is processed in runs, so that the memory of replaced
+    gradients can be used for the next products.
     """
     if isinstance(scale, Tensor):
         factor: Tensor | float = 1 / scale
@@ -250,10 +251,10 @@ def unscaled(
 
 
 def is_fused(optimizer: Optimizer, groups: Groups | None = None) -> bool:
-    """Whether ``step`` reads ``grad_scale`` and ``found_inf``, with these groups.
+    """Whether ``step`` uses ``grad_scale`` and ``found_inf`` with these groups.
 
-    A copy of one of torch's optimizers has forgotten it, but its groups know. None:
-    those of the optimizer.
+    A copy of a torch optimizer lacks the attribute that shows this, but its groups show
+    it too. ``groups`` are by default those of the optimizer.
     """
     unknown = None if comes_with_torch(optimizer) else False
     able = getattr(optimizer, "_step_supports_amp_scaling", unknown)
@@ -265,9 +266,9 @@ def is_fused(optimizer: Optimizer, groups: Groups | None = None) -> bool:
 def handing(
     optimizer: Optimizer, grad_scale: Tensor, found_inf: Tensor | None = None
 ) -> Iterator[None]:
-    """Let steps in the block divide gradients by ``grad_scale``, which they write back.
+    """Let steps in the block divide the gradients by ``grad_scale``, in place.
 
-    Where ``found_inf`` is 1 they change nothing.
+    If ``found_inf`` is 1, such a step changes nothing.
     """
     optimizer.grad_scale, optimizer.found_inf = grad_scale, found_inf
     try:

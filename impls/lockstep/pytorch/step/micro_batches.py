@@ -12,7 +12,7 @@ __all__ = ["add_share"]
 def add_share(
     total: Tensor | None, gradient: Tensor | None, iter_size: int
 ) -> Tensor | None:
-    """Return total + gradient / iter_size, in memory of its own.
+    """Return total + gradient / iter_size as a new tensor.
 
     The rule is that of :func:`lockstep.reference.step.micro_batches.add_share`.
     """

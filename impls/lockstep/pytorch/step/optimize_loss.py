@@ -90,25 +90,25 @@ def optimize_loss(
     named a writer.
 
     Args:
-        loss: a function that computes the loss, a 0-d tensor; it is given the arguments
-            of each call. If it returns a tuple that begins with the loss, so does the
-            step; the tensors besides are detached.
-        optimizer: one of three. A name of ``OPTIMIZER_CLS_NAMES``. A class or function
-            that makes an optimizer: it is called with a list of the parameters, with
-            ``learning_rate=`` (or ``lr=``, if it takes that) and with
-            ``optimizer_params``. Or an optimizer, without these: its groups share one
-            rate; with ``model`` and no ``var_list`` they have the trainable parameters
-            of ``model``.
-        var_list: the parameters to train, with their names or without. None: those of
-            ``model`` that require a gradient now, or of an optimizer that is made
-            already. What is frozen now and trained later has to be among them.
+        loss: a function that returns the loss, a 0-d tensor. Each call of the step
+            passes its arguments on to it. If it returns a tuple whose first entry is
+            the loss, the step returns such a tuple too, with all tensors detached.
+        optimizer: a name of ``OPTIMIZER_CLS_NAMES``, a class or function that makes an
+            optimizer, or an optimizer. A class or function is called with a list of
+            the parameters, ``learning_rate=`` (or ``lr=``, if it takes that) and
+            ``optimizer_params``. An optimizer needs one rate in all its groups and no
+            ``optimizer_params``. If ``model`` is passed without ``var_list``, its
+            groups must contain the trainable parameters of ``model``.
+        var_list: the parameters to train, with or without their names. None takes the
+            parameters of ``model`` that require a gradient now, or those of the given
+            optimizer. List a parameter that is frozen now but trained later.
         on_horovod: average over the ranks of ``torch.distributed``, if there are any.
-        model: a module whose parameters are trained if ``var_list`` is None; not one
-            in ``DistributedDataParallel``.
-        reduction: what averages; None: ``torch.distributed``.
+        model: a module whose parameters are trained if ``var_list`` is None. It must
+            not be wrapped in ``DistributedDataParallel``.
+        reduction: the object that averages gradients. None uses ``torch.distributed``.
 
-    State: ``state_dict`` of the step has that of the optimizer, the counters and the
-    sums of micro-batches.
+    State: ``state_dict`` of the step contains the optimizer's state, the counters and
+    the accumulated gradients.
 
     Example:
         >>> weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
@@ -168,7 +168,7 @@ def make_optimizer(
     optimizer: Any,
     optimizer_params: Mapping[str, Any] | None,
 ) -> Optimizer:
-    """Make the optimizer from its name or class; by default take one that is made."""
+    """Return the optimizer, or make one from its name or class."""
     quirks = step.settings.quirks
     arguments = arguments_for(
         optimizer, optimizer_params, quirks.arguments_unchecked, "pytorch"
@@ -204,9 +204,10 @@ def wrapped(optimizer: Optimizer) -> Optimizer:
 
 
 def write_names(made: Optimizer, names: Mapping[Tensor, str]) -> None:
-    """Let an optimizer speak of its parameters by name, if all of them have one.
+    """Store the names of parameters in the optimizer's groups, if all have a name.
 
-    It was made of bare tensors, so that a function can choose groups among them.
+    The optimizer was constructed from unnamed tensors, because a function that makes
+    one may sort them into groups.
     """
     groups = made.param_groups
     if all(parameter in names for group in groups for parameter in group["params"]):
@@ -215,7 +216,7 @@ def write_names(made: Optimizer, names: Mapping[Tensor, str]) -> None:
 
 
 def make_of(optimizer: Any, strict: bool) -> Any:
-    """Return the class of a name, or the maker itself."""
+    """Return the class with this name, or ``optimizer`` itself if it is no name."""
     if not isinstance(optimizer, str):
         return optimizer
     make = OPTIMIZER_CLS_NAMES[optimizer]
@@ -225,7 +226,7 @@ def make_of(optimizer: Any, strict: bool) -> Any:
 def as_it_is(
     optimizer: Optimizer, arguments: Mapping[str, Any], refused: bool
 ) -> Optimizer:
-    """Return an optimizer that is made already, if its groups can have one rate."""
+    """Return the given optimizer, or raise if it cannot be used as it is."""
     if refused or arguments:
         raise instance(optimizer, arguments)
     rates = {float(group["lr"]) for group in optimizer.param_groups}
@@ -237,7 +238,7 @@ def as_it_is(
 
 
 def with_masters(step: TrainingStep, base: Optimizer, loss_scaling: Any) -> Optimizer:
-    """Wrap the optimizer for half-precision parameters, if they are to have masters."""
+    """Wrap the optimizer so that half-precision parameters have masters, if "mixed"."""
     settings = step.settings
     words.check_stack(settings, base)
     if not settings.mixed:

@@ -1,4 +1,4 @@
-"""Averaging gradients over ranks: the seam, and ``torch.distributed`` behind it."""
+"""Average gradients over ranks, with ``torch.distributed`` or another engine."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ __all__ = ["GroupReduction", "reduce_gradients"]
 
 
 class GroupReduction:
-    """Means over the ranks of a process group, one collective a dtype and device.
+    """Average over the ranks of a process group: one collective per dtype and device.
 
     Args:
-        group: a process group; None is that of all ranks.
-        device: where flags are exchanged; None takes what the group's back end needs.
+        group: a process group. None stands for the group of all ranks.
+        device: the device on which flags are exchanged. None chooses the device that
+            the group's communication back end needs.
     """
 
     def __init__(
@@ -43,15 +44,15 @@ class GroupReduction:
         return int(dist.get_world_size(self.group))
 
     def any(self, flags: Sequence[bool]) -> list[bool]:
-        """Return, for each flag, whether it is set on any rank; this waits."""
+        """Return for each flag whether any rank has set it. Waits for all ranks."""
         raised = torch.tensor(flags, dtype=torch.int32, device=self.device)
         dist.all_reduce(raised, dist.ReduceOp.MAX, group=self.group)
         return [bool(flag) for flag in raised.tolist()]
 
     def all_reduce(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return each tensor's mean; they are divided first, so sums do not overflow.
+        """Return each tensor's mean, divided before the sum so that it cannot overflow.
 
-        Tensors that share a dtype and a device travel end to end.
+        Tensors of one dtype and device are sent in one flat buffer.
         """
         means: dict[int, Tensor] = {}
         for positions in foreach.alike(tensors):
@@ -75,7 +76,8 @@ def reduce_gradients(
 ) -> Pairs:
     """...
 
-    First the ranks agree in one small collective which gradients are absent on all.
+    A small collective comes first. By it the ranks agree which gradients are absent on
+    every rank.
 
     Args:
         reduction: what averages, such as :class:`GroupReduction`. None averages over
@@ -113,13 +115,13 @@ def reduce_gradients(
 
 
 def default_reduction() -> Reduction | None:
-    """Return that of all ranks; None where there is one rank only."""
+    """Return the reduction over all ranks, or None if there is only one rank."""
     ready = dist.is_available() and dist.is_initialized()
     return GroupReduction() if ready else None
 
 
 def dense(gradient: Tensor | None, parameter: Tensor) -> Tensor:
-    """Return a gradient as a dense tensor; zeros for one that is absent here."""
+    """Return the gradient as a dense tensor; zeros if this rank has no gradient."""
     if gradient is None:
         return torch.zeros_like(parameter)
     return gradient.to_dense() if gradient.is_sparse else gradient

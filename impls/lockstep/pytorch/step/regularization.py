@@ -22,13 +22,13 @@ def get_regularization_loss(
 ) -> Tensor:
     """...
 
-    The original finds them in a collection of its graph. torch has none, so they are
-    handed over; for a model say, the penalties of its weights by name.
+    The original reads the losses from a collection of its graph. torch has no such
+    collection, so pass the losses, for example the penalties of a model's weights.
 
     Args:
-        losses: a mapping name -> loss, 0-d, or an iterable of losses. None among them,
-            which :func:`mp_regularizer_wrapper` leaves for a weight in half precision,
-            is left out. Nothing adds up to 0.
+        losses: a mapping name -> loss, 0-d, or an iterable of losses. Entries that are
+            None are ignored: :func:`mp_regularizer_wrapper` returns None for a weight
+            in half precision. The sum of no losses is 0.
 
     Example:
         >>> penalties = {"encoder/w": torch.tensor(1.5), "decoder/w": torch.tensor(2.0)}
@@ -47,7 +47,7 @@ def get_regularization_loss(
 
 
 def _in_turn(losses: Sequence[Tensor]) -> Tensor:
-    """Add 0-d losses one after the other in float32, on the device of the last."""
+    """Return the sum of 0-d losses in float32, in order, on the device of the last."""
     total = torch.zeros((), dtype=torch.float32)
     for loss in losses:
         total = total.to(loss.device) + loss.float()

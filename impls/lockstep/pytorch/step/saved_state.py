@@ -1,4 +1,4 @@
-"""A saved training step: whether it is of this step, found out before it is loaded."""
+"""Checks of a saved training step, made before any of it is loaded."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ OWN = ("optimizer", "global_step", "micro_step", "iter_size", "accumulators")
 
 
 def check_saved(step: Any, state_dict: Any) -> list[Tensor | None]:
-    """Return the saved sums on the devices of the parameters.
+    """Check a saved step, and return its sums on the devices of the parameters.
 
     Raises:
-        ValueError: the state of something else.
+        ValueError: the state was not saved by such a step.
     """
     if not isinstance(state_dict, Mapping) or set(state_dict) != set(OWN):
         is_mapping = isinstance(state_dict, Mapping)
@@ -68,7 +68,7 @@ def checked_sums(saved: Any, parameters: Sequence[Tensor]) -> list[Tensor | None
 
 
 def check_optimizer(optimizer: Optimizer, saved: Any) -> None:
-    """Raise for the state of another rule, or of other parameters."""
+    """Raise if the saved optimizer has another update rule or other parameters."""
     if not is_state(saved):
         raise refusals.OTHER_STATE.error(got=f"the optimizer {saved!r:.60}")
     if isinstance(optimizer, OptimizerWrapper):

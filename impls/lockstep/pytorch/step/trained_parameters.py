@@ -22,7 +22,7 @@ Named = list[tuple[str | None, Tensor]]
 
 
 def trained(var_list: Any, model: Any, optimizer: Any) -> Named:
-    """Return the parameters to train, with their names where they have any."""
+    """Return the parameters to train, and their names if they have names."""
     if isinstance(model, DistributedDataParallel):
         raise refusals.WRAPPED_FOR_RANKS.error(got=type(model).__name__)
     of_model = dict(model.named_parameters()) if isinstance(model, nn.Module) else {}
@@ -53,7 +53,7 @@ def trained(var_list: Any, model: Any, optimizer: Any) -> Named:
 
 
 def as_named(entry: Any) -> tuple[str | None, Tensor]:
-    """Return a listed parameter with its name, or None if it was given without."""
+    """Return a listed parameter and its name; the name is None if it has none."""
     if isinstance(entry, Tensor):
         return None, entry
     if isinstance(entry, tuple) and len(entry) == 2:
@@ -63,7 +63,7 @@ def as_named(entry: Any) -> tuple[str | None, Tensor]:
 
 
 def require_same(model: Any, known: Mapping[Tensor, str]) -> None:
-    """Raise for an optimizer of a part of a model, or of other parameters."""
+    """Raise if the optimizer lacks trainable parameters or has foreign ones."""
     if not isinstance(model, nn.Module):
         return
     of_model = {p: name for name, p in model.named_parameters()}

@@ -42,26 +42,27 @@ __all__ = ["TrainingStep"]
 
 
 class TrainingStep:
-    """A call computes the loss and its gradients, and takes a step.
+    """The training step that ``optimize_loss`` returns. Call it to train one step.
 
-    ``step(*inputs)`` hands its arguments to the loss and returns its value, or the
-    tuple that it returned, the loss first. With ``iter_size`` > 1 a call adds its
-    share, and each ``iter_size``-th one updates; ``skip_update``, in the call or at
-    construction, decides instead. No ``.grad`` is read or written, so there is nothing
-    to clear.
+    ``step(*inputs)`` calls the loss function with these arguments and returns its
+    value. If the function returns a tuple, so does the step, and the loss comes first.
+    With ``iter_size`` > 1 each call adds its gradients to a sum, and each
+    ``iter_size``-th call updates the parameters. ``skip_update`` overrides that, in the
+    call or at construction. The step does not use ``.grad``, so you need not clear it.
 
-    In a ``copy.deepcopy`` a loss that is a function still computes with the original's
-    parameters: set ``loss`` of the copy. That of a method of the model is copied.
+    ``copy.deepcopy`` copies a loss that is a method of the model. A plain function
+    still uses the parameters of the original, so set ``loss`` of the copy.
 
     Attributes:
-        optimizer: what updates, the masters' wrapper with "mixed".
-        parameters: those that are trained, with ``names``.
-        global_step: the applied steps, a 0-d int64 tensor on the CPU.
-        learning_rate: the rate that the last call had.
+        optimizer: the optimizer. With "mixed" it is the wrapper that has the masters.
+        parameters: the parameters to train; ``names`` are their names.
+        global_step: the number of applied steps, a 0-d int64 tensor on the CPU.
+        learning_rate: the learning rate of the last call.
         scaler: the automatic loss scaler, or None.
-        accumulators: the sum so far for each parameter; None where nothing was added.
-        micro_step: how many micro-batches are in it.
-        recorder: what the summaries of an applied step go to, or None.
+        accumulators: the accumulated gradient of each parameter, None if nothing was
+            added.
+        micro_step: the number of micro-batches in ``accumulators``.
+        recorder: the object that records the summaries of an applied step, or None.
     """
 
     def __init__(
@@ -108,13 +109,13 @@ class TrainingStep:
         """Compute the loss and take a step, or add a micro-batch.
 
         Args:
-            inputs: for the loss.
-            skip_update: whether to add only; None: as was said at construction. Without
-                ``iter_size`` > 1 it has no effect.
+            inputs: the arguments of the loss function.
+            skip_update: whether to accumulate without an update. None: as chosen at
+                construction. It has no effect unless ``iter_size`` > 1.
 
         Returns:
-            The loss before the update, detached; in a tuple with what the loss function
-            returned besides.
+            The loss before the update, detached. If the loss function returns a tuple,
+            a tuple of the loss and the other entries.
         """
         self.learning_rate = self.next_rate()
         value, pairs = self.differentiate(inputs)
@@ -136,7 +137,7 @@ class TrainingStep:
         return rate
 
     def differentiate(self, inputs: Sequence[Any]) -> tuple[Any, Pairs]:
-        """Return the answer, and unscaled gradients with what is updated by them."""
+        """Return the loss, and pairs of unscaled gradient and tensor to update."""
         answers: list[Any] = []
 
         def loss() -> Any:
@@ -154,10 +155,10 @@ class TrainingStep:
         return joined(value.detach(), extras), pairs
 
     def accumulate(self, pairs: Pairs) -> Pairs:
-        """Return the sums, this micro-batch included, in the order of its pairs.
+        """Return the sums with this micro-batch, in the order of ``pairs``.
 
-        They are new, also where there was no gradient, and not kept yet: a step that
-        fails leaves everything as it was, though clipping writes into them.
+        Every sum is a new tensor, because clipping writes into it. The sums are not
+        stored yet, so a step that fails changes nothing.
         """
         if self.settings.quirks.optimize_loss_accumulated:
             self.check_accumulated(pairs)
@@ -168,12 +169,12 @@ class TrainingStep:
         ]
 
     def keep(self, pairs: Pairs) -> None:
-        """Keep these sums, and count the micro-batch."""
+        """Store the sums and count the micro-batch."""
         self.accumulators = [total for total, _ in pairs]
         self.micro_step += 1
 
     def check_accumulated(self, pairs: Pairs) -> None:
-        """Strict: raise for gradients that the original cannot add up."""
+        """Raise for an absent or sparse gradient, which the original cannot add."""
         for name, (gradient, _) in zip(self.names, pairs, strict=True):
             if gradient is None:
                 raise refusals.ABSENT_ACCUMULATED.error(name=name)
@@ -181,7 +182,7 @@ class TrainingStep:
                 raise refusals.SPARSE_ACCUMULATED.error(name=name)
 
     def waits(self, skip_update: Any) -> bool:
-        """Whether this call only adds a micro-batch."""
+        """Whether this call accumulates a micro-batch without an update."""
         flag = self.skip_update_ph if skip_update is None else skip_update
         flag = flag() if callable(flag) else flag
         if not self.settings.quirks.arguments_unchecked:
@@ -191,7 +192,7 @@ class TrainingStep:
         return bool(flag)
 
     def apply(self, pairs: Pairs) -> None:
-        """Bring the gradients into their final form and hand them to the optimizer."""
+        """Average, check and clip the gradients, then let the optimizer update."""
         settings = self.settings
         if settings.on_horovod:
             pairs = reduce_gradients(pairs, True, self.model, self.reduction)
@@ -211,16 +212,17 @@ class TrainingStep:
         self._absent = [name for name, (gradient, _) in everything if gradient is None]
 
     def clipped_norm(self, pairs: Pairs) -> Tensor | None:
-        """Return the norm by which gradients are clipped; None: none, or another."""
+        """Return the global norm for clipping, or None if it is not needed here."""
         settings = self.settings
         if settings.clip_gradients is None or settings.quirks.clip_duplicates:
             return None
         return total_norm([g for g, _ in pairs if g is not None])
 
     def fits(self, pairs: Pairs) -> bool:
-        """Whether the gradients are finite, where that decides about the step.
+        """Whether the gradients are finite; True if this is not checked here.
 
-        It is asked before they are clipped, which would spoil the finite ones.
+        The check comes before clipping, because one non-finite gradient makes the
+        global norm, and with it every clipped gradient, non-finite.
         """
         settings = self.settings
         changes = (
@@ -231,10 +233,11 @@ class TrainingStep:
         return all(finite_flags([g for g, _ in pairs if g is not None]))
 
     def note_finite(self, pairs: Pairs) -> None:
-        """Spare the optimizer a look at gradients that clipping left finite.
+        """Let the optimizer omit its finite check where clipping kept gradients finite.
 
-        A factor of at most 1 did. But rows of sparse gradients are summed, and those of
-        another dtype than float32 are rounded.
+        Clipping multiplies by at most 1, so dense float32 gradients stay finite. Sparse
+        gradients are not exempt, because their rows are summed. Neither are other
+        dtypes, because their gradients are rounded.
         """
         gradients = [g for g, _ in pairs if g is not None]
         is_plain = [g.dtype == torch.float32 and not g.is_sparse for g in gradients]
@@ -242,7 +245,7 @@ class TrainingStep:
             self.optimizer._note_finite(gradients)
 
     def post_process(self, pairs: Pairs, norm: Tensor | None) -> Pairs:
-        """Clip, or scale by LARC, and record the summaries."""
+        """Clip the gradients or scale them by LARC, and record the summaries."""
         settings, asked = self.settings, Summaries(self.summaries, self.recorder)
         if self.recorder is not None:
             self.record_numbers(asked)
@@ -269,14 +272,14 @@ class TrainingStep:
 
     @cached_property
     def owns_gradients(self) -> bool:
-        """Whether gradients are new tensors, which may be written into.
+        """Whether the gradients are new tensors, so that clipping may overwrite them.
 
-        Those of autograd may share elements with each other, or with other tensors.
+        Gradients from autograd may share memory with each other or with other tensors.
         """
         return self.settings.accumulates or isinstance(self.optimizer, ScaleKeeper)
 
     def set_hyper_parameters(self) -> None:
-        """Write the rate of this step into the groups, and AdamW's decay."""
+        """Write the learning rate of this step, and AdamW's decay, into the groups."""
         rate = float(self.learning_rate)
         for group in self.optimizer.param_groups:
             write(group, rate)
@@ -295,7 +298,7 @@ class TrainingStep:
 
     @property
     def last_step(self) -> StepReport:
-        """What the last call did; before the first one, that there was none."""
+        """The report of the last call; ``NO_STEP`` before the first call."""
         if self.micro_step:
             size = self.settings.iter_size
             return report_accumulated(self.micro_step, size)
@@ -308,13 +311,13 @@ class TrainingStep:
         """Write the summaries of each applied step, numbered by ``global_step``.
 
         Args:
-            writer: a ``torch.utils.tensorboard.SummaryWriter``, or whatever has its
-                ``add_scalar`` and ``add_histogram``; None stops it.
+            writer: a ``torch.utils.tensorboard.SummaryWriter``, or an object with its
+                methods ``add_scalar`` and ``add_histogram``. None stops the recording.
         """
         self.recorder = None if writer is None else TensorBoardRecorder(writer)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything that the next steps depend on, but for the parameters."""
+        """Return all state that the next steps depend on, except the parameters."""
         sums = [
             total if total is None else total.clone() for total in self.accumulators
         ]
@@ -330,10 +333,10 @@ class TrainingStep:
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from what ``state_dict`` returned, to the bit.
+        """Load what ``state_dict`` returned. Later steps are equal bit for bit.
 
         Raises:
-            ValueError: the state of something else; nothing has changed then.
+            ValueError: the state was not saved by such a step. Nothing is loaded then.
         """
         sums = check_saved(self, state_dict)
         self.optimizer.load_state_dict(state_dict["optimizer"])
