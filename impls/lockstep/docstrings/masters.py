@@ -11,6 +11,9 @@ Train half-precision {variable}s through float32 masters, with a scaled loss.
 Args:
     loss_scale: a number > 0, None for 1, ``dynamic``, an ``AutomaticLossScaler`` or
         a loss scale.
+    clip_norm, at_floor, floor_patience: as in
+        :class:`~lockstep.{backend}.MixedPrecisionLossScaleOptimizer`. A number
+        cannot sink, so it is always at its floor.
 
 Origin: OpenSeq2Seq, ``MixedPrecisionOptimizerWrapper``; P. Micikevicius et al.,
 "Mixed Precision Training". By default we differ in what ``strict`` lists.

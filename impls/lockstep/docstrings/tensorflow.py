@@ -89,9 +89,6 @@ Raises:
 """,
     "MixedPrecisionOptimizerWrapper": f"""\
 Args:
-    clip_norm, at_floor, floor_patience: as in
-        :class:`~lockstep.{{backend}}.MixedPrecisionLossScaleOptimizer`. A number
-        cannot sink, so it is always at its floor.
     strict: as the original. Only float16 variables have masters, and each of them
         needs a gradient. A static scale is a float, and gradients that are not finite
         are applied with it. Slots and ``variables()`` are hidden. What others write

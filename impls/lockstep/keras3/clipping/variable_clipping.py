@@ -77,8 +77,8 @@ class VariableClippingOptimizer(Wrapper):
         UnknownNameError: a ValueError, at ``build``; the optimizer does not update a
             listed variable (the nearest path is given).
 
-    Cost: the named rows are read and written; over axis 0 it is the whole variable, of
-    which a warning tells where the gradient is sparse.
+    Cost: one read and one write of the rows that the gradient names. A norm over axis 0
+    reads the whole variable; with a sparse gradient this causes a warning.
 
     Origin: ``tf.contrib.opt.VariableClippingOptimizer``, TensorFlow 1.15. Unlike the
     constraint ``keras.constraints.MaxNorm`` it looks at named rows only.

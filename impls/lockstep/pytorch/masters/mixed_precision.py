@@ -78,12 +78,6 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
     Args:
         optimizer: any torch optimizer of the model's parameters, a wrapper included,
             but not LBFGS.
-        clip_norm: the largest global norm of the unscaled gradients, > 0. None does not
-            clip. The factor is applied together with 1 / scale. A norm that exceeds
-            float32 is an overflow.
-        at_floor: "warn", "raise" or "ignore" when the scale is at its floor and
-            ``floor_patience`` steps in a row were skipped.
-        floor_patience: a number of steps.
         capturable: never wait for a GPU. The numbers of the scale become tensors on the
             device of the parameters. ``optimizer`` must be fused, and ``loss_scale``
             must be no automatic scaler. Reading ``last_step`` waits for the GPU, and

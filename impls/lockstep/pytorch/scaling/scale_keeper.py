@@ -35,11 +35,10 @@ __all__ = ["ScaleKeeper"]
 class ScaleKeeper(ScaledGradients):
     """Take a step if its gradients are finite, and move the loss scale.
 
-    The numbers of the scale are saved and loaded with the wrapped optimizer. They are
-    in ``param_groups[0]``. Unlike ``state``, it is never cast to the dtype of a
-    parameter, and distributed checkpoints contain it. They are Python numbers; with
-    ``capturable`` they are 0-d tensors that are updated in place. Loaded numbers are
-    converted to the present form.
+    The numbers of the scale are saved and loaded in ``param_groups[0]``. Unlike
+    ``state``, it is never cast to the dtype of a parameter, and distributed checkpoints
+    contain it. They are Python numbers; with ``capturable`` they are 0-d tensors that
+    are updated in place. Loaded numbers are converted.
     """
 
     _warned = False
@@ -166,10 +165,9 @@ class ScaleKeeper(ScaledGradients):
     ) -> ScaledStep:
         """Check the gradients, take or skip the step, and update the scale.
 
+        ``parameters``, ``held`` and ``pieces`` are those of :class:`ScaledStep`.
+
         Args:
-            parameters: the parameters that have a gradient.
-            held: the factor that is still in the gradients; None for no factor.
-            pieces: the gradients as fewer tensors; None for those of ``parameters``.
             by_elements: check the elements only, whatever ``unscale_`` found.
             needs_any: whether gradients without elements count as not finite.
             take: makes the wrapped optimizer step; None for its ``step``.

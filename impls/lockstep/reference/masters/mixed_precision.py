@@ -47,10 +47,6 @@ class MixedPrecisionOptimizerWrapper(SkippingWrapper):
 
     Args:
         optimizer: any optimizer or wrapper of the reference.
-        loss_scale: None (1), a number, "dynamic", an ``AutomaticLossScaler`` or a loss
-            scale.
-        clip_norm, at_floor, floor_patience: as in ``MixedPrecisionLossScaleOptimizer``;
-            a number is at its floor.
         strict: as in OpenSeq2Seq: only floats and automatic scalers can be used, absent
             float16 gradients are refused, a static scale applies gradients that are not
             finite, ``get_slot`` and ``variables()`` see nothing.
