@@ -94,17 +94,15 @@ class CapturableStep(ScaledStep):
         self.own_gradients(borrowed)
         make_momentum(optimizer)
         divisor, skip = self.divisor.float(), (~self.finite).float()
-        with handing(optimizer, divisor, skip):
+        with handing(optimizer, divisor, skip), self.noting_begin(optimizer):
             take()
 
     @torch.no_grad()
     def unscale(self, flush: bool) -> None:
         """Divide the gradients by what they hold, in place."""
         self.own_gradients()
-        gradients = [p.grad for p in self.parameters]
-        products = unscaled(gradients, self.held, flush)
-        for gradient, product in zip(gradients, products, strict=True):
-            gradient.copy_(product)
+        self.pieces = [p.grad for p in self.parameters]
+        self.overwrite(unscaled(self.pieces, self.held, flush))
 
 
 def make_momentum(optimizer: Optimizer) -> None:

@@ -45,7 +45,7 @@ class Source(NamedTuple):
 
 
 class Unscaled(NamedTuple):
-    """What ``unscale_`` did, remembered until the step.
+    """What ``unscale_``, or a step that failed, did, remembered until the next step.
 
     A gradient that is not finite then skips the step, also if it has been clipped to a
     finite one since.
@@ -54,11 +54,15 @@ class Unscaled(NamedTuple):
         look: the gradients and whether they were finite.
         masters: those whose ``.grad`` lasts until the step only.
         sources: the gradients that were copied to them.
+        failed: a step failed since: what is divided may stay so, or be divided anew.
+        mixed: some gradients may hold a loss scale, others do not.
     """
 
     look: ScaledStep
     masters: Sequence[Tensor] = ()
     sources: Sequence[Source] = ()
+    failed: bool = False
+    mixed: bool = False
 
     def release(self) -> None:
         """Take back the gradients of masters."""
@@ -79,6 +83,7 @@ class ScaledGradients(OptimizerWrapper):
 
     _borrowed = False
     _pending: Any = None
+    _failed = False
     _unscaled_by_hand: Unscaled | None = None
     _finite: Sequence[Tensor] = ()
 
@@ -101,7 +106,7 @@ class ScaledGradients(OptimizerWrapper):
         product, scale = self._scaled(loss)
         if product.requires_grad:
             self._refuse_mixture()
-            self._pending = scale
+            self._pending, self._failed = scale, False
         return product
 
     def _scaled(self, loss: Tensor) -> tuple[Tensor, Any]:
@@ -124,11 +129,12 @@ class ScaledGradients(OptimizerWrapper):
         Raises:
             TypeError: under ``strict`` also what the original cannot scale.
         """
-        if callable(loss):
-            self._pending = None
-            loss = evaluate(loss)
-        variables = None if var_list is None else listed(var_list, self.get_name())
+        before = self._pending
         try:
+            if callable(loss):
+                self._pending = None
+                loss = evaluate(loss)
+            variables = None if var_list is None else listed(var_list, self.get_name())
             self._check(loss, variables)
             if isinstance(loss, Tensor) and self._pending is None:
                 loss, self._pending = self._scaled(loss)
@@ -139,9 +145,11 @@ class ScaledGradients(OptimizerWrapper):
             del pairs  # So that each gradient goes when its product is there.
             flush = self._quirks.multitask_subnormals
             replace_unscaled(gradients, self._pending, flush)
-            return list(zip(gradients, parameters, strict=True))
-        finally:
-            self._pending = None
+        except BaseException:
+            self._pending = before
+            raise
+        self._pending = None
+        return list(zip(gradients, parameters, strict=True))
 
     def _check(self, loss: Any, variables: Iterable[Any] | None) -> None:
         """Raise for a loss, or a parameter, that cannot be scaled."""
@@ -193,16 +201,23 @@ class ScaledGradients(OptimizerWrapper):
         takes it back. Costs a read of the gradients, and one host sync unless
         ``capturable``.
 
+        After a step that failed it may be called again.
+
         Raises:
             RuntimeError: the gradients of this step are unscaled already.
         """
+        self._refuse_mixed("unscale_")
         if self._unscaled_by_hand is not None:
-            raise refusals.UNSCALED_TWICE.error(
-                owner=f"{self.owner}.unscale_", remedy=words.CLEAR
-            )
+            if not self._unscaled_by_hand.failed:
+                raise refusals.UNSCALED_TWICE.error(
+                    owner=f"{self.owner}.unscale_", remedy=words.CLEAR
+                )
+            self._unscaled_by_hand = self._unscaled_by_hand._replace(failed=False)
+            return
         self._refuse_sharded(self.master_params())
-        pending, self._pending = self._pending, None
-        self._unscaled_by_hand = self._unscale(1.0 if pending is None else pending)
+        held = self._pending
+        self._unscaled_by_hand = self._unscale(1.0 if held is None else held)
+        self._pending = None
 
     @property
     def unscaled_by_hand(self) -> Unscaled | None:
@@ -228,10 +243,39 @@ class ScaledGradients(OptimizerWrapper):
         if self.capturable:
             shrinks = self.scale_object.may_be_below_one()
             step = CapturableStep(parameters, held, pieces, shrinks)
-        step.look(None)
-        step.unscale(flush)
+        try:
+            step.look(None)
+            step.unscale(flush)
+        except BaseException:
+            self._survive(step, self._pending, Unscaled(step, mixed=True))
+            raise
         step.pieces = ()
         return step
+
+    def _survive(
+        self, step: ScaledStep | None, held: Any, divided: Unscaled | None
+    ) -> None:
+        """Remember what the gradients hold after a step that failed.
+
+        So it can be taken again: what holds a scale is divided then, what was divided
+        is not.
+
+        Args:
+            step: the one that failed, if it came so far.
+            held: what its gradients held.
+            divided: what to remember where they were divided; None: those of the model
+                were not touched, whatever became of copies.
+        """
+        by_hand = self._unscaled_by_hand
+        if step is not None and step.divided is not False and divided is not None:
+            by_hand = by_hand or divided
+            mixed = by_hand.mixed or step.divided is None
+            self._unscaled_by_hand = by_hand._replace(failed=True, mixed=mixed)
+            step.pieces, self._pending = (), None
+            return
+        if by_hand is not None:
+            self._unscaled_by_hand = by_hand._replace(failed=True)
+        self._pending, self._failed = held, True
 
     def master_params(self) -> Iterator[Tensor]:
         """Yield what the wrapped optimizer updates: the masters where there are any.
@@ -253,8 +297,19 @@ class ScaledGradients(OptimizerWrapper):
         known = set(map(id, self._unscaled_by_hand.look.parameters))
         for parameter in seen:
             if id(parameter) not in known:
+                self._refuse_after_failure()
                 name = named_parameters(self)[parameter]
                 raise refusals.LATER_GRADIENT.error(owner=self.owner, name=name)
+
+    def _refuse_mixed(self, method: str) -> None:
+        """Raise where a step failed after which not all gradients hold the same."""
+        if self._unscaled_by_hand is not None and self._unscaled_by_hand.mixed:
+            raise refusals.MIXED_GRADIENTS.error(owner=f"{self.owner}.{method}")
+
+    def _refuse_after_failure(self) -> None:
+        """Raise for other gradients than a step had that failed and divided them."""
+        if self._unscaled_by_hand is not None and self._unscaled_by_hand.failed:
+            raise refusals.MIXED_GRADIENTS.error(owner=f"{self.owner}.step")
 
     def _forget_unscaled(self) -> None:
         """Leave ``unscale_`` behind; masters lose the gradients they had from it."""
@@ -264,12 +319,20 @@ class ScaledGradients(OptimizerWrapper):
 
     def _refuse_mixture(self) -> None:
         """Raise where gradients of a scaled loss would be added to unscaled ones."""
-        if self._unscaled_by_hand is not None:
-            if any(p.grad is not None for p in self._model_parameters()):
-                raise refusals.SCALED_AGAIN.error(owner=self.owner)
+        by_hand = self._unscaled_by_hand
+        if by_hand is None:
+            return
+        if all(p.grad is None for p in self._model_parameters()):
             self._forget_unscaled()
+        elif not by_hand.failed:
+            raise refusals.SCALED_AGAIN.error(owner=self.owner)
+        else:
+            # They may be cleared yet: the step asks.
+            self._unscaled_by_hand = by_hand._replace(mixed=True)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients, as the wrapped optimizer does it."""
         self._forget_unscaled()
+        if self._failed:
+            self._pending, self._failed = None, False
         super().zero_grad(set_to_none)

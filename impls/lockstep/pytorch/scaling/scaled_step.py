@@ -30,6 +30,8 @@ __all__ = [
 ]
 
 DOUBLE = torch.float64, torch.complex128
+FUSED = torch.optim.SGD, torch.optim.Adam, torch.optim.Adagrad
+"""Optimizers that may be fused, with all that derive from them."""
 
 Groups = Sequence[Mapping[str, Any]]
 
@@ -53,6 +55,7 @@ class ScaledStep:
         clip_factor: what they are multiplied by to be clipped, in float64.
         divisor: the one number that unscales and clips: held / clip_factor.
         applied: whether the wrapped optimizer takes its step.
+        divided: whether the gradients are divided already; None: some of them may be.
         scales: the loss scale before and after the step.
     """
 
@@ -61,6 +64,7 @@ class ScaledStep:
     norm: float | Tensor | None = None
     clip_factor: float | Tensor | None = None
     applied: bool | Tensor = True
+    divided: bool | None = False
     scales: tuple[float | Tensor, float | Tensor] = (1.0, 1.0)
 
     def __init__(
@@ -136,11 +140,39 @@ class ScaledStep:
             self.own_gradients(borrowed)
             number = rounded(self.divisor, torch.float32)
             divisor = torch.full((), number, device=self.pieces[0].device)
-            with handing(optimizer, divisor):
+            with handing(optimizer, divisor), self.noting_begin(optimizer):
                 take()
+            self.divided = True
         else:
             self.divide(borrowed)
             take()
+
+    @contextmanager
+    def noting_begin(self, optimizer: Optimizer) -> Iterator[None]:
+        """Note in the block when a fused optimizer may begin to divide.
+
+        torch's own do not before they have the state of their first group. What another
+        optimizer does is not known.
+        """
+        step = vars(optimizer).get("step")
+        # One that is compiled does not make the state as it is written.
+        is_plain = step is None or getattr(step, "_wrapped_by_lr_sched", False)
+        if not (is_plain and isinstance(optimizer, FUSED)):
+            self.divided = None
+            yield
+            return
+        make_state = optimizer._init_group
+
+        def noted(*arguments: Any) -> Any:
+            answer = make_state(*arguments)
+            self.divided = None
+            return answer
+
+        optimizer._init_group = noted
+        try:
+            yield
+        finally:
+            del optimizer._init_group
 
     def own_gradients(self, borrowed: bool = False) -> None:
         """Copy gradients that must not be written into: borrowed or shared ones."""
@@ -161,12 +193,18 @@ class ScaledStep:
         factor = rounded(exact, torch.float32)
         parts = shards.parts_of(self.pieces)
         values = [g._values() if g.is_sparse else g for g in parts]
-        if double := [v for v in values if v.dtype in DOUBLE]:
+        double = [v for v in values if v.dtype in DOUBLE]
+        single = [v for v in values if v.itemsize >= 4 and v.dtype not in DOUBLE]
+        half = [v for v in values if v.itemsize < 4]
+        # First what needs memory, for it may fail.
+        products = times(half, factor) if half else []
+        self.divided = None
+        if double:
             foreach.scale_in_place(double, exact)
-        if single := [v for v in values if v.itemsize >= 4 and v.dtype not in DOUBLE]:
+        if single:
             foreach.scale_in_place(single, factor)
-        if half := [v for v in values if v.itemsize < 4]:
-            foreach.copy(half, times(half, factor))
+        foreach.copy(half, products)
+        self.divided = True
 
     @torch.no_grad()
     def unscale(self, flush: bool) -> None:
@@ -176,11 +214,24 @@ class ScaledStep:
         """
         if flush:
             self.own_gradients()
-            products = unscaled(self.pieces, self.held, flush)
-            for gradient, product in zip(self.pieces, products, strict=True):
-                gradient.copy_(product)
+            self.overwrite(unscaled(self.pieces, self.held, flush))
         elif self.held != 1:
             self.divide()
+
+    def overwrite(self, products: Sequence[Tensor]) -> None:
+        """Write what the gradients are as divided into them."""
+        self.divided = None
+        for gradient, product in zip(self.pieces, products, strict=True):
+            gradient.copy_(product)
+        self.divided = True
+
+    def replace(self, held: Any) -> None:
+        """Replace the gradients by divided ones, whose subnormals are zero."""
+        products = unscaled(self.pieces, held, flush=True)
+        self.divided = None
+        for parameter, product in zip(self.parameters, products, strict=True):
+            parameter.grad = product
+        self.pieces, self.divided = products, True
 
     def nonfinite(self, names: Mapping[Tensor, str]) -> list[str]:
         """Return the names of the parameters whose gradients were not finite."""
