@@ -31,8 +31,8 @@ REGULARIZER_NOT_CALLABLE = Refusal(
 PENALTY = Refusal(
     DtypeError,
     "mp_regularizer_wrapper: regularizer: expected a penalty that is a scalar tensor "
-    "which requires grad, got {got}; "
-    "compute it from the weight, and sum it, as with weight.square().sum().",
+    "with a gradient for the weight, got {got}; "
+    "compute it from the weight in tensors, and sum it.",
 )
 # quirks.masters_absent
 ABSENT_HALF = Refusal(

@@ -24,7 +24,7 @@ from lockstep.pytorch.tests.masters.models import (
 @pytest.mark.parametrize(
     ("regularizer", "got"),
     [
-        (lambda weight: 1.0, "got 1.0; compute it from the weight"),
+        (lambda weight: 1.0, "got 1.0; compute it from the weight in tensors"),
         (lambda weight: None, "got None;"),
         (lambda weight: weight.square(), r"got a tensor of shape \[2\];"),
         (lambda weight: weight.detach().sum(), "got a tensor without a gradient;"),
