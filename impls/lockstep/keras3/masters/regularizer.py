@@ -11,6 +11,7 @@ import tensorflow as tf
 from lockstep.docstrings import documented
 from lockstep.keras3.base.gradients import Gradient, value_of
 from lockstep.messages.masters import mixed_precision as words
+from lockstep.messages.masters import refusals
 from lockstep.quirks import quirks_of
 from lockstep.tf.shared.tensors.gradients import times
 
@@ -108,4 +109,8 @@ def penalty_gradient(regularizer: Regularizer, weight: tf.Tensor) -> tf.Tensor |
     with tf.GradientTape() as tape:
         tape.watch(weight)
         penalty = regularizer(weight)
-    return None if penalty is None else tape.gradient(penalty, weight)
+    if penalty is None:
+        return None
+    if not tf.is_tensor(penalty):
+        raise refusals.PENALTY.error(got=repr(penalty))
+    return tape.gradient(penalty, weight)

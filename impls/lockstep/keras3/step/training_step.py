@@ -19,6 +19,7 @@ from lockstep.keras3.scaling.loss_scaler import AutomaticLossScaler
 from lockstep.keras3.scaling.scaled_gradients import Pairs
 from lockstep.keras3.step.reduction import reduce_gradients
 from lockstep.messages.base.pairs import require_gradients
+from lockstep.messages.base.refusals import NO_LOSS
 from lockstep.messages.step.summaries import SummaryRecord
 from lockstep.messages.step.training_step import (
     OWNER,
@@ -93,6 +94,8 @@ class TrainingStep(tf.Module):
 
         def loss() -> tf.Tensor:
             answer, extras = loss_and_extras(self.task.loss(*inputs))
+            if answer is None or isinstance(answer, str):
+                raise NO_LOSS.error(owner=OWNER, got=answer)
             value = tf.convert_to_tensor(answer)
             values.append(joined(value, extras))
             return value if replicas == 1 else value / replicas

@@ -28,6 +28,12 @@ REGULARIZER_NOT_CALLABLE = Refusal(
     "mp_regularizer_wrapper: regularizer: expected a callable of a weight, got {got}; "
     "pass a function that returns the penalty.",
 )
+PENALTY = Refusal(
+    DtypeError,
+    "mp_regularizer_wrapper: regularizer: expected a penalty that is a scalar tensor "
+    "with a gradient for the weight, got {got}; "
+    "compute it from the weight in tensors, and sum it.",
+)
 # quirks.masters_absent
 ABSENT_HALF = Refusal(
     UnsupportedError,

@@ -153,7 +153,9 @@ def dynamic_policy(
         least = 1.0 if quirks.dynamic_scale_floor else min(1.0, initial)
         return DynamicPolicy(initial, period, float(multiplier), least, math.inf)
     initial = number("initial_loss_scale", initial_loss_scale)
-    period = int(number("increment_period", increment_period, "a finite number"))
+    steps = number("increment_period", increment_period, "a finite number")
+    require(SCALE, "increment_period", steps, steps.is_integer(), "a whole number")
+    period = int(steps)
     factor = number("multiplier", multiplier)
     require(SCALE, "initial_loss_scale", initial, is_scale(initial), HELD)
     require(SCALE, "increment_period", period, period >= 1, ">= 1")
@@ -204,13 +206,14 @@ def refuse_options(options: Mapping[str, Any]) -> None:
 
 
 def number(name: str, value: Any, expected: str = "a number") -> float:
-    """Return ``value`` as a float; what is none, or no integer can be, is refused."""
+    """Return ``value`` as a float; a bool, a text or what is no number is refused."""
     try:
         converted = float(value)
         fine = expected == "a number" or math.isfinite(converted)
     except (TypeError, ValueError, OverflowError):
         fine = False
-    fine = fine and not isinstance(value, bool)
+    kind = str(getattr(value, "dtype", type(value).__name__))
+    fine = fine and not isinstance(value, str | bytes) and "bool" not in kind
     require(SCALE, name, value, fine, expected)
     return converted
 

@@ -138,6 +138,12 @@ SCALED_AGAIN = Refusal(
     "got one whose scaled gradients would be added to unscaled ones; "
     "call unscale_() after the last backward, or zero_grad() to begin again.",
 )
+MIXED_GRADIENTS = Refusal(
+    UnsupportedError,
+    "{owner}: expected gradients that all hold the same loss scale, "
+    "got some that a step which failed may have divided by it already; "
+    "call zero_grad() and compute them again.",
+)
 BAD_AT_FLOOR = Refusal(
     OutOfRangeError,
     "{owner}: at_floor: expected {expected}, got {got!r}; "

@@ -125,13 +125,14 @@ def unknown_argument(
 ) -> UnknownArgumentError:
     """An argument that an optimizer does not have; the rate has a place of its own."""
     close = nearest(name, known)
-    remedy = f"did you mean {close!r}" if close else "choose one of them"
+    remedy = f"did you mean {close!r}?" if close else "choose one of them"
     if name in RATES:
         remedy = "let learning_rate_decay_fn return it"
     expected = f"one of {', '.join(known)}" if known else "no rate"
-    return refusals.UNKNOWN_ARGUMENT.error(
+    text = refusals.UNKNOWN_ARGUMENT.text(
         optimizer=optimizer, expected=expected, got=name, remedy=remedy
     )
+    return UnknownArgumentError(text.removesuffix(".") if "?" in remedy else text)
 
 
 def instance(optimizer: object, arguments: Mapping[str, Any]) -> NotAnOptimizerError:

@@ -78,6 +78,25 @@ def test_a_dynamic_scale_begins_at_one_that_float32_can_hold(value):
         loss_scale.dynamic_policy(value, 2000, 2.0)
 
 
+@pytest.mark.parametrize("value", [1.5, "3", True, np.True_, b"3", None, math.inf])
+def test_a_period_is_a_whole_number(value):
+    with pytest.raises(OutOfRangeError, match="DynamicLossScale: increment_period"):
+        loss_scale.dynamic_policy(8.0, value, 2.0)
+
+
+@pytest.mark.parametrize("value", ["2", b"2", True, np.True_, None, 1])
+def test_a_multiplier_is_a_number_above_one(value):
+    with pytest.raises(OutOfRangeError, match="DynamicLossScale: multiplier"):
+        loss_scale.dynamic_policy(8.0, 2000, value)
+
+
+@pytest.mark.parametrize("number", [np.int64, np.float32, float, int])
+def test_a_dynamic_scale_takes_numbers_of_numpy(number):
+    policy = loss_scale.dynamic_policy(number(8), number(3), number(2))
+    assert (policy.increment_period, policy.multiplier) == (3, 2.0)
+    assert type(policy.increment_period) is int
+
+
 @pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, 1e39, "x"])
 def test_a_saved_scale_that_would_never_train_is_refused(value):
     with pytest.raises(OutOfRangeError, match="finite in float32"):

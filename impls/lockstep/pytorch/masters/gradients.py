@@ -30,9 +30,24 @@ class MasterGradients:
         self, parameters: Iterable[Tensor], flats: Sequence[FlatMasters]
     ) -> None:
         self.flats = flats
+        self.borrowed: list[Tensor] = []
         own = [p for p in parameters if p.grad is not None]
-        dense: list[Tensor] = []
-        sparse: list[Tensor] = []
+        try:
+            sparse = self._bring(flats)
+        except BaseException:
+            self.release()
+            raise
+        taken = set(map(id, self.borrowed)) if own else set()
+        self.loose = [*sparse, *[p for p in own if id(p) not in taken]]
+        dense = self.borrowed
+        if sparse:
+            apart = set(map(id, sparse))
+            dense = [p for p in dense if id(p) not in apart]
+        self.present = [*dense, *self.loose]
+
+    def _bring(self, flats: Sequence[FlatMasters]) -> list[Tensor]:
+        """Give masters the gradients of weights; return those with sparse ones."""
+        sparse = []
         for flat in flats:
             gradients = [weight.grad for weight in flat.weights]
             views = flat.take(gradients)
@@ -41,13 +56,11 @@ class MasterGradients:
             ):
                 if gradient is None:
                     continue
-                is_sparse = gradient.is_sparse
-                master.grad = widened(gradient) if is_sparse else view
-                (sparse if is_sparse else dense).append(master)
-        self.borrowed = [*dense, *sparse]
-        taken = set(map(id, self.borrowed)) if own else set()
-        self.loose = [*sparse, *[p for p in own if id(p) not in taken]]
-        self.present = [*dense, *self.loose]
+                self.borrowed.append(master)
+                master.grad = widened(gradient) if gradient.is_sparse else view
+                if gradient.is_sparse:
+                    sparse.append(master)
+        return sparse
 
     @property
     def pieces(self) -> list[Tensor]:

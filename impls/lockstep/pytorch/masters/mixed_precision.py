@@ -25,6 +25,7 @@ from lockstep.pytorch.base.gradients import (
     named_parameters,
 )
 from lockstep.pytorch.base.not_traced import untraced
+from lockstep.pytorch.masters.buffers import FlatMasters
 from lockstep.pytorch.masters.checkpoint import (
     KEY,
     MastersInState,
@@ -47,6 +48,7 @@ from lockstep.pytorch.masters.regularizer import Regularizer
 from lockstep.pytorch.masters.scale import AutomaticScale, scale_of
 from lockstep.pytorch.masters.unscaling import MasterUnscaling
 from lockstep.pytorch.scaling.capturable import require_capturable
+from lockstep.pytorch.scaling.scaled_step import ScaledStep
 from lockstep.quirks import quirks_of
 
 __all__ = ["MixedPrecisionOptimizerWrapper"]
@@ -256,6 +258,7 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         require_masters(self, trained)
         flats = self.copies.buffers()
         if by_hand is not None:
+            self._refuse_mixed("step")
             self._require_own_unchanged()
             if not self._borrowed:
                 self._refuse_later(p for p in trained if p.grad is not None)
@@ -263,11 +266,12 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
         overwrites = self._quirks.masters_slots or self.capturable
         if not overwrites and self.copies.is_due():
             self.copies.adopt_hidden_changes()
-        held, self._pending = self._pending, None
         # Unscaled by hand, the masters have theirs already.
         from_model = not self._borrowed and by_hand is None
         gradients = MasterGradients(trained, flats if from_model else [])
         present = gradients.present
+        held, self._pending = self._pending, None
+        step: ScaledStep | None = None
         try:
             without_autograd = not torch.is_grad_enabled()
             if not present or (without_autograd and self._only_wants_state(present)):
@@ -275,28 +279,37 @@ class MixedPrecisionOptimizerWrapper(MasterUnscaling):
                 self._in_state.add(present, alone=True)
                 if not present:
                     self.note_no_gradients()
-                return
-            self._in_state.free()
-            if by_hand is None:
-                number = 1.0 if held is None else held
-                gradients.penalize(self._regularizers(), self.copies.masters, number)
-                self._find_largest(gradients, number)
-            step = self._take_step(
-                gradients.present,
-                held,
-                None if self._borrowed else gradients.pieces,
-                by_elements=self._quirks.masters_static_scale,
-                needs_any=isinstance(self.chosen_scale, AutomaticScale),
-                take=None if self.capturable else partial(self._flat_rule.step, flats),
-            )
-            if step.applied is not False:
-                self._in_state.add(gradients.present)
-                self.copies.give_back(flats)
-        finally:
-            gradients.release()
-            if by_hand is not None:
-                self._forget_unscaled()
-        self._note(step)
+            else:
+                self._in_state.free()
+                if by_hand is None:
+                    number = 1.0 if held is None else held
+                    masters = self.copies.masters
+                    gradients.penalize(self._regularizers(), masters, number)
+                    self._find_largest(gradients, number)
+                pieces = None if self._borrowed else gradients.pieces
+                step = self._step_on(gradients.present, held, pieces)
+                self._take_on_masters(step, held is not None, flats)
+        except BaseException:
+            self._survive(step, held, self._divided(step, gradients))
+            raise
+        gradients.release()
+        if by_hand is not None:
+            self._forget_unscaled()
+
+    def _take_on_masters(
+        self, step: ScaledStep, is_scaled: bool, flats: list[FlatMasters]
+    ) -> None:
+        """Take the step or skip it, and round the masters into the weights."""
+        self._take(
+            step,
+            is_scaled,
+            by_elements=self._quirks.masters_static_scale,
+            needs_any=isinstance(self.chosen_scale, AutomaticScale),
+            take=None if self.capturable else partial(self._flat_rule.step, flats),
+        )
+        if step.applied is not False:
+            self._in_state.add(step.parameters)
+            self.copies.give_back(flats)
 
     @property
     def _flat_rule(self) -> FlatRule:

@@ -10,6 +10,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from lockstep.docstrings import documented
 from lockstep.messages.masters import mixed_precision as words
+from lockstep.messages.masters import refusals
 from lockstep.pytorch.base.gradients import dtype_name
 
 __all__ = ["Regularizer", "mp_regularizer_wrapper", "penalty_gradient", "registered"]
@@ -65,8 +66,21 @@ def registered(weights: Iterable[Tensor]) -> dict[Tensor, Regularizer]:
 
 
 def penalty_gradient(regularizer: Regularizer, master: Tensor) -> Tensor:
-    """Return d penalty / d master."""
+    """Return d penalty / d master.
+
+    Raises:
+        TypeError: the penalty is no scalar tensor, or not computed from the weight.
+    """
     with torch.enable_grad():
         weight = master.detach().requires_grad_()
-        (gradient,) = torch.autograd.grad(regularizer(weight), weight)
+        penalty = regularizer(weight)
+    if not isinstance(penalty, Tensor):
+        raise refusals.PENALTY.error(got=repr(penalty))
+    if penalty.numel() != 1:
+        raise refusals.PENALTY.error(got=f"a tensor of shape {list(penalty.shape)}")
+    if not penalty.requires_grad:
+        raise refusals.PENALTY.error(got="a tensor without a gradient")
+    (gradient,) = torch.autograd.grad(penalty, weight, allow_unused=True)
+    if gradient is None:
+        raise refusals.PENALTY.error(got="one that does not depend on the weight")
     return gradient

@@ -24,6 +24,7 @@ from lockstep.pytorch.masters.regularizer import (
 from lockstep.pytorch.masters.scale import AutomaticScale
 from lockstep.pytorch.scaling.scale_keeper import ScaleKeeper
 from lockstep.pytorch.scaling.scaled_gradients import Source, Unscaled
+from lockstep.pytorch.scaling.scaled_step import ScaledStep
 
 __all__ = ["MasterUnscaling"]
 
@@ -100,11 +101,33 @@ class MasterUnscaling(ScaleKeeper):
         trained = list(self.master_params())
         require_masters(self, trained)
         gradients = MasterGradients(trained, self.copies.buffers())
-        gradients.penalize(self._regularizers(), self.copies.masters, held)
-        self._find_largest(gradients, held)
-        look = self._divide(gradients.present, held, False, gradients.pieces)
+        try:
+            gradients.penalize(self._regularizers(), self.copies.masters, held)
+            self._find_largest(gradients, held)
+            look = self._divide(gradients.present, held, False, gradients.pieces)
+        except BaseException:
+            gradients.release()
+            raise
+        return self._unscaled(look, gradients)
+
+    def _unscaled(self, look: ScaledStep, gradients: MasterGradients) -> Unscaled:
+        """Return what is remembered of gradients that were divided."""
         sources = [Source.of(weight) for weight in self.copies.masters]
         return Unscaled(look, gradients.borrowed, sources)
+
+    def _divided(
+        self, step: ScaledStep | None, gradients: MasterGradients
+    ) -> Unscaled | None:
+        """Return what to remember of a step that failed.
+
+        None where it wrote into copies alone; masters lose their gradients then.
+        """
+        if not self._borrowed and step is not None and step.divided is not False:
+            copies = set(map(id, gradients.borrowed))
+            if not all(id(p) in copies for p in step.parameters):
+                return self._unscaled(step, gradients)
+        gradients.release()
+        return None
 
     def _find_largest(self, gradients: MasterGradients, held: float | Tensor) -> None:
         """Pass the largest unscaled magnitude to a scale that depends on it."""
@@ -120,6 +143,7 @@ class MasterUnscaling(ScaleKeeper):
         unscaled = self._unscaled_by_hand
         changed = [s for s in unscaled.sources if s.changed] if unscaled else []
         if changed:
+            self._refuse_after_failure()
             names = named_parameters(self)
             raise refusals.OWN_GRADIENT_CHANGED.error(
                 name=names[self.master(changed[0].weight)]

@@ -94,6 +94,7 @@ class CapturableStep(ScaledStep):
         self.own_gradients(borrowed)
         make_momentum(optimizer)
         divisor, skip = self.divisor.float(), (~self.finite).float()
+        self.divided = None
         with handing(optimizer, divisor, skip):
             take()
 
@@ -101,10 +102,8 @@ class CapturableStep(ScaledStep):
     def unscale(self, flush: bool) -> None:
         """Divide the gradients by their factor, in place."""
         self.own_gradients()
-        gradients = [p.grad for p in self.parameters]
-        products = unscaled(gradients, self.held, flush)
-        for gradient, product in zip(gradients, products, strict=True):
-            gradient.copy_(product)
+        self.pieces = [p.grad for p in self.parameters]
+        self.overwrite(unscaled(self.pieces, self.held, flush))
 
 
 def make_momentum(optimizer: Optimizer) -> None:

@@ -25,8 +25,8 @@ from lockstep.pytorch.scaling.saved_scale import (
     move_numbers,
     number_on,
 )
-from lockstep.pytorch.scaling.scaled_gradients import ScaledGradients
-from lockstep.pytorch.scaling.scaled_step import ScaledStep, unscaled
+from lockstep.pytorch.scaling.scaled_gradients import ScaledGradients, Unscaled
+from lockstep.pytorch.scaling.scaled_step import ScaledStep
 from lockstep.quirks import quirks_of
 
 __all__ = ["ScaleKeeper"]
@@ -134,53 +134,64 @@ class ScaleKeeper(ScaledGradients):
         trained = [p for group in groups for p in group["params"]]
         present = [p for p in trained if p.grad is not None]
         if by_hand is not None and not self._borrowed:
+            self._refuse_mixed("step")
             self._refuse_later(present)
         quirks, held, self._pending = self._quirks, self._pending, None
+        step: ScaledStep | None = None
         try:
             without_grad = not torch.is_grad_enabled()
             if not present or (without_grad and self._only_wants_state(present)):
                 self.inner_optimizer.step()
                 if not present:
                     self.note_no_gradients()
-                return
-            if quirks.multitask_subnormals and held is not None:
-                gradients = unscaled([p.grad for p in present], held, flush=True)
-                for parameter, gradient in zip(present, gradients, strict=True):
-                    parameter.grad = gradient
-                held = None
-            step = self._take_step(present, held, None, quirks.loss_scale_fixed)
-        finally:
-            if by_hand is not None:
-                self._forget_unscaled()
-        self._note(step)
+            elif quirks.multitask_subnormals and held is not None:
+                step = self._step_on(present, None)
+                step.replace(held)
+                self._take(step, False, quirks.loss_scale_fixed)
+            else:
+                step = self._step_on(present, held)
+                self._take(step, held is not None, quirks.loss_scale_fixed)
+        except BaseException:
+            lent = self._borrowed or step is None
+            self._survive(step, held, None if lent else Unscaled(step))
+            raise
+        if by_hand is not None:
+            self._forget_unscaled()
 
-    def _take_step(
+    def _step_on(
         self,
         parameters: list[Tensor],
         held: Any,
         pieces: Sequence[Tensor] | None = None,
+    ) -> ScaledStep:
+        """Return a step that is not taken yet; see :class:`ScaledStep`."""
+        if not self.capturable:
+            return ScaledStep(parameters, held, pieces)
+        require_fused(self.owner, self.inner_optimizer)
+        shrinks = held is not None and self.scale_object.may_be_below_one()
+        return CapturableStep(parameters, held, pieces, shrinks)
+
+    def _take(
+        self,
+        step: ScaledStep,
+        is_scaled: bool,
         by_elements: bool = False,
         needs_any: bool = False,
         take: Callable[[], Any] | None = None,
-    ) -> ScaledStep:
+    ) -> None:
         """Check the gradients, take or skip the step, and update the scale.
 
-        ``parameters``, ``held`` and ``pieces`` are those of :class:`ScaledStep`.
-
         Args:
+            step: the result of :meth:`_step_on`.
+            is_scaled: whether its gradients are multiplied by a scale.
             by_elements: check the elements only, whatever ``unscale_`` found.
             needs_any: whether gradients without elements count as not finite.
             take: makes the wrapped optimizer step; None for its ``step``.
         """
-        scale, device = self.scale_object, parameters[0].device
-        if self.capturable:
-            require_fused(self.owner, self.inner_optimizer)
-            before: Any = scale.on_device(device)
-            shrinks = held is not None and scale.may_be_below_one()
-            step = CapturableStep(parameters, held, pieces, shrinks)
-        else:
-            before, step = scale.value(), ScaledStep(parameters, held, pieces)
-        needs_look = held is not None or self.clip_norm is not None or self.capturable
+        scale, parameters = self.scale_object, step.parameters
+        device = parameters[0].device
+        before: Any = scale.on_device(device) if self.capturable else scale.value()
+        needs_look = is_scaled or self.clip_norm is not None or self.capturable
         if by_elements:
             step.look_at_elements(self.clip_norm, needs_any)
         elif needs_look or not self._are_known(parameters):
@@ -198,7 +209,7 @@ class ScaleKeeper(ScaledGradients):
         scale.move(step.finite)
         after = scale.on_device(device) if self.capturable else scale.value()
         step.scales, step.pieces = (before, after), ()
-        return step
+        self._note(step)
 
     def _note(self, step: ScaledStep) -> None:
         """Store a step, count it if it was skipped, and warn or raise for a stall."""

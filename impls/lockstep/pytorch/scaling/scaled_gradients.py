@@ -45,7 +45,7 @@ class Source(NamedTuple):
 
 
 class Unscaled(NamedTuple):
-    """The result of ``unscale_``, stored until the step.
+    """Gradients that ``unscale_`` or a failed step divided, stored until the next step.
 
     If a gradient was not finite, the step is skipped, even if the gradient has been
     clipped to finite values since.
@@ -54,11 +54,15 @@ class Unscaled(NamedTuple):
         look: the gradients, and whether they were finite.
         masters: the masters whose ``.grad`` is set until the step.
         sources: the gradients that were copied to the masters.
+        failed: whether a step has failed since.
+        mixed: whether some gradients may still be multiplied by the scale.
     """
 
     look: ScaledStep
     masters: Sequence[Tensor] = ()
     sources: Sequence[Source] = ()
+    failed: bool = False
+    mixed: bool = False
 
     def release(self) -> None:
         """Set the gradients of the masters to None."""
@@ -79,6 +83,7 @@ class ScaledGradients(OptimizerWrapper):
 
     _borrowed = False
     _pending: Any = None
+    _failed = False
     _unscaled_by_hand: Unscaled | None = None
     _finite: Sequence[Tensor] = ()
 
@@ -101,7 +106,7 @@ class ScaledGradients(OptimizerWrapper):
         product, scale = self._scaled(loss)
         if product.requires_grad:
             self._refuse_mixture()
-            self._pending = scale
+            self._pending, self._failed = scale, False
         return product
 
     def _scaled(self, loss: Tensor) -> tuple[Tensor, Any]:
@@ -124,11 +129,12 @@ class ScaledGradients(OptimizerWrapper):
         Raises:
             TypeError: under ``strict``, also for a loss that the original cannot scale.
         """
-        if callable(loss):
-            self._pending = None
-            loss = evaluate(loss)
-        variables = None if var_list is None else listed(var_list, self.get_name())
+        before = self._pending
         try:
+            if callable(loss):
+                self._pending = None
+                loss = evaluate(loss)
+            variables = None if var_list is None else listed(var_list, self.get_name())
             self._check(loss, variables)
             if isinstance(loss, Tensor) and self._pending is None:
                 loss, self._pending = self._scaled(loss)
@@ -139,9 +145,11 @@ class ScaledGradients(OptimizerWrapper):
             del pairs  # So that each gradient goes when its product is there.
             flush = self._quirks.multitask_subnormals
             replace_unscaled(gradients, self._pending, flush)
-            return list(zip(gradients, parameters, strict=True))
-        finally:
-            self._pending = None
+        except BaseException:
+            self._pending = before
+            raise
+        self._pending = None
+        return list(zip(gradients, parameters, strict=True))
 
     def _check(self, loss: Any, variables: Iterable[Any] | None) -> None:
         """Raise for a loss, or a parameter, that cannot be scaled."""
@@ -193,16 +201,23 @@ class ScaledGradients(OptimizerWrapper):
         ``zero_grad`` undoes the call. It costs one read of the gradients, and one host
         sync unless ``capturable``.
 
+        After a step that failed it may be called again.
+
         Raises:
             RuntimeError: the gradients of this step are unscaled already.
         """
+        self._refuse_mixed("unscale_")
         if self._unscaled_by_hand is not None:
-            raise refusals.UNSCALED_TWICE.error(
-                owner=f"{self.owner}.unscale_", remedy=words.CLEAR
-            )
+            if not self._unscaled_by_hand.failed:
+                raise refusals.UNSCALED_TWICE.error(
+                    owner=f"{self.owner}.unscale_", remedy=words.CLEAR
+                )
+            self._unscaled_by_hand = self._unscaled_by_hand._replace(failed=False)
+            return
         self._refuse_sharded(self.master_params())
-        pending, self._pending = self._pending, None
-        self._unscaled_by_hand = self._unscale(1.0 if pending is None else pending)
+        held = self._pending
+        self._unscaled_by_hand = self._unscale(1.0 if held is None else held)
+        self._pending = None
 
     @property
     def unscaled_by_hand(self) -> Unscaled | None:
@@ -228,10 +243,38 @@ class ScaledGradients(OptimizerWrapper):
         if self.capturable:
             shrinks = self.scale_object.may_be_below_one()
             step = CapturableStep(parameters, held, pieces, shrinks)
-        step.look(None)
-        step.unscale(flush)
+        try:
+            step.look(None)
+            step.unscale(flush)
+        except BaseException:
+            self._survive(step, self._pending, Unscaled(step, mixed=True))
+            raise
         step.pieces = ()
         return step
+
+    def _survive(
+        self, step: ScaledStep | None, held: Any, divided: Unscaled | None
+    ) -> None:
+        """Store whether the gradients of a failed step still need to be divided.
+
+        So the step can be taken again, and no gradient is divided twice.
+
+        Args:
+            step: the failed step; None if it was not created.
+            held: the factor that was in its gradients.
+            divided: the gradients, if the model's own were divided; None if only copies
+                were.
+        """
+        by_hand = self._unscaled_by_hand
+        if step is not None and step.divided is not False and divided is not None:
+            by_hand = by_hand or divided
+            mixed = by_hand.mixed or step.divided is None
+            self._unscaled_by_hand = by_hand._replace(failed=True, mixed=mixed)
+            step.pieces, self._pending = (), None
+            return
+        if by_hand is not None:
+            self._unscaled_by_hand = by_hand._replace(failed=True)
+        self._pending, self._failed = held, True
 
     def master_params(self) -> Iterator[Tensor]:
         """Yield the tensors that the wrapped optimizer updates, masters if there are.
@@ -253,8 +296,19 @@ class ScaledGradients(OptimizerWrapper):
         known = set(map(id, self._unscaled_by_hand.look.parameters))
         for parameter in seen:
             if id(parameter) not in known:
+                self._refuse_after_failure()
                 name = named_parameters(self)[parameter]
                 raise refusals.LATER_GRADIENT.error(owner=self.owner, name=name)
+
+    def _refuse_mixed(self, method: str) -> None:
+        """Raise if a failed step divided some gradients and left others scaled."""
+        if self._unscaled_by_hand is not None and self._unscaled_by_hand.mixed:
+            raise refusals.MIXED_GRADIENTS.error(owner=f"{self.owner}.{method}")
+
+    def _refuse_after_failure(self) -> None:
+        """Raise if a failed step divided the gradients that were here before."""
+        if self._unscaled_by_hand is not None and self._unscaled_by_hand.failed:
+            raise refusals.MIXED_GRADIENTS.error(owner=f"{self.owner}.step")
 
     def _forget_unscaled(self) -> None:
         """Discard the result of ``unscale_`` and the gradients that it gave masters."""
@@ -264,12 +318,20 @@ class ScaledGradients(OptimizerWrapper):
 
     def _refuse_mixture(self) -> None:
         """Raise if scaled gradients would be added to unscaled ones."""
-        if self._unscaled_by_hand is not None:
-            if any(p.grad is not None for p in self._model_parameters()):
-                raise refusals.SCALED_AGAIN.error(owner=self.owner)
+        by_hand = self._unscaled_by_hand
+        if by_hand is None:
+            return
+        if all(p.grad is None for p in self._model_parameters()):
             self._forget_unscaled()
+        elif not by_hand.failed:
+            raise refusals.SCALED_AGAIN.error(owner=self.owner)
+        else:
+            # They may still be cleared, so the next step checks again.
+            self._unscaled_by_hand = by_hand._replace(mixed=True)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clear the gradients, as the wrapped optimizer does it."""
         self._forget_unscaled()
+        if self._failed:
+            self._pending, self._failed = None, False
         super().zero_grad(set_to_none)

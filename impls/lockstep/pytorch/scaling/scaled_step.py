@@ -53,6 +53,7 @@ class ScaledStep:
         clip_factor: the factor that clips the gradients, in float64.
         divisor: the number that unscales and clips at once: held / clip_factor.
         applied: whether the wrapped optimizer updates.
+        divided: whether the gradients are divided already; None if only some may be.
         scales: the loss scales before and after this step.
     """
 
@@ -61,6 +62,7 @@ class ScaledStep:
     norm: float | Tensor | None = None
     clip_factor: float | Tensor | None = None
     applied: bool | Tensor = True
+    divided: bool | None = False
     scales: tuple[float | Tensor, float | Tensor] = (1.0, 1.0)
 
     def __init__(
@@ -137,8 +139,11 @@ class ScaledStep:
             self.own_gradients(borrowed)
             number = rounded(self.divisor, torch.float32)
             divisor = torch.full((), number, device=self.pieces[0].device)
+            # It divides as it updates: one that raises may have divided some of them.
+            self.divided = None
             with handing(optimizer, divisor):
                 take()
+            self.divided = True
         else:
             self.divide(borrowed)
             take()
@@ -162,12 +167,18 @@ class ScaledStep:
         factor = rounded(exact, torch.float32)
         parts = shards.parts_of(self.pieces)
         values = [g._values() if g.is_sparse else g for g in parts]
-        if double := [v for v in values if v.dtype in DOUBLE]:
+        double = [v for v in values if v.dtype in DOUBLE]
+        single = [v for v in values if v.itemsize >= 4 and v.dtype not in DOUBLE]
+        half = [v for v in values if v.itemsize < 4]
+        # Allocate first, because that may fail.
+        products = times(half, factor) if half else []
+        self.divided = None
+        if double:
             foreach.scale_in_place(double, exact)
-        if single := [v for v in values if v.itemsize >= 4 and v.dtype not in DOUBLE]:
+        if single:
             foreach.scale_in_place(single, factor)
-        if half := [v for v in values if v.itemsize < 4]:
-            foreach.copy(half, times(half, factor))
+        foreach.copy(half, products)
+        self.divided = True
 
     @torch.no_grad()
     def unscale(self, flush: bool) -> None:
@@ -177,11 +188,24 @@ class ScaledStep:
         """
         if flush:
             self.own_gradients()
-            products = unscaled(self.pieces, self.held, flush)
-            for gradient, product in zip(self.pieces, products, strict=True):
-                gradient.copy_(product)
+            self.overwrite(unscaled(self.pieces, self.held, flush))
         elif self.held != 1:
             self.divide()
+
+    def overwrite(self, products: Sequence[Tensor]) -> None:
+        """Overwrite the gradients with their divided values."""
+        self.divided = None
+        for gradient, product in zip(self.pieces, products, strict=True):
+            gradient.copy_(product)
+        self.divided = True
+
+    def replace(self, held: Any) -> None:
+        """Replace the gradients by divided ones, whose subnormals are zero."""
+        products = unscaled(self.pieces, held, flush=True)
+        self.divided = None
+        for parameter, product in zip(self.parameters, products, strict=True):
+            parameter.grad = product
+        self.pieces, self.divided = products, True
 
     def nonfinite(self, names: Mapping[Tensor, str]) -> list[str]:
         """Return the names of the parameters whose gradients were not finite."""

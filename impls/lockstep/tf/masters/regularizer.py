@@ -134,6 +134,8 @@ def penalty_gradient(
         penalty = regularizer(weight)
     if penalty is None:
         return None
+    if not tf.is_tensor(penalty):
+        raise refusals.PENALTY.error(got=repr(penalty))
     if quirks.masters_regularizer and builds_graph():
         losses = tf.compat.v1.GraphKeys.REGULARIZATION_LOSSES
         tf.compat.v1.add_to_collection(losses, penalty)

@@ -34,6 +34,15 @@ def test_a_regularizer_acts_on_the_master(mode: str) -> None:
     assert optimizer.master(w).numpy().tolist() == expected.tolist()
 
 
+def test_a_penalty_that_is_no_tensor_is_refused() -> None:
+    w = half([1.0, 2.0])
+    mp_regularizer_wrapper(lambda weight: 1.0)(w)
+    optimizer = masters_of(keras.optimizers.SGD(1.0), 8.0)
+    optimizer.build([w])
+    with pytest.raises(TypeError, match=r"expected a penalty that is .*, got 1\.0;"):
+        optimizer.apply([tf.zeros([2], tf.float16)], [w])
+
+
 def test_a_layer_takes_the_regularizer_and_a_file_keeps_it(tmp_path: Path) -> None:
     def model_of(dtype: str) -> keras.Model:
         keras.utils.set_random_seed(0)

@@ -21,6 +21,26 @@ from lockstep.pytorch.tests.masters.models import (
 )
 
 
+@pytest.mark.parametrize(
+    ("regularizer", "got"),
+    [
+        (lambda weight: 1.0, "got 1.0; compute it from the weight in tensors"),
+        (lambda weight: None, "got None;"),
+        (lambda weight: weight.square(), r"got a tensor of shape \[2\];"),
+        (lambda weight: weight.detach().sum(), "got a tensor without a gradient;"),
+        (lambda weight: Parameter(torch.ones(())), "got one that does not depend"),
+    ],
+    ids=["number", "None", "vector", "detached", "another's"],
+)
+def test_a_penalty_that_has_no_gradient_is_refused(regularizer, got):
+    weight = Parameter(torch.ones(2).half())
+    mp_regularizer_wrapper(regularizer)(weight)
+    optimizer = wrapped_weight(weight, loss_scale=16)
+    with pytest.raises(TypeError, match=f"expected a penalty that is a scalar.* {got}"):
+        step_on(weight, optimizer, torch.ones(2))
+    assert weight.tolist() == [1.0, 1.0]
+
+
 class TestRegularizer:
     def test_the_penalty_is_taken_at_the_master_in_float32(self):
         weight = Parameter(torch.full((2,), 1e-4).half())

@@ -310,7 +310,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"optimizer": "Adam", "optimizer_params": {"bta1": 0.5}},
         ValueError,
-        "did you mean 'beta1'",
+        r"did you mean 'beta1'\?$",
     ),
     (
         {"optimizer": "Adam", "optimizer_params": {"beta1": 2.0}},

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from lockstep.tf import (
@@ -51,6 +52,14 @@ def test_wide_weights_and_tensors_are_regularized_at_once() -> None:
     assert lockstep_strict.mp_regularizer_wrapper(tf.nn.l2_loss)(
         tf.Variable([3.0, 4.0], dtype=tf.bfloat16)
     )
+
+
+def test_a_penalty_that_is_no_tensor_is_refused() -> None:
+    w = tf.Variable([1.0], dtype=tf.float16)
+    mp_regularizer_wrapper(lambda weight: 1.0)(w)
+    wrapper = MixedPrecisionOptimizerWrapper(GradientDescentOptimizer(1.0))
+    with pytest.raises(TypeError, match=r"expected a penalty that is .*, got 1\.0;"):
+        wrapper.minimize(lambda: tf.reduce_sum(w), var_list=[w])
 
 
 def test_a_regularizer_without_a_penalty_changes_nothing() -> None:
