@@ -11,6 +11,7 @@ import pytest
 
 from harness.bench.declare import find
 from harness.tasks import backends
+from harness.tasks.overhead.shapes import arrays
 from harness.tasks.row_clipping_overhead.tables import LIMIT, SHORT, WIDTH, named_rows
 from harness.timing import AGAIN, Rounds, build_steps
 from lockstep import registry
@@ -33,7 +34,13 @@ SMALL: list[tuple[str, str, Setup]] = [
     ("masters", "pytorch", {"model": "smoke"}),
     ("small_steps", "pytorch", {"model": "smoke", "wrapper": "stacked"}),
     ("small_steps", "pytorch", {"model": "smoke", "wrapper": "AdamOptimizer"}),
+    ("masters", "keras3", {"model": "smoke", "jit": "xla"}),
     ("larc_overhead", "pytorch", {"model": "smoke"}),
+    ("larc_overhead", "tf", {"model": "smoke", "jit": "xla"}),
+    ("larc_overhead", "keras3", {"model": "smoke"}),
+    ("novograd_overhead", "pytorch", {"model": "smoke"}),
+    ("novograd_overhead", "keras3", {"model": "smoke"}),
+    ("novograd_overhead", "keras3", {"model": "smoke", "jit": "xla"}),
     ("optimize_loss_overhead", "pytorch", {"model": "smoke"}),
 ]
 
@@ -154,6 +161,46 @@ def test_both_ways_of_larc_scale_the_gradients_alike() -> None:
         make(weights)()
         found.append(np.stack([weight.grad.numpy() for weight in weights]))
     np.testing.assert_allclose(*found, rtol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["tf", "keras3"])
+def test_both_ways_of_larc_scale_the_gradients_alike_in_tensorflow(
+    backend: str,
+) -> None:
+    model = model_of("larc_overhead", backend)
+    makers = model.makers(0, device="cpu", model="smoke")
+    ours, loop = (np.stack(makers[name]()()) for name in ("ours", "loop"))
+    np.testing.assert_allclose(ours, loop, rtol=1e-6)
+    assert not np.allclose(ours, np.stack(model.arrays("smoke", 1)))
+
+
+@pytest.mark.parametrize("backend", ["pytorch", "keras3"])
+def test_both_ways_of_novograd_lead_to_the_same_weights(backend: str) -> None:
+    model = model_of("novograd_overhead", backend)
+    found = []
+    for make in (model.our_step, model.loop_step):
+        if backend == "pytorch":
+            weights = model.parameters("smoke", "cpu", model.torch.float32)
+            gradients = model.Gradients("smoke", 1.0, "cpu", model.torch.float32)
+            gradients.fill(weights)
+            step = make(weights)
+        else:
+            weights = model.keras_variables("smoke")
+            drawn = [model.tf.constant(value) for value in model.arrays("smoke", 1)]
+            step = make(drawn, weights)
+        for _ in range(3):
+            step()
+        found.append(
+            np.stack(
+                [
+                    np.asarray(w.detach() if backend == "pytorch" else w.value)
+                    for w in weights
+                ]
+            )
+        )
+    # The weights are of 0.02; each of three steps rounds once.
+    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-8)
+    assert not np.allclose(found[0], np.stack(arrays("smoke", 0)))
 
 
 @pytest.mark.parametrize("name", ["smoke", "MLP"])

@@ -8,11 +8,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from harness.tasks.larc_overhead import EPSILON, ETA, RATE
 from harness.tasks.overhead.torch_model import Gradients, parameters, prepared
 from harness.timing import Makers, Step
 from lockstep.pytorch import post_process_gradients
-
-RATE, ETA, EPSILON = 0.1, 0.001, 1e-7
 
 
 def makers(seed: int, device: str, model: str) -> Makers:

@@ -21,13 +21,13 @@ from lockstep.keras3 import (
 )
 
 
-def makers(seed: int, device: str, part: str, model: str) -> Makers:
+def makers(seed: int, device: str, part: str, model: str, jit: str = "") -> Makers:
     """Return what builds each step: ``ours``, ``fixed``, ``keras``, ``bare``."""
     values = [value * SCALE for value in arrays(model, seed=1)]
     gradients = [tf.constant(value, tf.float32) for value in values]
 
     def make(step: Callable[[list[Any], list[Any]], Step]) -> Step:
-        return traced(step(gradients, keras_variables(model)))
+        return traced(step(gradients, keras_variables(model)), jit)
 
     kinds: dict[str, Callable[[list[Any], list[Any]], Step]] = {
         "ours": partial(our_step, DynamicLossScale),

@@ -17,13 +17,13 @@ from harness.timing import Makers, Step
 from lockstep.keras3 import MixedPrecisionOptimizerWrapper
 
 
-def makers(seed: int, device: str, model: str) -> Makers:
+def makers(seed: int, device: str, model: str, jit: str = "") -> Makers:
     """Return what builds each step: ``ours``, ``loop``."""
     values = [value * SCALE for value in arrays(model, seed=1)]
     gradients = [tf.constant(value, tf.float16) for value in values]
 
     def make(step: Callable[[list[Any], list[Any]], Step]) -> Step:
-        return traced(step(gradients, keras_variables(model, "float16")))
+        return traced(step(gradients, keras_variables(model, "float16")), jit)
 
     kinds = {"ours": our_step, "loop": loop_step}
     return {name: partial(make, step) for name, step in kinds.items()}

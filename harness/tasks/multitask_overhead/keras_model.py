@@ -17,7 +17,7 @@ from harness.timing import Makers, Step
 from lockstep.keras3 import MultitaskOptimizerWrapper
 
 
-def makers(seed: int, device: str, model: str, zeros: str) -> Makers:
+def makers(seed: int, device: str, model: str, zeros: str, jit: str = "") -> Makers:
     """Return what builds each step: ``ours``, ``bare``."""
     flags, values = zero_flags(model, zeros), arrays(model, seed=1)
     gradients = [
@@ -28,7 +28,7 @@ def makers(seed: int, device: str, model: str, zeros: str) -> Makers:
         variables = keras_variables(model)
         optimizer = wrap(keras.optimizers.Adam(1e-4))
         optimizer.build(variables)
-        return traced(lambda: optimizer.apply(gradients, variables))
+        return traced(lambda: optimizer.apply(gradients, variables), jit)
 
     kinds = {"ours": MultitaskOptimizerWrapper, "bare": lambda adam: adam}
     return {name: partial(make, wrap) for name, wrap in kinds.items()}

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import tensorflow as tf
 
-from harness.timing import Step
+from lockstep.messages.errors import unknown_name
+
+COMPILERS: Mapping[str, bool | None] = {"": None, "xla": True}
+"""Setting of a row -> ``jit_compile`` of ``tf.function``."""
 
 
-def traced(step: Step) -> Step:
-    """Return ``step`` as a ``tf.function`` that autograph leaves as it is."""
-    return tf.function(step, autograph=False)
+def traced(step: Callable[[], Any], jit: str = "") -> Callable[[], Any]:
+    """Return ``step`` as a ``tf.function`` that autograph leaves as it is.
+
+    Args:
+        jit: ``xla``, or nothing for TensorFlow's own executor.
+
+    Raises:
+        UnknownNameError: there is no such compiler.
+    """
+    if jit not in COMPILERS:
+        raise unknown_name("compiler", jit, COMPILERS)
+    return tf.function(step, autograph=False, jit_compile=COMPILERS[jit])

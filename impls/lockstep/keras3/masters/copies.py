@@ -32,12 +32,33 @@ def make_master(optimizer: keras.optimizers.Optimizer, variable: Any) -> keras.V
 
 
 def take_over(masters: Iterable[Any], variables: Iterable[Any]) -> None:
-    """Take over into masters what others have written into their variables."""
-    for master, variable in zip(masters, variables, strict=True):
-        if master is not variable:
-            own, model = value_of(master), value_of(variable)
+    """Take over into masters what others have written into their variables.
+
+    Between most steps nobody writes. So all variables are compared with their rounded
+    masters first, and masters are written only if one differs.
+    """
+    pairs = [
+        (value_of(master), value_of(variable))
+        for master, variable in zip(masters, variables, strict=True)
+        if master is not variable
+    ]
+    if not pairs:
+        return
+
+    def write() -> tf.Tensor:
+        for own, model in pairs:
             values = follow(own.read_value(), model.read_value())
             own.assign(values, read_value=False)
+        return tf.constant(True)
+
+    alike = tf.reduce_all([as_rounded(own, model) for own, model in pairs])
+    tf.cond(alike, lambda: tf.constant(False), write)
+
+
+def as_rounded(master: tf.Variable, model: tf.Variable) -> tf.Tensor:
+    """Whether every master rounds to its model: bool, 0-d; NaN does not."""
+    rounded = saturating_cast(master.read_value(), model.dtype)
+    return tf.reduce_all(tf.equal(rounded, model.read_value()))
 
 
 def copy_back(masters: Iterable[Any], variables: Iterable[Any]) -> None:

@@ -1,0 +1,62 @@
+"""LARC in TensorFlow, between the backward pass and the step.
+
+The scaled gradients are returned, for a tensor is not changed in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import tensorflow as tf
+
+from harness.tasks.larc_overhead import EPSILON, ETA, RATE
+from harness.tasks.overhead.shapes import arrays
+from harness.tasks.overhead.tf_model import traced
+from harness.timing import Makers, Step
+from lockstep.tf import post_process_gradients
+
+Scaled = Callable[[], list[Any]]
+
+
+def makers(seed: int, device: str, model: str, jit: str = "") -> Makers:
+    """Return what builds each step: ``ours``, ``loop``."""
+    gradients = [tf.constant(value) for value in arrays(model, seed=1)]
+
+    def make(step: Callable[[list[Any], list[Any]], Scaled]) -> Step:
+        variables = [tf.Variable(value) for value in arrays(model, seed=0)]
+        return traced(step(gradients, variables), jit)
+
+    kinds = {"ours": our_step, "loop": loop_step}
+    return {name: partial(make, step) for name, step in kinds.items()}
+
+
+def our_step(gradients: list[Any], variables: list[Any]) -> Scaled:
+    """Return what scales the gradients by ``post_process_gradients``."""
+    larc_params = {"larc_eta": ETA, "epsilon": EPSILON}
+    pairs = list(zip(gradients, variables, strict=True))
+
+    def step() -> list[Any]:
+        processed = post_process_gradients(pairs, [], RATE, None, larc_params)
+        return [gradient for gradient, _ in processed]
+
+    return step
+
+
+def loop_step(gradients: list[Any], variables: list[Any]) -> Scaled:
+    """Return the loop that one writes first: each tensor is scaled by itself."""
+
+    def step() -> list[Any]:
+        pairs = zip(gradients, variables, strict=True)
+        return [scaled(gradient, variable) for gradient, variable in pairs]
+
+    return step
+
+
+def scaled(gradient: Any, variable: Any) -> Any:
+    """Return a gradient times its local rate; a norm of 0 leaves it as it is."""
+    weight_norm, gradient_norm = tf.norm(variable), tf.norm(gradient)
+    rate = tf.minimum(ETA * weight_norm / (gradient_norm + EPSILON) / RATE, 1.0)
+    is_scaled = tf.logical_and(weight_norm != 0, gradient_norm != 0)
+    return gradient * tf.where(is_scaled, rate, 1.0)
