@@ -31,6 +31,7 @@ __all__ = [
     "plus_number",
     "reciprocals",
     "roots",
+    "roots_plus",
     "runs",
     "runs_alike",
     "scale",
@@ -226,6 +227,18 @@ def roots(tensors: Sequence[Tensor]) -> list[Tensor]:
     if len(tensors) == 1:
         return [sqrt(tensors[0])]
     flat = sqrt(torch._utils._flatten_dense_tensors(tensors))
+    return list(torch._utils._unflatten_dense_tensors(flat, tensors))
+
+
+def roots_plus(tensors: Sequence[Tensor], number: Tensor | float) -> list[Tensor]:
+    """Return :func:`roots`, to which a number is added.
+
+    On the CPU it is added to all of them in one launch.
+    """
+    if not tensors[0].is_cpu or len(tensors) == 1:
+        return plus_number(roots(tensors), number)
+    flat = sqrt(torch._utils._flatten_dense_tensors(tensors))
+    flat += number_like(number, flat)
     return list(torch._utils._unflatten_dense_tensors(flat, tensors))
 
 

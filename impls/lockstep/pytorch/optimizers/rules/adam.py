@@ -45,7 +45,7 @@ def update_dense(
     m, v = [slot["m"] for slot in slots], [slot["v"] for slot in slots]
     foreach.blend(m, gradients, 1 - policy.beta1)
     foreach.blend(v, foreach.multiply(gradients, gradients), 1 - policy.beta2)
-    divisors = foreach.plus_number(foreach.roots(v), policy.epsilon)
+    divisors = foreach.roots_plus(v, policy.epsilon)
     steps = foreach.scale_alike(m, step_size(policy, shared))
     foreach.divide_in_place(steps, divisors)
     foreach.subtract_in_place(variables, steps)
